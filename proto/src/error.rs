@@ -1,0 +1,84 @@
+//! Errors that end a connection.
+
+use anabranch_wire::TransportErrorCode;
+use std::borrow::Cow;
+use std::fmt;
+
+/// A breach of the protocol, by the peer or found by us: what goes into `CONNECTION_CLOSE`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TransportError {
+    /// The code on the wire.
+    pub code: TransportErrorCode,
+    /// The type of the frame that caused it; 0 if none did.
+    pub frame_type: u64,
+    /// What happened, for a person.
+    pub reason: Cow<'static, str>,
+}
+
+impl TransportError {
+    /// An error with `code`, explained by `reason`.
+    pub fn new(code: TransportErrorCode, reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, frame_type: 0, reason: reason.into() }
+    }
+
+    /// `PROTOCOL_VIOLATION`, the most common code.
+    pub fn violation(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(TransportErrorCode::PROTOCOL_VIOLATION, reason)
+    }
+
+    /// The same error, caused by a frame of this type.
+    pub fn in_frame(mut self, frame_type: u64) -> Self {
+        self.frame_type = frame_type;
+        self
+    }
+}
+
+impl fmt::Display for TransportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.code)?;
+        if !self.reason.is_empty() {
+            write!(f, ": {}", self.reason)?;
+        }
+        if self.frame_type != 0 {
+            write!(f, " (frame type {:#x})", self.frame_type)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for TransportError {}
+
+/// Why a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectionError {
+    /// This side closed it.
+    #[error("closed by this side")]
+    LocallyClosed,
+    /// The peer's application closed it.
+    #[error("closed by the peer's application: code {code:#x}{}", reason_suffix(reason))]
+    ApplicationClosed {
+        /// The application's code.
+        code: u64,
+        /// The application's words.
+        reason: String,
+    },
+    /// The peer's transport closed it.
+    #[error("closed by the peer: {0}")]
+    PeerClosed(TransportError),
+    /// This side found a breach of the protocol.
+    #[error("{0}")]
+    Transport(TransportError),
+    /// Nothing arrived on any path for the idle time-out.
+    #[error("no path carried anything within the idle time-out")]
+    TimedOut,
+    /// The peer lost its state.
+    #[error("the peer restarted and no longer knows this connection (stateless reset)")]
+    Reset,
+    /// The peer speaks none of our versions.
+    #[error("the peer does not speak QUIC version 1")]
+    VersionMismatch,
+}
+
+fn reason_suffix(reason: &str) -> String {
+    if reason.is_empty() { String::new() } else { format!(": {reason}") }
+}

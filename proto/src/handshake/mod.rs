@@ -1,0 +1,1 @@
+//! TLS, keys and protection.

@@ -1,0 +1,1 @@
+//! Paths: their connection IDs, routes, validation, MTU and ECN.

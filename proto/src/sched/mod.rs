@@ -1,0 +1,145 @@
+//! Packet scheduling: which path carries what is sent next.
+//!
+//! A [`Scheduler`] sees an immutable [`SendView`] and answers with a [`Choice`]. It decides nothing
+//! else: the connection enforces congestion windows, pacing, amplification limits and validation on
+//! every answer, so a scheduler can be slow but never unsafe. An answer that cannot be carried out
+//! (an unknown path, a full one) counts as a hold.
+
+mod view;
+
+pub use view::{Backlog, PathSet, PathState, PathView, SendView, Unit, UnitKind};
+
+use crate::time::{Duration, Instant};
+use anabranch_wire::PathId;
+use anabranch_wire::frame::PathStatus;
+use std::fmt::Debug;
+
+/// Chooses a path for each scheduling unit.
+///
+/// Called once per unit, which is one packet unless `chunk` is configured, and only while something
+/// waits to be sent. The same object runs in the simulator, in emulated networks and on real links.
+pub trait Scheduler: Debug + Send {
+    /// Where the next unit goes.
+    fn select(&mut self, view: &SendView<'_>) -> Choice;
+
+    /// Something happened on a path. The view already shows it.
+    fn on_event(&mut self, _event: &PathEvent) {}
+
+    /// Whether [`Decision::Copy`] is ever answered. Only then are [`PathView::copyable`] and
+    /// selections without fresh data worth their cost.
+    fn wants_copies(&self) -> bool {
+        false
+    }
+}
+
+/// What to do with the next unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Decision {
+    /// Send it on this path.
+    Send(PathId),
+    /// Send on this path, but leave the next `skip` bytes of fresh data for other paths.
+    SendAt {
+        /// The path.
+        path: PathId,
+        /// Bytes of unsent data to leave alone, from the oldest on.
+        skip: u64,
+    },
+    /// Send it on all of these paths at once. The receiver keeps the first copy to arrive.
+    Duplicate(PathSet),
+    /// Send on this path the oldest unacknowledged data that only other paths have carried.
+    Copy(PathId),
+    /// Send nothing now. Ends at `until`, on any acknowledgement, loss, path change or new data, and
+    /// at the latest after one PTO of the fastest path.
+    Hold {
+        /// When to ask again, if nothing happens before.
+        until: Option<Instant>,
+    },
+}
+
+/// A decision and why it was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// What to do.
+    pub decision: Decision,
+    /// Why: counted per path and written to qlog.
+    pub reason: Reason,
+}
+
+impl Choice {
+    /// Send on `path`.
+    pub const fn send(path: PathId, reason: Reason) -> Self {
+        Self { decision: Decision::Send(path), reason }
+    }
+
+    /// Send nothing until something happens.
+    pub const fn hold(reason: Reason) -> Self {
+        Self { decision: Decision::Hold { until: None }, reason }
+    }
+
+    /// Send nothing before `until` unless something happens.
+    pub const fn hold_until(until: Instant, reason: Reason) -> Self {
+        Self { decision: Decision::Hold { until: Some(until) }, reason }
+    }
+}
+
+/// Why a decision was taken: the answer to "why this path?".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The only path that can send.
+    OnlyPath,
+    /// It was this path's turn.
+    Turn,
+    /// The path is owed a share by its weight.
+    Weight,
+    /// The lowest smoothed RTT of the paths that can send.
+    LowestRtt,
+    /// The highest priority of the paths that can send.
+    Priority,
+    /// Preferred paths are full, so the next one is used.
+    Spill,
+    /// No available path is usable, so a backup is used.
+    Backup,
+    /// A copy for safety.
+    Redundancy,
+    /// A copy to measure a path that has no or old estimates.
+    Probe,
+    /// Every path is full or paced.
+    NoRoom,
+    /// A path that could send is left idle in favour of a better one.
+    WaitForBetter,
+    /// The path whose turn it is cannot send, and turns are not skipped.
+    WaitForTurn,
+    /// A reason of the scheduler's own.
+    Other(&'static str),
+}
+
+/// What a scheduler may want to know between selections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the fields are named by the variant they belong to")]
+pub enum PathEvent {
+    /// A path was validated and may carry data.
+    Opened { path: PathId },
+    /// The peer or this side prefers otherwise now.
+    Status { path: PathId, status: PathStatus },
+    /// The path went silent; it carries no data until it answers.
+    Doubted { path: PathId },
+    /// A doubted path answered.
+    Recovered { path: PathId },
+    /// The path is gone; its ID is never used again.
+    Abandoned { path: PathId },
+    /// Ack-eliciting bytes were sent.
+    Sent { path: PathId, bytes: u64 },
+    /// Bytes were acknowledged.
+    Acked { path: PathId, bytes: u64, rtt: Option<Duration> },
+    /// Bytes were declared lost.
+    Lost { path: PathId, bytes: u64 },
+    /// A probe time-out fired.
+    Pto { path: PathId },
+    /// The peer's flow control stops new data.
+    FlowBlocked,
+    /// The application wrote data.
+    Written,
+}

@@ -1,0 +1,267 @@
+//! What a scheduler sees: an immutable snapshot of paths and backlog.
+
+use crate::time::{Duration, Instant};
+use anabranch_wire::PathId;
+use anabranch_wire::frame::PathStatus;
+
+/// The most paths one connection keeps open at a time.
+pub const MAX_OPEN_PATHS: usize = 16;
+
+/// Whether a path can be counted on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum PathState {
+    /// Validated and answering.
+    #[default]
+    Active,
+    /// Potentially failed: it went silent, so it is probed but carries no data (RFC 7829).
+    Doubtful,
+}
+
+/// A snapshot of one validated, open path. Sizes in bytes, rates in bytes per second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PathView {
+    /// The path's name on the wire.
+    pub id: PathId,
+    /// The stated preference: the peer's for what we send, ours where the peer is silent.
+    pub status: PathStatus,
+    /// Whether the path answers.
+    pub state: PathState,
+    /// Smoothed RTT; zero until the first sample, which means unknown, not fast.
+    pub smoothed_rtt: Duration,
+    /// Mean deviation of the RTT.
+    pub rttvar: Duration,
+    /// The latest RTT sample.
+    pub latest_rtt: Duration,
+    /// The smallest RTT seen.
+    pub min_rtt: Duration,
+    /// Forward delay relative to the other paths in microseconds, with an offset common to all paths;
+    /// `None` unless it can be measured. Only differences between paths mean anything.
+    pub forward_delay_us: Option<i64>,
+    /// Congestion window.
+    pub congestion_window: u64,
+    /// Slow-start threshold; `u64::MAX` until the first loss.
+    pub ssthresh: u64,
+    /// Bytes sent and neither acknowledged nor declared lost.
+    pub bytes_in_flight: u64,
+    /// Bytes assigned to the path by earlier decisions and not sent yet.
+    pub queued: u64,
+    /// Estimated delivery rate; 0 if unknown.
+    pub delivery_rate: u64,
+    /// When the pacer lets the next packet go.
+    pub pacer_ready: Instant,
+    /// Share of packets lost lately, 0.0 to 1.0.
+    pub loss: f32,
+    /// Probe time-outs since the last acknowledgement.
+    pub pto_count: u32,
+    /// When the last acknowledgement for this path arrived.
+    pub last_ack: Option<Instant>,
+    /// Whether the controller is recovering from loss.
+    pub in_recovery: bool,
+    /// Whether the path was left with room it did not use.
+    pub app_limited: bool,
+    /// Bytes of the largest packet's payload on this path.
+    pub max_datagram_size: u16,
+    /// The user's weight; 1 unless set.
+    pub weight: u32,
+    /// The user's priority, higher first; 0 unless set.
+    pub priority: i32,
+    /// The user's cost per byte, in units of the user's choice; 0 unless set.
+    pub cost: u32,
+    /// Whether other paths carry unacknowledged data that this one has not carried. Filled only for
+    /// schedulers that [want copies](super::Scheduler::wants_copies).
+    pub copyable: bool,
+}
+
+impl PathView {
+    /// A path with these names and nothing measured: a starting point for tests.
+    pub fn new(id: u32) -> Self {
+        Self {
+            id: PathId(id),
+            status: PathStatus::Available,
+            state: PathState::Active,
+            smoothed_rtt: Duration::ZERO,
+            rttvar: Duration::ZERO,
+            latest_rtt: Duration::ZERO,
+            min_rtt: Duration::ZERO,
+            forward_delay_us: None,
+            congestion_window: 12_000,
+            ssthresh: u64::MAX,
+            bytes_in_flight: 0,
+            queued: 0,
+            delivery_rate: 0,
+            pacer_ready: Instant::ZERO,
+            loss: 0.0,
+            pto_count: 0,
+            last_ack: None,
+            in_recovery: false,
+            app_limited: false,
+            max_datagram_size: 1200,
+            weight: 1,
+            priority: 0,
+            cost: 0,
+            copyable: false,
+        }
+    }
+
+    /// Free congestion window: what may still be sent before an acknowledgement.
+    pub fn room(&self) -> u64 {
+        self.congestion_window.saturating_sub(self.bytes_in_flight + self.queued)
+    }
+
+    /// Whether the path is preferred for data and answers.
+    pub fn is_usable(&self) -> bool {
+        self.status == PathStatus::Available && self.state == PathState::Active
+    }
+
+    /// Whether window and pacer let `length` bytes go now.
+    pub fn has_room(&self, length: u64, now: Instant) -> bool {
+        self.room() >= length && self.pacer_ready <= now
+    }
+}
+
+/// What waits to be sent on the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Backlog {
+    /// Stream bytes never sent, as far as flow control lets them go.
+    pub unsent: u64,
+    /// Stream bytes declared lost or taken from a doubtful path, to be sent again.
+    pub retransmit: u64,
+    /// Bytes of DATAGRAM frames waiting.
+    pub datagrams: u64,
+    /// Connection flow-control credit left for new stream bytes.
+    pub credit: u64,
+    /// Sent and unacknowledged stream bytes, the oldest one's age included in `oldest_unacked`.
+    pub unacked: u64,
+    /// When the oldest unacknowledged stream byte was first sent.
+    pub oldest_unacked: Option<Instant>,
+}
+
+impl Backlog {
+    /// Everything that waits.
+    pub fn total(&self) -> u64 {
+        self.unsent + self.retransmit + self.datagrams
+    }
+}
+
+/// What the decision is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UnitKind {
+    /// Stream data sent for the first time.
+    #[default]
+    Fresh,
+    /// Stream data sent before, on the paths in [`Unit::carried_by`].
+    Retransmission,
+    /// A DATAGRAM frame.
+    Datagram,
+    /// Nothing waits; the question is only whether to [copy](super::Decision::Copy).
+    Idle,
+}
+
+/// The next unit: what one decision covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Unit {
+    /// What it is.
+    pub kind: UnitKind,
+    /// How many bytes the decision covers: the configured chunk, or one packet.
+    pub bytes: u64,
+    /// Paths that carried this data before and should not carry it again if another one can.
+    pub carried_by: PathSet,
+}
+
+/// Everything a decision may depend on.
+#[derive(Debug, Clone, Copy)]
+pub struct SendView<'a> {
+    /// The time.
+    pub now: Instant,
+    /// Validated, open paths in ascending order of their IDs.
+    pub paths: &'a [PathView],
+    /// What waits on the connection.
+    pub backlog: Backlog,
+    /// What is to be placed.
+    pub unit: Unit,
+}
+
+impl<'a> SendView<'a> {
+    /// The path of this ID.
+    pub fn path(&self, id: PathId) -> Option<&'a PathView> {
+        self.paths.binary_search_by_key(&id, |path| path.id).ok().map(|at| &self.paths[at])
+    }
+
+    /// The paths to choose from, full or not: those that are available and answer; if there is none,
+    /// backups that answer; if there is none, the doubtful path with the fewest probe time-outs.
+    pub fn eligible(&self) -> impl Iterator<Item = &'a PathView> + use<'a> {
+        let answers = |path: &PathView| path.state == PathState::Active;
+        let preferred = self.paths.iter().any(PathView::is_usable);
+        let any_answers = self.paths.iter().any(answers);
+        let least_bad = self.paths.iter().min_by_key(|path| (path.pto_count, path.id)).map(|p| p.id);
+        self.paths.iter().filter(move |path| match (preferred, any_answers) {
+            (true, _) => path.is_usable(),
+            (false, true) => answers(path),
+            (false, false) => Some(path.id) == least_bad,
+        })
+    }
+
+    /// The eligible paths that can take one packet now. Those that carried the unit before are left
+    /// out if an eligible path that did not exists, even a full one (algorithms: rule G4).
+    pub fn ready(&self) -> impl Iterator<Item = &'a PathView> + use<'a> {
+        let (now, carried) = (self.now, self.unit.carried_by);
+        let fresh_exists = self.eligible().any(|path| !carried.contains(path.id));
+        self.eligible().filter(move |path| {
+            path.has_room(u64::from(path.max_datagram_size), now)
+                && !(fresh_exists && carried.contains(path.id))
+        })
+    }
+}
+
+/// A small set of paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PathSet {
+    ids: [u32; MAX_OPEN_PATHS],
+    length: u8,
+}
+
+impl PathSet {
+    /// The set of no paths.
+    pub const EMPTY: Self = Self { ids: [0; MAX_OPEN_PATHS], length: 0 };
+
+    /// Adds a path; returns whether it is in the set afterwards (a full set takes no more).
+    pub fn insert(&mut self, id: PathId) -> bool {
+        if self.contains(id) {
+            return true;
+        }
+        let Some(slot) = self.ids.get_mut(usize::from(self.length)) else { return false };
+        *slot = id.0;
+        self.length += 1;
+        true
+    }
+
+    /// Whether the path is in the set.
+    pub fn contains(&self, id: PathId) -> bool {
+        self.ids[..usize::from(self.length)].contains(&id.0)
+    }
+
+    /// Number of paths.
+    pub fn len(&self) -> usize {
+        usize::from(self.length)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The paths, in order of insertion.
+    pub fn iter(&self) -> impl Iterator<Item = PathId> + '_ {
+        self.ids[..usize::from(self.length)].iter().map(|id| PathId(*id))
+    }
+}
+
+impl FromIterator<PathId> for PathSet {
+    fn from_iter<I: IntoIterator<Item = PathId>>(ids: I) -> Self {
+        let mut set = Self::EMPTY;
+        for id in ids {
+            set.insert(id);
+        }
+        set
+    }
+}

@@ -1,0 +1,1 @@
+//! Names with parameters, as users type them.

@@ -1,0 +1,1 @@
+//! Streams, flow control and datagrams.

@@ -1,0 +1,67 @@
+//! Connection IDs and stateless reset tokens (RFC 9000, sections 5.1 and 10.3).
+
+use std::fmt;
+
+/// The longest connection ID of QUIC v1, in bytes.
+pub const MAX_CID_LEN: usize = 20;
+
+/// A connection ID of 0 to 20 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ConnectionId {
+    length: u8,
+    bytes: [u8; MAX_CID_LEN],
+}
+
+impl ConnectionId {
+    /// A connection ID of these bytes, or `None` if there are more than 20.
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() > MAX_CID_LEN {
+            return None;
+        }
+        let mut cid = Self { length: bytes.len() as u8, bytes: [0; MAX_CID_LEN] };
+        cid.bytes[..bytes.len()].copy_from_slice(bytes);
+        Some(cid)
+    }
+
+    /// The bytes on the wire.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        usize::from(self.length)
+    }
+
+    /// Whether this is the zero-length connection ID.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+}
+
+impl fmt::Debug for ConnectionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for ConnectionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_slice().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// A stateless reset token: proof that its sender once knew the connection.
+///
+/// Compared in constant time, so that a guesser learns nothing from how long a mismatch takes
+/// (RFC 9000, section 10.3.1).
+#[derive(Debug, Clone, Copy)]
+pub struct ResetToken(pub [u8; 16]);
+
+impl PartialEq for ResetToken {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.iter().zip(other.0).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+    }
+}
+
+impl Eq for ResetToken {}

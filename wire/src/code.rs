@@ -1,0 +1,91 @@
+//! Error codes that travel in `CONNECTION_CLOSE` and `PATH_ABANDON`.
+
+use std::fmt;
+
+/// A transport error code (RFC 9000, section 20.1, and RFC 10069).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TransportErrorCode(pub u64);
+
+macro_rules! codes {
+    ($(#[doc = $doc:literal] $name:ident = $value:literal;)*) => {
+        impl TransportErrorCode {
+            $(#[doc = $doc] pub const $name: Self = Self($value);)*
+
+            /// The name in the registry, if the code has one.
+            pub const fn name(self) -> Option<&'static str> {
+                match self.0 {
+                    $($value => Some(stringify!($name)),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    /// Nothing went wrong.
+    NO_ERROR = 0x00;
+    /// The implementation failed.
+    INTERNAL_ERROR = 0x01;
+    /// The server does not take this connection.
+    CONNECTION_REFUSED = 0x02;
+    /// More data than the receiver allowed.
+    FLOW_CONTROL_ERROR = 0x03;
+    /// More streams than the receiver allowed.
+    STREAM_LIMIT_ERROR = 0x04;
+    /// A frame for a stream in a state that does not permit it.
+    STREAM_STATE_ERROR = 0x05;
+    /// A stream's final size changed, or data lies beyond it.
+    FINAL_SIZE_ERROR = 0x06;
+    /// A frame that cannot be parsed.
+    FRAME_ENCODING_ERROR = 0x07;
+    /// Transport parameters that are malformed, missing or illegal.
+    TRANSPORT_PARAMETER_ERROR = 0x08;
+    /// More connection IDs than the receiver allowed.
+    CONNECTION_ID_LIMIT_ERROR = 0x09;
+    /// Any other breach of the protocol.
+    PROTOCOL_VIOLATION = 0x0a;
+    /// The token in a client's Initial is not valid.
+    INVALID_TOKEN = 0x0b;
+    /// The application closed before the handshake ended.
+    APPLICATION_ERROR = 0x0c;
+    /// More CRYPTO data than the receiver can hold.
+    CRYPTO_BUFFER_EXCEEDED = 0x0d;
+    /// A key update that breaks its rules.
+    KEY_UPDATE_ERROR = 0x0e;
+    /// Keys were used as often as their cipher allows.
+    AEAD_LIMIT_REACHED = 0x0f;
+    /// No path is left.
+    NO_VIABLE_PATH = 0x10;
+    /// The application asked to abandon the path.
+    APPLICATION_ABANDON_PATH = 0x3e;
+    /// No resources for the path.
+    PATH_RESOURCE_LIMIT_REACHED = 0x3e75;
+    /// The path flaps, loses packets or went silent.
+    PATH_UNSTABLE_OR_POOR = 0x3e76;
+    /// The peer opened a path for which no connection ID is held.
+    NO_CID_AVAILABLE_FOR_PATH = 0x3e77;
+}
+
+impl TransportErrorCode {
+    /// The code that carries a TLS alert (RFC 9001, section 4.8).
+    pub const fn crypto(alert: u8) -> Self {
+        Self(0x100 | alert as u64)
+    }
+}
+
+impl fmt::Debug for TransportErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for TransportErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.name(), self.0) {
+            (Some(name), _) => f.write_str(name),
+            (None, 0x100..=0x1ff) => write!(f, "CRYPTO_ERROR (TLS alert {})", self.0 & 0xff),
+            (None, code) => write!(f, "error {code:#x}"),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! A checked reader over received bytes.
+
+/// The bytes ended before the value did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnexpectedEnd;
+
+/// Reads integers and slices off the front of a byte slice; a failed read consumes nothing.
+#[derive(Debug, Clone)]
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// Reads `bytes` from their start.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+
+    /// Bytes not read yet.
+    pub fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether everything was read.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The next byte, without consuming it.
+    pub fn peek(&self) -> Option<u8> {
+        self.bytes.first().copied()
+    }
+
+    /// The next `count` bytes.
+    pub fn bytes(&mut self, count: usize) -> Result<&'a [u8], UnexpectedEnd> {
+        let (head, tail) = self.bytes.split_at_checked(count).ok_or(UnexpectedEnd)?;
+        self.bytes = tail;
+        Ok(head)
+    }
+
+    /// The next `N` bytes as an array.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], UnexpectedEnd> {
+        let (head, tail) = self.bytes.split_first_chunk().ok_or(UnexpectedEnd)?;
+        self.bytes = tail;
+        Ok(*head)
+    }
+
+    /// Everything left.
+    pub fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.bytes)
+    }
+
+    /// One byte.
+    pub fn u8(&mut self) -> Result<u8, UnexpectedEnd> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    /// Two bytes, big-endian.
+    pub fn u16(&mut self) -> Result<u16, UnexpectedEnd> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    /// Four bytes, big-endian.
+    pub fn u32(&mut self) -> Result<u32, UnexpectedEnd> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    /// A variable-length integer in any of its encodings.
+    pub fn varint(&mut self) -> Result<u64, UnexpectedEnd> {
+        let first = self.peek().ok_or(UnexpectedEnd)?;
+        let length = 1 << (first >> 6);
+        let bytes = self.bytes(length)?;
+        let head = u64::from(first & 0x3f);
+        Ok(bytes[1..].iter().fold(head, |value, byte| value << 8 | u64::from(*byte)))
+    }
+
+    /// Bytes preceded by their count as a variable-length integer.
+    pub fn length_prefixed(&mut self) -> Result<&'a [u8], UnexpectedEnd> {
+        let mut ahead = self.clone();
+        let length = usize::try_from(ahead.varint()?).map_err(|_| UnexpectedEnd)?;
+        let bytes = ahead.bytes(length)?;
+        *self = ahead;
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,88 @@
+//! Names of things on the wire: paths, streams, sides.
+
+use std::fmt;
+
+/// A path ID (RFC 10069): one packet number space in each direction, never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct PathId(pub u32);
+
+impl PathId {
+    /// The path the handshake runs on.
+    pub const ZERO: Self = Self(0);
+}
+
+impl fmt::Display for PathId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Who opened the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Side {
+    /// The endpoint that sent the first Initial packet.
+    Client,
+    /// The endpoint that answered.
+    Server,
+}
+
+impl Side {
+    /// The other side.
+    pub const fn peer(self) -> Self {
+        match self {
+            Self::Client => Self::Server,
+            Self::Server => Self::Client,
+        }
+    }
+
+    /// Whether this is the client.
+    pub const fn is_client(self) -> bool {
+        matches!(self, Self::Client)
+    }
+
+    /// Whether this is the server.
+    pub const fn is_server(self) -> bool {
+        matches!(self, Self::Server)
+    }
+}
+
+/// Whether data flows both ways on a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Dir {
+    /// Both ways.
+    Bi,
+    /// From the initiator only.
+    Uni,
+}
+
+/// A stream ID (RFC 9000, section 2.1): index, direction and initiator in one integer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub u64);
+
+impl StreamId {
+    /// The `index`-th stream of its kind, counted from 0.
+    pub const fn new(initiator: Side, dir: Dir, index: u64) -> Self {
+        Self(index << 2 | (dir as u64) << 1 | initiator as u64)
+    }
+
+    /// Who opens this stream.
+    pub const fn initiator(self) -> Side {
+        if self.0 & 1 == 0 { Side::Client } else { Side::Server }
+    }
+
+    /// Whether data flows both ways.
+    pub const fn dir(self) -> Dir {
+        if self.0 & 2 == 0 { Dir::Bi } else { Dir::Uni }
+    }
+
+    /// Position among the streams of its kind, counted from 0.
+    pub const fn index(self) -> u64 {
+        self.0 >> 2
+    }
+}
+
+impl fmt::Display for StreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,24 @@
+//! QUIC v1 (RFC 9000) and multipath QUIC (RFC 10069) as bytes: codecs without state.
+//!
+//! This crate decides what bytes mean and whether they are well formed. It does not decide whether
+//! a well-formed frame is acceptable in the state a connection is in; that is the engine's part.
+
+pub mod cid;
+pub mod code;
+pub mod cursor;
+pub mod frame;
+pub mod header;
+pub mod id;
+pub mod packet_number;
+pub mod params;
+pub mod varint;
+
+pub use cid::{ConnectionId, ResetToken};
+pub use code::TransportErrorCode;
+pub use id::{Dir, PathId, Side, StreamId};
+
+/// QUIC version 1 (RFC 9000, section 15).
+pub const VERSION_1: u32 = 0x0000_0001;
+
+/// The smallest UDP payload every QUIC path must carry (RFC 9000, section 14).
+pub const MIN_DATAGRAM_SIZE: usize = 1200;
