@@ -5,6 +5,7 @@
 //! same bytes. `docs/architecture.md` tells who owns which state and follows a packet through it.
 
 pub mod congestion;
+pub mod datagram;
 pub mod error;
 pub mod handshake;
 pub mod path;

@@ -1,0 +1,46 @@
+//! Datagrams and where they go, as the engine names things at its edge.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// A driver's name for one of its sockets.
+///
+/// An address is not enough to name a path's near end: two modems may both own 192.168.1.2, and
+/// sockets may be bound to interfaces. The driver names sockets; the engine compares names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SocketId(pub u32);
+
+/// The two ends of a route: a path's current 4-tuple.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tuple {
+    /// The socket datagrams leave and arrive by.
+    pub socket: SocketId,
+    /// The local address, where the socket is bound to more than one (a server on a wildcard address
+    /// must answer from the address it was asked at).
+    pub local: Option<IpAddr>,
+    /// The peer's address.
+    pub remote: SocketAddr,
+}
+
+/// The ECN field of an IP packet, where it is not Not-ECT (RFC 3168).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Ecn {
+    /// ECN-capable transport, codepoint 0.
+    Ect0,
+    /// ECN-capable transport, codepoint 1.
+    Ect1,
+    /// Congestion experienced.
+    Ce,
+}
+
+/// One or more datagrams of equal size to send along one route; the bytes are in the caller's buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transmit {
+    /// The route.
+    pub tuple: Tuple,
+    /// The ECN field to set.
+    pub ecn: Option<Ecn>,
+    /// Bytes appended to the buffer.
+    pub length: usize,
+    /// Size of each datagram if there are several (the last one may be shorter), for GSO.
+    pub segment_size: Option<usize>,
+}
