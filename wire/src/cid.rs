@@ -74,3 +74,35 @@ impl PartialEq for ResetToken {
 }
 
 impl Eq for ResetToken {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connection_ids_have_at_most_20_bytes() {
+        assert!(ConnectionId::new(&[7; 21]).is_none());
+        let cid = ConnectionId::new(&[7; 20]).unwrap();
+        assert_eq!((cid.len(), cid.as_slice()), (20, [7; 20].as_slice()));
+        assert!(ConnectionId::default().is_empty());
+    }
+
+    #[test]
+    fn a_connection_id_prints_as_hex() {
+        assert_eq!(
+            ConnectionId::new(&[0x0a, 0xff]).unwrap().to_string(),
+            "0aff"
+        );
+    }
+
+    #[test]
+    fn tokens_differ_if_any_byte_does() {
+        let token = ResetToken([1; 16]);
+        for at in 0..16 {
+            let mut other = token;
+            other.0[at] ^= 0x80;
+            assert_ne!(token, other);
+        }
+        assert_eq!(token, ResetToken([1; 16]));
+    }
+}

@@ -99,3 +99,31 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_read_consumes_nothing() {
+        let mut reader = Reader::new(&[0x05, 1, 2]);
+        assert_eq!(reader.length_prefixed(), Err(UnexpectedEnd));
+        assert_eq!(reader.u32(), Err(UnexpectedEnd));
+        assert_eq!(reader.bytes(4), Err(UnexpectedEnd));
+        assert_eq!(reader.rest(), [0x05, 1, 2]);
+        assert_eq!(reader.varint(), Err(UnexpectedEnd));
+    }
+
+    #[test]
+    fn a_length_beyond_memory_is_an_unexpected_end() {
+        let mut reader = Reader::new(&[0xff; 16]);
+        assert_eq!(reader.length_prefixed(), Err(UnexpectedEnd));
+    }
+
+    #[test]
+    fn zeros_are_skipped_up_to_the_first_other_byte() {
+        let mut reader = Reader::new(&[0, 0, 7, 0]);
+        assert_eq!((reader.skip_zeros(), reader.u8()), (2, Ok(7)));
+        assert_eq!((reader.skip_zeros(), reader.skip_zeros()), (1, 0));
+    }
+}

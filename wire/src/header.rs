@@ -378,9 +378,9 @@ pub fn put_version_negotiation(
 ) {
     out.push(LONG_HEADER_BIT | FIXED_BIT | random_first_byte);
     put_invariants(out, 0, dcid, scid);
-    versions
-        .iter()
-        .for_each(|version| out.extend_from_slice(&version.to_be_bytes()));
+    for version in versions {
+        out.extend_from_slice(&version.to_be_bytes());
+    }
 }
 
 /// Appends what all versions have in common after the first byte (RFC 8999, section 5.1).

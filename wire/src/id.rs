@@ -90,3 +90,23 @@ impl fmt::Display for StreamId {
         self.0.fmt(f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stream_ids_follow_table_1_of_rfc_9000() {
+        let kinds = [
+            (Side::Client, Dir::Bi),
+            (Side::Server, Dir::Bi),
+            (Side::Client, Dir::Uni),
+            (Side::Server, Dir::Uni),
+        ];
+        for (low_bits, (initiator, dir)) in (0..).zip(kinds) {
+            let id = StreamId::new(initiator, dir, 5);
+            assert_eq!(id.0, 20 + low_bits);
+            assert_eq!((id.initiator(), id.dir(), id.index()), (initiator, dir, 5));
+        }
+    }
+}

@@ -249,6 +249,13 @@ impl TransportParameters {
             default.active_connection_id_limit,
         );
         integer(id::MAX_DATAGRAM_FRAME_SIZE, self.max_datagram_frame_size, 0);
+        self.encode_optional(out);
+        if side.is_server() {
+            self.encode_server_only(out);
+        }
+    }
+
+    fn encode_optional(&self, out: &mut Vec<u8>) {
         let optional = [
             (
                 id::INITIAL_MAX_PATH_ID,
@@ -270,9 +277,6 @@ impl TransportParameters {
         }
         if let Some(cid) = &self.initial_source_cid {
             put_bytes(out, id::INITIAL_SOURCE_CID, cid.as_slice());
-        }
-        if side.is_server() {
-            self.encode_server_only(out);
         }
     }
 

@@ -164,7 +164,7 @@ pub fn put_ack(
     let count_at = out.len();
     out.push(0);
     varint::put(out, largest - smallest);
-    let tail = ecn.map_or(0, |ecn| ecn.encoded_len());
+    let tail = ecn.map_or(0, EcnCounts::encoded_len);
     if out.len() + tail > limit {
         out.truncate(start);
         return None;

@@ -212,7 +212,9 @@ trait Sink {
     fn varint(&mut self, value: u64);
 
     fn varints(&mut self, values: &[u64]) {
-        values.iter().for_each(|value| self.varint(*value));
+        for value in values {
+            self.varint(*value);
+        }
     }
 
     fn length_prefixed(&mut self, bytes: &[u8]) {
