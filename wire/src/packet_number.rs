@@ -8,8 +8,8 @@ pub const MAX_LEN: usize = 4;
 /// Bytes to encode `pn` with, 1 to 4, if the peer acknowledged up to `largest_acked`.
 ///
 /// The peer can tell the number apart from all others as long as fewer than half of the numbers
-/// that fit lie between the two (RFC 9000, section 17.1). A sender that is 2^31 packets ahead of its
-/// peer's acknowledgements is past what four bytes can express.
+/// that fit lie between the two (RFC 9000, section 17.1). A sender that is 2^31 packets ahead of
+/// its peer's acknowledgements is past what four bytes can express.
 pub fn encoded_len(pn: u64, largest_acked: Option<u64>) -> usize {
     let unacked = match largest_acked {
         Some(largest) => pn.saturating_sub(largest),
@@ -71,6 +71,22 @@ mod tests {
     }
 
     #[test]
+    fn each_length_is_used_up_to_half_of_what_it_holds() {
+        for (len, first_too_far) in [(1, 0x80), (2, 0x8000), (3, 0x80_0000)] {
+            assert_eq!(encoded_len(first_too_far + 9, Some(10)), len);
+            assert_eq!(encoded_len(first_too_far + 10, Some(10)), len + 1);
+        }
+    }
+
+    #[test]
+    fn a_number_half_a_window_below_the_expected_one_is_taken_as_above() {
+        assert_eq!(expand(0x00, 1, 0x7f), 0x00);
+        assert_eq!(expand(0x00, 1, 0x80), 0x100);
+        assert_eq!(expand(0x80, 1, 0x100), 0x180);
+        assert_eq!(expand(0x81, 1, 0x100), 0x81);
+    }
+
+    #[test]
     fn expansion_follows_the_example_of_the_rfc() {
         assert_eq!(expand(0x9b32, 2, 0xa82f_30ea + 1), 0xa82f_9b32);
     }
@@ -92,7 +108,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_receiver_that_saw_the_acknowledged_packet_recovers_the_number(
-            acked in 0..varint::MAX - (1 << 32), ahead in 1_u64..1 << 31, behind in 0_u64..1 << 31,
+            acked in 0..varint::MAX - (1 << 32),
+            ahead in (1_u32..=31).prop_flat_map(|bits| 1..1_u64 << bits),
+            behind in 0_u64..1 << 31,
         ) {
             let pn = acked + ahead;
             let len = encoded_len(pn, Some(acked));

@@ -60,8 +60,8 @@ pub struct ConnectionClose<'a> {
 /// One frame, borrowing its bytes from the packet it came in or goes out with.
 ///
 /// Frames that exist for path 0 and for any path (acknowledgements, connection IDs) are one variant
-/// each: [`decode`] hands out the type found on the wire beside the frame, and [`Form`] chooses one
-/// for writing.
+/// each: [`decode()`] hands out the type found on the wire beside the frame, and [`Form`] chooses
+/// one for writing.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(
     missing_docs,
