@@ -18,7 +18,10 @@ impl ConnectionId {
         if bytes.len() > MAX_CID_LEN {
             return None;
         }
-        let mut cid = Self { length: bytes.len() as u8, bytes: [0; MAX_CID_LEN] };
+        let mut cid = Self {
+            length: bytes.len() as u8,
+            bytes: [0; MAX_CID_LEN],
+        };
         cid.bytes[..bytes.len()].copy_from_slice(bytes);
         Some(cid)
     }
@@ -47,7 +50,9 @@ impl fmt::Debug for ConnectionId {
 
 impl fmt::Display for ConnectionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.as_slice().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        self.as_slice()
+            .iter()
+            .try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -60,7 +65,11 @@ pub struct ResetToken(pub [u8; 16]);
 
 impl PartialEq for ResetToken {
     fn eq(&self, other: &Self) -> bool {
-        self.0.iter().zip(other.0).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+        self.0
+            .iter()
+            .zip(other.0)
+            .fold(0, |differs, (a, b)| differs | (a ^ b))
+            == 0
     }
 }
 

@@ -1,5 +1,7 @@
 //! A checked reader over received bytes.
 
+use crate::varint;
+
 /// The bytes ended before the value did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnexpectedEnd;
@@ -67,11 +69,25 @@ impl<'a> Reader<'a> {
 
     /// A variable-length integer in any of its encodings.
     pub fn varint(&mut self) -> Result<u64, UnexpectedEnd> {
-        let first = self.peek().ok_or(UnexpectedEnd)?;
-        let length = 1 << (first >> 6);
-        let bytes = self.bytes(length)?;
-        let head = u64::from(first & 0x3f);
-        Ok(bytes[1..].iter().fold(head, |value, byte| value << 8 | u64::from(*byte)))
+        match self.peek().ok_or(UnexpectedEnd)? >> 6 {
+            0 => self.u8().map(u64::from),
+            1 => self.u16().map(|value| u64::from(value & 0x3fff)),
+            2 => self.u32().map(|value| u64::from(value & 0x3fff_ffff)),
+            _ => self
+                .array()
+                .map(|bytes| u64::from_be_bytes(bytes) & varint::MAX),
+        }
+    }
+
+    /// Consumes zero bytes up to the first other one, or to the end; returns how many.
+    pub fn skip_zeros(&mut self) -> usize {
+        let count = self
+            .bytes
+            .iter()
+            .position(|byte| *byte != 0)
+            .unwrap_or(self.bytes.len());
+        self.bytes = &self.bytes[count..];
+        count
     }
 
     /// Bytes preceded by their count as a variable-length integer.

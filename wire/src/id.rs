@@ -67,7 +67,11 @@ impl StreamId {
 
     /// Who opens this stream.
     pub const fn initiator(self) -> Side {
-        if self.0 & 1 == 0 { Side::Client } else { Side::Server }
+        if self.0 & 1 == 0 {
+            Side::Client
+        } else {
+            Side::Server
+        }
     }
 
     /// Whether data flows both ways.
