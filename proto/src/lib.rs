@@ -9,6 +9,7 @@ pub mod datagram;
 pub mod error;
 pub mod handshake;
 pub mod path;
+pub mod ranges;
 pub mod recovery;
 pub mod rng;
 pub mod sched;
