@@ -1,3 +1,5 @@
+//! Tests: what `cids` promises, one behaviour each.
+
 use super::*;
 use anabranch_wire::frame::NewConnectionId;
 use anabranch_wire::{ConnectionId, PathId, ResetToken, TransportErrorCode};

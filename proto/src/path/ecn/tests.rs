@@ -1,3 +1,5 @@
+//! Tests: what `ecn` promises, one behaviour each.
+
 use super::*;
 
 fn counts(ect0: u64, ect1: u64, ce: u64) -> EcnCounts {

@@ -1,3 +1,5 @@
+//! Tests: what `mtu` promises, one behaviour each.
+
 use super::*;
 use proptest::prelude::*;
 

@@ -1,3 +1,5 @@
+//! Tests: what `validation` promises, one behaviour each.
+
 use super::*;
 
 const PTO: Duration = Duration::from_millis(100);
