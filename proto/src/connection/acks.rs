@@ -132,7 +132,7 @@ impl Connection {
             }
             route.rate.on_packet_acked(now, packet);
             if packet.is_mtu_probe {
-                if let Some(mtu) = route.mtu.on_probe_acked(now, packet.size) {
+                if let Some(mtu) = route.mtu.on_probe_acked(packet.size) {
                     route.controller.on_mtu(mtu);
                     self.outbox.observe(now, &Observation::MtuUpdated { path: target, mtu });
                 }
@@ -175,7 +175,7 @@ impl Connection {
             }
             SentFrame::RetireConnectionId { path, sequence } => {
                 if let Some(slot) = self.paths.slot_mut(path) {
-                    slot.remote_cids.on_retire_acked(sequence);
+                    slot.remote_cids.on_retirement_acked(sequence);
                 }
             }
             SentFrame::NewToken => self.control.new_token_sent = None,
@@ -208,7 +208,7 @@ impl Connection {
             }
             SentFrame::RetireConnectionId { path, sequence } => {
                 if let Some(slot) = self.paths.slot_mut(path) {
-                    slot.remote_cids.on_retire_lost(sequence);
+                    slot.remote_cids.on_retirement_lost(sequence);
                     self.control.paths_dirty = true;
                 }
             }
@@ -425,11 +425,14 @@ fn account_lost(
             route.in_flight = route.in_flight.saturating_sub(size);
         }
         if packet.is_mtu_probe {
-            route.mtu.on_probe_lost(now, *pn);
+            route.mtu.on_probe_lost(*pn);
             continue;
         }
         route.rate.on_lost(size);
-        if let Some(mtu) = route.mtu.on_lost(now, packet.size, *pn) {
+        if packet.ecn_marked {
+            route.ecn.on_lost(1);
+        }
+        if let Some(mtu) = route.mtu.on_lost(now, packet.size, *pn, packet.time_sent) {
             route.controller.on_mtu(mtu);
         }
         let bytes_in_flight = route.in_flight;

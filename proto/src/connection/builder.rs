@@ -78,7 +78,7 @@ impl Connection {
         if datagram_end < buf.len() + MIN_USEFUL_ROOM {
             return None;
         }
-        let dcid = self.paths.slot(path)?.remote_cids.active()?.cid;
+        let (_, dcid, _) = self.paths.slot(path)?.remote_cids.active()?;
         let space = self.space(level, path)?;
         let pn = space.peek_pn();
         let pn_len = packet_number::encoded_len(pn, space.largest_acked());
@@ -178,7 +178,7 @@ impl Connection {
         let in_flight = packet.ack_eliciting || padded;
         let rate = route.rate.on_sent(now, route.in_flight);
         let ecn_marked = route.ecn.marking().is_some();
-        route.ecn.on_sent();
+        route.ecn.on_sent(ecn_marked);
         if in_flight {
             route.in_flight += size as u64;
             route.pacer.on_sent(now, size as u64);

@@ -118,18 +118,18 @@ fn write_slot_control(
         slot.status_pending = false;
         packet.sent(SentFrame::PathStatus { path, sequence });
     }
-    while let Some(frame) = slot.local_cids.next_to_send(path) {
+    while let Some(frame) = slot.local_cids.next_to_send().map(|cid| cid.frame(path)) {
         if !put_form(&Frame::NewConnectionId(frame), buf, limit, form) {
             return false;
         }
         slot.local_cids.on_sent(frame.sequence);
         packet.sent(SentFrame::NewConnectionId { path, sequence: frame.sequence });
     }
-    while let Some(sequence) = slot.remote_cids.next_to_retire() {
+    while let Some(sequence) = slot.remote_cids.next_retirement() {
         if !put_form(&Frame::RetireConnectionId { path, sequence }, buf, limit, form) {
             return false;
         }
-        slot.remote_cids.on_retire_sent(sequence);
+        slot.remote_cids.on_retirement_sent(sequence);
         packet.sent(SentFrame::RetireConnectionId { path, sequence });
     }
     if slot.cids_blocked_pending {

@@ -4,7 +4,7 @@ use super::{Connection, Routing};
 use crate::error::TransportError;
 use crate::event::{Event, Observation};
 use crate::handshake::{Level, retry_integrity_tag};
-use crate::time::{Duration, Instant};
+use crate::time::Instant;
 use crate::wire::params::TransportParameters;
 use crate::wire::{ConnectionId, PathId, Side, TransportErrorCode};
 use super::close::Life;
@@ -53,8 +53,6 @@ impl Connection {
             }
             if let Some(path) = &mut slot.path {
                 path.route.mtu.set_peer_limit(params.max_udp_payload_size);
-                let delay = Duration::from_millis(params.max_ack_delay_ms);
-                let _ = delay;
             }
         }
         self.identity.peer = params;
@@ -173,7 +171,7 @@ impl Connection {
         }
         self.identity.peer_scid = Some(scid);
         if let Some(slot) = self.paths.slot_mut(PathId::ZERO) {
-            slot.remote_cids.begin(scid);
+            slot.remote_cids.replace_initial(scid);
         }
     }
 
@@ -197,7 +195,7 @@ impl Connection {
         identity.retry_scid = Some(scid);
         identity.token = token;
         if let Some(slot) = self.paths.slot_mut(PathId::ZERO) {
-            slot.remote_cids.begin(scid);
+            slot.remote_cids.replace_initial(scid);
         }
         self.handshake.on_retry(&scid);
         self.forget_sent_initials();

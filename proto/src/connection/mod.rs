@@ -30,6 +30,7 @@ use crate::datagram::Tuple;
 use crate::error::TransportError;
 use crate::event::{Event, Observation, Observer, PathNotice};
 use crate::handshake::{EndpointKeys, Handshake};
+use crate::path::cids::RemoteCids;
 use crate::path::manager::Manager;
 use crate::path::route::Route;
 use crate::path::state::{Path, PathOptions};
@@ -174,8 +175,8 @@ impl Connection {
         let mut paths = Manager::new(first);
         let token = from.keys.reset_token(&local_cid);
         if let Some(slot) = paths.slot_mut(PathId::ZERO) {
-            slot.local_cids.issue_announced(local_cid, token);
-            slot.remote_cids.begin(from.remote_cid);
+            slot.local_cids.adopt(local_cid, token);
+            slot.remote_cids = RemoteCids::with_initial(from.remote_cid);
         }
         let identity = Identity {
             side,

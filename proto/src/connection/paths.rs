@@ -131,7 +131,7 @@ impl Connection {
             }
             // An ID that may never be used gets one connection ID; an open path a spare for moving.
             let wanted = if slot.path.is_some() { wanted } else { 1 };
-            while slot.local_cids.live_count() < wanted {
+            while slot.local_cids.live().len() < wanted {
                 let cid = random_cid(&mut self.rng, self.identity.cid_length);
                 let token = self.identity.keys.reset_token(&cid);
                 slot.local_cids.issue(cid, token);
@@ -160,11 +160,11 @@ impl Connection {
             return Ok(());
         }
         let before: Vec<ResetToken> = slot.remote_cids.tokens().collect();
-        let outcome = slot.remote_cids.on_new(frame, limit)?;
+        let retired = slot.remote_cids.on_new(frame, limit)?;
         let after: Vec<ResetToken> = slot.remote_cids.tokens().collect();
-        self.control.paths_dirty |= outcome;
+        self.control.paths_dirty |= !retired.is_empty();
         self.reroute_tokens(&before, &after);
-        self.note_capacity(Instant::ZERO.max(self.idle_since));
+        self.note_capacity(self.clock);
         Ok(())
     }
 
@@ -292,7 +292,7 @@ impl Connection {
             match self.paths.discard(id) {
                 Ok(Some(slot)) => {
                     for cid in slot.local_cids.live() {
-                        self.routing.push_back(Routing::RemoveCid(cid));
+                        self.routing.push_back(Routing::RemoveCid(cid.cid));
                     }
                     self.handshake.forget_path(id);
                     self.control.paths_dirty = true;

@@ -56,7 +56,6 @@ impl Connection {
     fn path_deadline(&self, path: &Path) -> Option<Instant> {
         let routes = [Some(&path.route), path.previous.as_ref()].into_iter().flatten();
         let validation = routes.filter_map(|r| r.validation.as_ref()?.deadline()).min();
-        let mtu = path.route.mtu.deadline().filter(|_| path.is_healthy());
         let (others, data) = (self.has_other_healthy(path.id), self.streams.backlog().total() > 0);
         let silence = others.then(|| self.silence_deadline(path)).flatten();
         let size = u64::from(path.route.mtu.current());
@@ -69,7 +68,6 @@ impl Connection {
             self.pto_deadline(path),
             silence,
             validation,
-            mtu,
             paced,
             self.keep_alive_deadline(path),
             self.path_idle_deadline(path),
@@ -238,7 +236,6 @@ impl Connection {
         let keep_alive = due(self.keep_alive_deadline(path));
         if let Some(path) = self.paths.path_mut(id) {
             path.ping_pending |= keep_alive;
-            path.route.mtu.handle_timeout(now);
         }
     }
 

@@ -193,7 +193,7 @@ impl Connection {
             [(Some(&path.route), false), (path.previous.as_ref(), true)]
         {
             let Some(route) = route else { continue };
-            let challenges = route.validation.as_ref().is_some_and(|v| v.challenge_due(now));
+            let challenges = route.validation.as_ref().is_some_and(|v| v.wants_challenge(now));
             if (challenges || !route.responses.is_empty()) && route.amplification.budget() >= 100 {
                 return Some(Job::Validate { path: id, previous });
             }
@@ -349,18 +349,14 @@ impl Connection {
             match job {
                 Job::Probe { .. } => path.probes_owed = 0,
                 Job::Ping { .. } => path.ping_pending = false,
-                Job::MtuProbe { .. } => path.route.mtu.skip_probe(),
-                Job::Validate { .. } => path.route.responses.clear(),
-                Job::Acknowledge { .. } => path.space.received.postpone(),
                 Job::Data(_) => path.assigned = 0,
-                Job::Control { .. } | Job::Duplicate { .. } => {}
+                _ => {}
             }
         }
     }
 
     fn write_validation(&mut self, now: Instant, packet: &mut Packet, buf: &mut Vec<u8>) -> bool {
         let limit = packet.end;
-        let rng = &mut self.rng;
         let Some(path) = self.paths.path_mut(packet.path) else { return false };
         let route = match &mut path.previous {
             Some(previous) if packet.by_previous => previous,
@@ -375,7 +371,7 @@ impl Connection {
         }
         if buf.len() + 9 <= limit
             && let Some(validation) = &mut route.validation
-            && let Some(data) = validation.poll_challenge(now, rng)
+            && let Some(data) = validation.poll_challenge(now)
         {
             Frame::PathChallenge { data }.encode(buf, Form::Plain);
             wrote = true;

@@ -56,7 +56,7 @@ impl Slot {
         Self {
             id,
             local_cids: LocalCids::new(),
-            remote_cids: RemoteCids::new(id),
+            remote_cids: RemoteCids::new(),
             peer_status: None,
             own_status: None,
             status_pending: false,
@@ -144,7 +144,7 @@ impl Manager {
     /// Creates slots for every ID both sides allow, so that connection IDs can be issued.
     fn fill_slots(&mut self) {
         let next = self.slots.last().map_or(0, |slot| slot.id.0 + 1);
-        let next = next.max(self.spent.max().map_or(0, |last| last as u32 + 1));
+        let next = next.max(self.spent.end().map_or(0, |end| end as u32));
         for id in next..=self.usable_limit().0 {
             self.slots.push(Slot::new(PathId(id)));
         }
@@ -224,7 +224,7 @@ impl Manager {
                 slot.cids_blocked_pending = true;
                 Err(Missing::Cid)
             }
-            Some(slot) if slot.local_cids.is_empty() => Err(Missing::Cid),
+            Some(slot) if slot.local_cids.live().len() == 0 => Err(Missing::Cid),
             Some(slot) => Ok(slot.id),
             None => {
                 let remote = self.remote_limit.unwrap_or_default();
