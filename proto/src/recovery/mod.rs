@@ -2,7 +2,9 @@
 
 pub mod pacer;
 pub mod rate;
+pub mod received;
 pub mod sent;
 
 pub use pacer::Pacer;
+pub use received::ReceivedPackets;
 pub use sent::{SentFrame, SentFrames};
