@@ -30,6 +30,8 @@ pub struct TransportConfig {
     pub ack_threshold: u64,
     /// RTT assumed before the first sample (RFC 9002, section 6.2.2).
     pub initial_rtt: Duration,
+    /// UDP payload of the first packets, in bytes; 1200 unless the networks are known.
+    pub initial_mtu: u16,
     /// Path MTU discovery.
     pub mtu: MtuConfig,
     /// Whether outgoing packets are marked ECT(0) while the path supports it.
@@ -61,6 +63,7 @@ impl Default for TransportConfig {
             max_ack_delay: Duration::from_millis(25),
             ack_threshold: 2,
             initial_rtt: Duration::from_millis(333),
+            initial_mtu: 1200,
             mtu: MtuConfig::default(),
             ecn: true,
             chunk: None,

@@ -118,7 +118,6 @@ impl Connection {
                 path.route.rtt.restart_min();
             }
             path.route.rtt.on_sample(now.since(newly.time_sent), delay, now);
-            path.route.first_sample.get_or_insert(now);
         }
         for (pn, packet) in acked {
             sum.eliciting |= packet.ack_eliciting;
@@ -458,7 +457,7 @@ fn account_lost(
     if let Some(event) = &mut event
         && path.health == Health::Active
     {
-        let since = path.route.first_sample;
+        let since = path.route.rtt.first_sample();
         event.persistent = loss::persistent_congestion(lost, &path.route.rtt, max_ack_delay, since);
     }
     event

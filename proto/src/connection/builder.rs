@@ -4,7 +4,7 @@ use super::Connection;
 use crate::congestion::SentEvent;
 use crate::event::Observation;
 use crate::handshake::{Handshake, Level};
-use crate::recovery::SentPacket;
+use crate::recovery::{SentPacket, rate};
 use crate::recovery::sent::{SentFrame, SentFrames};
 use crate::time::Instant;
 use crate::wire::header::{self, LongHeader, LongType};
@@ -176,10 +176,11 @@ impl Connection {
         };
         route.amplification.on_sent(size as u64);
         let in_flight = packet.ack_eliciting || padded;
-        let rate = route.rate.on_sent(now, route.in_flight);
         let ecn_marked = route.ecn.marking().is_some();
         route.ecn.on_sent(ecn_marked);
+        let mut snapshot = rate::Snapshot::default();
         if in_flight {
+            snapshot = route.rate.on_sent(now, route.in_flight);
             route.in_flight += size as u64;
             route.pacer.on_sent(now, size as u64);
             route.controller.on_sent(&SentEvent {
@@ -202,7 +203,7 @@ impl Connection {
             ecn_marked,
             tuple_generation: route.generation,
             bytes_in_flight_after: route.in_flight,
-            rate,
+            rate: snapshot,
             frames: packet.frames,
         };
         if let Some(space) = self.space_mut(packet.level, packet.path) {

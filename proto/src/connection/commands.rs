@@ -130,6 +130,7 @@ impl Connection {
         }
         let id = self.paths.next_unused().map_err(|missing| {
             self.control.paths_dirty = true;
+            self.control.capacity_told = false;
             match missing {
                 Missing::Id => OpenPathError::LimitReached,
                 Missing::Cid => OpenPathError::NoCid,

@@ -18,6 +18,8 @@ pub(super) struct Control {
     pub(super) new_token_sent: Option<Vec<u8>>,
     /// Something about paths or connection IDs waits in a slot or the manager.
     pub(super) paths_dirty: bool,
+    /// The application was told that it can open a path, and has not been turned away since.
+    pub(super) capacity_told: bool,
 }
 
 impl Connection {

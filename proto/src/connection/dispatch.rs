@@ -35,7 +35,10 @@ impl Connection {
                 self.sending.wake();
                 self.streams.on_max_stream_data(id, limit)
             }
-            Frame::MaxStreams { dir, limit } => self.streams.on_max_streams(dir, limit),
+            Frame::MaxStreams { dir, limit } => {
+                self.streams.on_max_streams(dir, limit);
+                Ok(())
+            }
             Frame::DataBlocked { limit } => {
                 self.streams.on_data_blocked(limit);
                 Ok(())
@@ -43,7 +46,10 @@ impl Connection {
             Frame::StreamDataBlocked { id, limit } => {
                 self.streams.on_stream_data_blocked(id, limit)
             }
-            Frame::StreamsBlocked { dir, limit } => self.streams.on_streams_blocked(dir, limit),
+            Frame::StreamsBlocked { dir, limit } => {
+                self.streams.on_streams_blocked(dir, limit);
+                Ok(())
+            }
             Frame::Datagram { data } => self.streams.on_datagram(data),
             Frame::NewToken { token } => self.on_new_token(token),
             Frame::HandshakeDone => self.on_handshake_done(now),

@@ -3,7 +3,8 @@
 use super::{Connection, Routing};
 use crate::error::TransportError;
 use crate::event::{Event, Observation};
-use crate::handshake::{Level, retry_integrity_tag};
+use crate::handshake::Level;
+use crate::handshake::token::retry_integrity_tag;
 use crate::time::Instant;
 use crate::wire::params::TransportParameters;
 use crate::wire::{ConnectionId, PathId, Side, TransportErrorCode};

@@ -134,7 +134,8 @@ impl Connection {
         {
             return None;
         }
-        let oldest = path.space.oldest_ack_eliciting()?;
+        let (_, oldest) = path.space.iter_unacked().find(|(_, packet)| packet.ack_eliciting)?;
+        let oldest = oldest.time_sent;
         let heard = path.last_ack.map_or(oldest, |ack| ack.max(oldest));
         Some(heard + path.pto(self.peer_max_ack_delay()))
     }

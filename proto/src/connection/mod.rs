@@ -23,13 +23,15 @@ mod transmit;
 pub use commands::{OpenPathError, PathUnknown};
 pub(crate) use establish::announced_path_limit;
 pub(crate) use paths::random_cid;
+pub use timers::Timer;
 pub use stats::{ConnectionStats, PathStats, SchedulerStats};
 
 use crate::config::TransportConfig;
 use crate::datagram::Tuple;
 use crate::error::TransportError;
 use crate::event::{Event, Observation, Observer, PathNotice};
-use crate::handshake::{EndpointKeys, Handshake};
+use crate::handshake::Handshake;
+use crate::handshake::token::EndpointKeys;
 use crate::path::cids::RemoteCids;
 use crate::path::manager::Manager;
 use crate::path::route::Route;

@@ -68,7 +68,8 @@ impl Connection {
             return Ok(());
         }
         if self.paths.slot(id).is_some_and(|slot| slot.remote_cids.active().is_none()) {
-            self.refuse(now, id, TransportErrorCode::NO_CID_AVAILABLE_FOR_PATH.0);
+            // The connection ID to answer with is probably under way on another path. Not answering
+            // makes the client repeat its challenge; refusing would cost it the path ID.
             return Ok(());
         }
         self.create_path(now, id, tuple, PathOptions::default());
@@ -110,10 +111,12 @@ impl Connection {
     /// Tells the application when a path could be opened that could not before.
     pub(super) fn note_capacity(&mut self, now: Instant) {
         if self.identity.side.is_client()
+            && !self.control.capacity_told
             && self.handshake.is_confirmed()
             && self.paths.is_multipath()
             && self.paths.next_unused().is_ok()
         {
+            self.control.capacity_told = true;
             self.notice(now, PathNotice::Capacity);
         }
     }

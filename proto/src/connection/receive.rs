@@ -45,6 +45,7 @@ impl Connection {
         path: PathId,
         data: &mut [u8],
     ) {
+        self.clock = self.clock.max(now);
         if self.life.is_over() {
             self.on_straggler(path);
             return;

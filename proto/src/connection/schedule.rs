@@ -30,11 +30,19 @@ pub(super) struct Sending {
     /// The last hold ran out: lowest RTT decides once, so that nothing is held for ever.
     overdue: bool,
     /// Frames to be repeated on a path.
-    duplicates: VecDeque<(PathId, SentFrames)>,
+    duplicates: VecDeque<Repeat>,
     last_reason: Option<(Reason, Option<PathId>)>,
     pub(super) reasons: BTreeMap<Reason, u64>,
     pub(super) holds: u64,
     pub(super) overruled: u64,
+}
+
+/// Frames to be repeated on another path.
+#[derive(Debug, Clone)]
+pub(super) struct Repeat {
+    pub(super) from: PathId,
+    pub(super) on: PathId,
+    pub(super) frames: SentFrames,
 }
 
 /// A decision as the connection carries it out.
@@ -101,7 +109,7 @@ impl Sending {
     /// The path is gone: nothing planned for it is left.
     pub(super) fn forget(&mut self, path: PathId) {
         self.wake();
-        self.duplicates.retain(|(id, _)| *id != path);
+        self.duplicates.retain(|repeat| repeat.on != path && repeat.from != path);
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -115,23 +123,20 @@ impl Sending {
         }
     }
 
-    /// A copy to send now: the first whose path has room.
-    pub(super) fn take_duplicate(
-        &mut self,
-        has_room: impl Fn(PathId) -> bool,
-    ) -> Option<(PathId, SentFrames)> {
-        let at = self.duplicates.iter().position(|(path, _)| has_room(*path))?;
+    /// The next copy for a path.
+    pub(super) fn take_duplicate(&mut self, on: PathId) -> Option<Repeat> {
+        let at = self.duplicates.iter().position(|repeat| repeat.on == on)?;
         self.duplicates.remove(at)
     }
 
     pub(super) fn has_duplicate(&self, has_room: impl Fn(PathId) -> bool) -> Option<PathId> {
-        self.duplicates.iter().map(|(path, _)| *path).find(|path| has_room(*path))
+        self.duplicates.iter().map(|repeat| repeat.on).find(|path| has_room(*path))
     }
 
-    pub(super) fn push_duplicates(&mut self, carried: PathId, also: &PathSet, frames: &SentFrames) {
-        for path in also.iter().filter(|path| *path != carried) {
+    pub(super) fn push_duplicates(&mut self, from: PathId, also: &PathSet, frames: &SentFrames) {
+        for on in also.iter().filter(|path| *path != from) {
             if self.duplicates.len() < MAX_DUPLICATES {
-                self.duplicates.push_back((path, frames.clone()));
+                self.duplicates.push_back(Repeat { from, on, frames: frames.clone() });
             }
         }
     }

@@ -17,7 +17,6 @@
 use super::Connection;
 use super::close::Life;
 use super::failover::MAX_PROBE_INTERVAL;
-use super::schedule::can_send;
 use crate::error::ConnectionError;
 use crate::handshake::Level;
 use crate::path::state::{Health, Path};
@@ -28,53 +27,104 @@ use crate::wire::{PathId, TransportErrorCode};
 /// Backoff stops doubling here: 2^10 probe time-outs outlast any idle time-out.
 const MAX_BACKOFF: u32 = 10;
 
+/// Bytes below which the amplification limit leaves no room for a useful packet.
+pub(super) const MIN_BUDGET: u64 = 100;
+
+/// How often a validation looks whether the amplification limit still stops it.
+const STUCK_VALIDATION: Duration = Duration::from_secs(1);
+
+/// What a time-out is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the table at the top of the module explains them")]
+pub enum Timer {
+    Acknowledge,
+    Loss,
+    Pto,
+    Silence,
+    Validation,
+    Pacing,
+    KeepAlive,
+    PathIdle,
+    Discard,
+    Hold,
+    OldKeys,
+    Handshake,
+    Idle,
+    Close,
+}
+
+fn named<const N: usize>(
+    timers: [(Option<Instant>, Timer); N],
+) -> impl Iterator<Item = (Instant, Timer)> {
+    timers.into_iter().filter_map(|(at, timer)| at.map(|at| (at, timer)))
+}
+
 impl Connection {
     /// When [`handle_timeout`](Self::handle_timeout) must be called, if nothing arrives before.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        if self.life.is_over() {
-            return self.life.deadline();
-        }
-        let paths = self.paths.open().filter_map(|slot| slot.open());
-        let paths = paths.filter_map(|path| self.path_deadline(path)).min();
-        let closing = self.paths.slots().filter_map(|slot| slot.closing).map(|c| c.discard_at).min();
-        let acks = self.paths.slots().filter_map(|slot| slot.path.as_ref());
-        let acks = acks.filter_map(|path| path.space.received.deadline()).min();
-        [
-            paths,
-            closing,
-            acks,
-            self.early_deadline(),
-            self.idle_deadline(),
-            self.sending.deadline(),
-            self.handshake.deadline(),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        self.next_timer().map(|(at, _)| at)
     }
 
-    fn path_deadline(&self, path: &Path) -> Option<Instant> {
-        let routes = [Some(&path.route), path.previous.as_ref()].into_iter().flatten();
-        let validation = routes.filter_map(|r| r.validation.as_ref()?.deadline()).min();
-        let (others, data) = (self.has_other_healthy(path.id), self.streams.backlog().total() > 0);
+    /// The next time-out and what asked for it: for whoever wonders why a driver wakes up.
+    pub fn next_timer(&self) -> Option<(Instant, Timer)> {
+        if self.life.is_over() {
+            return self.life.deadline().map(|at| (at, Timer::Close));
+        }
+        let paths = self.paths.open().filter_map(|slot| slot.open());
+        let paths = paths.filter_map(|path| self.path_timer(path)).min();
+        let closing = self.paths.slots().filter_map(|slot| slot.closing).map(|c| c.discard_at).min();
+        let connection = [
+            (closing, Timer::Discard),
+            (self.ack_deadline(), Timer::Acknowledge),
+            (self.early_deadline(), Timer::Handshake),
+            (self.idle_deadline(), Timer::Idle),
+            (self.sending.deadline(), Timer::Hold),
+            (self.handshake.deadline(), Timer::OldKeys),
+        ];
+        named(connection).chain(paths).min()
+    }
+
+    fn path_timer(&self, path: &Path) -> Option<(Instant, Timer)> {
+        let data = self.streams.backlog().total() > 0;
+        let others = self.has_other_healthy(path.id);
         let silence = others.then(|| self.silence_deadline(path)).flatten();
         let size = u64::from(path.route.mtu.current());
         // Only a pacer that is the obstacle: what else stops data has a timer or event of its own.
         let paced = (data && path.is_healthy() && path.route.room() >= size)
             .then(|| path.route.pacer.ready_at(self.clock, size))
             .filter(|ready| *ready > self.clock);
-        [
-            path.space.loss_time(),
-            self.pto_deadline(path),
-            silence,
-            validation,
-            paced,
-            self.keep_alive_deadline(path),
-            self.path_idle_deadline(path),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        let path = [
+            (path.space.loss_time(), Timer::Loss),
+            (self.pto_deadline(path), Timer::Pto),
+            (silence, Timer::Silence),
+            (self.validation_deadline(path), Timer::Validation),
+            (paced, Timer::Pacing),
+            (self.keep_alive_deadline(path), Timer::KeepAlive),
+            (self.path_idle_deadline(path), Timer::PathIdle),
+        ];
+        named(path).min()
+    }
+
+    /// When an acknowledgement is due that can be sent at all.
+    fn ack_deadline(&self) -> Option<Instant> {
+        let paths = self.paths.slots().filter_map(|slot| Some((slot, slot.path.as_ref()?)));
+        let routed = paths.filter(|(slot, path)| {
+            self.ack_route(self.clock, slot.closing.is_some(), path).is_some()
+        });
+        let deadlines = routed.filter_map(|(_, path)| path.space.received.deadline());
+        deadlines.min().map(|at| at.max(self.clock))
+    }
+
+    /// When to repeat a challenge or give up. A challenge that is due but may not be sent for lack of
+    /// amplification budget waits for the peer.
+    fn validation_deadline(&self, path: &Path) -> Option<Instant> {
+        let routes = [Some(&path.route), path.previous.as_ref()].into_iter().flatten();
+        let deadlines = routes.filter_map(|route| {
+            let at = route.validation.as_ref()?.deadline()?;
+            let stuck = at <= self.clock && route.amplification.budget() < MIN_BUDGET;
+            Some(if stuck { self.clock + STUCK_VALIDATION } else { at })
+        });
+        deadlines.min()
     }
 
     /// When to probe a path (RFC 9002, section 6.2).
@@ -160,6 +210,7 @@ impl Connection {
 
     /// Time has passed. Calling early does nothing.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.clock = self.clock.max(now);
         if self.life.is_over() {
             if self.life.deadline().is_some_and(|at| at <= now) {
                 self.finish_draining();
@@ -252,10 +303,4 @@ impl Connection {
         }
     }
 
-    /// Whether the connection has anything to do at once. Used to check that draining is complete.
-    pub(crate) fn is_quiet(&self, now: Instant) -> bool {
-        matches!(self.life, Life::Drained)
-            || !self.paths.open().filter_map(|slot| slot.open()).any(|path| can_send(path, now))
-            || self.streams.backlog().total() == 0
-    }
 }

@@ -3,7 +3,8 @@
 use super::Connection;
 use super::builder::{Packet, SizeRule};
 use super::close::Life;
-use super::schedule::{Carry, Payload, can_send};
+use super::timers::MIN_BUDGET;
+use super::schedule::{Carry, Payload, Repeat, can_send};
 use crate::datagram::Transmit;
 use crate::handshake::Level;
 use crate::path::state::Path;
@@ -15,6 +16,9 @@ use crate::wire::{MIN_DATAGRAM_SIZE, PathId};
 /// Acknowledgement-only packets in a row after which one asks to be acknowledged itself, so that the
 /// ranges it reports need not be repeated for ever (RFC 9000, section 13.2.4).
 const ACKS_BEFORE_PING: u32 = 32;
+
+/// Jobs in a row that may come to nothing.
+const MAX_IDLE_JOBS: usize = 32;
 
 /// The reason for one datagram on one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +69,7 @@ impl Connection {
         max_segments: usize,
         buf: &mut Vec<u8>,
     ) -> Option<Transmit> {
+        self.clock = self.clock.max(now);
         match self.life {
             Life::Closing(_) => return self.transmit_close(now, buf),
             Life::Draining { .. } | Life::Drained => return None,
@@ -73,7 +78,9 @@ impl Connection {
         if let Some(transmit) = self.transmit_handshake(now, buf) {
             return Some(transmit);
         }
-        while let Some(job) = self.next_job(now) {
+        // A job that comes to nothing is not asked for again, but nothing here may depend on that.
+        for _ in 0..MAX_IDLE_JOBS {
+            let Some(job) = self.next_job(now) else { break };
             if let Some(transmit) = self.transmit_batch(now, job, max_segments, buf) {
                 return Some(transmit);
             }
@@ -163,6 +170,13 @@ impl Connection {
         if !self.may_send_one_rtt() {
             return None;
         }
+        // Connection IDs must be there before the path that uses them.
+        if self.control.paths_dirty
+            && self.handshake.is_confirmed()
+            && let Some(path) = self.control_path()
+        {
+            return Some(Job::Control { path });
+        }
         let path_jobs = self.paths.open().filter_map(|slot| slot.open());
         if let Some(job) = path_jobs.filter_map(|path| self.path_control(now, path)).next() {
             return Some(job);
@@ -194,7 +208,7 @@ impl Connection {
         {
             let Some(route) = route else { continue };
             let challenges = route.validation.as_ref().is_some_and(|v| v.wants_challenge(now));
-            if (challenges || !route.responses.is_empty()) && route.amplification.budget() >= 100 {
+            if (challenges || !route.responses.is_empty()) && route.amplification.budget() >= MIN_BUDGET {
                 return Some(Job::Validate { path: id, previous });
             }
         }
@@ -206,7 +220,7 @@ impl Connection {
         }
         if self.handshake.is_confirmed() && path.is_healthy() {
             // A probe must not wait behind a full window for ever, nor exceed it.
-            if let Some(size) = path.route.mtu.probe_due(now)
+            if let Some(size) = path.route.mtu.probe_due()
                 && path.route.room() >= u64::from(size)
             {
                 return Some(Job::MtuProbe { path: id, size });
@@ -229,7 +243,7 @@ impl Connection {
     pub(super) fn control_path(&self) -> Option<PathId> {
         let open = self.paths.open().filter_map(|slot| slot.open().map(|path| (slot, path)));
         open.filter(|(slot, path)| {
-            slot.remote_cids.active().is_some() && path.route.amplification.budget() >= 100
+            slot.remote_cids.active().is_some() && path.route.amplification.budget() >= MIN_BUDGET
         })
         .min_by_key(|(_, path)| {
             (!path.route.validated, !path.is_healthy(), path.pto_count, path.route.rtt.smoothed())
@@ -399,13 +413,12 @@ impl Connection {
             self.write_acks(now, packet, buf, false);
             self.write_control(packet, buf);
             let limit = packet.end;
-            // What is oldest is what the peer waits for; if that is acknowledged by now, what waits.
-            if self.streams.write_copy(buf, limit, &oldest, &mut packet.frames) == 0
-                && self.streams.backlog().total() > 0
-            {
-                let bytes = self.streams.write_data(buf, limit, id, 0, u64::MAX, &mut packet.frames);
-                self.count_stream_bytes(id, bytes);
+            // What is oldest is what the peer waits for.
+            for frame in &oldest {
+                self.streams.reinject(frame, id);
             }
+            let bytes = self.streams.write_data(buf, limit, id, 0, u64::MAX, &mut packet.frames);
+            self.count_stream_bytes(id, bytes);
         }
         packet.note_eliciting();
         if !packet.ack_eliciting && packet.room(buf) > 0 {
@@ -454,10 +467,11 @@ impl Connection {
         packet: &mut Packet,
         buf: &mut Vec<u8>,
     ) {
-        let Some((_, frames)) = self.sending.take_duplicate(|id| id == path) else { return };
+        let Some(Repeat { from, frames, .. }) = self.sending.take_duplicate(path) else { return };
         self.write_acks(now, packet, buf, false);
         packet.is_copy = true;
-        let bytes = self.streams.write_copy(buf, packet.end, &frames, &mut packet.frames);
+        let (end, sent) = (packet.end, &mut packet.frames);
+        let bytes = self.streams.write_copy(buf, end, from, path, &frames, sent);
         if let Some(path) = self.paths.path_mut(path) {
             path.counters.copied_bytes += bytes;
         }
@@ -499,7 +513,7 @@ impl Connection {
         });
         packet.is_copy = true;
         let bytes = frames.map_or(0, |frames| {
-            self.streams.write_copy(buf, packet.end, &frames, &mut packet.frames)
+            self.streams.write_copy(buf, packet.end, from, id, &frames, &mut packet.frames)
         });
         if let Some(path) = self.paths.path_mut(id) {
             path.counters.copied_bytes += bytes;
@@ -512,7 +526,7 @@ impl Connection {
 
     fn count_stream_bytes(&mut self, id: PathId, bytes: u64) {
         if let Some(path) = self.paths.path_mut(id) {
-            path.counters.stream_bytes += bytes;
+            path.counters.fresh_bytes += bytes;
         }
     }
 

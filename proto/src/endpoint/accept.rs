@@ -6,7 +6,8 @@ use crate::connection::{
     Beginning, Connection, Routing, announced_path_limit, random_cid,
 };
 use crate::datagram::{Ecn, Transmit, Tuple};
-use crate::handshake::{Handshake, Level, TokenError, retry_integrity_tag};
+use crate::handshake::token::{TokenError, retry_integrity_tag};
+use crate::handshake::{Handshake, Level};
 use crate::time::{Duration, Instant};
 use crate::tls;
 use crate::wire::header::{self, Header};

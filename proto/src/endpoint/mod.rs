@@ -9,7 +9,7 @@ use crate::config::{EndpointConfig, ServerConfig};
 use crate::connection::Connection;
 use crate::datagram::{Ecn, Transmit, Tuple};
 use crate::event::Event;
-use crate::handshake::EndpointKeys;
+use crate::handshake::token::EndpointKeys;
 use crate::rng::Rng;
 use crate::time::Instant;
 use accept::Stateless;

@@ -144,7 +144,7 @@ impl Manager {
     /// Creates slots for every ID both sides allow, so that connection IDs can be issued.
     fn fill_slots(&mut self) {
         let next = self.slots.last().map_or(0, |slot| slot.id.0 + 1);
-        let next = next.max(self.spent.end().map_or(0, |end| end as u32));
+        let next = next.max(self.spent.last().map_or(0, |run| run.end as u32));
         for id in next..=self.usable_limit().0 {
             self.slots.push(Slot::new(PathId(id)));
         }

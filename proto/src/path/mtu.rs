@@ -158,15 +158,19 @@ impl MtuDiscovery {
     /// The size of the probe to send now, if one should be sent. Report it to
     /// [`on_probe_sent`](Self::on_probe_sent).
     pub fn poll_probe(&mut self, now: Instant) -> Option<u16> {
-        if self.probe.is_some() {
-            return None;
-        }
-        if matches!(self.stage, Stage::Settled { again_at } if now >= again_at) {
+        if self.probe.is_none()
+            && matches!(self.stage, Stage::Settled { again_at } if now >= again_at)
+        {
             self.search_all();
         }
+        self.probe_due()
+    }
+
+    /// The size of the probe to send now, if a search is under way and none is in flight.
+    pub fn probe_due(&self) -> Option<u16> {
         match self.stage {
-            Stage::Searching(search) => Some(search.next),
-            Stage::Settled { .. } => None,
+            Stage::Searching(search) if self.probe.is_none() => Some(search.next),
+            _ => None,
         }
     }
 

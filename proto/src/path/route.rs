@@ -37,8 +37,6 @@ pub(crate) struct Route {
     pub(crate) in_flight: u64,
     /// Whether room was left unused when there was nothing to send (RFC 9002, section 7.8).
     pub(crate) app_limited: bool,
-    /// When the first RTT sample was taken: persistent congestion counts from there.
-    pub(crate) first_sample: Option<Instant>,
 }
 
 impl Route {
@@ -51,7 +49,7 @@ impl Route {
         tuple: Tuple,
         generation: u32,
     ) -> Self {
-        let mtu = MtuDiscovery::new(config.mtu);
+        let mtu = MtuDiscovery::new(config.initial_mtu, config.mtu);
         let init = ControllerInit {
             now,
             path,
@@ -73,7 +71,6 @@ impl Route {
             responses: Responses::default(),
             in_flight: 0,
             app_limited: false,
-            first_sample: None,
         }
     }
 

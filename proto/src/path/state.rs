@@ -46,6 +46,13 @@ pub(crate) struct Detour {
     pub(crate) span: Duration,
 }
 
+impl Detour {
+    /// Whether acknowledgements take another path now.
+    pub(crate) fn is_active(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+}
+
 /// Counters of one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PathCounters {
