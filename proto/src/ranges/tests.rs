@@ -27,7 +27,10 @@ fn a_range_removed_from_the_middle_leaves_both_ends() {
 #[test]
 fn missing_parts_are_the_gaps() {
     let ranges = set(&[2..4, 6..8]);
-    assert_eq!(ranges.missing(0..10).collect::<Vec<_>>(), [0..2, 4..6, 8..10]);
+    assert_eq!(
+        ranges.missing(0..10).collect::<Vec<_>>(),
+        [0..2, 4..6, 8..10]
+    );
     assert_eq!(ranges.missing(3..7).collect::<Vec<_>>(), [4..6]);
     assert_eq!(ranges.missing(6..8).count(), 0);
 }
