@@ -5,9 +5,9 @@ use std::ops::Range;
 
 /// A set of `u64`, stored as disjoint half-open ranges that do not touch.
 ///
-/// Every operation takes time logarithmic in the number of ranges, plus the ranges it removes. A set
-/// that shrinks keeps its memory for as long as one leaf of the tree holds it, so that growing and
-/// shrinking at either end does not allocate.
+/// Every operation takes time logarithmic in the number of ranges, plus the ranges it removes. A
+/// set that shrinks keeps its memory for as long as one leaf of the tree holds it, so that growing
+/// and shrinking at either end does not allocate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RangeSet {
     /// Start and end of each range.

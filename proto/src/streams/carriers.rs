@@ -1,8 +1,8 @@
 //! Which paths carried stream bytes that were sent more than once.
 //!
-//! Bytes sent once on one path, the bulk of all, have no entry: their path is that of the packet they
-//! travel in. An entry appears when bytes are lost, taken from a doubtful path or copied, and goes
-//! when they are acknowledged.
+//! Bytes sent once on one path, the bulk of all, have no entry: their path is that of the packet
+//! they travel in. An entry appears when bytes are lost, taken from a doubtful path or copied, and
+//! goes when they are acknowledged.
 
 use crate::sched::PathSet;
 use anabranch_wire::PathId;
@@ -60,8 +60,8 @@ impl Carriers {
             .map_or(u64::MAX, |(&start, _)| start)
     }
 
-    /// Changes the paths of `range` by `change`, which is called for each part that has the same paths
-    /// throughout; a part without an entry gets an empty one first.
+    /// Changes the paths of `range` by `change`, which is called for each part that has the same
+    /// paths throughout; a part without an entry gets an empty one first.
     pub(super) fn update(
         &mut self,
         range: Range<u64>,
@@ -122,8 +122,8 @@ impl Carriers {
         }
     }
 
-    /// Merges the entry that starts at `at` into the one before, if they touch and say the same. Runs
-    /// of lost or copied packets would otherwise stay one entry each.
+    /// Merges the entry that starts at `at` into the one before, if they touch and say the same.
+    /// Runs of lost or copied packets would otherwise stay one entry each.
     fn join(&mut self, at: u64) {
         let Some(entry) = self.entries.get(&at).copied() else {
             return;

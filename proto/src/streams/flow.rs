@@ -4,9 +4,9 @@ use crate::error::TransportError;
 use crate::time::{Duration, Instant};
 use anabranch_wire::{TransportErrorCode, varint};
 
-/// A new limit is announced once it gives the peer this part of the window. Less often, and the last
-/// part of the window goes unused while the announcement travels; more often, and packets carry
-/// little but limits.
+/// A new limit is announced once it gives the peer this part of the window. Less often, and the
+/// last part of the window goes unused while the announcement travels; more often, and packets
+/// carry little but limits.
 const ANNOUNCED_PART: u64 = 8;
 
 /// A window used within this many RTTs is too small: one RTT passes before the peer learns of new
@@ -157,9 +157,10 @@ impl Outbound {
         self.limit - self.used
     }
 
-    /// The peer's limit.
-    pub(super) fn limit(&self) -> u64 {
-        self.limit
+    /// Sum of the highest offsets sent.
+    #[cfg(test)]
+    pub(super) fn used(&self) -> u64 {
+        self.used
     }
 
     pub(super) fn use_up(&mut self, bytes: u64) {

@@ -15,7 +15,7 @@ impl Streams {
             return Ok(());
         }
         let Some(recv) = self
-            .streams
+            .live
             .get_mut(&id)
             .and_then(|stream| stream.recv.as_mut())
         else {
@@ -52,7 +52,7 @@ impl Streams {
             return Ok(());
         }
         let Some(recv) = self
-            .streams
+            .live
             .get_mut(&id)
             .and_then(|stream| stream.recv.as_mut())
         else {
@@ -172,7 +172,7 @@ impl Streams {
     }
 
     fn admit(&mut self, id: StreamId) -> Result<bool, TransportError> {
-        if self.streams.contains_key(&id) {
+        if self.live.contains_key(&id) {
             return Ok(true);
         }
         let (dir, index) = (id.dir(), id.index());

@@ -1,9 +1,10 @@
-//! Streams and datagrams (RFC 9000, sections 2 to 4; RFC 9221): what the application writes and reads.
+//! Streams and datagrams (RFC 9000, sections 2 to 4; RFC 9221): what the application writes and
+//! reads.
 //!
 //! [`Streams`] owns stream IDs, flow control in both directions, priorities, the bytes on their way
 //! out and in, and the queues of DATAGRAM frames. It turns them into frames on request and learns
-//! which frames were acknowledged or lost. It does not decide when or on which path anything is sent,
-//! and it knows packets only as lists of [`SentFrame`](crate::recovery::sent::SentFrame)s.
+//! which frames were acknowledged or lost. It does not decide when or on which path anything is
+//! sent, and it knows packets only as lists of [`SentFrame`](crate::recovery::sent::SentFrame)s.
 //!
 //! Streams are forgotten once both halves are done; that a stream existed is then told by counters.
 
@@ -225,7 +226,8 @@ pub struct Streams {
     side: Side,
     limits: Limits,
     peer: PeerLimits,
-    streams: BTreeMap<StreamId, Box<Stream>>,
+    /// Streams not forgotten yet.
+    live: BTreeMap<StreamId, Box<Stream>>,
     /// By [`Dir`].
     local: [LocalIds; 2],
     /// By [`Dir`].
@@ -248,7 +250,7 @@ impl Streams {
         Self {
             side,
             peer: PeerLimits::default(),
-            streams: BTreeMap::new(),
+            live: BTreeMap::new(),
             local: [LocalIds::default(), LocalIds::default()],
             remote: [limits.max_streams_bidi, limits.max_streams_uni].map(RemoteIds::new),
             inbound: Inbound::new(limits.receive_window, limits.max_receive_window),
@@ -321,7 +323,7 @@ impl Streams {
             recv: receives.then(|| Recv::new(&self.limits, self.tuning)),
             control: StreamControl::default(),
         };
-        self.streams.insert(id, Box::new(stream));
+        self.live.insert(id, Box::new(stream));
     }
 
     /// Takes bytes off the front of `data`; returns how many, 0 only if there are none.
@@ -329,7 +331,7 @@ impl Streams {
     /// # Errors
     /// [`WriteError::Blocked`] if nothing can be taken now.
     pub fn write(&mut self, id: StreamId, data: &mut Bytes) -> Result<usize, WriteError> {
-        let stream = self.streams.get_mut(&id).ok_or(WriteError::Closed)?;
+        let stream = self.live.get_mut(&id).ok_or(WriteError::Closed)?;
         let send = stream.send.as_mut().ok_or(WriteError::Closed)?;
         if let Some(code) = send.stopped {
             return Err(WriteError::Stopped(code));
@@ -380,8 +382,9 @@ impl Streams {
         Ok(())
     }
 
-    /// Gives up sending: bytes not acknowledged are dropped, and the peer learns `code`. Does nothing
-    /// to a stream that was reset before, by the application or because the peer stopped it.
+    /// Gives up sending: bytes not acknowledged are dropped, and the peer learns `code`. Does
+    /// nothing to a stream that was reset before, by the application or because the peer stopped
+    /// it.
     pub fn reset(&mut self, id: StreamId, code: u64) -> Result<(), ClosedStream> {
         let send = self.send_half(id)?;
         if send.reset.is_none() {
@@ -393,10 +396,10 @@ impl Streams {
         Ok(())
     }
 
-    /// Sets the priority of what the stream sends: higher goes first; 0 unless set. Streams of the same
-    /// priority take turns.
+    /// Sets the priority of what the stream sends: higher goes first; 0 unless set. Streams of the
+    /// same priority take turns.
     pub fn set_priority(&mut self, id: StreamId, priority: i32) -> Result<(), ClosedStream> {
-        let stream = self.streams.get_mut(&id).ok_or(ClosedStream)?;
+        let stream = self.live.get_mut(&id).ok_or(ClosedStream)?;
         let send = stream.send.as_mut().ok_or(ClosedStream)?;
         self.ready.set_priority(id, send, priority);
         Ok(())
@@ -407,7 +410,7 @@ impl Streams {
     /// # Errors
     /// [`ReadError::Blocked`] if the next byte has not arrived. [`ReadError::Reset`] is told once.
     pub fn read(&mut self, id: StreamId, max: usize) -> Result<Option<Bytes>, ReadError> {
-        let stream = self.streams.get_mut(&id).ok_or(ReadError::Closed)?;
+        let stream = self.live.get_mut(&id).ok_or(ReadError::Closed)?;
         let recv = stream.recv.as_mut().ok_or(ReadError::Closed)?;
         match recv.read(max, self.tuning)? {
             Read::Data { bytes, announce } => {
@@ -437,9 +440,10 @@ impl Streams {
 
     /// Stops reading: what arrives from now on is dropped, and the peer is asked to stop sending.
     ///
-    /// If the end of the stream is known already the peer is not asked: it has sent everything once.
+    /// If the end of the stream is known already the peer is not asked: it has sent everything
+    /// once.
     pub fn stop(&mut self, id: StreamId, code: u64) -> Result<(), ClosedStream> {
-        let stream = self.streams.get_mut(&id).ok_or(ClosedStream)?;
+        let stream = self.live.get_mut(&id).ok_or(ClosedStream)?;
         let recv = stream.recv.as_mut().ok_or(ClosedStream)?;
         let before = recv.out_of_order();
         let discarded = recv.stop(code)?;
@@ -516,7 +520,7 @@ impl Streams {
     }
 
     fn carried_by(&self, id: StreamId) -> Option<PathSet> {
-        let send = self.streams.get(&id)?.send.as_ref()?;
+        let send = self.live.get(&id)?.send.as_ref()?;
         send.buf.again_front().map(|(_, carried)| carried)
     }
 
@@ -528,7 +532,7 @@ impl Streams {
     /// Counters.
     pub fn stats(&self) -> StreamStats {
         StreamStats {
-            open_streams: self.streams.len() as u64,
+            open_streams: self.live.len() as u64,
             receive_window: self.inbound.grant.window(),
             datagrams_overflowed: self.datagrams.overflowed,
             datagrams_outgrown: self.datagrams.outgrown,
@@ -537,7 +541,7 @@ impl Streams {
     }
 
     fn send_half(&mut self, id: StreamId) -> Result<&mut Send, ClosedStream> {
-        self.streams
+        self.live
             .get_mut(&id)
             .and_then(|stream| stream.send.as_mut())
             .ok_or(ClosedStream)
@@ -546,7 +550,7 @@ impl Streams {
     /// Brings the order of sending up to date after a change to a stream.
     fn refresh(&mut self, id: StreamId) {
         if let Some(send) = self
-            .streams
+            .live
             .get_mut(&id)
             .and_then(|stream| stream.send.as_mut())
         {
@@ -556,7 +560,7 @@ impl Streams {
 
     /// Marks control frames of a stream as due.
     fn mark_control(&mut self, id: StreamId, mark: impl FnOnce(&mut StreamControl)) {
-        if let Some(stream) = self.streams.get_mut(&id) {
+        if let Some(stream) = self.live.get_mut(&id) {
             mark(&mut stream.control);
             self.control.enqueue(id, &mut stream.control);
         }
@@ -576,8 +580,8 @@ impl Streams {
         self.control.max_data |= bytes > 0 && self.inbound.grant.on_discarded(bytes);
     }
 
-    /// Tells waiting writers once a quarter of the send buffer is free: less would make them write in
-    /// small pieces.
+    /// Tells waiting writers once a quarter of the send buffer is free: less would make them write
+    /// in small pieces.
     fn wake_writers(&mut self) {
         let space = self
             .limits
@@ -587,7 +591,7 @@ impl Streams {
             return;
         }
         for id in self.waiting.drain(..) {
-            let Some(stream) = self.streams.get_mut(&id) else {
+            let Some(stream) = self.live.get_mut(&id) else {
                 continue;
             };
             let Some(send) = stream.send.as_mut() else {
@@ -601,14 +605,14 @@ impl Streams {
     }
 
     fn close_send(&mut self, id: StreamId) {
-        if let Some(stream) = self.streams.get_mut(&id) {
+        if let Some(stream) = self.live.get_mut(&id) {
             stream.send = None;
         }
         self.forget_if_done(id);
     }
 
     fn close_recv(&mut self, id: StreamId) {
-        if let Some(stream) = self.streams.get_mut(&id) {
+        if let Some(stream) = self.live.get_mut(&id) {
             stream.recv = None;
         }
         self.forget_if_done(id);
@@ -616,10 +620,10 @@ impl Streams {
 
     fn forget_if_done(&mut self, id: StreamId) {
         let is_done = |stream: &Stream| stream.send.is_none() && stream.recv.is_none();
-        if !self.streams.get(&id).is_some_and(|stream| is_done(stream)) {
+        if !self.live.get(&id).is_some_and(|stream| is_done(stream)) {
             return;
         }
-        self.streams.remove(&id);
+        self.live.remove(&id);
         if id.initiator() != self.side {
             let dir = id.dir() as usize;
             self.control.max_streams[dir] |= self.remote[dir].on_closed();

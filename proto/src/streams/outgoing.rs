@@ -12,8 +12,8 @@ use std::ops::Range;
 /// bytes.
 const MIN_PIECE: u64 = 32;
 
-/// Streams looked at to find the place behind skipped bytes. Behind more than that nothing is sent: the
-/// walk would cost more than the skipping gains.
+/// Streams looked at to find the place behind skipped bytes. Behind more than that nothing is sent:
+/// the walk would cost more than the skipping gains.
 const MAX_SKIPPED_STREAMS: usize = 64;
 
 const DIRS: [Dir; 2] = [Dir::Bi, Dir::Uni];
@@ -46,8 +46,8 @@ impl Packet<'_> {
             return None;
         }
         let length = if bare - count < varint::size(count) as u64 {
-            // The frame extends to the end of the packet; padding before it closes a gap that is too
-            // short for a length.
+            // The frame extends to the end of the packet; padding before it closes a gap that is
+            // too short for a length.
             self.out.resize(self.out.len() + (bare - count) as usize, 0);
             None
         } else {
@@ -139,7 +139,7 @@ impl Streams {
 
     /// Appends the control frames of one stream; returns whether all fit.
     fn write_stream_control(&mut self, id: StreamId, packet: &mut Packet<'_>) -> bool {
-        let Some(stream) = self.streams.get_mut(&id) else {
+        let Some(stream) = self.live.get_mut(&id) else {
             return true;
         };
         let due = &mut stream.control;
@@ -188,12 +188,12 @@ impl Streams {
         !due.queued
     }
 
-    /// Appends `STREAM` frames for `path`: first what is to be sent again, then fresh data but for the
-    /// next `skip` bytes of it. Returns the stream bytes written, at most `max_bytes`; an end of stream
-    /// without data counts as one.
+    /// Appends `STREAM` frames for `path`: first what is to be sent again, then fresh data but for
+    /// the next `skip` bytes of it. Returns the stream bytes written, at most `max_bytes`; an end
+    /// of stream without data counts as one.
     ///
-    /// The last frame may extend to `limit`, so the packet has to end there or be written to by nobody
-    /// else if `out` is `limit` long afterwards.
+    /// The last frame may extend to `limit`, so the packet has to end there or be written to by
+    /// nobody else if `out` is `limit` long afterwards.
     pub fn write_data(
         &mut self,
         out: &mut Vec<u8>,
@@ -263,7 +263,7 @@ impl Streams {
         }
         if let Some(id) = last {
             if let Some(send) = self
-                .streams
+                .live
                 .get_mut(&id)
                 .and_then(|stream| stream.send.as_mut())
             {
@@ -274,8 +274,8 @@ impl Streams {
         written
     }
 
-    /// The stream that fresh data comes from next, after leaving out `skip` bytes, and how many of them
-    /// are its own.
+    /// The stream that fresh data comes from next, after leaving out `skip` bytes, and how many of
+    /// them are its own.
     fn locate_fresh(&self, skip: u64) -> Option<(StreamId, u64)> {
         let above = if self.outbound.credit() > 0 {
             self.ready.first(ABOVE)
@@ -292,7 +292,7 @@ impl Streams {
             .flat_map(|_| self.ready.iter(ABOVE))
             .map(|id| (id, ABOVE));
         for (id, queue) in free.chain(above).take(MAX_SKIPPED_STREAMS) {
-            let load = self.streams.get(&id)?.send.as_ref()?.buf.load();
+            let load = self.live.get(&id)?.send.as_ref()?.buf.load();
             let (before, amount) = if queue == FREE {
                 (0, load.free)
             } else {
@@ -306,8 +306,8 @@ impl Streams {
         None
     }
 
-    /// Appends again on `path` what `frames`, sent in one packet on `from`, carried: as far as it is
-    /// not acknowledged and `path` never carried it. Returns the stream bytes written.
+    /// Appends again on `path` what `frames`, sent in one packet on `from`, carried: as far as it
+    /// is not acknowledged and `path` never carried it. Returns the stream bytes written.
     pub fn write_copy(
         &mut self,
         out: &mut Vec<u8>,
@@ -357,8 +357,8 @@ impl Streams {
         self.datagrams.has_waiting()
     }
 
-    /// Appends DATAGRAM frames, as many as fit; returns the bytes of their payloads. The last frame may
-    /// extend to `limit`.
+    /// Appends DATAGRAM frames, as many as fit; returns the bytes of their payloads. The last frame
+    /// may extend to `limit`.
     pub fn write_datagrams(
         &mut self,
         out: &mut Vec<u8>,

@@ -1,9 +1,9 @@
 //! Stream bytes by offset: what arrives in any order is read in order.
 //!
-//! Memory depends on the span of offsets in use, which flow control bounds, and not on the number of
-//! gaps: bytes live in blocks of fixed size, and each block that holds bytes behind a gap marks them
-//! in a bitmap of an eighth of its size. A peer that sends every other byte costs no more than one
-//! that sends all of them, and no arrangement of gaps costs more than time linear in its bytes.
+//! Memory depends on the span of offsets in use, which flow control bounds, and not on the number
+//! of gaps: bytes live in blocks of fixed size, and each block that holds bytes behind a gap marks
+//! them in a bitmap of an eighth of its size. A peer that sends every other byte costs no more than
+//! one that sends all of them, and no arrangement of gaps costs more than time linear in its bytes.
 
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
@@ -167,8 +167,8 @@ struct Block {
     base: u64,
     /// Bytes up to the last one that arrived; gaps hold zeros.
     data: BytesMut,
-    /// A bit for each byte that arrived early, by its offset modulo [`BLOCK`]. Bits of bytes that are
-    /// ready mean nothing.
+    /// A bit for each byte that arrived early, by its offset modulo [`BLOCK`]. Bits of bytes that
+    /// are ready mean nothing.
     early: Option<Box<[u64; WORDS]>>,
 }
 

@@ -28,17 +28,13 @@ impl Streams {
                 }
                 self.wake_writers();
             }
-            SentFrame::ResetStream { id } => {
-                if self.send_half(id).is_ok_and(|send| send.reset.is_some()) {
-                    self.close_send(id);
-                }
-            }
+            SentFrame::ResetStream { id } => self.close_send(id),
             _ => {}
         }
     }
 
-    /// A packet with this frame, sent on `path`, was declared lost. What still matters is sent again,
-    /// with present values.
+    /// A packet with this frame, sent on `path`, was declared lost. What still matters is sent
+    /// again, with present values.
     pub fn on_lost(&mut self, frame: &SentFrame, path: PathId) {
         match *frame {
             SentFrame::Stream { .. } => {
@@ -63,8 +59,8 @@ impl Streams {
     }
 
     /// A packet with this frame is in flight on `path`, which went silent: its bytes are queued for
-    /// other paths, unless one carries them already. Returns the bytes queued; calling it again for the
-    /// same packet queues nothing.
+    /// other paths, unless one carries them already. Returns the bytes queued; calling it again for
+    /// the same packet queues nothing.
     pub fn reinject(&mut self, frame: &SentFrame, path: PathId) -> u64 {
         let queued = self.requeue(frame, path);
         self.stats.bytes_reinjected += queued;
@@ -91,10 +87,7 @@ impl Streams {
         let Some((id, range)) = stream_range(frame) else {
             return false;
         };
-        let send = self
-            .streams
-            .get(&id)
-            .and_then(|stream| stream.send.as_ref());
+        let send = self.live.get(&id).and_then(|stream| stream.send.as_ref());
         send.is_some_and(|send| send.reset.is_none() && send.buf.is_unacked(&range))
     }
 
@@ -103,10 +96,7 @@ impl Streams {
         let Some((id, range)) = stream_range(frame) else {
             return false;
         };
-        let send = self
-            .streams
-            .get(&id)
-            .and_then(|stream| stream.send.as_ref());
+        let send = self.live.get(&id).and_then(|stream| stream.send.as_ref());
         let Some(send) = send.filter(|send| send.reset.is_none()) else {
             return false;
         };

@@ -5,8 +5,8 @@
 //!     |  \---RESET_STREAM--------> Reset -- read by the app ---+--> forgotten
 //!     \------stop by the app-----> Stopped -- final size known +
 //! ```
-//! "Size known" and "data received" of the RFC are not states of their own here: they are `final_size`
-//! and what the reassembly holds.
+//! "Size known" and "data received" of the RFC are not states of their own here: they are
+//! `final_size` and what the reassembly holds.
 
 use super::flow::{Grant, Inbound, Tuning};
 use super::reassembly::{Inserted, Reassembly};
@@ -106,7 +106,8 @@ impl Recv {
                     ..Arrival::default()
                 })
             }
-            // All credit was returned when the reset arrived, and nothing lies beyond the final size.
+            // All credit was returned when the reset arrived, and nothing lies beyond the final
+            // size.
             State::Reset { .. } => Ok(Arrival::default()),
         }
     }

@@ -73,9 +73,9 @@ const QUEUES: usize = 3;
 /// Streams that have something to send, in the order they send it: by priority, the highest first,
 /// and in turns among streams of the same priority.
 ///
-/// There is a queue for each kind of bytes, so that the next stream is found at once even if all others
-/// are blocked. Bytes to be sent again come first, then those that take no credit, then the rest:
-/// the first two kinds are few, and somebody waits for them.
+/// There is a queue for each kind of bytes, so that the next stream is found at once even if all
+/// others are blocked. Bytes to be sent again come first, then those that take no credit, then the
+/// rest: the first two kinds are few, and somebody waits for them.
 #[derive(Debug, Default)]
 pub(super) struct Ready {
     queues: [BTreeSet<(Reverse<i32>, u64, StreamId)>; QUEUES],

@@ -1,7 +1,8 @@
 //! Stream bytes on their way out: unsent, sent, to be sent again, acknowledged.
 //!
-//! The end of a stream is treated as one more byte behind the last one. So the same sets tell whether
-//! it was sent, lost or acknowledged, and a range that includes it is a frame with the FIN bit.
+//! The end of a stream is treated as one more byte behind the last one. So the same sets tell
+//! whether it was sent, lost or acknowledged, and a range that includes it is a frame with the FIN
+//! bit.
 //!
 //! ```text
 //! 0        base                     sent_end          end  end+1 (once finished)
@@ -108,8 +109,8 @@ impl SendBuf {
         }
     }
 
-    /// The range to send for the first time next, after leaving out `skip` unsent bytes. It ends where
-    /// `credit` ends.
+    /// The range to send for the first time next, after leaving out `skip` unsent bytes. It ends
+    /// where `credit` ends.
     pub(super) fn fresh_after(&self, mut skip: u64, credit: u64) -> Option<Range<u64>> {
         let highest = self.sent_end + credit;
         for range in self.fresh.iter() {
@@ -222,7 +223,8 @@ impl SendBuf {
     }
 
     /// Drops the memory of pieces above `base` that were acknowledged as a whole: acknowledgements
-    /// are final (RFC 9002, section 4.4), and a hole that a slow path has to fill may stay for long.
+    /// are final (RFC 9002, section 4.4), and a hole that a slow path has to fill may stay for
+    /// long.
     fn free_acked_chunks(&mut self, range: Range<u64>) {
         let mut index = self.chunk_at(range.start);
         while let Some((start, bytes)) = self.chunks.get_mut(index)

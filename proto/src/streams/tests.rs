@@ -182,7 +182,7 @@ fn a_stream_arrives_as_written_and_is_forgotten_by_both_sides() {
     );
     assert_eq!(server.read(id, 10), Ok(None));
     assert_eq!(server.read(id, 10), Err(ReadError::Closed));
-    assert!(client.streams.is_empty() && server.streams.is_empty());
+    assert!(client.live.is_empty() && server.live.is_empty());
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn a_reset_frees_memory_returns_credit_and_is_told_once() {
     assert!(events(&mut server).contains(&StreamEvent::Readable { id }));
     assert_eq!(server.read(id, 10), Err(ReadError::Reset(7)));
     assert_eq!(server.read(id, 10), Err(ReadError::Closed));
-    assert!(server.streams.is_empty());
+    assert!(server.live.is_empty());
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn a_stopped_stream_returns_all_credit_and_ends_with_the_peers_reset() {
     assert_eq!(server.inbound.grant.consumed(), 1500);
     settle(&mut client, &mut server);
     assert!(events(&mut client).contains(&StreamEvent::Stopped { id, code: 42 }));
-    assert!(server.streams[&id].recv.is_none() && client.streams[&id].send.is_none());
+    assert!(server.live[&id].recv.is_none() && client.live[&id].send.is_none());
     assert_eq!(
         client.write(id, &mut pattern(id, 0, 1)),
         Err(WriteError::Closed)
@@ -359,7 +359,7 @@ fn a_stopped_writer_learns_the_code_until_its_reset_arrived() {
     };
     assert_eq!(decode(&mut Reader::new(&payload)).unwrap().1, reset);
     sent.iter().for_each(|frame| client.on_acked(frame));
-    assert!(client.streams.is_empty());
+    assert!(client.live.is_empty());
 }
 
 fn with_stream(length: usize) -> (Streams, StreamId) {
@@ -382,7 +382,7 @@ fn a_lost_reset_is_sent_again() {
     let (_, sent) = packet(&mut client, A, 1200);
     assert_eq!(names(&sent), ["ResetStream"]);
     data.iter().for_each(|frame| client.on_acked(frame));
-    assert_eq!(client.streams.len(), 1);
+    assert_eq!(client.live.len(), 1);
 }
 
 #[test]
@@ -522,7 +522,7 @@ fn a_window_in_full_use_grows_to_its_maximum() {
         read_all(&mut server, id);
         transfer(&mut server, &mut client);
     }
-    let stream = server.streams[&id].recv.as_ref().unwrap().grant.window();
+    let stream = server.live[&id].recv.as_ref().unwrap().grant.window();
     assert_eq!((stream, server.stats().receive_window), (100_000, 120_000));
 }
 
@@ -543,7 +543,7 @@ fn many_short_streams_leave_nothing_behind() {
         settle(&mut client, &mut server);
         assert_eq!(read_all(&mut client, id).len(), 20);
         settle(&mut client, &mut server);
-        assert!(client.streams.is_empty() && server.streams.is_empty());
+        assert!(client.live.is_empty() && server.live.is_empty());
         assert!(client.control.streams.is_empty() && server.control.streams.is_empty());
         events(&mut client);
         events(&mut server);
@@ -556,10 +556,10 @@ fn a_frame_for_a_forgotten_stream_is_ignored() {
     let id = peer_stream(Dir::Uni, 0);
     receive(&mut server, frame(id, 0, 10, true)).unwrap();
     read_all(&mut server, id);
-    assert!(server.streams.is_empty());
+    assert!(server.live.is_empty());
     receive(&mut server, frame(id, 0, 10, true)).unwrap();
     server.on_reset_stream(id, 0, 10).unwrap();
-    assert!(server.streams.is_empty());
+    assert!(server.live.is_empty());
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn lost_bytes_go_before_fresh_ones_and_name_their_carriers() {
     let carried = client.next_unit().1;
     assert!(carried.contains(A) && carried.contains(B));
     assert_eq!(client.stats().bytes_retransmitted, 98);
-    assert_eq!(client.streams.len(), 1);
+    assert_eq!(client.live.len(), 1);
     assert_eq!(id.index(), 0);
 }
 
