@@ -5,9 +5,9 @@ use std::ops::Range;
 
 /// A set of `u64`, stored as disjoint half-open ranges that do not touch.
 ///
-/// Every operation takes time logarithmic in the number of ranges, plus the ranges it removes. A set
-/// that shrinks keeps its memory for as long as one leaf of the tree holds it, so that growing and
-/// shrinking at either end does not allocate.
+/// Every operation takes time logarithmic in the number of ranges, plus the ranges it removes. A
+/// set that shrinks keeps its memory for as long as one leaf of the tree holds it, so that growing
+/// and shrinking at either end does not allocate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RangeSet {
     /// Start and end of each range.
@@ -18,7 +18,10 @@ pub struct RangeSet {
 impl RangeSet {
     /// The empty set.
     pub const fn new() -> Self {
-        Self { ranges: BTreeMap::new(), total: 0 }
+        Self {
+            ranges: BTreeMap::new(),
+            total: 0,
+        }
     }
 
     /// Adds a range; returns how many integers were not in the set before.
@@ -102,7 +105,10 @@ impl RangeSet {
 
     /// Whether every integer of `range` is in the set; true for an empty range.
     pub fn covers(&self, range: &Range<u64>) -> bool {
-        range.is_empty() || self.range_at(range.start).is_some_and(|at| at.end >= range.end)
+        range.is_empty()
+            || self
+                .range_at(range.start)
+                .is_some_and(|at| at.end >= range.end)
     }
 
     /// The stored range that holds `value`.
@@ -113,12 +119,16 @@ impl RangeSet {
 
     /// The lowest range.
     pub fn first(&self) -> Option<Range<u64>> {
-        self.ranges.first_key_value().map(|(&start, &end)| start..end)
+        self.ranges
+            .first_key_value()
+            .map(|(&start, &end)| start..end)
     }
 
     /// The highest range.
     pub fn last(&self) -> Option<Range<u64>> {
-        self.ranges.last_key_value().map(|(&start, &end)| start..end)
+        self.ranges
+            .last_key_value()
+            .map(|(&start, &end)| start..end)
     }
 
     /// All ranges, ascending.
@@ -128,23 +138,30 @@ impl RangeSet {
 
     /// The parts of `within` that are in the set, ascending.
     pub fn overlap(&self, within: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
-        let first = self.range_at(within.start).map_or(within.start, |range| range.start);
+        let first = self
+            .range_at(within.start)
+            .map_or(within.start, |range| range.start);
         let upper = within.end.max(first);
-        self.ranges.range(first..upper).filter_map(move |(&start, &end)| {
-            let part = start.max(within.start)..end.min(within.end);
-            (!part.is_empty()).then_some(part)
-        })
+        self.ranges
+            .range(first..upper)
+            .filter_map(move |(&start, &end)| {
+                let part = start.max(within.start)..end.min(within.end);
+                (!part.is_empty()).then_some(part)
+            })
     }
 
     /// The parts of `within` that are not in the set, ascending.
     pub fn missing(&self, within: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let mut from = within.start;
         let end = within.end;
-        self.overlap(within).map(Some).chain(std::iter::once(None)).filter_map(move |part| {
-            let gap = from..part.as_ref().map_or(end, |part| part.start);
-            from = part.map_or(end, |part| part.end);
-            (!gap.is_empty()).then_some(gap)
-        })
+        self.overlap(within)
+            .map(Some)
+            .chain(std::iter::once(None))
+            .filter_map(move |part| {
+                let gap = from..part.as_ref().map_or(end, |part| part.start);
+                from = part.map_or(end, |part| part.end);
+                (!gap.is_empty()).then_some(gap)
+            })
     }
 
     /// Number of ranges.

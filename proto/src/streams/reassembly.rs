@@ -1,9 +1,9 @@
 //! Stream bytes by offset: what arrives in any order is read in order.
 //!
-//! Memory depends on the span of offsets in use, which flow control bounds, and not on the number of
-//! gaps: bytes live in blocks of fixed size, and each block that holds bytes behind a gap marks them
-//! in a bitmap of an eighth of its size. A peer that sends every other byte costs no more than one
-//! that sends all of them, and no arrangement of gaps costs more than time linear in its bytes.
+//! Memory depends on the span of offsets in use, which flow control bounds, and not on the number
+//! of gaps: bytes live in blocks of fixed size, and each block that holds bytes behind a gap marks
+//! them in a bitmap of an eighth of its size. A peer that sends every other byte costs no more than
+//! one that sends all of them, and no arrangement of gaps costs more than time linear in its bytes.
 
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
@@ -41,7 +41,10 @@ impl Reassembly {
         let known = self.ready.saturating_sub(offset).min(length);
         let data = &data[known as usize..];
         if data.is_empty() {
-            return Inserted { fresh: 0, duplicate: length };
+            return Inserted {
+                fresh: 0,
+                duplicate: length,
+            };
         }
         let fresh = if offset <= self.ready && self.out_of_order == 0 {
             self.store(self.ready, data, false);
@@ -53,7 +56,10 @@ impl Reassembly {
             self.advance();
             fresh
         };
-        Inserted { fresh, duplicate: length - fresh }
+        Inserted {
+            fresh,
+            duplicate: length - fresh,
+        }
     }
 
     /// Copies into blocks; with `mark`, sets the bits of the bytes and returns how many were clear.
@@ -68,7 +74,11 @@ impl Reassembly {
             let (head, tail) = data.split_at(data.len().min((BLOCK - offset % BLOCK) as usize));
             let base = (offset - offset % BLOCK).max(self.start);
             // A stream's first block grows with it: most streams are short, and few are bulk.
-            let expected = if offset < BLOCK { head.len() } else { (BLOCK - base % BLOCK) as usize };
+            let expected = if offset < BLOCK {
+                head.len()
+            } else {
+                (BLOCK - base % BLOCK) as usize
+            };
             let block = self.blocks[index].get_or_insert_with(|| Block::new(base, expected));
             block.write(offset, head);
             if mark {
@@ -85,7 +95,9 @@ impl Reassembly {
         let first = self.start / BLOCK;
         while self.out_of_order > 0 {
             let index = (self.ready / BLOCK - first) as usize;
-            let Some(block) = self.blocks.get(index).and_then(Option::as_ref) else { return };
+            let Some(block) = self.blocks.get(index).and_then(Option::as_ref) else {
+                return;
+            };
             let run = block.marked_run(self.ready % BLOCK);
             self.ready += run;
             self.out_of_order -= run;
@@ -102,11 +114,18 @@ impl Reassembly {
         if count == 0 {
             return None;
         }
-        let slot = self.blocks.front_mut().expect("bytes that are ready lie in the first block");
+        let slot = self
+            .blocks
+            .front_mut()
+            .expect("bytes that are ready lie in the first block");
         let block = slot.as_mut().expect("bytes that are ready lie in a block");
         self.start += count;
         if self.start == edge {
-            let block = self.blocks.pop_front().flatten().expect("it was just found");
+            let block = self
+                .blocks
+                .pop_front()
+                .flatten()
+                .expect("it was just found");
             return Some(block.data.freeze());
         }
         block.base = self.start;
@@ -148,14 +167,18 @@ struct Block {
     base: u64,
     /// Bytes up to the last one that arrived; gaps hold zeros.
     data: BytesMut,
-    /// A bit for each byte that arrived early, by its offset modulo [`BLOCK`]. Bits of bytes that are
-    /// ready mean nothing.
+    /// A bit for each byte that arrived early, by its offset modulo [`BLOCK`]. Bits of bytes that
+    /// are ready mean nothing.
     early: Option<Box<[u64; WORDS]>>,
 }
 
 impl Block {
     fn new(base: u64, expected: usize) -> Self {
-        Self { base, data: BytesMut::with_capacity(expected), early: None }
+        Self {
+            base,
+            data: BytesMut::with_capacity(expected),
+            early: None,
+        }
     }
 
     fn write(&mut self, offset: u64, bytes: &[u8]) {
@@ -217,7 +240,13 @@ mod tests {
         let mut buffer = Reassembly::default();
         for start in (0..100_000).step_by(1000) {
             let inserted = buffer.insert(start, &pattern(start..start + 1000));
-            assert_eq!(inserted, Inserted { fresh: 1000, duplicate: 0 });
+            assert_eq!(
+                inserted,
+                Inserted {
+                    fresh: 1000,
+                    duplicate: 0
+                }
+            );
             assert_eq!(drain(&mut buffer, usize::MAX), pattern(start..start + 1000));
         }
     }
@@ -265,8 +294,20 @@ mod tests {
         let mut buffer = Reassembly::default();
         buffer.insert(0, &pattern(0..10));
         buffer.insert(20, &pattern(20..30));
-        assert_eq!(buffer.insert(5, &pattern(5..25)), Inserted { fresh: 10, duplicate: 10 });
-        assert_eq!(buffer.insert(0, &pattern(0..30)), Inserted { fresh: 0, duplicate: 30 });
+        assert_eq!(
+            buffer.insert(5, &pattern(5..25)),
+            Inserted {
+                fresh: 10,
+                duplicate: 10
+            }
+        );
+        assert_eq!(
+            buffer.insert(0, &pattern(0..30)),
+            Inserted {
+                fresh: 0,
+                duplicate: 30
+            }
+        );
     }
 
     proptest! {
