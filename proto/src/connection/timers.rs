@@ -15,7 +15,6 @@
 //! | idle, closing, draining | connection | here, `Life` |
 
 use super::Connection;
-use super::close::Life;
 use super::failover::MAX_PROBE_INTERVAL;
 use crate::error::ConnectionError;
 use crate::handshake::Level;
