@@ -1,1 +1,3 @@
 //! TLS, keys and protection.
+
+pub mod token;
