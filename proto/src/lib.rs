@@ -17,3 +17,4 @@ pub mod streams;
 pub mod time;
 
 pub use anabranch_wire as wire;
+pub use handshake::tls;
