@@ -119,6 +119,7 @@ impl Connection {
             }
             path.route.rtt.on_sample(now.since(newly.time_sent), delay, now);
         }
+        let mut grown = false;
         for (pn, packet) in acked {
             sum.eliciting |= packet.ack_eliciting;
             let current = packet.tuple_generation == path.route.generation;
@@ -132,6 +133,7 @@ impl Connection {
             route.rate.on_packet_acked(now, packet);
             if packet.is_mtu_probe {
                 if let Some(mtu) = route.mtu.on_probe_acked(packet.size) {
+                    grown = true;
                     route.controller.on_mtu(mtu);
                     self.outbox.observe(now, &Observation::MtuUpdated { path: target, mtu });
                 }
@@ -145,6 +147,9 @@ impl Connection {
             path.loss -= path.loss * LOSS_GAIN;
         }
         path.counters.acked_bytes += sum.bytes;
+        if grown {
+            self.fit_datagrams();
+        }
         Some(sum)
     }
 
@@ -341,6 +346,17 @@ impl Connection {
         let slowest = self.paths.open().filter_map(|slot| slot.open()).map(|p| p.route.rtt.smoothed());
         if let Some(rtt) = slowest.max() {
             self.streams.set_tuning(rtt, now);
+        }
+        self.tend_keys(now);
+    }
+
+    /// Replaces keys before they wear out, and keeps old ones as long as packets may be late.
+    fn tend_keys(&mut self, now: Instant) {
+        let three_pto = self.three_pto();
+        self.handshake.set_key_discard_delay(three_pto);
+        if self.handshake.needs_key_update() {
+            // Refused while the last update is young: then the next acknowledgement tries again.
+            let _ = self.handshake.update_keys(now, three_pto);
         }
     }
 

@@ -99,10 +99,7 @@ impl Connection {
 
     /// The largest datagram the peer and all paths take, in bytes; `None` if it takes none.
     pub fn max_datagram_payload(&self) -> Option<usize> {
-        let smallest = self.paths.open().filter_map(|slot| slot.open());
-        let smallest = smallest.map(|path| usize::from(path.route.mtu.current())).min()?;
-        // Short header, path acknowledgement, tag and frame header, generously.
-        self.streams.max_datagram_payload().map(|peer| peer.min(smallest.saturating_sub(100)))
+        self.streams.max_datagram_payload()
     }
 
     /// Opens a path along `tuple`. [`PathNotice::Opened`](crate::event::PathNotice) tells when it

@@ -171,7 +171,7 @@ impl Connection {
             route.validated = true;
             route.amplification.set_validated();
         }
-        let early = [Some(PacketSpace::new(&mut rng)), Some(PacketSpace::new(&mut rng))];
+        let early = [Some(early_space(&mut rng)), Some(early_space(&mut rng))];
         let space = paths::one_rtt_space(&config, &mut rng);
         let first = Path::new(PathId::ZERO, space, route, PathOptions::default(), now);
         let mut paths = Manager::new(first);
@@ -260,6 +260,13 @@ impl Connection {
     fn fail(&mut self, now: Instant, error: TransportError) {
         self.close_with_error(now, error);
     }
+}
+
+/// The space of Initial or Handshake packets, which are acknowledged without delay.
+fn early_space(rng: &mut Rng) -> PacketSpace {
+    let mut space = PacketSpace::new(rng);
+    space.received.set_max_ack_delay(Duration::ZERO);
+    space
 }
 
 impl Outbox {

@@ -20,6 +20,9 @@ use crate::wire::{ConnectionId, PathId, ResetToken, TransportErrorCode};
 /// noq takes at most 5.
 const CIDS_PER_PATH: u64 = 2;
 
+/// Short header with the longest connection ID and packet number, and tag.
+const ONE_RTT_OVERHEAD: usize = 1 + 20 + 4 + 16;
+
 /// A 1-RTT packet number space as the configuration wants it.
 pub(super) fn one_rtt_space(config: &TransportConfig, rng: &mut Rng) -> PacketSpace {
     let mut space = PacketSpace::new(rng);
@@ -104,8 +107,19 @@ impl Connection {
             self.control.paths_dirty = true;
         }
         self.sending.wake();
+        self.fit_datagrams();
         self.sending.tell(&PathEvent::Opened { path: id });
         self.notice(now, PathNotice::Opened { id, tuple });
+    }
+
+    /// Datagrams may go on any path: the smallest packet decides how large they can be.
+    pub(super) fn fit_datagrams(&mut self) {
+        let open = self.paths.open().filter_map(|slot| slot.open());
+        let validated = open.filter(|path| path.route.validated);
+        if let Some(smallest) = validated.map(|path| path.route.mtu.current()).min() {
+            let room = usize::from(smallest).saturating_sub(ONE_RTT_OVERHEAD);
+            self.streams.set_datagram_room(room);
+        }
     }
 
     /// Tells the application when a path could be opened that could not before.

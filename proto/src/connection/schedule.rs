@@ -330,7 +330,7 @@ impl Connection {
             let packet = packets.find(|(_, packet)| {
                 !packet.is_copy
                     && packet.ack_eliciting
-                    && packet.frames.iter().any(|frame| self.streams.is_unacked(frame))
+                    && packet.frames.iter().any(|frame| self.streams.is_copyable(frame, path))
             });
             packet.map(|(pn, packet)| (packet.time_sent, other.id, pn))
         });
