@@ -88,19 +88,18 @@ impl Weighted {
         for (rank, path) in view.paths.iter().enumerate() {
             let weight = self.weights.get(rank).copied().unwrap_or(path.weight);
             let weight = i64::from(weight.clamp(1, WEIGHT_MAX));
-            match self.shares.iter_mut().find(|share| share.path == path.id) {
-                Some(share) => changed |= std::mem::replace(&mut share.weight, weight) != weight,
-                None => {
-                    if self.shares.len() >= MAX_OPEN_PATHS {
-                        self.shares.retain(|share| view.path(share.path).is_some());
-                    }
-                    self.shares.push(Share {
-                        path: path.id,
-                        weight,
-                        owed: 0,
-                    });
-                }
+            if let Some(share) = self.share(path.id) {
+                changed |= std::mem::replace(&mut share.weight, weight) != weight;
+                continue;
             }
+            if self.shares.len() >= MAX_OPEN_PATHS {
+                self.shares.retain(|share| view.path(share.path).is_some());
+            }
+            self.shares.push(Share {
+                path: path.id,
+                weight,
+                owed: 0,
+            });
         }
         if changed {
             self.shares.iter_mut().for_each(|share| share.owed = 0);
