@@ -15,7 +15,10 @@ use std::time::{Duration, Instant};
 const BYTES: usize = 256 << 20;
 
 fn main() {
-    println!("{:<10} {:>10} {:>12} {:>10}", "paths", "s/GB", "ns/packet", "packets");
+    println!(
+        "{:<10} {:>10} {:>12} {:>10}",
+        "paths", "s/GB", "ns/packet", "packets"
+    );
     for paths in [1, 2] {
         let ways = (1..=paths).map(|index| Way::new(index).delay(1)).collect();
         let mut config = TransportConfig::default();

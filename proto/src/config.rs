@@ -157,7 +157,11 @@ pub struct ClientConfig {
 impl ClientConfig {
     /// A client that trusts as `tls` says, with default settings.
     pub fn new(tls: tls::ClientConfig) -> Self {
-        Self { transport: Arc::default(), tls, token: Vec::new() }
+        Self {
+            transport: Arc::default(),
+            tls,
+            token: Vec::new(),
+        }
     }
 }
 
@@ -172,6 +176,9 @@ pub struct EndpointConfig {
 
 impl Default for EndpointConfig {
     fn default() -> Self {
-        Self { cid_length: 8, max_stateless_per_second: 200 }
+        Self {
+            cid_length: 8,
+            max_stateless_per_second: 200,
+        }
     }
 }

@@ -20,8 +20,15 @@ impl SchedulerFactory {
     pub fn new(registry: &Registry, spec: &Spec) -> Result<Self, SpecError> {
         registry.build(spec)?;
         let (registry, of) = (registry.clone(), spec.clone());
-        let build = move || registry.build(&of).expect("the same specification was built before");
-        Ok(Self { name: spec.to_string(), build: Arc::new(build) })
+        let build = move || {
+            registry
+                .build(&of)
+                .expect("the same specification was built before")
+        };
+        Ok(Self {
+            name: spec.to_string(),
+            build: Arc::new(build),
+        })
     }
 
     /// Calls `build` for each connection; `name` is for people.
@@ -29,7 +36,10 @@ impl SchedulerFactory {
         name: impl Into<String>,
         build: impl Fn() -> Box<dyn Scheduler> + Send + Sync + 'static,
     ) -> Self {
-        Self { name: name.into(), build: Arc::new(build) }
+        Self {
+            name: name.into(),
+            build: Arc::new(build),
+        }
     }
 
     /// What the schedulers are called.

@@ -115,7 +115,11 @@ fn old_receive_keys_go_three_ptos_after_the_first_packet_of_the_new_phase() {
     assert_eq!(pair.client.deadline(), Some(at(650)));
     assert_eq!(pair.server.deadline(), Some(at(650)));
     round_trip(&mut pair, at(400), FAST, 2);
-    assert_eq!(pair.server.deadline(), Some(at(650)), "only the first packet counts");
+    assert_eq!(
+        pair.server.deadline(),
+        Some(at(650)),
+        "only the first packet counts"
+    );
     pair.client.handle_timeout(at(649));
     opened(&mut pair.client, at(649), SLOW, late).unwrap();
     assert_eq!(
