@@ -4,6 +4,7 @@
 //! send means. Which socket carries what is the engine's decision.
 
 use anabranch_proto::datagram::Ecn;
+use nix::sys::socket::{setsockopt, sockopt};
 use quinn_udp::{EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState};
 use socket2::{Domain, Protocol, SockAddr, Type};
 use std::io::{self, IoSliceMut};
@@ -240,6 +241,10 @@ impl Socket {
         socket.set_nonblocking(true)?;
         let io = tokio::net::UdpSocket::from_std(socket.into())?;
         let state = UdpSocketState::new(UdpSockRef::from(&io))?;
+        // quinn-udp 0.6.3 asks for timestamps but leaves 96 bytes for control messages: with a merged
+        // batch's size and the destination address there is no room left for the ECN field, which the
+        // kernel puts last and then drops.
+        setsockopt(&io, sockopt::ReceiveTimestampns, &false)?;
         let local = io.local_addr()?;
         Ok(Self {
             io,
