@@ -1,0 +1,4 @@
+//! The engine's names, gathered.
+
+mod stub;
+pub use stub::*;
