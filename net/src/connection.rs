@@ -160,14 +160,14 @@ impl Connection {
         cx: &Context<'_>,
         dir: Dir,
     ) -> Poll<Result<StreamId, ConnectionError>> {
-        self.holder
-            .poll_act(|tracked, connection| match connection.open(dir) {
-                Some(id) => Poll::Ready(id),
-                None => {
-                    tracked.wait(Wait::open(dir), cx);
-                    Poll::Pending
-                }
-            })
+        self.holder.poll_act(|tracked, connection| {
+            if let Some(id) = connection.open(dir) {
+                Poll::Ready(id)
+            } else {
+                tracked.wait(Wait::open(dir), cx);
+                Poll::Pending
+            }
+        })
     }
 
     pub(crate) fn poll_accept(
@@ -175,14 +175,14 @@ impl Connection {
         cx: &Context<'_>,
         dir: Dir,
     ) -> Poll<Result<StreamId, ConnectionError>> {
-        self.holder
-            .poll_act(|tracked, connection| match connection.accept(dir) {
-                Some(id) => Poll::Ready(id),
-                None => {
-                    tracked.wait(Wait::accept(dir), cx);
-                    Poll::Pending
-                }
-            })
+        self.holder.poll_act(|tracked, connection| {
+            if let Some(id) = connection.accept(dir) {
+                Poll::Ready(id)
+            } else {
+                tracked.wait(Wait::accept(dir), cx);
+                Poll::Pending
+            }
+        })
     }
 
     pub(crate) fn send_stream(&self, id: StreamId) -> SendStream {
@@ -238,14 +238,14 @@ impl Connection {
 
     /// Takes a datagram, or arranges a wake-up when there is one.
     pub fn poll_read_datagram(&self, cx: &Context<'_>) -> Poll<Result<Bytes, ConnectionError>> {
-        self.holder
-            .poll_act(|tracked, connection| match connection.recv_datagram() {
-                Some(data) => Poll::Ready(data),
-                None => {
-                    tracked.wait(Wait::DatagramIn, cx);
-                    Poll::Pending
-                }
-            })
+        self.holder.poll_act(|tracked, connection| {
+            if let Some(data) = connection.recv_datagram() {
+                Poll::Ready(data)
+            } else {
+                tracked.wait(Wait::DatagramIn, cx);
+                Poll::Pending
+            }
+        })
     }
 
     // Paths.
@@ -345,9 +345,10 @@ impl Connection {
     /// Waits until the connection has ended; tells why.
     pub async fn closed(&self) -> ConnectionError {
         poll_fn(|cx| {
-            self.holder.tracked(|tracked| match &tracked.ended {
-                Some(error) => Poll::Ready(error.clone()),
-                None => {
+            self.holder.tracked(|tracked| {
+                if let Some(error) = &tracked.ended {
+                    Poll::Ready(error.clone())
+                } else {
                     tracked.wait(Wait::Closed, cx);
                     Poll::Pending
                 }

@@ -184,10 +184,8 @@ impl Endpoint {
             ConnectError::AllFailed(named.collect())
         })?;
         let winner = candidates.swap_remove(position);
-        Ok((
-            connection.clone(),
-            self.manage(connection, winner, socket.keep(), target, paths, follow),
-        ))
+        let manager = self.manage(&connection, winner, socket.keep(), target, paths, follow);
+        Ok((connection, manager))
     }
 
     async fn attempt(
@@ -218,7 +216,7 @@ impl Endpoint {
     /// Starts the manager of a connection whose path 0 is `first` over `socket`.
     fn manage(
         &self,
-        connection: Connection,
+        connection: &Connection,
         first: Candidate,
         socket: SocketId,
         target: &Target,

@@ -199,7 +199,8 @@ proptest! {
         if backup {
             text.push_str(",backup");
         }
-        text.push_str(&format!(",weight={weight},priority={priority},cost={cost},paths={paths}"));
+        let options = format!(",weight={weight},priority={priority},cost={cost},paths={paths}");
+        text.push_str(&options);
         let parsed: PathSpec = text.parse().unwrap();
         prop_assert_eq!(parsed.to_string().parse::<PathSpec>().unwrap(), parsed.clone());
         if name != "auto" {

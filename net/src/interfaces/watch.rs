@@ -101,7 +101,7 @@ impl Watch {
             });
         }
         let latest = Instant::now() + SETTLE_AT_MOST;
-        while let Ok(Some(_)) =
+        while let Ok(Some(())) =
             timeout_at(latest.min(Instant::now() + SETTLE), self.hints.next()).await
         {}
         Ok(())
