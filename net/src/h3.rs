@@ -151,7 +151,7 @@ impl<B: Buf> SendStream<B> {
             while !self.piece.is_empty() {
                 ready!(self.stream.poll_write_bytes(cx, &mut self.piece)).map_err(write_error)?;
             }
-            let Some(data) = self.writing.as_mut().filter(bytes::Buf::has_remaining) else {
+            let Some(data) = self.writing.as_mut().filter(Buf::has_remaining) else {
                 self.writing = None;
                 return Poll::Ready(Ok(()));
             };
