@@ -20,9 +20,6 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::time::{Instant as TokioInstant, Sleep};
 
-#[cfg(test)]
-mod tests;
-
 /// Rounds before the driver lets other tasks run.
 const ROUNDS: usize = 16;
 
@@ -319,7 +316,9 @@ impl Lane {
             Err((sent, SendError::Blocked)) => return Some(sent),
             Err((_, SendError::Unusable(error))) => {
                 tracing::debug!(socket = self.id.0, "sending failed: {error}");
-                faulty.push(self.id);
+                if !self.socket.is_wildcard() {
+                    faulty.push(self.id);
+                }
             }
             Err((_, SendError::Dropped(error))) => {
                 tracing::debug!(socket = self.id.0, "a datagram was dropped: {error}");

@@ -57,8 +57,11 @@ pub enum ReadExactError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SendDatagramError {
     /// It fits no packet, or is longer than the peer takes.
-    #[error("the datagram is too large for a packet")]
-    TooLarge,
+    #[error("the datagram is larger than {max} bytes")]
+    TooLarge {
+        /// The largest payload at present.
+        max: usize,
+    },
     /// The peer takes no datagrams.
     #[error("the peer does not support datagrams")]
     Unsupported,
@@ -73,7 +76,7 @@ pub enum SendDatagramError {
 impl From<engine::SendDatagramError> for SendDatagramError {
     fn from(error: engine::SendDatagramError) -> Self {
         match error {
-            engine::SendDatagramError::TooLarge => Self::TooLarge,
+            engine::SendDatagramError::TooLarge { max } => Self::TooLarge { max },
             engine::SendDatagramError::Unsupported => Self::Unsupported,
             engine::SendDatagramError::Full => Self::Full,
         }

@@ -94,7 +94,10 @@ impl Identity {
     }
 
     fn load(path: &Path) -> Result<Option<Self>, IdentityError> {
-        let fail = |error| IdentityError::File { path: path.into(), error };
+        let fail = |error| IdentityError::File {
+            path: path.into(),
+            error,
+        };
         let pem = match fs::read_to_string(path) {
             Ok(pem) => pem,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -105,7 +108,10 @@ impl Identity {
             tracing::warn!("{} can be read by others: chmod 600 it", path.display());
         }
         let key = KeyPair::from_pem(&provider(), &pem);
-        let key = key.map_err(|error| IdentityError::Key { path: path.into(), error })?;
+        let key = key.map_err(|error| IdentityError::Key {
+            path: path.into(),
+            error,
+        })?;
         Ok(Some(Self { key }))
     }
 
@@ -140,7 +146,9 @@ impl Identity {
         let key = rcgen::KeyPair::try_from(self.key.pkcs8_der())?;
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let mut params = rcgen::CertificateParams::new(names)?;
-        params.distinguished_name.push(rcgen::DnType::CommonName, "anabranch");
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, "anabranch");
         Ok(params.self_signed(&key)?.der().to_vec())
     }
 
@@ -158,7 +166,12 @@ impl Identity {
 }
 
 fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(PRIVATE).open(path)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(PRIVATE)
+        .open(path)?;
     // The mode above only counts for a new file.
     file.set_permissions(fs::Permissions::from_mode(PRIVATE))?;
     file.write_all(bytes)?;
@@ -174,7 +187,8 @@ mod tests {
 
     impl Scratch {
         fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("anabranch-{name}-{}", std::process::id()));
+            let path =
+                std::env::temp_dir().join(format!("anabranch-{name}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
             Self(path)
         }
@@ -193,9 +207,16 @@ mod tests {
         let made = Identity::load_or_create(&directory).unwrap();
         let found = Identity::load_or_create(&directory).unwrap();
         assert_eq!(made.fingerprint(), found.fingerprint());
-        let mode = fs::metadata(directory.join(KEY_FILE)).unwrap().permissions().mode();
+        let mode = fs::metadata(directory.join(KEY_FILE))
+            .unwrap()
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "no draft is left behind");
+        assert_eq!(
+            fs::read_dir(&directory).unwrap().count(),
+            1,
+            "no draft is left behind"
+        );
     }
 
     #[test]
@@ -204,8 +225,13 @@ mod tests {
         fs::create_dir_all(&scratch.0).unwrap();
         let path = scratch.0.join(KEY_FILE);
         fs::write(&path, "not a key").unwrap();
-        let error = Identity::load_or_create(&scratch.0).unwrap_err().to_string();
-        assert!(error.contains(KEY_FILE) && error.contains("move the file away"), "{error}");
+        let error = Identity::load_or_create(&scratch.0)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains(KEY_FILE) && error.contains("move the file away"),
+            "{error}"
+        );
         assert_eq!(fs::read_to_string(&path).unwrap(), "not a key");
     }
 
@@ -213,8 +239,16 @@ mod tests {
     fn the_certificate_certifies_the_key() {
         let identity = Identity::generate().unwrap();
         let certificate = identity.certificate(&["example.org", "192.0.2.1"]).unwrap();
-        assert_eq!(Fingerprint::of_certificate(&certificate).unwrap(), identity.fingerprint());
-        let server = identity.server(&["localhost"]).unwrap().alpn(&[b"test"]).build().unwrap();
+        assert_eq!(
+            Fingerprint::of_certificate(&certificate).unwrap(),
+            identity.fingerprint()
+        );
+        let server = identity
+            .server(&["localhost"])
+            .unwrap()
+            .alpn(&[b"test"])
+            .build()
+            .unwrap();
         assert!(server.supports_multipath());
     }
 

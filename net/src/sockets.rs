@@ -271,6 +271,11 @@ impl Socket {
         self.binding
     }
 
+    /// Whether the socket serves all interfaces: what fails to leave says nothing about the next.
+    pub fn is_wildcard(&self) -> bool {
+        self.local.ip().is_unspecified() && self.device.is_none()
+    }
+
     /// Whether datagrams to `remote` can be sent at all: the address families match.
     pub fn can_reach(&self, remote: SocketAddr) -> bool {
         self.local.is_ipv4() == remote.is_ipv4()
