@@ -6,9 +6,9 @@ use tokio::time::Instant as TokioInstant;
 
 /// Maps the runtime's monotonic clock to engine time.
 ///
-/// Engine time counts from the Unix epoch as the wall clock read it when the clock was made, so that
-/// tokens sealed before a restart still have an age after it. From then on only the monotonic clock
-/// counts: a step of the wall clock does not move engine time.
+/// Engine time counts from the Unix epoch as the wall clock read it when the clock was made, so
+/// that tokens sealed before a restart still have an age after it. From then on only the monotonic
+/// clock counts: a step of the wall clock does not move engine time.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     started: TokioInstant,

@@ -358,3 +358,6 @@ impl Lane {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,8 +30,8 @@ impl Builder {
         self
     }
 
-    /// The seed of connection IDs, challenges and tokens; random unless set. A server that keeps its
-    /// seed can reset connections of its former life and read its tokens. Keep it secret.
+    /// The seed of connection IDs, challenges and tokens; random unless set. A server that keeps
+    /// its seed can reset connections of its former life and read its tokens. Keep it secret.
     pub fn seed(mut self, seed: [u8; 32]) -> Self {
         self.seed = Some(seed);
         self
@@ -206,7 +206,8 @@ impl Endpoint {
         }
     }
 
-    /// Tells every connection that nothing passes a socket any more: paths over it are doubted at once.
+    /// Tells every connection that nothing passes a socket any more: paths over it are doubted at
+    /// once.
     pub fn report_fault(&self, id: SocketId) {
         let shared = &self.inner.shared;
         shared.lock().report_fault(shared.clock.now(), id);
@@ -237,8 +238,8 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// The handshake failed, or the configuration does not allow one. There is no time limit but the
-    /// engine's idle time-out.
+    /// The handshake failed, or the configuration does not allow one. There is no time limit but
+    /// the engine's idle time-out.
     pub async fn connect_over(
         &self,
         socket: SocketId,

@@ -19,8 +19,8 @@ const READ_BYTES: usize = 64 << 10;
 pub struct H3Connection(Connection);
 
 impl H3Connection {
-    /// Prepares a connection for `h3::client::new` or `h3::server::Connection::new`. Keep a clone of
-    /// the connection for what h3 does not know: paths, datagrams, counters.
+    /// Prepares a connection for `h3::client::new` or `h3::server::Connection::new`. Keep a clone
+    /// of the connection for what h3 does not know: paths, datagrams, counters.
     pub fn new(connection: Connection) -> Self {
         Self(connection)
     }

@@ -1,7 +1,7 @@
 //! This machine's key: kept in a file, shown bare or in a certificate.
 //!
-//! The file holds the private key only. The certificate is made from it when needed; peers pin the key,
-//! so it may differ from one start to the next.
+//! The file holds the private key only. The certificate is made from it when needed; peers pin the
+//! key, so it may differ from one start to the next.
 
 use crate::endpoint::random_seed;
 use crate::engine::tls::{ConfigError, CryptoProvider, Fingerprint, KeyPair};
@@ -115,8 +115,8 @@ impl Identity {
         Ok(Some(Self { key }))
     }
 
-    /// Writes the file under another name first and links it, so that nobody ever reads half of it and
-    /// no existing key is lost.
+    /// Writes the file under another name first and links it, so that nobody ever reads half of it
+    /// and no existing key is lost.
     fn store(&self, directory: &Path, path: &Path) -> io::Result<()> {
         fs::create_dir_all(directory)?;
         let draft = directory.join(format!(".{KEY_FILE}.{}", std::process::id()));
@@ -152,8 +152,8 @@ impl Identity {
         Ok(params.self_signed(&key)?.der().to_vec())
     }
 
-    /// Settings of a server that shows this key: bare to those who ask for that, in a certificate for
-    /// these names to others.
+    /// Settings of a server that shows this key: bare to those who ask for that, in a certificate
+    /// for these names to others.
     ///
     /// # Errors
     ///

@@ -28,7 +28,8 @@ pub enum Kind {
     Uplink,
     /// A tunnel: its packets leave by another interface.
     Tunnel,
-    /// Plumbing between virtual machines, containers and namespaces: bridges, veth pairs and the like.
+    /// Plumbing between virtual machines, containers and namespaces: bridges, veth pairs and the
+    /// like.
     Virtual,
 }
 
@@ -87,7 +88,8 @@ pub struct Interface {
     pub running: bool,
     /// Largest IP packet in bytes.
     pub mtu: u32,
-    /// Usable addresses: no IPv6 address that is still being checked, failed its check or is deprecated.
+    /// Usable addresses: no IPv6 address that is still being checked, failed its check or is
+    /// deprecated.
     pub addresses: Vec<Address>,
     /// Next hops of its default routes, best first; at most one per address family counts.
     pub gateways: Vec<IpAddr>,
@@ -101,8 +103,9 @@ impl Interface {
         self.up && self.running && !self.addresses.is_empty()
     }
 
-    /// Whether it leads to other networks without being told so: what `auto` takes. A bridge or a veth
-    /// pair does if the machine's default route says so (that is how containers reach the world).
+    /// Whether it leads to other networks without being told so: what `auto` takes. A bridge or a
+    /// veth pair does if the machine's default route says so (that is how containers reach the
+    /// world).
     pub fn is_uplink(&self) -> bool {
         match self.kind {
             Kind::Uplink => true,
@@ -111,8 +114,8 @@ impl Interface {
         }
     }
 
-    /// The address to reach `remote` from: of the same family, the same subnet if possible, and of the
-    /// same reach.
+    /// The address to reach `remote` from: of the same family, the same subnet if possible, and of
+    /// the same reach.
     pub fn address_towards(&self, remote: IpAddr) -> Option<IpAddr> {
         let mut candidates: Vec<&Address> = self
             .addresses
@@ -273,7 +276,8 @@ fn from_address(message: &AddressMessage) -> Option<Address> {
     if message.header.flags.intersects(unusable) {
         return None;
     }
-    // On point-to-point links `Address` is the peer's and `Local` ours; elsewhere IPv6 has only `Address`.
+    // On point-to-point links `Address` is the peer's and `Local` ours; elsewhere IPv6 has only
+    // `Address`.
     let local = message
         .attributes
         .iter()

@@ -1,7 +1,7 @@
 //! The path manager: which paths are open, as interfaces come and go.
 //!
-//! Connecting is a race over the wanted interfaces; afterwards a task keeps one path open for each of
-//! them. Which path carries what is the scheduler's decision, not made here.
+//! Connecting is a race over the wanted interfaces; afterwards a task keeps one path open for each
+//! of them. Which path carries what is the scheduler's decision, not made here.
 //!
 //! ```text
 //! Waiting --due, connection ready--> Opening --validated--> Open
@@ -114,8 +114,8 @@ impl From<SpecOptions> for PathOptions {
     }
 }
 
-/// Shows what the manager of a connection does. The manager works until the connection ends, whether
-/// this is kept or not.
+/// Shows what the manager of a connection does. The manager works until the connection ends,
+/// whether this is kept or not.
 #[derive(Debug, Clone)]
 pub struct PathManager {
     entries: watch::Receiver<Vec<PathEntry>>,
@@ -280,8 +280,8 @@ impl Drop for OwnedSocket {
     }
 }
 
-/// What the race tries: each interface by the preferred address family, then those that have the other
-/// one too, in case that family does not get through.
+/// What the race tries: each interface by the preferred address family, then those that have the
+/// other one too, in case that family does not get through.
 fn first_candidates(
     specs: &[PathSpec],
     interfaces: &[interfaces::Interface],

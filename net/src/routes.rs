@@ -1,8 +1,8 @@
 //! Policy routing: making packets from an interface's address leave by that interface.
 //!
 //! A socket bound to an address still follows the routing table, which usually knows one default
-//! route. For each interface one table of its own holds its subnet and its default route, and a rule
-//! sends packets from its addresses there:
+//! route. For each interface one table of its own holds its subnet and its default route, and a
+//! rule sends packets from its addresses there:
 //!
 //! ```text
 //! ip route replace 192.0.2.0/24 dev eth0 src 192.0.2.7 scope link table 717002 proto 171
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! What is added is marked with a protocol number, a range of tables and a priority, all three. The
-//! kernel's own state is thereby the record of what was added: reverting finds it after a crash too,
-//! and touches nothing else.
+//! kernel's own state is thereby the record of what was added: reverting finds it after a crash
+//! too, and touches nothing else.
 
 mod apply;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! UDP sockets, one per path: bound to an address or an interface, batched both ways.
 //!
-//! Decides how datagrams cross the kernel's edge (GSO, GRO, ECN, source addresses) and what a failed
-//! send means. Which socket carries what is the engine's decision.
+//! Decides how datagrams cross the kernel's edge (GSO, GRO, ECN, source addresses) and what a
+//! failed send means. Which socket carries what is the engine's decision.
 
 use anabranch_proto::datagram::Ecn;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -15,8 +15,8 @@ use tokio::io::Interest;
 #[cfg(test)]
 mod tests;
 
-/// What a socket's buffers are asked to hold, in bytes: about 30 ms of a gigabit per second each way.
-/// The kernel grants what `net.core.rmem_max` and `wmem_max` allow.
+/// What a socket's buffers are asked to hold, in bytes: about 30 ms of a gigabit per second each
+/// way. The kernel grants what `net.core.rmem_max` and `wmem_max` allow.
 pub const BUFFER_BYTES: usize = 4 << 20;
 
 /// Messages taken from the kernel per call. Each may carry dozens of datagrams (GRO), so more would
@@ -26,7 +26,8 @@ const MESSAGES: usize = 8;
 /// Bytes a message may have: what the kernel merges at most (GRO).
 const MESSAGE_BYTES: usize = 1 << 16;
 
-/// The most bytes the kernel takes in one call with GSO: a UDP payload's limit, IPv6 header deducted.
+/// The most bytes the kernel takes in one call with GSO: a UDP payload's limit, IPv6 header
+/// deducted.
 const MAX_SEND_BYTES: usize = 65_535 - 48;
 
 /// Segments the kernel accepts in one call with GSO (`UDP_MAX_SEGMENTS` of older kernels).
@@ -77,9 +78,9 @@ pub enum Binding {
     Address,
     /// Bound to the interface itself.
     Device,
-    /// The kernel refused to bind to the interface (it takes `CAP_NET_RAW` on kernels before 5.7), so
-    /// only the source address is fixed. Datagrams leave by the interface only if the routing rules
-    /// say so; see [`crate::routes`].
+    /// The kernel refused to bind to the interface (it takes `CAP_NET_RAW` on kernels before 5.7),
+    /// so only the source address is fixed. Datagrams leave by the interface only if the routing
+    /// rules say so; see [`crate::routes`].
     AddressOnly,
 }
 
@@ -241,9 +242,9 @@ impl Socket {
         socket.set_nonblocking(true)?;
         let io = tokio::net::UdpSocket::from_std(socket.into())?;
         let state = UdpSocketState::new(UdpSockRef::from(&io))?;
-        // quinn-udp 0.6.3 asks for timestamps but leaves 96 bytes for control messages: with a merged
-        // batch's size and the destination address there is no room left for the ECN field, which the
-        // kernel puts last and then drops.
+        // quinn-udp 0.6.3 asks for timestamps but leaves 96 bytes for control messages: with a
+        // merged batch's size and the destination address there is no room left for the ECN field,
+        // which the kernel puts last and then drops.
         setsockopt(&io, sockopt::ReceiveTimestampns, &false)?;
         let local = io.local_addr()?;
         Ok(Self {
@@ -357,7 +358,8 @@ impl Socket {
             let piece = &outgoing.contents[sent..end];
             match self.send_piece(outgoing, piece, Some(segment)) {
                 Ok(()) => sent = end,
-                // The driver refused the offload. quinn-udp noticed and reports one segment from now on.
+                // The driver refused the offload. quinn-udp noticed and reports one segment from
+                // now on.
                 Err(SendError::Unusable(_) | SendError::Dropped(_))
                     if segments > 1 && self.state.max_gso_segments() == 1 => {}
                 Err(error) => return Err((sent, error)),

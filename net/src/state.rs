@@ -154,6 +154,7 @@ impl Tracked {
             StreamEvent::Stopped { id, code } => {
                 self.on_send(id, Some(SendEnd::Stopped(code)), woken);
             }
+            _ => {}
         }
     }
 

@@ -19,8 +19,8 @@ const COPY_BYTES: usize = 64 << 10;
 /// Bytes read at most in one piece on behalf of [`AsyncRead`] and [`RecvStream::read_to_end`].
 const READ_BYTES: usize = 256 << 10;
 
-/// The sending side of a stream. Dropped without [`finish`](Self::finish), it is reset with code 0, so
-/// that the peer cannot mistake a part for the whole.
+/// The sending side of a stream. Dropped without [`finish`](Self::finish), it is reset with code 0,
+/// so that the peer cannot mistake a part for the whole.
 #[derive(Debug)]
 pub struct SendStream {
     holder: Arc<Holder>,

@@ -295,9 +295,9 @@ impl Candidate {
     }
 }
 
-/// Where paths to `remotes` can start, by these specifications, now. Specifications that match nothing
-/// now may do so later and are passed over; an earlier specification wins over a later one for the
-/// same interface. Ordered as the user wrote them, backups last.
+/// Where paths to `remotes` can start, by these specifications, now. Specifications that match
+/// nothing now may do so later and are passed over; an earlier specification wins over a later one
+/// for the same interface. Ordered as the user wrote them, backups last.
 pub fn resolve(
     specs: &[PathSpec],
     interfaces: &[Interface],
@@ -450,7 +450,8 @@ fn unusable_reason(matching: &[&Interface], remotes: &[SocketAddr]) -> String {
     format!("{names} has no {family}address to reach the server from")
 }
 
-/// Whether `name` matches `pattern`; linear in both but for the last `*`, which is tried at each place.
+/// Whether `name` matches `pattern`; linear in both but for the last `*`, which is tried at each
+/// place.
 pub(super) fn glob_matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut p, mut n) = (0, 0);

@@ -10,8 +10,8 @@ use std::fmt;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// How long the kernel must be quiet before the state is read. Plugging in an interface makes a dozen
-/// notifications within a few milliseconds.
+/// How long the kernel must be quiet before the state is read. Plugging in an interface makes a
+/// dozen notifications within a few milliseconds.
 const SETTLE: Duration = Duration::from_millis(20);
 
 /// The longest a stream of notifications may put off reading.
@@ -36,8 +36,8 @@ pub enum Change {
 /// Follows the interfaces of the network namespace it was made in.
 ///
 /// Notifications serve only as a hint that something changed; what changed is found by reading the
-/// state and comparing. A lost notification (the kernel drops them when the socket's buffer is full,
-/// and says so) therefore cannot lead to a wrong picture.
+/// state and comparing. A lost notification (the kernel drops them when the socket's buffer is
+/// full, and says so) therefore cannot lead to a wrong picture.
 pub struct Watch {
     handle: Handle,
     hints: BoxStream<'static, ()>,
