@@ -5,6 +5,7 @@
 //! every answer, so a scheduler can be slow but never unsafe. An answer that cannot be carried out
 //! (an unknown path, a full one) counts as a hold.
 
+mod factory;
 mod min_rtt;
 mod patience;
 mod priority;
@@ -16,6 +17,7 @@ mod tests;
 mod view;
 mod weighted;
 
+pub use factory::SchedulerFactory;
 pub use min_rtt::{MinRtt, lowest_rtt};
 pub use patience::Patience;
 pub use priority::Priority;
