@@ -1,9 +1,9 @@
 //! Congestion control: how much may be in flight on one path.
 //!
-//! One controller per route. Events are structs, so that a new field breaks nobody. Coupling is data
-//! passed in, never shared state: the connection snapshots the paths that share a bottleneck and
-//! hands the slice to the controller that got the acknowledgement. Pacing, MTU discovery and the
-//! count of bytes in flight are not a controller's business.
+//! One controller per route. Events are structs, so that a new field breaks nobody. Coupling is
+//! data passed in, never shared state: the connection snapshots the paths that share a bottleneck
+//! and hands the slice to the controller that got the acknowledgement. Pacing, MTU discovery and
+//! the count of bytes in flight are not a controller's business.
 
 mod bbr;
 mod cubic;
@@ -115,8 +115,8 @@ pub struct AckEvent {
     pub rtt: RttView,
     /// A delivery-rate sample, if one could be taken.
     pub rate: Option<RateSample>,
-    /// Whether the window was not the limit when the acknowledged packets were sent; it must not grow
-    /// then (RFC 9002, section 7.8).
+    /// Whether the window was not the limit when the acknowledged packets were sent; it must not
+    /// grow then (RFC 9002, section 7.8).
     pub app_limited: bool,
 }
 
