@@ -77,7 +77,11 @@ pub fn fingerprint(certificate: &[u8]) -> Option<[u8; 32]> {
     Some(Sha256::digest(parsed.public_key().raw).into())
 }
 
-pub(crate) fn server_config(
+/// TLS of a server that shows this certificate.
+///
+/// # Errors
+/// What rustls does not like about it.
+pub fn server_config(
     certificate: &Certificate,
     alpn: &[Vec<u8>],
 ) -> Result<rustls::ServerConfig, rustls::Error> {
@@ -91,7 +95,11 @@ pub(crate) fn server_config(
     Ok(config)
 }
 
-pub(crate) fn client_config(
+/// TLS of a client that trusts as told.
+///
+/// # Errors
+/// [`rustls::Error::InvalidCertificate`] for a certificate that cannot be read.
+pub fn client_config(
     trust: &Trust,
     alpn: &[Vec<u8>],
 ) -> Result<rustls::ClientConfig, rustls::Error> {
