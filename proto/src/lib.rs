@@ -4,11 +4,16 @@
 //! hands in datagrams, time-outs and commands and drains what they produce; the same calls yield the
 //! same bytes. `docs/architecture.md` tells who owns which state and follows a packet through it.
 
+pub mod config;
 pub mod congestion;
+pub mod connection;
 pub mod datagram;
+pub mod endpoint;
 pub mod error;
+pub mod event;
 pub mod handshake;
 pub mod path;
+pub mod ranges;
 pub mod recovery;
 pub mod rng;
 pub mod sched;
@@ -17,3 +22,7 @@ pub mod streams;
 pub mod time;
 
 pub use anabranch_wire as wire;
+pub use connection::Connection;
+pub use endpoint::{Endpoint, Handle};
+pub use event::Event;
+pub use handshake::tls;

@@ -18,7 +18,10 @@ impl ConnectionId {
         if bytes.len() > MAX_CID_LEN {
             return None;
         }
-        let mut cid = Self { length: bytes.len() as u8, bytes: [0; MAX_CID_LEN] };
+        let mut cid = Self {
+            length: bytes.len() as u8,
+            bytes: [0; MAX_CID_LEN],
+        };
         cid.bytes[..bytes.len()].copy_from_slice(bytes);
         Some(cid)
     }
@@ -47,7 +50,9 @@ impl fmt::Debug for ConnectionId {
 
 impl fmt::Display for ConnectionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.as_slice().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        self.as_slice()
+            .iter()
+            .try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -60,8 +65,44 @@ pub struct ResetToken(pub [u8; 16]);
 
 impl PartialEq for ResetToken {
     fn eq(&self, other: &Self) -> bool {
-        self.0.iter().zip(other.0).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+        self.0
+            .iter()
+            .zip(other.0)
+            .fold(0, |differs, (a, b)| differs | (a ^ b))
+            == 0
     }
 }
 
 impl Eq for ResetToken {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connection_ids_have_at_most_20_bytes() {
+        assert!(ConnectionId::new(&[7; 21]).is_none());
+        let cid = ConnectionId::new(&[7; 20]).unwrap();
+        assert_eq!((cid.len(), cid.as_slice()), (20, [7; 20].as_slice()));
+        assert!(ConnectionId::default().is_empty());
+    }
+
+    #[test]
+    fn a_connection_id_prints_as_hex() {
+        assert_eq!(
+            ConnectionId::new(&[0x0a, 0xff]).unwrap().to_string(),
+            "0aff"
+        );
+    }
+
+    #[test]
+    fn tokens_differ_if_any_byte_does() {
+        let token = ResetToken([1; 16]);
+        for at in 0..16 {
+            let mut other = token;
+            other.0[at] ^= 0x80;
+            assert_ne!(token, other);
+        }
+        assert_eq!(token, ResetToken([1; 16]));
+    }
+}

@@ -1,5 +1,7 @@
 //! A checked reader over received bytes.
 
+use crate::varint;
+
 /// The bytes ended before the value did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnexpectedEnd;
@@ -67,11 +69,25 @@ impl<'a> Reader<'a> {
 
     /// A variable-length integer in any of its encodings.
     pub fn varint(&mut self) -> Result<u64, UnexpectedEnd> {
-        let first = self.peek().ok_or(UnexpectedEnd)?;
-        let length = 1 << (first >> 6);
-        let bytes = self.bytes(length)?;
-        let head = u64::from(first & 0x3f);
-        Ok(bytes[1..].iter().fold(head, |value, byte| value << 8 | u64::from(*byte)))
+        match self.peek().ok_or(UnexpectedEnd)? >> 6 {
+            0 => self.u8().map(u64::from),
+            1 => self.u16().map(|value| u64::from(value & 0x3fff)),
+            2 => self.u32().map(|value| u64::from(value & 0x3fff_ffff)),
+            _ => self
+                .array()
+                .map(|bytes| u64::from_be_bytes(bytes) & varint::MAX),
+        }
+    }
+
+    /// Consumes zero bytes up to the first other one, or to the end; returns how many.
+    pub fn skip_zeros(&mut self) -> usize {
+        let count = self
+            .bytes
+            .iter()
+            .position(|byte| *byte != 0)
+            .unwrap_or(self.bytes.len());
+        self.bytes = &self.bytes[count..];
+        count
     }
 
     /// Bytes preceded by their count as a variable-length integer.
@@ -81,5 +97,33 @@ impl<'a> Reader<'a> {
         let bytes = ahead.bytes(length)?;
         *self = ahead;
         Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_read_consumes_nothing() {
+        let mut reader = Reader::new(&[0x05, 1, 2]);
+        assert_eq!(reader.length_prefixed(), Err(UnexpectedEnd));
+        assert_eq!(reader.u32(), Err(UnexpectedEnd));
+        assert_eq!(reader.bytes(4), Err(UnexpectedEnd));
+        assert_eq!(reader.rest(), [0x05, 1, 2]);
+        assert_eq!(reader.varint(), Err(UnexpectedEnd));
+    }
+
+    #[test]
+    fn a_length_beyond_memory_is_an_unexpected_end() {
+        let mut reader = Reader::new(&[0xff; 16]);
+        assert_eq!(reader.length_prefixed(), Err(UnexpectedEnd));
+    }
+
+    #[test]
+    fn zeros_are_skipped_up_to_the_first_other_byte() {
+        let mut reader = Reader::new(&[0, 0, 7, 0]);
+        assert_eq!((reader.skip_zeros(), reader.u8()), (2, Ok(7)));
+        assert_eq!((reader.skip_zeros(), reader.skip_zeros()), (1, 0));
     }
 }

@@ -67,7 +67,11 @@ impl StreamId {
 
     /// Who opens this stream.
     pub const fn initiator(self) -> Side {
-        if self.0 & 1 == 0 { Side::Client } else { Side::Server }
+        if self.0 & 1 == 0 {
+            Side::Client
+        } else {
+            Side::Server
+        }
     }
 
     /// Whether data flows both ways.
@@ -84,5 +88,25 @@ impl StreamId {
 impl fmt::Display for StreamId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stream_ids_follow_table_1_of_rfc_9000() {
+        let kinds = [
+            (Side::Client, Dir::Bi),
+            (Side::Server, Dir::Bi),
+            (Side::Client, Dir::Uni),
+            (Side::Server, Dir::Uni),
+        ];
+        for (low_bits, (initiator, dir)) in (0..).zip(kinds) {
+            let id = StreamId::new(initiator, dir, 5);
+            assert_eq!(id.0, 20 + low_bits);
+            assert_eq!((id.initiator(), id.dir(), id.index()), (initiator, dir, 5));
+        }
     }
 }

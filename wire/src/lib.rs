@@ -22,3 +22,6 @@ pub const VERSION_1: u32 = 0x0000_0001;
 
 /// The smallest UDP payload every QUIC path must carry (RFC 9000, section 14).
 pub const MIN_DATAGRAM_SIZE: usize = 1200;
+
+#[cfg(test)]
+mod testing;

@@ -1,9 +1,25 @@
 //! Congestion control: how much may be in flight on one path.
 //!
-//! One controller per route. Events are structs, so that a new field breaks nobody. Coupling is data
-//! passed in, never shared state: the connection snapshots the paths that share a bottleneck and
-//! hands the slice to the controller that got the acknowledgement. Pacing, MTU discovery and the
-//! count of bytes in flight are not a controller's business.
+//! One controller per route. Events are structs, so that a new field breaks nobody. Coupling is
+//! data passed in, never shared state: the connection snapshots the paths that share a bottleneck
+//! and hands the slice to the controller that got the acknowledgement. Pacing, MTU discovery and
+//! the count of bytes in flight are not a controller's business.
+
+mod bbr;
+mod cubic;
+mod hystart;
+mod lia;
+mod new_reno;
+mod registry;
+#[cfg(test)]
+mod tests;
+mod window;
+
+pub use bbr::Bbr;
+pub use cubic::Cubic;
+pub use lia::Lia;
+pub use new_reno::NewReno;
+pub use registry::{Build, ControllerFactory, ControllerInit, Entry, ParamDoc, Registry};
 
 use crate::recovery::rate::RateSample;
 use crate::time::{Duration, Instant};
@@ -99,8 +115,8 @@ pub struct AckEvent {
     pub rtt: RttView,
     /// A delivery-rate sample, if one could be taken.
     pub rate: Option<RateSample>,
-    /// Whether the window was not the limit when the acknowledged packets were sent; it must not grow
-    /// then (RFC 9002, section 7.8).
+    /// Whether the window was not the limit when the acknowledged packets were sent; it must not
+    /// grow then (RFC 9002, section 7.8).
     pub app_limited: bool,
 }
 
@@ -119,7 +135,7 @@ pub struct CongestionEvent {
     pub persistent: bool,
     /// Whether this came from ECN marks.
     pub ecn: bool,
-    /// Bytes in flight right after the lost packet was sent (BBR inflight_hi).
+    /// Bytes in flight right after the lost packet was sent (BBR learns its safe level from it).
     pub sent_in_flight: u64,
 }
 

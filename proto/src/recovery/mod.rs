@@ -1,4 +1,24 @@
-//! Loss recovery (RFC 9002): what was sent, what arrived, what is lost.
+//! Loss recovery (RFC 9002): what was sent, what arrived, what is lost, how fast to send.
+//!
+//! A [`PacketSpace`] belongs to one packet number space: Initial, Handshake, or the 1-RTT packets
+//! of one path. [`RttEstimator`], [`Pacer`] and [`DeliveryRate`] belong to a route. Nothing here
+//! decides a congestion window, arms a timer or writes a frame other than acknowledgements: the
+//! owner of a space asks for deadlines, hands in acknowledgements and passes on what became of the
+//! packets.
 
+pub mod loss;
+pub mod pacer;
 pub mod rate;
+pub mod received;
+pub mod rtt;
 pub mod sent;
+pub mod sent_packets;
+pub mod space;
+
+pub use pacer::Pacer;
+pub use rate::DeliveryRate;
+pub use received::ReceivedPackets;
+pub use rtt::RttEstimator;
+pub use sent::{SentFrame, SentFrames};
+pub use sent_packets::{SentPacket, SentPackets};
+pub use space::{LargestNewlyAcked, PacketSpace};

@@ -1,18 +1,23 @@
-//! Frames (RFC 9000, section 19; RFC 9221; RFC 10069) as values.
+//! Frames (RFC 9000, section 19; RFC 9221; RFC 10069) as values, and as bytes.
+
+mod ack;
+mod decode;
+mod encode;
+mod stream;
+mod types;
+
+pub use ack::{Ack, AckRanges, EcnCounts, Form, put_ack};
+pub use decode::{MAX_STREAM_COUNT, decode};
+pub use stream::{
+    Stream, datagram_header_len, put_datagram_header, put_stream_header, stream_header_len,
+};
+pub use types::FrameType;
 
 use crate::cid::{ConnectionId, ResetToken};
+use crate::code::TransportErrorCode;
+use crate::cursor::UnexpectedEnd;
 use crate::id::{Dir, PathId, StreamId};
-
-/// ECN counts of one packet number space.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct EcnCounts {
-    /// Packets received with ECT(0).
-    pub ect0: u64,
-    /// Packets received with ECT(1).
-    pub ect1: u64,
-    /// Packets received with CE.
-    pub ce: u64,
-}
+use std::fmt;
 
 /// What an endpoint states about a path: what its peer should send there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -22,19 +27,6 @@ pub enum PathStatus {
     Available,
     /// Use it only if no available path works.
     Backup,
-}
-
-/// `STREAM`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stream<'a> {
-    /// Which stream.
-    pub id: StreamId,
-    /// Offset of the first byte.
-    pub offset: u64,
-    /// Whether the last byte of the stream is the last byte here.
-    pub fin: bool,
-    /// The bytes.
-    pub data: &'a [u8],
 }
 
 /// `NEW_CONNECTION_ID` (path 0) or `PATH_NEW_CONNECTION_ID`.
@@ -68,52 +60,161 @@ pub struct ConnectionClose<'a> {
 /// One frame, borrowing its bytes from the packet it came in or goes out with.
 ///
 /// Frames that exist for path 0 and for any path (acknowledgements, connection IDs) are one variant
-/// each; [`FrameType`](crate::frame) tells which form was on the wire.
+/// each: [`decode()`] hands out the type found on the wire beside the frame, and [`Form`] chooses
+/// one for writing.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(missing_docs, reason = "the fields carry the names of RFC 9000, section 19")]
+#[allow(
+    missing_docs,
+    reason = "the fields carry the names of RFC 9000, section 19"
+)]
 pub enum Frame<'a> {
     /// A run of padding bytes.
-    Padding { length: usize },
+    Padding {
+        length: usize,
+    },
     Ping,
     Ack(Ack<'a>),
-    ResetStream { id: StreamId, code: u64, final_size: u64 },
-    StopSending { id: StreamId, code: u64 },
-    Crypto { offset: u64, data: &'a [u8] },
-    NewToken { token: &'a [u8] },
+    ResetStream {
+        id: StreamId,
+        code: u64,
+        final_size: u64,
+    },
+    StopSending {
+        id: StreamId,
+        code: u64,
+    },
+    Crypto {
+        offset: u64,
+        data: &'a [u8],
+    },
+    NewToken {
+        token: &'a [u8],
+    },
     Stream(Stream<'a>),
-    MaxData { limit: u64 },
-    MaxStreamData { id: StreamId, limit: u64 },
-    MaxStreams { dir: Dir, limit: u64 },
-    DataBlocked { limit: u64 },
-    StreamDataBlocked { id: StreamId, limit: u64 },
-    StreamsBlocked { dir: Dir, limit: u64 },
+    MaxData {
+        limit: u64,
+    },
+    MaxStreamData {
+        id: StreamId,
+        limit: u64,
+    },
+    MaxStreams {
+        dir: Dir,
+        limit: u64,
+    },
+    DataBlocked {
+        limit: u64,
+    },
+    StreamDataBlocked {
+        id: StreamId,
+        limit: u64,
+    },
+    StreamsBlocked {
+        dir: Dir,
+        limit: u64,
+    },
     NewConnectionId(NewConnectionId),
-    RetireConnectionId { path: PathId, sequence: u64 },
-    PathChallenge { data: [u8; 8] },
-    PathResponse { data: [u8; 8] },
+    RetireConnectionId {
+        path: PathId,
+        sequence: u64,
+    },
+    PathChallenge {
+        data: [u8; 8],
+    },
+    PathResponse {
+        data: [u8; 8],
+    },
     ConnectionClose(ConnectionClose<'a>),
     HandshakeDone,
     /// RFC 9221.
-    Datagram { data: &'a [u8] },
+    Datagram {
+        data: &'a [u8],
+    },
     /// RFC 10069, as are all below.
-    PathAbandon { path: PathId, code: u64 },
-    PathStatus { path: PathId, sequence: u64, status: PathStatus },
-    MaxPathId { limit: PathId },
-    PathsBlocked { limit: PathId },
-    PathCidsBlocked { path: PathId, next_sequence: u64 },
+    PathAbandon {
+        path: PathId,
+        code: u64,
+    },
+    PathStatus {
+        path: PathId,
+        sequence: u64,
+        status: PathStatus,
+    },
+    MaxPathId {
+        limit: PathId,
+    },
+    PathsBlocked {
+        limit: PathId,
+    },
+    PathCidsBlocked {
+        path: PathId,
+        next_sequence: u64,
+    },
 }
 
-/// `ACK` (path 0, and the Initial and Handshake spaces) or `PATH_ACK`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Ack<'a> {
-    /// The path whose packet numbers are acknowledged.
-    pub path: PathId,
-    /// The largest packet number acknowledged.
-    pub largest: u64,
-    /// Delay in units of the peer's `ack_delay_exponent`, as on the wire.
-    pub delay: u64,
-    /// The encoded ranges.
-    pub ranges: &'a [u8],
-    /// ECN counts, if the frame carries them.
-    pub ecn: Option<EcnCounts>,
+/// Why bytes are no frame: grounds to close the connection with [`FrameError::code`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameError {
+    /// The type of the frame; 0 if not even that could be read.
+    pub frame_type: u64,
+    /// What is wrong.
+    pub kind: FrameErrorKind,
 }
+
+/// What is wrong with a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrameErrorKind {
+    /// The packet ended before the frame did.
+    UnexpectedEnd,
+    /// No such type of frame.
+    Unknown,
+    /// A field has a value that is never legal: this one.
+    Invalid(&'static str),
+    /// The type is not in its shortest encoding (RFC 9000, section 12.4).
+    LongType,
+    /// A path ID above 2^32 − 1, hence above every limit (RFC 10069).
+    PathIdTooLarge,
+}
+
+impl FrameError {
+    /// The code to close the connection with.
+    pub const fn code(&self) -> TransportErrorCode {
+        match self.kind {
+            FrameErrorKind::UnexpectedEnd
+            | FrameErrorKind::Unknown
+            | FrameErrorKind::Invalid(_) => TransportErrorCode::FRAME_ENCODING_ERROR,
+            FrameErrorKind::LongType | FrameErrorKind::PathIdTooLarge => {
+                TransportErrorCode::PROTOCOL_VIOLATION
+            }
+        }
+    }
+}
+
+impl fmt::Display for FrameErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UnexpectedEnd => "the packet ends within the frame",
+            Self::Unknown => "no such type of frame",
+            Self::Invalid(what) => what,
+            Self::LongType => "the type is not in its shortest encoding",
+            Self::PathIdTooLarge => "a path ID above 2^32 - 1",
+        })
+    }
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "frame {}: {}", FrameType(self.frame_type), self.kind)
+    }
+}
+
+impl std::error::Error for FrameError {}
+
+impl From<UnexpectedEnd> for FrameErrorKind {
+    fn from(_: UnexpectedEnd) -> Self {
+        Self::UnexpectedEnd
+    }
+}
+
+#[cfg(test)]
+mod tests;

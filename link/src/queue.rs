@@ -1,0 +1,142 @@
+//! Where packets wait for the serialiser.
+
+use crate::codel::CoDelState;
+use crate::config::Queue;
+use crate::red::RedState;
+use crate::stats::LinkStats;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A packet that waits.
+#[derive(Debug, Clone)]
+pub(crate) struct Waiting<T> {
+    pub(crate) size: u32,
+    pub(crate) enqueued: u64,
+    pub(crate) token: T,
+}
+
+/// Packets in order, and their bytes.
+#[derive(Debug, Clone)]
+pub(crate) struct Buffer<T> {
+    packets: VecDeque<Waiting<T>>,
+    bytes: u64,
+}
+
+impl<T> Buffer<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            packets: VecDeque::new(),
+            bytes: 0,
+        }
+    }
+
+    pub(crate) fn push(&mut self, packet: Waiting<T>) {
+        self.bytes += u64::from(packet.size);
+        self.packets.push_back(packet);
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Waiting<T>> {
+        let packet = self.packets.pop_front()?;
+        self.bytes -= u64::from(packet.size);
+        Some(packet)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.packets.len()
+    }
+}
+
+/// The queue: a buffer, and who is let in and out.
+#[derive(Debug, Clone)]
+pub(crate) struct PacketQueue<T> {
+    config: Queue,
+    buffer: Buffer<T>,
+    codel: CoDelState,
+    red: RedState,
+    /// Since when nothing waits and nothing is on its way out.
+    idle_since: Option<u64>,
+}
+
+impl<T> PacketQueue<T> {
+    pub(crate) fn new(config: Queue, seed: u64) -> Self {
+        Self {
+            config,
+            buffer: Buffer::new(),
+            codel: CoDelState::default(),
+            red: RedState::new(seed),
+            idle_since: Some(0),
+        }
+    }
+
+    /// Changes the discipline. What waits stays, even if it would not be let in any more.
+    pub(crate) fn change(&mut self, config: Queue) {
+        if std::mem::discriminant(&self.config) != std::mem::discriminant(&config) {
+            self.codel = CoDelState::default();
+        }
+        self.config = config;
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.buffer.bytes()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Lets a packet in, or counts it as dropped; `packet_time` is how long one takes to get out. A
+    /// link on which nothing waits and nothing is on its way out takes any packet.
+    pub(crate) fn push(&mut self, packet: Waiting<T>, packet_time: u64, stats: &mut LinkStats) {
+        let idle = self.idle_since.take();
+        if let Queue::Red(config) = &self.config {
+            let idle_ns = idle.map_or(0, |since| packet.enqueued.saturating_sub(since));
+            let idle_packets = idle_ns.checked_div(packet_time).unwrap_or(u64::MAX);
+            let idle_packets = if idle_ns == 0 { 0 } else { idle_packets };
+            if self.red.drops(config, self.buffer.bytes(), idle_packets) {
+                stats.dropped_early += 1;
+                self.idle_since = idle.map(|_| packet.enqueued);
+                return;
+            }
+        }
+        if idle.is_none() && !self.has_room(packet.size) {
+            stats.dropped_full += 1;
+            return;
+        }
+        self.codel.on_enqueued(packet.size);
+        self.buffer.push(packet);
+    }
+
+    fn has_room(&self, size: u32) -> bool {
+        let bytes = self.buffer.bytes() + u64::from(size);
+        match &self.config {
+            Queue::TailDropBytes(limit) => bytes <= *limit,
+            Queue::TailDropPackets(limit) => (self.buffer.len() as u64) < *limit,
+            Queue::CoDel(config) => bytes <= config.limit_bytes,
+            Queue::Red(config) => bytes <= config.limit_bytes,
+        }
+    }
+
+    /// The packet to send next, now that the serialiser is free.
+    pub(crate) fn pop(&mut self, now: u64, stats: &mut LinkStats) -> Option<Waiting<T>> {
+        let packet = match &self.config {
+            Queue::CoDel(config) => {
+                self.codel
+                    .pop(config, now, &mut self.buffer, &mut stats.dropped_early)
+            }
+            _ => self.buffer.pop(),
+        };
+        match &packet {
+            Some(packet) => stats.on_dequeued(now - packet.enqueued),
+            None => self.idle_since = Some(now),
+        }
+        packet
+    }
+}

@@ -1,0 +1,253 @@
+//! One packet under construction: header, frames, padding, protection, bookkeeping.
+
+use super::Connection;
+use crate::congestion::SentEvent;
+use crate::event::Observation;
+use crate::handshake::{Handshake, Level};
+use crate::recovery::sent::{SentFrame, SentFrames};
+use crate::recovery::{SentPacket, rate};
+use crate::time::Instant;
+use crate::wire::header::{self, LongHeader, LongType};
+use crate::wire::{PathId, packet_number};
+
+/// Room below which starting a packet is not worth its header and tag.
+const MIN_USEFUL_ROOM: usize = 64;
+
+/// A packet whose frames are being written.
+pub(super) struct Packet {
+    pub(super) level: Level,
+    pub(super) path: PathId,
+    pub(super) pn: u64,
+    pub(super) ack_eliciting: bool,
+    /// Set on DPLPMTUD probes: their loss says nothing about congestion.
+    pub(super) is_mtu_probe: bool,
+    /// Set on copies by the scheduler's wish: they are not copied again.
+    pub(super) is_copy: bool,
+    /// Whether the packet leaves by the path's previous route.
+    pub(super) by_previous: bool,
+    pub(super) frames: SentFrames,
+    /// Where frames must end for the tag to fit.
+    pub(super) end: usize,
+    start: usize,
+    pn_offset: usize,
+    pn_len: usize,
+    long: Option<LongHeader>,
+}
+
+impl Packet {
+    /// Bytes frames may still take.
+    pub(super) fn room(&self, buf: &[u8]) -> usize {
+        self.end.saturating_sub(buf.len())
+    }
+
+    /// Whether any frame was written.
+    pub(super) fn has_frames(&self, buf: &[u8]) -> bool {
+        buf.len() > self.pn_offset + self.pn_len
+    }
+
+    /// Notes a frame that was written.
+    pub(super) fn sent(&mut self, frame: SentFrame) {
+        self.frames.push(frame);
+        self.ack_eliciting |= !matches!(frame, SentFrame::Ack { .. });
+    }
+
+    /// Whether one of the noted frames asks for an acknowledgement.
+    pub(super) fn note_eliciting(&mut self) {
+        self.ack_eliciting |= self
+            .frames
+            .iter()
+            .any(|frame| !matches!(frame, SentFrame::Ack { .. }));
+    }
+}
+
+/// How large a finished packet has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SizeRule {
+    AsIs,
+    /// Padded until the datagram ends at this offset of the buffer.
+    AtLeast(usize),
+}
+
+impl Connection {
+    /// Starts a packet in a datagram that must end at `datagram_end` of `buf`.
+    pub(super) fn begin_packet(
+        &mut self,
+        level: Level,
+        path: PathId,
+        buf: &mut Vec<u8>,
+        datagram_end: usize,
+    ) -> Option<Packet> {
+        if datagram_end < buf.len() + MIN_USEFUL_ROOM {
+            return None;
+        }
+        let (_, dcid, _) = self.paths.slot(path)?.remote_cids.active()?;
+        let space = self.space(level, path)?;
+        let pn = space.peek_pn();
+        let pn_len = packet_number::encoded_len(pn, space.largest_acked());
+        let start = buf.len();
+        let scid = &self.identity.handshake_scid;
+        let (long, pn_offset) = match level {
+            Level::OneRtt => {
+                let phase = self.handshake.key_phase();
+                (
+                    None,
+                    header::put_short(buf, &dcid, false, phase, pn, pn_len),
+                )
+            }
+            Level::Initial | Level::Handshake => {
+                let (kind, token) = if level == Level::Initial {
+                    (LongType::Initial, self.identity.token.as_slice())
+                } else {
+                    (LongType::Handshake, [].as_slice())
+                };
+                let long = header::put_long(buf, kind, &dcid, scid, token, pn, pn_len);
+                let offset = long.pn_offset;
+                (Some(long), offset)
+            }
+        };
+        let end = datagram_end - Handshake::TAG_LEN;
+        if buf.len() + 4 > end {
+            buf.truncate(start);
+            return None;
+        }
+        Some(Packet {
+            level,
+            path,
+            pn,
+            ack_eliciting: false,
+            is_mtu_probe: false,
+            is_copy: false,
+            by_previous: false,
+            frames: SentFrames::new(),
+            end,
+            start,
+            pn_offset,
+            pn_len,
+            long,
+        })
+    }
+
+    /// Seals the packet and remembers it. Returns its size in bytes, 0 if it held no frame.
+    pub(super) fn finish_packet(
+        &mut self,
+        now: Instant,
+        mut packet: Packet,
+        buf: &mut Vec<u8>,
+        rule: SizeRule,
+    ) -> usize {
+        if !packet.has_frames(buf) {
+            buf.truncate(packet.start);
+            return 0;
+        }
+        packet.note_eliciting();
+        let padded = pad(&packet, buf, rule);
+        let end = buf.len() + Handshake::TAG_LEN;
+        if let Some(long) = &packet.long {
+            long.set_length(buf, end);
+        }
+        let Packet {
+            level,
+            path,
+            pn,
+            start,
+            pn_offset,
+            pn_len,
+            ..
+        } = packet;
+        if let Err(error) = self
+            .handshake
+            .seal(level, path, pn, buf, start, pn_offset, pn_len)
+        {
+            buf.truncate(start);
+            self.fail(now, error);
+            return 0;
+        }
+        let size = buf.len() - start;
+        self.outbox.observe(
+            now,
+            &Observation::PacketSent {
+                level,
+                path,
+                pn,
+                size,
+                frames: &packet.frames,
+            },
+        );
+        self.remember(now, packet, size, padded);
+        size
+    }
+
+    /// Puts a sent packet into its space and its bytes onto the route's account.
+    fn remember(&mut self, now: Instant, packet: Packet, size: usize, padded: bool) {
+        if packet.ack_eliciting && self.outbox.stats.sent_since_received == 0 {
+            self.idle_since = now;
+        }
+        if packet.ack_eliciting {
+            self.outbox.stats.sent_since_received += 1;
+        }
+        let Some(path) = self.paths.path_mut(packet.path) else {
+            return;
+        };
+        path.last_activity = now;
+        path.counters.sent_packets += 1;
+        path.counters.sent_bytes += size as u64;
+        let app_limited = path.route.app_limited;
+        let route = match &mut path.previous {
+            Some(previous) if packet.by_previous => previous,
+            _ => &mut path.route,
+        };
+        route.amplification.on_sent(size as u64);
+        let in_flight = packet.ack_eliciting || padded;
+        let ecn_marked = route.ecn.marking().is_some();
+        route.ecn.on_sent(ecn_marked);
+        let mut snapshot = rate::Snapshot::default();
+        if in_flight {
+            snapshot = route.rate.on_sent(now, route.in_flight);
+            route.in_flight += size as u64;
+            route.pacer.on_sent(now, size as u64);
+            route.controller.on_sent(&SentEvent {
+                now,
+                bytes: size as u64,
+                bytes_in_flight: route.in_flight,
+                app_limited,
+            });
+        }
+        if packet.is_mtu_probe {
+            route.mtu.on_probe_sent(now, size as u16, packet.pn);
+        }
+        let sent = SentPacket {
+            time_sent: now,
+            size: size as u16,
+            ack_eliciting: packet.ack_eliciting,
+            in_flight,
+            is_copy: packet.is_copy,
+            is_mtu_probe: packet.is_mtu_probe,
+            ecn_marked,
+            tuple_generation: route.generation,
+            bytes_in_flight_after: route.in_flight,
+            rate: snapshot,
+            frames: packet.frames,
+        };
+        if let Some(space) = self.space_mut(packet.level, packet.path) {
+            let pn = space.next_pn();
+            debug_assert_eq!(pn, packet.pn, "the packet number was announced by peek_pn");
+            space.on_sent(pn, sent);
+        }
+    }
+}
+
+/// Pads the plaintext; returns whether padding makes the packet count as in flight.
+fn pad(packet: &Packet, buf: &mut Vec<u8>, rule: SizeRule) -> bool {
+    // Header protection samples 16 bytes that start 4 bytes after the packet number's offset.
+    let shortest = packet.pn_offset + 4;
+    if buf.len() < shortest {
+        buf.resize(shortest, 0);
+    }
+    match rule {
+        SizeRule::AtLeast(end) if buf.len() + Handshake::TAG_LEN < end => {
+            buf.resize(end - Handshake::TAG_LEN, 0);
+            true
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,268 @@
+//! The end of a connection: closing, draining, idle time-out, reset (RFC 9000, section 10).
+
+use super::Connection;
+use super::builder::{Packet, SizeRule};
+use crate::datagram::Transmit;
+use crate::error::{ConnectionError, TransportError};
+use crate::event::{Event, Observation};
+use crate::handshake::Level;
+use crate::time::Instant;
+use crate::wire::frame::{ConnectionClose, Form, Frame};
+use crate::wire::{PathId, TransportErrorCode};
+
+/// `CONNECTION_CLOSE` is answered to every 2^n-th packet that arrives while closing, up to this n
+/// (RFC 9000, section 10.2.1 asks for a decreasing rate).
+const MAX_CLOSE_BACKOFF: u32 = 10;
+
+/// Where a connection is in its life.
+#[derive(Debug)]
+pub(super) enum Life {
+    /// TLS is not finished.
+    Handshaking,
+    /// TLS is finished on this side.
+    Established,
+    /// We sent `CONNECTION_CLOSE` and answer stragglers with it.
+    Closing(Box<Closing>),
+    /// The peer closed, or we time out: nothing is sent any more.
+    Draining { until: Instant },
+    /// Nothing is left to do.
+    Drained,
+}
+
+/// What we tell the peer when we close.
+#[derive(Debug)]
+pub(super) struct Closing {
+    application: bool,
+    code: u64,
+    frame_type: u64,
+    reason: Vec<u8>,
+    /// Paths the next `CONNECTION_CLOSE` still has to go out on.
+    owed: Vec<PathId>,
+    /// Packets that arrived since we closed, and how many trigger the next answer.
+    arrived: u32,
+    answer_at: u32,
+    until: Instant,
+}
+
+impl Life {
+    /// Whether the connection can still do anything for its application.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(
+            self,
+            Self::Closing(_) | Self::Draining { .. } | Self::Drained
+        )
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self {
+            Self::Closing(closing) => Some(closing.until),
+            Self::Draining { until } => Some(*until),
+            _ => None,
+        }
+    }
+}
+
+impl Connection {
+    /// Closes the connection for the application: tells the peer `code` and `reason`.
+    pub fn close(&mut self, now: Instant, code: u64, reason: &[u8]) {
+        if self.life.is_over() {
+            return;
+        }
+        self.begin_closing(now, true, code, 0, reason.to_vec());
+        self.report_end(now, ConnectionError::LocallyClosed);
+    }
+
+    pub(super) fn close_with_error(&mut self, now: Instant, error: TransportError) {
+        if self.life.is_over() {
+            return;
+        }
+        let reason = error.reason.as_bytes().to_vec();
+        self.begin_closing(now, false, error.code.0, error.frame_type, reason);
+        self.report_end(now, ConnectionError::Transport(error));
+    }
+
+    fn begin_closing(
+        &mut self,
+        now: Instant,
+        application: bool,
+        code: u64,
+        frame_type: u64,
+        reason: Vec<u8>,
+    ) {
+        let until = now + self.three_pto();
+        let owed = self.close_paths();
+        self.life = Life::Closing(Box::new(Closing {
+            application,
+            code,
+            frame_type,
+            reason,
+            owed,
+            arrived: 0,
+            answer_at: 1,
+            until,
+        }));
+    }
+
+    /// One copy on every validated path: the peer may hear us on one of them only.
+    fn close_paths(&self) -> Vec<PathId> {
+        let validated: Vec<_> = self
+            .paths
+            .open()
+            .filter(|slot| slot.open().is_some_and(|path| path.route.validated))
+            .map(|slot| slot.id)
+            .collect();
+        if validated.is_empty() {
+            self.paths.open().map(|slot| slot.id).take(1).collect()
+        } else {
+            validated
+        }
+    }
+
+    /// Ends without telling the peer.
+    pub(super) fn drain(&mut self, now: Instant, error: ConnectionError) {
+        if matches!(self.life, Life::Draining { .. } | Life::Drained) {
+            return;
+        }
+        let reported = self.life.is_over();
+        self.life = Life::Draining {
+            until: now + self.three_pto(),
+        };
+        if !reported {
+            self.report_end(now, error);
+        }
+    }
+
+    /// Ends at once: nothing that could still arrive matters.
+    pub(super) fn vanish(&mut self, now: Instant, error: ConnectionError) {
+        self.drain(now, error);
+        self.finish_draining();
+    }
+
+    pub(super) fn finish_draining(&mut self) {
+        if !matches!(self.life, Life::Drained) {
+            self.life = Life::Drained;
+            self.outbox.events.push_back(Event::Drained);
+        }
+    }
+
+    fn report_end(&mut self, now: Instant, error: ConnectionError) {
+        self.outbox
+            .observe(now, &Observation::Closed { error: &error });
+        self.outbox.events.push_back(Event::Closed(error));
+    }
+
+    /// A packet arrived while closing: answer some of them.
+    pub(super) fn on_straggler(&mut self, path: PathId) {
+        if let Life::Closing(closing) = &mut self.life {
+            closing.arrived += 1;
+            if closing.arrived >= closing.answer_at {
+                closing.arrived = 0;
+                closing.answer_at = (closing.answer_at * 2).min(1 << MAX_CLOSE_BACKOFF);
+                if !closing.owed.contains(&path) {
+                    closing.owed.push(path);
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_connection_close(&mut self, now: Instant, frame: &ConnectionClose<'_>) {
+        let reason = String::from_utf8_lossy(frame.reason).into_owned();
+        let error = if frame.application {
+            ConnectionError::ApplicationClosed {
+                code: frame.code,
+                reason,
+            }
+        } else {
+            ConnectionError::PeerClosed(
+                TransportError::new(TransportErrorCode(frame.code), reason)
+                    .in_frame(frame.frame_type),
+            )
+        };
+        self.drain(now, error);
+    }
+
+    /// The next datagram that carries `CONNECTION_CLOSE`.
+    pub(super) fn transmit_close(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        loop {
+            let Life::Closing(closing) = &mut self.life else {
+                return None;
+            };
+            let path = closing.owed.pop()?;
+            if let Some(transmit) = self.write_close_datagram(now, path, buf) {
+                return Some(transmit);
+            }
+        }
+    }
+
+    fn write_close_datagram(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        buf: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        let route = &self.paths.path(path)?.route;
+        let (tuple, budget) = (route.tuple, route.amplification.budget());
+        let size = u64::from(route.mtu.current()).min(budget) as usize;
+        let start = buf.len();
+        for level in self.close_levels() {
+            let Some(mut packet) = self.begin_packet(level, path, buf, start + size) else {
+                continue;
+            };
+            self.put_close(level, &packet, buf);
+            packet.ack_eliciting = false;
+            let rule = if level == Level::Initial && self.identity.side.is_client() {
+                SizeRule::AtLeast(start + crate::wire::MIN_DATAGRAM_SIZE)
+            } else {
+                SizeRule::AsIs
+            };
+            self.finish_packet(now, packet, buf, rule);
+        }
+        let length = buf.len() - start;
+        (length > 0).then_some(Transmit {
+            tuple,
+            ecn: None,
+            length,
+            segment_size: None,
+        })
+    }
+
+    /// Every level the peer may be able to read (RFC 9000, section 10.2.3).
+    fn close_levels(&self) -> impl Iterator<Item = Level> + use<> {
+        let confirmed = self.handshake.is_confirmed();
+        let usable = [Level::Initial, Level::Handshake, Level::OneRtt].map(|level| {
+            let has_keys = self.handshake.has_keys(level);
+            let wanted = level == Level::OneRtt || !confirmed;
+            (
+                level,
+                has_keys && wanted && (level != Level::OneRtt || self.may_send_one_rtt()),
+            )
+        });
+        usable
+            .into_iter()
+            .filter(|(_, usable)| *usable)
+            .map(|(level, _)| level)
+    }
+
+    fn put_close(&self, level: Level, packet: &Packet, buf: &mut Vec<u8>) {
+        let Life::Closing(closing) = &self.life else {
+            return;
+        };
+        // An application's words must not leave before the handshake protects them
+        // (RFC 9000, section 10.2.3).
+        let hidden = closing.application && level != Level::OneRtt;
+        let mut frame = ConnectionClose {
+            application: closing.application && !hidden,
+            code: if hidden {
+                TransportErrorCode::APPLICATION_ERROR.0
+            } else {
+                closing.code
+            },
+            frame_type: closing.frame_type,
+            reason: if hidden { &[] } else { &closing.reason },
+        };
+        let overhead = 25;
+        let room = packet.room(buf).saturating_sub(overhead).min(256);
+        frame.reason = &frame.reason[..frame.reason.len().min(room)];
+        Frame::ConnectionClose(frame).encode(buf, Form::Plain);
+    }
+}

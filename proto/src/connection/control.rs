@@ -1,0 +1,196 @@
+//! Control frames that wait: what no other part queues itself.
+
+use super::Connection;
+use super::builder::Packet;
+use crate::handshake::Level;
+use crate::recovery::sent::SentFrame;
+use crate::wire::PathId;
+use crate::wire::frame::{Form, Frame};
+
+/// Frames the connection itself owes the peer.
+#[derive(Debug, Default)]
+pub(super) struct Control {
+    /// `HANDSHAKE_DONE` must be sent (server).
+    pub(super) handshake_done: bool,
+    /// A token for later connections must be sent (server).
+    pub(super) new_token: Option<Vec<u8>>,
+    /// A token was sent and not acknowledged: kept to be sent again.
+    pub(super) new_token_sent: Option<Vec<u8>>,
+    /// Something about paths or connection IDs waits in a slot or the manager.
+    pub(super) paths_dirty: bool,
+    /// The application was told that it can open a path, and has not been turned away since.
+    pub(super) capacity_told: bool,
+}
+
+impl Connection {
+    /// Whether any control frame waits that can go on any path.
+    pub(super) fn has_control(&self) -> bool {
+        self.control.handshake_done
+            || self.control.new_token.is_some()
+            || self.control.paths_dirty
+            || self.streams.has_control()
+            || self.handshake.has_crypto(Level::OneRtt)
+    }
+
+    /// Writes what fits of the control frames that can go on any path.
+    pub(super) fn write_control(&mut self, packet: &mut Packet, buf: &mut Vec<u8>) {
+        let limit = packet.end;
+        if self.control.handshake_done && put(&Frame::HandshakeDone, buf, limit) {
+            self.control.handshake_done = false;
+            packet.sent(SentFrame::HandshakeDone);
+        }
+        self.handshake
+            .write_crypto(Level::OneRtt, buf, limit, &mut packet.frames);
+        if self.control.paths_dirty {
+            self.control.paths_dirty = !self.write_path_control(packet, buf);
+        }
+        if self.streams.has_control() {
+            self.streams.write_control(buf, limit, &mut packet.frames);
+        }
+        if let Some(token) = self.control.new_token.take() {
+            if put(&Frame::NewToken { token: &token }, buf, limit) {
+                packet.sent(SentFrame::NewToken);
+                self.control.new_token_sent = Some(token);
+            } else {
+                self.control.new_token = Some(token);
+            }
+        }
+        packet.note_eliciting();
+    }
+
+    /// Writes frames about paths; returns whether all fitted.
+    fn write_path_control(&mut self, packet: &mut Packet, buf: &mut Vec<u8>) -> bool {
+        let limit = packet.end;
+        let form = if self.multipath_active() {
+            Form::Multipath
+        } else {
+            Form::Plain
+        };
+        if self.paths.limit_pending
+            && let Some(path_limit) = self.paths.local_limit
+        {
+            if !put(&Frame::MaxPathId { limit: path_limit }, buf, limit) {
+                return false;
+            }
+            self.paths.limit_pending = false;
+            packet.sent(SentFrame::MaxPathId { limit: path_limit });
+        }
+        if let Some(blocked) = self.paths.blocked_pending {
+            if !put(&Frame::PathsBlocked { limit: blocked }, buf, limit) {
+                return false;
+            }
+            self.paths.blocked_pending = None;
+            packet.sent(SentFrame::PathsBlocked { limit: blocked });
+        }
+        let multipath = form == Form::Multipath;
+        for slot in self.paths.slots_mut() {
+            // Without the extension only path 0 exists for the peer.
+            if slot.id != PathId::ZERO && !multipath {
+                continue;
+            }
+            if !write_slot_control(slot, packet, buf, form) {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// Writes what one slot owes the peer; returns whether all fitted.
+fn write_slot_control(
+    slot: &mut crate::path::manager::Slot,
+    packet: &mut Packet,
+    buf: &mut Vec<u8>,
+    form: Form,
+) -> bool {
+    let (limit, path) = (packet.end, slot.id);
+    if let Some(closing) = &mut slot.closing
+        && closing.abandon_pending
+    {
+        if !put(
+            &Frame::PathAbandon {
+                path,
+                code: closing.code,
+            },
+            buf,
+            limit,
+        ) {
+            return false;
+        }
+        closing.abandon_pending = false;
+        packet.sent(SentFrame::PathAbandon { path });
+    }
+    if slot.closing.is_some() {
+        return true;
+    }
+    if let Some((status, sequence)) = slot.own_status
+        && slot.status_pending
+    {
+        if !put(
+            &Frame::PathStatus {
+                path,
+                sequence,
+                status,
+            },
+            buf,
+            limit,
+        ) {
+            return false;
+        }
+        slot.status_pending = false;
+        packet.sent(SentFrame::PathStatus { path, sequence });
+    }
+    while let Some(frame) = slot.local_cids.next_to_send().map(|cid| cid.frame(path)) {
+        if !put_form(&Frame::NewConnectionId(frame), buf, limit, form) {
+            return false;
+        }
+        slot.local_cids.on_sent(frame.sequence);
+        packet.sent(SentFrame::NewConnectionId {
+            path,
+            sequence: frame.sequence,
+        });
+    }
+    while let Some(sequence) = slot.remote_cids.next_retirement() {
+        if !put_form(
+            &Frame::RetireConnectionId { path, sequence },
+            buf,
+            limit,
+            form,
+        ) {
+            return false;
+        }
+        slot.remote_cids.on_retirement_sent(sequence);
+        packet.sent(SentFrame::RetireConnectionId { path, sequence });
+    }
+    if slot.cids_blocked_pending {
+        let next_sequence = slot.remote_cids.next_expected();
+        if !put(
+            &Frame::PathCidsBlocked {
+                path,
+                next_sequence,
+            },
+            buf,
+            limit,
+        ) {
+            return false;
+        }
+        slot.cids_blocked_pending = false;
+        packet.sent(SentFrame::PathCidsBlocked { path });
+    }
+    true
+}
+
+/// Appends the frame if it ends within `limit`.
+pub(super) fn put(frame: &Frame<'_>, buf: &mut Vec<u8>, limit: usize) -> bool {
+    put_form(frame, buf, limit, Form::Plain)
+}
+
+fn put_form(frame: &Frame<'_>, buf: &mut Vec<u8>, limit: usize, form: Form) -> bool {
+    let before = buf.len();
+    frame.encode(buf, form);
+    if buf.len() > limit {
+        buf.truncate(before);
+        return false;
+    }
+    true
+}

@@ -1,0 +1,246 @@
+//! From the first Initial to a confirmed handshake.
+
+use super::close::Life;
+use super::{Connection, Routing};
+use crate::error::TransportError;
+use crate::event::{Event, Observation};
+use crate::handshake::Level;
+use crate::handshake::token::retry_integrity_tag;
+use crate::time::Instant;
+use crate::wire::params::TransportParameters;
+use crate::wire::{ConnectionId, PathId, Side, TransportErrorCode};
+
+impl Connection {
+    pub(super) fn on_crypto(
+        &mut self,
+        now: Instant,
+        level: Level,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), TransportError> {
+        let was_complete = self.handshake.is_complete();
+        self.handshake.on_crypto(level, offset, data)?;
+        self.learn_peer_params()?;
+        if self.handshake.is_complete() && !was_complete {
+            self.on_complete(now)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the peer's transport parameters as soon as TLS has them.
+    fn learn_peer_params(&mut self) -> Result<(), TransportError> {
+        if self.identity.peer.initial_source_cid.is_some() {
+            return Ok(());
+        }
+        let Some(bytes) = self.handshake.peer_params() else {
+            return Ok(());
+        };
+        let sender = self.identity.side.peer();
+        let params = TransportParameters::decode(bytes, sender)
+            .map_err(|error| TransportError::new(error.code(), error.to_string()))?;
+        self.check_authenticated_cids(&params)?;
+        let local_limit = self.announced_path_limit();
+        if let (Some(local), Some(remote)) = (local_limit, params.initial_max_path_id) {
+            let empty = |cid: Option<ConnectionId>| cid.is_none_or(|cid| cid.is_empty());
+            if empty(self.identity.peer_scid) || self.identity.handshake_scid.is_empty() {
+                // wire.md, section 1, rule 2.
+                return Err(TransportError::violation(
+                    "multipath with an empty connection ID",
+                ));
+            }
+            self.paths.negotiate(local, remote);
+        }
+        self.streams.on_peer_params(&params);
+        if let Some(slot) = self.paths.slot_mut(PathId::ZERO) {
+            if let Some(token) = params.reset_token {
+                slot.remote_cids.set_initial_token(token);
+                self.routing.push_back(Routing::AddToken(token));
+            }
+            if let Some(path) = &mut slot.path {
+                path.route.mtu.set_peer_limit(params.max_udp_payload_size);
+            }
+        }
+        self.identity.peer = params;
+        Ok(())
+    }
+
+    /// The path ID limit our parameters carry; `None` if the extension is off on our side.
+    pub(super) fn announced_path_limit(&self) -> Option<PathId> {
+        announced_path_limit(
+            self.config.max_paths,
+            self.identity.side,
+            self.identity.peer_scid,
+        )
+    }
+
+    /// The parameters must repeat the connection IDs of the packets, so that nobody between can have
+    /// changed those (RFC 9000, section 7.3).
+    fn check_authenticated_cids(&self, params: &TransportParameters) -> Result<(), TransportError> {
+        let identity = &self.identity;
+        let mut matches = params.initial_source_cid == identity.peer_scid;
+        if identity.side.is_client() {
+            matches &= params.original_dcid == Some(identity.original_dcid);
+            matches &= params.retry_source_cid == identity.retry_scid;
+        }
+        if matches {
+            Ok(())
+        } else {
+            Err(TransportError::new(
+                TransportErrorCode::TRANSPORT_PARAMETER_ERROR,
+                "connection IDs in the parameters differ from those of the packets",
+            ))
+        }
+    }
+
+    fn on_complete(&mut self, now: Instant) -> Result<(), TransportError> {
+        if self.identity.peer.initial_source_cid.is_none() {
+            return Err(TransportError::new(
+                TransportErrorCode::crypto(109),
+                "the peer sent no transport parameters",
+            ));
+        }
+        self.life = Life::Established;
+        self.outbox.observe(now, &Observation::HandshakeComplete);
+        if let Some(path) = self.paths.path_mut(PathId::ZERO) {
+            path.route.validated = true;
+            path.route.amplification.set_validated();
+        }
+        self.outbox.events.push_back(Event::Connected);
+        if self.identity.side.is_server() {
+            self.control.handshake_done = true;
+            self.queue_new_token(now);
+            self.on_confirmed(now);
+        }
+        self.announce_path(now, PathId::ZERO);
+        self.replay_undecryptable(now);
+        Ok(())
+    }
+
+    fn queue_new_token(&mut self, now: Instant) {
+        let Some(path) = self.paths.path(PathId::ZERO) else {
+            return;
+        };
+        let address = [path.route.tuple.remote.ip()];
+        self.control.new_token = Some(self.identity.keys.seal_new_token(
+            now,
+            &address,
+            &mut self.rng,
+        ));
+    }
+
+    pub(super) fn on_handshake_done(&mut self, now: Instant) -> Result<(), TransportError> {
+        if self.identity.side.is_server() {
+            return Err(TransportError::violation("HANDSHAKE_DONE from a client"));
+        }
+        self.on_confirmed(now);
+        Ok(())
+    }
+
+    /// Both sides are known to be complete (RFC 9001, section 4.1.2).
+    fn on_confirmed(&mut self, now: Instant) {
+        if self.handshake.is_confirmed() {
+            return;
+        }
+        self.handshake.set_confirmed();
+        self.forget_space(Level::Handshake);
+        self.handshake.discard(Level::Handshake);
+        if self.identity.side.is_server() {
+            self.routing
+                .push_back(Routing::RemoveCid(self.identity.original_dcid));
+        }
+        self.issue_cids();
+        self.note_capacity(now);
+    }
+
+    /// The first packet of the next level makes the keys of the one before useless
+    /// (RFC 9001, section 4.9.1): sent by the client, received by the server.
+    pub(super) fn on_level_sent(&mut self, _now: Instant, level: Level) {
+        if level == Level::Handshake && self.identity.side.is_client() {
+            self.forget_space(Level::Initial);
+            self.handshake.discard(Level::Initial);
+        }
+    }
+
+    pub(super) fn on_level_used(&mut self, _now: Instant, level: Level) {
+        if level != Level::Handshake || self.identity.side.is_client() {
+            return;
+        }
+        self.forget_space(Level::Initial);
+        self.handshake.discard(Level::Initial);
+        // Only the owner of the address can have read our Handshake keys' secrets
+        // (RFC 9000, section 8.1).
+        if let Some(path) = self.paths.path_mut(PathId::ZERO) {
+            path.route.amplification.set_validated();
+            path.route.validated = true;
+        }
+    }
+
+    /// The peer's choice of connection ID, from its first authenticated packet.
+    pub(super) fn learn_peer_cid(&mut self, scid: ConnectionId) {
+        if self.identity.peer_scid.is_some() {
+            return;
+        }
+        self.identity.peer_scid = Some(scid);
+        if let Some(slot) = self.paths.slot_mut(PathId::ZERO) {
+            slot.remote_cids.replace_initial(scid);
+        }
+    }
+
+    /// The server wants to see our address proven first (RFC 9000, section 17.2.5).
+    pub(super) fn on_retry(
+        &mut self,
+        scid: ConnectionId,
+        token: Vec<u8>,
+        body: &[u8],
+        tag: [u8; 16],
+    ) {
+        let identity = &mut self.identity;
+        let expected = identity.side == Side::Client
+            && identity.peer_scid.is_none()
+            && identity.retry_scid.is_none()
+            && !token.is_empty();
+        if !expected || retry_integrity_tag(&identity.original_dcid, body) != tag {
+            self.outbox.stats.packets_dropped += 1;
+            return;
+        }
+        identity.retry_scid = Some(scid);
+        identity.token = token;
+        if let Some(slot) = self.paths.slot_mut(PathId::ZERO) {
+            slot.remote_cids.replace_initial(scid);
+        }
+        self.handshake.on_retry(&scid);
+        self.forget_sent_initials();
+    }
+
+    /// What was sent under the old keys will never be acknowledged.
+    fn forget_sent_initials(&mut self) {
+        let Some(space) = self.early.spaces[0].as_mut() else {
+            return;
+        };
+        let sent = space.take_all();
+        if let Some(path) = self.paths.path_mut(PathId::ZERO) {
+            let bytes = sent
+                .iter()
+                .filter(|(_, p)| p.in_flight)
+                .map(|(_, p)| u64::from(p.size));
+            path.route.in_flight = path.route.in_flight.saturating_sub(bytes.sum());
+        }
+        self.early.pto_count = 0;
+        self.early.probes_owed = [0; 2];
+    }
+}
+
+/// What goes into `initial_max_path_id`: nothing if the extension is off, or if a server learns that
+/// its client uses an empty connection ID (wire.md, section 1, rule 3).
+pub(crate) fn announced_path_limit(
+    max_paths: u32,
+    side: Side,
+    peer_scid: Option<ConnectionId>,
+) -> Option<PathId> {
+    let peer_is_empty = side.is_server() && peer_scid.is_some_and(|cid| cid.is_empty());
+    if max_paths == 0 || peer_is_empty {
+        None
+    } else {
+        Some(PathId(max_paths - 1))
+    }
+}

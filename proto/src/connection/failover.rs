@@ -1,0 +1,168 @@
+//! Paths that go silent, and their return (algorithms: M5, M6).
+//!
+//! ```text
+//! Active --first PTO, ACK silence or a dead socket, while another path answers--> Doubtful
+//! Doubtful --anything ack-eliciting acknowledged--> Active
+//! Doubtful --silent for path_idle_timeout--> abandoned
+//! ```
+
+use super::Connection;
+use crate::datagram::SocketId;
+use crate::event::PathNotice;
+use crate::handshake::Level;
+use crate::path::state::{Health, Path};
+use crate::recovery::sent::SentFrame;
+use crate::sched::PathEvent;
+use crate::time::{Duration, Instant};
+use crate::wire::PathId;
+
+/// The longest time between probes of a doubted path, so that a repaired path is back in use within
+/// a second.
+pub(super) const MAX_PROBE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Lone PINGs in a row after which acknowledgements take a detour for a while.
+const PINGS_BEFORE_DETOUR: u32 = 2;
+
+/// How long the first detour lasts; each further one lasts twice as long.
+const FIRST_DETOUR: Duration = Duration::from_secs(2);
+const LONGEST_DETOUR: Duration = Duration::from_secs(60);
+
+impl Connection {
+    /// Whether another path than `id` answers.
+    pub(super) fn has_other_healthy(&self, id: PathId) -> bool {
+        self.paths
+            .open()
+            .any(|slot| slot.id != id && slot.open().is_some_and(Path::is_healthy))
+    }
+
+    /// Stops scheduling on a silent path and lets other paths carry what it holds.
+    pub(super) fn doubt(&mut self, now: Instant, id: PathId) {
+        let Some(path) = self.paths.path_mut(id) else {
+            return;
+        };
+        if path.health != Health::Active || !path.route.validated {
+            return;
+        }
+        path.health = Health::Doubtful { since: now };
+        path.assigned = 0;
+        path.counters.doubts += 1;
+        self.reinject(id);
+        self.sending.wake();
+        self.sending.tell(&PathEvent::Doubted { path: id });
+        self.notice(now, PathNotice::Doubted { id });
+    }
+
+    /// Offers everything in flight on a path to the others. The packets stay in flight: a late
+    /// acknowledgement still counts.
+    fn reinject(&mut self, id: PathId) {
+        let Some(path) = self.paths.path(id) else {
+            return;
+        };
+        let frames: Vec<SentFrame> = path
+            .space
+            .iter_unacked()
+            .flat_map(|(_, packet)| packet.frames.iter().copied())
+            .collect();
+        let mut reinjected = 0;
+        for frame in &frames {
+            match frame {
+                SentFrame::Stream { .. } => reinjected += self.streams.reinject(frame, id),
+                SentFrame::Datagram { .. } => {}
+                _ => self.on_frame_lost(Level::OneRtt, id, frame),
+            }
+        }
+        if let Some(path) = self.paths.path_mut(id) {
+            path.counters.reinjected_bytes += reinjected;
+        }
+    }
+
+    /// Something ack-eliciting sent on the path at `sent` was acknowledged.
+    pub(super) fn on_path_answered(&mut self, now: Instant, id: PathId, sent: Instant) {
+        let Some(path) = self.paths.path_mut(id) else {
+            return;
+        };
+        path.probes_owed = 0;
+        let Health::Doubtful { since } = path.health else {
+            return;
+        };
+        path.health = Health::Active;
+        // An answer to what was sent before the doubt means the path was slow, not dead: what is
+        // known of its capacity still holds.
+        if sent >= since {
+            path.route.controller.restart(now);
+            path.route.update_pacing(now);
+        }
+        self.sending.tell(&PathEvent::Recovered { path: id });
+        self.notice(
+            now,
+            PathNotice::Recovered {
+                id,
+                after: now.since(since),
+            },
+        );
+    }
+
+    /// The driver cannot send or receive on this socket any more: its interface is gone.
+    pub fn on_socket_error(&mut self, now: Instant, socket: SocketId) {
+        let affected: Vec<_> = self
+            .paths
+            .open()
+            .filter(|slot| {
+                slot.open()
+                    .is_some_and(|path| path.route.tuple.socket == socket)
+            })
+            .map(|slot| slot.id)
+            .collect();
+        for id in affected {
+            if self.has_other_healthy(id) {
+                self.doubt(now, id);
+            }
+        }
+    }
+
+    /// Notices that the peer probes in vain, so that acknowledgements go back another way too.
+    pub(super) fn note_detour(
+        &mut self,
+        now: Instant,
+        id: PathId,
+        lone_ping: bool,
+        ack_eliciting: bool,
+    ) {
+        let Some(path) = self.paths.path_mut(id) else {
+            return;
+        };
+        let detour = &mut path.detour;
+        if !lone_ping {
+            if ack_eliciting {
+                detour.lone_pings = 0;
+            }
+            return;
+        }
+        path.space.received.request_immediate();
+        detour.lone_pings += 1;
+        if detour.lone_pings >= PINGS_BEFORE_DETOUR {
+            detour.span = (detour.span * 2).clamp(FIRST_DETOUR, LONGEST_DETOUR);
+            detour.until = Some(now + detour.span);
+        }
+    }
+
+    /// When a path has been silent for too long although it owes an acknowledgement.
+    ///
+    /// The probe time-out restarts with every packet sent; this does not, so a path that swallows a
+    /// steady stream is noticed after one time-out too.
+    pub(super) fn silence_deadline(&self, path: &Path) -> Option<Instant> {
+        if path.health != Health::Active
+            || !path.route.validated
+            || path.space.ack_eliciting_in_flight() == 0
+        {
+            return None;
+        }
+        let (_, oldest) = path
+            .space
+            .iter_unacked()
+            .find(|(_, packet)| packet.ack_eliciting)?;
+        let oldest = oldest.time_sent;
+        let heard = path.last_ack.map_or(oldest, |ack| ack.max(oldest));
+        Some(heard + path.pto(self.peer_max_ack_delay()))
+    }
+}

@@ -1,0 +1,293 @@
+//! One connection: the order in which its parts work.
+//!
+//! The connection decides which part is asked when, and carries outcomes from one part to the next.
+//! It holds no protocol state that a part could hold: packet numbers live in spaces, windows in
+//! routes, bytes in streams. Its timers are listed in [`timers`].
+
+mod acks;
+mod builder;
+mod close;
+mod commands;
+mod control;
+mod dispatch;
+mod establish;
+mod failover;
+mod migrate;
+mod paths;
+mod receive;
+mod schedule;
+mod stats;
+mod timers;
+mod transmit;
+
+pub use commands::{OpenPathError, PathUnknown};
+pub(crate) use establish::announced_path_limit;
+pub(crate) use paths::random_cid;
+pub use stats::{ConnectionStats, PathStats, SchedulerStats};
+pub use timers::Timer;
+
+use crate::config::TransportConfig;
+use crate::datagram::Tuple;
+use crate::error::TransportError;
+use crate::event::{Event, Observation, Observer, PathNotice};
+use crate::handshake::Handshake;
+use crate::handshake::token::EndpointKeys;
+use crate::path::cids::RemoteCids;
+use crate::path::manager::Manager;
+use crate::path::route::Route;
+use crate::path::state::{Path, PathOptions};
+use crate::recovery::{PacketSpace, SentPacket};
+use crate::rng::Rng;
+use crate::streams::Streams;
+use crate::time::{Duration, Instant};
+use crate::wire::params::TransportParameters;
+use crate::wire::{ConnectionId, PathId, ResetToken, Side};
+use close::Life;
+use control::Control;
+use schedule::Sending;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A QUIC connection over one or more paths.
+///
+/// Driven by its [`Endpoint`](crate::endpoint::Endpoint), commanded by the application.
+#[derive(Debug)]
+pub struct Connection {
+    identity: Identity,
+    config: Arc<TransportConfig>,
+    rng: Rng,
+    life: Life,
+    handshake: Handshake,
+    /// The Initial and Handshake packet number spaces; 1-RTT spaces belong to paths.
+    early: Early,
+    paths: Manager,
+    streams: Streams,
+    sending: Sending,
+    control: Control,
+    routing: VecDeque<Routing>,
+    outbox: Outbox,
+    /// When something arrived last, or was sent first after that (RFC 9000, section 10.1).
+    idle_since: Instant,
+    /// The time of the last input.
+    clock: Instant,
+    scratch: Scratch,
+}
+
+/// Who is talking to whom.
+#[derive(Debug)]
+struct Identity {
+    side: Side,
+    server_name: String,
+    keys: Arc<EndpointKeys>,
+    cid_length: usize,
+    /// The connection ID the client invented for its first Initial.
+    original_dcid: ConnectionId,
+    /// Our connection ID during the handshake.
+    handshake_scid: ConnectionId,
+    /// The peer's connection ID during the handshake, once seen.
+    peer_scid: Option<ConnectionId>,
+    /// The source connection ID of the Retry packet, if there was one.
+    retry_scid: Option<ConnectionId>,
+    /// The token to put into Initials.
+    token: Vec<u8>,
+    /// What the peer announced; defaults until known.
+    peer: TransportParameters,
+}
+
+/// The packet number spaces of the handshake, and what their timers share.
+#[derive(Debug)]
+struct Early {
+    /// Initial and Handshake; `None` once their keys are gone.
+    spaces: [Option<PacketSpace>; 2],
+    /// Ack-eliciting packets owed to a probe time-out, per space.
+    probes_owed: [u8; 2],
+    pto_count: u32,
+    /// Datagrams that came before the keys they need; replayed once.
+    undecryptable: Vec<Undecryptable>,
+}
+
+/// A packet that arrived before its keys.
+#[derive(Debug)]
+struct Undecryptable {
+    tuple: Tuple,
+    ecn: Option<crate::datagram::Ecn>,
+    path: PathId,
+    bytes: Vec<u8>,
+}
+
+/// What waits to be told.
+#[derive(Debug, Default)]
+struct Outbox {
+    events: VecDeque<Event>,
+    observer: Option<Box<dyn Observer>>,
+    stats: ConnectionStats,
+}
+
+/// Buffers that are reused instead of allocated for each packet.
+#[derive(Debug, Default)]
+struct Scratch {
+    acked: Vec<(u64, SentPacket)>,
+    lost: Vec<(u64, SentPacket)>,
+    members: Vec<crate::congestion::Member>,
+}
+
+/// A change of what the endpoint must route to this connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Routing {
+    /// Datagrams to this connection ID belong to this path.
+    AddCid(ConnectionId, PathId),
+    /// No more.
+    RemoveCid(ConnectionId),
+    /// A datagram that ends in this token, from nowhere known, resets the connection.
+    AddToken(ResetToken),
+    /// No more.
+    RemoveToken(ResetToken),
+}
+
+/// What a new connection is made of.
+pub(crate) struct Beginning {
+    pub(crate) side: Side,
+    pub(crate) config: Arc<TransportConfig>,
+    pub(crate) handshake: Handshake,
+    pub(crate) tuple: Tuple,
+    pub(crate) server_name: String,
+    pub(crate) keys: Arc<EndpointKeys>,
+    pub(crate) original_dcid: ConnectionId,
+    pub(crate) local_cid: ConnectionId,
+    /// The peer's connection ID: the client's source ID, or the ID the client invented.
+    pub(crate) remote_cid: ConnectionId,
+    pub(crate) retry_scid: Option<ConnectionId>,
+    pub(crate) token: Vec<u8>,
+    /// Whether the client's address is proven already, by Retry or a token.
+    pub(crate) address_validated: bool,
+    pub(crate) rng: Rng,
+}
+
+impl Connection {
+    pub(crate) fn new(now: Instant, from: Beginning) -> Self {
+        let Beginning {
+            side,
+            config,
+            mut rng,
+            local_cid,
+            ..
+        } = from;
+        let mut route = Route::new(&config, &mut rng, now, PathId::ZERO, from.tuple, 0);
+        if side.is_client() || from.address_validated {
+            route.validated = true;
+            route.amplification.set_validated();
+        }
+        let early = [Some(early_space(&mut rng)), Some(early_space(&mut rng))];
+        let space = paths::one_rtt_space(&config, &mut rng);
+        let first = Path::new(PathId::ZERO, space, route, PathOptions::default(), now);
+        let mut paths = Manager::new(first);
+        let token = from.keys.reset_token(&local_cid);
+        if let Some(slot) = paths.slot_mut(PathId::ZERO) {
+            slot.local_cids.adopt(local_cid, token);
+            slot.remote_cids = RemoteCids::with_initial(from.remote_cid);
+        }
+        let identity = Identity {
+            side,
+            server_name: from.server_name,
+            keys: from.keys,
+            cid_length: local_cid.len(),
+            original_dcid: from.original_dcid,
+            handshake_scid: local_cid,
+            peer_scid: side.is_server().then_some(from.remote_cid),
+            retry_scid: from.retry_scid,
+            token: from.token,
+            peer: TransportParameters::default(),
+        };
+        let mut connection = Self {
+            identity,
+            life: Life::Handshaking,
+            handshake: from.handshake,
+            early: Early {
+                spaces: early,
+                probes_owed: [0; 2],
+                pto_count: 0,
+                undecryptable: Vec::new(),
+            },
+            paths,
+            streams: Streams::new(side, &config.streams),
+            sending: Sending::new(&config),
+            control: Control::default(),
+            routing: VecDeque::from([Routing::AddCid(local_cid, PathId::ZERO)]),
+            outbox: Outbox::default(),
+            idle_since: now,
+            clock: now,
+            scratch: Scratch::default(),
+            config,
+            rng,
+        };
+        if side.is_server() {
+            connection.outbox.events.push_back(Event::Incoming);
+        }
+        connection
+    }
+
+    /// The next thing the application has to know.
+    pub(crate) fn poll_event(&mut self) -> Option<Event> {
+        if let Some(event) = self.outbox.events.pop_front() {
+            return Some(event);
+        }
+        if self.life.is_over() {
+            return None;
+        }
+        self.streams.poll_event().map(Event::Stream)
+    }
+
+    /// The next change of routing.
+    pub(crate) fn poll_routing(&mut self) -> Option<Routing> {
+        self.routing.pop_front()
+    }
+
+    fn notice(&mut self, now: Instant, notice: PathNotice) {
+        self.outbox.observe(now, &Observation::Path(notice));
+        self.outbox.events.push_back(Event::Path(notice));
+    }
+
+    /// Three times the largest probe time-out: how long anything about the past is remembered
+    /// (RFC 10069 makes it the largest over all paths).
+    fn three_pto(&self) -> Duration {
+        let ack_delay = self.peer_max_ack_delay();
+        let largest = self
+            .paths
+            .open()
+            .filter_map(|slot| slot.open())
+            .map(|p| p.pto(ack_delay))
+            .max();
+        largest.unwrap_or(self.config.initial_rtt * 3) * 3
+    }
+
+    fn peer_max_ack_delay(&self) -> Duration {
+        if self.handshake.is_complete() {
+            Duration::from_millis(self.identity.peer.max_ack_delay_ms)
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    fn fail(&mut self, now: Instant, error: TransportError) {
+        self.close_with_error(now, error);
+    }
+}
+
+/// The space of Initial or Handshake packets, which are acknowledged without delay.
+fn early_space(rng: &mut Rng) -> PacketSpace {
+    let mut space = PacketSpace::new(rng);
+    space.received.set_max_ack_delay(Duration::ZERO);
+    space
+}
+
+impl Outbox {
+    fn observe(&mut self, now: Instant, observation: &Observation<'_>) {
+        if let Some(observer) = &mut self.observer {
+            observer.observe(now, observation);
+        }
+    }
+
+    fn is_observed(&self) -> bool {
+        self.observer.is_some()
+    }
+}

@@ -1,0 +1,416 @@
+//! Opening, announcing and abandoning paths; their connection IDs and status.
+
+use super::{Connection, Routing};
+use crate::config::{AckReturn, TransportConfig};
+use crate::datagram::Tuple;
+use crate::error::TransportError;
+use crate::event::PathNotice;
+use crate::handshake::Level;
+use crate::path::manager::Closing;
+use crate::path::route::Route;
+use crate::path::state::{Path, PathOptions};
+use crate::recovery::PacketSpace;
+use crate::rng::Rng;
+use crate::sched::{MAX_OPEN_PATHS, PathEvent};
+use crate::time::Instant;
+use crate::wire::frame::{NewConnectionId, PathStatus};
+use crate::wire::{ConnectionId, PathId, ResetToken, TransportErrorCode};
+
+/// Connection IDs issued in advance for one path. More would only help a peer that rotates often;
+/// noq takes at most 5.
+const CIDS_PER_PATH: u64 = 2;
+
+/// Short header with the longest connection ID and packet number, and tag.
+const ONE_RTT_OVERHEAD: usize = 1 + 20 + 4 + 16;
+
+/// A 1-RTT packet number space as the configuration wants it.
+pub(super) fn one_rtt_space(config: &TransportConfig, rng: &mut Rng) -> PacketSpace {
+    let mut space = PacketSpace::new(rng);
+    space.received.set_max_ack_delay(config.max_ack_delay);
+    space
+        .received
+        .set_ack_eliciting_threshold(config.ack_threshold as u32);
+    space
+}
+
+impl Connection {
+    /// Creates the path of an unused ID.
+    pub(super) fn create_path(
+        &mut self,
+        now: Instant,
+        id: PathId,
+        tuple: Tuple,
+        options: PathOptions,
+    ) {
+        let space = one_rtt_space(&self.config, &mut self.rng);
+        let mut route = Route::new(&self.config, &mut self.rng, now, id, tuple, 0);
+        route
+            .mtu
+            .set_peer_limit(self.identity.peer.max_udp_payload_size);
+        route.validate(now, &mut self.rng);
+        if self.identity.side.is_client() {
+            // The client chose the address itself: nobody is amplified at.
+            route.amplification.set_validated();
+        }
+        if let Some(slot) = self.paths.slot_mut(id) {
+            slot.path = Some(Path::new(id, space, route, options, now));
+        }
+        self.control.paths_dirty = true;
+    }
+
+    /// The peer used a path ID for the first time: it opens the path (only clients may).
+    pub(super) fn on_first_packet(
+        &mut self,
+        now: Instant,
+        id: PathId,
+        tuple: Tuple,
+        bytes: u64,
+    ) -> Result<(), TransportError> {
+        if self.identity.side.is_client() || self.paths.slot(id).is_none_or(|s| s.closing.is_some())
+        {
+            return Ok(());
+        }
+        if self.paths.open_count() >= self.path_cap() {
+            self.refuse(now, id, TransportErrorCode::PATH_RESOURCE_LIMIT_REACHED.0);
+            return Ok(());
+        }
+        if self
+            .paths
+            .slot(id)
+            .is_some_and(|slot| slot.remote_cids.active().is_none())
+        {
+            // The connection ID to answer with is probably under way on another path. Not answering
+            // makes the client repeat its challenge; refusing would cost it the path ID.
+            return Ok(());
+        }
+        self.create_path(now, id, tuple, PathOptions::default());
+        if let Some(path) = self.paths.path_mut(id) {
+            path.route.amplification.on_received(bytes);
+            path.counters.received_packets += 1;
+            path.counters.received_bytes += bytes;
+        }
+        Ok(())
+    }
+
+    pub(super) fn path_cap(&self) -> usize {
+        (self.config.max_paths as usize).clamp(1, MAX_OPEN_PATHS)
+    }
+
+    /// A path may carry data from now on.
+    pub(super) fn announce_path(&mut self, now: Instant, id: PathId) {
+        let Some(slot) = self.paths.slot_mut(id) else {
+            return;
+        };
+        let Some(path) = slot.path.as_mut() else {
+            return;
+        };
+        if path.announced {
+            return;
+        }
+        path.announced = true;
+        let (tuple, status) = (path.route.tuple, path.options.status);
+        path.route.update_pacing(now);
+        // Said again after validation even if said before: some peers forget what they hear of a
+        // path that is not open yet (wire.md, D4).
+        if status == PathStatus::Backup {
+            let sequence = slot.own_status.map_or(0, |(_, sequence)| sequence + 1);
+            slot.own_status = Some((status, sequence));
+            slot.status_pending = true;
+            self.control.paths_dirty = true;
+        }
+        self.sending.wake();
+        self.fit_datagrams();
+        self.sending.tell(&PathEvent::Opened { path: id });
+        self.notice(now, PathNotice::Opened { id, tuple });
+    }
+
+    /// Datagrams may go on any path: the smallest packet decides how large they can be.
+    pub(super) fn fit_datagrams(&mut self) {
+        let open = self.paths.open().filter_map(|slot| slot.open());
+        let validated = open.filter(|path| path.route.validated);
+        if let Some(smallest) = validated.map(|path| path.route.mtu.current()).min() {
+            let room = usize::from(smallest).saturating_sub(ONE_RTT_OVERHEAD);
+            self.streams.set_datagram_room(room);
+        }
+    }
+
+    /// Tells the application when a path could be opened that could not before.
+    pub(super) fn note_capacity(&mut self, now: Instant) {
+        if self.identity.side.is_client()
+            && !self.control.capacity_told
+            && self.handshake.is_confirmed()
+            && self.paths.is_multipath()
+            && self.paths.next_unused().is_ok()
+        {
+            self.control.capacity_told = true;
+            self.notice(now, PathNotice::Capacity);
+        }
+    }
+
+    /// Keeps the peer supplied with connection IDs for every path it may use, lowest IDs first.
+    pub(super) fn issue_cids(&mut self) {
+        if !self.handshake.is_confirmed() {
+            return;
+        }
+        let wanted = CIDS_PER_PATH.min(self.identity.peer.active_connection_id_limit) as usize;
+        let (usable, multipath) = (self.paths.usable_limit(), self.paths.is_multipath());
+        for slot in self.paths.slots_mut() {
+            if slot.closing.is_some() || slot.id > usable || (slot.id.0 > 0 && !multipath) {
+                continue;
+            }
+            // An ID that may never be used gets one connection ID; an open path a spare for moving.
+            let wanted = if slot.path.is_some() { wanted } else { 1 };
+            while slot.local_cids.live().len() < wanted {
+                let cid = random_cid(&mut self.rng, self.identity.cid_length);
+                let token = self.identity.keys.reset_token(&cid);
+                slot.local_cids.issue(cid, token);
+                self.routing.push_back(Routing::AddCid(cid, slot.id));
+                self.control.paths_dirty = true;
+            }
+        }
+    }
+
+    pub(super) fn on_new_connection_id(
+        &mut self,
+        frame: &NewConnectionId,
+    ) -> Result<(), TransportError> {
+        if self.identity.peer_scid.is_some_and(|cid| cid.is_empty()) {
+            return Err(TransportError::violation(
+                "connection ID from a peer that uses none",
+            ));
+        }
+        let elsewhere = self
+            .paths
+            .slots()
+            .any(|slot| slot.id != frame.path && slot.remote_cids.contains(&frame.cid));
+        if elsewhere {
+            return Err(TransportError::violation(
+                "connection ID belongs to another path",
+            ));
+        }
+        let limit = self.config.active_connection_id_limit;
+        let Some(slot) = self.paths.slot_mut(frame.path) else {
+            return Ok(());
+        };
+        if slot.closing.is_some() {
+            return Ok(());
+        }
+        let before: Vec<ResetToken> = slot.remote_cids.tokens().collect();
+        let retired = slot.remote_cids.on_new(frame, limit)?;
+        let after: Vec<ResetToken> = slot.remote_cids.tokens().collect();
+        self.control.paths_dirty |= !retired.is_empty();
+        self.reroute_tokens(&before, &after);
+        self.note_capacity(self.clock);
+        Ok(())
+    }
+
+    pub(super) fn reroute_tokens(&mut self, before: &[ResetToken], after: &[ResetToken]) {
+        for token in before.iter().filter(|token| !after.contains(token)) {
+            self.routing.push_back(Routing::RemoveToken(*token));
+        }
+        for token in after.iter().filter(|token| !before.contains(token)) {
+            self.routing.push_back(Routing::AddToken(*token));
+        }
+    }
+
+    pub(super) fn on_retire_connection_id(
+        &mut self,
+        path: PathId,
+        sequence: u64,
+    ) -> Result<(), TransportError> {
+        let Some(slot) = self.paths.slot_mut(path) else {
+            return Ok(());
+        };
+        if let Some(cid) = slot.local_cids.on_retire(sequence)? {
+            self.routing.push_back(Routing::RemoveCid(cid));
+        }
+        self.issue_cids();
+        Ok(())
+    }
+
+    pub(super) fn on_path_status(
+        &mut self,
+        path: PathId,
+        sequence: u64,
+        status: PathStatus,
+    ) -> Result<(), TransportError> {
+        let Some(slot) = self.paths.slot_mut(path) else {
+            return Ok(());
+        };
+        if slot.peer_status.is_none_or(|(_, newest)| sequence > newest) {
+            slot.peer_status = Some((status, sequence));
+            self.sending.wake();
+            self.sending.tell(&PathEvent::Status { path, status });
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_path_cids_blocked(
+        &mut self,
+        path: PathId,
+        next_sequence: u64,
+    ) -> Result<(), TransportError> {
+        let Some(slot) = self.paths.slot(path) else {
+            return Ok(());
+        };
+        if next_sequence > slot.local_cids.next_sequence() {
+            return Err(TransportError::violation(
+                "PATH_CIDS_BLOCKED beyond what was issued",
+            ));
+        }
+        self.issue_cids();
+        Ok(())
+    }
+
+    /// The peer gives a path up. Answered with the same, also for an ID never used.
+    pub(super) fn on_path_abandon(
+        &mut self,
+        now: Instant,
+        id: PathId,
+        code: u64,
+    ) -> Result<(), TransportError> {
+        if self.paths.slot(id).is_none() {
+            return Ok(());
+        }
+        self.abandon(now, id, code, true);
+        if let Some(closing) = self
+            .paths
+            .slot_mut(id)
+            .and_then(|slot| slot.closing.as_mut())
+        {
+            closing.peer_abandoned = true;
+        }
+        if self.paths.open_count() == 0 && !self.life.is_over() {
+            // A client could open a replacement first; ours opens paths before it gives them up.
+            let code = TransportErrorCode::NO_VIABLE_PATH;
+            return Err(TransportError::new(
+                code,
+                "the peer abandoned the last path",
+            ));
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, now: Instant, id: PathId, code: u64) {
+        self.abandon(now, id, code, false);
+    }
+
+    /// Gives a path up: nothing more is sent on it, its data goes elsewhere.
+    pub(super) fn abandon(&mut self, now: Instant, id: PathId, code: u64, by_peer: bool) {
+        let discard_at = now + self.three_pto();
+        let Some(slot) = self.paths.slot_mut(id) else {
+            return;
+        };
+        if slot.closing.is_some() {
+            return;
+        }
+        slot.closing = Some(Closing {
+            code,
+            abandon_pending: true,
+            peer_abandoned: by_peer,
+            discard_at,
+        });
+        let tokens: Vec<ResetToken> = slot.remote_cids.tokens().collect();
+        self.reroute_tokens(&tokens, &[]);
+        self.control.paths_dirty = true;
+        self.sending.forget(id);
+        if self.paths.path(id).is_some() {
+            self.release(id);
+            self.sending.tell(&PathEvent::Abandoned { path: id });
+            self.notice(now, PathNotice::Abandoned { id, code, by_peer });
+        }
+    }
+
+    /// Everything in flight on a path that is given up goes elsewhere.
+    fn release(&mut self, id: PathId) {
+        let Some(path) = self.paths.path_mut(id) else {
+            return;
+        };
+        let packets = path.space.take_all();
+        path.route.in_flight = 0;
+        path.previous = None;
+        path.assigned = 0;
+        path.probes_owed = 0;
+        path.ping_pending = false;
+        for (_, packet) in &packets {
+            for frame in &packet.frames {
+                self.on_frame_lost(Level::OneRtt, id, frame);
+            }
+        }
+    }
+
+    /// Frees paths that were given up long enough ago.
+    pub(super) fn discard_closed_paths(&mut self, now: Instant) {
+        let due: Vec<PathId> = self
+            .paths
+            .slots()
+            .filter(|slot| {
+                slot.closing
+                    .is_some_and(|closing| closing.discard_at <= now)
+            })
+            .map(|slot| slot.id)
+            .collect();
+        for id in due {
+            match self.paths.discard(id) {
+                Ok(Some(slot)) => {
+                    for cid in slot.local_cids.live() {
+                        self.routing.push_back(Routing::RemoveCid(cid.cid));
+                    }
+                    self.handshake.forget_path(id);
+                    self.control.paths_dirty = true;
+                    if slot.path.is_some() {
+                        self.notice(now, PathNotice::Discarded { id });
+                    }
+                }
+                Ok(None) => {}
+                Err(_) => {
+                    self.fail(
+                        now,
+                        TransportError::violation("path IDs with too many holes"),
+                    );
+                    return;
+                }
+            }
+            self.issue_cids();
+            self.note_capacity(now);
+        }
+    }
+
+    pub(super) fn knows_token(&self, token: ResetToken) -> bool {
+        let open = self.paths.slots().filter(|slot| slot.closing.is_none());
+        open.flat_map(|slot| slot.remote_cids.tokens())
+            .any(|known| known == token)
+    }
+
+    /// Where the acknowledgement of `path` travels.
+    pub(super) fn ack_route(&self, now: Instant, closing: bool, path: &Path) -> Option<PathId> {
+        let home = !closing && path.is_healthy();
+        let best = || self.control_path();
+        if !self.multipath_active() {
+            return Some(path.id);
+        }
+        match self.config.ack_return {
+            AckReturn::SamePath if home && !path.detour.is_active(now) => Some(path.id),
+            _ => best().or(home.then_some(path.id)),
+        }
+    }
+
+    /// The paths whose acknowledgements a packet on `carrier` takes along.
+    pub(super) fn acks_travelling_on(&self, now: Instant, carrier: PathId) -> Vec<PathId> {
+        self.paths
+            .slots()
+            .filter_map(|slot| slot.path.as_ref().map(|path| (slot, path)))
+            .filter(|(slot, path)| {
+                path.space.received.has_unreported()
+                    && (path.id == carrier
+                        || self.ack_route(now, slot.closing.is_some(), path) == Some(carrier))
+            })
+            .map(|(_, path)| path.id)
+            .collect()
+    }
+}
+
+pub(crate) fn random_cid(rng: &mut Rng, length: usize) -> ConnectionId {
+    let bytes: [u8; 20] = rng.array();
+    ConnectionId::new(&bytes[..length.min(20)]).expect("at most 20 bytes")
+}

@@ -1,0 +1,468 @@
+//! From a datagram to frames: split, find keys, open, hand over.
+
+use super::{Connection, Undecryptable};
+use crate::datagram::{Ecn, Tuple};
+use crate::error::{ConnectionError, TransportError};
+use crate::event::Observation;
+use crate::handshake::{Level, OpenError};
+use crate::recovery::PacketSpace;
+use crate::time::Instant;
+use crate::wire::cursor::Reader;
+use crate::wire::frame::{self, Frame};
+use crate::wire::header::{self, Header, LongType};
+use crate::wire::{ConnectionId, PathId, VERSION_1};
+
+/// Packets kept while their keys are missing: a handshake flight and the first data behind it.
+const MAX_UNDECRYPTABLE: usize = 16;
+
+/// A packet with nothing but a PING has at most this payload; larger ones are MTU probes.
+const MAX_LONE_PING: usize = 64;
+
+/// One packet of a datagram, told apart by its header.
+struct Incoming {
+    level: Level,
+    pn_offset: usize,
+    length: usize,
+    /// The peer's source connection ID, on long headers.
+    scid: Option<ConnectionId>,
+}
+
+/// What frames of a packet mean for the packet.
+#[derive(Default)]
+struct Contents {
+    ack_eliciting: bool,
+    /// Frames other than PING and PADDING were there.
+    more_than_ping: bool,
+}
+
+impl Connection {
+    /// A datagram arrived for `path`. Coalesced packets are split here.
+    pub(crate) fn handle_datagram(
+        &mut self,
+        now: Instant,
+        tuple: Tuple,
+        ecn: Option<Ecn>,
+        path: PathId,
+        data: &mut [u8],
+    ) {
+        self.clock = self.clock.max(now);
+        if self.life.is_over() {
+            self.on_straggler(path);
+            return;
+        }
+        self.account_received(tuple, path, data.len() as u64);
+        let mut rest = data;
+        while !rest.is_empty() {
+            let Some(incoming) = self.classify(now, rest) else {
+                return;
+            };
+            let (packet, tail) = rest.split_at_mut(incoming.length);
+            self.handle_packet(now, tuple, ecn, path, &incoming, packet);
+            if self.life.is_over() {
+                return;
+            }
+            rest = tail;
+        }
+    }
+
+    fn account_received(&mut self, tuple: Tuple, path: PathId, bytes: u64) {
+        if let Some(path) = self.paths.path_mut(path) {
+            path.counters.received_bytes += bytes;
+            for route in [Some(&mut path.route), path.previous.as_mut()]
+                .into_iter()
+                .flatten()
+            {
+                if route.tuple == tuple {
+                    route.amplification.on_received(bytes);
+                }
+            }
+        }
+    }
+
+    /// Tells what the next packet is; `None` if the rest of the datagram is of no use.
+    fn classify(&mut self, now: Instant, bytes: &[u8]) -> Option<Incoming> {
+        match header::parse(bytes, self.identity.cid_length) {
+            Ok(Header::Initial {
+                version,
+                scid,
+                token,
+                pn_offset,
+                packet_len,
+                ..
+            }) => {
+                if self.identity.side.is_client() && !token.is_empty() {
+                    // RFC 9000, section 17.2.2: only clients send tokens.
+                    return self.drop_packet(now, bytes.len(), "token from a server");
+                }
+                let level = Level::Initial;
+                let incoming = Incoming {
+                    level,
+                    pn_offset,
+                    length: packet_len,
+                    scid: Some(scid),
+                };
+                (version == VERSION_1).then_some(incoming)
+            }
+            Ok(Header::Long {
+                kind: LongType::Handshake,
+                version,
+                scid,
+                pn_offset,
+                packet_len,
+                ..
+            }) => {
+                let level = Level::Handshake;
+                let incoming = Incoming {
+                    level,
+                    pn_offset,
+                    length: packet_len,
+                    scid: Some(scid),
+                };
+                (version == VERSION_1).then_some(incoming)
+            }
+            Ok(Header::Short {
+                pn_offset,
+                packet_len,
+                ..
+            }) => Some(Incoming {
+                level: Level::OneRtt,
+                pn_offset,
+                length: packet_len,
+                scid: None,
+            }),
+            Ok(Header::Retry {
+                scid,
+                token,
+                integrity_tag,
+                ..
+            }) => {
+                let (token, body) = (token.to_vec(), &bytes[..bytes.len() - integrity_tag.len()]);
+                self.on_retry(scid, token, body, integrity_tag);
+                None
+            }
+            Ok(Header::VersionNegotiation { versions, .. }) => {
+                self.on_version_negotiation(now, versions);
+                None
+            }
+            Ok(Header::Long { .. } | Header::Unsupported { .. }) => {
+                self.drop_packet(now, bytes.len(), "0-RTT or a version we do not speak")
+            }
+            Err(_) => self.drop_packet(now, bytes.len(), "malformed header"),
+        }
+    }
+
+    fn drop_packet<T>(&mut self, now: Instant, size: usize, why: &'static str) -> Option<T> {
+        self.outbox.stats.packets_dropped += 1;
+        self.outbox
+            .observe(now, &Observation::PacketDropped { size, why });
+        None
+    }
+
+    fn on_version_negotiation(&mut self, now: Instant, versions: &[u8]) {
+        // RFC 9000, section 6.2: believed only before anything else arrived, and only if it does not
+        // list the version in use.
+        let lists_ours = versions
+            .chunks(4)
+            .any(|version| version == VERSION_1.to_be_bytes());
+        if self.identity.side.is_client() && self.identity.peer_scid.is_none() && !lists_ours {
+            self.vanish(now, ConnectionError::VersionMismatch);
+        }
+    }
+
+    fn handle_packet(
+        &mut self,
+        now: Instant,
+        tuple: Tuple,
+        ecn: Option<Ecn>,
+        path: PathId,
+        incoming: &Incoming,
+        packet: &mut [u8],
+    ) {
+        let level = incoming.level;
+        if !self.accepts(level, path, incoming.scid) {
+            self.drop_packet::<()>(now, packet.len(), "not for this state of the connection");
+            return;
+        }
+        if !self.may_open(level) {
+            self.keep_undecryptable(tuple, ecn, path, level, packet);
+            return;
+        }
+        let Some(header) = self.handshake.unprotect(level, packet, incoming.pn_offset) else {
+            self.drop_packet::<()>(now, packet.len(), "too short for its header protection");
+            return;
+        };
+        let expected = self
+            .space(level, path)
+            .map_or(0, |space| space.received.expected());
+        let pn = crate::wire::packet_number::expand(header.pn, header.pn_len, expected);
+        if self
+            .space(level, path)
+            .is_some_and(|space| space.received.is_duplicate(pn))
+        {
+            self.outbox.stats.duplicate_packets += 1;
+            return;
+        }
+        let header_len = incoming.pn_offset + header.pn_len;
+        match self
+            .handshake
+            .open(now, level, path, pn, header.key_phase, packet, header_len)
+        {
+            Ok(_) if !header.reserved_bits_zero => {
+                self.fail(
+                    now,
+                    TransportError::violation("reserved header bits are not zero"),
+                );
+            }
+            Ok(payload) => {
+                let arrival = Arrival {
+                    now,
+                    tuple,
+                    ecn,
+                    path,
+                    level,
+                    pn,
+                };
+                if let Some(scid) = incoming.scid {
+                    self.learn_peer_cid(scid);
+                }
+                self.on_authenticated(arrival, &packet[payload], packet.len());
+            }
+            Err(OpenError::Undecryptable) => self.on_undecryptable(now, packet),
+            Err(OpenError::Fatal(error)) => self.fail(now, error),
+        }
+    }
+
+    /// Whether a packet of this level can mean anything on this path now.
+    fn accepts(&self, level: Level, path: PathId, scid: Option<ConnectionId>) -> bool {
+        if level != Level::OneRtt {
+            // RFC 9000, section 7.2: the peer's connection ID does not change in the handshake.
+            return self
+                .identity
+                .peer_scid
+                .is_none_or(|known| Some(known) == scid)
+                && self.space(level, path).is_some();
+        }
+        self.paths.slot(path).is_some()
+    }
+
+    /// A 1-RTT packet may be read once the handshake is complete (RFC 9001, section 5.7).
+    fn may_open(&self, level: Level) -> bool {
+        self.handshake.has_keys(level) && (level != Level::OneRtt || self.handshake.is_complete())
+    }
+
+    fn keep_undecryptable(
+        &mut self,
+        tuple: Tuple,
+        ecn: Option<Ecn>,
+        path: PathId,
+        level: Level,
+        packet: &[u8],
+    ) {
+        let early = level != Level::Initial && !self.handshake.is_complete();
+        if early && self.early.undecryptable.len() < MAX_UNDECRYPTABLE {
+            let bytes = packet.to_vec();
+            self.early.undecryptable.push(Undecryptable {
+                tuple,
+                ecn,
+                path,
+                bytes,
+            });
+        }
+    }
+
+    /// Tries again what came before its keys.
+    pub(super) fn replay_undecryptable(&mut self, now: Instant) {
+        for mut kept in std::mem::take(&mut self.early.undecryptable) {
+            if self.life.is_over() {
+                return;
+            }
+            // Its bytes were accounted for when it arrived.
+            if let Some(incoming) = self.classify(now, &kept.bytes) {
+                let Undecryptable {
+                    tuple,
+                    ecn,
+                    path,
+                    ref mut bytes,
+                } = kept;
+                self.handle_packet(now, tuple, ecn, path, &incoming, bytes);
+            }
+        }
+    }
+
+    fn on_undecryptable(&mut self, now: Instant, packet: &[u8]) {
+        // A reset ends in a token of a connection ID in use (RFC 9000, section 10.3.1).
+        let tail = packet.len().checked_sub(16).map(|at| &packet[at..]);
+        if let Some(token) = tail.and_then(|tail| <[u8; 16]>::try_from(tail).ok())
+            && self.knows_token(crate::wire::ResetToken(token))
+        {
+            self.drain(now, ConnectionError::Reset);
+            return;
+        }
+        self.drop_packet::<()>(now, packet.len(), "cannot be decrypted");
+    }
+
+    fn on_authenticated(&mut self, arrival: Arrival, payload: &[u8], size: usize) {
+        let Arrival {
+            now,
+            tuple,
+            path,
+            level,
+            pn,
+            ..
+        } = arrival;
+        self.idle_since = now;
+        self.outbox.stats.sent_since_received = 0;
+        self.on_level_used(now, level);
+        if let Err(error) = self.admit(&arrival, size) {
+            self.fail(now, error);
+            return;
+        }
+        if self.space(level, path).is_none() {
+            return;
+        }
+        match self.handle_frames(&arrival, payload, size) {
+            Ok(contents) => self.note_received(&arrival, &contents, payload.len()),
+            Err(error) => self.fail(now, error),
+        }
+        let _ = (tuple, pn);
+    }
+
+    /// Creates the path or follows it to a new address, before frames are looked at.
+    fn admit(&mut self, arrival: &Arrival, size: usize) -> Result<(), TransportError> {
+        let Arrival {
+            now,
+            tuple,
+            path,
+            level,
+            pn,
+            ..
+        } = *arrival;
+        if level != Level::OneRtt {
+            return Ok(());
+        }
+        if self.paths.path(path).is_none() {
+            return self.on_first_packet(now, path, tuple, size as u64);
+        }
+        let Some(known) = self.paths.path_mut(path) else {
+            return Ok(());
+        };
+        known.counters.received_packets += 1;
+        known.last_activity = now;
+        let newest = known
+            .space
+            .received
+            .largest()
+            .is_none_or(|largest| pn > largest);
+        if known.route.tuple != tuple && newest {
+            self.on_new_tuple(now, path, tuple, size as u64);
+        }
+        Ok(())
+    }
+
+    fn handle_frames(
+        &mut self,
+        arrival: &Arrival,
+        payload: &[u8],
+        size: usize,
+    ) -> Result<Contents, TransportError> {
+        if payload.is_empty() {
+            return Err(TransportError::violation("a packet without frames"));
+        }
+        let mut observed = self.outbox.is_observed().then(Vec::new);
+        let mut contents = Contents::default();
+        let mut reader = Reader::new(payload);
+        while !reader.is_empty() {
+            let (frame_type, frame) = frame::decode(&mut reader).map_err(|error| {
+                TransportError::new(error.code(), error.to_string()).in_frame(error.frame_type)
+            })?;
+            contents.ack_eliciting |= frame_type.is_ack_eliciting();
+            contents.more_than_ping |= !matches!(frame, Frame::Ping | Frame::Padding { .. });
+            if let Some(observed) = &mut observed {
+                observed.push(frame.clone());
+            }
+            self.dispatch(arrival, frame_type, frame)
+                .map_err(|error| error.in_frame(frame_type.0))?;
+            if self.life.is_over() {
+                break;
+            }
+        }
+        if let Some(frames) = observed {
+            let Arrival {
+                now,
+                path,
+                level,
+                pn,
+                ..
+            } = *arrival;
+            let packet = Observation::PacketReceived {
+                level,
+                path,
+                pn,
+                size,
+                frames: &frames,
+            };
+            self.outbox.observe(now, &packet);
+        }
+        Ok(contents)
+    }
+
+    fn note_received(&mut self, arrival: &Arrival, contents: &Contents, payload_len: usize) {
+        let Arrival {
+            now,
+            ecn,
+            path,
+            level,
+            pn,
+            ..
+        } = *arrival;
+        if let Some(space) = self.space_mut(level, path) {
+            space
+                .received
+                .on_received(now, pn, contents.ack_eliciting, ecn);
+            if level != Level::OneRtt && contents.ack_eliciting {
+                // RFC 9000, section 13.2.1: Initial and Handshake packets are acknowledged at once.
+                space.received.request_immediate();
+            }
+        }
+        if level != Level::OneRtt {
+            return;
+        }
+        let lone_ping =
+            contents.ack_eliciting && !contents.more_than_ping && payload_len <= MAX_LONE_PING;
+        self.note_detour(now, path, lone_ping, contents.ack_eliciting);
+        if ecn == Some(Ecn::Ce)
+            && let Some(path) = self.paths.path_mut(path)
+        {
+            path.counters.ce_marks += 1;
+        }
+    }
+
+    /// The packet number space of a level, or of a path for 1-RTT.
+    pub(super) fn space(&self, level: Level, path: PathId) -> Option<&PacketSpace> {
+        match level {
+            Level::Initial => self.early.spaces[0].as_ref(),
+            Level::Handshake => self.early.spaces[1].as_ref(),
+            Level::OneRtt => self.paths.path(path).map(|path| &path.space),
+        }
+    }
+
+    /// The packet number space of a level, or of a path for 1-RTT.
+    pub(super) fn space_mut(&mut self, level: Level, path: PathId) -> Option<&mut PacketSpace> {
+        match level {
+            Level::Initial => self.early.spaces[0].as_mut(),
+            Level::Handshake => self.early.spaces[1].as_mut(),
+            Level::OneRtt => self.paths.path_mut(path).map(|path| &mut path.space),
+        }
+    }
+}
+
+/// Where and when a packet arrived, and what it is called.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arrival {
+    pub(super) now: Instant,
+    pub(super) tuple: Tuple,
+    pub(super) ecn: Option<Ecn>,
+    pub(super) path: PathId,
+    pub(super) level: Level,
+    pub(super) pn: u64,
+}

@@ -1,0 +1,437 @@
+//! Asks the scheduler, and holds it to what is possible.
+
+use super::Connection;
+use crate::config::TransportConfig;
+use crate::event::Observation;
+use crate::path::manager::Slot;
+use crate::recovery::sent::SentFrames;
+use crate::sched::{
+    Choice, Decision, MinRtt, PathEvent, PathSet, PathState, PathView, Reason, Scheduler, SendView,
+    Unit, UnitKind,
+};
+use crate::time::{Duration, Instant};
+use crate::wire::PathId;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Copies waiting for room on their paths; further ones are not made.
+const MAX_DUPLICATES: usize = 64;
+
+/// What the connection and its scheduler have agreed on.
+#[derive(Debug)]
+pub(super) struct Sending {
+    scheduler: Box<dyn Scheduler>,
+    chunk: Option<u64>,
+    /// The snapshot handed to the scheduler, reused.
+    views: Vec<PathView>,
+    /// A decision not carried out yet.
+    choice: Option<Carry>,
+    /// The scheduler asked for patience until then.
+    hold: Option<Instant>,
+    /// The last hold ran out: lowest RTT decides once, so that nothing is held for ever.
+    overdue: bool,
+    /// Frames to be repeated on a path.
+    duplicates: VecDeque<Repeat>,
+    last_reason: Option<(Reason, Option<PathId>)>,
+    pub(super) reasons: BTreeMap<Reason, u64>,
+    pub(super) holds: u64,
+    pub(super) overruled: u64,
+}
+
+/// Frames to be repeated on another path.
+#[derive(Debug, Clone)]
+pub(super) struct Repeat {
+    pub(super) from: PathId,
+    pub(super) on: PathId,
+    pub(super) frames: SentFrames,
+}
+
+/// A decision as the connection carries it out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Carry {
+    pub(super) path: PathId,
+    pub(super) what: Payload,
+    /// Stream bytes at most.
+    pub(super) budget: u64,
+    /// Paths that get a copy of the same frames.
+    pub(super) also: PathSet,
+}
+
+/// Which data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Payload {
+    /// What waits, after leaving `skip` fresh bytes to others.
+    Waiting { skip: u64 },
+    /// What other paths carry unacknowledged.
+    Copy,
+}
+
+impl Sending {
+    pub(super) fn new(config: &TransportConfig) -> Self {
+        Self {
+            scheduler: config.scheduler.build(),
+            chunk: config.chunk,
+            views: Vec::new(),
+            choice: None,
+            hold: None,
+            overdue: false,
+            duplicates: VecDeque::new(),
+            last_reason: None,
+            reasons: BTreeMap::new(),
+            holds: 0,
+            overruled: 0,
+        }
+    }
+
+    pub(super) fn replace(&mut self, scheduler: Box<dyn Scheduler>) {
+        self.scheduler = scheduler;
+        self.wake();
+    }
+
+    /// Something changed: ask again.
+    pub(super) fn wake(&mut self) {
+        self.choice = None;
+        self.hold = None;
+    }
+
+    /// New data came: a hold was about less than there is now.
+    pub(super) fn on_written(&mut self) {
+        self.hold = None;
+    }
+
+    pub(super) fn set_chunk(&mut self, chunk: Option<u64>) {
+        self.chunk = chunk.filter(|bytes| *bytes > 0);
+    }
+
+    pub(super) fn tell(&mut self, event: &PathEvent) {
+        self.scheduler.on_event(event);
+    }
+
+    /// The path is gone: nothing planned for it is left.
+    pub(super) fn forget(&mut self, path: PathId) {
+        self.wake();
+        self.duplicates
+            .retain(|repeat| repeat.on != path && repeat.from != path);
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.hold
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if self.hold.is_some_and(|until| until <= now) {
+            self.hold = None;
+            self.overdue = true;
+        }
+    }
+
+    /// The next copy for a path.
+    pub(super) fn take_duplicate(&mut self, on: PathId) -> Option<Repeat> {
+        let at = self.duplicates.iter().position(|repeat| repeat.on == on)?;
+        self.duplicates.remove(at)
+    }
+
+    pub(super) fn has_duplicate(&self, has_room: impl Fn(PathId) -> bool) -> Option<PathId> {
+        self.duplicates
+            .iter()
+            .map(|repeat| repeat.on)
+            .find(|path| has_room(*path))
+    }
+
+    pub(super) fn push_duplicates(&mut self, from: PathId, also: &PathSet, frames: &SentFrames) {
+        for on in also.iter().filter(|path| *path != from) {
+            if self.duplicates.len() < MAX_DUPLICATES {
+                self.duplicates.push_back(Repeat {
+                    from,
+                    on,
+                    frames: frames.clone(),
+                });
+            }
+        }
+    }
+
+    pub(super) fn wants_copies(&self) -> bool {
+        self.scheduler.wants_copies()
+    }
+
+    fn count(&mut self, reason: Reason) {
+        *self.reasons.entry(reason).or_default() += 1;
+    }
+}
+
+impl Connection {
+    /// What to send next on which path, if window and pacer of any path let anything go.
+    ///
+    /// The answer is kept until [`taken`](Self::take_choice), so asking twice decides once.
+    pub(super) fn choose(&mut self, now: Instant) -> Option<Carry> {
+        if let Some(choice) = self.sending.choice {
+            return Some(choice);
+        }
+        if !self.may_send_one_rtt() {
+            return None;
+        }
+        let backlog = self.streams.backlog();
+        let idle = backlog.total() == 0;
+        if idle {
+            self.drop_assignments();
+            if !self.sending.wants_copies() || backlog.unacked == 0 {
+                return None;
+            }
+        }
+        if let Some(carry) = self.assigned(now) {
+            self.sending.choice = Some(carry);
+            return Some(carry);
+        }
+        if self.sending.hold.is_some_and(|until| now < until) {
+            return None;
+        }
+        let carry = self.ask(now, idle)?;
+        self.sending.choice = Some(carry);
+        Some(carry)
+    }
+
+    /// Marks the kept decision as carried out.
+    pub(super) fn take_choice(&mut self) {
+        self.sending.choice = None;
+    }
+
+    /// The rest of an earlier decision that covered more than a packet.
+    fn assigned(&self, now: Instant) -> Option<Carry> {
+        self.sending.chunk?;
+        let ready = |path: &&crate::path::state::Path| path.assigned > 0 && can_send(path, now);
+        let path = self.paths.open().filter_map(Slot::open).find(ready)?;
+        let what = Payload::Waiting { skip: 0 };
+        Some(Carry {
+            path: path.id,
+            what,
+            budget: path.assigned,
+            also: PathSet::EMPTY,
+        })
+    }
+
+    fn drop_assignments(&mut self) {
+        if self.sending.chunk.is_some() {
+            self.paths
+                .open_mut()
+                .for_each(|(_, path)| path.assigned = 0);
+        }
+    }
+
+    fn ask(&mut self, now: Instant, idle: bool) -> Option<Carry> {
+        let mut views = std::mem::take(&mut self.sending.views);
+        self.fill_views(now, &mut views);
+        let any_room = views
+            .iter()
+            .any(|path| path.has_room(u64::from(path.max_datagram_size), now));
+        let carry = if any_room {
+            self.consult(now, idle, &views)
+        } else {
+            None
+        };
+        self.sending.views = views;
+        carry
+    }
+
+    fn consult(&mut self, now: Instant, idle: bool, views: &[PathView]) -> Option<Carry> {
+        let (kind, carried_by) = if idle {
+            (UnitKind::Idle, PathSet::EMPTY)
+        } else {
+            self.streams.next_unit()
+        };
+        let packet = views
+            .first()
+            .map_or(1200, |path| u64::from(path.max_datagram_size));
+        let unit = Unit {
+            kind,
+            bytes: self.sending.chunk.unwrap_or(packet),
+            carried_by,
+        };
+        let view = SendView {
+            now,
+            paths: views,
+            backlog: self.streams.backlog(),
+            unit,
+        };
+        let choice = if std::mem::take(&mut self.sending.overdue) && !idle {
+            MinRtt::default().select(&view)
+        } else {
+            self.sending.scheduler.select(&view)
+        };
+        self.sending.count(choice.reason);
+        self.observe_choice(now, choice);
+        let carry = self.admit_choice(&view, choice);
+        if carry.is_none() && !idle {
+            self.hold(now, &view, choice);
+        }
+        carry
+    }
+
+    /// Turns an answer into something that is possible and allowed, or nothing.
+    fn admit_choice(&mut self, view: &SendView<'_>, choice: Choice) -> Option<Carry> {
+        let any_active = view
+            .paths
+            .iter()
+            .any(|path| path.state == PathState::Active);
+        let possible = |id: PathId| {
+            view.path(id).filter(|path| {
+                path.has_room(u64::from(path.max_datagram_size), view.now)
+                    && (path.state == PathState::Active || !any_active)
+            })
+        };
+        let waiting = view.unit.kind != UnitKind::Idle;
+        let (path, what, also) = match choice.decision {
+            Decision::Send(path) if waiting => (path, Payload::Waiting { skip: 0 }, PathSet::EMPTY),
+            Decision::SendAt { path, skip } if waiting => {
+                (path, Payload::Waiting { skip }, PathSet::EMPTY)
+            }
+            Decision::Duplicate(set) if waiting => {
+                let first = set.iter().find(|id| possible(*id).is_some())?;
+                let others = set.iter().filter(|id| possible(*id).is_some()).collect();
+                (first, Payload::Waiting { skip: 0 }, others)
+            }
+            Decision::Copy(path) if view.path(path).is_some_and(|path| path.copyable) => {
+                (path, Payload::Copy, PathSet::EMPTY)
+            }
+            _ => return None,
+        };
+        if possible(path).is_none() {
+            self.sending.overruled += 1;
+            return None;
+        }
+        let mut budget = u64::MAX;
+        if let (Some(chunk), Payload::Waiting { skip: 0 }) = (self.sending.chunk, what)
+            && also.is_empty()
+        {
+            budget = chunk;
+            if let Some(path) = self.paths.path_mut(path) {
+                path.assigned = chunk;
+            }
+        }
+        Some(Carry {
+            path,
+            what,
+            budget,
+            also,
+        })
+    }
+
+    /// Notes that the scheduler left room unused, and for how long that is respected.
+    fn hold(&mut self, now: Instant, view: &SendView<'_>, choice: Choice) {
+        let ack_delay = self.peer_max_ack_delay();
+        let fastest = self
+            .paths
+            .open()
+            .filter_map(Slot::open)
+            .map(|path| path.pto(ack_delay))
+            .min();
+        let cap = now
+            + fastest
+                .unwrap_or(Duration::from_millis(10))
+                .max(Duration::from_millis(10));
+        let wanted = match choice.decision {
+            Decision::Hold { until } => until,
+            Decision::Send(path) => view.path(path).map(|path| path.pacer_ready),
+            _ => None,
+        };
+        let until = wanted
+            .filter(|until| *until > now)
+            .map_or(cap, |until| until.min(cap));
+        self.sending.hold = Some(until);
+        self.sending.holds += 1;
+    }
+
+    fn observe_choice(&mut self, now: Instant, choice: Choice) {
+        if !self.outbox.is_observed() {
+            return;
+        }
+        let path = match choice.decision {
+            Decision::Send(path) | Decision::SendAt { path, .. } | Decision::Copy(path) => {
+                Some(path)
+            }
+            _ => None,
+        };
+        if self.sending.last_reason != Some((choice.reason, path)) {
+            self.sending.last_reason = Some((choice.reason, path));
+            self.outbox.observe(now, &Observation::Decision { choice });
+        }
+    }
+
+    /// The snapshot of all validated, open paths.
+    fn fill_views(&mut self, now: Instant, views: &mut Vec<PathView>) {
+        views.clear();
+        let copies = self.sending.wants_copies();
+        for slot in self.paths.open() {
+            let Some(path) = slot.open().filter(|path| path.route.validated) else {
+                continue;
+            };
+            if slot.remote_cids.active().is_none() {
+                continue;
+            }
+            let mut view = snapshot(slot, path, now);
+            view.copyable = copies && self.next_copy(path.id).is_some();
+            views.push(view);
+        }
+    }
+
+    /// The oldest packet in flight elsewhere whose data `path` has not carried: by which path, its
+    /// number.
+    pub(super) fn next_copy(&self, path: PathId) -> Option<(PathId, u64)> {
+        let here = self.paths.path(path)?;
+        let others = self.paths.slots().filter_map(|slot| slot.path.as_ref());
+        let candidates = others.filter(|other| other.id != path).filter_map(|other| {
+            let from = here.copied_up_to.iter().find(|(id, _)| *id == other.id);
+            let from = from.map_or(0, |(_, pn)| *pn);
+            let mut packets = other.space.unacked_from(from);
+            let packet = packets.find(|(_, packet)| {
+                !packet.is_copy
+                    && packet.ack_eliciting
+                    && packet
+                        .frames
+                        .iter()
+                        .any(|frame| self.streams.is_copyable(frame, path))
+            });
+            packet.map(|(pn, packet)| (packet.time_sent, other.id, pn))
+        });
+        candidates.min().map(|(_, id, pn)| (id, pn))
+    }
+}
+
+/// Whether window and pacer let a full packet go now.
+pub(super) fn can_send(path: &crate::path::state::Path, now: Instant) -> bool {
+    let size = u64::from(path.route.mtu.current());
+    path.is_healthy() && path.route.room() >= size && path.route.pacer.ready_at(now, size) <= now
+}
+
+fn snapshot(slot: &Slot, path: &crate::path::state::Path, now: Instant) -> PathView {
+    let route = &path.route;
+    let size = route.mtu.current();
+    PathView {
+        id: path.id,
+        status: slot.status(),
+        state: path.state(),
+        smoothed_rtt: if route.rtt.has_sample() {
+            route.rtt.smoothed()
+        } else {
+            Duration::ZERO
+        },
+        rttvar: route.rtt.rttvar(),
+        latest_rtt: route.rtt.latest(),
+        min_rtt: route.rtt.min(),
+        forward_delay_us: None,
+        congestion_window: route.controller.window(),
+        ssthresh: route.controller.ssthresh(),
+        bytes_in_flight: route.in_flight,
+        queued: path.assigned,
+        delivery_rate: route.rate.bandwidth(),
+        pacer_ready: route.pacer.ready_at(now, u64::from(size)),
+        loss: path.loss,
+        pto_count: path.pto_count,
+        last_ack: path.last_ack,
+        in_recovery: route.controller.in_recovery(),
+        app_limited: route.app_limited,
+        max_datagram_size: size,
+        weight: path.options.weight,
+        priority: path.options.priority,
+        cost: path.options.cost,
+        copyable: false,
+    }
+}

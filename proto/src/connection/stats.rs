@@ -1,0 +1,120 @@
+//! Counters and estimates, as values.
+
+use super::schedule::Sending;
+use crate::datagram::Tuple;
+use crate::path::manager::Slot;
+use crate::path::state::{Path, PathCounters};
+use crate::sched::{PathState, Reason};
+use crate::streams::StreamStats;
+use crate::wire::PathId;
+use crate::wire::frame::PathStatus;
+use std::time::Duration;
+
+/// What is known of one path. Sizes in bytes, rates in bytes per second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PathStats {
+    /// The path.
+    pub id: PathId,
+    /// Its ends.
+    pub tuple: Tuple,
+    /// Whether its far end is proven, so that it may carry data.
+    pub validated: bool,
+    /// Whether it was given up.
+    pub closing: bool,
+    /// The status data is scheduled by.
+    pub status: PathStatus,
+    /// Whether it answers.
+    pub state: PathState,
+    /// Smoothed RTT.
+    pub smoothed_rtt: Duration,
+    /// Mean deviation of the RTT.
+    pub rttvar: Duration,
+    /// Smallest RTT.
+    pub min_rtt: Duration,
+    /// Latest RTT sample.
+    pub latest_rtt: Duration,
+    /// Congestion window.
+    pub congestion_window: u64,
+    /// Slow-start threshold.
+    pub ssthresh: u64,
+    /// Bytes in flight.
+    pub bytes_in_flight: u64,
+    /// Estimated delivery rate.
+    pub delivery_rate: u64,
+    /// Largest UDP payload known to pass.
+    pub mtu: u16,
+    /// Whether ECN works on the route.
+    pub ecn: bool,
+    /// Probe time-outs since the last acknowledgement.
+    pub pto_count: u32,
+    /// What it carried.
+    pub counters: PathCounters,
+}
+
+impl PathStats {
+    pub(super) fn of(slot: &Slot, path: &Path) -> Self {
+        let route = &path.route;
+        Self {
+            id: path.id,
+            tuple: route.tuple,
+            validated: route.validated,
+            closing: slot.closing.is_some(),
+            status: slot.status(),
+            state: path.state(),
+            smoothed_rtt: route.rtt.smoothed(),
+            rttvar: route.rtt.rttvar(),
+            min_rtt: route.rtt.min(),
+            latest_rtt: route.rtt.latest(),
+            congestion_window: route.controller.window(),
+            ssthresh: route.controller.ssthresh(),
+            bytes_in_flight: route.in_flight,
+            delivery_rate: route.rate.bandwidth(),
+            mtu: route.mtu.current(),
+            ecn: route.ecn.is_capable(),
+            pto_count: path.pto_count,
+            counters: path.counters,
+        }
+    }
+}
+
+/// What is known of a connection.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ConnectionStats {
+    /// Streams and datagrams.
+    pub streams: StreamStats,
+    /// The scheduler's decisions.
+    pub scheduler: SchedulerStats,
+    /// Packets or datagrams that could not be used.
+    pub packets_dropped: u64,
+    /// Packets received twice.
+    pub duplicate_packets: u64,
+    /// Key updates, by either side.
+    pub keys_updated: u64,
+    /// Ack-eliciting packets sent since anything was received.
+    pub(super) sent_since_received: u64,
+}
+
+/// How the scheduler decided.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SchedulerStats {
+    /// Decisions by reason.
+    pub reasons: Vec<(Reason, u64)>,
+    /// Times a path with room was left idle by its wish.
+    pub holds: u64,
+    /// Answers that could not be carried out.
+    pub overruled: u64,
+}
+
+impl Sending {
+    pub(super) fn stats(&self) -> SchedulerStats {
+        SchedulerStats {
+            reasons: self
+                .reasons
+                .iter()
+                .map(|(reason, count)| (*reason, *count))
+                .collect(),
+            holds: self.holds,
+            overruled: self.overruled,
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! Timers, each beside the state it guards:
+//!
+//! | timer | scope | owner |
+//! |---|---|---|
+//! | acknowledgement delay | space | `ReceivedPackets` |
+//! | loss time, probe time-out | space, path | `PacketSpace`, here |
+//! | silence | path | [`failover`](super::failover) |
+//! | challenge repeat, validation failure | route | `Validation` |
+//! | MTU probe | route | `MtuDiscovery` |
+//! | pacing | route | `Pacer` |
+//! | keep-alive, path idle | path | here |
+//! | abandoned path discarded | slot | `Closing` |
+//! | hold of the scheduler | connection | `Sending` |
+//! | old keys | connection | `Handshake` |
+//! | idle, closing, draining | connection | here, `Life` |
+
+use super::Connection;
+use super::failover::MAX_PROBE_INTERVAL;
+use crate::error::ConnectionError;
+use crate::handshake::Level;
+use crate::path::state::{Health, Path};
+use crate::sched::PathEvent;
+use crate::time::{Duration, Instant};
+use crate::wire::{PathId, TransportErrorCode};
+
+/// Backoff stops doubling here: 2^10 probe time-outs outlast any idle time-out.
+const MAX_BACKOFF: u32 = 10;
+
+/// Bytes below which the amplification limit leaves no room for a useful packet.
+pub(super) const MIN_BUDGET: u64 = 100;
+
+/// How often a validation looks whether the amplification limit still stops it.
+const STUCK_VALIDATION: Duration = Duration::from_secs(1);
+
+/// What a time-out is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(
+    missing_docs,
+    reason = "the table at the top of the module explains them"
+)]
+pub enum Timer {
+    Acknowledge,
+    Loss,
+    Pto,
+    Silence,
+    Validation,
+    Pacing,
+    KeepAlive,
+    PathIdle,
+    Discard,
+    Hold,
+    OldKeys,
+    Handshake,
+    Idle,
+    Close,
+}
+
+fn named<const N: usize>(
+    timers: [(Option<Instant>, Timer); N],
+) -> impl Iterator<Item = (Instant, Timer)> {
+    timers
+        .into_iter()
+        .filter_map(|(at, timer)| at.map(|at| (at, timer)))
+}
+
+impl Connection {
+    /// When [`handle_timeout`](Self::handle_timeout) must be called, if nothing arrives before.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.next_timer().map(|(at, _)| at)
+    }
+
+    /// The next time-out and what asked for it: for whoever wonders why a driver wakes up.
+    pub fn next_timer(&self) -> Option<(Instant, Timer)> {
+        if self.life.is_over() {
+            return self.life.deadline().map(|at| (at, Timer::Close));
+        }
+        let paths = self.paths.open().filter_map(|slot| slot.open());
+        let paths = paths.filter_map(|path| self.path_timer(path)).min();
+        let closing = self
+            .paths
+            .slots()
+            .filter_map(|slot| slot.closing)
+            .map(|c| c.discard_at)
+            .min();
+        let connection = [
+            (closing, Timer::Discard),
+            (self.ack_deadline(), Timer::Acknowledge),
+            (self.early_deadline(), Timer::Handshake),
+            (self.idle_deadline(), Timer::Idle),
+            (self.sending.deadline(), Timer::Hold),
+            (self.handshake.deadline(), Timer::OldKeys),
+        ];
+        named(connection).chain(paths).min()
+    }
+
+    fn path_timer(&self, path: &Path) -> Option<(Instant, Timer)> {
+        let data = self.streams.backlog().total() > 0;
+        let others = self.has_other_healthy(path.id);
+        let silence = others.then(|| self.silence_deadline(path)).flatten();
+        let size = u64::from(path.route.mtu.current());
+        // Only a pacer that is the obstacle: what else stops data has a timer or event of its own.
+        let paced = (data && path.is_healthy() && path.route.room() >= size)
+            .then(|| path.route.pacer.ready_at(self.clock, size))
+            .filter(|ready| *ready > self.clock);
+        let path = [
+            (path.space.loss_time(), Timer::Loss),
+            (self.pto_deadline(path), Timer::Pto),
+            (silence, Timer::Silence),
+            (self.validation_deadline(path), Timer::Validation),
+            (paced, Timer::Pacing),
+            (self.keep_alive_deadline(path), Timer::KeepAlive),
+            (self.path_idle_deadline(path), Timer::PathIdle),
+        ];
+        named(path).min()
+    }
+
+    /// When an acknowledgement is due that can be sent at all.
+    fn ack_deadline(&self) -> Option<Instant> {
+        let paths = self
+            .paths
+            .slots()
+            .filter_map(|slot| Some((slot, slot.path.as_ref()?)));
+        let routed = paths.filter(|(slot, path)| {
+            self.ack_route(self.clock, slot.closing.is_some(), path)
+                .is_some()
+        });
+        let deadlines = routed.filter_map(|(_, path)| path.space.received.deadline());
+        deadlines.min().map(|at| at.max(self.clock))
+    }
+
+    /// When to repeat a challenge or give up. A challenge that is due but may not be sent for lack of
+    /// amplification budget waits for the peer.
+    fn validation_deadline(&self, path: &Path) -> Option<Instant> {
+        let routes = [Some(&path.route), path.previous.as_ref()]
+            .into_iter()
+            .flatten();
+        let deadlines = routes.filter_map(|route| {
+            let at = route.validation.as_ref()?.deadline()?;
+            let stuck = at <= self.clock && route.amplification.budget() < MIN_BUDGET;
+            Some(if stuck {
+                self.clock + STUCK_VALIDATION
+            } else {
+                at
+            })
+        });
+        deadlines.min()
+    }
+
+    /// When to probe a path (RFC 9002, section 6.2).
+    fn pto_deadline(&self, path: &Path) -> Option<Instant> {
+        if path.space.loss_time().is_some() || path.space.ack_eliciting_in_flight() == 0 {
+            return None;
+        }
+        if path.probes_owed > 0 || !self.handshake.is_complete() {
+            return None;
+        }
+        let sent = path.space.last_ack_eliciting_sent()?;
+        let mut wait = path.pto(self.peer_max_ack_delay()) * (1 << path.pto_count.min(MAX_BACKOFF));
+        if path.health != Health::Active || self.has_other_healthy(path.id) {
+            wait = wait.min(MAX_PROBE_INTERVAL);
+        }
+        Some(sent + wait)
+    }
+
+    fn early_deadline(&self) -> Option<Instant> {
+        let spaces = [Level::Initial, Level::Handshake];
+        let spaces = spaces.into_iter().filter_map(|level| {
+            let space = self.early.spaces[level as usize].as_ref()?;
+            [space.loss_time(), space.received.deadline()]
+                .into_iter()
+                .flatten()
+                .min()
+        });
+        spaces.chain(self.early_pto().map(|(at, _)| at)).min()
+    }
+
+    /// When to probe during the handshake, and at which level.
+    fn early_pto(&self) -> Option<(Instant, Level)> {
+        let route = &self.paths.path(PathId::ZERO)?.route;
+        // A server that may not send any more must wait for the client (RFC 9002, section 6.2.2.1).
+        if self.handshake.is_confirmed() || route.amplification.budget() < 100 {
+            return None;
+        }
+        let wait = route.rtt.pto_base() * (1 << self.early.pto_count.min(MAX_BACKOFF));
+        let levels = [Level::Initial, Level::Handshake];
+        let armed = levels.into_iter().filter_map(|level| {
+            let space = self.early.spaces[level as usize].as_ref()?;
+            let idle =
+                space.ack_eliciting_in_flight() == 0 || self.early.probes_owed[level as usize] > 0;
+            (!idle).then_some((space.last_ack_eliciting_sent()? + wait, level))
+        });
+        // A client keeps probing although nothing is in flight: the server may be unable to send
+        // until it hears more.
+        armed.min().or_else(|| {
+            let owed = self.early.probes_owed.iter().any(|owed| *owed > 0);
+            if self.identity.side.is_server() || owed || self.handshake.is_complete() {
+                return None;
+            }
+            let level = if self.handshake.has_keys(Level::Handshake) {
+                Level::Handshake
+            } else {
+                Level::Initial
+            };
+            self.early.spaces[level as usize].as_ref()?;
+            let path = self.paths.path(PathId::ZERO)?;
+            Some((path.last_activity + wait, level))
+        })
+    }
+
+    /// RFC 9000, section 10.1: the smaller of both sides' time-outs, but never below three PTOs.
+    fn idle_deadline(&self) -> Option<Instant> {
+        let ours = self.config.max_idle_timeout;
+        let theirs = Duration::from_millis(self.identity.peer.max_idle_timeout_ms);
+        let timeout = match (ours, theirs.is_zero()) {
+            (Some(ours), true) => ours,
+            (Some(ours), false) => ours.min(theirs),
+            (None, false) => theirs,
+            (None, true) => return None,
+        };
+        Some(self.idle_since + timeout.max(self.three_pto()))
+    }
+
+    fn keep_alive_deadline(&self, path: &Path) -> Option<Instant> {
+        let interval = self.config.keep_alive?;
+        let quiet = path.route.validated && path.space.ack_eliciting_in_flight() == 0;
+        (quiet && !path.ping_pending).then(|| path.last_activity + interval)
+    }
+
+    fn path_idle_deadline(&self, path: &Path) -> Option<Instant> {
+        let Health::Doubtful { since } = path.health else {
+            return None;
+        };
+        self.has_other_healthy(path.id)
+            .then(|| since + self.config.path_idle_timeout)
+    }
+
+    /// Time has passed. Calling early does nothing.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.clock = self.clock.max(now);
+        if self.life.is_over() {
+            if self.life.deadline().is_some_and(|at| at <= now) {
+                self.finish_draining();
+            }
+            return;
+        }
+        if self.idle_deadline().is_some_and(|at| at <= now) {
+            self.vanish(now, ConnectionError::TimedOut);
+            return;
+        }
+        self.handle_early_timeout(now);
+        self.handshake.handle_timeout(now);
+        self.sending.handle_timeout(now);
+        let ids: Vec<PathId> = self.paths.open().map(|slot| slot.id).collect();
+        for id in ids {
+            self.handle_path_timeout(now, id);
+            if self.life.is_over() {
+                return;
+            }
+        }
+        self.discard_closed_paths(now);
+    }
+
+    fn handle_early_timeout(&mut self, now: Instant) {
+        for level in [Level::Initial, Level::Handshake] {
+            let space = self.early.spaces[level as usize].as_ref();
+            if space
+                .and_then(|space| space.loss_time())
+                .is_some_and(|at| at <= now)
+            {
+                self.detect_lost(now, level, PathId::ZERO);
+            }
+        }
+        if let Some((at, level)) = self.early_pto()
+            && at <= now
+        {
+            self.early.pto_count += 1;
+            self.early.probes_owed[level as usize] = 2;
+            // A probe repeats what the peer may have missed.
+            self.resend_crypto(level);
+            if let Some(path) = self.paths.path_mut(PathId::ZERO) {
+                path.last_activity = now;
+            }
+        }
+    }
+
+    /// Queues the CRYPTO frames in flight again.
+    fn resend_crypto(&mut self, level: Level) {
+        let Some(space) = self.early.spaces[level as usize].as_ref() else {
+            return;
+        };
+        let frames: Vec<_> = space
+            .iter_unacked()
+            .flat_map(|(_, packet)| packet.frames.iter().copied())
+            .collect();
+        for frame in frames {
+            self.on_frame_lost(level, PathId::ZERO, &frame);
+        }
+    }
+
+    fn handle_path_timeout(&mut self, now: Instant, id: PathId) {
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let Some(path) = self.paths.path(id) else {
+            return;
+        };
+        if due(path.space.loss_time()) {
+            self.detect_lost(now, Level::OneRtt, id);
+        }
+        self.handle_validation_timeout(now, id);
+        let Some(path) = self.paths.path(id) else {
+            return;
+        };
+        if due(self.path_idle_deadline(path)) {
+            let code = TransportErrorCode::PATH_UNSTABLE_OR_POOR.0;
+            self.abandon(now, id, code, false);
+            return;
+        }
+        let Some(path) = self.paths.path(id) else {
+            return;
+        };
+        let pto = due(self.pto_deadline(path));
+        let silent = self.has_other_healthy(id) && due(self.silence_deadline(path));
+        if pto || silent {
+            self.on_pto(now, id);
+        }
+        let Some(path) = self.paths.path(id) else {
+            return;
+        };
+        let keep_alive = due(self.keep_alive_deadline(path));
+        if let Some(path) = self.paths.path_mut(id) {
+            path.ping_pending |= keep_alive;
+        }
+    }
+
+    fn on_pto(&mut self, now: Instant, id: PathId) {
+        let others = self.has_other_healthy(id);
+        let Some(path) = self.paths.path_mut(id) else {
+            return;
+        };
+        path.pto_count += 1;
+        path.counters.ptos += 1;
+        path.probes_owed = if others { 1 } else { 2 };
+        self.sending.tell(&PathEvent::Pto { path: id });
+        self.sending.wake();
+        if others {
+            self.doubt(now, id);
+        }
+    }
+}

@@ -1,0 +1,611 @@
+//! What leaves next: path control first, then data where the scheduler wants it.
+
+use super::Connection;
+use super::builder::{Packet, SizeRule};
+use super::close::Life;
+use super::schedule::{Carry, Payload, Repeat, can_send};
+use super::timers::MIN_BUDGET;
+use crate::datagram::Transmit;
+use crate::handshake::Level;
+use crate::path::state::Path;
+use crate::recovery::sent::SentFrames;
+use crate::time::Instant;
+use crate::wire::frame::{Form, Frame};
+use crate::wire::{MIN_DATAGRAM_SIZE, PathId};
+
+/// Acknowledgement-only packets in a row after which one asks to be acknowledged itself, so that the
+/// ranges it reports need not be repeated for ever (RFC 9000, section 13.2.4).
+const ACKS_BEFORE_PING: u32 = 32;
+
+/// Jobs in a row that may come to nothing.
+const MAX_IDLE_JOBS: usize = 32;
+
+/// The reason for one datagram on one path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Job {
+    /// Prove the far end of a route, or answer its proof.
+    Validate { path: PathId, previous: bool },
+    /// A probe time-out wants an answer.
+    Probe { path: PathId },
+    /// A larger packet is tried.
+    MtuProbe { path: PathId, size: u16 },
+    /// An acknowledgement is due.
+    Acknowledge { path: PathId },
+    /// Control frames wait.
+    Control { path: PathId },
+    /// A PING is owed.
+    Ping { path: PathId },
+    /// A copy of frames sent elsewhere.
+    Duplicate { path: PathId },
+    /// Data.
+    Data(Carry),
+}
+
+impl Job {
+    fn path(&self) -> PathId {
+        match *self {
+            Self::Validate { path, .. }
+            | Self::Probe { path }
+            | Self::MtuProbe { path, .. }
+            | Self::Acknowledge { path }
+            | Self::Control { path }
+            | Self::Ping { path }
+            | Self::Duplicate { path } => path,
+            Self::Data(carry) => carry.path,
+        }
+    }
+
+    /// Whether its datagrams may share a batch with equal ones.
+    fn is_batchable(&self) -> bool {
+        matches!(
+            self,
+            Self::Data(_) | Self::Duplicate { .. } | Self::Acknowledge { .. }
+        )
+    }
+}
+
+impl Connection {
+    /// Appends the next datagrams for one route to `buf`: up to `max_segments` of equal size.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        max_segments: usize,
+        buf: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        self.clock = self.clock.max(now);
+        match self.life {
+            Life::Closing(_) => return self.transmit_close(now, buf),
+            Life::Draining { .. } | Life::Drained => return None,
+            Life::Handshaking | Life::Established => {}
+        }
+        if let Some(transmit) = self.transmit_handshake(now, buf) {
+            return Some(transmit);
+        }
+        // A job that comes to nothing is not asked for again, but nothing here may depend on that.
+        for _ in 0..MAX_IDLE_JOBS {
+            let Some(job) = self.next_job(now) else { break };
+            if let Some(transmit) = self.transmit_batch(now, job, max_segments, buf) {
+                return Some(transmit);
+            }
+            if self.life.is_over() {
+                return None;
+            }
+        }
+        self.note_app_limited(now);
+        None
+    }
+
+    /// Whether 1-RTT packets may be sent: the client waits for the end of the handshake, the server
+    /// only for its keys (0.5-RTT).
+    pub(super) fn may_send_one_rtt(&self) -> bool {
+        self.handshake.has_keys(Level::OneRtt)
+            && (self.identity.side.is_server() || self.handshake.is_complete())
+    }
+
+    /// Initial and Handshake packets, coalesced into one datagram.
+    fn transmit_handshake(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        let wanted: Vec<Level> = [Level::Initial, Level::Handshake]
+            .into_iter()
+            .filter(|level| self.wants_handshake_packet(now, *level))
+            .collect();
+        let last = *wanted.last()?;
+        let route = &self.paths.path(PathId::ZERO)?.route;
+        let size = u64::from(route.mtu.current()).min(route.amplification.budget()) as usize;
+        let (tuple, ecn) = (route.tuple, route.ecn.marking());
+        let start = buf.len();
+        let mut must_fill = false;
+        for level in wanted {
+            let Some(mut packet) = self.begin_packet(level, PathId::ZERO, buf, start + size) else {
+                continue;
+            };
+            self.fill_handshake(now, &mut packet, buf);
+            // RFC 9000, section 14.1: datagrams with Initial packets are full size where that helps
+            // validating the path.
+            packet.note_eliciting();
+            must_fill |=
+                level == Level::Initial && (packet.ack_eliciting || self.identity.side.is_client());
+            let fill = must_fill && level == last && size >= MIN_DATAGRAM_SIZE;
+            let rule = if fill {
+                SizeRule::AtLeast(start + MIN_DATAGRAM_SIZE)
+            } else {
+                SizeRule::AsIs
+            };
+            self.finish_packet(now, packet, buf, rule);
+            self.on_level_sent(now, level);
+        }
+        let length = buf.len() - start;
+        (length > 0).then_some(Transmit {
+            tuple,
+            ecn,
+            length,
+            segment_size: None,
+        })
+    }
+
+    fn wants_handshake_packet(&self, now: Instant, level: Level) -> bool {
+        let Some(space) = self.space(level, PathId::ZERO) else {
+            return false;
+        };
+        self.handshake.has_keys(level)
+            && (self.early.probes_owed[level as usize] > 0
+                || space.received.ack_due(now)
+                || (self.handshake.has_crypto(level) && self.handshake_room()))
+    }
+
+    fn handshake_room(&self) -> bool {
+        self.paths.path(PathId::ZERO).is_some_and(|path| {
+            path.route.room() > 0
+                && path.route.amplification.budget() >= MIN_DATAGRAM_SIZE as u64 / 2
+        })
+    }
+
+    fn fill_handshake(&mut self, now: Instant, packet: &mut Packet, buf: &mut Vec<u8>) {
+        let (level, limit) = (packet.level, packet.end);
+        if let Some(space) = self.early.spaces[level as usize].as_mut() {
+            // The delay is not reported before the handshake is confirmed: exponent 0 is as good.
+            let path = PathId::ZERO;
+            space
+                .received
+                .write_ack(now, buf, limit, Form::Plain, path, 3, &mut packet.frames);
+        }
+        self.handshake
+            .write_crypto(level, buf, limit, &mut packet.frames);
+        let owed = &mut self.early.probes_owed[level as usize];
+        packet.note_eliciting();
+        if *owed > 0 {
+            *owed -= 1;
+            if !packet.ack_eliciting && buf.len() < limit {
+                Frame::Ping.encode(buf, Form::Plain);
+                packet.ack_eliciting = true;
+            }
+        }
+    }
+
+    /// The most urgent reason to send something on any path.
+    fn next_job(&mut self, now: Instant) -> Option<Job> {
+        if !self.may_send_one_rtt() {
+            return None;
+        }
+        // Connection IDs must be there before the path that uses them.
+        if self.control.paths_dirty
+            && self.handshake.is_confirmed()
+            && let Some(path) = self.control_path()
+        {
+            return Some(Job::Control { path });
+        }
+        let path_jobs = self.paths.open().filter_map(|slot| slot.open());
+        if let Some(job) = path_jobs
+            .filter_map(|path| self.path_control(now, path))
+            .next()
+        {
+            return Some(job);
+        }
+        if let Some(path) = self.acknowledgement_due(now) {
+            // Data that goes the same way carries the acknowledgement along.
+            return Some(match self.choose(now) {
+                Some(carry) if carry.path == path => Job::Data(carry),
+                _ => Job::Acknowledge { path },
+            });
+        }
+        if self.has_control()
+            && let Some(path) = self.control_path()
+        {
+            return Some(Job::Control { path });
+        }
+        let open = |id| self.paths.path(id).is_some_and(|path| can_send(path, now));
+        if let Some(path) = self.sending.has_duplicate(open) {
+            return Some(Job::Duplicate { path });
+        }
+        self.choose(now).map(Job::Data)
+    }
+
+    /// What a path needs for itself, whatever waits on the connection.
+    fn path_control(&self, now: Instant, path: &Path) -> Option<Job> {
+        let id = path.id;
+        for (route, previous) in [(Some(&path.route), false), (path.previous.as_ref(), true)] {
+            let Some(route) = route else { continue };
+            let challenges = route
+                .validation
+                .as_ref()
+                .is_some_and(|v| v.wants_challenge(now));
+            if (challenges || !route.responses.is_empty())
+                && route.amplification.budget() >= MIN_BUDGET
+            {
+                return Some(Job::Validate { path: id, previous });
+            }
+        }
+        if !path.route.validated {
+            return None;
+        }
+        if path.probes_owed > 0 {
+            return Some(Job::Probe { path: id });
+        }
+        if self.handshake.is_confirmed() && path.is_healthy() {
+            // A probe must not wait behind a full window for ever, nor exceed it.
+            if let Some(size) = path.route.mtu.probe_due()
+                && path.route.room() >= u64::from(size)
+            {
+                return Some(Job::MtuProbe { path: id, size });
+            }
+        }
+        path.ping_pending.then_some(Job::Ping { path: id })
+    }
+
+    /// The path on which an acknowledgement that is due should travel.
+    fn acknowledgement_due(&self, now: Instant) -> Option<PathId> {
+        let mut due = self
+            .paths
+            .slots()
+            .filter_map(|slot| slot.path.as_ref().map(|path| (slot, path)))
+            .filter(|(_, path)| path.space.received.ack_due(now));
+        due.find_map(|(slot, path)| self.ack_route(now, slot.closing.is_some(), path))
+    }
+
+    /// The best path for frames that any path may carry: the healthiest, then the fastest.
+    pub(super) fn control_path(&self) -> Option<PathId> {
+        let open = self
+            .paths
+            .open()
+            .filter_map(|slot| slot.open().map(|path| (slot, path)));
+        open.filter(|(slot, path)| {
+            slot.remote_cids.active().is_some() && path.route.amplification.budget() >= MIN_BUDGET
+        })
+        .min_by_key(|(_, path)| {
+            (
+                !path.route.validated,
+                !path.is_healthy(),
+                path.pto_count,
+                path.route.rtt.smoothed(),
+            )
+        })
+        .map(|(_, path)| path.id)
+    }
+
+    /// Writes datagrams for one route, starting with `job`, while the next job fits the batch.
+    fn transmit_batch(
+        &mut self,
+        now: Instant,
+        first: Job,
+        max_segments: usize,
+        buf: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        let path = self.paths.path(first.path())?;
+        let route = match (&path.previous, first) {
+            (Some(previous), Job::Validate { previous: true, .. }) => previous,
+            _ => &path.route,
+        };
+        let (tuple, ecn, generation) = (route.tuple, route.ecn.marking(), route.generation);
+        let mut limit = usize::from(route.mtu.current());
+        if let Job::MtuProbe { size, .. } = first {
+            limit = usize::from(size);
+        }
+        let start = buf.len();
+        let mut segment_size = 0;
+        let mut job = first;
+        for segment in 1..=max_segments.max(1) {
+            let before = buf.len();
+            let size = self.write_datagram(now, job, buf, before + limit);
+            if size == 0 {
+                break;
+            }
+            if segment == 1 {
+                segment_size = size;
+                limit = size;
+            }
+            if size < segment_size || !first.is_batchable() || segment == max_segments {
+                break;
+            }
+            match self.next_job(now) {
+                Some(next) if next.is_batchable() && next.path() == first.path() => job = next,
+                _ => break,
+            }
+            if self
+                .paths
+                .path(first.path())
+                .is_none_or(|p| p.route.generation != generation)
+            {
+                break;
+            }
+        }
+        let length = buf.len() - start;
+        let segment_size = (length > segment_size).then_some(segment_size);
+        (length > 0).then_some(Transmit {
+            tuple,
+            ecn,
+            length,
+            segment_size,
+        })
+    }
+
+    /// Writes one datagram; returns its size, 0 if nothing could be written.
+    fn write_datagram(&mut self, now: Instant, job: Job, buf: &mut Vec<u8>, end: usize) -> usize {
+        let start = buf.len();
+        let Some(path) = self.paths.path(job.path()) else {
+            return 0;
+        };
+        let budget = match (&path.previous, job) {
+            (Some(previous), Job::Validate { previous: true, .. }) => {
+                previous.amplification.budget()
+            }
+            _ => path.route.amplification.budget(),
+        };
+        let end = end.min(start + usize::try_from(budget).unwrap_or(usize::MAX).min(1 << 16));
+        let Some(mut packet) = self.begin_packet(Level::OneRtt, job.path(), buf, end) else {
+            self.abandon_job(job);
+            return 0;
+        };
+        let mut rule = SizeRule::AsIs;
+        match job {
+            Job::Validate { previous, .. } => {
+                packet.by_previous = previous;
+                if self.write_validation(now, &mut packet, buf) && end - start >= MIN_DATAGRAM_SIZE
+                {
+                    rule = SizeRule::AtLeast(start + MIN_DATAGRAM_SIZE);
+                }
+            }
+            Job::Probe { .. } => self.write_probe(now, &mut packet, buf),
+            Job::MtuProbe { size, .. } => {
+                Frame::Ping.encode(buf, Form::Plain);
+                packet.ack_eliciting = true;
+                packet.is_mtu_probe = true;
+                rule = SizeRule::AtLeast(start + usize::from(size));
+            }
+            Job::Acknowledge { .. } => self.write_acks(now, &mut packet, buf, true),
+            Job::Control { .. } => {
+                self.write_acks(now, &mut packet, buf, false);
+                self.write_control(&mut packet, buf);
+            }
+            Job::Ping { path } => {
+                Frame::Ping.encode(buf, Form::Plain);
+                packet.ack_eliciting = true;
+                if let Some(path) = self.paths.path_mut(path) {
+                    path.ping_pending = false;
+                }
+            }
+            Job::Duplicate { path } => self.write_duplicate(now, path, &mut packet, buf),
+            Job::Data(carry) => self.write_data(now, carry, &mut packet, buf),
+        }
+        let size = self.finish_packet(now, packet, buf, rule);
+        if size == 0 {
+            self.abandon_job(job);
+        }
+        size
+    }
+
+    /// Makes sure that a job which produced nothing is not asked for again at once.
+    fn abandon_job(&mut self, job: Job) {
+        self.take_choice();
+        let id = job.path();
+        if let Job::Data(_) = job {
+            self.sending.forget(id);
+        }
+        if let Some(path) = self.paths.path_mut(id) {
+            match job {
+                Job::Probe { .. } => path.probes_owed = 0,
+                Job::Ping { .. } => path.ping_pending = false,
+                Job::Data(_) => path.assigned = 0,
+                _ => {}
+            }
+        }
+    }
+
+    fn write_validation(&mut self, now: Instant, packet: &mut Packet, buf: &mut Vec<u8>) -> bool {
+        let limit = packet.end;
+        let Some(path) = self.paths.path_mut(packet.path) else {
+            return false;
+        };
+        let route = match &mut path.previous {
+            Some(previous) if packet.by_previous => previous,
+            _ => &mut path.route,
+        };
+        let mut wrote = false;
+        while buf.len() + 9 <= limit
+            && let Some(data) = route.responses.pop()
+        {
+            Frame::PathResponse { data }.encode(buf, Form::Plain);
+            wrote = true;
+        }
+        if buf.len() + 9 <= limit
+            && let Some(validation) = &mut route.validation
+            && let Some(data) = validation.poll_challenge(now)
+        {
+            Frame::PathChallenge { data }.encode(buf, Form::Plain);
+            wrote = true;
+        }
+        packet.ack_eliciting |= wrote;
+        if !packet.by_previous {
+            self.write_acks(now, packet, buf, false);
+        }
+        wrote
+    }
+
+    /// A probe carries what is most useful to the peer; on a doubted path nothing but a PING.
+    fn write_probe(&mut self, now: Instant, packet: &mut Packet, buf: &mut Vec<u8>) {
+        let id = packet.path;
+        let Some(path) = self.paths.path_mut(id) else {
+            return;
+        };
+        path.probes_owed -= 1;
+        let healthy = path.is_healthy();
+        let oldest: SentFrames = path
+            .space
+            .iter_unacked()
+            .find(|(_, packet)| packet.ack_eliciting && !packet.frames.is_empty())
+            .map(|(_, packet)| packet.frames.clone())
+            .unwrap_or_default();
+        if healthy {
+            self.write_acks(now, packet, buf, false);
+            self.write_control(packet, buf);
+            let limit = packet.end;
+            // What is oldest is what the peer waits for.
+            for frame in &oldest {
+                self.streams.reinject(frame, id);
+            }
+            let bytes = self
+                .streams
+                .write_data(buf, limit, id, 0, u64::MAX, &mut packet.frames);
+            self.count_stream_bytes(id, bytes);
+        }
+        packet.note_eliciting();
+        if !packet.ack_eliciting && packet.room(buf) > 0 {
+            Frame::Ping.encode(buf, Form::Plain);
+            packet.ack_eliciting = true;
+        }
+    }
+
+    /// Acknowledgements that travel on the packet's path: its own, and those sent its way.
+    pub(super) fn write_acks(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+        buf: &mut Vec<u8>,
+        alone: bool,
+    ) {
+        let active = self.multipath_active();
+        let form = if active { Form::Multipath } else { Form::Plain };
+        let exponent = 3;
+        let carrier = packet.path;
+        let travelling: Vec<PathId> = if self.paths.open_count() <= 1 && !active {
+            vec![carrier]
+        } else {
+            self.acks_travelling_on(now, carrier)
+        };
+        for id in travelling {
+            let limit = packet.end;
+            if let Some(path) = self.paths.path_mut(id)
+                && path.space.received.has_unreported()
+            {
+                let received = &mut path.space.received;
+                received.write_ack(now, buf, limit, form, id, exponent, &mut packet.frames);
+            }
+        }
+        let silent = self
+            .paths
+            .path(carrier)
+            .map_or(0, |p| p.space.sent_since_ack_eliciting());
+        if alone && silent >= ACKS_BEFORE_PING && packet.room(buf) > 0 && packet.has_frames(buf) {
+            Frame::Ping.encode(buf, Form::Plain);
+            packet.ack_eliciting = true;
+        }
+    }
+
+    fn write_duplicate(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        packet: &mut Packet,
+        buf: &mut Vec<u8>,
+    ) {
+        let Some(Repeat { from, frames, .. }) = self.sending.take_duplicate(path) else {
+            return;
+        };
+        self.write_acks(now, packet, buf, false);
+        packet.is_copy = true;
+        let (end, sent) = (packet.end, &mut packet.frames);
+        let bytes = self.streams.write_copy(buf, end, from, path, &frames, sent);
+        if let Some(path) = self.paths.path_mut(path) {
+            path.counters.copied_bytes += bytes;
+        }
+    }
+
+    fn write_data(&mut self, now: Instant, carry: Carry, packet: &mut Packet, buf: &mut Vec<u8>) {
+        let id = carry.path;
+        self.take_choice();
+        self.write_acks(now, packet, buf, false);
+        if self.has_control() {
+            self.write_control(packet, buf);
+        }
+        match carry.what {
+            Payload::Copy => self.write_next_copy(id, packet, buf),
+            Payload::Waiting { skip } => {
+                let before = packet.frames.len();
+                if self.streams.has_datagrams() {
+                    self.streams
+                        .write_datagrams(buf, packet.end, &mut packet.frames);
+                }
+                let limit = packet.end;
+                let frames = &mut packet.frames;
+                let bytes = self
+                    .streams
+                    .write_data(buf, limit, id, skip, carry.budget, frames);
+                self.count_stream_bytes(id, bytes);
+                if let Some(path) = self.paths.path_mut(id) {
+                    path.assigned = path.assigned.saturating_sub(bytes);
+                }
+                if !carry.also.is_empty() {
+                    let frames: SentFrames = packet.frames[before..].iter().copied().collect();
+                    self.sending.push_duplicates(id, &carry.also, &frames);
+                }
+            }
+        }
+    }
+
+    fn write_next_copy(&mut self, id: PathId, packet: &mut Packet, buf: &mut Vec<u8>) {
+        let Some((from, pn)) = self.next_copy(id) else {
+            return;
+        };
+        let frames = self.paths.path(from).and_then(|path| {
+            path.space
+                .unacked_from(pn)
+                .next()
+                .map(|(_, packet)| packet.frames.clone())
+        });
+        packet.is_copy = true;
+        let bytes = frames.map_or(0, |frames| {
+            self.streams
+                .write_copy(buf, packet.end, from, id, &frames, &mut packet.frames)
+        });
+        if let Some(path) = self.paths.path_mut(id) {
+            path.counters.copied_bytes += bytes;
+            match path
+                .copied_up_to
+                .iter_mut()
+                .find(|(other, _)| *other == from)
+            {
+                Some((_, next)) => *next = pn + 1,
+                None => path.copied_up_to.push((from, pn + 1)),
+            }
+        }
+    }
+
+    fn count_stream_bytes(&mut self, id: PathId, bytes: u64) {
+        if let Some(path) = self.paths.path_mut(id) {
+            path.counters.fresh_bytes += bytes;
+        }
+    }
+
+    /// Room that nobody used must not grow windows nor count as capacity (RFC 9002, section 7.8).
+    fn note_app_limited(&mut self, now: Instant) {
+        for (_, path) in self.paths.open_mut() {
+            let size = u64::from(path.route.mtu.current());
+            let room = path.route.room() >= size;
+            let paced = path.route.pacer.ready_at(now, size) > now;
+            if room && !paced {
+                path.route.app_limited = true;
+                path.route.rate.set_app_limited(path.route.in_flight);
+            } else {
+                path.route.app_limited = false;
+            }
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! Beginnings: connecting, accepting, and what is answered without a connection.
+
+use super::{Endpoint, Handle};
+use crate::config::{ClientConfig, RetryPolicy, ServerConfig};
+use crate::connection::{Beginning, Connection, Routing, announced_path_limit, random_cid};
+use crate::datagram::{Ecn, Transmit, Tuple};
+use crate::handshake::token::{TokenError, retry_integrity_tag};
+use crate::handshake::{Handshake, Level};
+use crate::time::{Duration, Instant};
+use crate::tls;
+use crate::wire::header::{self, Header};
+use crate::wire::params::TransportParameters;
+use crate::wire::{
+    ConnectionId, MIN_DATAGRAM_SIZE, PathId, ResetToken, Side, TransportErrorCode, VERSION_1,
+};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Answers waiting to be sent without a connection; more are dropped.
+const MAX_STATELESS_QUEUE: usize = 64;
+
+/// A stateless reset is at least this long, to look like a packet (RFC 9000, section 10.3).
+const MIN_RESET: usize = 21;
+
+/// Why a connection could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// TLS refuses the configuration or the server's name.
+    #[error("{0}")]
+    Tls(#[from] tls::ConfigError),
+    /// Every handle is in use.
+    #[error("too many connections")]
+    TooMany,
+}
+
+/// Answers that need no connection, sent at a bounded rate.
+#[derive(Debug)]
+pub(super) struct Stateless {
+    queue: VecDeque<(Tuple, Vec<u8>)>,
+    per_second: u32,
+    left: u32,
+    since: Instant,
+}
+
+impl Stateless {
+    pub(super) fn new(per_second: u32) -> Self {
+        Self {
+            queue: VecDeque::new(),
+            per_second,
+            left: per_second,
+            since: Instant::ZERO,
+        }
+    }
+
+    fn push(&mut self, now: Instant, tuple: Tuple, bytes: Vec<u8>) {
+        if now.since(self.since) >= Duration::from_secs(1) {
+            (self.since, self.left) = (now, self.per_second);
+        }
+        if self.left > 0 && self.queue.len() < MAX_STATELESS_QUEUE {
+            self.left -= 1;
+            self.queue.push_back((tuple, bytes));
+        }
+    }
+
+    pub(super) fn poll_transmit(&mut self, buf: &mut Vec<u8>) -> Option<Transmit> {
+        let (tuple, bytes) = self.queue.pop_front()?;
+        buf.extend_from_slice(&bytes);
+        Some(Transmit {
+            tuple,
+            ecn: None,
+            length: bytes.len(),
+            segment_size: None,
+        })
+    }
+}
+
+/// What a client's first Initial says about itself.
+struct FirstInitial<'a> {
+    dcid: ConnectionId,
+    scid: ConnectionId,
+    token: &'a [u8],
+}
+
+/// What a token proved.
+struct Proof {
+    original_dcid: ConnectionId,
+    retry_scid: Option<ConnectionId>,
+    address_validated: bool,
+}
+
+impl Endpoint {
+    /// Starts a connection along `tuple` to the server called `server_name`.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        config: ClientConfig,
+        tuple: Tuple,
+        server_name: &str,
+    ) -> Result<Handle, ConnectError> {
+        let handle = self.free_handle().ok_or(ConnectError::TooMany)?;
+        let mut rng = self.rng.fork();
+        let local_cid = random_cid(&mut rng, self.config.cid_length);
+        let remote_cid = random_cid(&mut rng, 8);
+        let params = TransportParameters {
+            initial_source_cid: Some(local_cid),
+            initial_max_path_id: announced_path_limit(
+                config.transport.max_paths,
+                Side::Client,
+                None,
+            ),
+            ..config.transport.parameters()
+        };
+        let mut bytes = Vec::new();
+        params.encode(&mut bytes, Side::Client);
+        let handshake = Handshake::client(&config.tls, server_name, bytes, &remote_cid)?;
+        let connection = Connection::new(
+            now,
+            Beginning {
+                side: Side::Client,
+                config: config.transport,
+                handshake,
+                tuple,
+                server_name: server_name.to_owned(),
+                keys: self.keys.clone(),
+                original_dcid: remote_cid,
+                local_cid,
+                remote_cid,
+                retry_scid: None,
+                token: config.token,
+                address_validated: true,
+                rng,
+            },
+        );
+        self.connections.insert(handle, connection);
+        self.touch(handle);
+        Ok(handle)
+    }
+
+    fn free_handle(&mut self) -> Option<Handle> {
+        for _ in 0..=self.connections.len() {
+            let handle = Handle(self.next_handle);
+            self.next_handle = self.next_handle.wrapping_add(1);
+            if !self.connections.contains_key(&handle) {
+                return Some(handle);
+            }
+        }
+        None
+    }
+
+    /// A datagram for no connection of ours.
+    pub(super) fn handle_unknown(
+        &mut self,
+        now: Instant,
+        tuple: Tuple,
+        ecn: Option<Ecn>,
+        data: &mut [u8],
+    ) {
+        match header::parse(data, self.config.cid_length) {
+            Ok(Header::Initial {
+                version: VERSION_1,
+                dcid,
+                scid,
+                token,
+                ..
+            }) => {
+                let token = token.to_vec();
+                let initial = FirstInitial {
+                    dcid,
+                    scid,
+                    token: &token,
+                };
+                self.handle_first_initial(now, tuple, ecn, &initial, data);
+            }
+            Ok(Header::Unsupported { dcid, scid, .. })
+                if self.server.is_some() && data.len() >= MIN_DATAGRAM_SIZE =>
+            {
+                let mut reply = Vec::new();
+                let first: [u8; 1] = self.rng.array();
+                header::put_version_negotiation(&mut reply, scid, dcid, &[VERSION_1], first[0]);
+                self.stateless.push(now, tuple, reply);
+            }
+            Ok(Header::Short { dcid, .. }) => self.send_reset(now, tuple, dcid, data.len()),
+            _ => {}
+        }
+    }
+
+    /// Tells a peer that keeps talking to a connection we lost that it is gone.
+    fn send_reset(&mut self, now: Instant, tuple: Tuple, dcid: ConnectionId, trigger: usize) {
+        // Always shorter than what triggered it, so that two endpoints cannot keep resetting each
+        // other (RFC 9000, section 10.3.3).
+        let Some(length) = trigger.checked_sub(1).filter(|length| *length >= MIN_RESET) else {
+            return;
+        };
+        let mut reply = vec![0; length.min(42)];
+        self.rng.fill(&mut reply);
+        reply[0] = (reply[0] & 0x3f) | header::FIXED_BIT;
+        let ResetToken(token) = self.keys.reset_token(&dcid);
+        let at = reply.len() - token.len();
+        reply[at..].copy_from_slice(&token);
+        self.stateless.push(now, tuple, reply);
+    }
+
+    fn handle_first_initial(
+        &mut self,
+        now: Instant,
+        tuple: Tuple,
+        ecn: Option<Ecn>,
+        initial: &FirstInitial<'_>,
+        data: &mut [u8],
+    ) {
+        let Some(server) = self.server.clone() else {
+            return;
+        };
+        // RFC 9000, sections 14.1 and 7.2.
+        if data.len() < MIN_DATAGRAM_SIZE || initial.dcid.len() < 8 {
+            return;
+        }
+        let proof = match self.check_token(now, tuple, initial) {
+            Ok(proof) => proof,
+            Err(()) => {
+                let code = TransportErrorCode::INVALID_TOKEN;
+                self.refuse(now, tuple, &server, initial, code);
+                return;
+            }
+        };
+        if !proof.address_validated && self.wants_retry(&server) {
+            self.send_retry(now, tuple, initial);
+            return;
+        }
+        if self.connections.len() >= server.max_connections {
+            self.refuse(
+                now,
+                tuple,
+                &server,
+                initial,
+                TransportErrorCode::CONNECTION_REFUSED,
+            );
+            return;
+        }
+        if let Some(handle) = self.accept(now, tuple, &server, initial, &proof)
+            && let Some(connection) = self.connections.get_mut(&handle)
+        {
+            connection.handle_datagram(now, tuple, ecn, PathId::ZERO, data);
+            self.touch(handle);
+        }
+    }
+
+    fn check_token(
+        &self,
+        now: Instant,
+        tuple: Tuple,
+        initial: &FirstInitial<'_>,
+    ) -> Result<Proof, ()> {
+        let mut proof = Proof {
+            original_dcid: initial.dcid,
+            retry_scid: None,
+            address_validated: false,
+        };
+        if initial.token.is_empty() {
+            return Ok(proof);
+        }
+        match self
+            .keys
+            .open_retry(now, initial.token, tuple.remote, &initial.dcid)
+        {
+            Ok(original_dcid) => Ok(Proof {
+                original_dcid,
+                retry_scid: Some(initial.dcid),
+                address_validated: true,
+            }),
+            // Not from a Retry, so perhaps from an earlier connection; a useless one of those does
+            // no harm (RFC 9000, section 8.1.3).
+            Err(TokenError::NotRetry) => {
+                let token = initial.token;
+                let opened = self.keys.open_new_token(now, token, tuple.remote.ip());
+                proof.address_validated = opened.is_ok();
+                Ok(proof)
+            }
+            Err(_) => Err(()),
+        }
+    }
+
+    fn wants_retry(&self, server: &ServerConfig) -> bool {
+        match server.retry {
+            RetryPolicy::Never => false,
+            RetryPolicy::Always => true,
+            RetryPolicy::WhenBusy => {
+                let under_way = self.connections.values().filter(|c| !c.is_established());
+                under_way.take(server.busy_handshakes).count() >= server.busy_handshakes
+            }
+        }
+    }
+
+    fn send_retry(&mut self, now: Instant, tuple: Tuple, initial: &FirstInitial<'_>) {
+        let scid = random_cid(&mut self.rng, self.config.cid_length.max(8));
+        let token = self
+            .keys
+            .seal_retry(now, tuple.remote, &initial.dcid, &scid, &mut self.rng);
+        let mut reply = Vec::new();
+        header::put_retry(&mut reply, &initial.scid, &scid, &token);
+        let tag = retry_integrity_tag(&initial.dcid, &reply);
+        reply.extend_from_slice(&tag);
+        self.stateless.push(now, tuple, reply);
+    }
+
+    /// Answers an Initial with `CONNECTION_CLOSE`, without keeping anything.
+    fn refuse(
+        &mut self,
+        now: Instant,
+        tuple: Tuple,
+        server: &ServerConfig,
+        initial: &FirstInitial<'_>,
+        code: TransportErrorCode,
+    ) {
+        let Ok(mut handshake) = Handshake::server(&server.tls, Vec::new(), &initial.dcid) else {
+            return;
+        };
+        let scid = random_cid(&mut self.rng, self.config.cid_length);
+        let mut packet = Vec::new();
+        let kind = header::LongType::Initial;
+        let long = header::put_long(&mut packet, kind, &initial.scid, &scid, &[], 0, 1);
+        let close = crate::wire::frame::ConnectionClose {
+            application: false,
+            code: code.0,
+            frame_type: 0,
+            reason: &[],
+        };
+        let frame = crate::wire::frame::Frame::ConnectionClose(close);
+        frame.encode(&mut packet, crate::wire::frame::Form::Plain);
+        let end = packet.len() + Handshake::TAG_LEN;
+        long.set_length(&mut packet, end);
+        let sealed = handshake.seal(
+            Level::Initial,
+            PathId::ZERO,
+            0,
+            &mut packet,
+            0,
+            long.pn_offset,
+            1,
+        );
+        if sealed.is_ok() {
+            self.stateless.push(now, tuple, packet);
+        }
+    }
+
+    fn accept(
+        &mut self,
+        now: Instant,
+        tuple: Tuple,
+        server: &Arc<ServerConfig>,
+        initial: &FirstInitial<'_>,
+        proof: &Proof,
+    ) -> Option<Handle> {
+        let handle = self.free_handle()?;
+        let mut rng = self.rng.fork();
+        let local_cid = random_cid(&mut rng, self.config.cid_length);
+        let transport = server.transport.clone();
+        let params = TransportParameters {
+            original_dcid: Some(proof.original_dcid),
+            initial_source_cid: Some(local_cid),
+            retry_source_cid: proof.retry_scid,
+            reset_token: Some(self.keys.reset_token(&local_cid)),
+            initial_max_path_id: announced_path_limit(
+                transport.max_paths,
+                Side::Server,
+                Some(initial.scid),
+            ),
+            ..transport.parameters()
+        };
+        let mut bytes = Vec::new();
+        params.encode(&mut bytes, Side::Server);
+        let handshake = Handshake::server(&server.tls, bytes, &initial.dcid).ok()?;
+        let connection = Connection::new(
+            now,
+            Beginning {
+                side: Side::Server,
+                config: transport,
+                handshake,
+                tuple,
+                server_name: String::new(),
+                keys: self.keys.clone(),
+                original_dcid: initial.dcid,
+                local_cid,
+                remote_cid: initial.scid,
+                retry_scid: proof.retry_scid,
+                token: Vec::new(),
+                address_validated: proof.address_validated,
+                rng,
+            },
+        );
+        self.connections.insert(handle, connection);
+        // Until the client has seen our choice, it uses its own.
+        self.routes
+            .apply(handle, Routing::AddCid(initial.dcid, PathId::ZERO));
+        self.touch(handle);
+        Some(handle)
+    }
+}

@@ -1,0 +1,225 @@
+//! An endpoint: its connections, and which datagram belongs to which.
+
+mod accept;
+mod route;
+
+pub use accept::ConnectError;
+
+use crate::config::{EndpointConfig, ServerConfig};
+use crate::connection::Connection;
+use crate::datagram::{Ecn, Transmit, Tuple};
+use crate::event::Event;
+use crate::handshake::token::EndpointKeys;
+use crate::rng::Rng;
+use crate::time::Instant;
+use accept::Stateless;
+use route::{Destination, Routes};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// Names a connection within its endpoint; reused after [`Event::Drained`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Handle(pub u32);
+
+/// A set of connections that share sockets.
+///
+/// Inputs are datagrams, time-outs and commands on connections; after each, drain
+/// [`poll_transmit`](Self::poll_transmit) and [`poll_event`](Self::poll_event) and arm a timer for
+/// [`next_timeout`](Self::next_timeout).
+#[derive(Debug)]
+pub struct Endpoint {
+    config: EndpointConfig,
+    server: Option<Arc<ServerConfig>>,
+    keys: Arc<EndpointKeys>,
+    rng: Rng,
+    connections: BTreeMap<Handle, Connection>,
+    next_handle: u32,
+    routes: Routes,
+    stateless: Stateless,
+    /// Connections that may have something to send, in turn.
+    ready: VecDeque<Handle>,
+    is_ready: BTreeSet<Handle>,
+    /// Connections whose events, routing and timers have not been looked at since their last input.
+    dirty: BTreeSet<Handle>,
+    deadlines: BTreeSet<(Instant, Handle)>,
+    armed: BTreeMap<Handle, Instant>,
+    events: VecDeque<(Handle, Event)>,
+}
+
+impl Endpoint {
+    /// An endpoint without connections. The seed decides every random choice it will make; it must
+    /// be secret on a real network.
+    pub fn new(config: EndpointConfig, seed: [u8; 32]) -> Self {
+        let mut rng = Rng::from_seed(seed);
+        Self {
+            stateless: Stateless::new(config.max_stateless_per_second),
+            config,
+            server: None,
+            keys: Arc::new(EndpointKeys::from_seed(rng.array())),
+            rng,
+            connections: BTreeMap::new(),
+            next_handle: 0,
+            routes: Routes::default(),
+            ready: VecDeque::new(),
+            is_ready: BTreeSet::new(),
+            dirty: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
+            armed: BTreeMap::new(),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Accepts clients from now on, or no more.
+    pub fn set_server(&mut self, server: Option<Arc<ServerConfig>>) {
+        self.server = server;
+    }
+
+    /// A datagram arrived. Its bytes are decrypted in place.
+    pub fn handle_datagram(
+        &mut self,
+        now: Instant,
+        tuple: Tuple,
+        ecn: Option<Ecn>,
+        data: &mut [u8],
+    ) {
+        match self.routes.find(data, self.config.cid_length) {
+            Destination::Connection(handle, path) => {
+                if let Some(connection) = self.connections.get_mut(&handle) {
+                    connection.handle_datagram(now, tuple, ecn, path, data);
+                    self.touch(handle);
+                }
+            }
+            Destination::Unknown => self.handle_unknown(now, tuple, ecn, data),
+        }
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.settle();
+        let due: Vec<Handle> = self
+            .deadlines
+            .iter()
+            .take_while(|(at, _)| *at <= now)
+            .map(|(_, handle)| *handle)
+            .collect();
+        for handle in due {
+            if let Some(connection) = self.connections.get_mut(&handle) {
+                connection.handle_timeout(now);
+                self.touch(handle);
+            }
+        }
+        self.settle();
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout) next.
+    ///
+    /// Drain first: a connection that was touched since is looked at when it is drained.
+    pub fn next_timeout(&mut self) -> Option<Instant> {
+        self.settle();
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// Appends the next datagrams for one route to `buf`: up to `max_segments` of equal size, the
+    /// last one perhaps shorter. Connections take turns.
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        max_segments: usize,
+        buf: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        if let Some(transmit) = self.stateless.poll_transmit(buf) {
+            return Some(transmit);
+        }
+        while let Some(handle) = self.ready.pop_front() {
+            self.is_ready.remove(&handle);
+            let Some(connection) = self.connections.get_mut(&handle) else {
+                continue;
+            };
+            self.dirty.insert(handle);
+            if let Some(transmit) = connection.poll_transmit(now, max_segments, buf) {
+                self.mark_ready(handle);
+                return Some(transmit);
+            }
+        }
+        None
+    }
+
+    /// The next thing an application has to know, and about which connection.
+    pub fn poll_event(&mut self) -> Option<(Handle, Event)> {
+        if self.events.is_empty() {
+            self.settle();
+        }
+        self.events.pop_front()
+    }
+
+    /// A connection, to look at.
+    pub fn connection(&self, handle: Handle) -> Option<&Connection> {
+        self.connections.get(&handle)
+    }
+
+    /// A connection, to command. It is drained with the next poll.
+    pub fn connection_mut(&mut self, handle: Handle) -> Option<&mut Connection> {
+        if self.connections.contains_key(&handle) {
+            self.touch(handle);
+        }
+        self.connections.get_mut(&handle)
+    }
+
+    /// All connections.
+    pub fn connections(&self) -> impl Iterator<Item = (Handle, &Connection)> {
+        self.connections
+            .iter()
+            .map(|(handle, connection)| (*handle, connection))
+    }
+
+    fn touch(&mut self, handle: Handle) {
+        self.dirty.insert(handle);
+        self.mark_ready(handle);
+    }
+
+    fn mark_ready(&mut self, handle: Handle) {
+        if self.is_ready.insert(handle) {
+            self.ready.push_back(handle);
+        }
+    }
+
+    /// Looks at what touched connections have to say: events, routes, timers.
+    fn settle(&mut self) {
+        while let Some(handle) = self.dirty.pop_first() {
+            let Some(connection) = self.connections.get_mut(&handle) else {
+                continue;
+            };
+            while let Some(change) = connection.poll_routing() {
+                self.routes.apply(handle, change);
+            }
+            let mut drained = false;
+            while let Some(event) = connection.poll_event() {
+                drained |= event == Event::Drained;
+                self.events.push_back((handle, event));
+            }
+            let deadline = if drained {
+                None
+            } else {
+                connection.next_timeout()
+            };
+            self.arm(handle, deadline);
+            if drained {
+                self.connections.remove(&handle);
+                self.routes.forget(handle);
+            }
+        }
+    }
+
+    fn arm(&mut self, handle: Handle, deadline: Option<Instant>) {
+        if self.armed.get(&handle).copied() == deadline {
+            return;
+        }
+        if let Some(old) = self.armed.remove(&handle) {
+            self.deadlines.remove(&(old, handle));
+        }
+        if let Some(at) = deadline {
+            self.armed.insert(handle, at);
+            self.deadlines.insert((at, handle));
+        }
+    }
+}

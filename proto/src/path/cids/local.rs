@@ -1,0 +1,153 @@
+//! Connection IDs we issued for a path.
+
+use super::Delivery;
+use crate::error::TransportError;
+use anabranch_wire::frame::NewConnectionId;
+use anabranch_wire::{ConnectionId, PathId, ResetToken};
+use smallvec::SmallVec;
+
+/// A connection ID the peer may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LocalCid {
+    /// Its number on this path.
+    pub sequence: u64,
+    /// The connection ID.
+    pub cid: ConnectionId,
+    /// Its stateless reset token.
+    pub token: ResetToken,
+    delivery: Delivery,
+}
+
+impl LocalCid {
+    /// The frame that tells the peer. We never ask for older ones to be retired: they cost little
+    /// and stay valid until the peer moves on.
+    pub fn frame(&self, path: PathId) -> NewConnectionId {
+        NewConnectionId {
+            path,
+            sequence: self.sequence,
+            retire_prior_to: 0,
+            cid: self.cid,
+            reset_token: self.token,
+        }
+    }
+}
+
+/// The connection IDs we issued for one path, in ascending order of sequence numbers.
+#[derive(Debug, Clone, Default)]
+pub struct LocalCids {
+    live: SmallVec<[LocalCid; 2]>,
+    next: u64,
+}
+
+impl LocalCids {
+    /// The most connection IDs of one path that are live, whatever the peer's limit: one in use,
+    /// and spares for migrations in quick succession.
+    pub const MAX_LIVE: u64 = 4;
+
+    /// None issued yet.
+    pub fn new() -> Self {
+        Self {
+            live: SmallVec::new(),
+            next: 0,
+        }
+    }
+
+    /// Adds a connection ID and queues the frame that announces it. Returns its sequence number.
+    pub fn issue(&mut self, cid: ConnectionId, token: ResetToken) -> u64 {
+        self.add(cid, token, Delivery::Due)
+    }
+
+    /// Adds a connection ID that the peer learns by other means than a frame: the handshake's, or
+    /// the preferred address's. Returns its sequence number.
+    pub fn adopt(&mut self, cid: ConnectionId, token: ResetToken) -> u64 {
+        self.add(cid, token, Delivery::Done)
+    }
+
+    fn add(&mut self, cid: ConnectionId, token: ResetToken, delivery: Delivery) -> u64 {
+        let sequence = self.next;
+        self.next += 1;
+        self.live.push(LocalCid {
+            sequence,
+            cid,
+            token,
+            delivery,
+        });
+        sequence
+    }
+
+    /// The peer retires a connection ID. Returns it if it was live, so that routing can forget it.
+    ///
+    /// # Errors
+    /// `PROTOCOL_VIOLATION` for a sequence number that was never issued (RFC 9000, section 19.16).
+    pub fn on_retire(&mut self, sequence: u64) -> Result<Option<ConnectionId>, TransportError> {
+        if sequence >= self.next {
+            return Err(TransportError::violation(
+                "retires a connection ID that was never issued",
+            ));
+        }
+        let position = self.position(sequence);
+        Ok(position.map(|position| self.live.remove(position).cid))
+    }
+
+    /// Retires everything: the path was abandoned. Returns what was live.
+    pub fn retire_all(&mut self) -> impl Iterator<Item = ConnectionId> + use<> {
+        std::mem::take(&mut self.live)
+            .into_iter()
+            .map(|entry| entry.cid)
+    }
+
+    /// What the peer may use.
+    pub fn live(&self) -> impl ExactSizeIterator<Item = &LocalCid> {
+        self.live.iter()
+    }
+
+    /// The number the next connection ID gets.
+    pub fn next_sequence(&self) -> u64 {
+        self.next
+    }
+
+    /// How many more to issue so that the peer has as many as it wants to hold
+    /// (`active_connection_id_limit`) and we want to keep.
+    pub fn needs_more(&self, limit: u64) -> usize {
+        (limit.min(Self::MAX_LIVE) as usize).saturating_sub(self.live.len())
+    }
+
+    /// The first connection ID to announce.
+    pub fn next_to_send(&self) -> Option<&LocalCid> {
+        self.live
+            .iter()
+            .find(|entry| entry.delivery == Delivery::Due)
+    }
+
+    /// Its frame was sent.
+    pub fn on_sent(&mut self, sequence: u64) {
+        self.set(sequence, Delivery::Sent);
+    }
+
+    /// Its frame was lost: it is announced again, unless the peer has it or gave it back.
+    pub fn on_lost(&mut self, sequence: u64) {
+        if self
+            .position(sequence)
+            .is_some_and(|at| self.live[at].delivery == Delivery::Sent)
+        {
+            self.set(sequence, Delivery::Due);
+        }
+    }
+
+    /// The peer has it.
+    pub fn on_acked(&mut self, sequence: u64) {
+        self.set(sequence, Delivery::Done);
+    }
+
+    fn set(&mut self, sequence: u64, delivery: Delivery) {
+        if let Some(position) = self.position(sequence) {
+            self.live[position].delivery = delivery;
+        }
+    }
+
+    fn position(&self, sequence: u64) -> Option<usize> {
+        self.live
+            .iter()
+            .position(|entry| entry.sequence == sequence)
+    }
+}

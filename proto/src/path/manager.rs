@@ -1,0 +1,291 @@
+//! All paths of a connection: which IDs exist, may exist, and are spent.
+//!
+//! ```text
+//! (unusable) --limits rise--> Idle --open / first packet--> Open --abandon--> Closing --3 PTO--> spent
+//!                              \------------- PATH_ABANDON ---------------/
+//! ```
+
+use super::cids::{LocalCids, RemoteCids};
+use super::state::Path;
+use crate::ranges::RangeSet;
+use crate::time::Instant;
+use anabranch_wire::PathId;
+use anabranch_wire::frame::PathStatus;
+
+/// Separate runs of spent path IDs kept before the connection is closed: IDs are handed out in
+/// order, so an honest peer leaves few holes (wire.md, attack 3).
+const MAX_SPENT_RUNS: usize = 64;
+
+/// Everything kept under one path ID, whether the path is open or not.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) id: PathId,
+    /// Connection IDs we issued: the peer sends to them.
+    pub(crate) local_cids: LocalCids,
+    /// Connection IDs the peer issued: we send to them.
+    pub(crate) remote_cids: RemoteCids,
+    /// The peer's preference and its sequence number.
+    pub(crate) peer_status: Option<(PathStatus, u64)>,
+    /// Our preference as last told to the peer, and the sequence number it had.
+    pub(crate) own_status: Option<(PathStatus, u64)>,
+    /// `own_status` must still be sent.
+    pub(crate) status_pending: bool,
+    /// Set while a path of this ID is open or closing.
+    pub(crate) path: Option<Path>,
+    /// Set from the first `PATH_ABANDON` in either direction on.
+    pub(crate) closing: Option<Closing>,
+    /// `PATH_CIDS_BLOCKED` must be sent.
+    pub(crate) cids_blocked_pending: bool,
+}
+
+/// A path on its way out.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Closing {
+    pub(crate) code: u64,
+    /// `PATH_ABANDON` must be sent (again).
+    pub(crate) abandon_pending: bool,
+    /// The peer's `PATH_ABANDON` arrived.
+    pub(crate) peer_abandoned: bool,
+    /// When the state is freed, whatever the peer does: a peer that never learned of the path never
+    /// answers.
+    pub(crate) discard_at: Instant,
+}
+
+impl Slot {
+    fn new(id: PathId) -> Self {
+        Self {
+            id,
+            local_cids: LocalCids::new(),
+            remote_cids: RemoteCids::new(),
+            peer_status: None,
+            own_status: None,
+            status_pending: false,
+            path: None,
+            closing: None,
+            cids_blocked_pending: false,
+        }
+    }
+
+    /// The path, if it is open and not closing.
+    pub(crate) fn open(&self) -> Option<&Path> {
+        if self.closing.is_some() {
+            None
+        } else {
+            self.path.as_ref()
+        }
+    }
+
+    /// The path, if it is open and not closing.
+    pub(crate) fn open_mut(&mut self) -> Option<&mut Path> {
+        if self.closing.is_some() {
+            None
+        } else {
+            self.path.as_mut()
+        }
+    }
+
+    /// The status data is scheduled by: the peer's word, or ours while it is silent.
+    pub(crate) fn status(&self) -> PathStatus {
+        self.peer_status
+            .or(self.own_status)
+            .map_or(PathStatus::Available, |(status, _)| status)
+    }
+}
+
+/// The paths of a connection.
+#[derive(Debug)]
+pub(crate) struct Manager {
+    /// Ascending by ID; few, so a sorted vector beats a tree.
+    slots: Vec<Slot>,
+    /// IDs whose state is gone.
+    spent: RangeSet,
+    /// The largest ID we told the peer it may use; `None` without the extension.
+    pub(crate) local_limit: Option<PathId>,
+    /// The largest ID the peer told us we may use; `None` without the extension.
+    pub(crate) remote_limit: Option<PathId>,
+    /// What the peer announced in its transport parameters; `MAX_PATH_ID` may not go below.
+    pub(crate) remote_initial: Option<PathId>,
+    /// `MAX_PATH_ID` must be sent.
+    pub(crate) limit_pending: bool,
+    /// `PATHS_BLOCKED` with this limit must be sent.
+    pub(crate) blocked_pending: Option<PathId>,
+    /// The limit for which `PATHS_BLOCKED` was sent last: it is not repeated.
+    blocked_at: Option<PathId>,
+}
+
+impl Manager {
+    /// Path 0 alone, before anything is negotiated.
+    pub(crate) fn new(first: Path) -> Self {
+        let mut slot = Slot::new(PathId::ZERO);
+        slot.path = Some(first);
+        Self {
+            slots: vec![slot],
+            spent: RangeSet::default(),
+            local_limit: None,
+            remote_limit: None,
+            remote_initial: None,
+            limit_pending: false,
+            blocked_pending: None,
+            blocked_at: None,
+        }
+    }
+
+    /// Turns the extension on with both sides' announced limits.
+    pub(crate) fn negotiate(&mut self, local: PathId, remote: PathId) {
+        self.local_limit = Some(local);
+        self.remote_limit = Some(remote);
+        self.remote_initial = Some(remote);
+        self.fill_slots();
+    }
+
+    /// Whether the extension is in use.
+    pub(crate) fn is_multipath(&self) -> bool {
+        self.local_limit.is_some() && self.remote_limit.is_some()
+    }
+
+    /// The largest ID both sides allow.
+    pub(crate) fn usable_limit(&self) -> PathId {
+        match (self.local_limit, self.remote_limit) {
+            (Some(local), Some(remote)) => local.min(remote),
+            _ => PathId::ZERO,
+        }
+    }
+
+    /// Creates slots for every ID both sides allow, so that connection IDs can be issued.
+    fn fill_slots(&mut self) {
+        let next = self.slots.last().map_or(0, |slot| slot.id.0 + 1);
+        let next = next.max(self.spent.last().map_or(0, |run| run.end as u32));
+        for id in next..=self.usable_limit().0 {
+            self.slots.push(Slot::new(PathId(id)));
+        }
+    }
+
+    /// The peer raised its limit.
+    pub(crate) fn raise_remote_limit(&mut self, limit: PathId) -> bool {
+        let raised = self.remote_limit.is_some_and(|current| limit > current);
+        if raised {
+            self.remote_limit = Some(limit);
+            self.fill_slots();
+        }
+        raised
+    }
+
+    /// The slot of an ID that is allowed and not spent.
+    pub(crate) fn slot(&self, id: PathId) -> Option<&Slot> {
+        self.slots
+            .binary_search_by_key(&id, |slot| slot.id)
+            .ok()
+            .map(|at| &self.slots[at])
+    }
+
+    /// The slot of an ID that is allowed and not spent.
+    pub(crate) fn slot_mut(&mut self, id: PathId) -> Option<&mut Slot> {
+        self.slots
+            .binary_search_by_key(&id, |slot| slot.id)
+            .ok()
+            .map(|at| &mut self.slots[at])
+    }
+
+    /// A path that is open or closing.
+    pub(crate) fn path(&self, id: PathId) -> Option<&Path> {
+        self.slot(id)?.path.as_ref()
+    }
+
+    /// A path that is open or closing.
+    pub(crate) fn path_mut(&mut self, id: PathId) -> Option<&mut Path> {
+        self.slot_mut(id)?.path.as_mut()
+    }
+
+    /// All slots, ascending.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter()
+    }
+
+    /// All slots, ascending.
+    pub(crate) fn slots_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        self.slots.iter_mut()
+    }
+
+    /// Open paths that are not closing, ascending.
+    pub(crate) fn open(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().filter(|slot| slot.open().is_some())
+    }
+
+    /// Open paths that are not closing, ascending.
+    pub(crate) fn open_mut(&mut self) -> impl Iterator<Item = (PathId, &mut Path)> {
+        self.slots.iter_mut().filter_map(|slot| {
+            let id = slot.id;
+            slot.open_mut().map(|path| (id, path))
+        })
+    }
+
+    /// Number of open paths that are not closing.
+    pub(crate) fn open_count(&self) -> usize {
+        self.open().count()
+    }
+
+    /// Whether the ID lies above what we allowed the peer.
+    pub(crate) fn exceeds_local_limit(&self, id: PathId) -> bool {
+        self.local_limit.is_none_or(|limit| id > limit)
+    }
+
+    /// The smallest ID that can be opened now, or what is missing.
+    pub(crate) fn next_unused(&mut self) -> Result<PathId, Missing> {
+        let usable = self.usable_limit();
+        let unused = self
+            .slots
+            .iter_mut()
+            .find(|slot| slot.path.is_none() && slot.closing.is_none() && slot.id <= usable);
+        match unused {
+            Some(slot) if slot.remote_cids.active().is_none() => {
+                slot.cids_blocked_pending = true;
+                Err(Missing::Cid)
+            }
+            Some(slot) if slot.local_cids.live().len() == 0 => Err(Missing::Cid),
+            Some(slot) => Ok(slot.id),
+            None => {
+                let remote = self.remote_limit.unwrap_or_default();
+                if remote == usable && self.blocked_at != Some(remote) {
+                    self.blocked_at = Some(remote);
+                    self.blocked_pending = Some(remote);
+                }
+                Err(Missing::Id)
+            }
+        }
+    }
+
+    /// Frees a closing path for good. Its ID is spent; the peer may use one more instead.
+    ///
+    /// Returns the slot, or `None` if there was none; `Err` if the peer scatters its IDs.
+    pub(crate) fn discard(&mut self, id: PathId) -> Result<Option<Slot>, TooScattered> {
+        let Ok(at) = self.slots.binary_search_by_key(&id, |slot| slot.id) else {
+            return Ok(None);
+        };
+        let slot = self.slots.remove(at);
+        self.spent.insert(u64::from(id.0)..u64::from(id.0) + 1);
+        if self.spent.len() > MAX_SPENT_RUNS {
+            return Err(TooScattered);
+        }
+        if let Some(limit) = &mut self.local_limit
+            && let Some(next) = limit.0.checked_add(1)
+        {
+            *limit = PathId(next);
+            self.limit_pending = true;
+        }
+        self.fill_slots();
+        Ok(Some(slot))
+    }
+}
+
+/// What keeps a path from being opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// Every allowed ID is in use or spent.
+    Id,
+    /// The next ID has no connection ID yet.
+    Cid,
+}
+
+/// The peer left too many holes between the path IDs it used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooScattered;

@@ -1,0 +1,105 @@
+//! A route: a path's current 4-tuple and everything measured on it.
+
+use crate::config::TransportConfig;
+use crate::congestion::{Controller, ControllerInit};
+use crate::datagram::Tuple;
+use crate::path::amplification::Amplification;
+use crate::path::ecn::EcnState;
+use crate::path::mtu::MtuDiscovery;
+use crate::path::validation::{Responses, Validation};
+use crate::recovery::pacer::rate_for_window;
+use crate::recovery::{DeliveryRate, Pacer, RttEstimator};
+use crate::rng::Rng;
+use crate::time::Instant;
+use anabranch_wire::PathId;
+
+/// The two ends of a path as they are now, with RTT, window, pacer, MTU and ECN.
+///
+/// Migration replaces the route; the path, its packet numbers and connection IDs stay.
+#[derive(Debug)]
+pub(crate) struct Route {
+    pub(crate) tuple: Tuple,
+    /// Counts the routes of a path: a sent packet names the one it left by.
+    pub(crate) generation: u32,
+    pub(crate) rtt: RttEstimator,
+    pub(crate) controller: Box<dyn Controller>,
+    pub(crate) pacer: Pacer,
+    pub(crate) rate: DeliveryRate,
+    pub(crate) mtu: MtuDiscovery,
+    pub(crate) ecn: EcnState,
+    pub(crate) amplification: Amplification,
+    /// The validation under way, if any.
+    pub(crate) validation: Option<Validation>,
+    pub(crate) validated: bool,
+    /// Challenges of the peer that arrived by this route.
+    pub(crate) responses: Responses,
+    /// Bytes sent by this route and neither acknowledged nor lost, over all packet number spaces.
+    pub(crate) in_flight: u64,
+    /// Whether room was left unused when there was nothing to send (RFC 9002, section 7.8).
+    pub(crate) app_limited: bool,
+}
+
+impl Route {
+    /// A route nothing is known about. `validated` is true where the peer's address needs no proof.
+    pub(crate) fn new(
+        config: &TransportConfig,
+        rng: &mut Rng,
+        now: Instant,
+        path: PathId,
+        tuple: Tuple,
+        generation: u32,
+    ) -> Self {
+        let mtu = MtuDiscovery::new(config.initial_mtu, config.mtu);
+        let init = ControllerInit {
+            now,
+            path,
+            max_datagram_size: mtu.current(),
+            seed: rng.below(u64::MAX),
+        };
+        Self {
+            tuple,
+            generation,
+            rtt: RttEstimator::new(config.initial_rtt),
+            controller: config.congestion.build(&init),
+            pacer: Pacer::new(now),
+            rate: DeliveryRate::new(),
+            mtu,
+            ecn: EcnState::new(config.ecn),
+            amplification: Amplification::default(),
+            validation: None,
+            validated: false,
+            responses: Responses::default(),
+            in_flight: 0,
+            app_limited: false,
+        }
+    }
+
+    /// Continues with what is known after the peer's port changed: most likely a NAT that forgot the
+    /// mapping, so the network between is the same (RFC 9000, section 9.4).
+    pub(crate) fn rebound(old: &Self, fresh: Self) -> Self {
+        Self {
+            rtt: old.rtt.clone(),
+            ..fresh
+        }
+    }
+
+    /// Starts to prove that the peer answers at the far end.
+    pub(crate) fn validate(&mut self, now: Instant, rng: &mut Rng) {
+        self.validation = Some(Validation::start(now, rng, self.rtt.pto_base()));
+    }
+
+    /// Congestion window left.
+    pub(crate) fn room(&self) -> u64 {
+        self.controller.window().saturating_sub(self.in_flight)
+    }
+
+    /// Adjusts the pacer to window and RTT.
+    pub(crate) fn update_pacing(&mut self, now: Instant) {
+        let window = self.controller.window();
+        let slow_start = window < self.controller.ssthresh();
+        let smoothed = self.rtt.smoothed();
+        let rate = self.controller.pacing_rate();
+        let rate = rate.unwrap_or_else(|| rate_for_window(window, smoothed, slow_start));
+        self.pacer.set_rate(now, rate, self.mtu.current());
+    }
+}

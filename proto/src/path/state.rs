@@ -1,0 +1,191 @@
+//! One open path.
+
+use super::route::Route;
+use crate::recovery::PacketSpace;
+use crate::sched::PathState;
+use crate::time::{Duration, Instant};
+use anabranch_wire::PathId;
+use anabranch_wire::frame::PathStatus;
+
+/// How the application wants a path to be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PathOptions {
+    /// What we tell the peer to send there.
+    pub status: PathStatus,
+    /// For schedulers that share by weight.
+    pub weight: u32,
+    /// For schedulers that prefer by class; higher first.
+    pub priority: i32,
+    /// For schedulers that count cost.
+    pub cost: u32,
+}
+
+impl Default for PathOptions {
+    fn default() -> Self {
+        Self {
+            status: PathStatus::Available,
+            weight: 1,
+            priority: 0,
+            cost: 0,
+        }
+    }
+}
+
+/// Whether a path answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Health {
+    Active,
+    /// Potentially failed: probed, but no data is sent.
+    Doubtful {
+        since: Instant,
+    },
+}
+
+/// How the peer's lone PINGs on a path are answered: a peer that keeps probing did not see the
+/// acknowledgements that went back by the path itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Detour {
+    /// Packets in a row that held nothing but a PING.
+    pub(crate) lone_pings: u32,
+    /// Acknowledgements also travel on another path until then.
+    pub(crate) until: Option<Instant>,
+    /// How long the next detour lasts.
+    pub(crate) span: Duration,
+}
+
+impl Detour {
+    /// Whether acknowledgements take another path now.
+    pub(crate) fn is_active(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+}
+
+/// Counters of one path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PathCounters {
+    /// UDP payload bytes sent.
+    pub sent_bytes: u64,
+    /// Packets sent.
+    pub sent_packets: u64,
+    /// UDP payload bytes received.
+    pub received_bytes: u64,
+    /// Packets received.
+    pub received_packets: u64,
+    /// Bytes acknowledged that counted as in flight.
+    pub acked_bytes: u64,
+    /// Bytes declared lost.
+    pub lost_bytes: u64,
+    /// Packets declared lost.
+    pub lost_packets: u64,
+    /// Losses that turned out to be none.
+    pub spurious_losses: u64,
+    /// Stream bytes sent for the first time.
+    pub fresh_bytes: u64,
+    /// Stream bytes sent again, for loss or from a doubted path.
+    pub retransmitted_bytes: u64,
+    /// Stream bytes sent as copies by the scheduler's wish.
+    pub copied_bytes: u64,
+    /// Stream bytes taken from this path while it was doubted, to travel elsewhere.
+    pub reinjected_bytes: u64,
+    /// Probe time-outs.
+    pub ptos: u64,
+    /// Times the path was doubted.
+    pub doubts: u64,
+    /// Packets received with a congestion mark.
+    pub ce_marks: u64,
+}
+
+/// One open path: its packet numbers, its route, its health.
+#[derive(Debug)]
+pub(crate) struct Path {
+    pub(crate) id: PathId,
+    pub(crate) options: PathOptions,
+    pub(crate) space: PacketSpace,
+    pub(crate) route: Route,
+    /// The route before a migration, kept until the new one is validated.
+    pub(crate) previous: Option<Route>,
+    pub(crate) health: Health,
+    /// Probe time-outs since the last acknowledgement.
+    pub(crate) pto_count: u32,
+    /// Ack-eliciting packets owed to a probe time-out; they ignore the congestion window.
+    pub(crate) probes_owed: u8,
+    /// A PING is owed: keep-alive, or the application asked.
+    pub(crate) ping_pending: bool,
+    /// Bytes the scheduler assigned to this path that are not sent yet.
+    pub(crate) assigned: u64,
+    /// Up to which packet of each other path this one carried copies.
+    pub(crate) copied_up_to: Vec<(PathId, u64)>,
+    pub(crate) detour: Detour,
+    /// When a packet was last sent or received.
+    pub(crate) last_activity: Instant,
+    pub(crate) last_ack: Option<Instant>,
+    /// The path by which acknowledgements of this one came last.
+    pub(crate) acks_came_by: Option<PathId>,
+    /// Moving share of packets lost.
+    pub(crate) loss: f32,
+    /// Whether the peer's announcement of the path was followed by [`PathNotice::Opened`].
+    ///
+    /// [`PathNotice::Opened`]: crate::event::PathNotice::Opened
+    pub(crate) announced: bool,
+    pub(crate) counters: PathCounters,
+}
+
+impl Path {
+    pub(crate) fn new(
+        id: PathId,
+        space: PacketSpace,
+        route: Route,
+        options: PathOptions,
+        now: Instant,
+    ) -> Self {
+        Self {
+            id,
+            options,
+            space,
+            route,
+            previous: None,
+            health: Health::Active,
+            pto_count: 0,
+            probes_owed: 0,
+            ping_pending: false,
+            assigned: 0,
+            copied_up_to: Vec::new(),
+            detour: Detour::default(),
+            last_activity: now,
+            last_ack: None,
+            acks_came_by: None,
+            loss: 0.0,
+            announced: false,
+            counters: PathCounters::default(),
+        }
+    }
+
+    /// Whether the path is validated and answers, so that anything may be sent on it.
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.route.validated && self.health == Health::Active
+    }
+
+    /// What a scheduler is told of the health.
+    pub(crate) fn state(&self) -> PathState {
+        match self.health {
+            Health::Active => PathState::Active,
+            Health::Doubtful { .. } => PathState::Doubtful,
+        }
+    }
+
+    /// The route that sent a packet, if it is still there.
+    pub(crate) fn route_of(&mut self, generation: u32) -> Option<&mut Route> {
+        if self.route.generation == generation {
+            return Some(&mut self.route);
+        }
+        self.previous
+            .as_mut()
+            .filter(|route| route.generation == generation)
+    }
+
+    /// The time to wait for an acknowledgement before probing (RFC 9002, section 6.2.1), without
+    /// backoff.
+    pub(crate) fn pto(&self, max_ack_delay: Duration) -> Duration {
+        self.route.rtt.pto_base() + max_ack_delay
+    }
+}

@@ -1,0 +1,209 @@
+//! Proof that a peer receives what is sent to an address (RFC 9000, section 8.2).
+//!
+//! [`Validation`] decides when to send `PATH_CHALLENGE`, which answers count and when to give up.
+//! [`Responses`] remembers which challenges of the peer are still to be answered. Neither decides
+//! what happens to the path: that is its manager's part.
+//!
+//! ```text
+//! start -> waiting --answered--> proven
+//!             |  ^
+//!             |  +-- repeated after 1, 2, 4.. PTO, with fresh bytes each time
+//!             +-- 3 x max(PTO, initial PTO) --> failed
+//! ```
+//!
+//! Timers: the next repetition, and the moment of failure.
+
+#[cfg(test)]
+mod tests;
+
+use crate::rng::Rng;
+use crate::time::{Duration, Instant};
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+
+/// The PTO of a path whose RTT is unknown: the initial RTT of 333 ms plus four times half of it
+/// (RFC 9002, section 6.2.2).
+pub const INITIAL_PTO: Duration = Duration::from_millis(999);
+
+/// How many PTOs an answer may take (RFC 9000, section 8.2.4).
+const PTOS_TO_FAIL: u32 = 3;
+
+/// Challenges are never repeated faster than this, however small the PTO: a path nobody answers on
+/// may be a victim's.
+const MIN_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Challenges one validation sends at most. Doubling intervals from [`MIN_INTERVAL`] end within
+/// three initial PTOs after 8; the limit only bounds memory.
+const MAX_CHALLENGES: usize = 10;
+
+#[derive(Debug, Clone, Copy)]
+struct Challenge {
+    data: [u8; 8],
+    sent: Instant,
+    full_size: bool,
+}
+
+/// The validation of one route.
+#[derive(Debug)]
+pub struct Validation {
+    rng: Rng,
+    /// All challenges sent: an answer to any of them is proof (RFC 9000, section 8.2.3).
+    sent: SmallVec<[Challenge; 4]>,
+    next_at: Instant,
+    interval: Duration,
+    fails_at: Instant,
+    proof: Option<Proof>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Proof {
+    full_size: bool,
+}
+
+impl Validation {
+    /// Starts to validate a route. `pto` is the route's current PTO, or anything up to
+    /// [`INITIAL_PTO`] if nothing is known of it. The first challenge is due at once.
+    pub fn start(now: Instant, rng: &mut Rng, pto: Duration) -> Self {
+        Self {
+            rng: rng.fork(),
+            sent: SmallVec::new(),
+            next_at: now,
+            interval: pto.max(MIN_INTERVAL),
+            fails_at: now + pto.max(INITIAL_PTO).saturating_mul(PTOS_TO_FAIL),
+            proof: None,
+        }
+    }
+
+    /// Whether a challenge should be sent now. Ask before [`poll_challenge`](Self::poll_challenge) if
+    /// there may be no room for one.
+    pub fn wants_challenge(&self, now: Instant) -> bool {
+        self.proof.is_none()
+            && self.sent.len() < MAX_CHALLENGES
+            && now >= self.next_at
+            && now < self.fails_at
+    }
+
+    /// The bytes of the challenge to send now, if one is due. They are new each time, so that an
+    /// answer tells which challenge arrived.
+    ///
+    /// The datagram has to be expanded to 1200 bytes; if the amplification limit forbids it, call
+    /// [`sent_small`](Self::sent_small).
+    pub fn poll_challenge(&mut self, now: Instant) -> Option<[u8; 8]> {
+        if !self.wants_challenge(now) {
+            return None;
+        }
+        let data = self.rng.array();
+        self.sent.push(Challenge {
+            data,
+            sent: now,
+            full_size: true,
+        });
+        self.next_at = now + self.interval;
+        self.interval = self.interval.saturating_mul(2);
+        Some(data)
+    }
+
+    /// The last challenge went out in a datagram below 1200 bytes: an answer proves the address but
+    /// not that the path carries full packets (RFC 9000, section 8.2.1).
+    pub fn sent_small(&mut self) {
+        if let Some(challenge) = self.sent.last_mut() {
+            challenge.full_size = false;
+        }
+    }
+
+    /// A `PATH_RESPONSE` arrived. Returns the round-trip time if it is the first to answer a
+    /// challenge of this validation. The time is that of one exchange and no ordinary RTT sample: it
+    /// may seed an estimate (RFC 9002, section 6.2.2).
+    pub fn on_response(&mut self, data: [u8; 8], now: Instant) -> Option<Duration> {
+        if self.proof.is_some() {
+            return None;
+        }
+        let challenge = self.sent.iter().find(|challenge| challenge.data == data)?;
+        self.proof = Some(Proof {
+            full_size: challenge.full_size,
+        });
+        Some(now.since(challenge.sent))
+    }
+
+    /// Whether the address is proven.
+    pub fn is_validated(&self) -> bool {
+        self.proof.is_some()
+    }
+
+    /// Whether the address is proven, but not that the path carries 1200 bytes: another validation
+    /// with full datagrams has to follow (RFC 9000, section 8.2.1).
+    pub fn needs_size_check(&self) -> bool {
+        self.proof.is_some_and(|proof| !proof.full_size)
+    }
+
+    /// Whether no answer came in time. Late answers are still accepted by
+    /// [`on_response`](Self::on_response), should the caller keep the validation.
+    pub fn failed(&self, now: Instant) -> bool {
+        self.proof.is_none() && now >= self.fails_at
+    }
+
+    /// When to look again: for the next repetition or the failure.
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.proof {
+            Some(_) => None,
+            None if self.sent.len() < MAX_CHALLENGES => Some(self.next_at.min(self.fails_at)),
+            None => Some(self.fails_at),
+        }
+    }
+}
+
+/// Challenges of the peer that wait for an answer: the newest few.
+///
+/// A peer that floods us with challenges gets answers to its latest ones; older ones are forgotten,
+/// as if they had been lost. Use it with the route in the item where challenges of one path may
+/// arrive from several addresses: an answer goes where its challenge came from (RFC 9000, section
+/// 8.2.2).
+#[derive(Debug, Clone)]
+pub struct Responses<T = [u8; 8]> {
+    queue: VecDeque<T>,
+}
+
+impl<T: PartialEq> Responses<T> {
+    /// The most answers that wait at a time.
+    pub const CAPACITY: usize = 4;
+
+    /// An empty queue.
+    pub const fn new() -> Self {
+        Self {
+            queue: VecDeque::new(),
+        }
+    }
+
+    /// Queues an answer, dropping the oldest one if there are too many. One that waits already is not
+    /// queued twice.
+    pub fn push(&mut self, item: T) {
+        if self.queue.contains(&item) {
+            return;
+        }
+        if self.queue.len() == Self::CAPACITY {
+            self.queue.pop_front();
+        }
+        self.queue.push_back(item);
+    }
+
+    /// Takes the oldest answer that waits.
+    pub fn pop(&mut self) -> Option<T> {
+        self.queue.pop_front()
+    }
+
+    /// The oldest answer that waits.
+    pub fn peek(&self) -> Option<&T> {
+        self.queue.front()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+}
+
+impl<T: PartialEq> Default for Responses<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,286 @@
+use super::*;
+use anabranch_wire::cursor::Reader;
+use anabranch_wire::frame::{Frame, decode};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+fn at(ms: u64) -> Instant {
+    Instant::from_nanos(ms * 1_000_000)
+}
+
+fn receive(received: &mut ReceivedPackets, ms: u64, pn: u64) {
+    assert!(!received.is_duplicate(pn));
+    received.on_received(at(ms), pn, true, None);
+}
+
+fn received(numbers: impl IntoIterator<Item = u64>) -> ReceivedPackets {
+    let mut received = ReceivedPackets::new();
+    for pn in numbers {
+        receive(&mut received, 0, pn);
+    }
+    received
+}
+
+/// Writes an acknowledgement and reads it again: ranges, delay, ECN counts.
+fn report(
+    received: &mut ReceivedPackets,
+    ms: u64,
+) -> (Vec<std::ops::RangeInclusive<u64>>, u64, Option<EcnCounts>) {
+    let (mut out, mut sent) = (vec![], SentFrames::new());
+    let path = PathId(3);
+    assert!(received.write_ack(at(ms), &mut out, 1200, Form::Multipath, path, 3, &mut sent));
+    let (_, frame) = decode(&mut Reader::new(&out)).unwrap();
+    let Frame::Ack(ack) = frame else {
+        panic!("an acknowledgement was written")
+    };
+    assert_eq!(
+        sent[..],
+        [SentFrame::Ack {
+            path,
+            largest: ack.largest
+        }]
+    );
+    assert_eq!(ack.path, path);
+    (ack.ranges().collect(), ack.delay, ack.ecn)
+}
+
+#[test]
+fn every_second_packet_is_acknowledged_and_a_single_one_after_the_delay() {
+    let mut received = received([0]);
+    assert_eq!(received.deadline(), Some(at(25)));
+    assert!(!received.ack_due(at(24)) && received.ack_due(at(25)));
+    receive(&mut received, 10, 1);
+    assert!(received.ack_due(at(10)));
+    report(&mut received, 10);
+    assert_eq!(
+        (received.deadline(), received.has_unreported()),
+        (None, false)
+    );
+    receive(&mut received, 11, 2);
+    assert_eq!(received.deadline(), Some(at(36)));
+}
+
+#[test]
+fn a_larger_threshold_and_another_delay_can_be_set() {
+    let mut received = ReceivedPackets::new();
+    received.set_ack_eliciting_threshold(10);
+    received.set_max_ack_delay(Duration::from_millis(5));
+    (0..9).for_each(|pn| receive(&mut received, pn, pn));
+    assert_eq!(
+        received.deadline(),
+        Some(at(5)),
+        "the first packet's delay stands"
+    );
+    receive(&mut received, 2, 9);
+    assert!(received.ack_due(at(2)));
+}
+
+#[test]
+fn a_packet_out_of_order_or_behind_a_gap_is_acknowledged_at_once() {
+    let mut received = received([0, 1]);
+    report(&mut received, 0);
+    receive(&mut received, 1, 3);
+    assert!(received.ack_due(at(1)), "2 is missing");
+    report(&mut received, 1);
+    receive(&mut received, 2, 4);
+    assert!(!received.ack_due(at(2)), "an old gap is no news");
+    receive(&mut received, 3, 2);
+    assert!(received.ack_due(at(3)), "2 came late");
+}
+
+#[test]
+fn packets_that_elicit_nothing_count_as_present_but_are_not_acknowledged_alone() {
+    let mut received = received([0]);
+    report(&mut received, 0);
+    received.on_received(at(1), 1, false, Some(Ecn::Ce));
+    assert_eq!(
+        (received.deadline(), received.has_unreported()),
+        (None, false)
+    );
+    receive(&mut received, 2, 2);
+    assert!(!received.ack_due(at(2)), "1 is no gap");
+    assert_eq!(report(&mut received, 2).0, [0..=2]);
+}
+
+#[test]
+fn the_first_packet_may_have_any_number() {
+    let received = received([77]);
+    assert_eq!(received.deadline(), Some(at(25)));
+    assert_eq!((received.largest(), received.expected()), (Some(77), 78));
+}
+
+#[test]
+fn a_congestion_mark_is_acknowledged_at_once_and_counted() {
+    let mut received = ReceivedPackets::new();
+    received.on_received(at(0), 0, true, Some(Ecn::Ect0));
+    assert!(!received.ack_due(at(0)));
+    assert_eq!(
+        report(&mut received, 0).2,
+        Some(EcnCounts {
+            ect0: 1,
+            ect1: 0,
+            ce: 0
+        })
+    );
+    received.on_received(at(1), 1, true, Some(Ecn::Ce));
+    assert!(received.ack_due(at(1)));
+    received.on_received(at(1), 2, true, Some(Ecn::Ect1));
+    assert_eq!(
+        report(&mut received, 1).2,
+        Some(EcnCounts {
+            ect0: 1,
+            ect1: 1,
+            ce: 1
+        })
+    );
+}
+
+#[test]
+fn counts_are_left_out_where_no_packet_was_marked() {
+    assert_eq!(report(&mut received([0]), 0).2, None);
+}
+
+#[test]
+fn the_delay_runs_from_the_largest_packet_in_units_of_the_exponent() {
+    let mut received = ReceivedPackets::new();
+    receive(&mut received, 0, 5);
+    receive(&mut received, 3, 4);
+    assert_eq!(report(&mut received, 4).1, 500, "4 ms in units of 8 us");
+}
+
+#[test]
+fn an_acknowledgement_can_be_asked_for_once_something_arrived() {
+    let mut received = ReceivedPackets::new();
+    received.request_immediate();
+    assert!(!received.ack_due(at(9)));
+    let (mut out, mut sent) = (vec![], SentFrames::new());
+    assert!(!received.write_ack(at(9), &mut out, 99, Form::Plain, PathId::ZERO, 3, &mut sent));
+    receive(&mut received, 9, 0);
+    assert!(received.ack_due(at(9)));
+}
+
+#[test]
+fn an_acknowledgement_that_does_not_fit_stays_due() {
+    let mut received = received([0, 1]);
+    let (mut out, mut sent) = (vec![0; 20], SentFrames::new());
+    assert!(!received.write_ack(at(0), &mut out, 23, Form::Plain, PathId::ZERO, 3, &mut sent));
+    assert_eq!((out.len(), sent.len()), (20, 0));
+    assert!(received.ack_due(at(0)) && received.has_unreported());
+    assert!(received.write_ack(at(0), &mut out, 25, Form::Plain, PathId::ZERO, 3, &mut sent));
+}
+
+#[test]
+fn what_an_acknowledged_acknowledgement_reported_is_not_repeated() {
+    let mut received = received([0, 1, 5, 6]);
+    assert_eq!(report(&mut received, 0).0, [5..=6, 0..=1]);
+    receive(&mut received, 1, 7);
+    received.on_ack_acked(6);
+    assert_eq!(report(&mut received, 1).0, [7..=7]);
+    assert!(received.is_duplicate(1) && !received.is_duplicate(3));
+    received.on_ack_acked(7);
+    assert_eq!(
+        report(&mut received, 1).0,
+        [7..=7],
+        "a frame reports something"
+    );
+    receive(&mut received, 2, 3);
+    assert_eq!(
+        report(&mut received, 2).0,
+        [5..=7, 3..=3],
+        "a late packet is news"
+    );
+}
+
+#[test]
+fn a_late_packet_stays_reported_until_an_acknowledgement_surely_had_it() {
+    let mut received = received([0, 1, 3]);
+    report(&mut received, 0);
+    receive(&mut received, 1, 2);
+    report(&mut received, 1);
+    // The peer got the first acknowledgement up to 3, or the second one: who knows.
+    received.on_ack_acked(3);
+    receive(&mut received, 2, 4);
+    assert_eq!(report(&mut received, 2).0, [2..=4]);
+    received.on_ack_acked(4);
+    receive(&mut received, 3, 5);
+    assert_eq!(report(&mut received, 3).0, [5..=5]);
+}
+
+#[test]
+fn every_other_packet_lost_for_long_costs_bounded_memory() {
+    let mut received = ReceivedPackets::new();
+    for pn in (0..20_000).step_by(2) {
+        receive(&mut received, 0, pn);
+    }
+    assert_eq!(received.ranges.len(), MAX_RANGES);
+    let (ranges, ..) = report(&mut received, 0);
+    assert_eq!(
+        (ranges.len(), ranges[0].clone()),
+        (MAX_REPORTED_RANGES, 19_998..=19_998)
+    );
+    assert!(received.is_duplicate(1), "older than what is remembered");
+    assert!(!received.is_duplicate(19_997));
+    receive(&mut received, 0, 19_743);
+    assert!(received.is_duplicate(19_743));
+}
+
+#[test]
+fn numbers_beyond_any_real_connection_do_no_harm() {
+    let mut received = received([(1 << 62) - 2, (1 << 62) - 1, 0]);
+    assert_eq!(received.expected(), 1 << 62);
+    received.on_ack_acked((1 << 62) - 1);
+    report(&mut received, 0);
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Receive(u64),
+    Report,
+    /// The peer received the frame that is this many frames old.
+    Confirm(usize),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        6 => (0u64..200).prop_map(Op::Receive),
+        2 => Just(Op::Report),
+        1 => (0usize..6).prop_map(Op::Confirm),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn every_packet_is_reported_until_the_peer_knows_of_it(
+        ops in prop::collection::vec(op(), 1..250),
+    ) {
+        let mut received = ReceivedPackets::new();
+        let (mut all, mut known) = (BTreeSet::new(), BTreeSet::new());
+        let mut frames: Vec<BTreeSet<u64>> = vec![];
+        for op in ops {
+            match op {
+                // A window that moves on, as numbers do, with reordering up to its width.
+                Op::Receive(offset) => {
+                    let pn = all.len() as u64 + offset;
+                    prop_assert_eq!(received.is_duplicate(pn), all.contains(&pn));
+                    if all.insert(pn) {
+                        received.on_received(at(0), pn, true, None);
+                    }
+                    prop_assert_eq!(received.largest(), all.last().copied());
+                }
+                Op::Report if !all.is_empty() && received.ranges.len() <= MAX_REPORTED_RANGES => {
+                    let (ranges, ..) = report(&mut received, 0);
+                    let frame: BTreeSet<u64> = ranges.into_iter().flatten().collect();
+                    prop_assert!(frame.is_subset(&all));
+                    prop_assert!(all.is_subset(&frame.union(&known).copied().collect()));
+                    frames.push(frame);
+                }
+                Op::Confirm(age) if age < frames.len() => {
+                    let frame = &frames[frames.len() - 1 - age];
+                    known.extend(frame);
+                    received.on_ack_acked(*frame.last().unwrap());
+                }
+                Op::Report | Op::Confirm(_) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Flow control (RFC 9000, section 4): credit granted to the peer and credit it granted.
+
+use crate::error::TransportError;
+use crate::time::{Duration, Instant};
+use anabranch_wire::{TransportErrorCode, varint};
+
+/// A new limit is announced once it gives the peer this part of the window. Less often, and the
+/// last part of the window goes unused while the announcement travels; more often, and packets
+/// carry little but limits.
+const ANNOUNCED_PART: u64 = 8;
+
+/// A window used within this many RTTs is too small: one RTT passes before the peer learns of new
+/// credit, and data of several paths waits for the slowest one (RFC 8684, section 3.3.1, sizes the
+/// receive buffer at twice the product of the sum of bandwidths and the largest RTT).
+const TIGHT_RTTS: u64 = 2;
+
+/// What window sizes are tuned by.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Tuning {
+    /// Largest smoothed RTT of the paths; zero while unknown.
+    pub(super) rtt: Duration,
+    pub(super) now: Instant,
+}
+
+/// Credit this side grants: on a stream or on the connection.
+#[derive(Debug)]
+pub(super) struct Grant {
+    window: u64,
+    max_window: u64,
+    /// Bytes the application read or will never read.
+    consumed: u64,
+    /// The limit the peer was told.
+    advertised: u64,
+    /// When the part of the window that is being measured began to be consumed.
+    measured_since: Instant,
+    measured_from: u64,
+}
+
+impl Grant {
+    pub(super) fn new(window: u64, max_window: u64, now: Instant) -> Self {
+        Self {
+            window,
+            max_window: max_window.max(window),
+            consumed: 0,
+            advertised: window,
+            measured_since: now,
+            measured_from: 0,
+        }
+    }
+
+    /// The limit the peer was told.
+    pub(super) fn advertised(&self) -> u64 {
+        self.advertised
+    }
+
+    /// Bytes the application read or will never read.
+    pub(super) fn consumed(&self) -> u64 {
+        self.consumed
+    }
+
+    pub(super) fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// Makes the window at least `window`, as far as the configuration lets it grow.
+    pub(super) fn widen(&mut self, window: u64) {
+        self.window = self.window.max(window.min(self.max_window));
+    }
+
+    /// The application read `bytes`, and fast enough that a window in full use may grow; returns
+    /// whether the limit moved enough to be announced.
+    pub(super) fn on_read(&mut self, bytes: u64, tuning: Tuning) -> bool {
+        self.consumed += bytes;
+        self.tune(tuning);
+        self.is_worth_announcing()
+    }
+
+    /// `bytes` will never be read; returns whether the limit moved enough to be announced.
+    pub(super) fn on_discarded(&mut self, bytes: u64) -> bool {
+        self.consumed += bytes;
+        self.measured_from += bytes;
+        self.is_worth_announcing()
+    }
+
+    fn is_worth_announcing(&self) -> bool {
+        self.limit().saturating_sub(self.advertised) >= (self.window / ANNOUNCED_PART).max(1)
+    }
+
+    fn limit(&self) -> u64 {
+        (self.consumed + self.window).min(varint::MAX)
+    }
+
+    /// The limit to announce now.
+    pub(super) fn announce(&mut self) -> u64 {
+        self.advertised = self.advertised.max(self.limit());
+        self.advertised
+    }
+
+    /// Doubles a window of which half was consumed at a rate that uses it up within [`TIGHT_RTTS`].
+    fn tune(&mut self, Tuning { rtt, now }: Tuning) {
+        let measured = self.consumed - self.measured_from;
+        if measured < self.window / 2 {
+            return;
+        }
+        let elapsed = now.since(self.measured_since).as_nanos();
+        let tight = rtt.as_nanos() * u128::from(TIGHT_RTTS);
+        if elapsed * u128::from(self.window) < tight * u128::from(measured) {
+            self.window = self.window.saturating_mul(2).min(self.max_window);
+        }
+        self.measured_since = now;
+        self.measured_from = self.consumed;
+    }
+}
+
+/// All bytes received on the connection's streams.
+#[derive(Debug)]
+pub(super) struct Inbound {
+    pub(super) grant: Grant,
+    /// Sum of the highest offsets received.
+    received: u64,
+}
+
+impl Inbound {
+    pub(super) fn new(window: u64, max_window: u64) -> Self {
+        Self {
+            grant: Grant::new(window, max_window, Instant::ZERO),
+            received: 0,
+        }
+    }
+
+    /// Counts `bytes` beyond the highest offset of a stream.
+    pub(super) fn receive(&mut self, bytes: u64) -> Result<(), TransportError> {
+        if bytes > self.grant.advertised().saturating_sub(self.received) {
+            return Err(TransportError::new(
+                TransportErrorCode::FLOW_CONTROL_ERROR,
+                "more data than the connection's limit",
+            ));
+        }
+        self.received += bytes;
+        Ok(())
+    }
+}
+
+/// Credit the peer grants on the connection.
+#[derive(Debug, Default)]
+pub(super) struct Outbound {
+    limit: u64,
+    /// Sum of the highest offsets sent.
+    used: u64,
+    /// The limit at which sending was last found blocked.
+    blocked_at: Option<u64>,
+}
+
+impl Outbound {
+    /// Bytes that may be sent beyond the highest offsets.
+    pub(super) fn credit(&self) -> u64 {
+        self.limit - self.used
+    }
+
+    /// Sum of the highest offsets sent.
+    #[cfg(test)]
+    pub(super) fn used(&self) -> u64 {
+        self.used
+    }
+
+    pub(super) fn use_up(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.credit(), "the caller stays within the credit");
+        self.used += bytes;
+    }
+
+    /// The peer's limit; a lower one than before arrived late and means nothing.
+    pub(super) fn raise(&mut self, limit: u64) {
+        self.limit = self.limit.max(limit);
+    }
+
+    /// Notes that data waits for credit; returns whether that is news to the peer.
+    pub(super) fn note_blocked(&mut self) -> bool {
+        self.blocked_at.replace(self.limit) != Some(self.limit)
+    }
+
+    /// The limit to name in `DATA_BLOCKED`; `None` if sending is not blocked any more.
+    pub(super) fn blocked_limit(&self) -> Option<u64> {
+        (self.credit() == 0).then_some(self.limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64, rtt_ms: u64) -> Tuning {
+        Tuning {
+            rtt: Duration::from_millis(rtt_ms),
+            now: Instant::from_nanos(ms * 1_000_000),
+        }
+    }
+
+    #[test]
+    fn a_limit_is_announced_once_an_eighth_of_the_window_is_free() {
+        let mut grant = Grant::new(800, 800, Instant::ZERO);
+        assert!(!grant.on_read(99, at(0, 0)));
+        assert!(grant.on_read(1, at(0, 0)));
+        assert_eq!(grant.announce(), 900);
+        assert!(!grant.on_read(1, at(0, 0)));
+    }
+
+    #[test]
+    fn a_window_used_up_within_two_round_trips_doubles_to_its_maximum() {
+        let mut grant = Grant::new(1000, 3000, Instant::ZERO);
+        grant.on_read(500, at(5, 10));
+        assert_eq!(grant.window(), 2000);
+        grant.on_read(1000, at(10, 10));
+        assert_eq!(grant.window(), 3000);
+    }
+
+    #[test]
+    fn a_window_read_slowly_keeps_its_size() {
+        let mut grant = Grant::new(1000, 4000, Instant::ZERO);
+        for ms in [11, 22, 33] {
+            grant.on_read(500, at(ms, 10));
+        }
+        assert_eq!(grant.window(), 1000);
+    }
+
+    #[test]
+    fn bytes_that_nobody_reads_do_not_widen_the_window() {
+        let mut grant = Grant::new(1000, 4000, Instant::ZERO);
+        assert!(grant.on_discarded(900));
+        grant.on_read(100, at(1, 10));
+        assert_eq!(grant.window(), 1000);
+    }
+
+    #[test]
+    fn a_blocked_limit_is_news_once() {
+        let mut outbound = Outbound::default();
+        outbound.raise(10);
+        outbound.use_up(10);
+        assert!(outbound.note_blocked());
+        assert!(!outbound.note_blocked());
+        outbound.raise(20);
+        assert_eq!(outbound.blocked_limit(), None);
+        outbound.use_up(10);
+        assert!(outbound.note_blocked());
+    }
+}

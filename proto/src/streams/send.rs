@@ -1,0 +1,156 @@
+//! The sending half of a stream (RFC 9000, section 3.1), and the order in which streams send.
+
+use super::send_buf::{Load, SendBuf};
+use anabranch_wire::StreamId;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+#[derive(Debug, Default)]
+pub(super) struct Send {
+    pub(super) buf: SendBuf,
+    /// The peer's limit on the offset.
+    pub(super) max_data: u64,
+    pub(super) priority: i32,
+    /// Code and final size of a stream given up.
+    pub(super) reset: Option<Reset>,
+    /// The peer asked to stop, with this code.
+    pub(super) stopped: Option<u64>,
+    /// The application could not write and waits to be told.
+    pub(super) wants_write: bool,
+    /// The stream is in the connection's list of those that wait for space in the send buffer.
+    pub(super) waits_for_space: bool,
+    /// The limit at which the stream was last found blocked.
+    pub(super) blocked_at: Option<u64>,
+    /// What the totals of [`Ready`] include for this stream.
+    load: Load,
+    /// The stream's place in each queue of [`Ready`].
+    turns: [Option<u64>; QUEUES],
+}
+
+/// A stream given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reset {
+    pub(super) code: u64,
+    pub(super) final_size: u64,
+}
+
+impl Send {
+    pub(super) fn new(max_data: u64) -> Self {
+        Self {
+            max_data,
+            ..Self::default()
+        }
+    }
+
+    /// Whether the application may write more.
+    pub(super) fn is_open(&self) -> bool {
+        self.reset.is_none() && !self.buf.is_finished()
+    }
+
+    /// Bytes the application may still write before the peer raises the limit.
+    pub(super) fn credit(&self) -> u64 {
+        self.max_data.saturating_sub(self.buf.end())
+    }
+
+    /// Gives the stream up and frees its bytes.
+    pub(super) fn reset(&mut self, code: u64) {
+        self.reset = Some(Reset {
+            code,
+            final_size: self.buf.sent_end(),
+        });
+        self.buf.clear();
+    }
+}
+
+/// Bytes to be sent again.
+pub(super) const AGAIN: usize = 0;
+/// Unsent bytes that take no connection credit.
+pub(super) const FREE: usize = 1;
+/// Unsent bytes that take connection credit.
+pub(super) const ABOVE: usize = 2;
+const QUEUES: usize = 3;
+
+/// Streams that have something to send, in the order they send it: by priority, the highest first,
+/// and in turns among streams of the same priority.
+///
+/// There is a queue for each kind of bytes, so that the next stream is found at once even if all
+/// others are blocked. Bytes to be sent again come first, then those that take no credit, then the
+/// rest: the first two kinds are few, and somebody waits for them.
+#[derive(Debug, Default)]
+pub(super) struct Ready {
+    queues: [BTreeSet<(Reverse<i32>, u64, StreamId)>; QUEUES],
+    /// The number of the next turn given out.
+    turn: u64,
+    totals: Load,
+}
+
+impl Ready {
+    /// The sum over all streams.
+    pub(super) fn totals(&self) -> &Load {
+        &self.totals
+    }
+
+    /// The stream whose turn it is.
+    pub(super) fn first(&self, queue: usize) -> Option<StreamId> {
+        self.queues[queue].first().map(|entry| entry.2)
+    }
+
+    /// The streams of a queue in order.
+    pub(super) fn iter(&self, queue: usize) -> impl Iterator<Item = StreamId> + '_ {
+        self.queues[queue].iter().map(|entry| entry.2)
+    }
+
+    /// Brings totals and queues up to date after any change to `send`.
+    pub(super) fn refresh(&mut self, id: StreamId, send: &mut Send) {
+        let new = send.buf.load();
+        let old = std::mem::replace(&mut send.load, new);
+        let totals = &mut self.totals;
+        totals.above = totals.above - old.above + new.above;
+        totals.free = totals.free - old.free + new.free;
+        totals.again = totals.again - old.again + new.again;
+        totals.unacked = totals.unacked - old.unacked + new.unacked;
+        totals.held = totals.held - old.held + new.held;
+        let amounts = [new.again, new.free, new.above];
+        for (queue, amount) in amounts.into_iter().enumerate() {
+            if (amount > 0) != send.turns[queue].is_some() {
+                if amount > 0 {
+                    self.enter(queue, id, send);
+                } else {
+                    self.leave(queue, id, send);
+                }
+            }
+        }
+    }
+
+    /// Sends the stream to the end of the streams of its priority.
+    pub(super) fn rotate(&mut self, id: StreamId, send: &mut Send) {
+        if self.queues[ABOVE].len() > 1 && send.turns[ABOVE].is_some() {
+            self.leave(ABOVE, id, send);
+            self.enter(ABOVE, id, send);
+        }
+    }
+
+    /// Changes the priority of a stream.
+    pub(super) fn set_priority(&mut self, id: StreamId, send: &mut Send, priority: i32) {
+        let present = send.turns.map(|turn| turn.is_some());
+        for queue in (0..QUEUES).filter(|queue| present[*queue]) {
+            self.leave(queue, id, send);
+        }
+        send.priority = priority;
+        for queue in (0..QUEUES).filter(|queue| present[*queue]) {
+            self.enter(queue, id, send);
+        }
+    }
+
+    fn enter(&mut self, queue: usize, id: StreamId, send: &mut Send) {
+        send.turns[queue] = Some(self.turn);
+        self.queues[queue].insert((Reverse(send.priority), self.turn, id));
+        self.turn += 1;
+    }
+
+    fn leave(&mut self, queue: usize, id: StreamId, send: &mut Send) {
+        if let Some(turn) = send.turns[queue].take() {
+            self.queues[queue].remove(&(Reverse(send.priority), turn, id));
+        }
+    }
+}

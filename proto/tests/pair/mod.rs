@@ -1,0 +1,460 @@
+//! Two endpoints, one virtual clock, and links that can be slowed, cut and healed.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use anabranch_proto::config::{ClientConfig, EndpointConfig, ServerConfig, TransportConfig};
+use anabranch_proto::connection::Connection;
+use anabranch_proto::datagram::{Ecn, SocketId, Transmit, Tuple};
+use anabranch_proto::event::{Event, PathNotice};
+use anabranch_proto::path::PathOptions;
+use anabranch_proto::streams::{ReadError, StreamEvent, WriteError};
+use anabranch_proto::time::Instant;
+use anabranch_proto::tls;
+use anabranch_proto::wire::{Dir, PathId, StreamId};
+use anabranch_proto::{Endpoint, Handle};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub const MBIT: u64 = 1_000_000 / 8;
+
+/// One way through the network: a client socket and a server socket, joined by two links.
+#[derive(Debug, Clone)]
+pub struct Way {
+    pub client: Tuple,
+    pub server: Tuple,
+    pub delay: Duration,
+    /// Bytes per second in each direction; 0 means unlimited.
+    pub rate: u64,
+    /// Bytes a queue holds before it drops.
+    pub queue: u64,
+    pub up: bool,
+    pub down: bool,
+    /// Every n-th packet is lost; 0 means none.
+    pub drop_every: u64,
+    busy_until: [Instant; 2],
+    carried: [u64; 2],
+}
+
+impl Way {
+    pub fn new(index: u16) -> Self {
+        let client: SocketAddr = format!("10.0.{index}.1:1000").parse().expect("an address");
+        let server: SocketAddr = "10.1.0.1:4433".parse().expect("an address");
+        let id = SocketId(u32::from(index));
+        Self {
+            client: Tuple {
+                socket: id,
+                local: None,
+                remote: server,
+            },
+            server: Tuple {
+                socket: SocketId(0),
+                local: None,
+                remote: client,
+            },
+            delay: Duration::from_millis(10),
+            rate: 0,
+            queue: 100_000,
+            up: true,
+            down: true,
+            drop_every: 0,
+            busy_until: [Instant::ZERO; 2],
+            carried: [0; 2],
+        }
+    }
+
+    pub fn delay(mut self, ms: u64) -> Self {
+        self.delay = Duration::from_millis(ms);
+        self
+    }
+
+    pub fn rate(mut self, bytes_per_second: u64) -> Self {
+        self.rate = bytes_per_second;
+        self
+    }
+}
+
+/// A datagram under way.
+struct Flight {
+    to_server: bool,
+    tuple: Tuple,
+    ecn: Option<Ecn>,
+    bytes: Vec<u8>,
+}
+
+/// Two endpoints and the ways between them.
+pub struct Pair {
+    pub now: Instant,
+    pub client: Endpoint,
+    pub server: Endpoint,
+    pub ways: Vec<Way>,
+    pub client_handle: Handle,
+    pub server_handle: Option<Handle>,
+    pub client_events: Vec<(Instant, Event)>,
+    pub server_events: Vec<(Instant, Event)>,
+    /// What the server received on its streams.
+    pub received: BTreeMap<StreamId, Vec<u8>>,
+    pub finished: Vec<StreamId>,
+    flights: BTreeMap<(Instant, u64), Flight>,
+    sequence: u64,
+    /// Datagrams handed over so far.
+    pub delivered: u64,
+    /// Received bytes are only counted.
+    pub discard: bool,
+    pub received_bytes: u64,
+}
+
+pub fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+pub fn tls_pair() -> (tls::ClientConfig, tls::ServerConfig) {
+    let key = tls::KeyPair::generate(&provider(), [7; 32]).expect("a key");
+    let server = tls::ServerConfig::with_raw_key(provider(), &key)
+        .alpn(&[b"test"])
+        .build();
+    let client = tls::ClientConfig::pinned(provider(), key.fingerprint())
+        .alpn(&[b"test"])
+        .build();
+    (
+        client.expect("a client configuration"),
+        server.expect("a server configuration"),
+    )
+}
+
+impl Pair {
+    pub fn new(ways: Vec<Way>, transport: TransportConfig) -> Self {
+        Self::with(ways, transport.clone(), transport)
+    }
+
+    pub fn with(ways: Vec<Way>, client: TransportConfig, server: TransportConfig) -> Self {
+        let (client_tls, server_tls) = tls_pair();
+        let mut server_config = ServerConfig::new(server_tls);
+        server_config.transport = Arc::new(server);
+        let mut config = ClientConfig::new(client_tls);
+        config.transport = Arc::new(client);
+        Self::with_configs(ways, config, server_config)
+    }
+
+    pub fn with_configs(ways: Vec<Way>, client: ClientConfig, server: ServerConfig) -> Self {
+        let now = Instant::from_nanos(1_000_000_000);
+        let mut server_endpoint = Endpoint::new(EndpointConfig::default(), [2; 32]);
+        server_endpoint.set_server(Some(Arc::new(server)));
+        let mut client_endpoint = Endpoint::new(EndpointConfig::default(), [1; 32]);
+        let handle = client_endpoint
+            .connect(now, client, ways[0].client, "server.test")
+            .expect("a connection attempt");
+        Self {
+            now,
+            client: client_endpoint,
+            server: server_endpoint,
+            ways,
+            client_handle: handle,
+            server_handle: None,
+            client_events: Vec::new(),
+            server_events: Vec::new(),
+            received: BTreeMap::new(),
+            finished: Vec::new(),
+            flights: BTreeMap::new(),
+            sequence: 0,
+            delivered: 0,
+            discard: false,
+            received_bytes: 0,
+        }
+    }
+
+    pub fn client_conn(&mut self) -> &mut Connection {
+        let events = &self.client_events;
+        self.client
+            .connection_mut(self.client_handle)
+            .unwrap_or_else(|| panic!("the client is gone: {events:?}"))
+    }
+
+    pub fn server_conn(&mut self) -> &mut Connection {
+        let handle = self.server_handle.expect("the server has seen the client");
+        self.server
+            .connection_mut(handle)
+            .expect("the server's connection")
+    }
+
+    /// Both ends send what they have to send.
+    fn drain(&mut self) {
+        for to_server in [true, false] {
+            let mut buf = Vec::new();
+            for round in 0.. {
+                assert!(
+                    round < 100_000,
+                    "an endpoint sends without end at {}",
+                    self.now
+                );
+                buf.clear();
+                let endpoint = if to_server {
+                    &mut self.client
+                } else {
+                    &mut self.server
+                };
+                let Some(transmit) = endpoint.poll_transmit(self.now, 10, &mut buf) else {
+                    break;
+                };
+                assert_eq!(transmit.length, buf.len());
+                self.launch(to_server, &transmit, &buf);
+            }
+            self.collect(to_server);
+        }
+    }
+
+    fn launch(&mut self, to_server: bool, transmit: &Transmit, bytes: &[u8]) {
+        let size = transmit.segment_size.unwrap_or(bytes.len());
+        for datagram in bytes.chunks(size) {
+            let way = self.ways.iter_mut().find(|way| {
+                let near = if to_server { &way.client } else { &way.server };
+                near.remote == transmit.tuple.remote && near.socket == transmit.tuple.socket
+            });
+            let Some(way) = way else { continue };
+            let side = usize::from(!to_server);
+            way.carried[side] += 1;
+            let open = if to_server { way.up } else { way.down };
+            let lost = way.drop_every > 0 && way.carried[side] % way.drop_every == 0;
+            if !open || lost {
+                continue;
+            }
+            let start = way.busy_until[side].max(self.now);
+            let mut end = start;
+            if way.rate > 0 {
+                let waiting =
+                    start.since(self.now).as_nanos() * u128::from(way.rate) / 1_000_000_000;
+                if waiting as u64 > way.queue {
+                    continue;
+                }
+                let nanos = datagram.len() as u64 * 1_000_000_000 / way.rate;
+                end = start + Duration::from_nanos(nanos);
+                way.busy_until[side] = end;
+            }
+            let tuple = if to_server { way.server } else { way.client };
+            let arrival = end + way.delay;
+            self.sequence += 1;
+            let flight = Flight {
+                to_server,
+                tuple,
+                ecn: transmit.ecn,
+                bytes: datagram.to_vec(),
+            };
+            self.flights.insert((arrival, self.sequence), flight);
+        }
+    }
+
+    fn collect(&mut self, to_server: bool) {
+        loop {
+            let endpoint = if to_server {
+                &mut self.client
+            } else {
+                &mut self.server
+            };
+            let Some((handle, event)) = endpoint.poll_event() else {
+                break;
+            };
+            if to_server {
+                self.client_events.push((self.now, event));
+                continue;
+            }
+            if event == Event::Incoming {
+                self.server_handle = Some(handle);
+            }
+            if let Event::Stream(stream) = &event {
+                self.serve(handle, *stream);
+            }
+            self.server_events.push((self.now, event));
+        }
+    }
+
+    /// The server reads whatever comes.
+    fn serve(&mut self, handle: Handle, event: StreamEvent) {
+        let Some(connection) = self.server.connection_mut(handle) else {
+            return;
+        };
+        let mut ids = Vec::new();
+        match event {
+            StreamEvent::Opened { dir } => {
+                while let Some(id) = connection.accept(dir) {
+                    ids.push(id);
+                }
+            }
+            StreamEvent::Readable { id } => ids.push(id),
+            _ => {}
+        }
+        for id in ids {
+            loop {
+                match connection.read(id, 1 << 16) {
+                    Ok(Some(bytes)) => {
+                        self.received_bytes += bytes.len() as u64;
+                        if !self.discard {
+                            self.received
+                                .entry(id)
+                                .or_default()
+                                .extend_from_slice(&bytes);
+                        }
+                    }
+                    Ok(None) => {
+                        self.finished.push(id);
+                        break;
+                    }
+                    Err(ReadError::Blocked) => break,
+                    Err(error) => panic!("reading stream {id}: {error}"),
+                }
+            }
+        }
+    }
+
+    /// Handles the next arrival or time-out. Returns whether anything was left to do.
+    pub fn step(&mut self) -> bool {
+        self.drain();
+        let arrival = self.flights.keys().next().map(|(at, _)| *at);
+        let timers = [self.client.next_timeout(), self.server.next_timeout()];
+        let timer = timers.into_iter().flatten().min();
+        let Some(next) = [arrival, timer].into_iter().flatten().min() else {
+            return false;
+        };
+        self.now = self.now.max(next);
+        if arrival == Some(next) {
+            let ((_, _), mut flight) = self.flights.pop_first().expect("a datagram is under way");
+            self.delivered += 1;
+            let endpoint = if flight.to_server {
+                &mut self.server
+            } else {
+                &mut self.client
+            };
+            endpoint.handle_datagram(self.now, flight.tuple, flight.ecn, &mut flight.bytes);
+        } else {
+            self.client.handle_timeout(self.now);
+            self.server.handle_timeout(self.now);
+        }
+        true
+    }
+
+    /// Runs until `done`, for at most `limit` of virtual time. Returns whether it came true.
+    pub fn run_until(&mut self, limit: Duration, mut done: impl FnMut(&mut Self) -> bool) -> bool {
+        let end = self.now + limit;
+        let mut still = 0;
+        loop {
+            if done(self) {
+                return true;
+            }
+            let before = self.now;
+            if !self.step() || self.now > end {
+                return done(self);
+            }
+            still = if self.now == before { still + 1 } else { 0 };
+            assert!(
+                still < 20_000,
+                "time stands still at {}: {:?} {:?}",
+                self.now,
+                self.client
+                    .connection(self.client_handle)
+                    .map(Connection::next_timer),
+                self.server_handle
+                    .and_then(|h| self.server.connection(h))
+                    .map(|c| c.next_timer()),
+            );
+        }
+    }
+
+    pub fn run_for(&mut self, span: Duration) {
+        let end = self.now + span;
+        self.run_until(span, |pair| pair.now >= end);
+    }
+
+    /// Completes the handshake.
+    pub fn connect(&mut self) {
+        let established = self.run_until(Duration::from_secs(10), |pair| {
+            pair.client
+                .connection(pair.client_handle)
+                .is_some_and(Connection::is_confirmed)
+        });
+        assert!(
+            established,
+            "no handshake: {:?} {:?}",
+            self.client_events, self.server_events
+        );
+    }
+
+    /// Opens a path on every way but the first.
+    pub fn open_all(&mut self) -> Vec<PathId> {
+        let mut ids = vec![PathId::ZERO];
+        for index in 1..self.ways.len() {
+            ids.push(self.open_path(index));
+        }
+        ids
+    }
+
+    pub fn open_path(&mut self, way: usize) -> PathId {
+        let tuple = self.ways[way].client;
+        let mut opened = None;
+        self.run_until(Duration::from_secs(5), |pair| {
+            let now = pair.now;
+            opened = pair
+                .client_conn()
+                .open_path(now, tuple, PathOptions::default())
+                .ok();
+            opened.is_some()
+        });
+        let id = opened.expect("a path can be opened");
+        let validated = self.run_until(Duration::from_secs(5), |pair| {
+            pair.client_conn()
+                .path_stats(id)
+                .is_some_and(|stats| stats.validated)
+        });
+        assert!(validated, "path {id} was not validated");
+        id
+    }
+
+    /// Sends `length` bytes on a new stream and runs until the server has them all.
+    pub fn upload(&mut self, length: usize, limit: Duration) -> Duration {
+        let started = self.now;
+        let id = self
+            .client_conn()
+            .open(Dir::Uni)
+            .expect("a stream can be opened");
+        let data: Vec<u8> = (0..length).map(|at| (at * 31 + at / 251) as u8).collect();
+        let mut left = Bytes::from(data.clone());
+        let mut finished = false;
+        let done = self.run_until(limit, |pair| {
+            while !left.is_empty() {
+                match pair.client_conn().write(id, &mut left) {
+                    Ok(_) => {}
+                    Err(WriteError::Blocked) => break,
+                    Err(error) => panic!("writing: {error}"),
+                }
+            }
+            if left.is_empty() && !finished {
+                finished = true;
+                pair.client_conn().finish(id).expect("the stream is open");
+            }
+            pair.finished.contains(&id)
+        });
+        let got = self.received.get(&id).map_or(0, Vec::len);
+        assert!(
+            done,
+            "{got} of {length} bytes after {limit:?}; client: {:#?}; server: {:#?}",
+            tail(&self.client_events),
+            tail(&self.server_events)
+        );
+        assert!(
+            self.discard || self.received[&id] == data,
+            "the bytes arrived changed"
+        );
+        self.now.since(started)
+    }
+
+    pub fn has_notice(&self, wanted: impl Fn(&PathNotice) -> bool) -> bool {
+        self.client_events
+            .iter()
+            .chain(&self.server_events)
+            .any(|(_, event)| matches!(event, Event::Path(notice) if wanted(notice)))
+    }
+}
+
+fn tail(events: &[(Instant, Event)]) -> &[(Instant, Event)] {
+    &events[events.len().saturating_sub(12)..]
+}

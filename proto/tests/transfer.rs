@@ -1,0 +1,81 @@
+//! Whole connections over one and several paths.
+
+mod pair;
+
+use anabranch_proto::config::TransportConfig;
+use anabranch_proto::event::Event;
+use pair::{MBIT, Pair, Way};
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+#[test]
+fn a_handshake_completes_and_is_confirmed() {
+    let mut pair = Pair::new(vec![Way::new(1)], TransportConfig::default());
+    pair.connect();
+    assert!(
+        pair.client_events
+            .iter()
+            .any(|(_, event)| *event == Event::Connected)
+    );
+    assert!(
+        pair.server_events
+            .iter()
+            .any(|(_, event)| *event == Event::Connected)
+    );
+    assert!(pair.client_conn().has_multipath());
+}
+
+#[test]
+fn bytes_arrive_unchanged_over_one_path() {
+    let mut pair = Pair::new(
+        vec![Way::new(1).rate(50 * MBIT)],
+        TransportConfig::default(),
+    );
+    pair.connect();
+    let time = pair.upload(4_000_000, LIMIT);
+    let ideal = Duration::from_secs_f64(4_000_000.0 / (50.0 * MBIT as f64));
+    assert!(
+        time < ideal * 2,
+        "took {time:?}, the link alone needs {ideal:?}"
+    );
+}
+
+#[test]
+fn bytes_arrive_unchanged_over_a_lossy_path() {
+    let mut way = Way::new(1).rate(20 * MBIT);
+    way.drop_every = 29;
+    let mut pair = Pair::new(vec![way], TransportConfig::default());
+    pair.connect();
+    pair.upload(1_000_000, LIMIT);
+}
+
+#[test]
+fn two_equal_paths_carry_nearly_twice_as_much_as_one() {
+    let way = |index| Way::new(index).rate(20 * MBIT);
+    let mut single = Pair::new(vec![way(1)], TransportConfig::default());
+    single.connect();
+    let one = single.upload(8_000_000, LIMIT);
+    let mut double = Pair::new(vec![way(1), way(2)], TransportConfig::default());
+    double.connect();
+    double.open_all();
+    let two = double.upload(8_000_000, LIMIT);
+    let gain = one.as_secs_f64() / two.as_secs_f64();
+    assert!(
+        gain > 1.8,
+        "two paths gain {gain:.2}: {one:?} against {two:?}"
+    );
+}
+
+#[test]
+fn a_path_that_goes_silent_does_not_stop_a_transfer() {
+    let ways = vec![Way::new(1).rate(20 * MBIT), Way::new(2).rate(20 * MBIT)];
+    let mut pair = Pair::new(ways, TransportConfig::default());
+    pair.connect();
+    pair.open_all();
+    pair.upload(1_000_000, LIMIT);
+    pair.ways[0].up = false;
+    pair.ways[0].down = false;
+    let time = pair.upload(2_000_000, LIMIT);
+    assert!(time < Duration::from_secs(2), "took {time:?}");
+}
