@@ -3,6 +3,7 @@
 //! `cargo deny` with `deny.toml` does the same and more where it is installed; this check needs
 //! only cargo.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::Finding;
@@ -27,6 +28,8 @@ const ALLOWED: &[&str] = &[
     "Unlicense",
     "Zlib",
 ];
+/// Where each direct dependency is accounted for.
+const DOCUMENT: &str = "docs/dependencies.md";
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 /// Looks at every package of the lock file.
@@ -54,8 +57,33 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Finding>, String> {
             add(problem);
         }
     }
+    let document = std::fs::read_to_string(root.join(DOCUMENT));
+    let document = document.map_err(|e| format!("cannot read {DOCUMENT}: {e}"))?;
+    for name in undocumented(&metadata, &document) {
+        findings.push(Finding {
+            file: DOCUMENT.into(),
+            line: 0,
+            message: format!("`{name}` is a dependency: say why"),
+        });
+    }
     eprintln!("deps: {} packages", metadata.packages.len());
     Ok(findings)
+}
+
+/// Direct dependencies the document has no table row for.
+fn undocumented<'a>(metadata: &'a Metadata, document: &str) -> BTreeSet<&'a str> {
+    let members = metadata
+        .packages
+        .iter()
+        .filter(|package| metadata.is_member(package));
+    let edges = members.flat_map(|package| &package.dependencies);
+    let foreign = edges
+        .filter(|edge| edge.path.is_none())
+        .map(|edge| edge.name.as_str());
+    let rows = document.lines().filter_map(|line| line.strip_prefix('|'));
+    let named: Vec<&str> = rows.filter_map(|row| row.split('|').next()).collect();
+    let is_named = |name: &str| named.iter().any(|cell| cell.contains(&format!("`{name}`")));
+    foreign.filter(|name| !is_named(name)).collect()
 }
 
 fn licence_problem(package: &Package) -> Option<String> {
@@ -137,6 +165,26 @@ mod tests {
         );
         assert_eq!(is_allowed("Apache-2.0 AND GPL-2.0"), Some(false));
         assert_eq!(is_allowed("MIT OR Apache-2.0 AND GPL-2.0"), Some(true));
+    }
+
+    #[test]
+    fn a_dependency_needs_a_row_of_its_own() {
+        let metadata: Metadata = serde_json::from_str(
+            r#"{"workspace_members": ["a"], "packages": [{"id": "a", "name": "a",
+            "version": "1.0.0", "manifest_path": "Cargo.toml", "dependencies": [
+            {"name": "syn"}, {"name": "mio", "kind": "dev"}, {"name": "own", "path": "x"}]}]}"#,
+        )
+        .unwrap();
+        let missing = |document| {
+            undocumented(&metadata, document)
+                .into_iter()
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(missing("| `mio`, `syn` | 2 |"), [""; 0]);
+        assert_eq!(
+            missing("| `mio-more` | like `mio` |\nsee `mio`\n| `syn` |"),
+            ["mio"]
+        );
     }
 
     #[test]
