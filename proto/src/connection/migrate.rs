@@ -90,17 +90,13 @@ impl Connection {
             .as_mut()
             .and_then(|v| v.on_response(data, now));
         if let Some(rtt) = current {
-            let small = path
-                .route
-                .validation
-                .as_ref()
-                .is_some_and(|v| !v.is_validated());
             path.route.amplification.set_validated();
-            if small {
-                // The address is proven but not yet that full-size packets pass.
+            let proven = path.route.validation.take();
+            if proven.is_some_and(|validation| validation.needs_size_check()) {
+                // The address is proven, but not yet that full-size packets pass.
+                path.route.validate(now, &mut self.rng);
                 return;
             }
-            path.route.validation = None;
             path.route.validated = true;
             path.previous = None;
             if !path.route.rtt.has_sample() {

@@ -15,6 +15,7 @@ use crate::sched::{MAX_OPEN_PATHS, PathEvent};
 use crate::time::Instant;
 use crate::wire::frame::{NewConnectionId, PathStatus};
 use crate::wire::{ConnectionId, PathId, ResetToken, TransportErrorCode};
+use smallvec::SmallVec;
 
 /// Connection IDs issued in advance for one path. More would only help a peer that rotates often;
 /// noq takes at most 5.
@@ -396,7 +397,11 @@ impl Connection {
     }
 
     /// The paths whose acknowledgements a packet on `carrier` takes along.
-    pub(super) fn acks_travelling_on(&self, now: Instant, carrier: PathId) -> Vec<PathId> {
+    pub(super) fn acks_travelling_on(
+        &self,
+        now: Instant,
+        carrier: PathId,
+    ) -> SmallVec<[PathId; 4]> {
         self.paths
             .slots()
             .filter_map(|slot| slot.path.as_ref().map(|path| (slot, path)))

@@ -12,6 +12,7 @@ use crate::recovery::sent::SentFrames;
 use crate::time::Instant;
 use crate::wire::frame::{Form, Frame};
 use crate::wire::{MIN_DATAGRAM_SIZE, PathId};
+use smallvec::{SmallVec, smallvec};
 
 /// Acknowledgement-only packets in a row after which one asks to be acknowledged itself, so that the
 /// ranges it reports need not be repeated for ever (RFC 9000, section 13.2.4).
@@ -296,8 +297,11 @@ impl Connection {
         };
         let (tuple, ecn, generation) = (route.tuple, route.ecn.marking(), route.generation);
         let mut limit = usize::from(route.mtu.current());
-        if let Job::MtuProbe { size, .. } = first {
-            limit = usize::from(size);
+        match first {
+            Job::MtuProbe { size, .. } => limit = usize::from(size),
+            // A size that stopped passing must not look like a dead path.
+            Job::Probe { .. } => limit = limit.min(usize::from(route.mtu.safe_size())),
+            _ => {}
         }
         let start = buf.len();
         let mut segment_size = 0;
@@ -358,8 +362,8 @@ impl Connection {
         match job {
             Job::Validate { previous, .. } => {
                 packet.by_previous = previous;
-                if self.write_validation(now, &mut packet, buf) && end - start >= MIN_DATAGRAM_SIZE
-                {
+                let full = end - start >= MIN_DATAGRAM_SIZE;
+                if self.write_validation(now, &mut packet, buf, full) && full {
                     rule = SizeRule::AtLeast(start + MIN_DATAGRAM_SIZE);
                 }
             }
@@ -409,7 +413,14 @@ impl Connection {
         }
     }
 
-    fn write_validation(&mut self, now: Instant, packet: &mut Packet, buf: &mut Vec<u8>) -> bool {
+    /// Writes challenges and responses; `full` tells whether the datagram can be full size.
+    fn write_validation(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+        buf: &mut Vec<u8>,
+        full: bool,
+    ) -> bool {
         let limit = packet.end;
         let Some(path) = self.paths.path_mut(packet.path) else {
             return false;
@@ -430,6 +441,9 @@ impl Connection {
             && let Some(data) = validation.poll_challenge(now)
         {
             Frame::PathChallenge { data }.encode(buf, Form::Plain);
+            if !full {
+                validation.sent_small();
+            }
             wrote = true;
         }
         packet.ack_eliciting |= wrote;
@@ -485,8 +499,8 @@ impl Connection {
         let form = if active { Form::Multipath } else { Form::Plain };
         let exponent = 3;
         let carrier = packet.path;
-        let travelling: Vec<PathId> = if self.paths.open_count() <= 1 && !active {
-            vec![carrier]
+        let travelling: SmallVec<[PathId; 4]> = if self.paths.open_count() <= 1 && !active {
+            smallvec![carrier]
         } else {
             self.acks_travelling_on(now, carrier)
         };
