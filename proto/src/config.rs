@@ -7,6 +7,7 @@ use crate::streams::Limits;
 use crate::tls;
 use crate::wire::params::TransportParameters;
 use crate::wire::varint;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -122,6 +123,9 @@ pub struct ServerConfig {
     pub transport: Arc<TransportConfig>,
     /// Who it is, and whom it talks to.
     pub tls: tls::ServerConfig,
+    /// Other addresses of the same server, where clients are to go once connected: at most one IPv4
+    /// and one IPv6 address (RFC 9000, section 9.6).
+    pub preferred_addresses: Vec<SocketAddr>,
     /// When it sends Retry.
     pub retry: RetryPolicy,
     /// Connections kept at a time; further clients are refused.
@@ -136,6 +140,7 @@ impl ServerConfig {
         Self {
             transport: Arc::default(),
             tls,
+            preferred_addresses: Vec::new(),
             retry: RetryPolicy::default(),
             max_connections: 10_000,
             busy_handshakes: 256,

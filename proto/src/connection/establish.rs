@@ -7,6 +7,7 @@ use crate::event::{Event, Observation};
 use crate::handshake::Level;
 use crate::handshake::token::retry_integrity_tag;
 use crate::time::Instant;
+use crate::wire::frame::NewConnectionId;
 use crate::wire::params::TransportParameters;
 use crate::wire::{ConnectionId, PathId, Side, TransportErrorCode};
 
@@ -55,6 +56,16 @@ impl Connection {
             if let Some(token) = params.reset_token {
                 slot.remote_cids.set_initial_token(token);
                 self.routing.push_back(Routing::AddToken(token));
+            }
+            if let Some(preferred) = &params.preferred_address {
+                let frame = NewConnectionId {
+                    path: PathId::ZERO,
+                    sequence: 1,
+                    retire_prior_to: 0,
+                    cid: preferred.cid,
+                    reset_token: preferred.reset_token,
+                };
+                slot.remote_cids.on_new(&frame, self.config.active_connection_id_limit)?;
             }
             if let Some(path) = &mut slot.path {
                 path.route.mtu.set_peer_limit(params.max_udp_payload_size);
@@ -149,6 +160,7 @@ impl Connection {
                 .push_back(Routing::RemoveCid(self.identity.original_dcid));
         }
         self.issue_cids();
+        self.follow_preferred_address(now);
         self.note_capacity(now);
     }
 

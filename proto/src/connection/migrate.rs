@@ -6,7 +6,29 @@ use crate::datagram::Tuple;
 use crate::event::PathNotice;
 use crate::path::route::Route;
 use crate::time::Instant;
-use crate::wire::{PathId, TransportErrorCode};
+use crate::wire::{PathId, ResetToken, TransportErrorCode};
+use smallvec::SmallVec;
+use std::net::SocketAddr;
+
+/// Why a path cannot be moved to another route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MigrateError {
+    /// Only clients move.
+    #[error("only the client moves a path")]
+    NotClient,
+    /// The handshake is not confirmed, or the connection is over.
+    #[error("the connection is not ready")]
+    NotYet,
+    /// The server forbids it (`disable_active_migration`).
+    #[error("the server forbids migration")]
+    Forbidden,
+    /// No such path is open.
+    #[error("no such path is open")]
+    NoSuchPath,
+    /// The peer has not issued a spare connection ID.
+    #[error("the peer has not issued a spare connection ID")]
+    NoCid,
+}
 
 impl Connection {
     /// The newest packet of a path came from elsewhere: follow it, and ask for proof.
@@ -18,11 +40,74 @@ impl Connection {
             // A client decides itself by which socket it sends, and servers do not move.
             return;
         }
-        let config = self.config.clone();
-        let Some(slot) = self.paths.slot_mut(id) else {
+        self.move_route(now, id, tuple, bytes);
+    }
+
+    /// Sends a path's packets along `tuple` from now on. The old route is kept until the new one is
+    /// validated, and taken again if that fails.
+    ///
+    /// With multipath, prefer opening a path and abandoning the old one: nothing stands still
+    /// meanwhile. This is for peers without the extension.
+    ///
+    /// # Errors
+    /// See [`MigrateError`].
+    pub fn migrate_path(
+        &mut self,
+        now: Instant,
+        id: PathId,
+        tuple: Tuple,
+    ) -> Result<(), MigrateError> {
+        let preferred = self.preferred_remote(tuple.remote.is_ipv4());
+        if self.identity.side.is_server() {
+            return Err(MigrateError::NotClient);
+        }
+        if self.life.is_over() || !self.handshake.is_confirmed() {
+            return Err(MigrateError::NotYet);
+        }
+        if self.identity.peer.disable_active_migration && preferred != Some(tuple.remote) {
+            return Err(MigrateError::Forbidden);
+        }
+        let slot = self.paths.slot(id).filter(|slot| slot.open().is_some());
+        let slot = slot.ok_or(MigrateError::NoSuchPath)?;
+        if !slot.remote_cids.has_spare() {
+            // The old connection ID on a new route would link the two (RFC 9000, section 9.5).
+            return Err(MigrateError::NoCid);
+        }
+        self.move_route(now, id, tuple, 0);
+        if let Some(path) = self.paths.path_mut(id) {
+            path.route.amplification.set_validated();
+        }
+        Ok(())
+    }
+
+    /// Where the server would rather be reached, if it said so.
+    fn preferred_remote(&self, ipv4: bool) -> Option<SocketAddr> {
+        let preferred = self.identity.peer.preferred_address.as_ref()?;
+        if ipv4 {
+            preferred.ipv4.map(SocketAddr::V4)
+        } else {
+            preferred.ipv6.map(SocketAddr::V6)
+        }
+    }
+
+    /// Follows the server to its preferred address (RFC 9000, section 9.6).
+    pub(super) fn follow_preferred_address(&mut self, now: Instant) {
+        let Some(tuple) = self.paths.path(PathId::ZERO).map(|path| path.route.tuple) else {
             return;
         };
-        let Some(path) = slot.path.as_mut() else {
+        if let Some(remote) = self.preferred_remote(tuple.remote.is_ipv4())
+            && self.config.migration
+            && self.identity.side.is_client()
+        {
+            // Staying where it works is no failure.
+            let _ = self.migrate_path(now, PathId::ZERO, Tuple { remote, ..tuple });
+        }
+    }
+
+    /// Replaces the route of a path; `bytes` arrived by the new one already.
+    fn move_route(&mut self, now: Instant, id: PathId, tuple: Tuple, bytes: u64) {
+        let config = self.config.clone();
+        let Some(path) = self.paths.path_mut(id) else {
             return;
         };
         let generation = path
@@ -57,11 +142,22 @@ impl Connection {
             old.validate(now, &mut self.rng);
             path.previous = Some(old);
         }
-        if slot.remote_cids.rotate().is_some() {
-            self.control.paths_dirty = true;
-        }
+        self.rotate_cid(id);
         self.sending.wake();
         self.notice(now, PathNotice::Moved { id, tuple });
+    }
+
+    /// Another connection ID for another route, so that observers cannot link the two.
+    fn rotate_cid(&mut self, id: PathId) {
+        let Some(slot) = self.paths.slot_mut(id) else {
+            return;
+        };
+        let before: SmallVec<[ResetToken; 1]> = slot.remote_cids.tokens().collect();
+        if slot.remote_cids.rotate().is_some() {
+            let after: SmallVec<[ResetToken; 1]> = slot.remote_cids.tokens().collect();
+            self.reroute_tokens(&before, &after);
+            self.control.paths_dirty = true;
+        }
     }
 
     pub(super) fn on_path_challenge(&mut self, arrival: &Arrival, data: [u8; 8]) {

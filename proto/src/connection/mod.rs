@@ -23,6 +23,7 @@ mod transmit;
 pub use commands::{OpenPathError, PathUnknown};
 pub(crate) use establish::announced_path_limit;
 pub(crate) use paths::random_cid;
+pub use migrate::MigrateError;
 pub use stats::{ConnectionStats, PathStats, SchedulerStats};
 pub use timers::Timer;
 
@@ -158,6 +159,8 @@ pub(crate) struct Beginning {
     pub(crate) remote_cid: ConnectionId,
     pub(crate) retry_scid: Option<ConnectionId>,
     pub(crate) token: Vec<u8>,
+    /// The connection ID that goes with the server's preferred address.
+    pub(crate) preferred_cid: Option<ConnectionId>,
     /// Whether the client's address is proven already, by Retry or a token.
     pub(crate) address_validated: bool,
     pub(crate) rng: Rng,
@@ -184,8 +187,13 @@ impl Connection {
         let token = from.keys.reset_token(&local_cid);
         if let Some(slot) = paths.slot_mut(PathId::ZERO) {
             slot.local_cids.adopt(local_cid, token);
+            if let Some(cid) = from.preferred_cid {
+                slot.local_cids.adopt(cid, from.keys.reset_token(&cid));
+            }
             slot.remote_cids = RemoteCids::with_initial(from.remote_cid);
         }
+        let cids = [Some(local_cid), from.preferred_cid].into_iter().flatten();
+        let routing = cids.map(|cid| Routing::AddCid(cid, PathId::ZERO)).collect();
         let identity = Identity {
             side,
             server_name: from.server_name,
@@ -212,7 +220,7 @@ impl Connection {
             streams: Streams::new(side, &config.streams),
             sending: Sending::new(&config),
             control: Control::default(),
-            routing: VecDeque::from([Routing::AddCid(local_cid, PathId::ZERO)]),
+            routing,
             outbox: Outbox::default(),
             idle_since: now,
             clock: now,

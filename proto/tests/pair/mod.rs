@@ -210,7 +210,7 @@ impl Pair {
         for datagram in bytes.chunks(size) {
             let way = self.ways.iter_mut().find(|way| {
                 let near = if to_server { &way.client } else { &way.server };
-                near.remote == transmit.tuple.remote && near.socket == transmit.tuple.socket
+                *near == transmit.tuple
             });
             let Some(way) = way else { continue };
             let side = usize::from(!to_server);
