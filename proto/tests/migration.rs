@@ -14,7 +14,10 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn single_path() -> TransportConfig {
-    TransportConfig { max_paths: 0, ..TransportConfig::default() }
+    TransportConfig {
+        max_paths: 0,
+        ..TransportConfig::default()
+    }
 }
 
 #[test]
@@ -25,7 +28,9 @@ fn a_client_moves_to_another_socket_without_the_extension() {
     pair.upload(500_000, LIMIT);
     assert!(!pair.client_conn().has_multipath());
     let (now, tuple) = (pair.now, pair.ways[1].client);
-    pair.client_conn().migrate_path(now, PathId::ZERO, tuple).expect("a spare connection ID");
+    pair.client_conn()
+        .migrate_path(now, PathId::ZERO, tuple)
+        .expect("a spare connection ID");
     pair.upload(500_000, LIMIT);
     let at_server = pair.server_conn().path_stats(PathId::ZERO).expect("path 0");
     assert_eq!(at_server.tuple, pair.ways[1].server);
@@ -41,9 +46,17 @@ fn a_client_that_moves_into_the_void_comes_back() {
     pair.connect();
     pair.upload(500_000, LIMIT);
     let (now, old, new) = (pair.now, pair.ways[0].client, pair.ways[1].client);
-    pair.client_conn().migrate_path(now, PathId::ZERO, new).expect("a spare connection ID");
+    pair.client_conn()
+        .migrate_path(now, PathId::ZERO, new)
+        .expect("a spare connection ID");
     pair.upload(500_000, LIMIT);
-    assert_eq!(pair.client_conn().path_stats(PathId::ZERO).expect("path 0").tuple, old);
+    assert_eq!(
+        pair.client_conn()
+            .path_stats(PathId::ZERO)
+            .expect("path 0")
+            .tuple,
+        old
+    );
 }
 
 #[test]
@@ -62,13 +75,19 @@ fn a_client_goes_to_the_servers_preferred_address() {
     pair.upload(500_000, LIMIT);
     assert!(pair.has_notice(|notice| matches!(notice, PathNotice::Moved { .. })));
     let stats = pair.client_conn().path_stats(PathId::ZERO).expect("path 0");
-    assert!(stats.validated && stats.tuple.remote == preferred, "{stats:?}");
+    assert!(
+        stats.validated && stats.tuple.remote == preferred,
+        "{stats:?}"
+    );
 }
 
 #[test]
 fn a_server_that_forbids_moving_is_obeyed() {
     let ways = vec![Way::new(1), Way::new(2)];
-    let server = TransportConfig { migration: false, ..single_path() };
+    let server = TransportConfig {
+        migration: false,
+        ..single_path()
+    };
     let mut pair = Pair::with(ways, single_path(), server);
     pair.connect();
     let (now, tuple) = (pair.now, pair.ways[1].client);

@@ -65,7 +65,8 @@ impl Connection {
                     cid: preferred.cid,
                     reset_token: preferred.reset_token,
                 };
-                slot.remote_cids.on_new(&frame, self.config.active_connection_id_limit)?;
+                slot.remote_cids
+                    .on_new(&frame, self.config.active_connection_id_limit)?;
             }
             if let Some(path) = &mut slot.path {
                 path.route.mtu.set_peer_limit(params.max_udp_payload_size);

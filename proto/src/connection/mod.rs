@@ -22,8 +22,8 @@ mod transmit;
 
 pub use commands::{OpenPathError, PathUnknown};
 pub(crate) use establish::announced_path_limit;
-pub(crate) use paths::random_cid;
 pub use migrate::MigrateError;
+pub(crate) use paths::random_cid;
 pub use stats::{ConnectionStats, PathStats, SchedulerStats};
 pub use timers::Timer;
 

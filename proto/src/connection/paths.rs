@@ -60,20 +60,14 @@ impl Connection {
     }
 
     /// The peer used a path ID for the first time: it opens the path (only clients may).
-    pub(super) fn on_first_packet(
-        &mut self,
-        now: Instant,
-        id: PathId,
-        tuple: Tuple,
-        bytes: u64,
-    ) -> Result<(), TransportError> {
+    pub(super) fn on_first_packet(&mut self, now: Instant, id: PathId, tuple: Tuple, bytes: u64) {
         if self.identity.side.is_client() || self.paths.slot(id).is_none_or(|s| s.closing.is_some())
         {
-            return Ok(());
+            return;
         }
         if self.paths.open_count() >= self.path_cap() {
             self.refuse(now, id, TransportErrorCode::PATH_RESOURCE_LIMIT_REACHED.0);
-            return Ok(());
+            return;
         }
         if self
             .paths
@@ -82,7 +76,7 @@ impl Connection {
         {
             // The connection ID to answer with is probably under way on another path. Not answering
             // makes the client repeat its challenge; refusing would cost it the path ID.
-            return Ok(());
+            return;
         }
         self.create_path(now, id, tuple, PathOptions::default());
         if let Some(path) = self.paths.path_mut(id) {
@@ -90,7 +84,6 @@ impl Connection {
             path.counters.received_packets += 1;
             path.counters.received_bytes += bytes;
         }
-        Ok(())
     }
 
     pub(super) fn path_cap(&self) -> usize {
@@ -229,21 +222,15 @@ impl Connection {
         Ok(())
     }
 
-    pub(super) fn on_path_status(
-        &mut self,
-        path: PathId,
-        sequence: u64,
-        status: PathStatus,
-    ) -> Result<(), TransportError> {
+    pub(super) fn on_path_status(&mut self, path: PathId, sequence: u64, status: PathStatus) {
         let Some(slot) = self.paths.slot_mut(path) else {
-            return Ok(());
+            return;
         };
         if slot.peer_status.is_none_or(|(_, newest)| sequence > newest) {
             slot.peer_status = Some((status, sequence));
             self.sending.wake();
             self.sending.tell(&PathEvent::Status { path, status });
         }
-        Ok(())
     }
 
     pub(super) fn on_path_cids_blocked(

@@ -303,20 +303,12 @@ impl Connection {
 
     fn on_authenticated(&mut self, arrival: Arrival, payload: &[u8], size: usize) {
         let Arrival {
-            now,
-            tuple,
-            path,
-            level,
-            pn,
-            ..
+            now, path, level, ..
         } = arrival;
         self.idle_since = now;
         self.outbox.stats.sent_since_received = 0;
         self.on_level_used(now, level);
-        if let Err(error) = self.admit(&arrival, size) {
-            self.fail(now, error);
-            return;
-        }
+        self.admit(&arrival, size);
         if self.space(level, path).is_none() {
             return;
         }
@@ -324,11 +316,10 @@ impl Connection {
             Ok(contents) => self.note_received(&arrival, &contents, payload.len()),
             Err(error) => self.fail(now, error),
         }
-        let _ = (tuple, pn);
     }
 
     /// Creates the path or follows it to a new address, before frames are looked at.
-    fn admit(&mut self, arrival: &Arrival, size: usize) -> Result<(), TransportError> {
+    fn admit(&mut self, arrival: &Arrival, size: usize) {
         let Arrival {
             now,
             tuple,
@@ -338,13 +329,14 @@ impl Connection {
             ..
         } = *arrival;
         if level != Level::OneRtt {
-            return Ok(());
+            return;
         }
         if self.paths.path(path).is_none() {
-            return self.on_first_packet(now, path, tuple, size as u64);
+            self.on_first_packet(now, path, tuple, size as u64);
+            return;
         }
         let Some(known) = self.paths.path_mut(path) else {
-            return Ok(());
+            return;
         };
         known.counters.received_packets += 1;
         known.last_activity = now;
@@ -356,7 +348,6 @@ impl Connection {
         if known.route.tuple != tuple && newest {
             self.on_new_tuple(now, path, tuple, size as u64);
         }
-        Ok(())
     }
 
     fn handle_frames(

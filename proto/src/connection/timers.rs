@@ -19,6 +19,7 @@ use super::failover::MAX_PROBE_INTERVAL;
 use crate::error::ConnectionError;
 use crate::handshake::Level;
 use crate::path::state::{Health, Path};
+use crate::recovery::PacketSpace;
 use crate::sched::PathEvent;
 use crate::time::{Duration, Instant};
 use crate::wire::{PathId, TransportErrorCode};
@@ -264,7 +265,7 @@ impl Connection {
         for level in [Level::Initial, Level::Handshake] {
             let space = self.early.spaces[level as usize].as_ref();
             if space
-                .and_then(|space| space.loss_time())
+                .and_then(PacketSpace::loss_time)
                 .is_some_and(|at| at <= now)
             {
                 self.detect_lost(now, level, PathId::ZERO);

@@ -7,6 +7,7 @@ use super::schedule::{Carry, Payload, Repeat, can_send};
 use super::timers::MIN_BUDGET;
 use crate::datagram::Transmit;
 use crate::handshake::Level;
+use crate::path::manager::Slot;
 use crate::path::state::Path;
 use crate::recovery::sent::SentFrames;
 use crate::time::Instant;
@@ -194,11 +195,8 @@ impl Connection {
         {
             return Some(Job::Control { path });
         }
-        let path_jobs = self.paths.open().filter_map(|slot| slot.open());
-        if let Some(job) = path_jobs
-            .filter_map(|path| self.path_control(now, path))
-            .next()
-        {
+        let control = |slot: &Slot| slot.open().and_then(|path| self.path_control(now, path));
+        if let Some(job) = self.paths.open().find_map(control) {
             return Some(job);
         }
         if let Some(path) = self.acknowledgement_due(now) {

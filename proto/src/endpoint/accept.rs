@@ -6,10 +6,10 @@ use crate::connection::{Beginning, Connection, Routing, announced_path_limit, ra
 use crate::datagram::{Ecn, Transmit, Tuple};
 use crate::handshake::token::{TokenError, retry_integrity_tag};
 use crate::handshake::{Handshake, Level};
+use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use crate::tls;
 use crate::wire::header::{self, Header};
-use crate::rng::Rng;
 use crate::wire::params::{PreferredAddress, TransportParameters};
 use crate::wire::{
     ConnectionId, MIN_DATAGRAM_SIZE, PathId, ResetToken, Side, TransportErrorCode, VERSION_1,
@@ -218,13 +218,10 @@ impl Endpoint {
         if data.len() < MIN_DATAGRAM_SIZE || initial.dcid.len() < 8 {
             return;
         }
-        let proof = match self.check_token(now, tuple, initial) {
-            Ok(proof) => proof,
-            Err(()) => {
-                let code = TransportErrorCode::INVALID_TOKEN;
-                self.refuse(now, tuple, &server, initial, code);
-                return;
-            }
+        let Ok(proof) = self.check_token(now, tuple, initial) else {
+            let code = TransportErrorCode::INVALID_TOKEN;
+            self.refuse(now, tuple, &server, initial, code);
+            return;
         };
         if !proof.address_validated && self.wants_retry(&server) {
             self.send_retry(now, tuple, initial);
