@@ -170,7 +170,8 @@ mod tests {
     #[test]
     fn a_dependency_needs_a_row_of_its_own() {
         let metadata: Metadata = serde_json::from_str(
-            r#"{"workspace_members": ["a"], "packages": [{"id": "a", "name": "a",
+            r#"{"workspace_members": ["a"], "workspace_root": "/",
+            "packages": [{"id": "a", "name": "a",
             "version": "1.0.0", "manifest_path": "Cargo.toml", "dependencies": [
             {"name": "syn"}, {"name": "mio", "kind": "dev"}, {"name": "own", "path": "x"}]}]}"#,
         )

@@ -10,6 +10,7 @@ pub(crate) struct Metadata {
     pub(crate) packages: Vec<Package>,
     /// Package IDs of the workspace's own packages.
     pub(crate) workspace_members: Vec<String>,
+    pub(crate) workspace_root: String,
 }
 
 #[derive(Debug, Deserialize)]

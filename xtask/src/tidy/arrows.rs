@@ -109,15 +109,18 @@ pub(super) fn check(metadata: &Metadata, findings: &mut Vec<Finding>) {
         .iter()
         .filter(|package| metadata.is_member(package))
     {
-        check_package(package, findings);
+        check_package(package, &metadata.workspace_root, findings);
     }
 }
 
-fn check_package(package: &Package, findings: &mut Vec<Finding>) {
-    let file = manifest(package);
+fn check_package(package: &Package, root: &str, findings: &mut Vec<Finding>) {
+    let below = package.manifest_path.strip_prefix(root);
+    let file = below
+        .unwrap_or(&package.manifest_path)
+        .trim_start_matches('/');
     let mut add = |message| {
         findings.push(Finding {
-            file: file.clone(),
+            file: file.to_owned(),
             line: 0,
             message,
         });
@@ -146,16 +149,6 @@ fn check_package(package: &Package, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The manifest's path from the root: packages lie one folder deep.
-fn manifest(package: &Package) -> String {
-    let mut parts = package.manifest_path.rsplit(['/', '\\']);
-    let file = parts.next().unwrap_or_default();
-    match parts.next() {
-        Some(folder) => format!("{folder}/{file}"),
-        None => file.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,11 +167,16 @@ mod tests {
             license: None,
             license_file: None,
             source: None,
-            manifest_path: "a/b/Cargo.toml".into(),
+            manifest_path: "/a/b/Cargo.toml".into(),
             dependencies: vec![edge],
         };
         let mut findings = Vec::new();
-        check_package(&package, &mut findings);
+        check_package(&package, "/a", &mut findings);
+        assert!(
+            findings
+                .iter()
+                .all(|finding| finding.file == "b/Cargo.toml")
+        );
         findings
             .into_iter()
             .map(|finding| finding.message)
