@@ -79,23 +79,16 @@ impl Default for TransportConfig {
 impl TransportConfig {
     /// The transport parameters that state these settings; connection IDs are left to the caller.
     pub(crate) fn parameters(&self) -> TransportParameters {
-        let streams = &self.streams;
         let timeout = self.max_idle_timeout.unwrap_or_default();
-        TransportParameters {
+        let mut params = TransportParameters {
             max_idle_timeout_ms: timeout.as_millis().min(u128::from(varint::MAX)) as u64,
-            initial_max_data: streams.receive_window,
-            initial_max_stream_data_bidi_local: streams.stream_receive_window,
-            initial_max_stream_data_bidi_remote: streams.stream_receive_window,
-            initial_max_stream_data_uni: streams.stream_receive_window,
-            initial_max_streams_bidi: streams.max_streams_bidi,
-            initial_max_streams_uni: streams.max_streams_uni,
             max_ack_delay_ms: self.max_ack_delay.as_millis() as u64,
             disable_active_migration: !self.migration,
             active_connection_id_limit: self.active_connection_id_limit,
-            max_datagram_frame_size: streams.max_datagram_frame_size,
-            grease_quic_bit: false,
             ..TransportParameters::default()
-        }
+        };
+        self.streams.announce(&mut params);
+        params
     }
 }
 
@@ -164,7 +157,11 @@ pub struct ClientConfig {
 impl ClientConfig {
     /// A client that trusts as `tls` says, with default settings.
     pub fn new(tls: tls::ClientConfig) -> Self {
-        Self { transport: Arc::default(), tls, token: Vec::new() }
+        Self {
+            transport: Arc::default(),
+            tls,
+            token: Vec::new(),
+        }
     }
 }
 
@@ -179,6 +176,9 @@ pub struct EndpointConfig {
 
 impl Default for EndpointConfig {
     fn default() -> Self {
-        Self { cid_length: 8, max_stateless_per_second: 200 }
+        Self {
+            cid_length: 8,
+            max_stateless_per_second: 200,
+        }
     }
 }

@@ -18,7 +18,11 @@ pub struct TransportError {
 impl TransportError {
     /// An error with `code`, explained by `reason`.
     pub fn new(code: TransportErrorCode, reason: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, frame_type: 0, reason: reason.into() }
+        Self {
+            code,
+            frame_type: 0,
+            reason: reason.into(),
+        }
     }
 
     /// `PROTOCOL_VIOLATION`, the most common code.
@@ -55,7 +59,10 @@ pub enum ConnectionError {
     #[error("closed by this side")]
     LocallyClosed,
     /// The peer's application closed it.
-    #[error("closed by the peer's application: code {code:#x}{}", reason_suffix(reason))]
+    #[error(
+        "closed by the peer's application: code {code:#x}{}",
+        reason_suffix(reason)
+    )]
     ApplicationClosed {
         /// The application's code.
         code: u64,
@@ -80,5 +87,9 @@ pub enum ConnectionError {
 }
 
 fn reason_suffix(reason: &str) -> String {
-    if reason.is_empty() { String::new() } else { format!(": {reason}") }
+    if reason.is_empty() {
+        String::new()
+    } else {
+        format!(": {reason}")
+    }
 }

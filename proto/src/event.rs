@@ -79,13 +79,36 @@ pub enum PathNotice {
 /// Something that can be observed inside a connection: the source of qlog, counters and checks.
 #[derive(Debug)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the fields are named by the variant they belong to")]
+#[allow(
+    missing_docs,
+    reason = "the fields are named by the variant they belong to"
+)]
 pub enum Observation<'a> {
-    PacketSent { level: Level, path: PathId, pn: u64, size: usize, frames: &'a [SentFrame] },
-    PacketReceived { level: Level, path: PathId, pn: u64, size: usize, frames: &'a [Frame<'a>] },
-    PacketLost { level: Level, path: PathId, pn: u64, size: usize },
+    PacketSent {
+        level: Level,
+        path: PathId,
+        pn: u64,
+        size: usize,
+        frames: &'a [SentFrame],
+    },
+    PacketReceived {
+        level: Level,
+        path: PathId,
+        pn: u64,
+        size: usize,
+        frames: &'a [Frame<'a>],
+    },
+    PacketLost {
+        level: Level,
+        path: PathId,
+        pn: u64,
+        size: usize,
+    },
     /// A datagram or packet that could not be used.
-    PacketDropped { size: usize, why: &'static str },
+    PacketDropped {
+        size: usize,
+        why: &'static str,
+    },
     /// Estimates and window of a path after an acknowledgement or a loss.
     Metrics {
         path: PathId,
@@ -99,12 +122,21 @@ pub enum Observation<'a> {
         pto_count: u32,
     },
     /// A scheduler's answer that differs from the one before.
-    Decision { choice: Choice },
+    Decision {
+        choice: Choice,
+    },
     Path(PathNotice),
-    MtuUpdated { path: PathId, mtu: u16 },
-    KeyUpdated { phase: u64 },
+    MtuUpdated {
+        path: PathId,
+        mtu: u16,
+    },
+    KeyUpdated {
+        phase: u64,
+    },
     HandshakeComplete,
-    Closed { error: &'a ConnectionError },
+    Closed {
+        error: &'a ConnectionError,
+    },
 }
 
 /// Sees what happens inside a connection, without influence on it.

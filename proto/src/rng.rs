@@ -35,6 +35,10 @@ impl Rng {
 
     /// A number below `bound`, or 0 if `bound` is 0. The bias is below 2^-32 for bounds that fit 32 bits.
     pub fn below(&mut self, bound: u64) -> u64 {
-        if bound == 0 { 0 } else { self.0.next_u64() % bound }
+        if bound == 0 {
+            0
+        } else {
+            self.0.next_u64() % bound
+        }
     }
 }

@@ -13,18 +13,32 @@ const LIMIT: Duration = Duration::from_secs(120);
 fn a_handshake_completes_and_is_confirmed() {
     let mut pair = Pair::new(vec![Way::new(1)], TransportConfig::default());
     pair.connect();
-    assert!(pair.client_events.iter().any(|(_, event)| *event == Event::Connected));
-    assert!(pair.server_events.iter().any(|(_, event)| *event == Event::Connected));
+    assert!(
+        pair.client_events
+            .iter()
+            .any(|(_, event)| *event == Event::Connected)
+    );
+    assert!(
+        pair.server_events
+            .iter()
+            .any(|(_, event)| *event == Event::Connected)
+    );
     assert!(pair.client_conn().has_multipath());
 }
 
 #[test]
 fn bytes_arrive_unchanged_over_one_path() {
-    let mut pair = Pair::new(vec![Way::new(1).rate(50 * MBIT)], TransportConfig::default());
+    let mut pair = Pair::new(
+        vec![Way::new(1).rate(50 * MBIT)],
+        TransportConfig::default(),
+    );
     pair.connect();
     let time = pair.upload(4_000_000, LIMIT);
     let ideal = Duration::from_secs_f64(4_000_000.0 / (50.0 * MBIT as f64));
-    assert!(time < ideal * 2, "took {time:?}, the link alone needs {ideal:?}");
+    assert!(
+        time < ideal * 2,
+        "took {time:?}, the link alone needs {ideal:?}"
+    );
 }
 
 #[test]
@@ -47,7 +61,10 @@ fn two_equal_paths_carry_nearly_twice_as_much_as_one() {
     double.open_all();
     let two = double.upload(8_000_000, LIMIT);
     let gain = one.as_secs_f64() / two.as_secs_f64();
-    assert!(gain > 1.8, "two paths gain {gain:.2}: {one:?} against {two:?}");
+    assert!(
+        gain > 1.8,
+        "two paths gain {gain:.2}: {one:?} against {two:?}"
+    );
 }
 
 #[test]

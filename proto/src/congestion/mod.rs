@@ -5,6 +5,22 @@
 //! hands the slice to the controller that got the acknowledgement. Pacing, MTU discovery and the
 //! count of bytes in flight are not a controller's business.
 
+mod bbr;
+mod cubic;
+mod hystart;
+mod lia;
+mod new_reno;
+mod registry;
+#[cfg(test)]
+mod tests;
+mod window;
+
+pub use bbr::Bbr;
+pub use cubic::Cubic;
+pub use lia::Lia;
+pub use new_reno::NewReno;
+pub use registry::{Build, ControllerFactory, ControllerInit, Entry, ParamDoc, Registry};
+
 use crate::recovery::rate::RateSample;
 use crate::time::{Duration, Instant};
 use anabranch_wire::PathId;
@@ -119,7 +135,7 @@ pub struct CongestionEvent {
     pub persistent: bool,
     /// Whether this came from ECN marks.
     pub ecn: bool,
-    /// Bytes in flight right after the lost packet was sent (BBR inflight_hi).
+    /// Bytes in flight right after the lost packet was sent (BBR learns its safe level from it).
     pub sent_in_flight: u64,
 }
 

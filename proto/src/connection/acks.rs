@@ -34,7 +34,11 @@ impl Connection {
         ack: &Ack<'_>,
     ) -> Result<(), TransportError> {
         let level = arrival.level;
-        let target = if level == Level::OneRtt { ack.path } else { PathId::ZERO };
+        let target = if level == Level::OneRtt {
+            ack.path
+        } else {
+            PathId::ZERO
+        };
         let mut acked = std::mem::take(&mut self.scratch.acked);
         acked.clear();
         let mut spurious = 0;
@@ -67,7 +71,8 @@ impl Connection {
         }
         let sample = newly.ack_eliciting && newly.is_largest_ever;
         let delay = self.ack_delay(level, ack.delay);
-        let Some(sum) = self.account_acked(arrival, target, acked, sample.then_some((newly, delay)))
+        let Some(sum) =
+            self.account_acked(arrival, target, acked, sample.then_some((newly, delay)))
         else {
             return;
         };
@@ -86,7 +91,11 @@ impl Connection {
         self.grow_window(now, target, newly.time_sent, &sum);
         self.sending.wake();
         let rtt = self.paths.path(target).map(|path| path.route.rtt.latest());
-        self.sending.tell(&PathEvent::Acked { path: target, bytes: sum.bytes, rtt });
+        self.sending.tell(&PathEvent::Acked {
+            path: target,
+            bytes: sum.bytes,
+            rtt,
+        });
         self.observe_metrics(now, target);
     }
 
@@ -97,7 +106,11 @@ impl Connection {
         }
         let micros = encoded.saturating_mul(1 << self.identity.peer.ack_delay_exponent.min(20));
         let delay = Duration::from_micros(micros);
-        if self.handshake.is_confirmed() { delay.min(self.peer_max_ack_delay()) } else { delay }
+        if self.handshake.is_confirmed() {
+            delay.min(self.peer_max_ack_delay())
+        } else {
+            delay
+        }
     }
 
     /// Takes acknowledged packets off the routes' accounts and takes the RTT sample.
@@ -111,18 +124,31 @@ impl Connection {
         let now = arrival.now;
         let path = self.paths.path_mut(target)?;
         path.last_ack = Some(now);
-        let mut sum = Sum { prior_in_flight: path.route.in_flight, ..Sum::default() };
+        let mut sum = Sum {
+            prior_in_flight: path.route.in_flight,
+            ..Sum::default()
+        };
         if let Some((newly, delay)) = sample {
-            if arrival.level == Level::OneRtt && path.acks_came_by.replace(arrival.path).is_some_and(|by| by != arrival.path) {
+            if arrival.level == Level::OneRtt
+                && path
+                    .acks_came_by
+                    .replace(arrival.path)
+                    .is_some_and(|by| by != arrival.path)
+            {
                 // RFC 10069: an RTT spans both directions, so another return path is another RTT.
                 path.route.rtt.restart_min();
             }
-            path.route.rtt.on_sample(now.since(newly.time_sent), delay, now);
+            path.route
+                .rtt
+                .on_sample(now.since(newly.time_sent), delay, now);
         }
+        let mut grown = false;
         for (pn, packet) in acked {
             sum.eliciting |= packet.ack_eliciting;
             let current = packet.tuple_generation == path.route.generation;
-            let Some(route) = path.route_of(packet.tuple_generation) else { continue };
+            let Some(route) = path.route_of(packet.tuple_generation) else {
+                continue;
+            };
             if packet.in_flight {
                 route.in_flight = route.in_flight.saturating_sub(u64::from(packet.size));
             }
@@ -132,8 +158,10 @@ impl Connection {
             route.rate.on_packet_acked(now, packet);
             if packet.is_mtu_probe {
                 if let Some(mtu) = route.mtu.on_probe_acked(packet.size) {
+                    grown = true;
                     route.controller.on_mtu(mtu);
-                    self.outbox.observe(now, &Observation::MtuUpdated { path: target, mtu });
+                    self.outbox
+                        .observe(now, &Observation::MtuUpdated { path: target, mtu });
                 }
             } else {
                 route.mtu.on_acked(packet.size, *pn);
@@ -145,6 +173,9 @@ impl Connection {
             path.loss -= path.loss * LOSS_GAIN;
         }
         path.counters.acked_bytes += sum.bytes;
+        if grown {
+            self.fit_datagrams();
+        }
         Some(sum)
     }
 
@@ -219,7 +250,9 @@ impl Connection {
             }
             SentFrame::PathStatus { path, sequence } => {
                 if let Some(slot) = self.paths.slot_mut(path)
-                    && slot.own_status.is_some_and(|(_, newest)| newest == sequence)
+                    && slot
+                        .own_status
+                        .is_some_and(|(_, newest)| newest == sequence)
                 {
                     slot.status_pending = true;
                     self.control.paths_dirty = true;
@@ -267,18 +300,30 @@ impl Connection {
     ) {
         for (pn, packet) in lost {
             let size = usize::from(packet.size);
-            let observation = Observation::PacketLost { level, path: target, pn: *pn, size };
+            let observation = Observation::PacketLost {
+                level,
+                path: target,
+                pn: *pn,
+                size,
+            };
             self.outbox.observe(now, &observation);
             for frame in &packet.frames {
                 self.on_frame_lost(level, target, frame);
             }
         }
         let max_ack_delay = self.peer_max_ack_delay();
-        let Some(path) = self.paths.path_mut(target) else { return };
-        let Some(event) = account_lost(path, now, lost, max_ack_delay) else { return };
+        let Some(path) = self.paths.path_mut(target) else {
+            return;
+        };
+        let Some(event) = account_lost(path, now, lost, max_ack_delay) else {
+            return;
+        };
         self.notify_congestion(now, target, &event);
         self.sending.wake();
-        self.sending.tell(&PathEvent::Lost { path: target, bytes: event.bytes_lost });
+        self.sending.tell(&PathEvent::Lost {
+            path: target,
+            bytes: event.bytes_lost,
+        });
         self.observe_metrics(now, target);
     }
 
@@ -291,8 +336,13 @@ impl Connection {
         sum: &Sum,
         newly: &LargestNewlyAcked,
     ) {
-        let Some(path) = self.paths.path_mut(target) else { return };
-        let outcome = path.route.ecn.on_ack(counts, sum.marked, newly.is_largest_ever);
+        let Some(path) = self.paths.path_mut(target) else {
+            return;
+        };
+        let outcome = path
+            .route
+            .ecn
+            .on_ack(counts, sum.marked, newly.is_largest_ever);
         if outcome == EcnOutcome::Congestion {
             let event = CongestionEvent {
                 now,
@@ -338,9 +388,24 @@ impl Connection {
             route.update_pacing(now);
         }
         self.scratch.members = members;
-        let slowest = self.paths.open().filter_map(|slot| slot.open()).map(|p| p.route.rtt.smoothed());
+        let slowest = self
+            .paths
+            .open()
+            .filter_map(|slot| slot.open())
+            .map(|p| p.route.rtt.smoothed());
         if let Some(rtt) = slowest.max() {
             self.streams.set_tuning(rtt, now);
+        }
+        self.tend_keys(now);
+    }
+
+    /// Replaces keys before they wear out, and keeps old ones as long as packets may be late.
+    fn tend_keys(&mut self, now: Instant) {
+        let three_pto = self.three_pto();
+        self.handshake.set_key_discard_delay(three_pto);
+        if self.handshake.needs_key_update() {
+            // Refused while the last update is young: then the next acknowledgement tries again.
+            let _ = self.handshake.update_keys(now, three_pto);
         }
     }
 
@@ -348,15 +413,20 @@ impl Connection {
     fn snapshot_members(&mut self, target: PathId) -> Vec<Member> {
         let mut members = std::mem::take(&mut self.scratch.members);
         members.clear();
-        members.extend(self.paths.open().filter_map(|slot| slot.open()).map(|path| Member {
-            path: path.id,
-            is_self: path.id == target,
-            window: path.route.controller.window(),
-            ssthresh: path.route.controller.ssthresh(),
-            smoothed_rtt: path.route.rtt.smoothed(),
-            bytes_between_losses: path.route.controller.bytes_between_losses(),
-            active: path.is_healthy() && !path.route.app_limited,
-        }));
+        members.extend(
+            self.paths
+                .open()
+                .filter_map(|slot| slot.open())
+                .map(|path| Member {
+                    path: path.id,
+                    is_self: path.id == target,
+                    window: path.route.controller.window(),
+                    ssthresh: path.route.controller.ssthresh(),
+                    smoothed_rtt: path.route.rtt.smoothed(),
+                    bytes_between_losses: path.route.controller.bytes_between_losses(),
+                    active: path.is_healthy() && !path.route.app_limited,
+                }),
+        );
         members
     }
 
@@ -374,7 +444,9 @@ impl Connection {
 
     /// Everything in flight on a closed space counts as neither acknowledged nor lost.
     pub(super) fn forget_space(&mut self, level: Level) {
-        let Some(mut space) = self.early.spaces[level as usize].take() else { return };
+        let Some(mut space) = self.early.spaces[level as usize].take() else {
+            return;
+        };
         self.early.probes_owed[level as usize] = 0;
         if let Some(path) = self.paths.path_mut(PathId::ZERO) {
             for (_, packet) in space.take_all() {
@@ -393,7 +465,9 @@ impl Connection {
         if !self.outbox.is_observed() {
             return;
         }
-        let Some(path) = self.paths.path(target) else { return };
+        let Some(path) = self.paths.path(target) else {
+            return;
+        };
         let observation = Observation::Metrics {
             path: target,
             smoothed_rtt: path.route.rtt.smoothed(),
@@ -418,7 +492,9 @@ fn account_lost(
 ) -> Option<CongestionEvent> {
     let mut event = None;
     for (pn, packet) in lost {
-        let Some(route) = path.route_of(packet.tuple_generation) else { continue };
+        let Some(route) = path.route_of(packet.tuple_generation) else {
+            continue;
+        };
         let size = u64::from(packet.size);
         if packet.in_flight {
             route.in_flight = route.in_flight.saturating_sub(size);

@@ -4,8 +4,8 @@ use super::Connection;
 use crate::congestion::SentEvent;
 use crate::event::Observation;
 use crate::handshake::{Handshake, Level};
-use crate::recovery::{SentPacket, rate};
 use crate::recovery::sent::{SentFrame, SentFrames};
+use crate::recovery::{SentPacket, rate};
 use crate::time::Instant;
 use crate::wire::header::{self, LongHeader, LongType};
 use crate::wire::{PathId, packet_number};
@@ -53,8 +53,10 @@ impl Packet {
 
     /// Whether one of the noted frames asks for an acknowledgement.
     pub(super) fn note_eliciting(&mut self) {
-        self.ack_eliciting |=
-            self.frames.iter().any(|frame| !matches!(frame, SentFrame::Ack { .. }));
+        self.ack_eliciting |= self
+            .frames
+            .iter()
+            .any(|frame| !matches!(frame, SentFrame::Ack { .. }));
     }
 }
 
@@ -87,7 +89,10 @@ impl Connection {
         let (long, pn_offset) = match level {
             Level::OneRtt => {
                 let phase = self.handshake.key_phase();
-                (None, header::put_short(buf, &dcid, false, phase, pn, pn_len))
+                (
+                    None,
+                    header::put_short(buf, &dcid, false, phase, pn, pn_len),
+                )
             }
             Level::Initial | Level::Handshake => {
                 let (kind, token) = if level == Level::Initial {
@@ -140,9 +145,18 @@ impl Connection {
         if let Some(long) = &packet.long {
             long.set_length(buf, end);
         }
-        let Packet { level, path, pn, start, pn_offset, pn_len, .. } = packet;
-        if let Err(error) =
-            self.handshake.seal(level, path, pn, buf, start, pn_offset, pn_len)
+        let Packet {
+            level,
+            path,
+            pn,
+            start,
+            pn_offset,
+            pn_len,
+            ..
+        } = packet;
+        if let Err(error) = self
+            .handshake
+            .seal(level, path, pn, buf, start, pn_offset, pn_len)
         {
             buf.truncate(start);
             self.fail(now, error);
@@ -151,7 +165,13 @@ impl Connection {
         let size = buf.len() - start;
         self.outbox.observe(
             now,
-            &Observation::PacketSent { level, path, pn, size, frames: &packet.frames },
+            &Observation::PacketSent {
+                level,
+                path,
+                pn,
+                size,
+                frames: &packet.frames,
+            },
         );
         self.remember(now, packet, size, padded);
         size
@@ -165,7 +185,9 @@ impl Connection {
         if packet.ack_eliciting {
             self.outbox.stats.sent_since_received += 1;
         }
-        let Some(path) = self.paths.path_mut(packet.path) else { return };
+        let Some(path) = self.paths.path_mut(packet.path) else {
+            return;
+        };
         path.last_activity = now;
         path.counters.sent_packets += 1;
         path.counters.sent_bytes += size as u64;

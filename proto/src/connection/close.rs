@@ -47,7 +47,10 @@ pub(super) struct Closing {
 impl Life {
     /// Whether the connection can still do anything for its application.
     pub(super) fn is_over(&self) -> bool {
-        matches!(self, Self::Closing(_) | Self::Draining { .. } | Self::Drained)
+        matches!(
+            self,
+            Self::Closing(_) | Self::Draining { .. } | Self::Drained
+        )
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -121,7 +124,9 @@ impl Connection {
             return;
         }
         let reported = self.life.is_over();
-        self.life = Life::Draining { until: now + self.three_pto() };
+        self.life = Life::Draining {
+            until: now + self.three_pto(),
+        };
         if !reported {
             self.report_end(now, error);
         }
@@ -141,7 +146,8 @@ impl Connection {
     }
 
     fn report_end(&mut self, now: Instant, error: ConnectionError) {
-        self.outbox.observe(now, &Observation::Closed { error: &error });
+        self.outbox
+            .observe(now, &Observation::Closed { error: &error });
         self.outbox.events.push_back(Event::Closed(error));
     }
 
@@ -162,7 +168,10 @@ impl Connection {
     pub(super) fn on_connection_close(&mut self, now: Instant, frame: &ConnectionClose<'_>) {
         let reason = String::from_utf8_lossy(frame.reason).into_owned();
         let error = if frame.application {
-            ConnectionError::ApplicationClosed { code: frame.code, reason }
+            ConnectionError::ApplicationClosed {
+                code: frame.code,
+                reason,
+            }
         } else {
             ConnectionError::PeerClosed(
                 TransportError::new(TransportErrorCode(frame.code), reason)
@@ -175,7 +184,9 @@ impl Connection {
     /// The next datagram that carries `CONNECTION_CLOSE`.
     pub(super) fn transmit_close(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         loop {
-            let Life::Closing(closing) = &mut self.life else { return None };
+            let Life::Closing(closing) = &mut self.life else {
+                return None;
+            };
             let path = closing.owed.pop()?;
             if let Some(transmit) = self.write_close_datagram(now, path, buf) {
                 return Some(transmit);
@@ -207,7 +218,12 @@ impl Connection {
             self.finish_packet(now, packet, buf, rule);
         }
         let length = buf.len() - start;
-        (length > 0).then_some(Transmit { tuple, ecn: None, length, segment_size: None })
+        (length > 0).then_some(Transmit {
+            tuple,
+            ecn: None,
+            length,
+            segment_size: None,
+        })
     }
 
     /// Every level the peer may be able to read (RFC 9000, section 10.2.3).
@@ -216,19 +232,31 @@ impl Connection {
         let usable = [Level::Initial, Level::Handshake, Level::OneRtt].map(|level| {
             let has_keys = self.handshake.has_keys(level);
             let wanted = level == Level::OneRtt || !confirmed;
-            (level, has_keys && wanted && (level != Level::OneRtt || self.may_send_one_rtt()))
+            (
+                level,
+                has_keys && wanted && (level != Level::OneRtt || self.may_send_one_rtt()),
+            )
         });
-        usable.into_iter().filter(|(_, usable)| *usable).map(|(level, _)| level)
+        usable
+            .into_iter()
+            .filter(|(_, usable)| *usable)
+            .map(|(level, _)| level)
     }
 
     fn put_close(&self, level: Level, packet: &Packet, buf: &mut Vec<u8>) {
-        let Life::Closing(closing) = &self.life else { return };
+        let Life::Closing(closing) = &self.life else {
+            return;
+        };
         // An application's words must not leave before the handshake protects them
         // (RFC 9000, section 10.2.3).
         let hidden = closing.application && level != Level::OneRtt;
         let mut frame = ConnectionClose {
             application: closing.application && !hidden,
-            code: if hidden { TransportErrorCode::APPLICATION_ERROR.0 } else { closing.code },
+            code: if hidden {
+                TransportErrorCode::APPLICATION_ERROR.0
+            } else {
+                closing.code
+            },
             frame_type: closing.frame_type,
             reason: if hidden { &[] } else { &closing.reason },
         };

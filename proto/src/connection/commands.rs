@@ -99,10 +99,7 @@ impl Connection {
 
     /// The largest datagram the peer and all paths take, in bytes; `None` if it takes none.
     pub fn max_datagram_payload(&self) -> Option<usize> {
-        let smallest = self.paths.open().filter_map(|slot| slot.open());
-        let smallest = smallest.map(|path| usize::from(path.route.mtu.current())).min()?;
-        // Short header, path acknowledgement, tag and frame header, generously.
-        self.streams.max_datagram_payload().map(|peer| peer.min(smallest.saturating_sub(100)))
+        self.streams.max_datagram_payload()
     }
 
     /// Opens a path along `tuple`. [`PathNotice::Opened`](crate::event::PathNotice) tells when it
@@ -143,7 +140,10 @@ impl Connection {
 
     /// Gives a path up; its ID is spent. The last path cannot be given up: close instead.
     pub fn abandon_path(&mut self, now: Instant, id: PathId, code: u64) -> Result<(), PathUnknown> {
-        let open = self.paths.slot(id).is_some_and(|slot| slot.open().is_some());
+        let open = self
+            .paths
+            .slot(id)
+            .is_some_and(|slot| slot.open().is_some());
         if !open || self.paths.open_count() <= 1 || !self.multipath_active() {
             return Err(PathUnknown);
         }
@@ -167,17 +167,29 @@ impl Connection {
     }
 
     /// Changes how schedulers weigh a path.
-    pub fn set_path_options(&mut self, id: PathId, options: PathOptions) -> Result<(), PathUnknown> {
+    pub fn set_path_options(
+        &mut self,
+        id: PathId,
+        options: PathOptions,
+    ) -> Result<(), PathUnknown> {
         let path = self.paths.path_mut(id).ok_or(PathUnknown)?;
         let status = path.options.status;
         path.options = options;
         self.sending.wake();
-        if status == options.status { Ok(()) } else { self.set_path_status(id, options.status) }
+        if status == options.status {
+            Ok(())
+        } else {
+            self.set_path_status(id, options.status)
+        }
     }
 
     /// Sends a PING on a path: its RTT is measured anew.
     pub fn ping(&mut self, id: PathId) -> Result<(), PathUnknown> {
-        let path = self.paths.slot_mut(id).and_then(|slot| slot.open_mut()).ok_or(PathUnknown)?;
+        let path = self
+            .paths
+            .slot_mut(id)
+            .and_then(|slot| slot.open_mut())
+            .ok_or(PathUnknown)?;
         path.ping_pending = true;
         Ok(())
     }
@@ -246,7 +258,9 @@ impl Connection {
 
     /// The name the client asked for.
     pub fn server_name(&self) -> &str {
-        self.handshake.server_name().unwrap_or(&self.identity.server_name)
+        self.handshake
+            .server_name()
+            .unwrap_or(&self.identity.server_name)
     }
 
     /// The application protocol agreed on.

@@ -39,7 +39,8 @@ impl Connection {
             self.control.handshake_done = false;
             packet.sent(SentFrame::HandshakeDone);
         }
-        self.handshake.write_crypto(Level::OneRtt, buf, limit, &mut packet.frames);
+        self.handshake
+            .write_crypto(Level::OneRtt, buf, limit, &mut packet.frames);
         if self.control.paths_dirty {
             self.control.paths_dirty = !self.write_path_control(packet, buf);
         }
@@ -60,7 +61,11 @@ impl Connection {
     /// Writes frames about paths; returns whether all fitted.
     fn write_path_control(&mut self, packet: &mut Packet, buf: &mut Vec<u8>) -> bool {
         let limit = packet.end;
-        let form = if self.multipath_active() { Form::Multipath } else { Form::Plain };
+        let form = if self.multipath_active() {
+            Form::Multipath
+        } else {
+            Form::Plain
+        };
         if self.paths.limit_pending
             && let Some(path_limit) = self.paths.local_limit
         {
@@ -102,7 +107,14 @@ fn write_slot_control(
     if let Some(closing) = &mut slot.closing
         && closing.abandon_pending
     {
-        if !put(&Frame::PathAbandon { path, code: closing.code }, buf, limit) {
+        if !put(
+            &Frame::PathAbandon {
+                path,
+                code: closing.code,
+            },
+            buf,
+            limit,
+        ) {
             return false;
         }
         closing.abandon_pending = false;
@@ -114,7 +126,15 @@ fn write_slot_control(
     if let Some((status, sequence)) = slot.own_status
         && slot.status_pending
     {
-        if !put(&Frame::PathStatus { path, sequence, status }, buf, limit) {
+        if !put(
+            &Frame::PathStatus {
+                path,
+                sequence,
+                status,
+            },
+            buf,
+            limit,
+        ) {
             return false;
         }
         slot.status_pending = false;
@@ -125,10 +145,18 @@ fn write_slot_control(
             return false;
         }
         slot.local_cids.on_sent(frame.sequence);
-        packet.sent(SentFrame::NewConnectionId { path, sequence: frame.sequence });
+        packet.sent(SentFrame::NewConnectionId {
+            path,
+            sequence: frame.sequence,
+        });
     }
     while let Some(sequence) = slot.remote_cids.next_retirement() {
-        if !put_form(&Frame::RetireConnectionId { path, sequence }, buf, limit, form) {
+        if !put_form(
+            &Frame::RetireConnectionId { path, sequence },
+            buf,
+            limit,
+            form,
+        ) {
             return false;
         }
         slot.remote_cids.on_retirement_sent(sequence);
@@ -136,7 +164,14 @@ fn write_slot_control(
     }
     if slot.cids_blocked_pending {
         let next_sequence = slot.remote_cids.next_expected();
-        if !put(&Frame::PathCidsBlocked { path, next_sequence }, buf, limit) {
+        if !put(
+            &Frame::PathCidsBlocked {
+                path,
+                next_sequence,
+            },
+            buf,
+            limit,
+        ) {
             return false;
         }
         slot.cids_blocked_pending = false;

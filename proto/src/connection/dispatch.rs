@@ -15,16 +15,20 @@ impl Connection {
         frame_type: FrameType,
         frame: Frame<'_>,
     ) -> Result<(), TransportError> {
-        let Arrival { now, path, level, .. } = *arrival;
+        let Arrival {
+            now, path, level, ..
+        } = *arrival;
         self.check_legal(level, frame_type, &frame)?;
         match frame {
             Frame::Padding { .. } | Frame::Ping => Ok(()),
             Frame::Ack(ack) => self.on_ack(arrival, &ack),
             Frame::Crypto { offset, data } => self.on_crypto(now, level, offset, data),
             Frame::Stream(stream) => self.streams.on_stream(&stream),
-            Frame::ResetStream { id, code, final_size } => {
-                self.streams.on_reset_stream(id, code, final_size)
-            }
+            Frame::ResetStream {
+                id,
+                code,
+                final_size,
+            } => self.streams.on_reset_stream(id, code, final_size),
             Frame::StopSending { id, code } => self.streams.on_stop_sending(id, code),
             Frame::MaxData { limit } => {
                 self.sending.wake();
@@ -70,14 +74,17 @@ impl Connection {
                 self.on_retire_connection_id(path, sequence)
             }
             Frame::PathAbandon { path, code } => self.on_path_abandon(now, path, code),
-            Frame::PathStatus { path, sequence, status } => {
-                self.on_path_status(path, sequence, status)
-            }
+            Frame::PathStatus {
+                path,
+                sequence,
+                status,
+            } => self.on_path_status(path, sequence, status),
             Frame::MaxPathId { limit } => self.on_max_path_id(now, limit),
             Frame::PathsBlocked { limit } => self.on_paths_blocked(limit),
-            Frame::PathCidsBlocked { path, next_sequence } => {
-                self.on_path_cids_blocked(path, next_sequence)
-            }
+            Frame::PathCidsBlocked {
+                path,
+                next_sequence,
+            } => self.on_path_cids_blocked(path, next_sequence),
         }
     }
 
@@ -89,7 +96,9 @@ impl Connection {
         frame: &Frame<'_>,
     ) -> Result<(), TransportError> {
         if level != Level::OneRtt && !frame_type.allowed_in_initial_or_handshake() {
-            return Err(TransportError::violation("frame not allowed before the handshake ends"));
+            return Err(TransportError::violation(
+                "frame not allowed before the handshake ends",
+            ));
         }
         if !frame_type.is_multipath() {
             return Ok(());
@@ -110,7 +119,9 @@ impl Connection {
             _ => None,
         };
         if named.is_some_and(|path| self.paths.exceeds_local_limit(path)) {
-            return Err(TransportError::violation("path ID above the announced limit"));
+            return Err(TransportError::violation(
+                "path ID above the announced limit",
+            ));
         }
         Ok(())
     }
@@ -140,8 +151,14 @@ impl Connection {
         now: crate::time::Instant,
         limit: PathId,
     ) -> Result<(), TransportError> {
-        if self.paths.remote_initial.is_some_and(|initial| limit < initial) {
-            return Err(TransportError::violation("MAX_PATH_ID below the initial limit"));
+        if self
+            .paths
+            .remote_initial
+            .is_some_and(|initial| limit < initial)
+        {
+            return Err(TransportError::violation(
+                "MAX_PATH_ID below the initial limit",
+            ));
         }
         if self.paths.raise_remote_limit(limit) {
             self.issue_cids();
@@ -152,7 +169,9 @@ impl Connection {
 
     fn on_paths_blocked(&mut self, limit: PathId) -> Result<(), TransportError> {
         if self.paths.exceeds_local_limit(limit) {
-            return Err(TransportError::violation("PATHS_BLOCKED above the announced limit"));
+            return Err(TransportError::violation(
+                "PATHS_BLOCKED above the announced limit",
+            ));
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! From the first Initial to a confirmed handshake.
 
+use super::close::Life;
 use super::{Connection, Routing};
 use crate::error::TransportError;
 use crate::event::{Event, Observation};
@@ -8,7 +9,6 @@ use crate::handshake::token::retry_integrity_tag;
 use crate::time::Instant;
 use crate::wire::params::TransportParameters;
 use crate::wire::{ConnectionId, PathId, Side, TransportErrorCode};
-use super::close::Life;
 
 impl Connection {
     pub(super) fn on_crypto(
@@ -32,7 +32,9 @@ impl Connection {
         if self.identity.peer.initial_source_cid.is_some() {
             return Ok(());
         }
-        let Some(bytes) = self.handshake.peer_params() else { return Ok(()) };
+        let Some(bytes) = self.handshake.peer_params() else {
+            return Ok(());
+        };
         let sender = self.identity.side.peer();
         let params = TransportParameters::decode(bytes, sender)
             .map_err(|error| TransportError::new(error.code(), error.to_string()))?;
@@ -42,7 +44,9 @@ impl Connection {
             let empty = |cid: Option<ConnectionId>| cid.is_none_or(|cid| cid.is_empty());
             if empty(self.identity.peer_scid) || self.identity.handshake_scid.is_empty() {
                 // wire.md, section 1, rule 2.
-                return Err(TransportError::violation("multipath with an empty connection ID"));
+                return Err(TransportError::violation(
+                    "multipath with an empty connection ID",
+                ));
             }
             self.paths.negotiate(local, remote);
         }
@@ -113,10 +117,15 @@ impl Connection {
     }
 
     fn queue_new_token(&mut self, now: Instant) {
-        let Some(path) = self.paths.path(PathId::ZERO) else { return };
+        let Some(path) = self.paths.path(PathId::ZERO) else {
+            return;
+        };
         let address = [path.route.tuple.remote.ip()];
-        self.control.new_token =
-            Some(self.identity.keys.seal_new_token(now, &address, &mut self.rng));
+        self.control.new_token = Some(self.identity.keys.seal_new_token(
+            now,
+            &address,
+            &mut self.rng,
+        ));
     }
 
     pub(super) fn on_handshake_done(&mut self, now: Instant) -> Result<(), TransportError> {
@@ -136,7 +145,8 @@ impl Connection {
         self.forget_space(Level::Handshake);
         self.handshake.discard(Level::Handshake);
         if self.identity.side.is_server() {
-            self.routing.push_back(Routing::RemoveCid(self.identity.original_dcid));
+            self.routing
+                .push_back(Routing::RemoveCid(self.identity.original_dcid));
         }
         self.issue_cids();
         self.note_capacity(now);
@@ -204,10 +214,15 @@ impl Connection {
 
     /// What was sent under the old keys will never be acknowledged.
     fn forget_sent_initials(&mut self) {
-        let Some(space) = self.early.spaces[0].as_mut() else { return };
+        let Some(space) = self.early.spaces[0].as_mut() else {
+            return;
+        };
         let sent = space.take_all();
         if let Some(path) = self.paths.path_mut(PathId::ZERO) {
-            let bytes = sent.iter().filter(|(_, p)| p.in_flight).map(|(_, p)| u64::from(p.size));
+            let bytes = sent
+                .iter()
+                .filter(|(_, p)| p.in_flight)
+                .map(|(_, p)| u64::from(p.size));
             path.route.in_flight = path.route.in_flight.saturating_sub(bytes.sum());
         }
         self.early.pto_count = 0;
@@ -223,5 +238,9 @@ pub(crate) fn announced_path_limit(
     peer_scid: Option<ConnectionId>,
 ) -> Option<PathId> {
     let peer_is_empty = side.is_server() && peer_scid.is_some_and(|cid| cid.is_empty());
-    if max_paths == 0 || peer_is_empty { None } else { Some(PathId(max_paths - 1)) }
+    if max_paths == 0 || peer_is_empty {
+        None
+    } else {
+        Some(PathId(max_paths - 1))
+    }
 }

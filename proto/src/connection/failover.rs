@@ -30,12 +30,16 @@ const LONGEST_DETOUR: Duration = Duration::from_secs(60);
 impl Connection {
     /// Whether another path than `id` answers.
     pub(super) fn has_other_healthy(&self, id: PathId) -> bool {
-        self.paths.open().any(|slot| slot.id != id && slot.open().is_some_and(Path::is_healthy))
+        self.paths
+            .open()
+            .any(|slot| slot.id != id && slot.open().is_some_and(Path::is_healthy))
     }
 
     /// Stops scheduling on a silent path and lets other paths carry what it holds.
     pub(super) fn doubt(&mut self, now: Instant, id: PathId) {
-        let Some(path) = self.paths.path_mut(id) else { return };
+        let Some(path) = self.paths.path_mut(id) else {
+            return;
+        };
         if path.health != Health::Active || !path.route.validated {
             return;
         }
@@ -51,7 +55,9 @@ impl Connection {
     /// Offers everything in flight on a path to the others. The packets stay in flight: a late
     /// acknowledgement still counts.
     fn reinject(&mut self, id: PathId) {
-        let Some(path) = self.paths.path(id) else { return };
+        let Some(path) = self.paths.path(id) else {
+            return;
+        };
         let frames: Vec<SentFrame> = path
             .space
             .iter_unacked()
@@ -72,9 +78,13 @@ impl Connection {
 
     /// Something ack-eliciting sent on the path at `sent` was acknowledged.
     pub(super) fn on_path_answered(&mut self, now: Instant, id: PathId, sent: Instant) {
-        let Some(path) = self.paths.path_mut(id) else { return };
+        let Some(path) = self.paths.path_mut(id) else {
+            return;
+        };
         path.probes_owed = 0;
-        let Health::Doubtful { since } = path.health else { return };
+        let Health::Doubtful { since } = path.health else {
+            return;
+        };
         path.health = Health::Active;
         // An answer to what was sent before the doubt means the path was slow, not dead: what is
         // known of its capacity still holds.
@@ -83,7 +93,13 @@ impl Connection {
             path.route.update_pacing(now);
         }
         self.sending.tell(&PathEvent::Recovered { path: id });
-        self.notice(now, PathNotice::Recovered { id, after: now.since(since) });
+        self.notice(
+            now,
+            PathNotice::Recovered {
+                id,
+                after: now.since(since),
+            },
+        );
     }
 
     /// The driver cannot send or receive on this socket any more: its interface is gone.
@@ -91,7 +107,10 @@ impl Connection {
         let affected: Vec<_> = self
             .paths
             .open()
-            .filter(|slot| slot.open().is_some_and(|path| path.route.tuple.socket == socket))
+            .filter(|slot| {
+                slot.open()
+                    .is_some_and(|path| path.route.tuple.socket == socket)
+            })
             .map(|slot| slot.id)
             .collect();
         for id in affected {
@@ -109,7 +128,9 @@ impl Connection {
         lone_ping: bool,
         ack_eliciting: bool,
     ) {
-        let Some(path) = self.paths.path_mut(id) else { return };
+        let Some(path) = self.paths.path_mut(id) else {
+            return;
+        };
         let detour = &mut path.detour;
         if !lone_ping {
             if ack_eliciting {
@@ -130,11 +151,16 @@ impl Connection {
     /// The probe time-out restarts with every packet sent; this does not, so a path that swallows a
     /// steady stream is noticed after one time-out too.
     pub(super) fn silence_deadline(&self, path: &Path) -> Option<Instant> {
-        if path.health != Health::Active || !path.route.validated || path.space.ack_eliciting_in_flight() == 0
+        if path.health != Health::Active
+            || !path.route.validated
+            || path.space.ack_eliciting_in_flight() == 0
         {
             return None;
         }
-        let (_, oldest) = path.space.iter_unacked().find(|(_, packet)| packet.ack_eliciting)?;
+        let (_, oldest) = path
+            .space
+            .iter_unacked()
+            .find(|(_, packet)| packet.ack_eliciting)?;
         let oldest = oldest.time_sent;
         let heard = path.last_ack.map_or(oldest, |ack| ack.max(oldest));
         Some(heard + path.pto(self.peer_max_ack_delay()))

@@ -11,16 +11,29 @@ use crate::wire::{PathId, TransportErrorCode};
 impl Connection {
     /// The newest packet of a path came from elsewhere: follow it, and ask for proof.
     pub(super) fn on_new_tuple(&mut self, now: Instant, id: PathId, tuple: Tuple, bytes: u64) {
-        if self.identity.side.is_client() || !self.config.migration || !self.handshake.is_confirmed()
+        if self.identity.side.is_client()
+            || !self.config.migration
+            || !self.handshake.is_confirmed()
         {
             // A client decides itself by which socket it sends, and servers do not move.
             return;
         }
         let config = self.config.clone();
-        let Some(slot) = self.paths.slot_mut(id) else { return };
-        let Some(path) = slot.path.as_mut() else { return };
-        let generation = path.route.generation.max(path.previous.as_ref().map_or(0, |r| r.generation)) + 1;
-        let known = path.previous.as_ref().is_some_and(|previous| previous.tuple == tuple);
+        let Some(slot) = self.paths.slot_mut(id) else {
+            return;
+        };
+        let Some(path) = slot.path.as_mut() else {
+            return;
+        };
+        let generation = path
+            .route
+            .generation
+            .max(path.previous.as_ref().map_or(0, |r| r.generation))
+            + 1;
+        let known = path
+            .previous
+            .as_ref()
+            .is_some_and(|previous| previous.tuple == tuple);
         let mut route = match path.previous.take() {
             // It came back to where it was.
             Some(previous) if known => previous,
@@ -52,8 +65,13 @@ impl Connection {
     }
 
     pub(super) fn on_path_challenge(&mut self, arrival: &Arrival, data: [u8; 8]) {
-        let Some(path) = self.paths.path_mut(arrival.path) else { return };
-        for route in [Some(&mut path.route), path.previous.as_mut()].into_iter().flatten() {
+        let Some(path) = self.paths.path_mut(arrival.path) else {
+            return;
+        };
+        for route in [Some(&mut path.route), path.previous.as_mut()]
+            .into_iter()
+            .flatten()
+        {
             // A client answers where it sends from, whichever socket the question came by.
             if route.tuple == arrival.tuple || route.tuple.remote == arrival.tuple.remote {
                 route.responses.push(data);
@@ -63,10 +81,20 @@ impl Connection {
     }
 
     pub(super) fn on_path_response(&mut self, now: Instant, id: PathId, data: [u8; 8]) {
-        let Some(path) = self.paths.path_mut(id) else { return };
-        let current = path.route.validation.as_mut().and_then(|v| v.on_response(data, now));
+        let Some(path) = self.paths.path_mut(id) else {
+            return;
+        };
+        let current = path
+            .route
+            .validation
+            .as_mut()
+            .and_then(|v| v.on_response(data, now));
         if let Some(rtt) = current {
-            let small = path.route.validation.as_ref().is_some_and(|v| !v.is_validated());
+            let small = path
+                .route
+                .validation
+                .as_ref()
+                .is_some_and(|v| !v.is_validated());
             path.route.amplification.set_validated();
             if small {
                 // The address is proven but not yet that full-size packets pass.
@@ -83,7 +111,10 @@ impl Connection {
             self.announce_path(now, id);
             return;
         }
-        let previous = path.previous.as_mut().and_then(|route| route.validation.as_mut());
+        let previous = path
+            .previous
+            .as_mut()
+            .and_then(|route| route.validation.as_mut());
         if previous.and_then(|v| v.on_response(data, now)).is_some() {
             // The old address answers; the new one is still being asked.
             if let Some(route) = &mut path.previous {
@@ -94,7 +125,9 @@ impl Connection {
 
     /// Gives up on routes that did not answer.
     pub(super) fn handle_validation_timeout(&mut self, now: Instant, id: PathId) {
-        let Some(path) = self.paths.path_mut(id) else { return };
+        let Some(path) = self.paths.path_mut(id) else {
+            return;
+        };
         let failed = |route: &Route| route.validation.as_ref().is_some_and(|v| v.failed(now));
         if path.previous.as_ref().is_some_and(failed) {
             path.previous = None;

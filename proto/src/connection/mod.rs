@@ -23,8 +23,8 @@ mod transmit;
 pub use commands::{OpenPathError, PathUnknown};
 pub(crate) use establish::announced_path_limit;
 pub(crate) use paths::random_cid;
-pub use timers::Timer;
 pub use stats::{ConnectionStats, PathStats, SchedulerStats};
+pub use timers::Timer;
 
 use crate::config::TransportConfig;
 use crate::datagram::Tuple;
@@ -165,13 +165,19 @@ pub(crate) struct Beginning {
 
 impl Connection {
     pub(crate) fn new(now: Instant, from: Beginning) -> Self {
-        let Beginning { side, config, mut rng, local_cid, .. } = from;
+        let Beginning {
+            side,
+            config,
+            mut rng,
+            local_cid,
+            ..
+        } = from;
         let mut route = Route::new(&config, &mut rng, now, PathId::ZERO, from.tuple, 0);
         if side.is_client() || from.address_validated {
             route.validated = true;
             route.amplification.set_validated();
         }
-        let early = [Some(PacketSpace::new(&mut rng)), Some(PacketSpace::new(&mut rng))];
+        let early = [Some(early_space(&mut rng)), Some(early_space(&mut rng))];
         let space = paths::one_rtt_space(&config, &mut rng);
         let first = Path::new(PathId::ZERO, space, route, PathOptions::default(), now);
         let mut paths = Manager::new(first);
@@ -245,7 +251,12 @@ impl Connection {
     /// (RFC 10069 makes it the largest over all paths).
     fn three_pto(&self) -> Duration {
         let ack_delay = self.peer_max_ack_delay();
-        let largest = self.paths.open().filter_map(|slot| slot.open()).map(|p| p.pto(ack_delay)).max();
+        let largest = self
+            .paths
+            .open()
+            .filter_map(|slot| slot.open())
+            .map(|p| p.pto(ack_delay))
+            .max();
         largest.unwrap_or(self.config.initial_rtt * 3) * 3
     }
 
@@ -260,6 +271,13 @@ impl Connection {
     fn fail(&mut self, now: Instant, error: TransportError) {
         self.close_with_error(now, error);
     }
+}
+
+/// The space of Initial or Handshake packets, which are acknowledged without delay.
+fn early_space(rng: &mut Rng) -> PacketSpace {
+    let mut space = PacketSpace::new(rng);
+    space.received.set_max_ack_delay(Duration::ZERO);
+    space
 }
 
 impl Outbox {

@@ -20,11 +20,16 @@ use crate::wire::{ConnectionId, PathId, ResetToken, TransportErrorCode};
 /// noq takes at most 5.
 const CIDS_PER_PATH: u64 = 2;
 
+/// Short header with the longest connection ID and packet number, and tag.
+const ONE_RTT_OVERHEAD: usize = 1 + 20 + 4 + 16;
+
 /// A 1-RTT packet number space as the configuration wants it.
 pub(super) fn one_rtt_space(config: &TransportConfig, rng: &mut Rng) -> PacketSpace {
     let mut space = PacketSpace::new(rng);
     space.received.set_max_ack_delay(config.max_ack_delay);
-    space.received.set_ack_eliciting_threshold(config.ack_threshold as u32);
+    space
+        .received
+        .set_ack_eliciting_threshold(config.ack_threshold as u32);
     space
 }
 
@@ -39,7 +44,9 @@ impl Connection {
     ) {
         let space = one_rtt_space(&self.config, &mut self.rng);
         let mut route = Route::new(&self.config, &mut self.rng, now, id, tuple, 0);
-        route.mtu.set_peer_limit(self.identity.peer.max_udp_payload_size);
+        route
+            .mtu
+            .set_peer_limit(self.identity.peer.max_udp_payload_size);
         route.validate(now, &mut self.rng);
         if self.identity.side.is_client() {
             // The client chose the address itself: nobody is amplified at.
@@ -67,7 +74,11 @@ impl Connection {
             self.refuse(now, id, TransportErrorCode::PATH_RESOURCE_LIMIT_REACHED.0);
             return Ok(());
         }
-        if self.paths.slot(id).is_some_and(|slot| slot.remote_cids.active().is_none()) {
+        if self
+            .paths
+            .slot(id)
+            .is_some_and(|slot| slot.remote_cids.active().is_none())
+        {
             // The connection ID to answer with is probably under way on another path. Not answering
             // makes the client repeat its challenge; refusing would cost it the path ID.
             return Ok(());
@@ -87,8 +98,12 @@ impl Connection {
 
     /// A path may carry data from now on.
     pub(super) fn announce_path(&mut self, now: Instant, id: PathId) {
-        let Some(slot) = self.paths.slot_mut(id) else { return };
-        let Some(path) = slot.path.as_mut() else { return };
+        let Some(slot) = self.paths.slot_mut(id) else {
+            return;
+        };
+        let Some(path) = slot.path.as_mut() else {
+            return;
+        };
         if path.announced {
             return;
         }
@@ -104,8 +119,19 @@ impl Connection {
             self.control.paths_dirty = true;
         }
         self.sending.wake();
+        self.fit_datagrams();
         self.sending.tell(&PathEvent::Opened { path: id });
         self.notice(now, PathNotice::Opened { id, tuple });
+    }
+
+    /// Datagrams may go on any path: the smallest packet decides how large they can be.
+    pub(super) fn fit_datagrams(&mut self) {
+        let open = self.paths.open().filter_map(|slot| slot.open());
+        let validated = open.filter(|path| path.route.validated);
+        if let Some(smallest) = validated.map(|path| path.route.mtu.current()).min() {
+            let room = usize::from(smallest).saturating_sub(ONE_RTT_OVERHEAD);
+            self.streams.set_datagram_room(room);
+        }
     }
 
     /// Tells the application when a path could be opened that could not before.
@@ -149,16 +175,23 @@ impl Connection {
         frame: &NewConnectionId,
     ) -> Result<(), TransportError> {
         if self.identity.peer_scid.is_some_and(|cid| cid.is_empty()) {
-            return Err(TransportError::violation("connection ID from a peer that uses none"));
+            return Err(TransportError::violation(
+                "connection ID from a peer that uses none",
+            ));
         }
-        let elsewhere = self.paths.slots().any(|slot| {
-            slot.id != frame.path && slot.remote_cids.contains(&frame.cid)
-        });
+        let elsewhere = self
+            .paths
+            .slots()
+            .any(|slot| slot.id != frame.path && slot.remote_cids.contains(&frame.cid));
         if elsewhere {
-            return Err(TransportError::violation("connection ID belongs to another path"));
+            return Err(TransportError::violation(
+                "connection ID belongs to another path",
+            ));
         }
         let limit = self.config.active_connection_id_limit;
-        let Some(slot) = self.paths.slot_mut(frame.path) else { return Ok(()) };
+        let Some(slot) = self.paths.slot_mut(frame.path) else {
+            return Ok(());
+        };
         if slot.closing.is_some() {
             return Ok(());
         }
@@ -185,7 +218,9 @@ impl Connection {
         path: PathId,
         sequence: u64,
     ) -> Result<(), TransportError> {
-        let Some(slot) = self.paths.slot_mut(path) else { return Ok(()) };
+        let Some(slot) = self.paths.slot_mut(path) else {
+            return Ok(());
+        };
         if let Some(cid) = slot.local_cids.on_retire(sequence)? {
             self.routing.push_back(Routing::RemoveCid(cid));
         }
@@ -199,7 +234,9 @@ impl Connection {
         sequence: u64,
         status: PathStatus,
     ) -> Result<(), TransportError> {
-        let Some(slot) = self.paths.slot_mut(path) else { return Ok(()) };
+        let Some(slot) = self.paths.slot_mut(path) else {
+            return Ok(());
+        };
         if slot.peer_status.is_none_or(|(_, newest)| sequence > newest) {
             slot.peer_status = Some((status, sequence));
             self.sending.wake();
@@ -213,9 +250,13 @@ impl Connection {
         path: PathId,
         next_sequence: u64,
     ) -> Result<(), TransportError> {
-        let Some(slot) = self.paths.slot(path) else { return Ok(()) };
+        let Some(slot) = self.paths.slot(path) else {
+            return Ok(());
+        };
         if next_sequence > slot.local_cids.next_sequence() {
-            return Err(TransportError::violation("PATH_CIDS_BLOCKED beyond what was issued"));
+            return Err(TransportError::violation(
+                "PATH_CIDS_BLOCKED beyond what was issued",
+            ));
         }
         self.issue_cids();
         Ok(())
@@ -232,13 +273,20 @@ impl Connection {
             return Ok(());
         }
         self.abandon(now, id, code, true);
-        if let Some(closing) = self.paths.slot_mut(id).and_then(|slot| slot.closing.as_mut()) {
+        if let Some(closing) = self
+            .paths
+            .slot_mut(id)
+            .and_then(|slot| slot.closing.as_mut())
+        {
             closing.peer_abandoned = true;
         }
         if self.paths.open_count() == 0 && !self.life.is_over() {
             // A client could open a replacement first; ours opens paths before it gives them up.
             let code = TransportErrorCode::NO_VIABLE_PATH;
-            return Err(TransportError::new(code, "the peer abandoned the last path"));
+            return Err(TransportError::new(
+                code,
+                "the peer abandoned the last path",
+            ));
         }
         Ok(())
     }
@@ -250,12 +298,18 @@ impl Connection {
     /// Gives a path up: nothing more is sent on it, its data goes elsewhere.
     pub(super) fn abandon(&mut self, now: Instant, id: PathId, code: u64, by_peer: bool) {
         let discard_at = now + self.three_pto();
-        let Some(slot) = self.paths.slot_mut(id) else { return };
+        let Some(slot) = self.paths.slot_mut(id) else {
+            return;
+        };
         if slot.closing.is_some() {
             return;
         }
-        slot.closing =
-            Some(Closing { code, abandon_pending: true, peer_abandoned: by_peer, discard_at });
+        slot.closing = Some(Closing {
+            code,
+            abandon_pending: true,
+            peer_abandoned: by_peer,
+            discard_at,
+        });
         let tokens: Vec<ResetToken> = slot.remote_cids.tokens().collect();
         self.reroute_tokens(&tokens, &[]);
         self.control.paths_dirty = true;
@@ -269,7 +323,9 @@ impl Connection {
 
     /// Everything in flight on a path that is given up goes elsewhere.
     fn release(&mut self, id: PathId) {
-        let Some(path) = self.paths.path_mut(id) else { return };
+        let Some(path) = self.paths.path_mut(id) else {
+            return;
+        };
         let packets = path.space.take_all();
         path.route.in_flight = 0;
         path.previous = None;
@@ -288,7 +344,10 @@ impl Connection {
         let due: Vec<PathId> = self
             .paths
             .slots()
-            .filter(|slot| slot.closing.is_some_and(|closing| closing.discard_at <= now))
+            .filter(|slot| {
+                slot.closing
+                    .is_some_and(|closing| closing.discard_at <= now)
+            })
             .map(|slot| slot.id)
             .collect();
         for id in due {
@@ -305,7 +364,10 @@ impl Connection {
                 }
                 Ok(None) => {}
                 Err(_) => {
-                    self.fail(now, TransportError::violation("path IDs with too many holes"));
+                    self.fail(
+                        now,
+                        TransportError::violation("path IDs with too many holes"),
+                    );
                     return;
                 }
             }
@@ -316,7 +378,8 @@ impl Connection {
 
     pub(super) fn knows_token(&self, token: ResetToken) -> bool {
         let open = self.paths.slots().filter(|slot| slot.closing.is_none());
-        open.flat_map(|slot| slot.remote_cids.tokens()).any(|known| known == token)
+        open.flat_map(|slot| slot.remote_cids.tokens())
+            .any(|known| known == token)
     }
 
     /// Where the acknowledgement of `path` travels.

@@ -53,7 +53,9 @@ impl Connection {
         self.account_received(tuple, path, data.len() as u64);
         let mut rest = data;
         while !rest.is_empty() {
-            let Some(incoming) = self.classify(now, rest) else { return };
+            let Some(incoming) = self.classify(now, rest) else {
+                return;
+            };
             let (packet, tail) = rest.split_at_mut(incoming.length);
             self.handle_packet(now, tuple, ecn, path, &incoming, packet);
             if self.life.is_over() {
@@ -66,7 +68,10 @@ impl Connection {
     fn account_received(&mut self, tuple: Tuple, path: PathId, bytes: u64) {
         if let Some(path) = self.paths.path_mut(path) {
             path.counters.received_bytes += bytes;
-            for route in [Some(&mut path.route), path.previous.as_mut()].into_iter().flatten() {
+            for route in [Some(&mut path.route), path.previous.as_mut()]
+                .into_iter()
+                .flatten()
+            {
                 if route.tuple == tuple {
                     route.amplification.on_received(bytes);
                 }
@@ -77,24 +82,60 @@ impl Connection {
     /// Tells what the next packet is; `None` if the rest of the datagram is of no use.
     fn classify(&mut self, now: Instant, bytes: &[u8]) -> Option<Incoming> {
         match header::parse(bytes, self.identity.cid_length) {
-            Ok(Header::Initial { version, scid, token, pn_offset, packet_len, .. }) => {
+            Ok(Header::Initial {
+                version,
+                scid,
+                token,
+                pn_offset,
+                packet_len,
+                ..
+            }) => {
                 if self.identity.side.is_client() && !token.is_empty() {
                     // RFC 9000, section 17.2.2: only clients send tokens.
                     return self.drop_packet(now, bytes.len(), "token from a server");
                 }
                 let level = Level::Initial;
-                let incoming = Incoming { level, pn_offset, length: packet_len, scid: Some(scid) };
+                let incoming = Incoming {
+                    level,
+                    pn_offset,
+                    length: packet_len,
+                    scid: Some(scid),
+                };
                 (version == VERSION_1).then_some(incoming)
             }
-            Ok(Header::Long { kind: LongType::Handshake, version, scid, pn_offset, packet_len, .. }) => {
+            Ok(Header::Long {
+                kind: LongType::Handshake,
+                version,
+                scid,
+                pn_offset,
+                packet_len,
+                ..
+            }) => {
                 let level = Level::Handshake;
-                let incoming = Incoming { level, pn_offset, length: packet_len, scid: Some(scid) };
+                let incoming = Incoming {
+                    level,
+                    pn_offset,
+                    length: packet_len,
+                    scid: Some(scid),
+                };
                 (version == VERSION_1).then_some(incoming)
             }
-            Ok(Header::Short { pn_offset, packet_len, .. }) => {
-                Some(Incoming { level: Level::OneRtt, pn_offset, length: packet_len, scid: None })
-            }
-            Ok(Header::Retry { scid, token, integrity_tag, .. }) => {
+            Ok(Header::Short {
+                pn_offset,
+                packet_len,
+                ..
+            }) => Some(Incoming {
+                level: Level::OneRtt,
+                pn_offset,
+                length: packet_len,
+                scid: None,
+            }),
+            Ok(Header::Retry {
+                scid,
+                token,
+                integrity_tag,
+                ..
+            }) => {
                 let (token, body) = (token.to_vec(), &bytes[..bytes.len() - integrity_tag.len()]);
                 self.on_retry(scid, token, body, integrity_tag);
                 None
@@ -112,14 +153,17 @@ impl Connection {
 
     fn drop_packet<T>(&mut self, now: Instant, size: usize, why: &'static str) -> Option<T> {
         self.outbox.stats.packets_dropped += 1;
-        self.outbox.observe(now, &Observation::PacketDropped { size, why });
+        self.outbox
+            .observe(now, &Observation::PacketDropped { size, why });
         None
     }
 
     fn on_version_negotiation(&mut self, now: Instant, versions: &[u8]) {
         // RFC 9000, section 6.2: believed only before anything else arrived, and only if it does not
         // list the version in use.
-        let lists_ours = versions.chunks(4).any(|version| version == VERSION_1.to_be_bytes());
+        let lists_ours = versions
+            .chunks(4)
+            .any(|version| version == VERSION_1.to_be_bytes());
         if self.identity.side.is_client() && self.identity.peer_scid.is_none() && !lists_ours {
             self.vanish(now, ConnectionError::VersionMismatch);
         }
@@ -147,19 +191,37 @@ impl Connection {
             self.drop_packet::<()>(now, packet.len(), "too short for its header protection");
             return;
         };
-        let expected = self.space(level, path).map_or(0, |space| space.received.expected());
+        let expected = self
+            .space(level, path)
+            .map_or(0, |space| space.received.expected());
         let pn = crate::wire::packet_number::expand(header.pn, header.pn_len, expected);
-        if self.space(level, path).is_some_and(|space| space.received.is_duplicate(pn)) {
+        if self
+            .space(level, path)
+            .is_some_and(|space| space.received.is_duplicate(pn))
+        {
             self.outbox.stats.duplicate_packets += 1;
             return;
         }
         let header_len = incoming.pn_offset + header.pn_len;
-        match self.handshake.open(now, level, path, pn, header.key_phase, packet, header_len) {
+        match self
+            .handshake
+            .open(now, level, path, pn, header.key_phase, packet, header_len)
+        {
             Ok(_) if !header.reserved_bits_zero => {
-                self.fail(now, TransportError::violation("reserved header bits are not zero"));
+                self.fail(
+                    now,
+                    TransportError::violation("reserved header bits are not zero"),
+                );
             }
             Ok(payload) => {
-                let arrival = Arrival { now, tuple, ecn, path, level, pn };
+                let arrival = Arrival {
+                    now,
+                    tuple,
+                    ecn,
+                    path,
+                    level,
+                    pn,
+                };
                 if let Some(scid) = incoming.scid {
                     self.learn_peer_cid(scid);
                 }
@@ -174,7 +236,10 @@ impl Connection {
     fn accepts(&self, level: Level, path: PathId, scid: Option<ConnectionId>) -> bool {
         if level != Level::OneRtt {
             // RFC 9000, section 7.2: the peer's connection ID does not change in the handshake.
-            return self.identity.peer_scid.is_none_or(|known| Some(known) == scid)
+            return self
+                .identity
+                .peer_scid
+                .is_none_or(|known| Some(known) == scid)
                 && self.space(level, path).is_some();
         }
         self.paths.slot(path).is_some()
@@ -182,8 +247,7 @@ impl Connection {
 
     /// A 1-RTT packet may be read once the handshake is complete (RFC 9001, section 5.7).
     fn may_open(&self, level: Level) -> bool {
-        self.handshake.has_keys(level)
-            && (level != Level::OneRtt || self.handshake.is_complete())
+        self.handshake.has_keys(level) && (level != Level::OneRtt || self.handshake.is_complete())
     }
 
     fn keep_undecryptable(
@@ -197,7 +261,12 @@ impl Connection {
         let early = level != Level::Initial && !self.handshake.is_complete();
         if early && self.early.undecryptable.len() < MAX_UNDECRYPTABLE {
             let bytes = packet.to_vec();
-            self.early.undecryptable.push(Undecryptable { tuple, ecn, path, bytes });
+            self.early.undecryptable.push(Undecryptable {
+                tuple,
+                ecn,
+                path,
+                bytes,
+            });
         }
     }
 
@@ -209,7 +278,12 @@ impl Connection {
             }
             // Its bytes were accounted for when it arrived.
             if let Some(incoming) = self.classify(now, &kept.bytes) {
-                let Undecryptable { tuple, ecn, path, ref mut bytes } = kept;
+                let Undecryptable {
+                    tuple,
+                    ecn,
+                    path,
+                    ref mut bytes,
+                } = kept;
                 self.handle_packet(now, tuple, ecn, path, &incoming, bytes);
             }
         }
@@ -228,7 +302,14 @@ impl Connection {
     }
 
     fn on_authenticated(&mut self, arrival: Arrival, payload: &[u8], size: usize) {
-        let Arrival { now, tuple, path, level, pn, .. } = arrival;
+        let Arrival {
+            now,
+            tuple,
+            path,
+            level,
+            pn,
+            ..
+        } = arrival;
         self.idle_since = now;
         self.outbox.stats.sent_since_received = 0;
         self.on_level_used(now, level);
@@ -248,17 +329,30 @@ impl Connection {
 
     /// Creates the path or follows it to a new address, before frames are looked at.
     fn admit(&mut self, arrival: &Arrival, size: usize) -> Result<(), TransportError> {
-        let Arrival { now, tuple, path, level, pn, .. } = *arrival;
+        let Arrival {
+            now,
+            tuple,
+            path,
+            level,
+            pn,
+            ..
+        } = *arrival;
         if level != Level::OneRtt {
             return Ok(());
         }
         if self.paths.path(path).is_none() {
             return self.on_first_packet(now, path, tuple, size as u64);
         }
-        let Some(known) = self.paths.path_mut(path) else { return Ok(()) };
+        let Some(known) = self.paths.path_mut(path) else {
+            return Ok(());
+        };
         known.counters.received_packets += 1;
         known.last_activity = now;
-        let newest = known.space.received.largest().is_none_or(|largest| pn > largest);
+        let newest = known
+            .space
+            .received
+            .largest()
+            .is_none_or(|largest| pn > largest);
         if known.route.tuple != tuple && newest {
             self.on_new_tuple(now, path, tuple, size as u64);
         }
@@ -293,17 +387,38 @@ impl Connection {
             }
         }
         if let Some(frames) = observed {
-            let Arrival { now, path, level, pn, .. } = *arrival;
-            let packet = Observation::PacketReceived { level, path, pn, size, frames: &frames };
+            let Arrival {
+                now,
+                path,
+                level,
+                pn,
+                ..
+            } = *arrival;
+            let packet = Observation::PacketReceived {
+                level,
+                path,
+                pn,
+                size,
+                frames: &frames,
+            };
             self.outbox.observe(now, &packet);
         }
         Ok(contents)
     }
 
     fn note_received(&mut self, arrival: &Arrival, contents: &Contents, payload_len: usize) {
-        let Arrival { now, ecn, path, level, pn, .. } = *arrival;
+        let Arrival {
+            now,
+            ecn,
+            path,
+            level,
+            pn,
+            ..
+        } = *arrival;
         if let Some(space) = self.space_mut(level, path) {
-            space.received.on_received(now, pn, contents.ack_eliciting, ecn);
+            space
+                .received
+                .on_received(now, pn, contents.ack_eliciting, ecn);
             if level != Level::OneRtt && contents.ack_eliciting {
                 // RFC 9000, section 13.2.1: Initial and Handshake packets are acknowledged at once.
                 space.received.request_immediate();

@@ -109,7 +109,8 @@ impl Sending {
     /// The path is gone: nothing planned for it is left.
     pub(super) fn forget(&mut self, path: PathId) {
         self.wake();
-        self.duplicates.retain(|repeat| repeat.on != path && repeat.from != path);
+        self.duplicates
+            .retain(|repeat| repeat.on != path && repeat.from != path);
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -130,13 +131,20 @@ impl Sending {
     }
 
     pub(super) fn has_duplicate(&self, has_room: impl Fn(PathId) -> bool) -> Option<PathId> {
-        self.duplicates.iter().map(|repeat| repeat.on).find(|path| has_room(*path))
+        self.duplicates
+            .iter()
+            .map(|repeat| repeat.on)
+            .find(|path| has_room(*path))
     }
 
     pub(super) fn push_duplicates(&mut self, from: PathId, also: &PathSet, frames: &SentFrames) {
         for on in also.iter().filter(|path| *path != from) {
             if self.duplicates.len() < MAX_DUPLICATES {
-                self.duplicates.push_back(Repeat { from, on, frames: frames.clone() });
+                self.duplicates.push_back(Repeat {
+                    from,
+                    on,
+                    frames: frames.clone(),
+                });
             }
         }
     }
@@ -192,31 +200,57 @@ impl Connection {
         let ready = |path: &&crate::path::state::Path| path.assigned > 0 && can_send(path, now);
         let path = self.paths.open().filter_map(Slot::open).find(ready)?;
         let what = Payload::Waiting { skip: 0 };
-        Some(Carry { path: path.id, what, budget: path.assigned, also: PathSet::EMPTY })
+        Some(Carry {
+            path: path.id,
+            what,
+            budget: path.assigned,
+            also: PathSet::EMPTY,
+        })
     }
 
     fn drop_assignments(&mut self) {
         if self.sending.chunk.is_some() {
-            self.paths.open_mut().for_each(|(_, path)| path.assigned = 0);
+            self.paths
+                .open_mut()
+                .for_each(|(_, path)| path.assigned = 0);
         }
     }
 
     fn ask(&mut self, now: Instant, idle: bool) -> Option<Carry> {
         let mut views = std::mem::take(&mut self.sending.views);
         self.fill_views(now, &mut views);
-        let any_room =
-            views.iter().any(|path| path.has_room(u64::from(path.max_datagram_size), now));
-        let carry = if any_room { self.consult(now, idle, &views) } else { None };
+        let any_room = views
+            .iter()
+            .any(|path| path.has_room(u64::from(path.max_datagram_size), now));
+        let carry = if any_room {
+            self.consult(now, idle, &views)
+        } else {
+            None
+        };
         self.sending.views = views;
         carry
     }
 
     fn consult(&mut self, now: Instant, idle: bool, views: &[PathView]) -> Option<Carry> {
-        let (kind, carried_by) =
-            if idle { (UnitKind::Idle, PathSet::EMPTY) } else { self.streams.next_unit() };
-        let packet = views.first().map_or(1200, |path| u64::from(path.max_datagram_size));
-        let unit = Unit { kind, bytes: self.sending.chunk.unwrap_or(packet), carried_by };
-        let view = SendView { now, paths: views, backlog: self.streams.backlog(), unit };
+        let (kind, carried_by) = if idle {
+            (UnitKind::Idle, PathSet::EMPTY)
+        } else {
+            self.streams.next_unit()
+        };
+        let packet = views
+            .first()
+            .map_or(1200, |path| u64::from(path.max_datagram_size));
+        let unit = Unit {
+            kind,
+            bytes: self.sending.chunk.unwrap_or(packet),
+            carried_by,
+        };
+        let view = SendView {
+            now,
+            paths: views,
+            backlog: self.streams.backlog(),
+            unit,
+        };
         let choice = if std::mem::take(&mut self.sending.overdue) && !idle {
             MinRtt::default().select(&view)
         } else {
@@ -233,7 +267,10 @@ impl Connection {
 
     /// Turns an answer into something that is possible and allowed, or nothing.
     fn admit_choice(&mut self, view: &SendView<'_>, choice: Choice) -> Option<Carry> {
-        let any_active = view.paths.iter().any(|path| path.state == PathState::Active);
+        let any_active = view
+            .paths
+            .iter()
+            .any(|path| path.state == PathState::Active);
         let possible = |id: PathId| {
             view.path(id).filter(|path| {
                 path.has_room(u64::from(path.max_datagram_size), view.now)
@@ -269,20 +306,35 @@ impl Connection {
                 path.assigned = chunk;
             }
         }
-        Some(Carry { path, what, budget, also })
+        Some(Carry {
+            path,
+            what,
+            budget,
+            also,
+        })
     }
 
     /// Notes that the scheduler left room unused, and for how long that is respected.
     fn hold(&mut self, now: Instant, view: &SendView<'_>, choice: Choice) {
         let ack_delay = self.peer_max_ack_delay();
-        let fastest = self.paths.open().filter_map(Slot::open).map(|path| path.pto(ack_delay)).min();
-        let cap = now + fastest.unwrap_or(Duration::from_millis(10)).max(Duration::from_millis(10));
+        let fastest = self
+            .paths
+            .open()
+            .filter_map(Slot::open)
+            .map(|path| path.pto(ack_delay))
+            .min();
+        let cap = now
+            + fastest
+                .unwrap_or(Duration::from_millis(10))
+                .max(Duration::from_millis(10));
         let wanted = match choice.decision {
             Decision::Hold { until } => until,
             Decision::Send(path) => view.path(path).map(|path| path.pacer_ready),
             _ => None,
         };
-        let until = wanted.filter(|until| *until > now).map_or(cap, |until| until.min(cap));
+        let until = wanted
+            .filter(|until| *until > now)
+            .map_or(cap, |until| until.min(cap));
         self.sending.hold = Some(until);
         self.sending.holds += 1;
     }
@@ -308,7 +360,9 @@ impl Connection {
         views.clear();
         let copies = self.sending.wants_copies();
         for slot in self.paths.open() {
-            let Some(path) = slot.open().filter(|path| path.route.validated) else { continue };
+            let Some(path) = slot.open().filter(|path| path.route.validated) else {
+                continue;
+            };
             if slot.remote_cids.active().is_none() {
                 continue;
             }
@@ -330,7 +384,10 @@ impl Connection {
             let packet = packets.find(|(_, packet)| {
                 !packet.is_copy
                     && packet.ack_eliciting
-                    && packet.frames.iter().any(|frame| self.streams.is_unacked(frame))
+                    && packet
+                        .frames
+                        .iter()
+                        .any(|frame| self.streams.is_copyable(frame, path))
             });
             packet.map(|(pn, packet)| (packet.time_sent, other.id, pn))
         });
@@ -351,7 +408,11 @@ fn snapshot(slot: &Slot, path: &crate::path::state::Path, now: Instant) -> PathV
         id: path.id,
         status: slot.status(),
         state: path.state(),
-        smoothed_rtt: if route.rtt.has_sample() { route.rtt.smoothed() } else { Duration::ZERO },
+        smoothed_rtt: if route.rtt.has_sample() {
+            route.rtt.smoothed()
+        } else {
+            Duration::ZERO
+        },
         rttvar: route.rtt.rttvar(),
         latest_rtt: route.rtt.latest(),
         min_rtt: route.rtt.min(),

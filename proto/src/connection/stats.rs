@@ -108,7 +108,11 @@ pub struct SchedulerStats {
 impl Sending {
     pub(super) fn stats(&self) -> SchedulerStats {
         SchedulerStats {
-            reasons: self.reasons.iter().map(|(reason, count)| (*reason, *count)).collect(),
+            reasons: self
+                .reasons
+                .iter()
+                .map(|(reason, count)| (*reason, *count))
+                .collect(),
             holds: self.holds,
             overruled: self.overruled,
         }

@@ -15,7 +15,6 @@
 //! | idle, closing, draining | connection | here, `Life` |
 
 use super::Connection;
-use super::close::Life;
 use super::failover::MAX_PROBE_INTERVAL;
 use crate::error::ConnectionError;
 use crate::handshake::Level;
@@ -35,7 +34,10 @@ const STUCK_VALIDATION: Duration = Duration::from_secs(1);
 
 /// What a time-out is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs, reason = "the table at the top of the module explains them")]
+#[allow(
+    missing_docs,
+    reason = "the table at the top of the module explains them"
+)]
 pub enum Timer {
     Acknowledge,
     Loss,
@@ -56,7 +58,9 @@ pub enum Timer {
 fn named<const N: usize>(
     timers: [(Option<Instant>, Timer); N],
 ) -> impl Iterator<Item = (Instant, Timer)> {
-    timers.into_iter().filter_map(|(at, timer)| at.map(|at| (at, timer)))
+    timers
+        .into_iter()
+        .filter_map(|(at, timer)| at.map(|at| (at, timer)))
 }
 
 impl Connection {
@@ -72,7 +76,12 @@ impl Connection {
         }
         let paths = self.paths.open().filter_map(|slot| slot.open());
         let paths = paths.filter_map(|path| self.path_timer(path)).min();
-        let closing = self.paths.slots().filter_map(|slot| slot.closing).map(|c| c.discard_at).min();
+        let closing = self
+            .paths
+            .slots()
+            .filter_map(|slot| slot.closing)
+            .map(|c| c.discard_at)
+            .min();
         let connection = [
             (closing, Timer::Discard),
             (self.ack_deadline(), Timer::Acknowledge),
@@ -107,9 +116,13 @@ impl Connection {
 
     /// When an acknowledgement is due that can be sent at all.
     fn ack_deadline(&self) -> Option<Instant> {
-        let paths = self.paths.slots().filter_map(|slot| Some((slot, slot.path.as_ref()?)));
+        let paths = self
+            .paths
+            .slots()
+            .filter_map(|slot| Some((slot, slot.path.as_ref()?)));
         let routed = paths.filter(|(slot, path)| {
-            self.ack_route(self.clock, slot.closing.is_some(), path).is_some()
+            self.ack_route(self.clock, slot.closing.is_some(), path)
+                .is_some()
         });
         let deadlines = routed.filter_map(|(_, path)| path.space.received.deadline());
         deadlines.min().map(|at| at.max(self.clock))
@@ -118,11 +131,17 @@ impl Connection {
     /// When to repeat a challenge or give up. A challenge that is due but may not be sent for lack of
     /// amplification budget waits for the peer.
     fn validation_deadline(&self, path: &Path) -> Option<Instant> {
-        let routes = [Some(&path.route), path.previous.as_ref()].into_iter().flatten();
+        let routes = [Some(&path.route), path.previous.as_ref()]
+            .into_iter()
+            .flatten();
         let deadlines = routes.filter_map(|route| {
             let at = route.validation.as_ref()?.deadline()?;
             let stuck = at <= self.clock && route.amplification.budget() < MIN_BUDGET;
-            Some(if stuck { self.clock + STUCK_VALIDATION } else { at })
+            Some(if stuck {
+                self.clock + STUCK_VALIDATION
+            } else {
+                at
+            })
         });
         deadlines.min()
     }
@@ -147,7 +166,10 @@ impl Connection {
         let spaces = [Level::Initial, Level::Handshake];
         let spaces = spaces.into_iter().filter_map(|level| {
             let space = self.early.spaces[level as usize].as_ref()?;
-            [space.loss_time(), space.received.deadline()].into_iter().flatten().min()
+            [space.loss_time(), space.received.deadline()]
+                .into_iter()
+                .flatten()
+                .min()
         });
         spaces.chain(self.early_pto().map(|(at, _)| at)).min()
     }
@@ -163,7 +185,8 @@ impl Connection {
         let levels = [Level::Initial, Level::Handshake];
         let armed = levels.into_iter().filter_map(|level| {
             let space = self.early.spaces[level as usize].as_ref()?;
-            let idle = space.ack_eliciting_in_flight() == 0 || self.early.probes_owed[level as usize] > 0;
+            let idle =
+                space.ack_eliciting_in_flight() == 0 || self.early.probes_owed[level as usize] > 0;
             (!idle).then_some((space.last_ack_eliciting_sent()? + wait, level))
         });
         // A client keeps probing although nothing is in flight: the server may be unable to send
@@ -204,8 +227,11 @@ impl Connection {
     }
 
     fn path_idle_deadline(&self, path: &Path) -> Option<Instant> {
-        let Health::Doubtful { since } = path.health else { return None };
-        self.has_other_healthy(path.id).then(|| since + self.config.path_idle_timeout)
+        let Health::Doubtful { since } = path.health else {
+            return None;
+        };
+        self.has_other_healthy(path.id)
+            .then(|| since + self.config.path_idle_timeout)
     }
 
     /// Time has passed. Calling early does nothing.
@@ -237,7 +263,10 @@ impl Connection {
     fn handle_early_timeout(&mut self, now: Instant) {
         for level in [Level::Initial, Level::Handshake] {
             let space = self.early.spaces[level as usize].as_ref();
-            if space.and_then(|space| space.loss_time()).is_some_and(|at| at <= now) {
+            if space
+                .and_then(|space| space.loss_time())
+                .is_some_and(|at| at <= now)
+            {
                 self.detect_lost(now, level, PathId::ZERO);
             }
         }
@@ -256,9 +285,13 @@ impl Connection {
 
     /// Queues the CRYPTO frames in flight again.
     fn resend_crypto(&mut self, level: Level) {
-        let Some(space) = self.early.spaces[level as usize].as_ref() else { return };
-        let frames: Vec<_> =
-            space.iter_unacked().flat_map(|(_, packet)| packet.frames.iter().copied()).collect();
+        let Some(space) = self.early.spaces[level as usize].as_ref() else {
+            return;
+        };
+        let frames: Vec<_> = space
+            .iter_unacked()
+            .flat_map(|(_, packet)| packet.frames.iter().copied())
+            .collect();
         for frame in frames {
             self.on_frame_lost(level, PathId::ZERO, &frame);
         }
@@ -266,24 +299,32 @@ impl Connection {
 
     fn handle_path_timeout(&mut self, now: Instant, id: PathId) {
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        let Some(path) = self.paths.path(id) else { return };
+        let Some(path) = self.paths.path(id) else {
+            return;
+        };
         if due(path.space.loss_time()) {
             self.detect_lost(now, Level::OneRtt, id);
         }
         self.handle_validation_timeout(now, id);
-        let Some(path) = self.paths.path(id) else { return };
+        let Some(path) = self.paths.path(id) else {
+            return;
+        };
         if due(self.path_idle_deadline(path)) {
             let code = TransportErrorCode::PATH_UNSTABLE_OR_POOR.0;
             self.abandon(now, id, code, false);
             return;
         }
-        let Some(path) = self.paths.path(id) else { return };
+        let Some(path) = self.paths.path(id) else {
+            return;
+        };
         let pto = due(self.pto_deadline(path));
         let silent = self.has_other_healthy(id) && due(self.silence_deadline(path));
         if pto || silent {
             self.on_pto(now, id);
         }
-        let Some(path) = self.paths.path(id) else { return };
+        let Some(path) = self.paths.path(id) else {
+            return;
+        };
         let keep_alive = due(self.keep_alive_deadline(path));
         if let Some(path) = self.paths.path_mut(id) {
             path.ping_pending |= keep_alive;
@@ -292,7 +333,9 @@ impl Connection {
 
     fn on_pto(&mut self, now: Instant, id: PathId) {
         let others = self.has_other_healthy(id);
-        let Some(path) = self.paths.path_mut(id) else { return };
+        let Some(path) = self.paths.path_mut(id) else {
+            return;
+        };
         path.pto_count += 1;
         path.counters.ptos += 1;
         path.probes_owed = if others { 1 } else { 2 };
@@ -302,5 +345,4 @@ impl Connection {
             self.doubt(now, id);
         }
     }
-
 }

@@ -3,8 +3,8 @@
 use super::Connection;
 use super::builder::{Packet, SizeRule};
 use super::close::Life;
-use super::timers::MIN_BUDGET;
 use super::schedule::{Carry, Payload, Repeat, can_send};
+use super::timers::MIN_BUDGET;
 use crate::datagram::Transmit;
 use crate::handshake::Level;
 use crate::path::state::Path;
@@ -57,7 +57,10 @@ impl Job {
 
     /// Whether its datagrams may share a batch with equal ones.
     fn is_batchable(&self) -> bool {
-        matches!(self, Self::Data(_) | Self::Duplicate { .. } | Self::Acknowledge { .. })
+        matches!(
+            self,
+            Self::Data(_) | Self::Duplicate { .. } | Self::Acknowledge { .. }
+        )
     }
 }
 
@@ -119,20 +122,30 @@ impl Connection {
             // RFC 9000, section 14.1: datagrams with Initial packets are full size where that helps
             // validating the path.
             packet.note_eliciting();
-            must_fill |= level == Level::Initial
-                && (packet.ack_eliciting || self.identity.side.is_client());
+            must_fill |=
+                level == Level::Initial && (packet.ack_eliciting || self.identity.side.is_client());
             let fill = must_fill && level == last && size >= MIN_DATAGRAM_SIZE;
-            let rule =
-                if fill { SizeRule::AtLeast(start + MIN_DATAGRAM_SIZE) } else { SizeRule::AsIs };
+            let rule = if fill {
+                SizeRule::AtLeast(start + MIN_DATAGRAM_SIZE)
+            } else {
+                SizeRule::AsIs
+            };
             self.finish_packet(now, packet, buf, rule);
             self.on_level_sent(now, level);
         }
         let length = buf.len() - start;
-        (length > 0).then_some(Transmit { tuple, ecn, length, segment_size: None })
+        (length > 0).then_some(Transmit {
+            tuple,
+            ecn,
+            length,
+            segment_size: None,
+        })
     }
 
     fn wants_handshake_packet(&self, now: Instant, level: Level) -> bool {
-        let Some(space) = self.space(level, PathId::ZERO) else { return false };
+        let Some(space) = self.space(level, PathId::ZERO) else {
+            return false;
+        };
         self.handshake.has_keys(level)
             && (self.early.probes_owed[level as usize] > 0
                 || space.received.ack_due(now)
@@ -151,9 +164,12 @@ impl Connection {
         if let Some(space) = self.early.spaces[level as usize].as_mut() {
             // The delay is not reported before the handshake is confirmed: exponent 0 is as good.
             let path = PathId::ZERO;
-            space.received.write_ack(now, buf, limit, Form::Plain, path, 3, &mut packet.frames);
+            space
+                .received
+                .write_ack(now, buf, limit, Form::Plain, path, 3, &mut packet.frames);
         }
-        self.handshake.write_crypto(level, buf, limit, &mut packet.frames);
+        self.handshake
+            .write_crypto(level, buf, limit, &mut packet.frames);
         let owed = &mut self.early.probes_owed[level as usize];
         packet.note_eliciting();
         if *owed > 0 {
@@ -178,7 +194,10 @@ impl Connection {
             return Some(Job::Control { path });
         }
         let path_jobs = self.paths.open().filter_map(|slot| slot.open());
-        if let Some(job) = path_jobs.filter_map(|path| self.path_control(now, path)).next() {
+        if let Some(job) = path_jobs
+            .filter_map(|path| self.path_control(now, path))
+            .next()
+        {
             return Some(job);
         }
         if let Some(path) = self.acknowledgement_due(now) {
@@ -203,12 +222,15 @@ impl Connection {
     /// What a path needs for itself, whatever waits on the connection.
     fn path_control(&self, now: Instant, path: &Path) -> Option<Job> {
         let id = path.id;
-        for (route, previous) in
-            [(Some(&path.route), false), (path.previous.as_ref(), true)]
-        {
+        for (route, previous) in [(Some(&path.route), false), (path.previous.as_ref(), true)] {
             let Some(route) = route else { continue };
-            let challenges = route.validation.as_ref().is_some_and(|v| v.wants_challenge(now));
-            if (challenges || !route.responses.is_empty()) && route.amplification.budget() >= MIN_BUDGET {
+            let challenges = route
+                .validation
+                .as_ref()
+                .is_some_and(|v| v.wants_challenge(now));
+            if (challenges || !route.responses.is_empty())
+                && route.amplification.budget() >= MIN_BUDGET
+            {
                 return Some(Job::Validate { path: id, previous });
             }
         }
@@ -241,12 +263,20 @@ impl Connection {
 
     /// The best path for frames that any path may carry: the healthiest, then the fastest.
     pub(super) fn control_path(&self) -> Option<PathId> {
-        let open = self.paths.open().filter_map(|slot| slot.open().map(|path| (slot, path)));
+        let open = self
+            .paths
+            .open()
+            .filter_map(|slot| slot.open().map(|path| (slot, path)));
         open.filter(|(slot, path)| {
             slot.remote_cids.active().is_some() && path.route.amplification.budget() >= MIN_BUDGET
         })
         .min_by_key(|(_, path)| {
-            (!path.route.validated, !path.is_healthy(), path.pto_count, path.route.rtt.smoothed())
+            (
+                !path.route.validated,
+                !path.is_healthy(),
+                path.pto_count,
+                path.route.rtt.smoothed(),
+            )
         })
         .map(|(_, path)| path.id)
     }
@@ -289,19 +319,30 @@ impl Connection {
                 Some(next) if next.is_batchable() && next.path() == first.path() => job = next,
                 _ => break,
             }
-            if self.paths.path(first.path()).is_none_or(|p| p.route.generation != generation) {
+            if self
+                .paths
+                .path(first.path())
+                .is_none_or(|p| p.route.generation != generation)
+            {
                 break;
             }
         }
         let length = buf.len() - start;
         let segment_size = (length > segment_size).then_some(segment_size);
-        (length > 0).then_some(Transmit { tuple, ecn, length, segment_size })
+        (length > 0).then_some(Transmit {
+            tuple,
+            ecn,
+            length,
+            segment_size,
+        })
     }
 
     /// Writes one datagram; returns its size, 0 if nothing could be written.
     fn write_datagram(&mut self, now: Instant, job: Job, buf: &mut Vec<u8>, end: usize) -> usize {
         let start = buf.len();
-        let Some(path) = self.paths.path(job.path()) else { return 0 };
+        let Some(path) = self.paths.path(job.path()) else {
+            return 0;
+        };
         let budget = match (&path.previous, job) {
             (Some(previous), Job::Validate { previous: true, .. }) => {
                 previous.amplification.budget()
@@ -317,8 +358,7 @@ impl Connection {
         match job {
             Job::Validate { previous, .. } => {
                 packet.by_previous = previous;
-                if self.write_validation(now, &mut packet, buf)
-                    && end - start >= MIN_DATAGRAM_SIZE
+                if self.write_validation(now, &mut packet, buf) && end - start >= MIN_DATAGRAM_SIZE
                 {
                     rule = SizeRule::AtLeast(start + MIN_DATAGRAM_SIZE);
                 }
@@ -371,7 +411,9 @@ impl Connection {
 
     fn write_validation(&mut self, now: Instant, packet: &mut Packet, buf: &mut Vec<u8>) -> bool {
         let limit = packet.end;
-        let Some(path) = self.paths.path_mut(packet.path) else { return false };
+        let Some(path) = self.paths.path_mut(packet.path) else {
+            return false;
+        };
         let route = match &mut path.previous {
             Some(previous) if packet.by_previous => previous,
             _ => &mut path.route,
@@ -400,7 +442,9 @@ impl Connection {
     /// A probe carries what is most useful to the peer; on a doubted path nothing but a PING.
     fn write_probe(&mut self, now: Instant, packet: &mut Packet, buf: &mut Vec<u8>) {
         let id = packet.path;
-        let Some(path) = self.paths.path_mut(id) else { return };
+        let Some(path) = self.paths.path_mut(id) else {
+            return;
+        };
         path.probes_owed -= 1;
         let healthy = path.is_healthy();
         let oldest: SentFrames = path
@@ -417,7 +461,9 @@ impl Connection {
             for frame in &oldest {
                 self.streams.reinject(frame, id);
             }
-            let bytes = self.streams.write_data(buf, limit, id, 0, u64::MAX, &mut packet.frames);
+            let bytes = self
+                .streams
+                .write_data(buf, limit, id, 0, u64::MAX, &mut packet.frames);
             self.count_stream_bytes(id, bytes);
         }
         packet.note_eliciting();
@@ -453,7 +499,10 @@ impl Connection {
                 received.write_ack(now, buf, limit, form, id, exponent, &mut packet.frames);
             }
         }
-        let silent = self.paths.path(carrier).map_or(0, |p| p.space.sent_since_ack_eliciting());
+        let silent = self
+            .paths
+            .path(carrier)
+            .map_or(0, |p| p.space.sent_since_ack_eliciting());
         if alone && silent >= ACKS_BEFORE_PING && packet.room(buf) > 0 && packet.has_frames(buf) {
             Frame::Ping.encode(buf, Form::Plain);
             packet.ack_eliciting = true;
@@ -467,7 +516,9 @@ impl Connection {
         packet: &mut Packet,
         buf: &mut Vec<u8>,
     ) {
-        let Some(Repeat { from, frames, .. }) = self.sending.take_duplicate(path) else { return };
+        let Some(Repeat { from, frames, .. }) = self.sending.take_duplicate(path) else {
+            return;
+        };
         self.write_acks(now, packet, buf, false);
         packet.is_copy = true;
         let (end, sent) = (packet.end, &mut packet.frames);
@@ -489,11 +540,14 @@ impl Connection {
             Payload::Waiting { skip } => {
                 let before = packet.frames.len();
                 if self.streams.has_datagrams() {
-                    self.streams.write_datagrams(buf, packet.end, &mut packet.frames);
+                    self.streams
+                        .write_datagrams(buf, packet.end, &mut packet.frames);
                 }
                 let limit = packet.end;
                 let frames = &mut packet.frames;
-                let bytes = self.streams.write_data(buf, limit, id, skip, carry.budget, frames);
+                let bytes = self
+                    .streams
+                    .write_data(buf, limit, id, skip, carry.budget, frames);
                 self.count_stream_bytes(id, bytes);
                 if let Some(path) = self.paths.path_mut(id) {
                     path.assigned = path.assigned.saturating_sub(bytes);
@@ -507,17 +561,27 @@ impl Connection {
     }
 
     fn write_next_copy(&mut self, id: PathId, packet: &mut Packet, buf: &mut Vec<u8>) {
-        let Some((from, pn)) = self.next_copy(id) else { return };
+        let Some((from, pn)) = self.next_copy(id) else {
+            return;
+        };
         let frames = self.paths.path(from).and_then(|path| {
-            path.space.unacked_from(pn).next().map(|(_, packet)| packet.frames.clone())
+            path.space
+                .unacked_from(pn)
+                .next()
+                .map(|(_, packet)| packet.frames.clone())
         });
         packet.is_copy = true;
         let bytes = frames.map_or(0, |frames| {
-            self.streams.write_copy(buf, packet.end, from, id, &frames, &mut packet.frames)
+            self.streams
+                .write_copy(buf, packet.end, from, id, &frames, &mut packet.frames)
         });
         if let Some(path) = self.paths.path_mut(id) {
             path.counters.copied_bytes += bytes;
-            match path.copied_up_to.iter_mut().find(|(other, _)| *other == from) {
+            match path
+                .copied_up_to
+                .iter_mut()
+                .find(|(other, _)| *other == from)
+            {
                 Some((_, next)) => *next = pn + 1,
                 None => path.copied_up_to.push((from, pn + 1)),
             }

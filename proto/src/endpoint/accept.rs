@@ -2,9 +2,7 @@
 
 use super::{Endpoint, Handle};
 use crate::config::{ClientConfig, RetryPolicy, ServerConfig};
-use crate::connection::{
-    Beginning, Connection, Routing, announced_path_limit, random_cid,
-};
+use crate::connection::{Beginning, Connection, Routing, announced_path_limit, random_cid};
 use crate::datagram::{Ecn, Transmit, Tuple};
 use crate::handshake::token::{TokenError, retry_integrity_tag};
 use crate::handshake::{Handshake, Level};
@@ -46,7 +44,12 @@ pub(super) struct Stateless {
 
 impl Stateless {
     pub(super) fn new(per_second: u32) -> Self {
-        Self { queue: VecDeque::new(), per_second, left: per_second, since: Instant::ZERO }
+        Self {
+            queue: VecDeque::new(),
+            per_second,
+            left: per_second,
+            since: Instant::ZERO,
+        }
     }
 
     fn push(&mut self, now: Instant, tuple: Tuple, bytes: Vec<u8>) {
@@ -62,7 +65,12 @@ impl Stateless {
     pub(super) fn poll_transmit(&mut self, buf: &mut Vec<u8>) -> Option<Transmit> {
         let (tuple, bytes) = self.queue.pop_front()?;
         buf.extend_from_slice(&bytes);
-        Some(Transmit { tuple, ecn: None, length: bytes.len(), segment_size: None })
+        Some(Transmit {
+            tuple,
+            ecn: None,
+            length: bytes.len(),
+            segment_size: None,
+        })
     }
 }
 
@@ -95,7 +103,11 @@ impl Endpoint {
         let remote_cid = random_cid(&mut rng, 8);
         let params = TransportParameters {
             initial_source_cid: Some(local_cid),
-            initial_max_path_id: announced_path_limit(config.transport.max_paths, Side::Client, None),
+            initial_max_path_id: announced_path_limit(
+                config.transport.max_paths,
+                Side::Client,
+                None,
+            ),
             ..config.transport.parameters()
         };
         let mut bytes = Vec::new();
@@ -144,9 +156,19 @@ impl Endpoint {
         data: &mut [u8],
     ) {
         match header::parse(data, self.config.cid_length) {
-            Ok(Header::Initial { version: VERSION_1, dcid, scid, token, .. }) => {
+            Ok(Header::Initial {
+                version: VERSION_1,
+                dcid,
+                scid,
+                token,
+                ..
+            }) => {
                 let token = token.to_vec();
-                let initial = FirstInitial { dcid, scid, token: &token };
+                let initial = FirstInitial {
+                    dcid,
+                    scid,
+                    token: &token,
+                };
                 self.handle_first_initial(now, tuple, ecn, &initial, data);
             }
             Ok(Header::Unsupported { dcid, scid, .. })
@@ -186,7 +208,9 @@ impl Endpoint {
         initial: &FirstInitial<'_>,
         data: &mut [u8],
     ) {
-        let Some(server) = self.server.clone() else { return };
+        let Some(server) = self.server.clone() else {
+            return;
+        };
         // RFC 9000, sections 14.1 and 7.2.
         if data.len() < MIN_DATAGRAM_SIZE || initial.dcid.len() < 8 {
             return;
@@ -204,7 +228,13 @@ impl Endpoint {
             return;
         }
         if self.connections.len() >= server.max_connections {
-            self.refuse(now, tuple, &server, initial, TransportErrorCode::CONNECTION_REFUSED);
+            self.refuse(
+                now,
+                tuple,
+                &server,
+                initial,
+                TransportErrorCode::CONNECTION_REFUSED,
+            );
             return;
         }
         if let Some(handle) = self.accept(now, tuple, &server, initial, &proof)
@@ -221,12 +251,18 @@ impl Endpoint {
         tuple: Tuple,
         initial: &FirstInitial<'_>,
     ) -> Result<Proof, ()> {
-        let mut proof =
-            Proof { original_dcid: initial.dcid, retry_scid: None, address_validated: false };
+        let mut proof = Proof {
+            original_dcid: initial.dcid,
+            retry_scid: None,
+            address_validated: false,
+        };
         if initial.token.is_empty() {
             return Ok(proof);
         }
-        match self.keys.open_retry(now, initial.token, tuple.remote, &initial.dcid) {
+        match self
+            .keys
+            .open_retry(now, initial.token, tuple.remote, &initial.dcid)
+        {
             Ok(original_dcid) => Ok(Proof {
                 original_dcid,
                 retry_scid: Some(initial.dcid),
@@ -257,8 +293,9 @@ impl Endpoint {
 
     fn send_retry(&mut self, now: Instant, tuple: Tuple, initial: &FirstInitial<'_>) {
         let scid = random_cid(&mut self.rng, self.config.cid_length.max(8));
-        let token =
-            self.keys.seal_retry(now, tuple.remote, &initial.dcid, &scid, &mut self.rng);
+        let token = self
+            .keys
+            .seal_retry(now, tuple.remote, &initial.dcid, &scid, &mut self.rng);
         let mut reply = Vec::new();
         header::put_retry(&mut reply, &initial.scid, &scid, &token);
         let tag = retry_integrity_tag(&initial.dcid, &reply);
@@ -292,8 +329,15 @@ impl Endpoint {
         frame.encode(&mut packet, crate::wire::frame::Form::Plain);
         let end = packet.len() + Handshake::TAG_LEN;
         long.set_length(&mut packet, end);
-        let sealed =
-            handshake.seal(Level::Initial, PathId::ZERO, 0, &mut packet, 0, long.pn_offset, 1);
+        let sealed = handshake.seal(
+            Level::Initial,
+            PathId::ZERO,
+            0,
+            &mut packet,
+            0,
+            long.pn_offset,
+            1,
+        );
         if sealed.is_ok() {
             self.stateless.push(now, tuple, packet);
         }
@@ -346,7 +390,8 @@ impl Endpoint {
         );
         self.connections.insert(handle, connection);
         // Until the client has seen our choice, it uses its own.
-        self.routes.apply(handle, Routing::AddCid(initial.dcid, PathId::ZERO));
+        self.routes
+            .apply(handle, Routing::AddCid(initial.dcid, PathId::ZERO));
         self.touch(handle);
         Some(handle)
     }

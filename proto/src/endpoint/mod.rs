@@ -132,7 +132,9 @@ impl Endpoint {
         }
         while let Some(handle) = self.ready.pop_front() {
             self.is_ready.remove(&handle);
-            let Some(connection) = self.connections.get_mut(&handle) else { continue };
+            let Some(connection) = self.connections.get_mut(&handle) else {
+                continue;
+            };
             self.dirty.insert(handle);
             if let Some(transmit) = connection.poll_transmit(now, max_segments, buf) {
                 self.mark_ready(handle);
@@ -165,7 +167,9 @@ impl Endpoint {
 
     /// All connections.
     pub fn connections(&self) -> impl Iterator<Item = (Handle, &Connection)> {
-        self.connections.iter().map(|(handle, connection)| (*handle, connection))
+        self.connections
+            .iter()
+            .map(|(handle, connection)| (*handle, connection))
     }
 
     fn touch(&mut self, handle: Handle) {
@@ -182,7 +186,9 @@ impl Endpoint {
     /// Looks at what touched connections have to say: events, routes, timers.
     fn settle(&mut self) {
         while let Some(handle) = self.dirty.pop_first() {
-            let Some(connection) = self.connections.get_mut(&handle) else { continue };
+            let Some(connection) = self.connections.get_mut(&handle) else {
+                continue;
+            };
             while let Some(change) = connection.poll_routing() {
                 self.routes.apply(handle, change);
             }
@@ -191,7 +197,11 @@ impl Endpoint {
                 drained |= event == Event::Drained;
                 self.events.push_back((handle, event));
             }
-            let deadline = if drained { None } else { connection.next_timeout() };
+            let deadline = if drained {
+                None
+            } else {
+                connection.next_timeout()
+            };
             self.arm(handle, deadline);
             if drained {
                 self.connections.remove(&handle);

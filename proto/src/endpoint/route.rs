@@ -31,7 +31,9 @@ impl Routes {
             return Destination::Connection(*handle, *path);
         }
         self.find_reset(data)
-            .map_or(Destination::Unknown, |handle| Destination::Connection(handle, PathId::ZERO))
+            .map_or(Destination::Unknown, |handle| {
+                Destination::Connection(handle, PathId::ZERO)
+            })
     }
 
     /// The connection that a stateless reset ends (RFC 9000, section 10.3.1).
@@ -47,7 +49,11 @@ impl Routes {
                 self.cids.insert(cid, (handle, path));
             }
             Routing::RemoveCid(cid) => {
-                if self.cids.get(&cid).is_some_and(|(owner, _)| *owner == handle) {
+                if self
+                    .cids
+                    .get(&cid)
+                    .is_some_and(|(owner, _)| *owner == handle)
+                {
                     self.cids.remove(&cid);
                 }
             }

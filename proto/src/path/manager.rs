@@ -68,17 +68,27 @@ impl Slot {
 
     /// The path, if it is open and not closing.
     pub(crate) fn open(&self) -> Option<&Path> {
-        if self.closing.is_some() { None } else { self.path.as_ref() }
+        if self.closing.is_some() {
+            None
+        } else {
+            self.path.as_ref()
+        }
     }
 
     /// The path, if it is open and not closing.
     pub(crate) fn open_mut(&mut self) -> Option<&mut Path> {
-        if self.closing.is_some() { None } else { self.path.as_mut() }
+        if self.closing.is_some() {
+            None
+        } else {
+            self.path.as_mut()
+        }
     }
 
     /// The status data is scheduled by: the peer's word, or ours while it is silent.
     pub(crate) fn status(&self) -> PathStatus {
-        self.peer_status.or(self.own_status).map_or(PathStatus::Available, |(status, _)| status)
+        self.peer_status
+            .or(self.own_status)
+            .map_or(PathStatus::Available, |(status, _)| status)
     }
 }
 
@@ -162,12 +172,18 @@ impl Manager {
 
     /// The slot of an ID that is allowed and not spent.
     pub(crate) fn slot(&self, id: PathId) -> Option<&Slot> {
-        self.slots.binary_search_by_key(&id, |slot| slot.id).ok().map(|at| &self.slots[at])
+        self.slots
+            .binary_search_by_key(&id, |slot| slot.id)
+            .ok()
+            .map(|at| &self.slots[at])
     }
 
     /// The slot of an ID that is allowed and not spent.
     pub(crate) fn slot_mut(&mut self, id: PathId) -> Option<&mut Slot> {
-        self.slots.binary_search_by_key(&id, |slot| slot.id).ok().map(|at| &mut self.slots[at])
+        self.slots
+            .binary_search_by_key(&id, |slot| slot.id)
+            .ok()
+            .map(|at| &mut self.slots[at])
     }
 
     /// A path that is open or closing.
@@ -216,9 +232,10 @@ impl Manager {
     /// The smallest ID that can be opened now, or what is missing.
     pub(crate) fn next_unused(&mut self) -> Result<PathId, Missing> {
         let usable = self.usable_limit();
-        let unused = self.slots.iter_mut().find(|slot| {
-            slot.path.is_none() && slot.closing.is_none() && slot.id <= usable
-        });
+        let unused = self
+            .slots
+            .iter_mut()
+            .find(|slot| slot.path.is_none() && slot.closing.is_none() && slot.id <= usable);
         match unused {
             Some(slot) if slot.remote_cids.active().is_none() => {
                 slot.cids_blocked_pending = true;
@@ -241,7 +258,9 @@ impl Manager {
     ///
     /// Returns the slot, or `None` if there was none; `Err` if the peer scatters its IDs.
     pub(crate) fn discard(&mut self, id: PathId) -> Result<Option<Slot>, TooScattered> {
-        let Ok(at) = self.slots.binary_search_by_key(&id, |slot| slot.id) else { return Ok(None) };
+        let Ok(at) = self.slots.binary_search_by_key(&id, |slot| slot.id) else {
+            return Ok(None);
+        };
         let slot = self.slots.remove(at);
         self.spent.insert(u64::from(id.0)..u64::from(id.0) + 1);
         if self.spent.len() > MAX_SPENT_RUNS {

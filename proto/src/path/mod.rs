@@ -3,10 +3,10 @@
 pub mod amplification;
 pub mod cids;
 pub mod ecn;
-pub mod mtu;
-pub mod validation;
 pub(crate) mod manager;
+pub mod mtu;
 pub(crate) mod route;
 pub(crate) mod state;
+pub mod validation;
 
 pub use state::{PathCounters, PathOptions};

@@ -22,7 +22,12 @@ pub struct PathOptions {
 
 impl Default for PathOptions {
     fn default() -> Self {
-        Self { status: PathStatus::Available, weight: 1, priority: 0, cost: 0 }
+        Self {
+            status: PathStatus::Available,
+            weight: 1,
+            priority: 0,
+            cost: 0,
+        }
     }
 }
 
@@ -31,7 +36,9 @@ impl Default for PathOptions {
 pub(crate) enum Health {
     Active,
     /// Potentially failed: probed, but no data is sent.
-    Doubtful { since: Instant },
+    Doubtful {
+        since: Instant,
+    },
 }
 
 /// How the peer's lone PINGs on a path are answered: a peer that keeps probing did not see the
@@ -171,7 +178,9 @@ impl Path {
         if self.route.generation == generation {
             return Some(&mut self.route);
         }
-        self.previous.as_mut().filter(|route| route.generation == generation)
+        self.previous
+            .as_mut()
+            .filter(|route| route.generation == generation)
     }
 
     /// The time to wait for an acknowledgement before probing (RFC 9002, section 6.2.1), without

@@ -10,32 +10,77 @@ pub type SentFrames = SmallVec<[SentFrame; 2]>;
 ///
 /// Only references to state live here; the bytes stay with their owner (streams, handshake, paths).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields carry the names of the frames' fields")]
+#[allow(
+    missing_docs,
+    reason = "the fields carry the names of the frames' fields"
+)]
 pub enum SentFrame {
     /// Stream bytes `start..start + length`, and whether the end of the stream came with them.
-    Stream { id: StreamId, start: u64, length: u32, fin: bool },
+    Stream {
+        id: StreamId,
+        start: u64,
+        length: u32,
+        fin: bool,
+    },
     /// CRYPTO bytes `start..start + length` of the packet's encryption level.
-    Crypto { start: u64, length: u32 },
+    Crypto {
+        start: u64,
+        length: u32,
+    },
     /// A DATAGRAM frame of this many bytes; never sent again.
-    Datagram { length: u16 },
-    ResetStream { id: StreamId },
-    StopSending { id: StreamId },
+    Datagram {
+        length: u16,
+    },
+    ResetStream {
+        id: StreamId,
+    },
+    StopSending {
+        id: StreamId,
+    },
     MaxData,
-    MaxStreamData { id: StreamId },
-    MaxStreams { dir: Dir },
+    MaxStreamData {
+        id: StreamId,
+    },
+    MaxStreams {
+        dir: Dir,
+    },
     DataBlocked,
-    StreamDataBlocked { id: StreamId },
-    StreamsBlocked { dir: Dir },
+    StreamDataBlocked {
+        id: StreamId,
+    },
+    StreamsBlocked {
+        dir: Dir,
+    },
     HandshakeDone,
     NewToken,
     /// An acknowledgement of `path` up to `largest`: once it is acknowledged itself, ranges up to
     /// there need not be reported again (RFC 9000, section 13.2.4).
-    Ack { path: PathId, largest: u64 },
-    NewConnectionId { path: PathId, sequence: u64 },
-    RetireConnectionId { path: PathId, sequence: u64 },
-    PathAbandon { path: PathId },
-    PathStatus { path: PathId, sequence: u64 },
-    MaxPathId { limit: PathId },
-    PathsBlocked { limit: PathId },
-    PathCidsBlocked { path: PathId },
+    Ack {
+        path: PathId,
+        largest: u64,
+    },
+    NewConnectionId {
+        path: PathId,
+        sequence: u64,
+    },
+    RetireConnectionId {
+        path: PathId,
+        sequence: u64,
+    },
+    PathAbandon {
+        path: PathId,
+    },
+    PathStatus {
+        path: PathId,
+        sequence: u64,
+    },
+    MaxPathId {
+        limit: PathId,
+    },
+    PathsBlocked {
+        limit: PathId,
+    },
+    PathCidsBlocked {
+        path: PathId,
+    },
 }

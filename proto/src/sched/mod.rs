@@ -5,9 +5,27 @@
 //! every answer, so a scheduler can be slow but never unsafe. An answer that cannot be carried out
 //! (an unknown path, a full one) counts as a hold.
 
+mod factory;
+mod min_rtt;
+mod patience;
+mod priority;
+mod redundant;
+mod registry;
+mod round_robin;
+#[cfg(test)]
+mod tests;
 mod view;
+mod weighted;
 
-pub use view::{Backlog, PathSet, PathState, PathView, SendView, Unit, UnitKind};
+pub use factory::SchedulerFactory;
+pub use min_rtt::{MinRtt, lowest_rtt};
+pub use patience::Patience;
+pub use priority::Priority;
+pub use redundant::Redundant;
+pub use registry::{Entry, ParamDoc, Registry};
+pub use round_robin::RoundRobin;
+pub use view::{Backlog, MAX_OPEN_PATHS, PathSet, PathState, PathView, SendView, Unit, UnitKind};
+pub use weighted::Weighted;
 
 use crate::time::{Duration, Instant};
 use anabranch_wire::PathId;
@@ -17,7 +35,7 @@ use std::fmt::Debug;
 /// Chooses a path for each scheduling unit.
 ///
 /// Called once per unit, which is one packet unless `chunk` is configured, and only while something
-/// waits to be sent. The same object runs in the simulator, in emulated networks and on real links.
+/// waits to be sent or the scheduler [wants copies](Self::wants_copies). The same object runs in the simulator, in emulated networks and on real links.
 pub trait Scheduler: Debug + Send {
     /// Where the next unit goes.
     fn select(&mut self, view: &SendView<'_>) -> Choice;
@@ -69,17 +87,26 @@ pub struct Choice {
 impl Choice {
     /// Send on `path`.
     pub const fn send(path: PathId, reason: Reason) -> Self {
-        Self { decision: Decision::Send(path), reason }
+        Self {
+            decision: Decision::Send(path),
+            reason,
+        }
     }
 
     /// Send nothing until something happens.
     pub const fn hold(reason: Reason) -> Self {
-        Self { decision: Decision::Hold { until: None }, reason }
+        Self {
+            decision: Decision::Hold { until: None },
+            reason,
+        }
     }
 
     /// Send nothing before `until` unless something happens.
     pub const fn hold_until(until: Instant, reason: Reason) -> Self {
-        Self { decision: Decision::Hold { until: Some(until) }, reason }
+        Self {
+            decision: Decision::Hold { until: Some(until) },
+            reason,
+        }
     }
 }
 
@@ -118,7 +145,10 @@ pub enum Reason {
 /// What a scheduler may want to know between selections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the fields are named by the variant they belong to")]
+#[allow(
+    missing_docs,
+    reason = "the fields are named by the variant they belong to"
+)]
 pub enum PathEvent {
     /// A path was validated and may carry data.
     Opened { path: PathId },
@@ -133,7 +163,11 @@ pub enum PathEvent {
     /// Ack-eliciting bytes were sent.
     Sent { path: PathId, bytes: u64 },
     /// Bytes were acknowledged.
-    Acked { path: PathId, bytes: u64, rtt: Option<Duration> },
+    Acked {
+        path: PathId,
+        bytes: u64,
+        rtt: Option<Duration>,
+    },
     /// Bytes were declared lost.
     Lost { path: PathId, bytes: u64 },
     /// A probe time-out fired.

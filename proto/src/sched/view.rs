@@ -1,5 +1,6 @@
 //! What a scheduler sees: an immutable snapshot of paths and backlog.
 
+use super::{Choice, Decision, Reason};
 use crate::time::{Duration, Instant};
 use anabranch_wire::PathId;
 use anabranch_wire::frame::PathStatus;
@@ -105,7 +106,8 @@ impl PathView {
 
     /// Free congestion window: what may still be sent before an acknowledgement.
     pub fn room(&self) -> u64 {
-        self.congestion_window.saturating_sub(self.bytes_in_flight + self.queued)
+        self.congestion_window
+            .saturating_sub(self.bytes_in_flight.saturating_add(self.queued))
     }
 
     /// Whether the path is preferred for data and answers.
@@ -116,6 +118,11 @@ impl PathView {
     /// Whether window and pacer let `length` bytes go now.
     pub fn has_room(&self, length: u64, now: Instant) -> bool {
         self.room() >= length && self.pacer_ready <= now
+    }
+
+    /// Whether window and pacer let one full packet go now.
+    pub fn can_send(&self, now: Instant) -> bool {
+        self.has_room(u64::from(self.max_datagram_size), now)
     }
 }
 
@@ -139,7 +146,9 @@ pub struct Backlog {
 impl Backlog {
     /// Everything that waits.
     pub fn total(&self) -> u64 {
-        self.unsent + self.retransmit + self.datagrams
+        self.unsent
+            .saturating_add(self.retransmit)
+            .saturating_add(self.datagrams)
     }
 }
 
@@ -184,7 +193,10 @@ pub struct SendView<'a> {
 impl<'a> SendView<'a> {
     /// The path of this ID.
     pub fn path(&self, id: PathId) -> Option<&'a PathView> {
-        self.paths.binary_search_by_key(&id, |path| path.id).ok().map(|at| &self.paths[at])
+        self.paths
+            .binary_search_by_key(&id, |path| path.id)
+            .ok()
+            .map(|at| &self.paths[at])
     }
 
     /// The paths to choose from, full or not: those that are available and answer; if there is none,
@@ -193,23 +205,52 @@ impl<'a> SendView<'a> {
         let answers = |path: &PathView| path.state == PathState::Active;
         let preferred = self.paths.iter().any(PathView::is_usable);
         let any_answers = self.paths.iter().any(answers);
-        let least_bad = self.paths.iter().min_by_key(|path| (path.pto_count, path.id)).map(|p| p.id);
-        self.paths.iter().filter(move |path| match (preferred, any_answers) {
-            (true, _) => path.is_usable(),
-            (false, true) => answers(path),
-            (false, false) => Some(path.id) == least_bad,
-        })
+        let least_bad = self
+            .paths
+            .iter()
+            .min_by_key(|path| (path.pto_count, path.id))
+            .map(|p| p.id);
+        self.paths
+            .iter()
+            .filter(move |path| match (preferred, any_answers) {
+                (true, _) => path.is_usable(),
+                (false, true) => answers(path),
+                (false, false) => Some(path.id) == least_bad,
+            })
     }
 
-    /// The eligible paths that can take one packet now. Those that carried the unit before are left
-    /// out if an eligible path that did not exists, even a full one (algorithms: rule G4).
+    /// The eligible paths, full or not, without those that carried the unit before, unless every
+    /// eligible path did. So data taken from one path waits for another rather than go back.
+    pub fn candidates(&self) -> impl Iterator<Item = &'a PathView> + use<'a> {
+        let carried = self.unit.carried_by;
+        let spared = !carried.is_empty() && self.eligible().any(|path| !carried.contains(path.id));
+        self.eligible()
+            .filter(move |path| !(spared && carried.contains(path.id)))
+    }
+
+    /// The [candidates](Self::candidates) that can take one packet now.
     pub fn ready(&self) -> impl Iterator<Item = &'a PathView> + use<'a> {
-        let (now, carried) = (self.now, self.unit.carried_by);
-        let fresh_exists = self.eligible().any(|path| !carried.contains(path.id));
-        self.eligible().filter(move |path| {
-            path.has_room(u64::from(path.max_datagram_size), now)
-                && !(fresh_exists && carried.contains(path.id))
-        })
+        let now = self.now;
+        self.candidates().filter(move |path| path.can_send(now))
+    }
+
+    /// The [candidates](Self::candidates) in ascending order of their IDs, from the first one after
+    /// `last` on and once around.
+    pub fn ring(&self, last: Option<PathId>) -> impl Iterator<Item = &'a PathView> + use<'a> {
+        let after = self.candidates().filter(move |path| Some(path.id) > last);
+        after.chain(self.candidates().filter(move |path| Some(path.id) <= last))
+    }
+
+    /// The answer when nothing is [ready](Self::ready): hold until the first pacer opens or, where
+    /// windows are the limit, until something happens.
+    pub fn no_room(&self) -> Choice {
+        let paced = |path: &&PathView| path.room() >= u64::from(path.max_datagram_size);
+        let openings = self.candidates().filter(paced).map(|path| path.pacer_ready);
+        let until = openings.filter(|at| *at > self.now).min();
+        Choice {
+            decision: Decision::Hold { until },
+            reason: Reason::NoRoom,
+        }
     }
 }
 
@@ -222,14 +263,19 @@ pub struct PathSet {
 
 impl PathSet {
     /// The set of no paths.
-    pub const EMPTY: Self = Self { ids: [0; MAX_OPEN_PATHS], length: 0 };
+    pub const EMPTY: Self = Self {
+        ids: [0; MAX_OPEN_PATHS],
+        length: 0,
+    };
 
     /// Adds a path; returns whether it is in the set afterwards (a full set takes no more).
     pub fn insert(&mut self, id: PathId) -> bool {
         if self.contains(id) {
             return true;
         }
-        let Some(slot) = self.ids.get_mut(usize::from(self.length)) else { return false };
+        let Some(slot) = self.ids.get_mut(usize::from(self.length)) else {
+            return false;
+        };
         *slot = id.0;
         self.length += 1;
         true
@@ -252,7 +298,9 @@ impl PathSet {
 
     /// The paths, in order of insertion.
     pub fn iter(&self) -> impl Iterator<Item = PathId> + '_ {
-        self.ids[..usize::from(self.length)].iter().map(|id| PathId(*id))
+        self.ids[..usize::from(self.length)]
+            .iter()
+            .map(|id| PathId(*id))
     }
 }
 

@@ -1,0 +1,67 @@
+//! The driver's clock: the only place where the engine's time comes from.
+
+use anabranch_proto::time::Instant;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::time::Instant as TokioInstant;
+
+/// Maps the runtime's monotonic clock to engine time.
+///
+/// Engine time counts from the Unix epoch as the wall clock read it when the clock was made, so
+/// that tokens sealed before a restart still have an age after it. From then on only the monotonic
+/// clock counts: a step of the wall clock does not move engine time.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    started: TokioInstant,
+    offset_nanos: u64,
+}
+
+impl Clock {
+    /// A clock that starts at the wall clock's time.
+    pub fn new() -> Self {
+        let since_epoch = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Self {
+            started: TokioInstant::now(),
+            offset_nanos: u64::try_from(since_epoch.as_nanos()).unwrap_or_default(),
+        }
+    }
+
+    /// The time now. Never decreases.
+    pub fn now(&self) -> Instant {
+        Instant::from_nanos(self.offset_nanos) + self.started.elapsed()
+    }
+
+    /// The runtime's name for `instant`, for timers; far away if the runtime cannot express it.
+    pub fn to_tokio(&self, instant: Instant) -> TokioInstant {
+        let elapsed = instant.since(Instant::from_nanos(self.offset_nanos));
+        // A year is longer than any timer and shorter than what every platform's clock can carry.
+        self.started + elapsed.min(Duration::from_secs(365 * 24 * 3600))
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn engine_time_follows_the_runtime_and_maps_back() {
+        let clock = Clock::new();
+        let before = clock.now();
+        tokio::time::advance(Duration::from_millis(7)).await;
+        assert_eq!(clock.now().since(before), Duration::from_millis(7));
+        assert_eq!(clock.to_tokio(clock.now()), TokioInstant::now());
+    }
+
+    #[tokio::test]
+    async fn a_deadline_that_never_comes_is_still_a_valid_timer() {
+        let clock = Clock::new();
+        assert!(clock.to_tokio(Instant::FAR_FUTURE) > TokioInstant::now());
+    }
+}

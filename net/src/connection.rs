@@ -1,0 +1,451 @@
+//! Connections as an application sees them.
+
+use crate::engine::{
+    self, ConnectionError, ConnectionStats, OpenPathError, PathNotice, PathOptions, PathStats,
+    PathUnknown,
+};
+use crate::error::SendDatagramError;
+use crate::state::{Key, Shared, Tracked, Wait, snapshot};
+use crate::streams::{RecvStream, SendStream};
+use anabranch_proto::datagram::{SocketId, Tuple};
+use anabranch_proto::wire::frame::PathStatus;
+use anabranch_proto::wire::{Dir, PathId, Side, StreamId};
+use bytes::Bytes;
+use std::future::poll_fn;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, ready};
+use tokio::sync::broadcast;
+
+/// Keeps a connection open while any handle of it or of its streams exists.
+#[derive(Debug)]
+pub(crate) struct Holder {
+    shared: Arc<Shared>,
+    key: Key,
+}
+
+impl Holder {
+    pub(crate) fn new(shared: Arc<Shared>, key: Key) -> Arc<Self> {
+        Arc::new(Self { shared, key })
+    }
+
+    /// Does something with the connection, unless it has ended, and lets the driver see to it.
+    pub(crate) fn act<R>(
+        &self,
+        action: impl FnOnce(&mut Tracked, &mut engine::Connection) -> R,
+    ) -> Result<R, ConnectionError> {
+        let mut state = self.shared.lock();
+        let (tracked, connection) = state.parts(self.key)?;
+        let result = action(tracked, connection);
+        state.wake_driver();
+        Ok(result)
+    }
+
+    /// The same for what may have to wait: the driver is left alone if nothing came of it.
+    pub(crate) fn poll_act<R>(
+        &self,
+        action: impl FnOnce(&mut Tracked, &mut engine::Connection) -> Poll<R>,
+    ) -> Poll<Result<R, ConnectionError>> {
+        let mut state = self.shared.lock();
+        let (tracked, connection) = state.parts(self.key)?;
+        let result = ready!(action(tracked, connection));
+        state.wake_driver();
+        Poll::Ready(Ok(result))
+    }
+
+    /// Looks at the handles' side of the connection, ended or not.
+    pub(crate) fn tracked<R>(&self, look: impl FnOnce(&mut Tracked) -> R) -> R {
+        look(self.shared.lock().tracked(self.key))
+    }
+
+    /// For destructors: does nothing if the connection or the lock is gone.
+    pub(crate) fn act_for_drop(
+        &self,
+        action: impl FnOnce(&mut Tracked, Option<&mut engine::Connection>),
+    ) {
+        let Some(mut state) = self.shared.lock_for_drop() else {
+            return;
+        };
+        match state.parts(self.key) {
+            Ok((tracked, connection)) => {
+                action(tracked, Some(connection));
+                state.wake_driver();
+            }
+            Err(_) => action(state.tracked(self.key), None),
+        }
+    }
+
+    fn look<R>(&self, look: impl FnOnce(&engine::Connection) -> R) -> Option<R> {
+        self.shared.lock().connection(self.key).map(look)
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        if let Some(mut state) = self.shared.lock_for_drop() {
+            state.release(self.key, &self.shared.clock);
+        }
+    }
+}
+
+/// An established connection. Cheap to clone; when the last clone and the last of its streams are
+/// dropped, it is closed with code 0.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    holder: Arc<Holder>,
+}
+
+impl Connection {
+    pub(crate) fn new(holder: Arc<Holder>) -> Self {
+        Self { holder }
+    }
+
+    pub(crate) async fn established(&self) -> Result<(), ConnectionError> {
+        poll_fn(|cx| {
+            self.holder.tracked(|tracked| match &tracked.ended {
+                Some(error) => Poll::Ready(Err(error.clone())),
+                None if tracked.connected => Poll::Ready(Ok(())),
+                None => {
+                    tracked.wait(Wait::Connected, cx);
+                    Poll::Pending
+                }
+            })
+        })
+        .await
+    }
+
+    // Streams.
+
+    /// Opens a stream both ways, waiting until the peer allows one more.
+    ///
+    /// # Errors
+    ///
+    /// The connection ended.
+    pub async fn open_bi(&self) -> Result<(SendStream, RecvStream), ConnectionError> {
+        let id = poll_fn(|cx| self.poll_open(cx, Dir::Bi)).await?;
+        Ok((self.send_stream(id), self.recv_stream(id)))
+    }
+
+    /// Opens a stream one way, waiting until the peer allows one more.
+    ///
+    /// # Errors
+    ///
+    /// The connection ended.
+    pub async fn open_uni(&self) -> Result<SendStream, ConnectionError> {
+        let id = poll_fn(|cx| self.poll_open(cx, Dir::Uni)).await?;
+        Ok(self.send_stream(id))
+    }
+
+    /// Waits for a stream both ways that the peer opened.
+    ///
+    /// # Errors
+    ///
+    /// The connection ended.
+    pub async fn accept_bi(&self) -> Result<(SendStream, RecvStream), ConnectionError> {
+        let id = poll_fn(|cx| self.poll_accept(cx, Dir::Bi)).await?;
+        Ok((self.send_stream(id), self.recv_stream(id)))
+    }
+
+    /// Waits for a stream one way that the peer opened.
+    ///
+    /// # Errors
+    ///
+    /// The connection ended.
+    pub async fn accept_uni(&self) -> Result<RecvStream, ConnectionError> {
+        let id = poll_fn(|cx| self.poll_accept(cx, Dir::Uni)).await?;
+        Ok(self.recv_stream(id))
+    }
+
+    pub(crate) fn poll_open(
+        &self,
+        cx: &Context<'_>,
+        dir: Dir,
+    ) -> Poll<Result<StreamId, ConnectionError>> {
+        self.holder.poll_act(|tracked, connection| {
+            if let Some(id) = connection.open(dir) {
+                Poll::Ready(id)
+            } else {
+                tracked.wait(Wait::open(dir), cx);
+                Poll::Pending
+            }
+        })
+    }
+
+    pub(crate) fn poll_accept(
+        &self,
+        cx: &Context<'_>,
+        dir: Dir,
+    ) -> Poll<Result<StreamId, ConnectionError>> {
+        self.holder.poll_act(|tracked, connection| {
+            if let Some(id) = connection.accept(dir) {
+                Poll::Ready(id)
+            } else {
+                tracked.wait(Wait::accept(dir), cx);
+                Poll::Pending
+            }
+        })
+    }
+
+    pub(crate) fn send_stream(&self, id: StreamId) -> SendStream {
+        SendStream::new(Arc::clone(&self.holder), id)
+    }
+
+    pub(crate) fn recv_stream(&self, id: StreamId) -> RecvStream {
+        RecvStream::new(Arc::clone(&self.holder), id)
+    }
+
+    // Datagrams.
+
+    /// Queues a datagram.
+    ///
+    /// # Errors
+    ///
+    /// It is too large, the peer takes none, the queue is full, or the connection ended.
+    pub fn send_datagram(&self, data: Bytes) -> Result<(), SendDatagramError> {
+        self.holder
+            .act(|_, connection| connection.send_datagram(data))?
+            .map_err(Into::into)
+    }
+
+    /// Queues a datagram, waiting while the queue is full.
+    ///
+    /// # Errors
+    ///
+    /// As [`send_datagram`](Self::send_datagram), but never full.
+    pub async fn send_datagram_wait(&self, data: Bytes) -> Result<(), SendDatagramError> {
+        poll_fn(|cx| {
+            let poll = self.holder.poll_act(|tracked, connection| {
+                match connection.send_datagram(data.clone()) {
+                    Err(engine::SendDatagramError::Full) => {
+                        tracked.wait(Wait::DatagramOut, cx);
+                        Poll::Pending
+                    }
+                    result => Poll::Ready(result),
+                }
+            });
+            poll.map(|result| result?.map_err(Into::into))
+        })
+        .await
+    }
+
+    /// Waits for a datagram.
+    ///
+    /// # Errors
+    ///
+    /// The connection ended.
+    pub async fn read_datagram(&self) -> Result<Bytes, ConnectionError> {
+        poll_fn(|cx| self.poll_read_datagram(cx)).await
+    }
+
+    /// Takes a datagram, or arranges a wake-up when there is one.
+    pub fn poll_read_datagram(&self, cx: &Context<'_>) -> Poll<Result<Bytes, ConnectionError>> {
+        self.holder.poll_act(|tracked, connection| {
+            if let Some(data) = connection.recv_datagram() {
+                Poll::Ready(data)
+            } else {
+                tracked.wait(Wait::DatagramIn, cx);
+                Poll::Pending
+            }
+        })
+    }
+
+    // Paths.
+
+    /// Opens a path from one of the endpoint's sockets. That it works is told by
+    /// [`PathNotice::Opened`].
+    ///
+    /// # Errors
+    ///
+    /// The engine's reason, or [`OpenPathError::Closed`].
+    pub fn open_path(
+        &self,
+        socket: SocketId,
+        remote: std::net::SocketAddr,
+        options: PathOptions,
+    ) -> Result<PathId, OpenPathError> {
+        let now = self.holder.shared.clock.now();
+        let tuple = Tuple {
+            socket,
+            local: None,
+            remote,
+        };
+        self.holder
+            .act(|_, connection| connection.open_path(now, tuple, options))
+            .unwrap_or(Err(OpenPathError::Closed))
+    }
+
+    /// Gives a path up, with an application's or a protocol's code.
+    ///
+    /// # Errors
+    ///
+    /// There is no such path.
+    pub fn abandon_path(&self, id: PathId, code: u64) -> Result<(), PathUnknown> {
+        let now = self.holder.shared.clock.now();
+        self.holder
+            .act(|_, connection| connection.abandon_path(now, id, code))
+            .unwrap_or(Err(PathUnknown))
+    }
+
+    /// Tells the peer how to use a path.
+    ///
+    /// # Errors
+    ///
+    /// There is no such path.
+    pub fn set_path_status(&self, id: PathId, status: PathStatus) -> Result<(), PathUnknown> {
+        self.holder
+            .act(|_, connection| connection.set_path_status(id, status))
+            .unwrap_or(Err(PathUnknown))
+    }
+
+    /// What happens to paths from now on.
+    pub fn path_notices(&self) -> PathNotices {
+        PathNotices {
+            receiver: self.holder.tracked(|tracked| tracked.subscribe()),
+        }
+    }
+
+    /// The open paths with their counters; as they were at the end, if the connection ended.
+    pub fn paths(&self) -> Vec<(PathId, PathStats)> {
+        self.snapshot().1
+    }
+
+    /// The counters of one path.
+    pub fn path_stats(&self, id: PathId) -> Option<PathStats> {
+        self.paths()
+            .into_iter()
+            .find_map(|(path, stats)| (path == id).then_some(stats))
+    }
+
+    /// The connection's counters; as they were at the end, if it ended.
+    pub fn stats(&self) -> ConnectionStats {
+        self.snapshot().0
+    }
+
+    fn snapshot(&self) -> (ConnectionStats, Vec<(PathId, PathStats)>) {
+        let state = self.holder.shared.lock();
+        if let Some(last) = &state.tracked_ref(self.holder.key).last {
+            return last.clone();
+        }
+        state
+            .connection(self.holder.key)
+            .map(snapshot)
+            .unwrap_or_default()
+    }
+
+    // The whole.
+
+    /// Closes the connection. Data that has not arrived is lost.
+    pub fn close(&self, code: u64, reason: &[u8]) {
+        let now = self.holder.shared.clock.now();
+        // An error means that it is closed already.
+        let _ = self
+            .holder
+            .act(|_, connection| connection.close(now, code, reason));
+    }
+
+    /// Waits until the connection has ended; tells why.
+    pub async fn closed(&self) -> ConnectionError {
+        poll_fn(|cx| {
+            self.holder.tracked(|tracked| {
+                if let Some(error) = &tracked.ended {
+                    Poll::Ready(error.clone())
+                } else {
+                    tracked.wait(Wait::Closed, cx);
+                    Poll::Pending
+                }
+            })
+        })
+        .await
+    }
+
+    /// Why the connection ended, if it has.
+    pub fn close_reason(&self) -> Option<ConnectionError> {
+        self.holder.tracked(|tracked| tracked.ended.clone())
+    }
+
+    /// Which side this is. Once the connection is forgotten, a guess.
+    pub fn side(&self) -> Side {
+        self.holder
+            .look(engine::Connection::side)
+            .unwrap_or(Side::Client)
+    }
+
+    /// The application protocol agreed on.
+    pub fn alpn(&self) -> Option<Vec<u8>> {
+        self.holder
+            .look(|connection| connection.alpn().map(Into::into))?
+    }
+
+    /// The peer's raw public key (`SubjectPublicKeyInfo`) or certificate, in DER.
+    pub fn peer_identity(&self) -> Option<Vec<u8>> {
+        self.holder.look(engine::Connection::peer_identity)?
+    }
+
+    /// The name the client asked for.
+    pub fn server_name(&self) -> Option<String> {
+        self.holder
+            .look(|connection| connection.server_name().to_owned())
+    }
+
+    /// Whether both sides speak multipath QUIC.
+    pub fn has_multipath(&self) -> bool {
+        self.holder
+            .look(engine::Connection::has_multipath)
+            .unwrap_or(false)
+    }
+
+    /// A name for this connection that does not keep it open.
+    pub fn downgrade(&self) -> WeakConnection {
+        WeakConnection(Arc::downgrade(&self.holder))
+    }
+
+    /// Does something with the engine's connection: what has no method of its own here. Keep it
+    /// short, all connections of the endpoint wait.
+    ///
+    /// # Errors
+    ///
+    /// The connection ended.
+    pub fn with_engine<R>(
+        &self,
+        action: impl FnOnce(&mut engine::Connection) -> R,
+    ) -> Result<R, ConnectionError> {
+        self.holder.act(|_, connection| action(connection))
+    }
+}
+
+/// A name for a connection that does not keep it open.
+#[derive(Debug, Clone)]
+pub struct WeakConnection(Weak<Holder>);
+
+impl WeakConnection {
+    /// The connection, if the application still holds it.
+    pub fn upgrade(&self) -> Option<Connection> {
+        self.0.upgrade().map(Connection::new)
+    }
+}
+
+/// What happens to a connection's paths, from the moment of subscription on. Does not keep the
+/// connection open.
+#[derive(Debug)]
+pub struct PathNotices {
+    receiver: broadcast::Receiver<PathNotice>,
+}
+
+/// The next thing a subscriber learns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    /// Something happened to a path.
+    Path(PathNotice),
+    /// The subscriber was too slow and missed some: look at [`Connection::paths`].
+    Missed,
+}
+
+impl PathNotices {
+    /// Waits for the next notice; none once the connection has ended. Cancelling loses nothing.
+    pub async fn next(&mut self) -> Option<Notice> {
+        match self.receiver.recv().await {
+            Ok(notice) => Some(Notice::Path(notice)),
+            Err(broadcast::error::RecvError::Lagged(_)) => Some(Notice::Missed),
+            Err(broadcast::error::RecvError::Closed) => None,
+        }
+    }
+}

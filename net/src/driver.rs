@@ -1,0 +1,363 @@
+//! The task that moves an endpoint: datagrams in, time-outs, events, datagrams out.
+//!
+//! ```text
+//! each socket -> one batch -> engine     (rotating, so that no socket starves another)
+//! time-outs, events -> wakers
+//! engine -> outbox -> each socket        (a full socket keeps its datagrams; others go on)
+//! ```
+//!
+//! Timers: the engine's next time-out, as one sleep; the pause after a socket's receive error.
+
+use crate::sockets::{Outgoing, RecvBatch, SendError, Socket};
+use crate::state::{Shared, State};
+use anabranch_proto::datagram::{SocketId, Transmit, Tuple};
+use anabranch_proto::time::Instant;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::time::{Instant as TokioInstant, Sleep};
+
+/// Rounds before the driver lets other tasks run.
+const ROUNDS: usize = 16;
+
+/// Datagrams of equal size the engine may put into one transmit: what fits the kernel's 64 KiB at
+/// usual sizes.
+const MAX_SEGMENTS: usize = 44;
+
+/// Bytes taken from the engine before they are sent: the longest the lock is held for sending, and
+/// the longest received datagrams wait for their acknowledgement.
+const OUTBOX_BYTES: usize = 512 << 10;
+
+/// Bytes a full socket may keep waiting. What comes on top is lost, as in any full queue; the
+/// congestion controller understands.
+const MAX_BLOCKED_BYTES: usize = 1 << 20;
+
+/// How long a socket that fails to receive is left alone.
+const RECEIVE_PAUSE: Duration = Duration::from_millis(100);
+
+/// A socket and what waits for it.
+#[derive(Debug)]
+struct Lane {
+    id: SocketId,
+    socket: Arc<Socket>,
+    blocked: VecDeque<(Transmit, Vec<u8>)>,
+    blocked_bytes: usize,
+    paused_until: Option<Pin<Box<Sleep>>>,
+}
+
+/// Drives one endpoint until it and its connections are gone.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    shared: Arc<Shared>,
+    lanes: Vec<Lane>,
+    /// The state of [`State::sockets`] that `lanes` shows.
+    generation: u64,
+    /// The lane whose turn it is to be first.
+    first: usize,
+    batch: RecvBatch,
+    bytes: Vec<u8>,
+    transmits: Vec<Transmit>,
+    woken: Vec<Waker>,
+    /// Sockets that turned out to be unusable in this round.
+    faulty: Vec<SocketId>,
+    timer: Pin<Box<Sleep>>,
+    timer_at: Option<Instant>,
+}
+
+/// What a round of the engine left to do.
+struct Round {
+    finished: bool,
+    more: bool,
+    deadline: Option<Instant>,
+}
+
+impl Driver {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            lanes: Vec::new(),
+            generation: 0,
+            first: 0,
+            batch: RecvBatch::new(),
+            bytes: Vec::with_capacity(OUTBOX_BYTES + (64 << 10)),
+            transmits: Vec::new(),
+            woken: Vec::new(),
+            faulty: Vec::new(),
+            timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            timer_at: None,
+        }
+    }
+
+    /// Takes one batch from every socket that has one. True if there was any.
+    fn receive(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut any = false;
+        self.first = self.first.wrapping_add(1);
+        for at in 0..self.lanes.len() {
+            let count = self.lanes.len();
+            let lane = &mut self.lanes[(self.first + at) % count];
+            if let Some(pause) = &mut lane.paused_until {
+                if pause.as_mut().poll(cx).is_pending() {
+                    continue;
+                }
+                lane.paused_until = None;
+            }
+            match lane.socket.poll_recv(cx, &mut self.batch) {
+                Poll::Pending => {}
+                Poll::Ready(Ok(())) => {
+                    any = true;
+                    let id = lane.id;
+                    self.hand_over(id);
+                }
+                Poll::Ready(Err(error)) => {
+                    tracing::debug!(socket = lane.id.0, "receiving failed: {error}");
+                    self.faulty.push(lane.id);
+                    let mut pause = Box::pin(tokio::time::sleep(RECEIVE_PAUSE));
+                    // Polled once, so that its end wakes this task.
+                    let _ = pause.as_mut().poll(cx);
+                    lane.paused_until = Some(pause);
+                }
+            }
+        }
+        any
+    }
+
+    fn hand_over(&mut self, socket: SocketId) {
+        let now = self.shared.clock.now();
+        let mut state = self.shared.lock();
+        for received in self.batch.datagrams() {
+            if received.data.is_empty() {
+                continue;
+            }
+            let tuple = Tuple {
+                socket,
+                local: received.local,
+                remote: received.remote,
+            };
+            state
+                .engine
+                .handle_datagram(now, tuple, received.ecn, received.data);
+        }
+    }
+
+    /// Lets the engine do what is due and takes what it wants to send.
+    fn turn(&mut self, cx: &Context<'_>) -> Round {
+        let now = self.shared.clock.now();
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        let mut more = self.refresh_lanes(&state);
+        self.report_faults(&mut state, now);
+        if state.engine.next_timeout().is_some_and(|at| at <= now) {
+            state.engine.handle_timeout(now);
+        }
+        loop {
+            if self.bytes.len() >= OUTBOX_BYTES {
+                more = true;
+                break;
+            }
+            match state
+                .engine
+                .poll_transmit(now, MAX_SEGMENTS, &mut self.bytes)
+            {
+                Some(transmit) => self.transmits.push(transmit),
+                None => break,
+            }
+        }
+        state.drain_events(&shared.clock, &mut self.woken);
+        let deadline = state.engine.next_timeout();
+        state.driver_waits(cx);
+        Round {
+            finished: state.is_finished() && self.transmits.is_empty(),
+            more: more || deadline.is_some_and(|at| at <= now),
+            deadline,
+        }
+    }
+
+    /// Takes over added sockets and lets go of removed ones. True if anything changed.
+    fn refresh_lanes(&mut self, state: &State) -> bool {
+        if self.generation == state.generation {
+            return false;
+        }
+        self.generation = state.generation;
+        self.lanes
+            .retain(|lane| state.sockets.contains_key(&lane.id));
+        for (&id, socket) in &state.sockets {
+            // Both are in ascending order: identifiers only grow.
+            if self.lanes.last().is_none_or(|last| last.id < id) {
+                self.lanes.push(Lane {
+                    id,
+                    socket: Arc::clone(socket),
+                    blocked: VecDeque::new(),
+                    blocked_bytes: 0,
+                    paused_until: None,
+                });
+            }
+        }
+        true
+    }
+
+    fn report_faults(&mut self, state: &mut State, now: Instant) {
+        self.faulty.sort_unstable();
+        self.faulty.dedup();
+        for socket in self.faulty.drain(..) {
+            state.report_fault(now, socket);
+        }
+    }
+
+    /// Sends what waited for room, then what is new.
+    fn send(&mut self, cx: &mut Context<'_>) {
+        for lane in &mut self.lanes {
+            lane.flush(cx, &mut self.faulty);
+        }
+        let mut start = 0;
+        for transmit in self.transmits.drain(..) {
+            let contents = &self.bytes[start..start + transmit.length];
+            start += transmit.length;
+            // A socket that was removed meanwhile: its path is about to be abandoned.
+            let Ok(at) = self
+                .lanes
+                .binary_search_by_key(&transmit.tuple.socket, |lane| lane.id)
+            else {
+                continue;
+            };
+            self.lanes[at].send(cx, transmit, contents, &mut self.faulty);
+        }
+        self.bytes.clear();
+    }
+
+    /// Arranges to be woken at `deadline`. True if it has come already.
+    fn arm(&mut self, cx: &mut Context<'_>, deadline: Option<Instant>) -> bool {
+        let Some(deadline) = deadline else {
+            self.timer_at = None;
+            return false;
+        };
+        if self.timer_at != Some(deadline) {
+            let at: TokioInstant = self.shared.clock.to_tokio(deadline);
+            self.timer.as_mut().reset(at);
+            self.timer_at = Some(deadline);
+        }
+        let elapsed = self.timer.as_mut().poll(cx).is_ready();
+        if elapsed {
+            self.timer_at = None;
+        }
+        elapsed
+    }
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        for _ in 0..ROUNDS {
+            let received = self.receive(cx);
+            let round = self.turn(cx);
+            self.woken.drain(..).for_each(Waker::wake);
+            if round.finished {
+                return Poll::Ready(());
+            }
+            self.send(cx);
+            let busy = received || round.more || !self.faulty.is_empty();
+            if !busy && !self.arm(cx, round.deadline) {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if let Some(mut state) = self.shared.lock_for_drop() {
+            state.driver_ends();
+        }
+    }
+}
+
+impl Lane {
+    fn send(
+        &mut self,
+        cx: &mut Context<'_>,
+        transmit: Transmit,
+        contents: &[u8],
+        faulty: &mut Vec<SocketId>,
+    ) {
+        // Behind what waits already: a full socket is not worth trying, and order is worth keeping.
+        if !self.blocked.is_empty() {
+            self.keep(transmit, contents);
+            return;
+        }
+        if let Some(sent) = self.attempt(&transmit, contents, faulty) {
+            self.keep(transmit, &contents[sent..]);
+            // Not in vain: there may be room again, and if not, the task is woken when there is.
+            self.flush(cx, faulty);
+        }
+    }
+
+    /// Sends; tells after how many bytes the socket was full, if it was.
+    fn attempt(
+        &self,
+        transmit: &Transmit,
+        contents: &[u8],
+        faulty: &mut Vec<SocketId>,
+    ) -> Option<usize> {
+        let outgoing = Outgoing {
+            remote: transmit.tuple.remote,
+            local: transmit.tuple.local,
+            ecn: transmit.ecn,
+            segment_size: transmit.segment_size,
+            contents,
+        };
+        match self.socket.try_send(&outgoing) {
+            // Probes for a larger MTU find out this way; the engine learns it from their loss.
+            Ok(()) | Err((_, SendError::TooBig)) => {}
+            Err((sent, SendError::Blocked)) => return Some(sent),
+            Err((_, SendError::Unusable(error))) => {
+                tracing::debug!(socket = self.id.0, "sending failed: {error}");
+                if !self.socket.is_wildcard() {
+                    faulty.push(self.id);
+                }
+            }
+            Err((_, SendError::Dropped(error))) => {
+                tracing::debug!(socket = self.id.0, "a datagram was dropped: {error}");
+            }
+        }
+        None
+    }
+
+    fn keep(&mut self, transmit: Transmit, contents: &[u8]) {
+        if self.blocked_bytes + contents.len() <= MAX_BLOCKED_BYTES {
+            self.blocked_bytes += contents.len();
+            self.blocked.push_back((transmit, contents.to_vec()));
+        }
+    }
+
+    /// Sends what waits while there is room.
+    fn flush(&mut self, cx: &mut Context<'_>, faulty: &mut Vec<SocketId>) {
+        while let Some((transmit, contents)) = self.blocked.pop_front() {
+            self.blocked_bytes -= contents.len();
+            let sent = match self.socket.poll_writable(cx) {
+                Poll::Pending => Some(0),
+                Poll::Ready(Err(_)) => None,
+                Poll::Ready(Ok(())) => self.attempt(&transmit, &contents, faulty),
+            };
+            let Some(sent) = sent else { continue };
+            self.blocked_bytes += contents.len() - sent;
+            let rest = if sent == 0 {
+                contents
+            } else {
+                contents[sent..].to_vec()
+            };
+            self.blocked.push_front((transmit, rest));
+            // Once more, so that either there is room after all or the wake-up is arranged.
+            if self.socket.poll_writable(cx).is_pending() {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

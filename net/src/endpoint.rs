@@ -1,0 +1,299 @@
+//! Endpoints: sockets and the connections that use them.
+
+use crate::connection::{Connection, Holder};
+use crate::driver::Driver;
+use crate::engine::{self, ClientConfig, EndpointConfig, ServerConfig};
+use crate::error::ConnectError;
+use crate::sockets::{Binding, Socket, SocketConfig};
+use crate::state::Shared;
+use anabranch_proto::datagram::{SocketId, Tuple};
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Builds an [`Endpoint`].
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Builder {
+    config: EndpointConfig,
+    seed: Option<[u8; 32]>,
+    server: Option<Arc<ServerConfig>>,
+    sockets: Vec<SocketConfig>,
+}
+
+impl Builder {
+    /// Settings of the engine's endpoint.
+    pub fn config(mut self, config: EndpointConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// The seed of connection IDs, challenges and tokens; random unless set. A server that keeps
+    /// its seed can reset connections of its former life and read its tokens. Keep it secret.
+    pub fn seed(mut self, seed: [u8; 32]) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Accepts connections.
+    pub fn server(mut self, config: ServerConfig) -> Self {
+        self.server = Some(Arc::new(config));
+        self
+    }
+
+    /// Listens on this address; may be repeated.
+    pub fn listen(self, address: SocketAddr) -> Self {
+        self.socket(SocketConfig::listen(address))
+    }
+
+    /// Binds this socket; may be repeated.
+    pub fn socket(mut self, config: SocketConfig) -> Self {
+        self.sockets.push(config);
+        self
+    }
+
+    /// Binds the sockets and starts the driver. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// A socket cannot be bound, or the system has no randomness.
+    pub fn bind(self) -> io::Result<Endpoint> {
+        let seed = match self.seed {
+            Some(seed) => seed,
+            None => random_seed()?,
+        };
+        let mut engine = engine::Endpoint::new(self.config, seed);
+        engine.set_server(self.server);
+        let shared = Arc::new(Shared::new(engine));
+        for config in &self.sockets {
+            let socket = bind(config)?;
+            shared.lock().add_socket(socket);
+        }
+        tokio::spawn(Driver::new(Arc::clone(&shared)));
+        Ok(Endpoint {
+            inner: Arc::new(Inner { shared }),
+        })
+    }
+}
+
+/// Bytes from the operating system.
+///
+/// # Errors
+///
+/// It has none.
+pub fn random_seed() -> io::Result<[u8; 32]> {
+    let mut seed = [0; 32];
+    let provider = rustls::crypto::ring::default_provider();
+    provider
+        .secure_random
+        .fill(&mut seed)
+        .map_err(|_| io::Error::other("no randomness"))?;
+    Ok(seed)
+}
+
+fn bind(config: &SocketConfig) -> io::Result<Socket> {
+    Socket::bind(config).map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!("cannot bind to {}: {error}", config.local),
+        )
+    })
+}
+
+/// An endpoint: any number of sockets, and the connections over them. Cheap to clone. When the last
+/// clone is dropped, it accepts no more connections; those there are go on.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    shared: Arc<Shared>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(mut state) = self.shared.lock_for_drop() {
+            state.close_endpoint(&self.shared.clock);
+        }
+    }
+}
+
+/// A socket of an endpoint.
+#[derive(Debug, Clone)]
+pub struct SocketInfo {
+    /// The endpoint's name for it.
+    pub id: SocketId,
+    /// Its address.
+    pub local: SocketAddr,
+    /// The interface it was meant for.
+    pub device: Option<String>,
+    /// How it is held to that interface.
+    pub binding: Binding,
+}
+
+impl Endpoint {
+    /// An endpoint that is not there yet.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// A client: it has no sockets until it connects.
+    ///
+    /// # Errors
+    ///
+    /// The system has no randomness.
+    pub fn client() -> io::Result<Self> {
+        Self::builder().bind()
+    }
+
+    /// A server on these addresses.
+    ///
+    /// # Errors
+    ///
+    /// An address cannot be bound.
+    pub fn server(config: ServerConfig, addresses: &[SocketAddr]) -> io::Result<Self> {
+        let builder = Self::builder().server(config);
+        addresses
+            .iter()
+            .fold(builder, |builder, &address| builder.listen(address))
+            .bind()
+    }
+
+    /// Replaces the server's settings for connections to come; none refuses them.
+    pub fn set_server(&self, config: Option<ServerConfig>) {
+        self.inner
+            .shared
+            .lock()
+            .engine
+            .set_server(config.map(Arc::new));
+    }
+
+    /// Binds another socket.
+    ///
+    /// # Errors
+    ///
+    /// See [`Socket::bind`].
+    pub fn add_socket(&self, config: &SocketConfig) -> io::Result<SocketId> {
+        let socket = bind(config)?;
+        Ok(self.inner.shared.lock().add_socket(socket))
+    }
+
+    /// Closes a socket. Paths over it go silent; abandon them first.
+    pub fn remove_socket(&self, id: SocketId) {
+        self.inner.shared.lock().remove_socket(id);
+    }
+
+    /// The same after a while, during which connections over it can still say goodbye.
+    pub(crate) fn remove_socket_later(&self, id: SocketId, after: Duration) {
+        let inner = Arc::downgrade(&self.inner);
+        let remove = move || {
+            if let Some(inner) = inner.upgrade() {
+                inner.shared.lock().remove_socket(id);
+            }
+        };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => {
+                runtime.spawn(async move {
+                    tokio::time::sleep(after).await;
+                    remove();
+                });
+            }
+            Err(_) => remove(),
+        }
+    }
+
+    /// Tells every connection that nothing passes a socket any more: paths over it are doubted at
+    /// once.
+    pub fn report_fault(&self, id: SocketId) {
+        let shared = &self.inner.shared;
+        shared.lock().report_fault(shared.clock.now(), id);
+    }
+
+    /// The sockets there are.
+    pub fn sockets(&self) -> Vec<SocketInfo> {
+        let state = self.inner.shared.lock();
+        let info = state.sockets.iter().map(|(&id, socket)| SocketInfo {
+            id,
+            local: socket.local_addr(),
+            device: socket.device().map(Into::into),
+            binding: socket.binding(),
+        });
+        info.collect()
+    }
+
+    /// The addresses of its sockets.
+    pub fn local_addrs(&self) -> Vec<SocketAddr> {
+        self.sockets()
+            .into_iter()
+            .map(|socket| socket.local)
+            .collect()
+    }
+
+    /// Connects over one socket. The future is ready once the handshake is complete; dropping it
+    /// gives the attempt up.
+    ///
+    /// # Errors
+    ///
+    /// The handshake failed, or the configuration does not allow one. There is no time limit but
+    /// the engine's idle time-out.
+    pub async fn connect_over(
+        &self,
+        socket: SocketId,
+        remote: SocketAddr,
+        server_name: &str,
+        config: ClientConfig,
+    ) -> Result<Connection, ConnectError> {
+        let connection = {
+            let shared = &self.inner.shared;
+            let mut state = shared.lock();
+            if !state.is_open() {
+                return Err(ConnectError::EndpointClosed);
+            }
+            let tuple = Tuple {
+                socket,
+                local: None,
+                remote,
+            };
+            let handle = state
+                .engine
+                .connect(shared.clock.now(), config, tuple, server_name)?;
+            let key = state.track(handle, true);
+            state.wake_driver();
+            Connection::new(Holder::new(Arc::clone(shared), key))
+        };
+        connection.established().await?;
+        Ok(connection)
+    }
+
+    /// The next connection a client has established; none once the endpoint is shut down.
+    pub async fn accept(&self) -> Option<Connection> {
+        let key = poll_fn(|cx| self.inner.shared.lock().poll_accept(cx)).await?;
+        Some(Connection::new(Holder::new(
+            Arc::clone(&self.inner.shared),
+            key,
+        )))
+    }
+
+    /// Closes every connection with this code and reason, and accepts no more.
+    pub fn close(&self, code: u64, reason: &[u8]) {
+        let shared = &self.inner.shared;
+        let mut state = shared.lock();
+        state.engine.set_server(None);
+        for handle in state.handles() {
+            if let Some(connection) = state.engine.connection_mut(handle) {
+                connection.close(shared.clock.now(), code, reason);
+            }
+        }
+        state.wake_driver();
+    }
+
+    /// Waits until every connection has ended and the peers have been told. Call it before the
+    /// program exits, or the peers wait for their idle time-out.
+    pub async fn wait_idle(&self) {
+        poll_fn(|cx| self.inner.shared.lock().poll_idle(cx)).await;
+    }
+}

@@ -1,0 +1,16 @@
+//! The engine's names that this crate's interface is made of, gathered from `anabranch-proto`.
+
+pub use anabranch_proto::config::{
+    AckReturn, ClientConfig, EndpointConfig, RetryPolicy, ServerConfig, TransportConfig,
+};
+pub use anabranch_proto::connection::{
+    Connection, ConnectionStats, OpenPathError, PathStats, PathUnknown,
+};
+pub use anabranch_proto::endpoint::{ConnectError, Endpoint, Handle};
+pub use anabranch_proto::error::ConnectionError;
+pub use anabranch_proto::event::{Event, PathNotice};
+pub use anabranch_proto::path::PathOptions;
+pub use anabranch_proto::streams::{
+    ClosedStream, ReadError, SendDatagramError, StreamEvent, WriteError,
+};
+pub use anabranch_proto::tls;

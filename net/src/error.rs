@@ -1,0 +1,165 @@
+//! Errors of the asynchronous handles.
+
+use crate::engine::{self, ConnectionError};
+use std::io;
+
+/// Why nothing more can be written to a stream.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WriteError {
+    /// The peer does not want it.
+    #[error("the peer stopped reading the stream: code {0:#x}")]
+    Stopped(u64),
+    /// This side finished or reset it.
+    #[error("the stream is finished or reset already")]
+    Closed,
+    /// The connection ended.
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+}
+
+/// Why nothing more can be read from a stream.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// The peer gave the stream up.
+    #[error("the peer reset the stream: code {0:#x}")]
+    Reset(u64),
+    /// This side stopped reading, or the end was read before.
+    #[error("the stream has ended already")]
+    Closed,
+    /// The connection ended.
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+}
+
+/// Why a stream could not be read whole.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadToEndError {
+    /// It is longer than the caller allows.
+    #[error("the stream is longer than {0} bytes")]
+    TooLong(usize),
+    /// It broke off.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+/// Why exactly so many bytes could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadExactError {
+    /// The stream ended before; this many bytes were read.
+    #[error("the stream ended after {0} bytes")]
+    EndedAfter(usize),
+    /// It broke off.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+/// Why a datagram is not sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SendDatagramError {
+    /// It fits no packet, or is longer than the peer takes.
+    #[error("the datagram is larger than {max} bytes")]
+    TooLarge {
+        /// The largest payload at present.
+        max: usize,
+    },
+    /// The peer takes no datagrams.
+    #[error("the peer does not support datagrams")]
+    Unsupported,
+    /// The queue is full.
+    #[error("the queue of datagrams is full")]
+    Full,
+    /// The connection ended.
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+}
+
+impl From<engine::SendDatagramError> for SendDatagramError {
+    fn from(error: engine::SendDatagramError) -> Self {
+        match error {
+            engine::SendDatagramError::TooLarge { max } => Self::TooLarge { max },
+            engine::SendDatagramError::Unsupported => Self::Unsupported,
+            engine::SendDatagramError::Full => Self::Full,
+        }
+    }
+}
+
+/// Why a connection was not established.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The name has no address.
+    #[error("cannot find the address of {name}: {error}")]
+    Lookup {
+        /// The name.
+        name: String,
+        /// What the resolver said.
+        error: io::Error,
+    },
+    /// No interface can carry a path now.
+    #[error("no path to try: {0}")]
+    NoPath(String),
+    /// A socket could not be made.
+    #[error("cannot bind a socket to {place}: {error}")]
+    Socket {
+        /// The address or interface.
+        place: String,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// The engine refused to start.
+    #[error(transparent)]
+    Start(#[from] engine::ConnectError),
+    /// The handshake failed.
+    #[error(transparent)]
+    Handshake(#[from] ConnectionError),
+    /// Nobody answered.
+    #[error("no answer within {} s", .0.as_secs_f32())]
+    TimedOut(std::time::Duration),
+    /// Every path was tried.
+    #[error("{}", attempts(.0))]
+    AllFailed(Vec<(String, ConnectError)>),
+    /// The interfaces cannot be listed.
+    #[error(transparent)]
+    Netlink(#[from] crate::netlink::NetlinkError),
+    /// The endpoint was closed.
+    #[error("the endpoint is closed")]
+    EndpointClosed,
+}
+
+fn attempts(attempts: &[(String, ConnectError)]) -> String {
+    let lines: Vec<String> = attempts
+        .iter()
+        .map(|(place, error)| format!("from {place}: {error}"))
+        .collect();
+    lines.join("; ")
+}
+
+impl From<WriteError> for io::Error {
+    fn from(error: WriteError) -> Self {
+        let kind = match &error {
+            WriteError::Stopped(_) => io::ErrorKind::ConnectionReset,
+            WriteError::Closed => io::ErrorKind::NotConnected,
+            WriteError::Connection(error) => kind_of(error),
+        };
+        Self::new(kind, error)
+    }
+}
+
+impl From<ReadError> for io::Error {
+    fn from(error: ReadError) -> Self {
+        let kind = match &error {
+            ReadError::Reset(_) => io::ErrorKind::ConnectionReset,
+            ReadError::Closed => io::ErrorKind::NotConnected,
+            ReadError::Connection(error) => kind_of(error),
+        };
+        Self::new(kind, error)
+    }
+}
+
+fn kind_of(error: &ConnectionError) -> io::ErrorKind {
+    match error {
+        ConnectionError::TimedOut => io::ErrorKind::TimedOut,
+        ConnectionError::LocallyClosed => io::ErrorKind::NotConnected,
+        ConnectionError::Reset => io::ErrorKind::ConnectionReset,
+        _ => io::ErrorKind::ConnectionAborted,
+    }
+}

@@ -1,0 +1,330 @@
+//! The machine's network interfaces: what there is now, and what changes.
+//!
+//! Decides which interfaces count as uplinks of their own accord. Which of them a user wants is in
+//! [`spec`].
+
+pub mod spec;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+pub use watch::{Change, Watch};
+
+use crate::netlink::{self, NetlinkError};
+use futures_util::TryStreamExt;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
+use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use rtnetlink::packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, RouteType};
+use rtnetlink::{Handle, RouteMessageBuilder};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// What sort of thing an interface is, as far as choosing paths goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// Loops back to this machine.
+    Loopback,
+    /// A network card or modem, or a VLAN, bond or team of them.
+    Uplink,
+    /// A tunnel: its packets leave by another interface.
+    Tunnel,
+    /// Plumbing between virtual machines, containers and namespaces: bridges, veth pairs and the
+    /// like.
+    Virtual,
+}
+
+/// An address of an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Address {
+    /// The address.
+    pub ip: IpAddr,
+    /// Length of its subnet's prefix, in bits.
+    pub prefix_len: u8,
+}
+
+impl Address {
+    /// The subnet's address: the prefix, the rest zero.
+    pub fn network(&self) -> IpAddr {
+        match self.ip {
+            IpAddr::V4(ip) => {
+                let mask = u32::MAX
+                    .checked_shl(32 - u32::from(self.prefix_len))
+                    .unwrap_or(0);
+                Ipv4Addr::from_bits(ip.to_bits() & mask).into()
+            }
+            IpAddr::V6(ip) => {
+                let mask = u128::MAX
+                    .checked_shl(128 - u32::from(self.prefix_len))
+                    .unwrap_or(0);
+                Ipv6Addr::from_bits(ip.to_bits() & mask).into()
+            }
+        }
+    }
+
+    /// Whether `ip` is in the same subnet.
+    pub fn covers(&self, ip: IpAddr) -> bool {
+        ip.is_ipv4() == self.ip.is_ipv4()
+            && Self {
+                ip,
+                prefix_len: self.prefix_len,
+            }
+            .network()
+                == self.network()
+    }
+}
+
+/// A network interface as the kernel shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// The kernel's number for it; a new one when it is plugged in again.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: Kind,
+    /// Switched on by the administrator.
+    pub up: bool,
+    /// Has a carrier: can pass packets.
+    pub running: bool,
+    /// Largest IP packet in bytes.
+    pub mtu: u32,
+    /// Usable addresses: no IPv6 address that is still being checked, failed its check or is
+    /// deprecated.
+    pub addresses: Vec<Address>,
+    /// Next hops of its default routes, best first; at most one per address family counts.
+    pub gateways: Vec<IpAddr>,
+    /// Whether the main routing table has a default route out of it.
+    pub default_route: bool,
+}
+
+impl Interface {
+    /// Whether it can carry a path now.
+    pub fn is_usable(&self) -> bool {
+        self.up && self.running && !self.addresses.is_empty()
+    }
+
+    /// Whether it leads to other networks without being told so: what `auto` takes. A bridge or a
+    /// veth pair does if the machine's default route says so (that is how containers reach the
+    /// world).
+    pub fn is_uplink(&self) -> bool {
+        match self.kind {
+            Kind::Uplink => true,
+            Kind::Virtual => self.default_route,
+            Kind::Tunnel | Kind::Loopback => false,
+        }
+    }
+
+    /// The address to reach `remote` from: of the same family, the same subnet if possible, and of
+    /// the same reach.
+    pub fn address_towards(&self, remote: IpAddr) -> Option<IpAddr> {
+        let mut candidates: Vec<&Address> = self
+            .addresses
+            .iter()
+            .filter(|address| address.ip.is_ipv4() == remote.is_ipv4())
+            .filter(|address| is_link_local(address.ip) == is_link_local(remote))
+            .filter(|address| address.ip.is_loopback() == remote.is_loopback())
+            .collect();
+        candidates.sort_by_key(|address| !address.covers(remote));
+        candidates.first().map(|address| address.ip)
+    }
+
+    /// The gateway of this address family.
+    pub fn gateway(&self, v4: bool) -> Option<IpAddr> {
+        self.gateways
+            .iter()
+            .copied()
+            .find(|gateway| gateway.is_ipv4() == v4)
+    }
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+/// All interfaces of this network namespace, ascending by index.
+///
+/// # Errors
+///
+/// Netlink is not available.
+pub async fn list() -> Result<Vec<Interface>, NetlinkError> {
+    list_with(&netlink::open()?).await
+}
+
+pub(crate) async fn list_with(handle: &Handle) -> Result<Vec<Interface>, NetlinkError> {
+    let mut interfaces = BTreeMap::new();
+    let mut links = handle.link().get().execute();
+    while let Some(link) = next(&mut links, "listing interfaces").await? {
+        let interface = from_link(link);
+        interfaces.insert(interface.index, interface);
+    }
+    let mut addresses = handle.address().get().execute();
+    while let Some(message) = next(&mut addresses, "listing addresses").await? {
+        if let Some(interface) = interfaces.get_mut(&message.header.index) {
+            interface.addresses.extend(from_address(&message));
+        }
+    }
+    let mut defaults = Vec::new();
+    for message in routes(handle).await? {
+        defaults.extend(default_route(&message));
+    }
+    defaults.sort_by_key(|route| route.metric);
+    for route in defaults {
+        if let Some(interface) = interfaces.get_mut(&route.interface) {
+            interface.default_route = true;
+            interface.gateways.extend(route.gateway);
+        }
+    }
+    Ok(interfaces.into_values().collect())
+}
+
+/// Every route of both families and all tables.
+pub(crate) async fn routes(handle: &Handle) -> Result<Vec<RouteMessage>, NetlinkError> {
+    let v4 = RouteMessageBuilder::<Ipv4Addr>::new().build();
+    let v6 = RouteMessageBuilder::<Ipv6Addr>::new().build();
+    let mut found = Vec::new();
+    // One after the other: a netlink socket carries one listing at a time.
+    for family in [v4, v6] {
+        let mut routes = handle.route().get(family).execute();
+        while let Some(route) = next(&mut routes, "listing routes").await? {
+            found.push(route);
+        }
+    }
+    Ok(found)
+}
+
+async fn next<T>(
+    stream: &mut (impl futures_util::Stream<Item = Result<T, rtnetlink::Error>> + Unpin),
+    what: &str,
+) -> Result<Option<T>, NetlinkError> {
+    stream
+        .try_next()
+        .await
+        .map_err(|error| NetlinkError::new(what, error))
+}
+
+fn from_link(link: LinkMessage) -> Interface {
+    let flags = link.header.flags;
+    let mut interface = Interface {
+        index: link.header.index,
+        name: String::new(),
+        kind: if flags.contains(LinkFlags::Loopback) {
+            Kind::Loopback
+        } else {
+            Kind::Uplink
+        },
+        up: flags.contains(LinkFlags::Up),
+        running: flags.contains(LinkFlags::Running),
+        mtu: 0,
+        addresses: Vec::new(),
+        gateways: Vec::new(),
+        default_route: false,
+    };
+    for attribute in link.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => interface.name = name,
+            LinkAttribute::Mtu(mtu) => interface.mtu = mtu,
+            LinkAttribute::LinkInfo(infos) if interface.kind != Kind::Loopback => {
+                let kind = infos.into_iter().find_map(|info| match info {
+                    LinkInfo::Kind(kind) => Some(classify(&kind)),
+                    _ => None,
+                });
+                interface.kind = kind.unwrap_or(Kind::Uplink);
+            }
+            _ => {}
+        }
+    }
+    interface
+}
+
+fn classify(kind: &InfoKind) -> Kind {
+    match kind {
+        InfoKind::Vlan
+        | InfoKind::MacVlan
+        | InfoKind::IpVlan
+        | InfoKind::Bond
+        | InfoKind::Team
+        | InfoKind::VirtWifi
+        | InfoKind::Wwan
+        | InfoKind::RmNet
+        | InfoKind::Dsa
+        | InfoKind::Ipoib => Kind::Uplink,
+        InfoKind::Veth
+        | InfoKind::Bridge
+        | InfoKind::Dummy
+        | InfoKind::Ifb
+        | InfoKind::Vrf
+        | InfoKind::MacVtap
+        | InfoKind::IpVtap
+        | InfoKind::Nlmon
+        | InfoKind::Netkit
+        | InfoKind::Netdevsim
+        | InfoKind::Vcan
+        | InfoKind::Vxcan
+        | InfoKind::Can => Kind::Virtual,
+        // TUN, WireGuard, GRE, VXLAN, and whatever may be invented: none carries packets by itself.
+        _ => Kind::Tunnel,
+    }
+}
+
+fn from_address(message: &AddressMessage) -> Option<Address> {
+    let unusable = AddressHeaderFlags::Tentative
+        | AddressHeaderFlags::Dadfailed
+        | AddressHeaderFlags::Deprecated;
+    if message.header.flags.intersects(unusable) {
+        return None;
+    }
+    // On point-to-point links `Address` is the peer's and `Local` ours; elsewhere IPv6 has only
+    // `Address`.
+    let local = message
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            AddressAttribute::Local(ip) => Some(*ip),
+            _ => None,
+        });
+    let ip = local.or_else(|| {
+        message
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                AddressAttribute::Address(ip) => Some(*ip),
+                _ => None,
+            })
+    })?;
+    Some(Address {
+        ip,
+        prefix_len: message.header.prefix_len,
+    })
+}
+
+struct DefaultRoute {
+    interface: u32,
+    gateway: Option<IpAddr>,
+    metric: u32,
+}
+
+fn default_route(message: &RouteMessage) -> Option<DefaultRoute> {
+    let header = &message.header;
+    let mut route = DefaultRoute {
+        interface: 0,
+        gateway: None,
+        metric: 0,
+    };
+    let mut table = u32::from(header.table);
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Oif(index) => route.interface = *index,
+            RouteAttribute::Gateway(address) => route.gateway = netlink::ip_of(address),
+            RouteAttribute::Priority(metric) => route.metric = *metric,
+            RouteAttribute::Table(id) => table = *id,
+            _ => {}
+        }
+    }
+    let is_default = header.destination_prefix_length == 0
+        && header.kind == RouteType::Unicast
+        && table == u32::from(RouteHeader::RT_TABLE_MAIN);
+    is_default.then_some(route)
+}

@@ -1,0 +1,480 @@
+//! Path specifications as users type them, and which interfaces they mean.
+//!
+//! `auto`, `eth0`, `wlan*` or `192.0.2.7`, followed by options: `wwan0,backup`,
+//! `eth0,weight=2,priority=1,cost=3,paths=2`.
+
+use super::{Interface, Kind};
+use anabranch_proto::wire::frame::PathStatus;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+/// The most paths one interface may carry.
+pub const MAX_PATHS_PER_INTERFACE: u32 = 8;
+
+/// Which interfaces or addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Selector {
+    /// Every interface that leads to other networks: see [`Interface::is_uplink`].
+    Auto,
+    /// The interface that owns this address, and that address only.
+    Address(IpAddr),
+    /// The interface of this name.
+    Name(String),
+    /// Every interface whose name matches: `*` stands for any characters, `?` for one.
+    Glob(String),
+}
+
+/// A path specification.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathSpec {
+    /// What the paths use.
+    pub selector: Selector,
+    /// How they are used.
+    pub options: SpecOptions,
+}
+
+/// How a path is to be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpecOptions {
+    /// Available, or backup: carries data only if no available path works.
+    pub status: PathStatus,
+    /// Share of the traffic relative to the others, for schedulers that weigh; at least 1.
+    pub weight: u32,
+    /// Preference, higher first, for schedulers that rank.
+    pub priority: i32,
+    /// Cost per byte in units of the user's choice.
+    pub cost: u32,
+    /// Paths per interface, 1 to [`MAX_PATHS_PER_INTERFACE`].
+    pub paths: u32,
+}
+
+impl Default for SpecOptions {
+    fn default() -> Self {
+        Self {
+            status: PathStatus::Available,
+            weight: 1,
+            priority: 0,
+            cost: 0,
+            paths: 1,
+        }
+    }
+}
+
+/// What is wrong with a path specification.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// Nothing there.
+    #[error("empty path: expected `auto`, an interface, a pattern like `wlan*`, or an address")]
+    Empty,
+    /// Linux has no such interface names.
+    #[error("`{0}` cannot be an interface: names have at most 15 characters, no space and no `/`")]
+    BadName(String),
+    /// An unknown option.
+    #[error(
+        "unknown path option `{option}` in `{spec}`: {}",
+        nearest_option(option)
+    )]
+    UnknownOption {
+        /// The option.
+        option: String,
+        /// The specification it is in.
+        spec: String,
+    },
+    /// An option's value.
+    #[error("`{option}={value}` in `{spec}`: expected {expected}")]
+    BadValue {
+        /// The option.
+        option: String,
+        /// Its value.
+        value: String,
+        /// What would be right.
+        expected: &'static str,
+        /// The specification it is in.
+        spec: String,
+    },
+    /// No interface of that name.
+    #[error("no interface `{name}`{}", nearest_name(.nearest.as_deref(), .known))]
+    NoInterface {
+        /// The name or pattern.
+        name: String,
+        /// The most similar name there is.
+        nearest: Option<String>,
+        /// All names there are.
+        known: Vec<String>,
+    },
+    /// No interface owns the address.
+    #[error("no interface has the address {ip}{}", known_addresses(.known))]
+    NoAddress {
+        /// The address.
+        ip: IpAddr,
+        /// The addresses there are.
+        known: Vec<IpAddr>,
+    },
+    /// Interfaces were found, but none can carry a path now.
+    #[error("`{spec}`: {reason}")]
+    Unusable {
+        /// The specification.
+        spec: String,
+        /// Why not.
+        reason: String,
+    },
+}
+
+const OPTIONS: [&str; 5] = ["backup", "weight=", "priority=", "cost=", "paths="];
+
+fn nearest_option(option: &str) -> String {
+    let typed = option.split('=').next().unwrap_or(option);
+    match nearest(
+        typed,
+        OPTIONS.iter().map(|known| known.trim_end_matches('=')),
+    ) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => "known are backup, weight=N, priority=N, cost=N, paths=N".into(),
+    }
+}
+
+fn nearest_name(nearest: Option<&str>, known: &[String]) -> String {
+    match nearest {
+        Some(name) => format!(": did you mean `{name}`?"),
+        None if known.is_empty() => String::new(),
+        None => format!(": there are {}", known.join(", ")),
+    }
+}
+
+fn known_addresses(known: &[IpAddr]) -> String {
+    let known: Vec<String> = known.iter().map(ToString::to_string).collect();
+    if known.is_empty() {
+        String::new()
+    } else {
+        format!(": there are {}", known.join(", "))
+    }
+}
+
+/// The most similar of `names`, if any is similar at all.
+fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    names
+        .map(|name| (strsim::damerau_levenshtein(typed, name), name))
+        .min()
+        .filter(|(distance, name)| *distance * 2 <= name.len().max(2))
+        .map(|(_, name)| name)
+}
+
+impl FromStr for PathSpec {
+    type Err = SpecError;
+
+    fn from_str(spec: &str) -> Result<Self, SpecError> {
+        let mut parts = spec.split(',').map(str::trim);
+        let selector = parse_selector(parts.next().unwrap_or_default())?;
+        let mut options = SpecOptions::default();
+        for option in parts {
+            parse_option(option, spec, &mut options)?;
+        }
+        Ok(Self { selector, options })
+    }
+}
+
+fn parse_selector(text: &str) -> Result<Selector, SpecError> {
+    if text.is_empty() {
+        return Err(SpecError::Empty);
+    }
+    if text == "auto" {
+        return Ok(Selector::Auto);
+    }
+    if let Ok(ip) = text.trim_start_matches('[').trim_end_matches(']').parse() {
+        return Ok(Selector::Address(ip));
+    }
+    // IFNAMSIZ is 16 with the terminating zero.
+    if text.len() > 15 || text.contains(|c: char| c == '/' || c == '=' || c.is_whitespace()) {
+        return Err(SpecError::BadName(text.into()));
+    }
+    let is_glob = text.contains(['*', '?']);
+    Ok(if is_glob {
+        Selector::Glob(text.into())
+    } else {
+        Selector::Name(text.into())
+    })
+}
+
+fn parse_option(option: &str, spec: &str, options: &mut SpecOptions) -> Result<(), SpecError> {
+    let (key, value) = option.split_once('=').unwrap_or((option, ""));
+    let bad = |expected| SpecError::BadValue {
+        option: key.into(),
+        value: value.into(),
+        expected,
+        spec: spec.into(),
+    };
+    match key {
+        "backup" if value.is_empty() => options.status = PathStatus::Backup,
+        "weight" => {
+            let expected = "a whole number from 1";
+            options.weight = value
+                .parse()
+                .ok()
+                .filter(|&weight| weight > 0)
+                .ok_or_else(|| bad(expected))?;
+        }
+        "priority" => {
+            options.priority = value
+                .parse()
+                .map_err(|_| bad("a whole number, higher first"))?;
+        }
+        "cost" => options.cost = value.parse().map_err(|_| bad("a whole number from 0"))?,
+        "paths" => {
+            let range = 1..=MAX_PATHS_PER_INTERFACE;
+            let paths = value.parse().ok().filter(|paths| range.contains(paths));
+            options.paths = paths.ok_or_else(|| bad("a whole number from 1 to 8"))?;
+        }
+        _ => {
+            return Err(SpecError::UnknownOption {
+                option: option.into(),
+                spec: spec.into(),
+            });
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Address(ip) => write!(f, "{ip}"),
+            Self::Name(name) | Self::Glob(name) => f.write_str(name),
+        }
+    }
+}
+
+impl fmt::Display for PathSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.selector)?;
+        let (options, default) = (&self.options, SpecOptions::default());
+        if options.status == PathStatus::Backup {
+            f.write_str(",backup")?;
+        }
+        if options.weight != default.weight {
+            write!(f, ",weight={}", options.weight)?;
+        }
+        if options.priority != default.priority {
+            write!(f, ",priority={}", options.priority)?;
+        }
+        if options.cost != default.cost {
+            write!(f, ",cost={}", options.cost)?;
+        }
+        if options.paths != default.paths {
+            write!(f, ",paths={}", options.paths)?;
+        }
+        Ok(())
+    }
+}
+
+/// A place a path can start from, and where it leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// The interface's index.
+    pub index: u32,
+    /// The interface's name.
+    pub interface: String,
+    /// The local address.
+    pub local: IpAddr,
+    /// The peer's address.
+    pub remote: SocketAddr,
+    /// Counts the paths of one interface, from 0.
+    pub number: u32,
+    /// How the path is to be used.
+    pub options: SpecOptions,
+    /// Whether to bind to the interface and not only to the address.
+    pub bind_device: bool,
+}
+
+impl Candidate {
+    /// Whether `other` is the same place, whatever its options.
+    pub fn same_place(&self, other: &Self) -> bool {
+        (self.index, self.local, self.remote, self.number)
+            == (other.index, other.local, other.remote, other.number)
+    }
+}
+
+/// Where paths to `remotes` can start, by these specifications, now. Specifications that match
+/// nothing now may do so later and are passed over; an earlier specification wins over a later one
+/// for the same interface. Ordered as the user wrote them, backups last.
+pub fn resolve(
+    specs: &[PathSpec],
+    interfaces: &[Interface],
+    remotes: &[SocketAddr],
+) -> Vec<Candidate> {
+    let mut found: Vec<Candidate> = Vec::new();
+    for spec in specs {
+        for interface in interfaces
+            .iter()
+            .filter(|interface| interface.up && interface.running)
+        {
+            let places = remotes
+                .iter()
+                .filter_map(|remote| Some((local_for(spec, interface, *remote)?, *remote)));
+            // One address family per interface: two paths over one link share its bottleneck.
+            let Some((local, remote)) = places.into_iter().next() else {
+                continue;
+            };
+            if found
+                .iter()
+                .any(|other| other.index == interface.index && other.local == local)
+            {
+                continue;
+            }
+            for number in 0..spec.options.paths {
+                found.push(Candidate {
+                    index: interface.index,
+                    interface: interface.name.clone(),
+                    local,
+                    remote,
+                    number,
+                    options: spec.options,
+                    // The loopback interface is no uplink: binding to it gains nothing.
+                    bind_device: interface.kind != Kind::Loopback,
+                });
+            }
+        }
+    }
+    found.sort_by_key(|candidate| candidate.options.status == PathStatus::Backup);
+    found
+}
+
+fn local_for(spec: &PathSpec, interface: &Interface, remote: SocketAddr) -> Option<IpAddr> {
+    match &spec.selector {
+        Selector::Address(ip) => {
+            (owns(interface, *ip) && ip.is_ipv4() == remote.is_ipv4()).then_some(*ip)
+        }
+        Selector::Auto if !interface.is_uplink() => None,
+        Selector::Name(name) if *name != interface.name => None,
+        Selector::Glob(pattern) if !glob_matches(pattern, &interface.name) => None,
+        _ => interface.address_towards(remote.ip()),
+    }
+}
+
+/// Loopback interfaces own their whole subnet: every 127.x.y.z can be bound.
+fn owns(interface: &Interface, ip: IpAddr) -> bool {
+    interface
+        .addresses
+        .iter()
+        .any(|address| address.ip == ip || (interface.kind == Kind::Loopback && address.covers(ip)))
+}
+
+/// Checks that every specification means something on this machine, for messages before anything is
+/// tried.
+///
+/// # Errors
+///
+/// The first specification that names no interface or address there is, or only unusable ones.
+pub fn check(
+    specs: &[PathSpec],
+    interfaces: &[Interface],
+    remotes: &[SocketAddr],
+) -> Result<(), SpecError> {
+    for spec in specs {
+        let known = || {
+            interfaces
+                .iter()
+                .map(|interface| interface.name.clone())
+                .collect()
+        };
+        let matching: Vec<&Interface> = interfaces
+            .iter()
+            .filter(|interface| match &spec.selector {
+                Selector::Auto => interface.is_uplink(),
+                Selector::Address(ip) => owns(interface, *ip),
+                Selector::Name(name) => *name == interface.name,
+                Selector::Glob(pattern) => glob_matches(pattern, &interface.name),
+            })
+            .collect();
+        if matching.is_empty() {
+            return Err(match &spec.selector {
+                Selector::Auto => SpecError::Unusable {
+                    spec: spec.to_string(),
+                    reason: "no interface leads to other networks; name one to use it anyway"
+                        .into(),
+                },
+                Selector::Address(ip) => SpecError::NoAddress {
+                    ip: *ip,
+                    known: addresses(interfaces),
+                },
+                Selector::Name(name) | Selector::Glob(name) => {
+                    let typed = name.trim_end_matches(['*', '?']);
+                    let names = interfaces.iter().map(|interface| interface.name.as_str());
+                    let nearest = nearest(typed, names).map(Into::into);
+                    SpecError::NoInterface {
+                        name: name.clone(),
+                        nearest,
+                        known: known(),
+                    }
+                }
+            });
+        }
+        if resolve(std::slice::from_ref(spec), interfaces, remotes).is_empty() {
+            let reason = unusable_reason(&matching, remotes);
+            return Err(SpecError::Unusable {
+                spec: spec.to_string(),
+                reason,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn addresses(interfaces: &[Interface]) -> Vec<IpAddr> {
+    let usable = interfaces.iter().filter(|interface| interface.up);
+    usable
+        .flat_map(|interface| interface.addresses.iter().map(|address| address.ip))
+        .collect()
+}
+
+fn unusable_reason(matching: &[&Interface], remotes: &[SocketAddr]) -> String {
+    let names: Vec<&str> = matching
+        .iter()
+        .map(|interface| interface.name.as_str())
+        .collect();
+    let names = names.join(", ");
+    if matching.iter().all(|interface| !interface.up) {
+        return format!("{names} is down (ip link set {names} up)");
+    }
+    if matching.iter().all(|interface| !interface.running) {
+        return format!("{names} has no carrier");
+    }
+    let v4 = remotes.iter().any(SocketAddr::is_ipv4);
+    let v6 = remotes.iter().any(SocketAddr::is_ipv6);
+    let family = match (v4, v6) {
+        (true, false) => "IPv4 ",
+        (false, true) => "IPv6 ",
+        _ => "",
+    };
+    format!("{names} has no {family}address to reach the server from")
+}
+
+/// Whether `name` matches `pattern`; linear in both but for the last `*`, which is tried at each
+/// place.
+pub(super) fn glob_matches(pattern: &str, name: &str) -> bool {
+    let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
+    let (mut p, mut n) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(&c) if c == b'?' || c == name[n] => {
+                p += 1;
+                n += 1;
+            }
+            _ => {
+                let Some((star_p, star_n)) = star else {
+                    return false;
+                };
+                star = Some((star_p, star_n + 1));
+                p = star_p + 1;
+                n = star_n + 1;
+            }
+        }
+    }
+    pattern[p..].iter().all(|&c| c == b'*')
+}

@@ -1,0 +1,482 @@
+//! The path manager: which paths are open, as interfaces come and go.
+//!
+//! Connecting is a race over the wanted interfaces; afterwards a task keeps one path open for each
+//! of them. Which path carries what is the scheduler's decision, not made here.
+//!
+//! ```text
+//! Waiting --due, connection ready--> Opening --validated--> Open
+//!    ^                                  |                     |
+//!    +------ backing off <--------------+--- abandoned -------+
+//! interface or address gone --> doubted at once, abandoned as soon as another path is open
+//! ```
+
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use table::{EntryState, PathEntry};
+
+use crate::connection::{Connection, Notice, PathNotices, WeakConnection};
+use crate::endpoint::Endpoint;
+use crate::engine::{ClientConfig, OpenPathError, PathOptions};
+use crate::error::ConnectError;
+use crate::interfaces::spec::{Candidate, PathSpec, Selector, SpecOptions, resolve};
+use crate::interfaces::{self, Change, Watch};
+use crate::netlink::NetlinkError;
+use crate::race::race;
+use crate::sockets::{SocketConfig, wildcard_for};
+use anabranch_proto::datagram::SocketId;
+use anabranch_proto::wire::{PathId, TransportErrorCode};
+use std::future::pending;
+use std::net::{SocketAddr, SocketAddrV6};
+use std::time::Duration;
+use table::{Request, Table};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// How long a handshake gets before the next path is tried as well.
+pub const STAGGER: Duration = Duration::from_millis(250);
+
+/// How long connecting may take.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long the socket of an attempt that was given up stays, to tell the peer.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// A peer: what its certificate or key answers to, and where it is.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The name for TLS.
+    pub name: String,
+    /// Its addresses, the preferred one first.
+    pub remotes: Vec<SocketAddr>,
+}
+
+impl Target {
+    /// Looks a host name up.
+    ///
+    /// # Errors
+    ///
+    /// The name has no address.
+    pub async fn lookup(host: &str, port: u16) -> Result<Self, ConnectError> {
+        let fail = |error| ConnectError::Lookup {
+            name: host.into(),
+            error,
+        };
+        let found = tokio::net::lookup_host((host, port)).await.map_err(fail)?;
+        let remotes: Vec<SocketAddr> = found.collect();
+        if remotes.is_empty() {
+            return Err(fail(std::io::ErrorKind::NotFound.into()));
+        }
+        Ok(Self {
+            name: host.into(),
+            remotes,
+        })
+    }
+}
+
+/// Which paths are wanted, and how long connecting may take.
+#[derive(Debug, Clone)]
+pub struct PathsConfig {
+    /// What the user asked for; nothing leaves the one path to the kernel's routing.
+    pub specs: Vec<PathSpec>,
+    /// See [`STAGGER`].
+    pub stagger: Duration,
+    /// See [`CONNECT_TIMEOUT`].
+    pub timeout: Duration,
+}
+
+impl Default for PathsConfig {
+    fn default() -> Self {
+        Self {
+            specs: Vec::new(),
+            stagger: STAGGER,
+            timeout: CONNECT_TIMEOUT,
+        }
+    }
+}
+
+impl From<SpecOptions> for PathOptions {
+    fn from(options: SpecOptions) -> Self {
+        let SpecOptions {
+            status,
+            weight,
+            priority,
+            cost,
+            ..
+        } = options;
+        Self {
+            status,
+            weight,
+            priority,
+            cost,
+        }
+    }
+}
+
+/// Shows what the manager of a connection does. The manager works until the connection ends,
+/// whether this is kept or not.
+#[derive(Debug, Clone)]
+pub struct PathManager {
+    entries: watch::Receiver<Vec<PathEntry>>,
+}
+
+impl PathManager {
+    /// The wanted paths and how they are, as of now.
+    pub fn entries(&self) -> Vec<PathEntry> {
+        self.entries.borrow().clone()
+    }
+
+    /// Waits for a change of [`entries`](Self::entries); false once the manager has ended.
+    pub async fn changed(&mut self) -> bool {
+        self.entries.changed().await.is_ok()
+    }
+}
+
+impl Endpoint {
+    /// Connects over the first of the wanted paths that answers, and keeps the others open too from
+    /// then on.
+    ///
+    /// # Errors
+    ///
+    /// There is no path to try, or none of them led to the peer in time.
+    pub async fn connect(
+        &self,
+        target: &Target,
+        config: ClientConfig,
+        paths: &PathsConfig,
+    ) -> Result<(Connection, PathManager), ConnectError> {
+        // Subscribed before anything is resolved, so that no change is missed.
+        let mut follow = None;
+        let mut candidates = Vec::new();
+        if !paths.specs.is_empty() {
+            let started = Watch::start().await?;
+            candidates = first_candidates(&paths.specs, started.current(), &target.remotes);
+            follow = Some(started);
+        }
+        let loopback = target
+            .remotes
+            .iter()
+            .all(|remote| remote.ip().is_loopback());
+        let may_be_unbound = paths
+            .specs
+            .iter()
+            .all(|spec| spec.selector == Selector::Auto);
+        if candidates.is_empty() && may_be_unbound && (loopback || paths.specs.is_empty()) {
+            candidates = target
+                .remotes
+                .iter()
+                .map(|&remote| unbound(remote))
+                .collect();
+        }
+        if candidates.is_empty() {
+            return Err(no_path(paths, follow.as_ref(), target));
+        }
+        let attempts = race(&candidates, paths.stagger, |candidate| {
+            self.attempt(candidate, target, config.clone())
+        });
+        let won = timeout(paths.timeout, attempts).await;
+        let won = won.map_err(|_| ConnectError::TimedOut(paths.timeout))?;
+        let (position, (connection, socket)) = won.map_err(|failed| {
+            let named = failed
+                .into_iter()
+                .map(|(at, error)| (place(&candidates[at]), error));
+            ConnectError::AllFailed(named.collect())
+        })?;
+        let winner = candidates.swap_remove(position);
+        let manager = self.manage(&connection, winner, socket.keep(), target, paths, follow);
+        Ok((connection, manager))
+    }
+
+    async fn attempt(
+        &self,
+        candidate: Candidate,
+        target: &Target,
+        config: ClientConfig,
+    ) -> Result<(Connection, OwnedSocket), ConnectError> {
+        let socket = self.socket_for(&candidate)?;
+        let connecting = self.connect_over(socket.id, candidate.remote, &target.name, config);
+        Ok((connecting.await?, socket))
+    }
+
+    fn socket_for(&self, candidate: &Candidate) -> Result<OwnedSocket, ConnectError> {
+        let id = self
+            .add_socket(&socket_config(candidate))
+            .map_err(|error| ConnectError::Socket {
+                place: place(candidate),
+                error,
+            })?;
+        Ok(OwnedSocket {
+            endpoint: self.clone(),
+            id,
+            kept: false,
+        })
+    }
+
+    /// Starts the manager of a connection whose path 0 is `first` over `socket`.
+    fn manage(
+        &self,
+        connection: &Connection,
+        first: Candidate,
+        socket: SocketId,
+        target: &Target,
+        paths: &PathsConfig,
+        follow: Option<Watch>,
+    ) -> PathManager {
+        let options = PathOptions::from(first.options);
+        // An error means that the connection has ended already; the manager will see it.
+        let _ = connection.with_engine(|engine| engine.set_path_options(PathId::ZERO, options));
+        // The address that answered is the one to prefer.
+        let mut remotes = vec![first.remote];
+        remotes.extend(
+            target
+                .remotes
+                .iter()
+                .copied()
+                .filter(|remote| *remote != first.remote),
+        );
+        let mut table = Table::new(first, socket, Instant::now());
+        if let Some(follow) = &follow {
+            table.on_wanted(
+                &resolve(&paths.specs, follow.current(), &remotes),
+                Instant::now(),
+            );
+        }
+        let (sender, entries) = watch::channel(table.entries());
+        let task = Task {
+            endpoint: self.clone(),
+            connection: connection.downgrade(),
+            notices: connection.path_notices(),
+            table,
+            specs: paths.specs.clone(),
+            remotes,
+            follow,
+            entries: sender,
+        };
+        tokio::spawn(task.run());
+        PathManager { entries }
+    }
+}
+
+/// A socket that is removed again unless somebody keeps it: losers of the race.
+struct OwnedSocket {
+    endpoint: Endpoint,
+    id: SocketId,
+    kept: bool,
+}
+
+impl OwnedSocket {
+    fn keep(mut self) -> SocketId {
+        self.kept = true;
+        self.id
+    }
+}
+
+impl Drop for OwnedSocket {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.endpoint.remove_socket_later(self.id, LINGER);
+        }
+    }
+}
+
+/// What the race tries: each interface by the preferred address family, then those that have the
+/// other one too, in case that family does not get through.
+fn first_candidates(
+    specs: &[PathSpec],
+    interfaces: &[interfaces::Interface],
+    remotes: &[SocketAddr],
+) -> Vec<Candidate> {
+    let mut candidates = resolve(specs, interfaces, remotes);
+    let Some(first) = remotes.first() else {
+        return candidates;
+    };
+    let others: Vec<SocketAddr> = remotes
+        .iter()
+        .copied()
+        .filter(|remote| remote.is_ipv4() != first.is_ipv4())
+        .collect();
+    for alternative in resolve(specs, interfaces, &others) {
+        if !candidates
+            .iter()
+            .any(|candidate| candidate.same_place(&alternative))
+        {
+            candidates.push(alternative);
+        }
+    }
+    // The second path of an interface dies with the first.
+    candidates.retain(|candidate| candidate.number == 0);
+    candidates
+}
+
+fn unbound(remote: SocketAddr) -> Candidate {
+    Candidate {
+        index: 0,
+        interface: String::new(),
+        local: wildcard_for(remote),
+        remote,
+        number: 0,
+        options: SpecOptions::default(),
+        bind_device: false,
+    }
+}
+
+fn no_path(paths: &PathsConfig, follow: Option<&Watch>, target: &Target) -> ConnectError {
+    let interfaces = follow.map(Watch::current).unwrap_or_default();
+    let checked = interfaces::spec::check(&paths.specs, interfaces, &target.remotes);
+    let reason = checked.err().map(|error| error.to_string());
+    ConnectError::NoPath(reason.unwrap_or_else(|| format!("{} has no address", target.name)))
+}
+
+fn place(candidate: &Candidate) -> String {
+    match candidate.interface.as_str() {
+        "" => format!("any interface to {}", candidate.remote),
+        name => format!("{name} ({}) to {}", candidate.local, candidate.remote),
+    }
+}
+
+fn socket_config(candidate: &Candidate) -> SocketConfig {
+    let device = candidate.bind_device.then(|| candidate.interface.clone());
+    let mut config = SocketConfig::path(candidate.local, device);
+    config.report_local = false;
+    if let std::net::IpAddr::V6(ip) = candidate.local
+        && ip.is_unicast_link_local()
+    {
+        config.local = SocketAddrV6::new(ip, 0, 0, candidate.index).into();
+    }
+    config
+}
+
+/// The manager at work.
+struct Task {
+    endpoint: Endpoint,
+    connection: WeakConnection,
+    notices: PathNotices,
+    table: Table,
+    specs: Vec<PathSpec>,
+    remotes: Vec<SocketAddr>,
+    follow: Option<Watch>,
+    entries: watch::Sender<Vec<PathEntry>>,
+}
+
+impl Task {
+    async fn run(mut self) {
+        while self.carry_out() {
+            let entries = self.table.entries();
+            self.entries.send_if_modified(|shown| {
+                let changed = *shown != entries;
+                *shown = entries;
+                changed
+            });
+            let due = self.table.next_due();
+            tokio::select! {
+                notice = self.notices.next() => match notice {
+                    Some(notice) => self.on_notice(notice),
+                    None => break,
+                },
+                change = next_change(&mut self.follow) => self.on_change(&change),
+                () = sleep_until_some(due) => {}
+            }
+        }
+        for socket in self.table.sockets() {
+            self.endpoint.remove_socket(socket);
+        }
+    }
+
+    /// Does what the table asks for. False once the connection has ended.
+    fn carry_out(&mut self) -> bool {
+        while let Some(request) = self.table.next_request(Instant::now()) {
+            let Some(connection) = self.connection.upgrade() else {
+                return false;
+            };
+            match request {
+                Request::Open { entry } => match self.open(&connection, entry) {
+                    Ok(()) => {}
+                    Err(OpenPathError::Closed) => return false,
+                    Err(error) => tracing::debug!("a path cannot be opened now: {error}"),
+                },
+                Request::Doubt { socket } => {
+                    self.endpoint.report_fault(socket);
+                }
+                Request::Abandon { path } => {
+                    let code = TransportErrorCode::PATH_UNSTABLE_OR_POOR.0;
+                    let refused = connection.abandon_path(path, code).is_err();
+                    self.table.on_abandoning(path, refused);
+                }
+                Request::RemoveSocket { socket } => self.endpoint.remove_socket(socket),
+            }
+        }
+        true
+    }
+
+    fn open(&mut self, connection: &Connection, entry: usize) -> Result<(), OpenPathError> {
+        let now = Instant::now();
+        let candidate = self.table.candidate(entry).clone();
+        let socket = match self.endpoint.socket_for(&candidate) {
+            Ok(socket) => socket,
+            Err(error) => {
+                tracing::warn!("{error}");
+                self.table.on_failed(entry, now);
+                return Ok(());
+            }
+        };
+        match connection.open_path(socket.id, candidate.remote, candidate.options.into()) {
+            Ok(path) => self.table.on_opening(entry, path, socket.keep()),
+            Err(error @ (OpenPathError::NoMultipath | OpenPathError::NotClient)) => {
+                tracing::info!("one path only: {error}");
+                self.table.give_up_opening();
+                return Err(error);
+            }
+            Err(error) => {
+                self.table.on_not_yet(now);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn on_notice(&mut self, notice: Notice) {
+        let now = Instant::now();
+        match notice {
+            Notice::Path(notice) => self.table.on_notice(notice, now),
+            Notice::Missed => {
+                let Some(connection) = self.connection.upgrade() else {
+                    return;
+                };
+                let open = connection.paths();
+                let open = open.iter().filter(|(_, stats)| !stats.closing);
+                let open: Vec<(PathId, bool)> =
+                    open.map(|(id, stats)| (*id, stats.validated)).collect();
+                self.table.on_missed(&open, now);
+            }
+        }
+    }
+
+    fn on_change(&mut self, change: &Result<Change, NetlinkError>) {
+        match (change, &self.follow) {
+            (Ok(_), Some(follow)) => {
+                let wanted = resolve(&self.specs, follow.current(), &self.remotes);
+                self.table.on_wanted(&wanted, Instant::now());
+            }
+            (Ok(_), None) => {}
+            (Err(error), _) => {
+                tracing::warn!("interfaces are no longer followed: {error}");
+                self.follow = None;
+            }
+        }
+    }
+}
+
+async fn next_change(follow: &mut Option<Watch>) -> Result<Change, NetlinkError> {
+    match follow {
+        Some(follow) => follow.next().await,
+        None => pending().await,
+    }
+}
+
+async fn sleep_until_some(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => pending().await,
+    }
+}

@@ -1,0 +1,382 @@
+//! The wanted paths and what became of each: decisions without I/O.
+
+use crate::engine::PathNotice;
+use crate::interfaces::spec::Candidate;
+use anabranch_proto::datagram::SocketId;
+use anabranch_proto::wire::PathId;
+use std::collections::VecDeque;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a path that failed is left alone the first time; each further time twice as long.
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+
+/// The longest it is left alone.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+
+/// A path that was open this long failed for a new reason: backing off starts over.
+const STABLE_AFTER: Duration = Duration::from_secs(30);
+
+/// How often opening is tried while the connection is not ready for it, in case that its notice got
+/// lost.
+const NOT_YET: Duration = Duration::from_millis(500);
+
+/// What became of a wanted path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryState {
+    /// It will be opened; failed so many times in a row.
+    Waiting {
+        /// Failures in a row.
+        failures: u32,
+    },
+    /// It is being validated.
+    Opening(PathId),
+    /// It is open.
+    Open(PathId),
+    /// It was open and went silent; it is being probed.
+    Silent(PathId),
+    /// Its interface or address is gone; it is abandoned as soon as there is another path.
+    Lost(PathId),
+}
+
+impl EntryState {
+    /// The path, if there is one.
+    pub fn path(&self) -> Option<PathId> {
+        match *self {
+            Self::Waiting { .. } => None,
+            Self::Opening(id) | Self::Open(id) | Self::Silent(id) | Self::Lost(id) => Some(id),
+        }
+    }
+}
+
+/// A wanted path, for display.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathEntry {
+    /// Where it starts and leads.
+    pub candidate: Candidate,
+    /// What became of it.
+    pub state: EntryState,
+}
+
+/// What the table wants done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Request {
+    /// Bind a socket and open a path for the entry at this position.
+    Open { entry: usize },
+    /// Tell the connection that nothing passes this socket any more.
+    Doubt { socket: SocketId },
+    /// Abandon a path.
+    Abandon { path: PathId },
+    /// Close a socket.
+    RemoveSocket { socket: SocketId },
+}
+
+#[derive(Debug)]
+struct Entry {
+    candidate: Candidate,
+    state: EntryState,
+    socket: Option<SocketId>,
+    /// When to open it, while waiting.
+    due: Instant,
+    opened_at: Option<Instant>,
+    /// Failures in a row.
+    failures: u32,
+    /// Whether the interface and address are there.
+    present: bool,
+    /// Whether abandoning it has been asked for.
+    abandoning: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Table {
+    entries: Vec<Entry>,
+    /// Sockets of abandoned paths, closed once the path's state is gone.
+    retiring: Vec<(PathId, SocketId)>,
+    requests: VecDeque<Request>,
+    /// No entry is opened before this.
+    not_before: Option<Instant>,
+    /// Whether further paths make sense at all.
+    opens: bool,
+}
+
+impl Table {
+    /// A table whose first entry is open already, as path 0.
+    pub(super) fn new(first: Candidate, socket: SocketId, now: Instant) -> Self {
+        let entry = Entry {
+            state: EntryState::Open(PathId::ZERO),
+            socket: Some(socket),
+            opened_at: Some(now),
+            ..Entry::waiting(first, now)
+        };
+        Self {
+            entries: vec![entry],
+            retiring: Vec::new(),
+            requests: VecDeque::new(),
+            not_before: None,
+            opens: true,
+        }
+    }
+
+    pub(super) fn entries(&self) -> Vec<PathEntry> {
+        let entries = self.entries.iter();
+        entries
+            .map(|entry| PathEntry {
+                candidate: entry.candidate.clone(),
+                state: entry.state,
+            })
+            .collect()
+    }
+
+    pub(super) fn candidate(&self, entry: usize) -> &Candidate {
+        &self.entries[entry].candidate
+    }
+
+    /// Every socket in use.
+    pub(super) fn sockets(&self) -> Vec<SocketId> {
+        let retiring = self.retiring.iter().map(|(_, socket)| *socket);
+        self.entries
+            .iter()
+            .filter_map(|entry| entry.socket)
+            .chain(retiring)
+            .collect()
+    }
+
+    /// When the next entry is due, if one waits.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        let waiting = self.entries.iter().filter(|entry| entry.is_waiting());
+        let due = waiting
+            .map(|entry| entry.due)
+            .min()
+            .filter(|_| self.opens)?;
+        Some(self.not_before.map_or(due, |limit| due.max(limit)))
+    }
+
+    /// The next thing to do.
+    pub(super) fn next_request(&mut self, now: Instant) -> Option<Request> {
+        if let Some(request) = self.requests.pop_front() {
+            return Some(request);
+        }
+        if self.next_due()? > now {
+            return None;
+        }
+        let waiting = self
+            .entries
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| entry.is_waiting());
+        let (entry, _) = waiting.min_by_key(|(_, entry)| entry.due)?;
+        Some(Request::Open { entry })
+    }
+
+    /// The interfaces changed, and with them what is wanted.
+    pub(super) fn on_wanted(&mut self, wanted: &[Candidate], now: Instant) {
+        for entry in &mut self.entries {
+            // A path the kernel routes has no interface that could vanish.
+            let unbound = entry.candidate.index == 0;
+            let there = wanted
+                .iter()
+                .find(|candidate| candidate.same_place(&entry.candidate));
+            if let Some(candidate) = there {
+                entry.candidate.options = candidate.options;
+            }
+            let present = unbound || there.is_some();
+            if entry.present && !present {
+                entry.on_lost(&mut self.requests);
+            } else if !entry.present && present {
+                entry.on_back(now);
+            }
+        }
+        for candidate in wanted {
+            if !self
+                .entries
+                .iter()
+                .any(|entry| entry.candidate.same_place(candidate))
+            {
+                self.entries.push(Entry::waiting(candidate.clone(), now));
+            }
+        }
+        self.entries
+            .retain(|entry| entry.present || entry.state.path().is_some());
+        self.abandon_lost();
+    }
+
+    /// Lost paths are abandoned once another path carries the message.
+    fn abandon_lost(&mut self) {
+        if !self
+            .entries
+            .iter()
+            .any(|entry| matches!(entry.state, EntryState::Open(_)))
+        {
+            return;
+        }
+        for entry in &mut self.entries {
+            if let EntryState::Lost(path) = entry.state
+                && !entry.abandoning
+            {
+                entry.abandoning = true;
+                self.requests.push_back(Request::Abandon { path });
+            }
+        }
+    }
+
+    /// An abandonment was carried out, or refused because it is the last path.
+    pub(super) fn on_abandoning(&mut self, path: PathId, refused: bool) {
+        if let Some(entry) = self.find(path) {
+            entry.abandoning = !refused;
+        }
+    }
+
+    /// A path was opened for an entry.
+    pub(super) fn on_opening(&mut self, entry: usize, path: PathId, socket: SocketId) {
+        let entry = &mut self.entries[entry];
+        entry.state = EntryState::Opening(path);
+        entry.socket = Some(socket);
+        entry.opened_at = None;
+        entry.abandoning = false;
+    }
+
+    /// An entry could not be opened for a reason of its own.
+    pub(super) fn on_failed(&mut self, entry: usize, now: Instant) {
+        self.entries[entry].back_off(now);
+    }
+
+    /// The connection is not ready for further paths.
+    pub(super) fn on_not_yet(&mut self, now: Instant) {
+        self.not_before = Some(now + NOT_YET);
+    }
+
+    /// The connection will never have further paths.
+    pub(super) fn give_up_opening(&mut self) {
+        self.opens = false;
+    }
+
+    pub(super) fn on_notice(&mut self, notice: PathNotice, now: Instant) {
+        match notice {
+            PathNotice::Capacity => self.not_before = None,
+            PathNotice::Opened { id, .. } => self.on_opened(id, now),
+            PathNotice::Doubted { id } => self.set_state(id, EntryState::Silent(id)),
+            PathNotice::Recovered { id, .. } => self.set_state(id, EntryState::Open(id)),
+            PathNotice::Abandoned { id, .. } => self.on_abandoned(id, now),
+            PathNotice::Discarded { id } => self.on_discarded(id),
+            PathNotice::Moved { .. } => {}
+        }
+        self.abandon_lost();
+    }
+
+    /// Some notices were missed: `open` are the open paths and whether they are validated.
+    pub(super) fn on_missed(&mut self, open: &[(PathId, bool)], now: Instant) {
+        let known: Vec<PathId> = self
+            .entries
+            .iter()
+            .filter_map(|entry| entry.state.path())
+            .collect();
+        for path in known {
+            match open.iter().find(|(id, _)| *id == path) {
+                None => self.on_abandoned(path, now),
+                Some((_, true)) => self.on_opened(path, now),
+                Some((_, false)) => {}
+            }
+        }
+        let retiring = self
+            .retiring
+            .drain(..)
+            .map(|(_, socket)| Request::RemoveSocket { socket });
+        self.requests.extend(retiring);
+        self.not_before = None;
+    }
+
+    fn find(&mut self, path: PathId) -> Option<&mut Entry> {
+        self.entries
+            .iter_mut()
+            .find(|entry| entry.state.path() == Some(path))
+    }
+
+    fn set_state(&mut self, path: PathId, state: EntryState) {
+        if let Some(entry) = self.find(path)
+            && !matches!(entry.state, EntryState::Lost(_))
+        {
+            entry.state = state;
+        }
+    }
+
+    fn on_opened(&mut self, path: PathId, now: Instant) {
+        if let Some(entry) = self.find(path)
+            && matches!(entry.state, EntryState::Opening(_))
+        {
+            entry.state = EntryState::Open(path);
+            entry.opened_at = Some(now);
+        }
+    }
+
+    fn on_abandoned(&mut self, path: PathId, now: Instant) {
+        let Some(entry) = self.find(path) else { return };
+        if entry
+            .opened_at
+            .is_some_and(|at| now.duration_since(at) >= STABLE_AFTER)
+        {
+            entry.failures = 0;
+        }
+        let socket = entry.socket.take();
+        entry.back_off(now);
+        self.retiring.extend(socket.map(|socket| (path, socket)));
+        self.entries
+            .retain(|entry| entry.present || entry.state.path().is_some());
+    }
+
+    fn on_discarded(&mut self, path: PathId) {
+        if let Some(at) = self.retiring.iter().position(|(id, _)| *id == path) {
+            let (_, socket) = self.retiring.swap_remove(at);
+            self.requests.push_back(Request::RemoveSocket { socket });
+        }
+    }
+}
+
+impl Entry {
+    fn waiting(candidate: Candidate, due: Instant) -> Self {
+        Self {
+            candidate,
+            state: EntryState::Waiting { failures: 0 },
+            socket: None,
+            due,
+            opened_at: None,
+            failures: 0,
+            present: true,
+            abandoning: false,
+        }
+    }
+
+    fn is_waiting(&self) -> bool {
+        matches!(self.state, EntryState::Waiting { .. })
+    }
+
+    fn back_off(&mut self, now: Instant) {
+        let doublings = self.failures.min(5);
+        self.due = now + (FIRST_BACKOFF * (1 << doublings)).min(LONGEST_BACKOFF);
+        self.failures += 1;
+        self.state = EntryState::Waiting {
+            failures: self.failures,
+        };
+        self.opened_at = None;
+    }
+
+    fn on_lost(&mut self, requests: &mut VecDeque<Request>) {
+        self.present = false;
+        if let Some(path) = self.state.path() {
+            self.state = EntryState::Lost(path);
+            self.abandoning = false;
+            requests.extend(self.socket.map(|socket| Request::Doubt { socket }));
+        }
+    }
+
+    fn on_back(&mut self, now: Instant) {
+        self.present = true;
+        self.failures = 0;
+        self.due = now;
+        // If abandoning has been asked for, the notice will come and the entry is opened anew.
+        if let EntryState::Lost(path) = self.state
+            && !self.abandoning
+        {
+            self.state = EntryState::Silent(path);
+        }
+    }
+}

@@ -1,0 +1,454 @@
+//! UDP sockets, one per path: bound to an address or an interface, batched both ways.
+//!
+//! Decides how datagrams cross the kernel's edge (GSO, GRO, ECN, source addresses) and what a
+//! failed send means. Which socket carries what is the engine's decision.
+
+use anabranch_proto::datagram::Ecn;
+use nix::sys::socket::{setsockopt, sockopt};
+use quinn_udp::{EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState};
+use socket2::{Domain, Protocol, SockAddr, Type};
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::task::{Context, Poll, ready};
+use tokio::io::Interest;
+
+#[cfg(test)]
+mod tests;
+
+/// What a socket's buffers are asked to hold, in bytes: about 30 ms of a gigabit per second each
+/// way. The kernel grants what `net.core.rmem_max` and `wmem_max` allow.
+pub const BUFFER_BYTES: usize = 4 << 20;
+
+/// Messages taken from the kernel per call. Each may carry dozens of datagrams (GRO), so more would
+/// only delay the acknowledgements.
+const MESSAGES: usize = 8;
+
+/// Bytes a message may have: what the kernel merges at most (GRO).
+const MESSAGE_BYTES: usize = 1 << 16;
+
+/// The most bytes the kernel takes in one call with GSO: a UDP payload's limit, IPv6 header
+/// deducted.
+const MAX_SEND_BYTES: usize = 65_535 - 48;
+
+/// Segments the kernel accepts in one call with GSO (`UDP_MAX_SEGMENTS` of older kernels).
+const MAX_SEND_SEGMENTS: usize = 64;
+
+/// Where a socket is bound, and how large its buffers should be.
+#[derive(Debug, Clone)]
+pub struct SocketConfig {
+    /// The local address; port 0 lets the kernel choose.
+    pub local: SocketAddr,
+    /// The interface to bind to, so that datagrams leave there whatever the routing table says.
+    pub device: Option<String>,
+    /// Wanted size of the receive buffer, in bytes.
+    pub recv_buffer: usize,
+    /// Wanted size of the send buffer, in bytes.
+    pub send_buffer: usize,
+    /// Whether received datagrams tell which local address they came to. A server on a wildcard
+    /// address needs it, to answer from there.
+    pub report_local: bool,
+}
+
+impl SocketConfig {
+    /// A client's socket on this address, for one path.
+    pub fn path(local: IpAddr, device: Option<String>) -> Self {
+        Self {
+            device,
+            report_local: false,
+            ..Self::listen(SocketAddr::new(local, 0))
+        }
+    }
+
+    /// A server's socket.
+    pub fn listen(local: SocketAddr) -> Self {
+        Self {
+            local,
+            device: None,
+            recv_buffer: BUFFER_BYTES,
+            send_buffer: BUFFER_BYTES,
+            report_local: local.ip().is_unspecified(),
+        }
+    }
+}
+
+/// How firmly a socket holds on to its interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Binding {
+    /// No interface was asked for.
+    Address,
+    /// Bound to the interface itself.
+    Device,
+    /// The kernel refused to bind to the interface (it takes `CAP_NET_RAW` on kernels before 5.7),
+    /// so only the source address is fixed. Datagrams leave by the interface only if the routing
+    /// rules say so; see [`crate::routes`].
+    AddressOnly,
+}
+
+/// Why a datagram did not leave.
+#[derive(Debug)]
+pub enum SendError {
+    /// The send buffer is full; wait until the socket is writable.
+    Blocked,
+    /// It does not fit the link. Expected of MTU probes.
+    TooBig,
+    /// The interface, its address or its route is gone: nothing will leave here for now.
+    Unusable(io::Error),
+    /// This datagram is lost; the next one may leave.
+    Dropped(io::Error),
+}
+
+impl SendError {
+    fn classify(error: io::Error) -> Self {
+        use nix::errno::Errno;
+        if error.kind() == io::ErrorKind::WouldBlock {
+            return Self::Blocked;
+        }
+        match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EMSGSIZE) => Self::TooBig,
+            Some(
+                Errno::ENETUNREACH
+                | Errno::EHOSTUNREACH
+                | Errno::ENETDOWN
+                | Errno::EHOSTDOWN
+                | Errno::ENODEV
+                | Errno::ENXIO
+                | Errno::ENONET
+                | Errno::EADDRNOTAVAIL
+                // A firewall's verdict, or a source address that was taken from the interface.
+                | Errno::EPERM
+                | Errno::EACCES
+                | Errno::EINVAL,
+            ) => Self::Unusable(error),
+            _ => Self::Dropped(error),
+        }
+    }
+}
+
+/// Receive buffers, reused for every batch and shared by the sockets of a driver.
+pub struct RecvBatch {
+    bytes: Box<[u8]>,
+    meta: [RecvMeta; MESSAGES],
+    count: usize,
+}
+
+/// One received datagram. Its bytes may be decrypted in place.
+#[derive(Debug)]
+pub struct Received<'a> {
+    /// Who sent it.
+    pub remote: SocketAddr,
+    /// The address it came to, where the socket reports it.
+    pub local: Option<IpAddr>,
+    /// The ECN field, unless Not-ECT.
+    pub ecn: Option<Ecn>,
+    /// The payload.
+    pub data: &'a mut [u8],
+}
+
+impl RecvBatch {
+    /// Empty buffers.
+    pub fn new() -> Self {
+        Self {
+            bytes: vec![0; MESSAGES * MESSAGE_BYTES].into_boxed_slice(),
+            meta: [RecvMeta::default(); MESSAGES],
+            count: 0,
+        }
+    }
+
+    /// The datagrams of the last batch, merged ones taken apart.
+    pub fn datagrams(&mut self) -> impl Iterator<Item = Received<'_>> {
+        let messages = self.meta[..self.count]
+            .iter()
+            .zip(self.bytes.chunks_mut(MESSAGE_BYTES));
+        messages.flat_map(|(meta, bytes)| {
+            let remote = canonical(meta.addr);
+            let local = meta.dst_ip.map(|ip| ip.to_canonical());
+            let ecn = meta.ecn.map(ecn_from_codepoint);
+            bytes[..meta.len]
+                .chunks_mut(meta.stride.max(1))
+                .map(move |data| Received {
+                    remote,
+                    local,
+                    ecn,
+                    data,
+                })
+        })
+    }
+}
+
+impl Default for RecvBatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for RecvBatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecvBatch")
+            .field("messages", &self.count)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A datagram, or several of equal size, to send.
+#[derive(Debug, Clone, Copy)]
+pub struct Outgoing<'a> {
+    /// The destination.
+    pub remote: SocketAddr,
+    /// The source address, where the socket is bound to more than one.
+    pub local: Option<IpAddr>,
+    /// The ECN field to set.
+    pub ecn: Option<Ecn>,
+    /// Size of each datagram if there are several; the last may be shorter.
+    pub segment_size: Option<usize>,
+    /// The payloads, one after the other.
+    pub contents: &'a [u8],
+}
+
+/// A bound UDP socket.
+#[derive(Debug)]
+pub struct Socket {
+    io: tokio::net::UdpSocket,
+    state: UdpSocketState,
+    local: SocketAddr,
+    device: Option<String>,
+    binding: Binding,
+    report_local: bool,
+}
+
+impl Socket {
+    /// Binds a socket. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// The address is not this machine's, is in use, or the interface does not exist.
+    pub fn bind(config: &SocketConfig) -> io::Result<Self> {
+        let socket = socket2::Socket::new(
+            Domain::for_address(config.local),
+            Type::DGRAM,
+            Some(Protocol::UDP),
+        )?;
+        if config.local.is_ipv6() {
+            // The IPv6 wildcard serves IPv4 too, so that one listener reaches every client.
+            socket.set_only_v6(!config.local.ip().is_unspecified())?;
+        }
+        let binding = match &config.device {
+            None => Binding::Address,
+            Some(device) => bind_device(&socket, device)?,
+        };
+        socket.bind(&SockAddr::from(config.local))?;
+        // Best effort: the kernel clamps silently, and a small buffer costs speed, not correctness.
+        let _ = socket.set_recv_buffer_size(config.recv_buffer);
+        let _ = socket.set_send_buffer_size(config.send_buffer);
+        socket.set_nonblocking(true)?;
+        let io = tokio::net::UdpSocket::from_std(socket.into())?;
+        let state = UdpSocketState::new(UdpSockRef::from(&io))?;
+        // quinn-udp 0.6.3 asks for timestamps but leaves 96 bytes for control messages: with a
+        // merged batch's size and the destination address there is no room left for the ECN field,
+        // which the kernel puts last and then drops.
+        setsockopt(&io, sockopt::ReceiveTimestampns, &false)?;
+        let local = io.local_addr()?;
+        Ok(Self {
+            io,
+            state,
+            local,
+            device: config.device.clone(),
+            binding,
+            report_local: config.report_local,
+        })
+    }
+
+    /// The bound address.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The interface the socket was meant for.
+    pub fn device(&self) -> Option<&str> {
+        self.device.as_deref()
+    }
+
+    /// How the socket is held to that interface.
+    pub fn binding(&self) -> Binding {
+        self.binding
+    }
+
+    /// Whether the socket serves all interfaces: what fails to leave says nothing about the next.
+    pub fn is_wildcard(&self) -> bool {
+        self.local.ip().is_unspecified() && self.device.is_none()
+    }
+
+    /// Whether datagrams to `remote` can be sent at all: the address families match.
+    pub fn can_reach(&self, remote: SocketAddr) -> bool {
+        self.local.is_ipv4() == remote.is_ipv4()
+            || (self.local.is_ipv6() && self.local.ip().is_unspecified())
+    }
+
+    /// Receives what waits into `batch`, or arranges a wake-up.
+    ///
+    /// # Errors
+    ///
+    /// The socket itself failed; a datagram cannot make it fail.
+    pub fn poll_recv(&self, cx: &mut Context<'_>, batch: &mut RecvBatch) -> Poll<io::Result<()>> {
+        batch.count = 0;
+        loop {
+            ready!(self.io.poll_recv_ready(cx))?;
+            let result = self.io.try_io(Interest::READABLE, || self.recv_now(batch));
+            match result {
+                Ok(count) => {
+                    batch.count = count;
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    fn recv_now(&self, batch: &mut RecvBatch) -> io::Result<usize> {
+        let mut rest = &mut batch.bytes[..];
+        let mut slices: [IoSliceMut<'_>; MESSAGES] = std::array::from_fn(|_| {
+            let (message, tail) = std::mem::take(&mut rest).split_at_mut(MESSAGE_BYTES);
+            rest = tail;
+            IoSliceMut::new(message)
+        });
+        let count = self
+            .state
+            .recv(UdpSockRef::from(&self.io), &mut slices, &mut batch.meta)?;
+        if !self.report_local {
+            batch.meta[..count]
+                .iter_mut()
+                .for_each(|meta| meta.dst_ip = None);
+        }
+        Ok(count)
+    }
+
+    /// Waits until the send buffer has room.
+    ///
+    /// # Errors
+    ///
+    /// The runtime is shutting down.
+    pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.io.poll_send_ready(cx)
+    }
+
+    /// Sends now or not at all. On an error the count tells how many bytes of `contents` have left.
+    ///
+    /// # Errors
+    ///
+    /// See [`SendError`].
+    pub fn try_send(&self, outgoing: &Outgoing<'_>) -> Result<(), (usize, SendError)> {
+        let Some(segment) = outgoing
+            .segment_size
+            .filter(|&size| size < outgoing.contents.len())
+        else {
+            return self
+                .send_piece(outgoing, outgoing.contents, None)
+                .map_err(|error| (0, error));
+        };
+        let mut sent = 0;
+        while sent < outgoing.contents.len() {
+            // Asked anew for each piece: a failed send may just have turned GSO off.
+            let segments = self
+                .state
+                .max_gso_segments()
+                .min(MAX_SEND_SEGMENTS)
+                .min(MAX_SEND_BYTES / segment)
+                .max(1);
+            let end = outgoing.contents.len().min(sent + segments * segment);
+            let piece = &outgoing.contents[sent..end];
+            match self.send_piece(outgoing, piece, Some(segment)) {
+                Ok(()) => sent = end,
+                // The driver refused the offload. quinn-udp noticed and reports one segment from
+                // now on.
+                Err(SendError::Unusable(_) | SendError::Dropped(_))
+                    if segments > 1 && self.state.max_gso_segments() == 1 => {}
+                Err(error) => return Err((sent, error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn send_piece(
+        &self,
+        outgoing: &Outgoing<'_>,
+        contents: &[u8],
+        segment_size: Option<usize>,
+    ) -> Result<(), SendError> {
+        let transmit = quinn_udp::Transmit {
+            destination: self.for_family(outgoing.remote),
+            ecn: outgoing.ecn.map(ecn_to_codepoint),
+            contents,
+            segment_size,
+            src_ip: outgoing.local.filter(|_| self.report_local),
+        };
+        let send = || self.state.try_send(UdpSockRef::from(&self.io), &transmit);
+        match send() {
+            // Once more under the runtime's eyes, so that it knows to report when there is room.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.io.try_io(Interest::WRITABLE, send)
+            }
+            result => result,
+        }
+        .map_err(SendError::classify)
+    }
+
+    /// The destination as this socket's family spells it.
+    fn for_family(&self, remote: SocketAddr) -> SocketAddr {
+        match remote {
+            SocketAddr::V4(v4) if self.local.is_ipv6() => {
+                SocketAddr::V6(SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0))
+            }
+            other => other,
+        }
+    }
+}
+
+fn bind_device(socket: &socket2::Socket, device: &str) -> io::Result<Binding> {
+    match socket.bind_device(Some(device.as_bytes())) {
+        Ok(()) => Ok(Binding::Device),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            tracing::warn!(
+                "binding to {device} takes CAP_NET_RAW: using its address only, so routing rules \
+                 must send that address's packets out by {device}"
+            );
+            Ok(Binding::AddressOnly)
+        }
+        Err(error) => Err(io::Error::new(
+            error.kind(),
+            format!("interface {device}: {error}"),
+        )),
+    }
+}
+
+/// The wildcard address of the family of `remote`.
+pub fn wildcard_for(remote: SocketAddr) -> IpAddr {
+    if remote.is_ipv4() {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
+    }
+}
+
+/// IPv4 in IPv6's clothes, as dual-stack sockets report it, undressed.
+fn canonical(addr: SocketAddr) -> SocketAddr {
+    match addr.ip().to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.into(), addr.port()),
+        IpAddr::V6(_) => addr,
+    }
+}
+
+fn ecn_from_codepoint(codepoint: EcnCodepoint) -> Ecn {
+    match codepoint {
+        EcnCodepoint::Ect0 => Ecn::Ect0,
+        EcnCodepoint::Ect1 => Ecn::Ect1,
+        EcnCodepoint::Ce => Ecn::Ce,
+    }
+}
+
+fn ecn_to_codepoint(ecn: Ecn) -> EcnCodepoint {
+    match ecn {
+        Ecn::Ect0 => EcnCodepoint::Ect0,
+        Ecn::Ect1 => EcnCodepoint::Ect1,
+        Ecn::Ce => EcnCodepoint::Ce,
+    }
+}

@@ -1,0 +1,131 @@
+use super::*;
+use std::future::poll_fn;
+use std::time::Duration;
+
+fn loopback() -> Socket {
+    Socket::bind(&SocketConfig::path(Ipv4Addr::LOCALHOST.into(), None)).unwrap()
+}
+
+async fn receive(socket: &Socket, batch: &mut RecvBatch) {
+    let wait = poll_fn(|cx| socket.poll_recv(cx, batch));
+    tokio::time::timeout(Duration::from_secs(5), wait)
+        .await
+        .expect("datagram")
+        .unwrap();
+}
+
+fn datagram(remote: SocketAddr, contents: &[u8]) -> Outgoing<'_> {
+    Outgoing {
+        remote,
+        local: None,
+        ecn: None,
+        segment_size: None,
+        contents,
+    }
+}
+
+#[tokio::test]
+async fn a_train_of_segments_arrives_as_the_datagrams_it_was_made_of() {
+    let (sender, receiver) = (loopback(), loopback());
+    let contents: Vec<u8> = (0..100 * 1200 + 300).map(|at| (at / 1200) as u8).collect();
+    let train = Outgoing {
+        segment_size: Some(1200),
+        ecn: Some(Ecn::Ect0),
+        ..datagram(receiver.local_addr(), &contents)
+    };
+    sender.try_send(&train).unwrap();
+    let mut batch = RecvBatch::new();
+    let mut arrived = Vec::new();
+    while arrived.len() < 101 {
+        receive(&receiver, &mut batch).await;
+        for received in batch.datagrams() {
+            assert_eq!(received.remote, sender.local_addr());
+            assert_eq!(received.ecn, Some(Ecn::Ect0));
+            assert_eq!(received.local, None, "a path's socket has one address");
+            arrived.push((received.data[0], received.data.len()));
+        }
+    }
+    arrived.sort_unstable();
+    let mut expected: Vec<(u8, usize)> = (0..100).map(|at| (at, 1200)).collect();
+    expected.push((100, 300));
+    assert_eq!(arrived, expected);
+}
+
+#[tokio::test]
+async fn a_wildcard_listener_tells_which_address_was_asked_and_answers_from_it() {
+    let listener = Socket::bind(&SocketConfig::listen((Ipv6Addr::UNSPECIFIED, 0).into())).unwrap();
+    let client = loopback();
+    let asked: IpAddr = "127.0.0.9".parse().unwrap();
+    client
+        .try_send(&datagram(
+            (asked, listener.local_addr().port()).into(),
+            b"hello",
+        ))
+        .unwrap();
+    let mut batch = RecvBatch::new();
+    receive(&listener, &mut batch).await;
+    let (remote, local) = {
+        let received = batch.datagrams().next().unwrap();
+        (received.remote, received.local)
+    };
+    assert_eq!((remote, local), (client.local_addr(), Some(asked)));
+    listener
+        .try_send(&Outgoing {
+            local,
+            ..datagram(remote, b"answer")
+        })
+        .unwrap();
+    receive(&client, &mut batch).await;
+    let answer = batch.datagrams().next().unwrap();
+    assert_eq!((answer.remote.ip(), &*answer.data), (asked, &b"answer"[..]));
+}
+
+#[tokio::test]
+async fn an_oversized_datagram_is_told_apart_from_a_dead_link() {
+    let sender = loopback();
+    let contents = vec![0; 65_600];
+    let result = sender.try_send(&datagram(sender.local_addr(), &contents));
+    assert!(matches!(result, Err((0, SendError::TooBig))), "{result:?}");
+    let lost = io::Error::from_raw_os_error(nix::errno::Errno::ENETUNREACH as i32);
+    assert!(matches!(SendError::classify(lost), SendError::Unusable(_)),);
+    let refused = io::Error::from_raw_os_error(nix::errno::Errno::ECONNREFUSED as i32);
+    assert!(matches!(
+        SendError::classify(refused),
+        SendError::Dropped(_)
+    ));
+}
+
+#[tokio::test]
+async fn an_interface_that_does_not_exist_is_named_in_the_error() {
+    let config = SocketConfig::path(Ipv4Addr::LOCALHOST.into(), Some("nosuch0".into()));
+    let error = Socket::bind(&config).unwrap_err();
+    assert!(error.to_string().contains("nosuch0"), "{error}");
+}
+
+#[tokio::test]
+async fn a_socket_bound_to_an_interface_says_so() {
+    let config = SocketConfig::path(Ipv4Addr::LOCALHOST.into(), Some("lo".into()));
+    let socket = Socket::bind(&config).unwrap();
+    assert_ne!(socket.binding(), Binding::Address);
+    assert_eq!(socket.device(), Some("lo"));
+    assert!(socket.can_reach(([127, 0, 0, 1], 1).into()));
+    assert!(!socket.can_reach((Ipv6Addr::LOCALHOST, 1).into()));
+}
+
+#[tokio::test]
+async fn an_empty_datagram_is_no_datagram() {
+    let (sender, receiver) = (loopback(), loopback());
+    sender
+        .try_send(&datagram(receiver.local_addr(), b""))
+        .unwrap();
+    sender
+        .try_send(&datagram(receiver.local_addr(), b"x"))
+        .unwrap();
+    let mut batch = RecvBatch::new();
+    let mut seen = Vec::new();
+    while seen.is_empty() {
+        receive(&receiver, &mut batch).await;
+        seen.extend(batch.datagrams().map(|received| received.data.len()));
+    }
+    assert_eq!(seen, [1]);
+}

@@ -1,0 +1,474 @@
+//! What the driver and the handles share: the engine behind a lock, and who waits for what.
+//!
+//! The lock is held for bookkeeping only, never across a system call or an await.
+
+use crate::clock::Clock;
+use crate::engine::{
+    self, ConnectionError, ConnectionStats, Event, Handle, PathNotice, PathStats, StreamEvent,
+};
+use crate::sockets::Socket;
+use anabranch_proto::datagram::SocketId;
+use anabranch_proto::time::Instant;
+use anabranch_proto::wire::{Dir, PathId, StreamId};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+use tokio::sync::broadcast;
+
+/// Path notices a subscriber may fall behind by before it misses some.
+const NOTICES: usize = 64;
+
+/// Names a connection for its whole life. The engine's handles are used again, these are not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key(u64);
+
+/// What a task can wait for on a connection, apart from its streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    Connected,
+    Closed,
+    AcceptBi,
+    AcceptUni,
+    OpenBi,
+    OpenUni,
+    DatagramIn,
+    DatagramOut,
+}
+
+impl Wait {
+    const KINDS: usize = 8;
+
+    pub(crate) fn accept(dir: Dir) -> Self {
+        if dir == Dir::Bi {
+            Self::AcceptBi
+        } else {
+            Self::AcceptUni
+        }
+    }
+
+    pub(crate) fn open(dir: Dir) -> Self {
+        if dir == Dir::Bi {
+            Self::OpenBi
+        } else {
+            Self::OpenUni
+        }
+    }
+}
+
+/// How the sending side of a stream ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SendEnd {
+    /// The peer has everything.
+    Acknowledged,
+    /// The peer wants no more.
+    Stopped(u64),
+}
+
+/// The sending side of a stream somebody holds a handle of.
+#[derive(Debug, Default)]
+pub(crate) struct Sending {
+    pub(crate) waker: Option<Waker>,
+    pub(crate) end: Option<SendEnd>,
+}
+
+/// A connection as the handles see it.
+#[derive(Debug)]
+pub(crate) struct Tracked {
+    /// The engine's name for it; none once the engine has forgotten it.
+    pub(crate) handle: Option<Handle>,
+    pub(crate) connected: bool,
+    pub(crate) ended: Option<ConnectionError>,
+    /// Counters as they were at the end.
+    pub(crate) last: Option<(ConnectionStats, Vec<(PathId, PathStats)>)>,
+    /// Whether the application has a handle of it.
+    held: bool,
+    waiting: [Vec<Waker>; Wait::KINDS],
+    pub(crate) receiving: BTreeMap<StreamId, Option<Waker>>,
+    pub(crate) sending: BTreeMap<StreamId, Sending>,
+    /// None once the connection has ended.
+    notices: Option<broadcast::Sender<PathNotice>>,
+}
+
+impl Tracked {
+    fn new(handle: Handle, held: bool) -> Self {
+        Self {
+            handle: Some(handle),
+            connected: false,
+            ended: None,
+            last: None,
+            held,
+            waiting: Default::default(),
+            receiving: BTreeMap::new(),
+            sending: BTreeMap::new(),
+            notices: Some(broadcast::channel(NOTICES).0),
+        }
+    }
+
+    /// Arranges for `cx`'s task to be woken.
+    pub(crate) fn wait(&mut self, kind: Wait, cx: &Context<'_>) {
+        add_waker(&mut self.waiting[kind as usize], cx);
+    }
+
+    /// Path notices from now on; of a connection that has ended, none.
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<PathNotice> {
+        match &self.notices {
+            Some(notices) => notices.subscribe(),
+            None => broadcast::channel(1).1,
+        }
+    }
+
+    /// The connection ended: everybody who waits for something learns it.
+    fn end(&mut self, error: ConnectionError, woken: &mut Vec<Waker>) {
+        self.ended.get_or_insert(error);
+        self.notices = None;
+        self.wake_all(woken);
+    }
+
+    fn wake(&mut self, kind: Wait, woken: &mut Vec<Waker>) {
+        woken.append(&mut self.waiting[kind as usize]);
+    }
+
+    fn wake_all(&mut self, woken: &mut Vec<Waker>) {
+        self.waiting
+            .iter_mut()
+            .for_each(|waiting| woken.append(waiting));
+        woken.extend(self.receiving.values_mut().filter_map(Option::take));
+        woken.extend(
+            self.sending
+                .values_mut()
+                .filter_map(|sending| sending.waker.take()),
+        );
+    }
+
+    fn on_stream(&mut self, event: &StreamEvent, woken: &mut Vec<Waker>) {
+        match *event {
+            StreamEvent::Opened { dir } => self.wake(Wait::accept(dir), woken),
+            StreamEvent::Available { dir } => self.wake(Wait::open(dir), woken),
+            StreamEvent::DatagramReceived => self.wake(Wait::DatagramIn, woken),
+            StreamEvent::DatagramsUnblocked => self.wake(Wait::DatagramOut, woken),
+            StreamEvent::Readable { id } => {
+                woken.extend(self.receiving.get_mut(&id).and_then(Option::take));
+            }
+            StreamEvent::Writable { id } => self.on_send(id, None, woken),
+            StreamEvent::Finished { id } => self.on_send(id, Some(SendEnd::Acknowledged), woken),
+            StreamEvent::Stopped { id, code } => {
+                self.on_send(id, Some(SendEnd::Stopped(code)), woken);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_send(&mut self, id: StreamId, end: Option<SendEnd>, woken: &mut Vec<Waker>) {
+        // Streams nobody holds any more are of no interest.
+        let Some(sending) = self.sending.get_mut(&id) else {
+            return;
+        };
+        sending.end = sending.end.or(end);
+        woken.extend(sending.waker.take());
+    }
+}
+
+/// Adds a task once, however often it asks.
+fn add_waker(waiting: &mut Vec<Waker>, cx: &Context<'_>) {
+    if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+        waiting.push(cx.waker().clone());
+    }
+}
+
+/// The engine and everything around it.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) engine: engine::Endpoint,
+    connections: BTreeMap<Key, Tracked>,
+    by_handle: BTreeMap<Handle, Key>,
+    next_key: u64,
+    pub(crate) sockets: BTreeMap<SocketId, Arc<Socket>>,
+    /// Counts changes of `sockets`.
+    pub(crate) generation: u64,
+    next_socket: u32,
+    /// Established connections nobody has taken yet.
+    accepted: VecDeque<Key>,
+    accepting: Vec<Waker>,
+    idle: Vec<Waker>,
+    /// Whether the application still has a handle of the endpoint.
+    open: bool,
+    driver: Option<Waker>,
+    /// Whether the driver has ended, with the runtime or in a panic.
+    driver_gone: bool,
+}
+
+/// Shared by the driver and every handle.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    pub(crate) clock: Clock,
+}
+
+impl Shared {
+    pub(crate) fn new(engine: engine::Endpoint) -> Self {
+        let state = State {
+            engine,
+            connections: BTreeMap::new(),
+            by_handle: BTreeMap::new(),
+            next_key: 0,
+            sockets: BTreeMap::new(),
+            generation: 0,
+            next_socket: 0,
+            accepted: VecDeque::new(),
+            accepting: Vec::new(),
+            idle: Vec::new(),
+            open: true,
+            driver: None,
+            driver_gone: false,
+        };
+        Self {
+            state: Mutex::new(state),
+            clock: Clock::new(),
+        }
+    }
+
+    /// A panic under the lock is a bug in the engine; what it left behind is not touched again.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("the engine did not panic")
+    }
+
+    /// The same for destructors, which must not panic in turn.
+    pub(crate) fn lock_for_drop(&self) -> Option<MutexGuard<'_, State>> {
+        self.state.lock().ok()
+    }
+}
+
+impl State {
+    /// Lets the driver look at what changed.
+    pub(crate) fn wake_driver(&mut self) {
+        if let Some(waker) = self.driver.take() {
+            waker.wake();
+        }
+    }
+
+    /// The driver goes to sleep, to be woken by the next command.
+    pub(crate) fn driver_waits(&mut self, cx: &Context<'_>) {
+        match &mut self.driver {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => self.driver = Some(cx.waker().clone()),
+        }
+    }
+
+    /// Whether nothing is left to drive, and nothing can come any more.
+    pub(crate) fn is_finished(&self) -> bool {
+        !self.open && self.by_handle.is_empty()
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.open && !self.driver_gone
+    }
+
+    /// Handles of the connections the engine knows.
+    pub(crate) fn handles(&self) -> Vec<Handle> {
+        self.by_handle.keys().copied().collect()
+    }
+
+    pub(crate) fn add_socket(&mut self, socket: Socket) -> SocketId {
+        let id = SocketId(self.next_socket);
+        self.next_socket += 1;
+        self.sockets.insert(id, Arc::new(socket));
+        self.generation += 1;
+        self.wake_driver();
+        id
+    }
+
+    pub(crate) fn remove_socket(&mut self, id: SocketId) {
+        if self.sockets.remove(&id).is_some() {
+            self.generation += 1;
+            self.wake_driver();
+        }
+    }
+
+    /// Nothing passes this socket any more.
+    pub(crate) fn report_fault(&mut self, now: Instant, socket: SocketId) {
+        for handle in self.by_handle.keys() {
+            if let Some(connection) = self.engine.connection_mut(*handle) {
+                connection.on_socket_error(now, socket);
+            }
+        }
+        self.wake_driver();
+    }
+
+    /// Starts to track a connection; `held` if the application gets a handle at once.
+    pub(crate) fn track(&mut self, handle: Handle, held: bool) -> Key {
+        let key = Key(self.next_key);
+        self.next_key += 1;
+        self.connections.insert(key, Tracked::new(handle, held));
+        self.by_handle.insert(handle, key);
+        key
+    }
+
+    pub(crate) fn tracked(&mut self, key: Key) -> &mut Tracked {
+        self.connections
+            .get_mut(&key)
+            .expect("a held connection is tracked")
+    }
+
+    pub(crate) fn tracked_ref(&self, key: Key) -> &Tracked {
+        self.connections
+            .get(&key)
+            .expect("a held connection is tracked")
+    }
+
+    /// The engine's connection, while there is one.
+    pub(crate) fn connection(&self, key: Key) -> Option<&engine::Connection> {
+        self.engine.connection(self.tracked_ref(key).handle?)
+    }
+
+    /// Both views of a connection that has not ended.
+    pub(crate) fn parts(
+        &mut self,
+        key: Key,
+    ) -> Result<(&mut Tracked, &mut engine::Connection), ConnectionError> {
+        let tracked = self
+            .connections
+            .get_mut(&key)
+            .expect("a held connection is tracked");
+        if let Some(error) = &tracked.ended {
+            return Err(error.clone());
+        }
+        let connection = tracked
+            .handle
+            .and_then(|handle| self.engine.connection_mut(handle));
+        Ok((tracked, connection.ok_or(ConnectionError::LocallyClosed)?))
+    }
+
+    /// The application dropped its last handle of a connection.
+    pub(crate) fn release(&mut self, key: Key, clock: &Clock) {
+        if let Ok((_, connection)) = self.parts(key) {
+            connection.close(clock.now(), 0, b"");
+            self.wake_driver();
+        }
+        let tracked = self.tracked(key);
+        tracked.held = false;
+        if tracked.handle.is_none() {
+            self.connections.remove(&key);
+        }
+    }
+
+    /// The application dropped its last handle of the endpoint.
+    pub(crate) fn close_endpoint(&mut self, clock: &Clock) {
+        self.open = false;
+        self.engine.set_server(None);
+        for key in std::mem::take(&mut self.accepted) {
+            if self.connections.contains_key(&key) {
+                self.release(key, clock);
+            }
+        }
+        self.accepting.drain(..).for_each(Waker::wake);
+        self.wake_driver();
+    }
+
+    /// The next connection a client established; ready with none when there will be no more.
+    pub(crate) fn poll_accept(&mut self, cx: &Context<'_>) -> Poll<Option<Key>> {
+        while let Some(key) = self.accepted.pop_front() {
+            if let Some(tracked) = self.connections.get_mut(&key)
+                && tracked.ended.is_none()
+            {
+                tracked.held = true;
+                return Poll::Ready(Some(key));
+            }
+        }
+        if !self.is_open() {
+            return Poll::Ready(None);
+        }
+        add_waker(&mut self.accepting, cx);
+        Poll::Pending
+    }
+
+    /// Ready once every connection has ended and its end is known to the peer, or given up on.
+    pub(crate) fn poll_idle(&mut self, cx: &Context<'_>) -> Poll<()> {
+        if self.by_handle.is_empty() || self.driver_gone {
+            return Poll::Ready(());
+        }
+        add_waker(&mut self.idle, cx);
+        Poll::Pending
+    }
+
+    /// Takes the engine's events to those who wait for them. The wakers are returned, to be woken
+    /// without the lock.
+    pub(crate) fn drain_events(&mut self, clock: &Clock, woken: &mut Vec<Waker>) {
+        while let Some((handle, event)) = self.engine.poll_event() {
+            if matches!(event, Event::Incoming) {
+                self.track(handle, false);
+                continue;
+            }
+            let Some(&key) = self.by_handle.get(&handle) else {
+                continue;
+            };
+            let Some(tracked) = self.connections.get_mut(&key) else {
+                continue;
+            };
+            match event {
+                Event::Incoming => {}
+                Event::Connected => {
+                    tracked.connected = true;
+                    tracked.wake(Wait::Connected, woken);
+                    if !tracked.held {
+                        self.on_accepted(key, clock, woken);
+                    }
+                }
+                Event::Stream(event) => tracked.on_stream(&event, woken),
+                Event::Path(notice) => {
+                    // An error means that nobody listens.
+                    let _ = tracked.notices.as_ref().map(|notices| notices.send(notice));
+                }
+                Event::Closed(error) => {
+                    tracked.last = self.engine.connection(handle).map(snapshot);
+                    tracked.end(error, woken);
+                }
+                Event::Drained => self.on_drained(handle, key, woken),
+            }
+        }
+    }
+
+    fn on_accepted(&mut self, key: Key, clock: &Clock, woken: &mut Vec<Waker>) {
+        if self.open {
+            self.accepted.push_back(key);
+            woken.append(&mut self.accepting);
+        } else {
+            self.release(key, clock);
+        }
+    }
+
+    fn on_drained(&mut self, handle: Handle, key: Key, woken: &mut Vec<Waker>) {
+        self.by_handle.remove(&handle);
+        if let Some(tracked) = self.connections.get_mut(&key) {
+            tracked.handle = None;
+            tracked.end(ConnectionError::LocallyClosed, woken);
+            if !tracked.held {
+                self.connections.remove(&key);
+            }
+        }
+        if self.by_handle.is_empty() {
+            woken.append(&mut self.idle);
+        }
+    }
+
+    /// The driver ends: nothing will move any more, and nobody may wait for it.
+    pub(crate) fn driver_ends(&mut self) {
+        self.driver_gone = true;
+        let mut woken = std::mem::take(&mut self.accepting);
+        woken.append(&mut self.idle);
+        for tracked in self.connections.values_mut() {
+            tracked.end(ConnectionError::LocallyClosed, &mut woken);
+        }
+        self.sockets.clear();
+        woken.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// A connection's counters.
+pub(crate) fn snapshot(
+    connection: &engine::Connection,
+) -> (ConnectionStats, Vec<(PathId, PathStats)>) {
+    let paths = connection
+        .paths()
+        .filter_map(|id| Some((id, connection.path_stats(id)?)));
+    (connection.stats(), paths.collect())
+}

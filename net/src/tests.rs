@@ -1,0 +1,542 @@
+//! The whole crate at work: clients and servers over the loopback interface, and over links in
+//! network namespaces that come, go and go silent.
+
+use crate::engine::{ClientConfig, PathNotice, ServerConfig, TransportConfig, tls};
+use crate::error::{ReadToEndError, WriteError};
+use crate::identity::{Identity, provider};
+use crate::interfaces::spec::PathSpec;
+use crate::manager::EntryState;
+use crate::namespace::{Elsewhere, in_namespace, ip};
+use crate::{Connection, Endpoint, Notice, PathsConfig, Target};
+use anabranch_proto::sched::{Registry, SchedulerFactory};
+use anabranch_proto::wire::PathId;
+use bytes::Bytes;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const ALPN: &[u8] = b"anabranch-test";
+
+struct Pair {
+    server: Endpoint,
+    client: Endpoint,
+    config: ClientConfig,
+    target: Target,
+}
+
+/// A server on all addresses, and a client that trusts it.
+fn pair() -> Pair {
+    let identity = Identity::generate().unwrap();
+    let server_tls = identity
+        .server(&["localhost"])
+        .unwrap()
+        .alpn(&[ALPN])
+        .build()
+        .unwrap();
+    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let server = Endpoint::server(ServerConfig::new(server_tls), &[any]).unwrap();
+    let client_tls = tls::ClientConfig::pinned(provider(), identity.fingerprint());
+    let config = ClientConfig::new(client_tls.alpn(&[ALPN]).build().unwrap());
+    let remote = SocketAddr::from((Ipv4Addr::LOCALHOST, server.local_addrs()[0].port()));
+    let target = Target {
+        name: "localhost".into(),
+        remotes: vec![remote],
+    };
+    Pair {
+        client: Endpoint::client().unwrap(),
+        server,
+        config,
+        target,
+    }
+}
+
+fn paths(specs: &[&str]) -> PathsConfig {
+    let specs: Vec<PathSpec> = specs.iter().map(|spec| spec.parse().unwrap()).collect();
+    PathsConfig {
+        specs,
+        ..PathsConfig::default()
+    }
+}
+
+/// Fails a test instead of letting it hang.
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), future)
+        .await
+        .expect("in time")
+}
+
+impl Pair {
+    async fn connect(&self, specs: &[&str]) -> (Connection, Connection, crate::PathManager) {
+        let paths = paths(specs);
+        let connecting = self
+            .client
+            .connect(&self.target, self.config.clone(), &paths);
+        let (connected, accepted) =
+            soon(async { tokio::join!(connecting, self.server.accept()) }).await;
+        let (connection, manager) = connected.unwrap();
+        (connection, accepted.unwrap(), manager)
+    }
+}
+
+fn pattern(length: usize) -> Bytes {
+    (0..length).map(|at| (at % 251) as u8).collect()
+}
+
+/// Sends every byte of the first stream back.
+async fn echo(connection: Connection) {
+    let (mut send, mut recv) = connection.accept_bi().await.unwrap();
+    while let Some(piece) = recv.read_chunk(usize::MAX).await.unwrap() {
+        send.write_bytes(piece).await.unwrap();
+    }
+    send.finish().unwrap();
+    // The client may have everything and hang up before it says so.
+    let _ = send.stopped().await;
+}
+
+/// Sends `data` and returns what comes back.
+async fn round_trip(connection: &Connection, data: &Bytes) -> Bytes {
+    let (mut send, mut recv) = connection.open_bi().await.unwrap();
+    let sending = async {
+        send.write_bytes(data.clone()).await.unwrap();
+        send.finish().unwrap();
+    };
+    let ((), received) = tokio::join!(sending, recv.read_to_end(data.len()));
+    received.unwrap()
+}
+
+#[tokio::test]
+async fn a_stream_comes_back_whole() {
+    let pair = pair();
+    let (client, server, _manager) = pair.connect(&[]).await;
+    assert_eq!(client.alpn().as_deref(), Some(ALPN));
+    assert!(client.peer_identity().is_some());
+    let echo = tokio::spawn(echo(server));
+    let data = pattern(3_000_000);
+    assert_eq!(soon(round_trip(&client, &data)).await, data);
+    soon(echo).await.unwrap();
+    client.close(7, b"done");
+    soon(pair.client.wait_idle()).await;
+}
+
+#[tokio::test]
+async fn the_peer_learns_why_a_connection_was_closed() {
+    let pair = pair();
+    let (client, server, _manager) = pair.connect(&[]).await;
+    client.close(7, b"done");
+    let error = soon(server.closed()).await.to_string();
+    assert!(error.contains("0x7") && error.contains("done"), "{error}");
+    assert!(client.open_bi().await.is_err());
+}
+
+#[tokio::test]
+async fn dropping_the_last_handle_closes_the_connection() {
+    let pair = pair();
+    let (client, server, manager) = pair.connect(&[]).await;
+    let (send, recv) = client.open_bi().await.unwrap();
+    drop(client);
+    assert!(server.close_reason().is_none(), "streams keep it open");
+    drop((send, recv));
+    soon(server.closed()).await;
+    drop(manager);
+}
+
+#[tokio::test]
+async fn reset_and_stop_reach_the_other_side_with_their_codes() {
+    let pair = pair();
+    let (client, server, _manager) = pair.connect(&[]).await;
+    let (mut send, mut recv) = client.open_bi().await.unwrap();
+    send.write_all(b"x").await.unwrap();
+    let (mut server_send, mut server_recv) = soon(server.accept_bi()).await.unwrap();
+    send.reset(5).unwrap();
+    let error = loop {
+        match soon(server_recv.read_chunk(10)).await {
+            Ok(Some(_)) => {}
+            other => break other,
+        }
+    };
+    assert_eq!(error, Err(crate::error::ReadError::Reset(5)));
+    recv.stop(6).unwrap();
+    assert_eq!(soon(server_send.stopped()).await.unwrap(), Some(6));
+    assert_eq!(
+        server_send.write_all(b"y").await,
+        Err(WriteError::Stopped(6))
+    );
+}
+
+#[tokio::test]
+async fn a_stream_dropped_unfinished_is_not_taken_for_whole() {
+    let pair = pair();
+    let (client, server, _manager) = pair.connect(&[]).await;
+    let mut send = client.open_uni().await.unwrap();
+    send.write_all(b"half").await.unwrap();
+    drop(send);
+    let mut recv = soon(server.accept_uni()).await.unwrap();
+    assert!(matches!(
+        soon(recv.read_to_end(100)).await,
+        Err(ReadToEndError::Read(_))
+    ));
+}
+
+#[tokio::test]
+async fn a_stream_longer_than_allowed_is_refused() {
+    let pair = pair();
+    let (client, server, _manager) = pair.connect(&[]).await;
+    let mut send = client.open_uni().await.unwrap();
+    send.write_all(b"too long").await.unwrap();
+    send.finish().unwrap();
+    let mut recv = soon(server.accept_uni()).await.unwrap();
+    assert_eq!(
+        soon(recv.read_to_end(3)).await,
+        Err(ReadToEndError::TooLong(3))
+    );
+}
+
+#[tokio::test]
+async fn streams_work_as_readers_and_writers() {
+    let pair = pair();
+    let (client, server, _manager) = pair.connect(&[]).await;
+    let (mut send, mut recv) = client.open_bi().await.unwrap();
+    let echo = tokio::spawn(async move {
+        let (mut send, mut recv) = server.accept_bi().await.unwrap();
+        tokio::io::copy(&mut recv, &mut send).await.unwrap();
+        AsyncWriteExt::shutdown(&mut send).await.unwrap();
+        send.stopped().await.unwrap();
+    });
+    AsyncWriteExt::write_all(&mut send, b"hello").await.unwrap();
+    AsyncWriteExt::shutdown(&mut send).await.unwrap();
+    let mut answer = String::new();
+    soon(recv.read_to_string(&mut answer)).await.unwrap();
+    assert_eq!(answer, "hello");
+    soon(echo).await.unwrap();
+}
+
+#[tokio::test]
+async fn datagrams_arrive() {
+    let pair = pair();
+    let (client, server, _manager) = pair.connect(&[]).await;
+    client
+        .send_datagram_wait(Bytes::from_static(b"ping"))
+        .await
+        .unwrap();
+    assert_eq!(&soon(server.read_datagram()).await.unwrap()[..], b"ping");
+}
+
+#[tokio::test]
+async fn nobody_at_the_other_end_is_an_error_within_the_time_limit() {
+    let pair = pair();
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let remotes = vec![silent.local_addr().unwrap()];
+    let target = Target {
+        name: "localhost".into(),
+        remotes,
+    };
+    let paths = PathsConfig {
+        timeout: Duration::from_millis(300),
+        ..PathsConfig::default()
+    };
+    let started = Instant::now();
+    let result = soon(pair.client.connect(&target, pair.config.clone(), &paths)).await;
+    assert!(result.unwrap_err().to_string().contains("no answer"));
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn an_unknown_interface_is_named_before_anything_is_sent() {
+    let pair = pair();
+    let paths = paths(&["lp"]);
+    let result = pair
+        .client
+        .connect(&pair.target, pair.config.clone(), &paths)
+        .await;
+    let error = result.unwrap_err().to_string();
+    assert!(
+        error.contains("no interface `lp`") && error.contains("did you mean `lo`"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn every_wanted_address_gets_a_path_and_all_of_them_carry_data() {
+    let mut pair = pair();
+    let in_turn =
+        SchedulerFactory::new(&Registry::builtin(), &"round-robin".parse().unwrap()).unwrap();
+    pair.config.transport = Arc::new(TransportConfig {
+        scheduler: in_turn,
+        ..TransportConfig::default()
+    });
+    let specs = ["127.0.0.2", "127.0.0.3", "127.0.0.4"];
+    let (client, server, mut manager) = pair.connect(&specs).await;
+    assert!(client.has_multipath());
+    soon(async {
+        while !manager
+            .entries()
+            .iter()
+            .all(|entry| matches!(entry.state, EntryState::Open(_)))
+        {
+            assert!(manager.changed().await);
+        }
+    })
+    .await;
+    assert_eq!(manager.entries().len(), 3);
+    let echo = tokio::spawn(echo(server));
+    let data = pattern(8_000_000);
+    assert_eq!(soon(round_trip(&client, &data)).await, data);
+    soon(echo).await.unwrap();
+    let stats = client.paths();
+    let ids: Vec<PathId> = stats.iter().map(|(id, _)| *id).collect();
+    assert_eq!(ids, [PathId(0), PathId(1), PathId(2)]);
+    for (id, stats) in stats {
+        assert!(
+            stats.counters.fresh_bytes > 500_000,
+            "{id}: {:?}",
+            stats.counters
+        );
+    }
+    client.close(0, b"");
+    assert_eq!(client.paths().len(), 3, "counters outlive the connection");
+}
+
+#[tokio::test]
+async fn a_server_behind_a_wildcard_answers_from_the_address_it_was_asked_at() {
+    let mut pair = pair();
+    let port = pair.target.remotes[0].port();
+    pair.target.remotes = vec![SocketAddr::from((Ipv4Addr::new(127, 0, 0, 99), port))];
+    let (client, server, _manager) = pair.connect(&["127.0.0.2"]).await;
+    let tuple = server.path_stats(PathId(0)).unwrap().tuple;
+    assert_eq!(tuple.local, Some(IpAddr::from([127, 0, 0, 99])));
+    drop(client);
+}
+
+#[tokio::test]
+async fn http3_works_over_it() {
+    let pair = pair();
+    let (client, server, _manager) = pair.connect(&[]).await;
+    let serving = tokio::spawn(async move {
+        let mut server = h3::server::Connection::new(crate::h3::H3Connection::new(server))
+            .await
+            .unwrap();
+        let resolver = server.accept().await.unwrap().unwrap();
+        let (request, mut stream) = resolver.resolve_request().await.unwrap();
+        assert_eq!(request.uri().path(), "/river");
+        let response = http::Response::builder().status(200).body(()).unwrap();
+        stream.send_response(response).await.unwrap();
+        stream
+            .send_data(Bytes::from_static(b"anabranch"))
+            .await
+            .unwrap();
+        stream.finish().await.unwrap();
+        // Until the client hangs up.
+        let _ = server.accept().await;
+    });
+    let (mut driver, mut sender) = h3::client::new(crate::h3::H3Connection::new(client))
+        .await
+        .unwrap();
+    let driving = tokio::spawn(async move { driver.wait_idle().await });
+    soon(async {
+        let request = http::Request::get("https://localhost/river")
+            .body(())
+            .unwrap();
+        let mut stream = sender.send_request(request).await.unwrap();
+        stream.finish().await.unwrap();
+        assert_eq!(stream.recv_response().await.unwrap().status(), 200);
+        let mut body = Vec::new();
+        while let Some(mut piece) = stream.recv_data().await.unwrap() {
+            use bytes::Buf;
+            body.extend_from_slice(&piece.copy_to_bytes(piece.remaining()));
+        }
+        assert_eq!(body, b"anabranch");
+    })
+    .await;
+    drop(sender);
+    soon(driving).await.unwrap();
+    soon(serving).await.unwrap();
+}
+
+/// Loses packets to an address silently, in the test's own namespace: rules may then come before
+/// the kernel's own table.
+fn prepare_silencing() {
+    ip("link set lo up");
+    ip("rule add pref 10 lookup local");
+    ip("rule del pref 0");
+}
+
+fn silence(address: &str) {
+    ip(&format!("rule add pref 5 to {address} blackhole"));
+}
+
+fn unsilence(address: &str) {
+    ip(&format!("rule del pref 5 to {address} blackhole"));
+}
+
+#[test]
+fn a_dead_first_path_costs_a_quarter_of_a_second() {
+    in_namespace(|| async {
+        prepare_silencing();
+        silence("127.0.0.2");
+        let pair = pair();
+        let started = Instant::now();
+        let (client, _server, manager) = pair.connect(&["127.0.0.2", "127.0.0.3"]).await;
+        let took = started.elapsed();
+        assert!(
+            took >= Duration::from_millis(250) && took < Duration::from_secs(2),
+            "{took:?}"
+        );
+        assert_eq!(
+            manager.entries()[0].candidate.local,
+            IpAddr::from([127, 0, 0, 3])
+        );
+        drop(client);
+    });
+}
+
+#[test]
+fn a_transfer_survives_a_path_that_goes_silent_and_the_path_returns() {
+    in_namespace(|| async {
+        prepare_silencing();
+        let pair = pair();
+        let (client, server, mut manager) = pair.connect(&["127.0.0.2", "127.0.0.3"]).await;
+        let mut notices = client.path_notices();
+        soon(async {
+            while !manager
+                .entries()
+                .iter()
+                .all(|entry| matches!(entry.state, EntryState::Open(_)))
+            {
+                manager.changed().await;
+            }
+        })
+        .await;
+        let echo = tokio::spawn(echo(server));
+        let (mut send, mut recv) = client.open_bi().await.unwrap();
+        let data = pattern(1 << 20);
+        let sending = tokio::spawn(async move {
+            for round in 0..40 {
+                if round == 10 {
+                    silence("127.0.0.2");
+                }
+                send.write_bytes(data.clone()).await.unwrap();
+            }
+            send.finish().unwrap();
+            send.stopped().await.unwrap();
+        });
+        let received = soon(recv.read_to_end(64 << 20)).await.unwrap();
+        assert_eq!(received.len(), 40 << 20);
+        soon(sending).await.unwrap();
+        soon(echo).await.unwrap();
+        unsilence("127.0.0.2");
+        let mut doubted = false;
+        soon(async {
+            loop {
+                match notices.next().await.unwrap() {
+                    Notice::Path(PathNotice::Doubted { .. }) => doubted = true,
+                    Notice::Path(PathNotice::Recovered { .. }) => return,
+                    _ => {}
+                }
+            }
+        })
+        .await;
+        assert!(doubted);
+    });
+}
+
+/// A link to the server's namespace: `10.8.N.2` on `vN` here, `10.8.N.1` on `pN` there.
+fn plug(server: &Elsewhere, number: u8) {
+    let (here, there) = (format!("v{number}"), format!("p{number}"));
+    ip(&format!(
+        "link add {here} type veth peer name {there} netns {}",
+        server.name()
+    ));
+    server.ip(&format!("addr add 10.8.{number}.1/24 dev {there}"));
+    server.ip(&format!("link set {there} up"));
+    ip(&format!("addr add 10.8.{number}.2/24 dev {here}"));
+    ip(&format!("link set {here} up"));
+    ip(&format!(
+        "route add default via 10.8.{number}.1 dev {here} metric {number}"
+    ));
+}
+
+#[test]
+fn paths_follow_interfaces_as_they_come_and_go() {
+    in_namespace(|| async {
+        let identity = Identity::generate().unwrap();
+        let fingerprint = identity.fingerprint();
+        let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 4433));
+        let (ready, wait) = std::sync::mpsc::channel();
+        let prepare = |server: &Elsewhere| {
+            server.ip("link set lo up");
+            server.ip("addr add 10.9.9.9/32 dev lo");
+            plug(server, 1);
+        };
+        let server = Elsewhere::start(prepare, move || async move {
+            let tls = identity
+                .server(&["localhost"])
+                .unwrap()
+                .alpn(&[ALPN])
+                .build()
+                .unwrap();
+            let endpoint = Endpoint::server(ServerConfig::new(tls), &[listen]).unwrap();
+            ready.send(()).unwrap();
+            let connection = endpoint.accept().await.unwrap();
+            echo(connection.clone()).await;
+            connection.closed().await;
+        });
+        wait.recv().unwrap();
+
+        let tls = tls::ClientConfig::pinned(provider(), fingerprint);
+        let config = ClientConfig::new(tls.alpn(&[ALPN]).build().unwrap());
+        let target = Target {
+            name: "localhost".into(),
+            remotes: vec!["10.9.9.9:4433".parse().unwrap()],
+        };
+        let endpoint = Endpoint::client().unwrap();
+        let (client, mut manager) = soon(endpoint.connect(&target, config, &paths(&["v*"])))
+            .await
+            .unwrap();
+        let (mut send, mut recv) = client.open_bi().await.unwrap();
+        send.write_all(b"one").await.unwrap();
+        recv.read_exact(&mut [0; 3]).await.unwrap();
+
+        plug(&server, 2);
+        soon(wait_for(&mut manager, "v2", |state| {
+            matches!(state, Some(EntryState::Open(_)))
+        }))
+        .await;
+        // The first link is unplugged: the connection lives on over the second.
+        ip("link del v1");
+        send.write_all(b"two").await.unwrap();
+        soon(recv.read_exact(&mut [0; 3])).await.unwrap();
+        soon(wait_for(&mut manager, "v1", |state| state.is_none())).await;
+        // And plugged in again.
+        plug(&server, 1);
+        soon(wait_for(&mut manager, "v1", |state| {
+            matches!(state, Some(EntryState::Open(_)))
+        }))
+        .await;
+        send.finish().unwrap();
+        assert_eq!(&soon(recv.read_to_end(10)).await.unwrap()[..], b"");
+        client.close(0, b"");
+        soon(endpoint.wait_idle()).await;
+    });
+}
+
+/// Waits until the path of an interface is in a state.
+async fn wait_for(
+    manager: &mut crate::PathManager,
+    interface: &str,
+    is_right: impl Fn(Option<EntryState>) -> bool,
+) {
+    loop {
+        let entries = manager.entries();
+        let entry = entries
+            .iter()
+            .find(|entry| entry.candidate.interface == interface);
+        if is_right(entry.map(|entry| entry.state)) {
+            return;
+        }
+        assert!(
+            manager.changed().await,
+            "the manager lives as long as the connection"
+        );
+    }
+}

@@ -1,0 +1,204 @@
+//! Losses: what they say about the path, and what to do if they were none (draft, section 5.5.10).
+
+use super::cycle::State;
+use super::model::BETA;
+use super::{Bbr, Sample, ShortTerm};
+use crate::congestion::CongestionEvent;
+use crate::time::Instant;
+
+/// The share of loss that a probe may cause.
+const LOSS_THRESHOLD: f64 = 0.02;
+/// So many packets may be lost whatever share that is.
+const SPARED_PACKETS: u64 = 2;
+/// Batches of losses in a round that end Startup; fewer may be noise.
+const STARTUP_LOSS_EVENTS: u32 = 6;
+
+/// Losses of the round and of the recovery period in progress.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Losses {
+    /// Whether any were noticed in this loss round.
+    pub(super) in_round: bool,
+    /// Bytes lost and batches of losses since the round started.
+    bytes: u64,
+    events: u32,
+    /// Whether the round before had losses as well.
+    round_before: bool,
+    /// When the recovery period in progress started.
+    recovery: Option<Instant>,
+    last_loss_delivered: u64,
+    between: u64,
+    undo: Option<Undo>,
+}
+
+/// The state before the losses, to return to if there were none.
+#[derive(Debug, Clone, Copy)]
+struct Undo {
+    state: Option<State>,
+    short_term: ShortTerm,
+    inflight_longterm: u64,
+    bytes_lost: u64,
+}
+
+impl Losses {
+    pub(super) fn in_recovery(&self) -> bool {
+        self.recovery.is_some()
+    }
+
+    pub(super) fn bytes_between(&self, delivered: u64) -> u64 {
+        self.between
+            .max(delivered.saturating_sub(self.last_loss_delivered))
+    }
+
+    pub(super) fn start_round(&mut self) {
+        self.round_before = self.events > 0;
+        (self.bytes, self.events) = (0, 0);
+    }
+}
+
+impl Bbr {
+    fn is_too_high(&self, lost: u64, in_flight: u64) -> bool {
+        lost > SPARED_PACKETS * self.mds && lost as f64 > in_flight as f64 * LOSS_THRESHOLD
+    }
+
+    pub(super) fn on_loss(&mut self, event: &CongestionEvent) {
+        self.enter_recovery(event);
+        if !self.losses.in_round {
+            self.latest.round_ends_at_delivered = self.delivered;
+            self.losses.undo = Some(Undo {
+                state: None,
+                short_term: self.short_term,
+                inflight_longterm: self.inflight_longterm,
+                bytes_lost: 0,
+            });
+        }
+        self.losses.in_round = true;
+        self.losses.bytes = self.losses.bytes.saturating_add(event.bytes_lost);
+        self.losses.events = self.losses.events.saturating_add(1);
+        if let Some(undo) = &mut self.losses.undo {
+            undo.bytes_lost = undo.bytes_lost.saturating_add(event.bytes_lost);
+        }
+        if event.ecn {
+            self.losses.undo = None;
+        }
+        let sent_in_flight = event.sent_in_flight.max(event.bytes_lost);
+        let too_high = event.ecn || self.is_too_high(self.losses.bytes, sent_in_flight);
+        if self.is_probe_sample && too_high {
+            let limit = self.in_flight_at_threshold(sent_in_flight, event.bytes_lost);
+            self.on_inflight_too_high(event.now, limit, false);
+        }
+        if event.persistent {
+            self.losses.undo = None;
+            self.save_window();
+            self.window = (event.bytes_in_flight + self.mds).max(super::minimum_window(self.mds));
+        }
+    }
+
+    fn enter_recovery(&mut self, event: &CongestionEvent) {
+        if self
+            .losses
+            .recovery
+            .is_some_and(|started| event.last_sent <= started)
+        {
+            return;
+        }
+        self.save_window();
+        self.losses.between = self
+            .delivered
+            .saturating_sub(self.losses.last_loss_delivered);
+        self.losses.last_loss_delivered = self.delivered;
+        self.losses.recovery = Some(event.now);
+    }
+
+    /// Recovery ends when something sent after its start arrives; the model bounds the window again.
+    pub(super) fn end_recovery(&mut self, largest_sent: Instant) {
+        if self
+            .losses
+            .recovery
+            .is_some_and(|started| largest_sent > started)
+        {
+            self.losses.recovery = None;
+            self.restore_window();
+        }
+    }
+
+    /// At which bytes in flight the share of loss passed the threshold: somewhere within the batch.
+    fn in_flight_at_threshold(&self, sent_in_flight: u64, batch: u64) -> u64 {
+        let before = sent_in_flight.saturating_sub(batch) as f64;
+        let lost_before = self.losses.bytes.saturating_sub(batch) as f64;
+        let prefix = (LOSS_THRESHOLD * before - lost_before) / (1.0 - LOSS_THRESHOLD);
+        (before + prefix.max(0.0)) as u64
+    }
+
+    pub(super) fn is_inflight_too_high(&self, sample: &Sample) -> bool {
+        self.is_too_high(sample.lost, sample.in_flight_at_send)
+    }
+
+    /// The probe went too far: remember where, and stop it.
+    pub(super) fn on_inflight_too_high(&mut self, now: Instant, limit: u64, app_limited: bool) {
+        self.prev_probe_too_high = true;
+        self.is_probe_sample = false;
+        if !app_limited {
+            let target = self.bdp(1.0).min(self.window);
+            self.inflight_longterm = limit.max((target as f64 * BETA) as u64);
+        }
+        if self.state == State::Up {
+            if let Some(undo) = &mut self.losses.undo {
+                undo.state = Some(State::Up);
+            }
+            self.start_down(now);
+        }
+    }
+
+    /// At the end of a round: Startup is over if the round lost too much, in more than a burst, and
+    /// was not the first one to lose.
+    pub(super) fn check_startup_loss(&mut self) {
+        let Losses {
+            bytes,
+            events,
+            round_before,
+            ..
+        } = self.losses;
+        let in_flight = self.latest.inflight.saturating_add(bytes);
+        if self.state != State::Startup
+            || !round_before
+            || events < STARTUP_LOSS_EVENTS
+            || !self.is_too_high(bytes, in_flight)
+        {
+            return;
+        }
+        if let Some(undo) = &mut self.losses.undo {
+            undo.state = Some(State::Startup);
+        }
+        self.full.reached = true;
+        self.inflight_longterm = self.bdp(1.0).max(self.latest.inflight);
+    }
+
+    /// One lost packet arrived after all; once all did, the losses never happened.
+    pub(super) fn undo_loss(&mut self) {
+        let Some(undo) = &mut self.losses.undo else {
+            return;
+        };
+        undo.bytes_lost = undo.bytes_lost.saturating_sub(self.mds);
+        if undo.bytes_lost > 0 {
+            return;
+        }
+        let undo = *undo;
+        self.losses.undo = None;
+        self.losses.in_round = false;
+        self.losses.recovery = None;
+        self.restore_window();
+        self.full.reset(0);
+        self.short_term.bw = self.short_term.bw.max(undo.short_term.bw);
+        self.short_term.inflight = self.short_term.inflight.max(undo.short_term.inflight);
+        self.inflight_longterm = self.inflight_longterm.max(undo.inflight_longterm);
+        match (undo.state, self.state) {
+            (_, State::ProbeRtt) | (None, _) => {}
+            (Some(State::Startup), state) if state != State::Startup => {
+                self.full.reached = false;
+                self.state = State::Startup;
+            }
+            (Some(State::Up), state) if state != State::Up => self.start_refill(),
+            _ => {}
+        }
+    }
+}

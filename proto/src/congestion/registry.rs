@@ -1,0 +1,193 @@
+//! Congestion controllers by name.
+
+use super::{Controller, bbr, cubic, lia, new_reno};
+pub use crate::spec::ParamDoc;
+use crate::spec::{Params, Spec, SpecError};
+use crate::time::Instant;
+use anabranch_wire::PathId;
+use std::sync::Arc;
+
+/// What a controller is made for.
+#[derive(Debug, Clone, Copy)]
+pub struct ControllerInit {
+    /// Bytes of the largest datagram on the path.
+    pub max_datagram_size: u16,
+    /// The time.
+    pub now: Instant,
+    /// A random number, for controllers that spread their probes.
+    pub seed: u64,
+    /// The path.
+    pub path: PathId,
+}
+
+/// Makes one controller.
+pub type Build = fn(&mut Params, &ControllerInit) -> Result<Box<dyn Controller>, SpecError>;
+
+/// One controller that can be asked for by name.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    /// What users type: lower case, dashes between words.
+    pub name: &'static str,
+    /// One line for the list.
+    pub summary: &'static str,
+    /// Every parameter that `build` takes.
+    pub params: &'static [ParamDoc],
+    /// Makes one controller for one route.
+    pub build: Build,
+}
+
+/// The controllers a program offers.
+#[derive(Debug, Clone, Default)]
+pub struct Registry {
+    entries: Vec<Entry>,
+}
+
+impl Registry {
+    /// The controllers of this crate, the default first.
+    pub fn builtin() -> Self {
+        Self {
+            entries: vec![cubic::ENTRY, new_reno::ENTRY, bbr::ENTRY, lia::ENTRY],
+        }
+    }
+
+    /// Adds a controller. One that has the same name already is replaced.
+    pub fn register(&mut self, entry: Entry) {
+        match self
+            .entries
+            .iter_mut()
+            .find(|known| known.name == entry.name)
+        {
+            Some(known) => *known = entry,
+            None => self.entries.push(entry),
+        }
+    }
+
+    /// What makes the controllers that `spec` asks for.
+    ///
+    /// # Errors
+    ///
+    /// [`SpecError`] with a message for a person if there is no such controller or parameter, or if a
+    /// value cannot be used.
+    pub fn factory(&self, spec: &Spec) -> Result<ControllerFactory, SpecError> {
+        let Some(entry) = self.entries.iter().find(|entry| entry.name == spec.name) else {
+            let known = self.entries.iter().map(|entry| entry.name);
+            return Err(SpecError::unknown_name(
+                "congestion control",
+                &spec.name,
+                known,
+            ));
+        };
+        spec.params.check(entry.params)?;
+        let mut params = spec.params.clone();
+        (entry.build)(&mut params, &TRIAL)?;
+        params.finish()?;
+        Ok(ControllerFactory {
+            entry: *entry,
+            params: Arc::new(spec.params.clone()),
+        })
+    }
+
+    /// What there is, in order of registration.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+}
+
+/// For the controller that is made only to see whether its parameters can be used.
+const TRIAL: ControllerInit = ControllerInit {
+    max_datagram_size: 1200,
+    now: Instant::ZERO,
+    seed: 0,
+    path: PathId(0),
+};
+
+/// Makes a controller for each route, from parameters that were checked once.
+#[derive(Debug, Clone)]
+pub struct ControllerFactory {
+    entry: Entry,
+    params: Arc<Params>,
+}
+
+impl ControllerFactory {
+    /// The controller's name.
+    pub fn name(&self) -> &'static str {
+        self.entry.name
+    }
+
+    /// A controller for one route.
+    pub fn build(&self, init: &ControllerInit) -> Box<dyn Controller> {
+        let mut params = Params::clone(&self.params);
+        (self.entry.build)(&mut params, init).expect("the parameters built a controller before")
+    }
+}
+
+impl Default for ControllerFactory {
+    /// CUBIC, as most of the Internet runs it.
+    fn default() -> Self {
+        Self {
+            entry: cubic::ENTRY,
+            params: Arc::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn factory(text: &str) -> Result<ControllerFactory, String> {
+        Registry::builtin()
+            .factory(&text.parse().unwrap())
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_builtin_can_be_built_by_name_alone() {
+        for entry in Registry::builtin().entries() {
+            let factory = factory(entry.name).unwrap();
+            assert_eq!(factory.name(), entry.name);
+            let controller = factory.build(&ControllerInit {
+                max_datagram_size: 1400,
+                ..TRIAL
+            });
+            assert_eq!(controller.window(), 14_000);
+        }
+        assert_eq!(ControllerFactory::default().name(), "cubic");
+    }
+
+    #[test]
+    fn every_documented_parameter_is_taken() {
+        for entry in Registry::builtin().entries() {
+            for doc in entry.params {
+                let message = factory(&format!("{}:{}=?", entry.name, doc.key)).unwrap_err();
+                assert!(message.contains("cannot use"), "{message}");
+            }
+        }
+    }
+
+    #[test]
+    fn mistakes_name_what_is_nearest() {
+        let message = factory("reno").unwrap_err();
+        assert!(
+            message.contains("no congestion control `reno`"),
+            "{message}"
+        );
+        assert!(message.contains("did you mean `new-reno`?"), "{message}");
+        assert!(
+            factory("cubic:hystrt=1")
+                .unwrap_err()
+                .contains("did you mean `hystart`?")
+        );
+        assert!(
+            factory("new-reno:x=1")
+                .unwrap_err()
+                .contains("it takes none")
+        );
+    }
+
+    #[test]
+    fn a_factory_can_be_shared_between_threads() {
+        fn is_shared<T: Clone + Send + Sync>(_: &T) {}
+        is_shared(&ControllerFactory::default());
+    }
+}

@@ -1,0 +1,172 @@
+//! What the loss-based controllers share: slow start, recovery periods, and taking a reduction back.
+
+use super::{AckEvent, CongestionEvent};
+use crate::time::Instant;
+
+/// The window a path starts with (RFC 9002, section 7.2).
+pub(super) fn initial_window(max_datagram_size: u64) -> u64 {
+    (10 * max_datagram_size).min((2 * max_datagram_size).max(14_720))
+}
+
+/// The smallest window (RFC 9002, section 7.2).
+pub(super) fn minimum_window(max_datagram_size: u64) -> u64 {
+    2 * max_datagram_size
+}
+
+/// A congestion window with its slow-start threshold and recovery period.
+#[derive(Debug, Clone)]
+pub(super) struct Window {
+    /// Bytes of the largest datagram.
+    pub(super) mds: u64,
+    /// Congestion window in bytes.
+    pub(super) size: u64,
+    /// Slow-start threshold in bytes.
+    pub(super) ssthresh: u64,
+    /// When the latest reduction was made. Packets sent until then neither reduce nor grow the window.
+    reduced_at: Option<Instant>,
+    recovering: bool,
+    /// Numerator of growth that is not a whole byte yet.
+    credit: u64,
+    since_loss: u64,
+    between_losses: u64,
+    undo: Option<Undo>,
+}
+
+/// What to return to if all losses of a recovery period turn out to be none.
+#[derive(Debug, Clone, Copy)]
+struct Undo {
+    size: u64,
+    ssthresh: u64,
+    bytes_lost: u64,
+}
+
+impl Window {
+    pub(super) fn new(max_datagram_size: u16) -> Self {
+        let mds = u64::from(max_datagram_size);
+        Self {
+            mds,
+            size: initial_window(mds),
+            ssthresh: u64::MAX,
+            reduced_at: None,
+            recovering: false,
+            credit: 0,
+            since_loss: 0,
+            between_losses: 0,
+            undo: None,
+        }
+    }
+
+    /// Accounts for an acknowledgement and returns the bytes that count: none during recovery and
+    /// none if the window was not the limit.
+    pub(super) fn on_ack(&mut self, ack: &AckEvent) -> u64 {
+        self.since_loss = self.since_loss.saturating_add(ack.bytes);
+        if self.reduced_at.is_some_and(|at| ack.largest_sent <= at) {
+            return 0;
+        }
+        self.recovering = false;
+        if ack.app_limited { 0 } else { ack.bytes }
+    }
+
+    pub(super) fn in_slow_start(&self) -> bool {
+        self.size < self.ssthresh
+    }
+
+    /// Grows by `bytes`, up to the threshold, and returns what is left for congestion avoidance.
+    pub(super) fn slow_start(&mut self, bytes: u64) -> u64 {
+        let step = bytes.min(self.ssthresh.saturating_sub(self.size));
+        self.size = self.size.saturating_add(step);
+        bytes - step
+    }
+
+    /// Grows by one datagram per window of bytes acknowledged (RFC 9002, section 7.3.3); what is not a
+    /// whole byte yet is kept for the next call.
+    pub(super) fn avoid_congestion(&mut self, acked: u64) {
+        let window = self.size.max(1);
+        self.credit = self.credit.saturating_add(self.mds.saturating_mul(acked));
+        self.size = self.size.saturating_add(self.credit / window);
+        self.credit %= window;
+    }
+
+    /// Reduces to `factor` of the window, once per round. Returns the window before the reduction, or
+    /// `None` if the affected packets were sent before the previous one.
+    pub(super) fn reduce(&mut self, event: &CongestionEvent, factor: f64) -> Option<u64> {
+        let before = self.size;
+        let fresh = self.reduced_at.is_none_or(|at| event.last_sent > at);
+        if fresh {
+            let (size, ssthresh) = (self.size, self.ssthresh);
+            self.undo = Some(Undo {
+                size,
+                ssthresh,
+                bytes_lost: event.bytes_lost,
+            });
+            self.between_losses = std::mem::take(&mut self.since_loss);
+            self.ssthresh = ((before as f64 * factor) as u64).max(minimum_window(self.mds));
+            self.size = self.ssthresh;
+            self.reduced_at = Some(event.now);
+            self.recovering = true;
+            self.credit = 0;
+        } else if let Some(undo) = &mut self.undo {
+            undo.bytes_lost = undo.bytes_lost.saturating_add(event.bytes_lost);
+        }
+        if event.ecn {
+            self.undo = None;
+        }
+        if event.persistent {
+            self.size = minimum_window(self.mds);
+            self.reduced_at = None;
+            self.recovering = false;
+            self.undo = None;
+        }
+        fresh.then_some(before)
+    }
+
+    /// One lost packet arrived after all. Once all that the latest reduction rests on did, takes it
+    /// back and returns true.
+    pub(super) fn on_spurious_loss(&mut self) -> bool {
+        let Some(undo) = &mut self.undo else {
+            return false;
+        };
+        undo.bytes_lost = undo.bytes_lost.saturating_sub(self.mds);
+        if undo.bytes_lost > 0 {
+            return false;
+        }
+        self.size = self.size.max(undo.size);
+        self.ssthresh = self.ssthresh.max(undo.ssthresh);
+        self.recovering = false;
+        self.undo = None;
+        true
+    }
+
+    pub(super) fn on_mtu(&mut self, max_datagram_size: u16) {
+        let untouched = self.ssthresh == u64::MAX && self.size == initial_window(self.mds);
+        self.mds = u64::from(max_datagram_size);
+        let floor = if untouched {
+            initial_window(self.mds)
+        } else {
+            minimum_window(self.mds)
+        };
+        self.size = if untouched {
+            floor
+        } else {
+            self.size.max(floor)
+        };
+    }
+
+    /// Two packets, in slow start. What was sent before says nothing about the path as it is now.
+    pub(super) fn restart(&mut self, now: Instant) {
+        self.size = minimum_window(self.mds);
+        self.ssthresh = self.ssthresh.max(self.size);
+        self.reduced_at = Some(now);
+        self.recovering = false;
+        self.credit = 0;
+        self.undo = None;
+    }
+
+    pub(super) fn in_recovery(&self) -> bool {
+        self.recovering
+    }
+
+    pub(super) fn bytes_between_losses(&self) -> u64 {
+        self.between_losses.max(self.since_loss)
+    }
+}

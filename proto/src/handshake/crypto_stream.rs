@@ -1,0 +1,221 @@
+//! The CRYPTO bytes of one encryption level (RFC 9000, section 19.6): a stream of each direction.
+
+use crate::error::TransportError;
+use crate::recovery::sent::{SentFrame, SentFrames};
+use anabranch_wire::{TransportErrorCode, varint};
+use std::ops::Range;
+
+/// The type of CRYPTO frames.
+pub(super) const FRAME_TYPE: u64 = 0x06;
+/// Bytes kept ahead of the first missing one. RFC 9000, section 7.5, asks for 4096 at least; a
+/// server's certificates may take several times that.
+const MAX_AHEAD: u64 = 64 * 1024;
+/// Runs of bytes kept ahead of the first missing one: bounds the work that one-byte frames make.
+const MAX_RUNS: usize = 256;
+
+/// Disjoint, non-adjacent ranges in ascending order.
+#[derive(Debug, Default)]
+struct Ranges(Vec<Range<u64>>);
+
+impl Ranges {
+    fn insert(&mut self, new: Range<u64>) {
+        if new.is_empty() {
+            return;
+        }
+        let from = self.0.partition_point(|range| range.end < new.start);
+        let to = self.0.partition_point(|range| range.start <= new.end);
+        let joined = match self.0.get(from..to) {
+            Some([first, .., last]) => first.start.min(new.start)..last.end.max(new.end),
+            Some([only]) => only.start.min(new.start)..only.end.max(new.end),
+            _ => new,
+        };
+        self.0.splice(from..to, [joined]);
+    }
+
+    fn remove(&mut self, gone: &Range<u64>) {
+        let from = self.0.partition_point(|range| range.end <= gone.start);
+        let to = self.0.partition_point(|range| range.start < gone.end);
+        let Some([first, ..]) = self.0.get(from..to) else {
+            return;
+        };
+        let left = first.start..gone.start;
+        let right = gone.end..self.0[to - 1].end;
+        self.0.splice(
+            from..to,
+            [left, right].into_iter().filter(|range| !range.is_empty()),
+        );
+    }
+}
+
+/// Bytes to send: kept until they are acknowledged.
+#[derive(Debug, Default)]
+pub(super) struct Sender {
+    /// The offset of `data`'s first byte; all before it is acknowledged.
+    base: u64,
+    data: Vec<u8>,
+    /// The offset of the first byte never sent.
+    next: u64,
+    lost: Ranges,
+    acked: Ranges,
+}
+
+impl Sender {
+    pub(super) fn append(&mut self, bytes: &[u8]) {
+        self.data.extend_from_slice(bytes);
+    }
+
+    fn end(&self) -> u64 {
+        self.base + self.data.len() as u64
+    }
+
+    /// What to send next: lost bytes before new ones.
+    fn pending(&self) -> Option<Range<u64>> {
+        let fresh = Some(self.next..self.end()).filter(|range| !range.is_empty());
+        self.lost.0.first().cloned().or(fresh)
+    }
+
+    pub(super) fn is_pending(&self) -> bool {
+        self.pending().is_some()
+    }
+
+    /// Appends frames while `out` stays within `limit` bytes; returns whether it appended any.
+    pub(super) fn write(&mut self, out: &mut Vec<u8>, limit: usize, sent: &mut SentFrames) -> bool {
+        let before = out.len();
+        while let Some(range) = self.pending() {
+            let start = range.start;
+            let header = varint::size(FRAME_TYPE) + varint::size(start);
+            let room = (limit.saturating_sub(out.len() + header)) as u64;
+            // The length's own size is taken for the longest frame, hence never too small.
+            let longest = (range.end - start).min(room);
+            let longest = longest.min(room.saturating_sub(varint::size(longest) as u64));
+            if longest == 0 {
+                break;
+            }
+            let end = start + longest;
+            varint::put(out, FRAME_TYPE);
+            varint::put(out, start);
+            varint::put(out, longest);
+            let at = (start - self.base) as usize;
+            out.extend_from_slice(&self.data[at..at + longest as usize]);
+            sent.push(SentFrame::Crypto {
+                start,
+                length: longest as u32,
+            });
+            self.lost.remove(&(start..end));
+            self.next = self.next.max(end);
+        }
+        out.len() > before
+    }
+
+    /// The part of a sent frame that still matters.
+    fn live(&self, start: u64, length: u32) -> Range<u64> {
+        start.max(self.base)..(start + u64::from(length)).min(self.next)
+    }
+
+    pub(super) fn on_acked(&mut self, start: u64, length: u32) {
+        let range = self.live(start, length);
+        if range.is_empty() {
+            return;
+        }
+        self.lost.remove(&range);
+        self.acked.insert(range);
+        if let Some(first) = self
+            .acked
+            .0
+            .first()
+            .filter(|first| first.start == self.base)
+        {
+            let end = first.end;
+            self.data.drain(..(end - self.base) as usize);
+            self.base = end;
+            self.acked.0.remove(0);
+        }
+    }
+
+    pub(super) fn on_lost(&mut self, start: u64, length: u32) {
+        let range = self.live(start, length);
+        if range.is_empty() {
+            return;
+        }
+        self.lost.insert(range);
+        for acked in &self.acked.0 {
+            self.lost.remove(acked);
+        }
+    }
+
+    /// Forgets that anything was sent.
+    pub(super) fn restart(&mut self) {
+        self.next = self.base;
+        self.lost = Ranges::default();
+    }
+}
+
+/// Received bytes: put in order for TLS.
+#[derive(Debug, Default)]
+pub(super) struct Receiver {
+    /// The offset of the first byte not handed to TLS.
+    delivered: u64,
+    /// Bytes from `delivered` on; those outside `runs` are holes.
+    window: Vec<u8>,
+    runs: Ranges,
+}
+
+impl Receiver {
+    /// Takes the bytes of one frame.
+    pub(super) fn push(&mut self, offset: u64, data: &[u8]) -> Result<(), TransportError> {
+        let end = offset.saturating_add(data.len() as u64);
+        if end <= self.delivered {
+            return Ok(());
+        }
+        let start = offset.max(self.delivered);
+        if end - self.delivered > MAX_AHEAD {
+            return Err(exceeded());
+        }
+        let (from, to) = (
+            (start - self.delivered) as usize,
+            (end - self.delivered) as usize,
+        );
+        if self.window.len() < to {
+            self.window.resize(to, 0);
+        }
+        self.window[from..to].copy_from_slice(&data[(start - offset) as usize..]);
+        self.runs.insert(start..end);
+        if self.runs.0.len() > MAX_RUNS {
+            Err(exceeded())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The bytes that are next in order.
+    pub(super) fn pop(&mut self) -> Option<Vec<u8>> {
+        let end = self
+            .runs
+            .0
+            .first()
+            .filter(|run| run.start == self.delivered)?
+            .end;
+        self.runs.0.remove(0);
+        let rest = self.window.split_off((end - self.delivered) as usize);
+        self.delivered = end;
+        Some(std::mem::replace(&mut self.window, rest))
+    }
+
+    /// Whether bytes wait for a gap to be filled.
+    pub(super) fn has_gap(&self) -> bool {
+        !self.runs.0.is_empty()
+    }
+
+    /// Whether these bytes were all handed to TLS already.
+    pub(super) fn is_repetition(&self, offset: u64, length: usize) -> bool {
+        offset.saturating_add(length as u64) <= self.delivered
+    }
+}
+
+fn exceeded() -> TransportError {
+    let code = TransportErrorCode::CRYPTO_BUFFER_EXCEEDED;
+    TransportError::new(code, "too much CRYPTO data out of order").in_frame(FRAME_TYPE)
+}
+
+#[cfg(test)]
+mod tests;

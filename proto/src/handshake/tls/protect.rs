@@ -1,0 +1,165 @@
+//! Keys that protect packets (RFC 9001, section 5), free of the TLS library's types.
+
+use anabranch_wire::{ConnectionId, PathId, Side};
+use rustls::quic;
+
+/// Bytes of the tag every cipher suite of QUIC v1 appends (RFC 9001, section 5.3).
+pub(crate) const TAG_LEN: usize = 16;
+/// Bytes sampled for header protection (RFC 9001, section 5.4.2).
+const SAMPLE_LEN: usize = 16;
+/// The sample starts as if the packet number took its greatest length.
+const MAX_PN_LEN: usize = 4;
+
+/// One direction's header protection key.
+pub(crate) struct HeaderKey(Box<dyn quic::HeaderProtectionKey>);
+
+impl HeaderKey {
+    /// Masks the first byte and the packet number of a sealed packet; false if it is too short.
+    pub(crate) fn protect(&self, packet: &mut [u8], pn_offset: usize) -> bool {
+        split(packet, pn_offset)
+            .is_some_and(|(first, pn, sample)| self.0.encrypt_in_place(sample, first, pn).is_ok())
+    }
+
+    /// Undoes [`protect`](Self::protect); a packet that is too short stays as it was.
+    pub(crate) fn unprotect(&self, packet: &mut [u8], pn_offset: usize) -> bool {
+        split(packet, pn_offset)
+            .is_some_and(|(first, pn, sample)| self.0.decrypt_in_place(sample, first, pn).is_ok())
+    }
+}
+
+/// First byte, the four bytes that may hold the packet number, sample.
+fn split(packet: &mut [u8], pn_offset: usize) -> Option<(&mut u8, &mut [u8], &[u8])> {
+    let (head, tail) = packet.split_at_mut_checked(pn_offset.checked_add(MAX_PN_LEN)?)?;
+    let sample = tail.get(..SAMPLE_LEN)?;
+    let (first, rest) = head.split_first_mut()?;
+    Some((first, rest.get_mut(pn_offset.checked_sub(1)?..)?, sample))
+}
+
+/// One direction's AEAD key of one key phase.
+pub(crate) struct PacketKey(Box<dyn quic::PacketKey>);
+
+impl PacketKey {
+    /// Encrypts `payload` in place and returns the tag, or `None` if the cipher cannot.
+    ///
+    /// The path is a part of the nonce (RFC 10069). For path 0 the nonce is that of RFC 9001,
+    /// section 5.3, which is what Initial and Handshake packets need.
+    pub(crate) fn seal(
+        &self,
+        path: PathId,
+        pn: u64,
+        header: &[u8],
+        payload: &mut [u8],
+    ) -> Option<[u8; TAG_LEN]> {
+        let tag = if path == PathId::ZERO {
+            self.0.encrypt_in_place(pn, header, payload)
+        } else {
+            self.0
+                .encrypt_in_place_for_path(path.0, pn, header, payload)
+        };
+        tag.ok()?.as_ref().try_into().ok()
+    }
+
+    /// Decrypts `payload`, which ends in the tag, in place; returns the plaintext's length.
+    ///
+    /// The content of `payload` is unspecified after a failure.
+    pub(crate) fn open(
+        &self,
+        path: PathId,
+        pn: u64,
+        header: &[u8],
+        payload: &mut [u8],
+    ) -> Option<usize> {
+        let plaintext = if path == PathId::ZERO {
+            self.0.decrypt_in_place(pn, header, payload)
+        } else {
+            self.0
+                .decrypt_in_place_for_path(path.0, pn, header, payload)
+        };
+        plaintext.ok().map(<[u8]>::len)
+    }
+
+    /// Packets that may be sealed with this key (RFC 9001, section 6.6).
+    pub(crate) fn confidentiality_limit(&self) -> u64 {
+        self.0.confidentiality_limit()
+    }
+
+    /// Packets that may fail to open in a connection that uses this cipher.
+    pub(crate) fn integrity_limit(&self) -> u64 {
+        self.0.integrity_limit()
+    }
+}
+
+impl From<Box<dyn quic::PacketKey>> for PacketKey {
+    fn from(key: Box<dyn quic::PacketKey>) -> Self {
+        Self(key)
+    }
+}
+
+/// Header and packet keys of one direction.
+pub(crate) struct DirectionKeys {
+    pub(crate) header: HeaderKey,
+    pub(crate) packet: PacketKey,
+}
+
+/// Keys of both directions of one encryption level.
+pub(crate) struct Keys {
+    pub(crate) local: DirectionKeys,
+    pub(crate) remote: DirectionKeys,
+}
+
+impl From<quic::Keys> for Keys {
+    fn from(keys: quic::Keys) -> Self {
+        let direction = |keys: quic::DirectionalKeys| DirectionKeys {
+            header: HeaderKey(keys.header),
+            packet: keys.packet.into(),
+        };
+        Self {
+            local: direction(keys.local),
+            remote: direction(keys.remote),
+        }
+    }
+}
+
+/// Packet keys of both directions for one key phase.
+pub(crate) struct PhaseKeys {
+    pub(crate) local: PacketKey,
+    pub(crate) remote: PacketKey,
+}
+
+/// What the packet keys of all later key phases derive from (RFC 9001, section 6.1).
+pub(crate) struct Secrets(pub(super) quic::Secrets);
+
+impl Secrets {
+    /// The keys of the following key phase; each call goes one further.
+    pub(crate) fn next(&mut self) -> PhaseKeys {
+        let keys = self.0.next_packet_keys();
+        PhaseKeys {
+            local: PacketKey(keys.local),
+            remote: PacketKey(keys.remote),
+        }
+    }
+}
+
+/// Derives the keys of Initial packets (RFC 9001, section 5.2).
+#[derive(Clone, Copy)]
+pub(crate) struct InitialSuite(pub(super) quic::Suite);
+
+impl InitialSuite {
+    /// Keys for a client that sent its first Initial packet to `dcid`.
+    pub(crate) fn keys(self, side: Side, dcid: &ConnectionId) -> Keys {
+        let side = match side {
+            Side::Client => rustls::Side::Client,
+            Side::Server => rustls::Side::Server,
+        };
+        self.0.keys(dcid.as_slice(), side, quic::Version::V1).into()
+    }
+
+    /// Whether the provider's cipher builds nonces with a path ID: a provider need not.
+    pub(crate) fn supports_multipath(self) -> bool {
+        let keys = self.keys(Side::Client, &ConnectionId::default());
+        keys.local
+            .packet
+            .seal(PathId(1), 0, &[], &mut [0; 4])
+            .is_some()
+    }
+}

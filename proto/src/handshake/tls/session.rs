@@ -1,0 +1,198 @@
+//! One TLS handshake, driven by CRYPTO bytes.
+
+use super::protect::{Keys, Secrets};
+use super::{ClientConfig, ConfigError, ServerConfig};
+use crate::error::TransportError;
+use anabranch_wire::TransportErrorCode;
+use rustls::pki_types::ServerName;
+use rustls::quic::{self, Version};
+use rustls::server::{Acceptor, CertificateType};
+use rustls::{AlertDescription, CertificateError, Error};
+use std::sync::Arc;
+
+/// The type of CRYPTO frames, which all errors of this module arise from.
+const CRYPTO: u64 = 0x06;
+/// The longest `ClientHello` taken, in bytes: it fits one TLS record; real ones stay below 4096.
+const MAX_CLIENT_HELLO: usize = 16 * 1024;
+
+/// New keys; bytes written later belong to their encryption level.
+pub(crate) enum KeyChange {
+    Handshake(Keys),
+    OneRtt(Keys, Secrets),
+}
+
+/// The TLS state machine of one connection.
+pub(crate) enum Session {
+    /// A server that has not seen the whole `ClientHello` yet, which decides its configuration.
+    Listening(Box<Listening>),
+    Running(Box<quic::Connection>),
+}
+
+pub(crate) struct Listening {
+    config: ServerConfig,
+    params: Vec<u8>,
+    hello: Vec<u8>,
+}
+
+impl Session {
+    pub(crate) fn client(
+        config: &ClientConfig,
+        server_name: &str,
+        params: Vec<u8>,
+    ) -> Result<Self, ConfigError> {
+        let name = ServerName::try_from(server_name.to_owned())
+            .map_err(|_| ConfigError::ServerName(server_name.to_owned()))?;
+        let tls = Arc::clone(&config.tls);
+        let connection = quic::ClientConnection::new(tls, Version::V1, name, params)?;
+        Ok(Self::Running(Box::new(connection.into())))
+    }
+
+    pub(crate) fn server(config: &ServerConfig, params: Vec<u8>) -> Self {
+        Self::Listening(Box::new(Listening {
+            config: config.clone(),
+            params,
+            hello: Vec::new(),
+        }))
+    }
+
+    /// Takes CRYPTO bytes of one encryption level, in order.
+    pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<(), TransportError> {
+        match self {
+            Self::Running(connection) => read(connection, bytes),
+            Self::Listening(listening) => {
+                let Some(mut connection) = listening.read(bytes)? else {
+                    return Ok(());
+                };
+                let hello = std::mem::take(&mut listening.hello);
+                let result = read(&mut connection, &hello);
+                *self = Self::Running(Box::new(connection));
+                result
+            }
+        }
+    }
+
+    /// Appends CRYPTO bytes to send. To be called until it appends nothing and returns `None`.
+    pub(crate) fn write(&mut self, out: &mut Vec<u8>) -> Option<KeyChange> {
+        let Self::Running(connection) = self else {
+            return None;
+        };
+        connection.write_hs(out).map(|change| match change {
+            quic::KeyChange::Handshake { keys } => KeyChange::Handshake(keys.into()),
+            quic::KeyChange::OneRtt { keys, next } => KeyChange::OneRtt(keys.into(), Secrets(next)),
+        })
+    }
+
+    fn running(&self) -> Option<&quic::Connection> {
+        match self {
+            Self::Running(connection) => Some(connection),
+            Self::Listening(_) => None,
+        }
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.running()
+            .is_some_and(|connection| !connection.is_handshaking())
+    }
+
+    pub(crate) fn peer_params(&self) -> Option<&[u8]> {
+        self.running()?.quic_transport_parameters()
+    }
+
+    pub(crate) fn alpn(&self) -> Option<&[u8]> {
+        self.running()?.alpn_protocol()
+    }
+
+    pub(crate) fn server_name(&self) -> Option<&str> {
+        match self.running()? {
+            quic::Connection::Server(connection) => connection.server_name(),
+            quic::Connection::Client(_) => None,
+        }
+    }
+
+    pub(crate) fn peer_identity(&self) -> Option<Vec<u8>> {
+        Some(self.running()?.peer_certificates()?.first()?.to_vec())
+    }
+
+    /// Fills `out`; false before the handshake is complete or if `out` is too long.
+    pub(crate) fn export(&self, out: &mut [u8], label: &[u8], context: &[u8]) -> bool {
+        self.running().is_some_and(|connection| {
+            connection
+                .export_keying_material(out, label, Some(context))
+                .is_ok()
+        })
+    }
+}
+
+impl Listening {
+    /// Collects the `ClientHello`; once it is whole, returns the connection that is to read it.
+    fn read(&mut self, bytes: &[u8]) -> Result<Option<quic::Connection>, TransportError> {
+        self.hello.extend_from_slice(bytes);
+        // Type and length come first (RFC 8446, section 4).
+        let Some(&[_, high, middle, low]) = self.hello.first_chunk() else {
+            return Ok(None);
+        };
+        let length = 4 + u32::from_be_bytes([0, high, middle, low]) as usize;
+        if length > MAX_CLIENT_HELLO {
+            let code = TransportErrorCode::CRYPTO_BUFFER_EXCEEDED;
+            return Err(TransportError::new(code, "the ClientHello is too long").in_frame(CRYPTO));
+        }
+        let Some(hello) = self.hello.get(..length) else {
+            return Ok(None);
+        };
+        let (server_raw, client_raw) = raw_keys_offered(hello);
+        let tls = self.config.variant(server_raw, client_raw);
+        let params = std::mem::take(&mut self.params);
+        let connection = quic::ServerConnection::new(tls, Version::V1, params)
+            .map_err(|error| TransportError::new(internal(), error.to_string()))?;
+        Ok(Some(connection.into()))
+    }
+}
+
+/// Whether a client takes raw public keys (RFC 7250) from a server, and shows one itself.
+///
+/// A `ClientHello` that makes no sense offers neither: whoever reads it next reports why.
+fn raw_keys_offered(hello: &[u8]) -> (bool, bool) {
+    let length = u16::try_from(hello.len()).expect("MAX_CLIENT_HELLO fits a TLS record");
+    let [high, low] = length.to_be_bytes();
+    let record = [&[0x16, 0x03, 0x03, high, low], hello].concat();
+    let mut rest = record.as_slice();
+    let mut acceptor = Acceptor::default();
+    while !rest.is_empty() {
+        if !acceptor.read_tls(&mut rest).is_ok_and(|read| read > 0) {
+            return (false, false);
+        }
+    }
+    let Ok(Some(accepted)) = acceptor.accept() else {
+        return (false, false);
+    };
+    let hello = accepted.client_hello();
+    let raw = |types: Option<&[CertificateType]>| {
+        types.is_some_and(|types| types.contains(&CertificateType::RawPublicKey))
+    };
+    (
+        raw(hello.server_cert_types()),
+        raw(hello.client_cert_types()),
+    )
+}
+
+fn read(connection: &mut quic::Connection, bytes: &[u8]) -> Result<(), TransportError> {
+    connection.read_hs(bytes).map_err(|error| {
+        let code = connection.alert().map_or(internal(), |alert| {
+            TransportErrorCode::crypto(u8::from(alert))
+        });
+        TransportError::new(code, explain(&error)).in_frame(CRYPTO)
+    })
+}
+
+fn internal() -> TransportErrorCode {
+    TransportErrorCode::crypto(u8::from(AlertDescription::InternalError))
+}
+
+/// What went wrong; errors of our own verifiers speak for themselves.
+fn explain(error: &Error) -> String {
+    match error {
+        Error::InvalidCertificate(CertificateError::Other(other)) => other.0.to_string(),
+        Error::NoApplicationProtocol => "no application protocol (ALPN) in common".into(),
+        _ => error.to_string(),
+    }
+}

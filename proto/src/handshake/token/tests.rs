@@ -1,0 +1,153 @@
+//! Tokens: who may use them, where, and for how long.
+
+use super::*;
+use crate::rng::Rng;
+use proptest::prelude::*;
+
+const NOW: Instant = Instant::from_nanos(1 << 60);
+
+fn keys() -> EndpointKeys {
+    EndpointKeys::from_seed([1; 32])
+}
+
+fn rng() -> Rng {
+    Rng::from_seed([2; 32])
+}
+
+fn cid(bytes: &[u8]) -> ConnectionId {
+    ConnectionId::new(bytes).unwrap()
+}
+
+fn remote() -> SocketAddr {
+    "192.0.2.7:4433".parse().unwrap()
+}
+
+fn retry_token() -> Vec<u8> {
+    keys().seal_retry(
+        NOW,
+        remote(),
+        &cid(b"original"),
+        &cid(b"chosen"),
+        &mut rng(),
+    )
+}
+
+#[test]
+fn a_retry_token_yields_the_original_connection_id_where_it_was_sent() {
+    let token = retry_token();
+    let later = NOW + RETRY_LIFETIME;
+    let opened = keys().open_retry(later, &token, remote(), &cid(b"chosen"));
+    assert_eq!(opened, Ok(cid(b"original")));
+    let mapped = "[::ffff:192.0.2.7]:4433".parse().unwrap();
+    assert!(
+        keys()
+            .open_retry(NOW, &token, mapped, &cid(b"chosen"))
+            .is_ok()
+    );
+}
+
+#[test]
+fn a_retry_token_is_bound_to_address_port_connection_id_endpoint_and_time() {
+    let token = retry_token();
+    let open = |now, from: &str, dcid: &[u8]| {
+        keys().open_retry(now, &token, from.parse().unwrap(), &cid(dcid))
+    };
+    let invalid = Err(TokenError::Invalid);
+    assert_eq!(open(NOW, "192.0.2.8:4433", b"chosen"), invalid);
+    assert_eq!(open(NOW, "192.0.2.7:4434", b"chosen"), invalid);
+    assert_eq!(open(NOW, "192.0.2.7:4433", b"chosem"), invalid);
+    let other = EndpointKeys::from_seed([9; 32]);
+    assert_eq!(
+        other.open_retry(NOW, &token, remote(), &cid(b"chosen")),
+        invalid
+    );
+    let late = NOW + RETRY_LIFETIME + Duration::from_nanos(1);
+    assert_eq!(
+        open(late, "192.0.2.7:4433", b"chosen"),
+        Err(TokenError::Expired)
+    );
+    let before = NOW - Duration::from_nanos(1);
+    assert_eq!(
+        open(before, "192.0.2.7:4433", b"chosen"),
+        Err(TokenError::Expired)
+    );
+}
+
+#[test]
+fn a_new_token_serves_the_addresses_it_names_for_its_lifetime() {
+    let addresses: Vec<IpAddr> = ["192.0.2.7", "2001:db8::1"]
+        .iter()
+        .map(|text| text.parse().unwrap())
+        .collect();
+    let token = keys().seal_new_token(NOW, &addresses, &mut rng());
+    let end = NOW + NEW_TOKEN_LIFETIME;
+    for address in &addresses {
+        assert_eq!(keys().open_new_token(end, &token, *address), Ok(()));
+    }
+    let other = "192.0.2.8".parse().unwrap();
+    assert_eq!(
+        keys().open_new_token(NOW, &token, other),
+        Err(TokenError::Invalid)
+    );
+    let late = end + Duration::from_nanos(1);
+    assert_eq!(
+        keys().open_new_token(late, &token, addresses[0]),
+        Err(TokenError::Expired)
+    );
+}
+
+#[test]
+fn kinds_of_tokens_cannot_be_mistaken_for_each_other() {
+    let mut new = keys().seal_new_token(NOW, &[remote().ip()], &mut rng());
+    let open = |token: &[u8]| keys().open_retry(NOW, token, remote(), &cid(b""));
+    assert_eq!(open(&new), Err(TokenError::NotRetry));
+    assert_eq!(open(b""), Err(TokenError::NotRetry));
+    new[0] = RETRY;
+    assert_eq!(open(&new), Err(TokenError::Invalid));
+    let token = retry_token();
+    assert_eq!(
+        keys().open_new_token(NOW, &token, remote().ip()),
+        Err(TokenError::Invalid)
+    );
+}
+
+#[test]
+fn a_new_token_names_a_bounded_number_of_addresses() {
+    let addresses: Vec<IpAddr> = (0..100).map(|n| IpAddr::from([10, 0, 0, n])).collect();
+    let token = keys().seal_new_token(NOW, &addresses, &mut rng());
+    let open = |index: usize| keys().open_new_token(NOW, &token, addresses[index]);
+    assert_eq!(open(MAX_TOKEN_ADDRESSES - 1), Ok(()));
+    assert_eq!(open(MAX_TOKEN_ADDRESSES), Err(TokenError::Invalid));
+}
+
+#[test]
+fn reset_tokens_depend_on_seed_and_connection_id_alone() {
+    let token = keys().reset_token(&cid(b"cid"));
+    assert_eq!(token, keys().reset_token(&cid(b"cid")));
+    assert_ne!(token, keys().reset_token(&cid(b"dic")));
+    assert_ne!(
+        token,
+        EndpointKeys::from_seed([3; 32]).reset_token(&cid(b"cid"))
+    );
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_but_the_sealed_ones_open(at in 0_usize..100, bit in 0_u8..8, cut in 0_usize..100) {
+        let mut token = retry_token();
+        let open = |token: &[u8]| keys().open_retry(NOW, token, remote(), &cid(b"chosen"));
+        prop_assert!(open(&token).is_ok());
+        let cut = cut % token.len();
+        prop_assert!(open(&token[..cut]).is_err());
+        let at = at % token.len();
+        token[at] ^= 1 << bit;
+        prop_assert!(open(&token).is_err());
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_refused(token in prop::collection::vec(any::<u8>(), 0..600)) {
+        prop_assert!(keys().open_retry(NOW, &token, remote(), &cid(b"chosen")).is_err());
+        let opened = keys().open_new_token(NOW, &token, remote().ip());
+        prop_assert_eq!(opened, Err(TokenError::Invalid));
+    }
+}

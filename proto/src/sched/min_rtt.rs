@@ -1,0 +1,269 @@
+//! Lowest RTT first: fill the path with the lowest smoothed RTT, then the next.
+//!
+//! The default policy and the one others fall back to. It never leaves a path idle while data waits,
+//! so a slow path can hold up in-order delivery; that is the price of its simplicity.
+
+use super::{
+    Choice, Decision, Entry, MAX_OPEN_PATHS, ParamDoc, PathEvent, PathSet, PathView, Reason,
+    Scheduler, SendView, UnitKind,
+};
+use crate::spec::{Params, SpecError};
+use crate::time::{Duration, Instant};
+use anabranch_wire::PathId;
+use anabranch_wire::frame::PathStatus;
+use smallvec::SmallVec;
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "min-rtt",
+    summary: "the lowest smoothed RTT that has room; spills to the next when full",
+    params: &[
+        ParamDoc {
+            key: "idle",
+            default: "hold",
+            summary: "hold, or copy unacknowledged data",
+        },
+        ParamDoc {
+            key: "probe",
+            default: "0",
+            summary: "copy one packet to a path unheard of for so many RTTs; 0 for never",
+        },
+    ],
+    build: |params| Ok(Box::new(MinRtt::from_params(params)?)),
+};
+
+/// Paths are probed no more often than this, however short their RTT.
+const PROBE_INTERVAL_MIN: Duration = Duration::from_millis(200);
+
+/// Chooses the lowest smoothed RTT.
+#[derive(Debug, Default)]
+pub struct MinRtt {
+    copy_when_idle: bool,
+    probe_after_rtts: u32,
+    probed: SmallVec<[(PathId, Instant); MAX_OPEN_PATHS]>,
+}
+
+impl MinRtt {
+    fn from_params(params: &mut Params) -> Result<Self, SpecError> {
+        Ok(Self {
+            copy_when_idle: params.choice("idle", false, &[("hold", false), ("copy", true)])?,
+            probe_after_rtts: params.take_in("probe", 0, 0..=1000)?,
+            probed: SmallVec::new(),
+        })
+    }
+
+    /// With nothing fresh to send, the free paths shorten the tail: each repeats what others carry.
+    fn copy(&self, view: &SendView<'_>) -> Choice {
+        let open = view
+            .eligible()
+            .filter(|path| path.is_usable() && path.can_send(view.now));
+        let copyable = open.filter(|path| self.copy_when_idle && path.copyable);
+        match copyable.min_by_key(|path| rank(path)) {
+            Some(path) => Choice {
+                decision: Decision::Copy(path.id),
+                reason: Reason::Redundancy,
+            },
+            None => view.no_room(),
+        }
+    }
+
+    /// A path whose estimates are old and that may carry a copy to renew them. Paths that cost
+    /// something and backups are left alone.
+    fn stale(&self, view: &SendView<'_>, chosen: PathId) -> Option<PathId> {
+        let stale = |path: &&PathView| {
+            let age = path.smoothed_rtt.saturating_mul(self.probe_after_rtts);
+            let probed = self
+                .probed
+                .iter()
+                .find(|(id, _)| *id == path.id)
+                .map(|(_, at)| *at);
+            let heard = path.last_ack.max(probed).unwrap_or(Instant::ZERO);
+            let free = path.is_usable() && path.cost == 0 && path.id != chosen;
+            free && view.now.since(heard) >= age.max(PROBE_INTERVAL_MIN)
+        };
+        view.ready().find(stale).map(|path| path.id)
+    }
+
+    fn note_probe(&mut self, view: &SendView<'_>, path: PathId) {
+        self.probed.retain(|(id, _)| *id != path);
+        if self.probed.len() == MAX_OPEN_PATHS {
+            self.probed.retain(|(id, _)| view.path(*id).is_some());
+        }
+        self.probed.push((path, view.now));
+    }
+}
+
+impl Scheduler for MinRtt {
+    fn select(&mut self, view: &SendView<'_>) -> Choice {
+        if view.unit.kind == UnitKind::Idle {
+            return self.copy(view);
+        }
+        let choice = lowest_rtt(view);
+        if self.probe_after_rtts > 0
+            && let Decision::Send(chosen) = choice.decision
+            && view.unit.kind == UnitKind::Fresh
+            && let Some(stale) = self.stale(view, chosen)
+        {
+            self.note_probe(view, stale);
+            let both = PathSet::from_iter([chosen, stale]);
+            return Choice {
+                decision: Decision::Duplicate(both),
+                reason: Reason::Probe,
+            };
+        }
+        choice
+    }
+
+    fn on_event(&mut self, event: &PathEvent) {
+        if let PathEvent::Abandoned { path } = event {
+            self.probed.retain(|(id, _)| id != path);
+        }
+    }
+
+    fn wants_copies(&self) -> bool {
+        self.copy_when_idle
+    }
+}
+
+/// Sends on the candidate with the lowest smoothed RTT that can send, or holds if none can. A path
+/// without an RTT sample is unknown, not fast: it comes after all others.
+pub fn lowest_rtt(view: &SendView<'_>) -> Choice {
+    lowest_by(view, rank, Reason::LowestRtt)
+}
+
+/// Order of preference by RTT; ties go to the lowest ID.
+pub(super) fn rank(path: &PathView) -> (bool, Duration, PathId) {
+    (path.smoothed_rtt.is_zero(), path.smoothed_rtt, path.id)
+}
+
+/// Sends on the candidate with the lowest key that can send; `reason` is given if no candidate has a
+/// lower key.
+pub(super) fn lowest_by<K: Ord>(
+    view: &SendView<'_>,
+    key: impl Fn(&PathView) -> K,
+    reason: Reason,
+) -> Choice {
+    let mut preferred: Option<(K, PathId)> = None;
+    let mut chosen: Option<(K, &PathView)> = None;
+    let mut candidates = 0;
+    for path in view.candidates() {
+        candidates += 1;
+        if preferred.as_ref().is_none_or(|(best, _)| key(path) < *best) {
+            preferred = Some((key(path), path.id));
+        }
+        if path.can_send(view.now) && chosen.as_ref().is_none_or(|(best, _)| key(path) < *best) {
+            chosen = Some((key(path), path));
+        }
+    }
+    let Some((_, path)) = chosen else {
+        return view.no_room();
+    };
+    let first = preferred.is_some_and(|(_, id)| id == path.id);
+    let reason = match (path.status, candidates, first) {
+        (PathStatus::Backup, ..) => Reason::Backup,
+        (_, 1, _) => Reason::OnlyPath,
+        (.., true) => reason,
+        (.., false) => Reason::Spill,
+    };
+    Choice::send(path.id, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{at, copy, fresh, hold, idle, send};
+    use super::*;
+
+    fn path(id: u32, rtt_ms: u64, packets: u64) -> PathView {
+        let mut path = PathView::new(id);
+        path.smoothed_rtt = Duration::from_millis(rtt_ms);
+        path.bytes_in_flight = path.congestion_window - packets * 1200;
+        path
+    }
+
+    fn built(text: &str) -> Box<dyn Scheduler> {
+        super::super::Registry::builtin()
+            .build(&text.parse().unwrap())
+            .unwrap()
+    }
+
+    #[test]
+    fn the_lowest_rtt_is_filled_first() {
+        let mut min_rtt = MinRtt::default();
+        let mut ask = |a, b| min_rtt.select(&fresh(&[a, b]));
+        assert_eq!(
+            ask(path(0, 20, 1), path(1, 50, 1)),
+            send(0, Reason::LowestRtt)
+        );
+        assert_eq!(ask(path(0, 20, 0), path(1, 50, 1)), send(1, Reason::Spill));
+        assert_eq!(ask(path(0, 20, 0), path(1, 50, 0)), hold(Reason::NoRoom));
+        assert_eq!(
+            ask(path(0, 50, 1), path(1, 50, 1)),
+            send(0, Reason::LowestRtt)
+        );
+    }
+
+    #[test]
+    fn an_unsampled_path_is_unknown_and_not_fast() {
+        let mut min_rtt = MinRtt::default();
+        let mut ask = |a, b| min_rtt.select(&fresh(&[a, b]));
+        assert_eq!(
+            ask(path(0, 0, 1), path(1, 50, 1)),
+            send(1, Reason::LowestRtt)
+        );
+        assert_eq!(ask(path(0, 0, 1), path(1, 50, 0)), send(0, Reason::Spill));
+    }
+
+    #[test]
+    fn the_reason_tells_when_there_was_no_choice() {
+        let mut min_rtt = MinRtt::default();
+        assert_eq!(
+            min_rtt.select(&fresh(&[path(3, 20, 1)])),
+            send(3, Reason::OnlyPath)
+        );
+        let mut backup = path(1, 20, 1);
+        backup.status = PathStatus::Backup;
+        assert_eq!(min_rtt.select(&fresh(&[backup])), send(1, Reason::Backup));
+    }
+
+    #[test]
+    fn idle_paths_copy_what_others_carry_if_asked_to() {
+        let mut open = path(1, 50, 1);
+        open.copyable = true;
+        let paths = [path(0, 20, 1), open];
+        assert_eq!(
+            MinRtt::default().select(&idle(&paths)),
+            hold(Reason::NoRoom)
+        );
+        let mut eager = built("min-rtt:idle=copy");
+        assert!(eager.wants_copies());
+        assert_eq!(eager.select(&idle(&paths)), copy(1));
+        assert_eq!(
+            eager.select(&fresh(&paths)),
+            send(0, Reason::LowestRtt),
+            "new data goes first"
+        );
+        assert_eq!(eager.select(&idle(&[path(0, 20, 1)])), hold(Reason::NoRoom));
+    }
+
+    #[test]
+    fn a_stale_path_gets_one_copy_per_interval() {
+        let mut probing = built("min-rtt:probe=5");
+        let ask = |probing: &mut Box<dyn Scheduler>, now_ms| {
+            let (mut fast, mut slow) = (path(0, 20, 1), path(1, 100, 1));
+            fast.last_ack = Some(at(now_ms));
+            slow.last_ack = Some(at(1000));
+            let paths = [fast, slow];
+            let mut view = fresh(&paths);
+            view.now = at(now_ms);
+            probing.select(&view)
+        };
+        assert_eq!(ask(&mut probing, 1499), send(0, Reason::LowestRtt));
+        let both = PathSet::from_iter([PathId(0), PathId(1)]);
+        let probe = Choice {
+            decision: Decision::Duplicate(both),
+            reason: Reason::Probe,
+        };
+        assert_eq!(ask(&mut probing, 1500), probe);
+        assert_eq!(ask(&mut probing, 1501), send(0, Reason::LowestRtt));
+        assert_eq!(ask(&mut probing, 2000), probe);
+    }
+}

@@ -1,0 +1,129 @@
+//! Priority: the paths of the highest class first; within a class the lowest RTT.
+//!
+//! `backup` leaves lower classes alone while a path of the highest one answers, full or not: nothing
+//! is spent on a metered link that a free one could carry a moment later. `strict` overflows.
+
+use super::min_rtt::{lowest_by, rank};
+use super::patience::hold_for;
+use super::{Choice, Decision, Entry, ParamDoc, Reason, Scheduler, SendView};
+use crate::spec::{Params, SpecError};
+use std::cmp::Reverse;
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "priority",
+    summary: "the highest priority first; lower ones stand by or take the overflow",
+    params: &[ParamDoc {
+        key: "mode",
+        default: "backup",
+        summary: "backup: lower classes only if no higher path answers; strict: also if it is full",
+    }],
+    build: |params| Ok(Box::new(Priority::from_params(params)?)),
+};
+
+/// Orders paths by the user's priority.
+#[derive(Debug, Default)]
+pub struct Priority {
+    overflow: bool,
+}
+
+impl Priority {
+    fn from_params(params: &mut Params) -> Result<Self, SpecError> {
+        let overflow = params.choice("mode", false, &[("backup", false), ("strict", true)])?;
+        Ok(Self { overflow })
+    }
+}
+
+impl Scheduler for Priority {
+    fn select(&mut self, view: &SendView<'_>) -> Choice {
+        let choice = lowest_by(
+            view,
+            |path| (Reverse(path.priority), rank(path)),
+            Reason::Priority,
+        );
+        let (Decision::Send(id), false) = (choice.decision, self.overflow) else {
+            return choice;
+        };
+        let Some(top) = view.candidates().map(|path| path.priority).max() else {
+            return choice;
+        };
+        if view.path(id).is_some_and(|path| path.priority == top) {
+            return choice;
+        }
+        // No time-out ends this wait: a path that stays silent becomes doubtful and leaves its class.
+        let class = view.candidates().filter(|path| path.priority == top);
+        let best = class.min_by_key(|path| rank(path));
+        best.and_then(|best| hold_for(view, best, Reason::WaitForBetter))
+            .unwrap_or(choice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{at, built, fresh, full, send};
+    use super::super::{PathState, PathView};
+    use super::*;
+    use crate::time::Duration;
+
+    fn path(id: u32, priority: i32) -> PathView {
+        PathView {
+            priority,
+            ..PathView::new(id)
+        }
+    }
+
+    #[test]
+    fn the_highest_priority_goes_first() {
+        for mode in ["backup", "strict"] {
+            let mut priority = built(&format!("priority:mode={mode}"));
+            let choice = priority.select(&fresh(&[path(0, 1), path(1, 2)]));
+            assert_eq!(choice, send(1, Reason::Priority));
+        }
+    }
+
+    #[test]
+    fn lower_classes_stand_by_or_take_the_overflow() {
+        let busy = PathView {
+            priority: 2,
+            smoothed_rtt: Duration::from_millis(40),
+            ..full(0)
+        };
+        let paths = [busy, path(1, 1)];
+        let waiting = Choice::hold_until(at(40), Reason::WaitForBetter);
+        assert_eq!(built("priority").select(&fresh(&paths)), waiting);
+        assert_eq!(
+            built("priority:mode=strict").select(&fresh(&paths)),
+            send(1, Reason::Spill)
+        );
+    }
+
+    #[test]
+    fn a_doubtful_path_gives_way_and_returns() {
+        let mut priority = built("priority");
+        let silent = PathView {
+            state: PathState::Doubtful,
+            ..path(0, 2)
+        };
+        assert_eq!(
+            priority.select(&fresh(&[silent, path(1, 1)])),
+            send(1, Reason::OnlyPath)
+        );
+        let choice = priority.select(&fresh(&[path(0, 2), path(1, 1)]));
+        assert_eq!(choice, send(0, Reason::Priority));
+    }
+
+    #[test]
+    fn within_a_class_the_lowest_rtt_goes_first() {
+        let slow = PathView {
+            smoothed_rtt: Duration::from_millis(50),
+            ..path(0, 1)
+        };
+        let fast = PathView {
+            smoothed_rtt: Duration::from_millis(20),
+            ..path(1, 1)
+        };
+        assert_eq!(
+            built("priority").select(&fresh(&[slow, fast])),
+            send(1, Reason::Priority)
+        );
+    }
+}
