@@ -49,6 +49,14 @@ impl Failure {
         self
     }
 
+    /// Adds what the user can do now, unless something better is known.
+    pub(crate) fn hint_if_none(self, hint: impl Display) -> Self {
+        match &self {
+            Self::Failed(message) | Self::Usage(message) if message.hint.is_some() => self,
+            _ => self.hint(hint),
+        }
+    }
+
     /// The message, without hint.
     pub(crate) fn what(&self) -> &str {
         match self {

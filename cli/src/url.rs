@@ -119,6 +119,11 @@ impl ServerUrl {
         (!name.is_empty() && name != "." && name != "..").then_some(name)
     }
 
+    /// The hosts, for messages.
+    pub(crate) fn hosts_text(&self) -> String {
+        self.hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    }
+
     /// The name to ask the server for.
     pub(crate) fn server_name(&self) -> &str {
         self.hosts.first().map_or("", |host| &host.name)

@@ -81,8 +81,11 @@ impl Writer {
 
     /// Waits for what is being written.
     async fn settle(&mut self) -> io::Result<State> {
-        if let Some(writing) = self.writing.take() {
-            let (state, result) = writing.await.map_err(io::Error::other)?;
+        // Taken only once it is done, so that a caller that is cancelled here loses nothing.
+        if let Some(writing) = &mut self.writing {
+            let joined = writing.await;
+            self.writing = None;
+            let (state, result) = joined.map_err(io::Error::other)?;
             // Kept also after an error: the file is needed to keep what was written.
             result.inspect_err(|_| self.batch.clear())?;
             return Ok(state);
