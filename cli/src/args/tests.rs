@@ -1,0 +1,90 @@
+//! What is understood, what is refused, and what the help says.
+
+use super::*;
+use clap::CommandFactory;
+
+const PIN: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
+fn parse(line: &str) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(line.replace("URL", &format!("anabranch://{PIN}@h/f")).split(' '))
+}
+
+fn refusal(line: &str) -> String {
+    let error = parse(line).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    error.to_string()
+}
+
+#[test]
+fn the_definition_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn a_download_takes_paths_and_a_scheduler() {
+    let cli = parse("anabranch get URL --path eth0,backup --path 192.0.2.7 --scheduler redundant");
+    let Command::Get(get) = cli.unwrap().command else { panic!("not get") };
+    assert_eq!(get.paths.specs().len(), 2);
+    assert_eq!(get.tuning.scheduler.unwrap().name, "redundant");
+    assert_eq!(get.url.file_name(), Some("f"));
+}
+
+#[test]
+fn paths_per_interface_is_a_default_for_paths_that_do_not_say() {
+    let specs = |line: &str| match parse(line).unwrap().command {
+        Command::Get(get) => {
+            get.paths.specs().iter().map(|spec| spec.options.paths).collect::<Vec<_>>()
+        }
+        _ => panic!("not get"),
+    };
+    let line = "anabranch get URL --paths-per-interface 3";
+    assert_eq!(specs(&format!("{line} --path eth0 --path eth1,paths=2")), [3, 2]);
+    assert_eq!(specs(line), [3], "all uplinks");
+    assert!(specs("anabranch get URL").is_empty(), "the kernel's choice");
+}
+
+#[test]
+fn mistakes_name_what_is_nearest() {
+    assert!(refusal("anabranch get URL --scheduler min-rrt").contains("`min-rtt`"));
+    assert!(refusal("anabranch get URL --congestion cubik").contains("`cubic`"));
+    assert!(refusal("anabranch get URL --path eth0,bakup").contains("`backup`"));
+    assert!(refusal("anabranch get URL --chunk 10").contains("500 to 65536"));
+    assert!(refusal("anabranch get http://h/f").contains("anabranch://PIN@HOST:PORT"));
+    assert!(refusal("anabranch sched").contains("schedulers"));
+}
+
+#[test]
+fn options_that_exclude_each_other_are_refused() {
+    assert!(refusal("anabranch serve --cert x").contains("--key"));
+    refusal("anabranch serve --cert x --key y --identity z");
+    refusal("anabranch -q -v doctor");
+    refusal("anabranch get URL --paths-per-interface 9");
+}
+
+#[test]
+fn listen_addresses_may_lack_a_port_or_be_one() {
+    assert_eq!(listen_address("192.0.2.1"), Ok("192.0.2.1:4433".parse().unwrap()));
+    assert_eq!(listen_address("[::1]"), Ok("[::1]:4433".parse().unwrap()));
+    assert_eq!(listen_address("::1"), Ok("[::1]:4433".parse().unwrap()));
+    assert_eq!(listen_address(":5000"), Ok("[::]:5000".parse().unwrap()));
+    assert!(listen_address("example.org").is_err());
+}
+
+/// Set `ANABRANCH_BLESS` to write what is there now.
+#[test]
+fn the_help_is_as_reviewed() {
+    let mut text = String::new();
+    let mut command = Cli::command().term_width(100);
+    text += &command.render_help().to_string();
+    for sub in command.get_subcommands_mut() {
+        text += &format!("\n==== {}\n{}", sub.get_name(), sub.clone().term_width(100).render_help());
+    }
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    let text = lines.join("\n") + "\n";
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/args/help.txt");
+    if std::env::var_os("ANABRANCH_BLESS").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    let reviewed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(text, reviewed, "run with ANABRANCH_BLESS=1 and review the difference");
+}

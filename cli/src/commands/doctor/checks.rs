@@ -1,0 +1,207 @@
+//! The single checks. Each looks, and changes nothing that outlives it.
+
+use super::Check;
+use crate::files::root::Root;
+use anabranch_net::interfaces::Interface;
+use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::socket::{setsockopt, sockopt};
+use std::ffi::OsString;
+use std::fs;
+use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::path::Path;
+
+/// Socket buffer that a fast path wants, in bytes: 1 Gbit/s for 30 ms.
+const BUFFER_BYTES: u64 = 4 << 20;
+
+/// Open files that a busy server wants.
+const FILES: u64 = 4096;
+
+/// Bits of the capability sets (`capability.h`).
+const CAP_NET_ADMIN: u64 = 1 << 12;
+const CAP_SYS_ADMIN: u64 = 1 << 21;
+
+/// The interfaces and how many of them lead elsewhere.
+pub(super) fn interfaces(interfaces: &[Interface]) -> Vec<Check> {
+    let usable = interfaces.iter().filter(|interface| interface.is_usable());
+    let lines = usable.map(|interface| {
+        let addresses: Vec<String> =
+            interface.addresses.iter().map(|address| address.ip.to_string()).collect();
+        let default = if interface.default_route { ", default route" } else { "" };
+        format!("{} ({}{default})", interface.name, addresses.join(", "))
+    });
+    let lines: Vec<String> = lines.collect();
+    let uplinks: Vec<&str> = interfaces
+        .iter()
+        .filter(|interface| interface.is_usable() && interface.is_uplink())
+        .map(|interface| interface.name.as_str())
+        .collect();
+    vec![
+        Check::new("interfaces", !lines.is_empty(), lines.join("; "), "bring an interface up"),
+        Check::new(
+            "several uplinks",
+            uplinks.len() > 1,
+            format!("{} ({})", uplinks.len(), uplinks.join(", ")),
+            "more than one path needs a second network, as another modem or cable; \
+             `anabranch demo` works without",
+        ),
+    ]
+}
+
+/// What UDP sockets can do here.
+pub(super) fn sockets() -> Vec<Check> {
+    let v4 = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0));
+    let sockets = Check::new(
+        "UDP sockets",
+        v4.is_ok(),
+        v4.as_ref().map_or_else(ToString::to_string, |_| "work".into()),
+        "a firewall or sandbox forbids them",
+    );
+    let mut checks = vec![sockets.essential()];
+    let v6 = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0));
+    let found = v6.as_ref().map_or_else(ToString::to_string, |_| "works".into());
+    checks.push(Check::new("IPv6", v6.is_ok(), found, "sysctl net.ipv6.conf.all.disable_ipv6=0"));
+    let Ok(socket) = v4 else { return checks };
+    let option = |result: nix::Result<()>| match result {
+        Ok(()) => (true, "works".to_owned()),
+        Err(error) => (false, error.desc().to_owned()),
+    };
+    let (ok, found) = option(setsockopt(&socket, sockopt::BindToDevice, &OsString::from("lo")));
+    let remedy = "run with CAP_NET_RAW; without, sockets are held to addresses only: see \
+                  `anabranch routes`";
+    checks.push(Check::new("sockets bound to interfaces", ok, found, remedy));
+    let (ok, found) = option(setsockopt(&socket, sockopt::UdpGsoSegment, &1200));
+    let remedy = "Linux 4.18 or later: sends batches, much less CPU";
+    checks.push(Check::new("UDP GSO", ok, found, remedy));
+    let (ok, found) = option(setsockopt(&socket, sockopt::UdpGroSegment, &true));
+    let remedy = "Linux 5.0 or later: receives batches, much less CPU";
+    checks.push(Check::new("UDP GRO", ok, found, remedy));
+    // 2 is ECT(0) (RFC 3168, section 5).
+    let (ok, found) = option(setsockopt(&socket, sockopt::Ipv4Tos, &2));
+    checks.push(Check::new("ECN", ok, found, "packets cannot be marked: congestion shows by loss"));
+    checks
+}
+
+/// Limits that slow things down.
+pub(super) fn limits() -> Vec<Check> {
+    let read = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?;
+        text.trim().parse::<u64>().ok()
+    };
+    let (receive, send) = (read("rmem_max").unwrap_or(0), read("wmem_max").unwrap_or(0));
+    let mut checks = vec![Check::new(
+        "socket buffers",
+        receive.min(send) >= BUFFER_BYTES,
+        format!("at most {receive} bytes in, {send} bytes out"),
+        "as root: sysctl -w net.core.rmem_max=7500000 net.core.wmem_max=7500000",
+    )];
+    let files = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
+    let remedy = "ulimit -n 65536, or LimitNOFILE= in the service's unit";
+    checks.push(Check::new("open files", files >= FILES, format!("at most {files}"), remedy));
+    let root = Root::open(Path::new("/"));
+    let found = root.as_ref().map_or_else(ToString::to_string, |_| "works".into());
+    let remedy = "`serve` needs openat2: Linux 5.6 or later, and a sandbox that allows it";
+    checks.push(Check::new("confined file access", root.is_ok(), found, remedy));
+    checks
+}
+
+/// What the kernel has for routes, labs and comparisons.
+pub(super) fn kernel() -> Vec<Check> {
+    let capabilities = capabilities();
+    let may = |capability: u64| capabilities & capability != 0;
+    let yes = |ok: bool| if ok { "yes" } else { "no" };
+    let admin = may(CAP_NET_ADMIN);
+    let mut checks = vec![Check::new(
+        "changing routes",
+        admin,
+        yes(admin),
+        "`anabranch routes apply` needs root or CAP_NET_ADMIN",
+    )];
+    let namespaces = Path::new("/proc/self/ns/net").exists() && may(CAP_SYS_ADMIN) && admin;
+    let remedy = "emulated networks need root (or unshare -rn)";
+    checks.push(Check::new("network namespaces", namespaces, yes(namespaces), remedy));
+    let mptcp = fs::read_to_string("/proc/sys/net/mptcp/enabled");
+    let on = mptcp.as_ref().is_ok_and(|text| text.trim() == "1");
+    let found = match (mptcp.is_ok(), on) {
+        (_, true) => "on",
+        (true, false) => "off",
+        (false, _) => "not in this kernel",
+    };
+    let remedy = "to compare with it: a kernel with CONFIG_MPTCP, and sysctl net.mptcp.enabled=1";
+    checks.push(Check::new("kernel MPTCP", on, found, remedy));
+    let tun = Path::new("/dev/net/tun").exists();
+    let remedy = "modprobe tun; in containers: --device /dev/net/tun";
+    checks.push(Check::new("TUN devices", tun, yes(tun), remedy));
+    let modules = Modules::read();
+    for (name, module, remedy) in [
+        ("netem", "sch_netem", "our own link emulator is used instead; CONFIG_NET_SCH_NETEM"),
+        ("bonding", "bonding", "to compare with it: a kernel with CONFIG_BONDING"),
+    ] {
+        let found = modules.find(module);
+        checks.push(Check::new(name, found.is_some(), found.unwrap_or("no"), remedy));
+    }
+    checks
+}
+
+/// The effective capabilities of this process.
+fn capabilities() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// The names of kernel modules, wherever they are listed.
+struct Modules {
+    loaded: String,
+    builtin: String,
+    loadable: String,
+}
+
+impl Modules {
+    fn read() -> Self {
+        let release = nix::sys::utsname::uname();
+        let release = release.as_ref().ok().map(|name| name.release().to_owned());
+        let directory = Path::new("/lib/modules").join(release.unwrap_or_default());
+        let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+        Self {
+            loaded: read(Path::new("/proc/modules")),
+            builtin: read(&directory.join("modules.builtin")),
+            loadable: read(&directory.join("modules.dep")),
+        }
+    }
+
+    fn find(&self, name: &str) -> Option<&'static str> {
+        let in_path = |list: &str| {
+            list.lines().any(|line| {
+                let file = line.split(':').next().unwrap_or_default();
+                let file = file.rsplit('/').next().unwrap_or_default();
+                file.split('.').next() == Some(name)
+            })
+        };
+        let is_loaded = |line: &str| line.split(' ').next() == Some(name);
+        if self.loaded.lines().any(is_loaded) {
+            return Some("loaded");
+        }
+        if in_path(&self.builtin) || Path::new("/sys/module").join(name).exists() {
+            return Some("built in");
+        }
+        in_path(&self.loadable).then_some("can be loaded")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_are_found_by_name_in_each_list() {
+        let modules = Modules {
+            loaded: "sch_fq 24576 1 - Live 0x0\n".into(),
+            builtin: "kernel/net/sched/sch_tbf.ko\n".into(),
+            loadable: "kernel/net/sched/sch_netem_x.ko.zst: kernel/a.ko\nkernel/x/sch_red.ko:\n".into(),
+        };
+        assert_eq!(modules.find("sch_fq"), Some("loaded"));
+        assert_eq!(modules.find("sch_tbf"), Some("built in"));
+        assert_eq!(modules.find("sch_red"), Some("can be loaded"));
+        assert_eq!(modules.find("no_such_module"), None);
+    }
+}

@@ -1,0 +1,215 @@
+//! `anabranch ping`: measures each path on its own.
+//!
+//! A probe is a PING frame on one path; its acknowledgement yields an RTT sample of that path. RTTs are
+//! sums of both directions, and the protocol carries no timestamps: what is forward and what is backward
+//! delay cannot be told, and this command says so instead of guessing.
+
+use super::interrupted;
+use crate::args::Ping;
+use crate::failure::{Failure, Outcome};
+use crate::output::table::Table;
+use crate::output::{self, units};
+use crate::session::{Options, Session};
+use crate::tuning::Tuning;
+use anabranch_net::connection::Connection;
+use anabranch_net::engine::PathStats;
+use anabranch_proto::wire::PathId;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How long paths are given to open before the first probe.
+const OPENING: Duration = Duration::from_millis(1500);
+
+/// How often it is looked whether a probe was answered.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// A probe without answer for so long, and for three round trips, is lost.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What is known of one path.
+#[derive(Debug, Default)]
+struct Series {
+    sent: u32,
+    samples: Vec<Duration>,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    paths: Vec<PathReport>,
+    /// Always `null`: not measurable without timestamps in the protocol.
+    one_way_delay_difference_ms: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+struct PathReport {
+    path: u32,
+    interface: String,
+    remote: String,
+    sent: u32,
+    lost: u32,
+    loss: f64,
+    rtt_min_ms: Option<f64>,
+    rtt_avg_ms: Option<f64>,
+    rtt_max_ms: Option<f64>,
+    /// Mean absolute difference of successive RTTs.
+    jitter_ms: Option<f64>,
+}
+
+/// Runs the command. Fails if no path answered.
+pub(crate) async fn run(args: &Ping, quiet: bool) -> Outcome {
+    let tuning = Tuning::default();
+    let options = Options {
+        paths: &args.paths,
+        tuning: &tuning,
+        trust: &args.trust,
+        qlog: args.report.qlog.as_deref(),
+    };
+    let session = Session::open(&args.url, &options).await?;
+    let mut series = BTreeMap::new();
+    tokio::select! {
+        () = probe(args, &session.connection, &mut series) => {}
+        () = interrupted() => {}
+    }
+    let mut samples = crate::paths::Samples::default();
+    samples.take(&session.connection, &session.labels);
+    let remotes: BTreeMap<PathId, String> = session
+        .connection
+        .paths()
+        .into_iter()
+        .map(|(id, stats)| (id, stats.tuple.remote.to_string()))
+        .collect();
+    let paths = series.iter().map(|(id, series)| {
+        let remote = remotes.get(id).cloned().unwrap_or_else(|| "gone".into());
+        series.report(*id, session.labels.interface(*id), remote)
+    });
+    let report = Report { paths: paths.collect(), one_way_delay_difference_ms: None };
+    let reason = session.connection.close_reason();
+    session.close().await;
+    if args.report.json {
+        output::json(&report)?;
+    } else {
+        output::data(table(&report.paths))?;
+        if !quiet {
+            output::say(
+                "forward and backward delay cannot be told apart: the protocol carries no timestamps",
+            );
+        }
+    }
+    match (reason, report.paths.iter().any(|path| path.lost < path.sent)) {
+        (Some(reason), false) => Err(Failure::failed(format!("the connection broke: {reason}"))),
+        (None, false) => Err(Failure::failed("no path answered")),
+        _ => Ok(()),
+    }
+}
+
+async fn probe(args: &Ping, connection: &Connection, series: &mut BTreeMap<PathId, Series>) {
+    if !args.paths.specs().is_empty() && connection.has_multipath() {
+        tokio::time::sleep(OPENING).await;
+    }
+    for round in 0..args.count {
+        let next = Instant::now() + args.interval;
+        probe_once(connection, series).await;
+        if connection.close_reason().is_some() {
+            return;
+        }
+        if round + 1 < args.count {
+            tokio::time::sleep_until(next.into()).await;
+        }
+    }
+}
+
+/// Probes all open paths at the same time and waits for the answers.
+async fn probe_once(connection: &Connection, series: &mut BTreeMap<PathId, Series>) {
+    let started = Instant::now();
+    let mut waiting: Vec<PathStats> = Vec::new();
+    for (id, stats) in connection.paths() {
+        let usable = stats.validated && !stats.closing;
+        // An error means that the path was abandoned just now.
+        if usable && matches!(connection.with_engine(|engine| engine.ping(id)), Ok(Ok(()))) {
+            series.entry(id).or_default().sent += 1;
+            waiting.push(stats);
+        }
+    }
+    while !waiting.is_empty() && connection.close_reason().is_none() {
+        tokio::time::sleep(LOOK).await;
+        waiting.retain(|before| {
+            let Some(now) = connection.path_stats(before.id) else { return false };
+            if now.counters.acked_bytes > before.counters.acked_bytes {
+                series.entry(before.id).or_default().samples.push(now.latest_rtt);
+                return false;
+            }
+            started.elapsed() < PATIENCE.max(3 * before.smoothed_rtt)
+        });
+    }
+}
+
+impl Series {
+    fn report(&self, id: PathId, interface: String, remote: String) -> PathReport {
+        let count = self.samples.len() as u32;
+        let lost = self.sent - count.min(self.sent);
+        let total: Duration = self.samples.iter().sum();
+        let steps = self.samples.windows(2).map(|pair| pair[0].abs_diff(pair[1]));
+        let jitter: Duration = steps.sum();
+        PathReport {
+            path: id.0,
+            interface,
+            remote,
+            sent: self.sent,
+            lost,
+            loss: f64::from(lost) / f64::from(self.sent.max(1)),
+            rtt_min_ms: self.samples.iter().min().copied().map(units::json_millis),
+            rtt_avg_ms: (count > 0).then(|| units::json_millis(total / count)),
+            rtt_max_ms: self.samples.iter().max().copied().map(units::json_millis),
+            jitter_ms: (count > 1).then(|| units::json_millis(jitter / (count - 1))),
+        }
+    }
+}
+
+fn table(paths: &[PathReport]) -> Table {
+    let head = ["path", "interface", "remote", ">sent", ">lost", ">min", ">avg", ">max", ">jitter"];
+    let mut table = Table::new(&head);
+    let ms = |value: Option<f64>| value.map_or_else(|| "-".into(), |ms| format!("{ms:.3} ms"));
+    for path in paths {
+        table.row([
+            path.path.to_string(),
+            path.interface.clone(),
+            path.remote.clone(),
+            path.sent.to_string(),
+            format!("{} ({:.0} %)", path.lost, path.loss * 100.0),
+            ms(path.rtt_min_ms),
+            ms(path.rtt_avg_ms),
+            ms(path.rtt_max_ms),
+            ms(path.jitter_ms),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(sent: u32, samples: &[u64]) -> PathReport {
+        let samples = samples.iter().map(|&ms| Duration::from_millis(ms)).collect();
+        Series { sent, samples }.report(PathId(0), "lo".into(), "x".into())
+    }
+
+    #[test]
+    fn samples_are_summed_up() {
+        let report = report(4, &[10, 30, 20]);
+        assert_eq!((report.sent, report.lost), (4, 1));
+        assert_eq!(report.rtt_min_ms, Some(10.0));
+        assert_eq!(report.rtt_avg_ms, Some(20.0));
+        assert_eq!(report.rtt_max_ms, Some(30.0));
+        assert_eq!(report.jitter_ms, Some(15.0));
+    }
+
+    #[test]
+    fn a_silent_path_has_no_rtt() {
+        let report = report(3, &[]);
+        assert!((report.loss - 1.0).abs() < f64::EPSILON);
+        assert_eq!((report.rtt_avg_ms, report.jitter_ms), (None, None));
+        assert!(table(&[report]).to_string().contains("3 (100 %)"));
+    }
+}

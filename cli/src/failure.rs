@@ -1,0 +1,105 @@
+//! How a command ends when it does not end well: the message, the hint and the exit code.
+
+use std::fmt::Display;
+use std::io;
+use std::process::ExitCode;
+
+/// Why a command stopped.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// A transfer or a check failed: exit code 1.
+    Failed(Message),
+    /// The command cannot be carried out as it was given: exit code 2.
+    Usage(Message),
+    /// Whoever read our output has seen enough, which is no error: exit code 0.
+    PipeClosed,
+}
+
+/// What is said on stderr.
+#[derive(Debug)]
+pub(crate) struct Message {
+    what: String,
+    hint: Option<String>,
+}
+
+/// What a command returns.
+pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    /// A transfer or check failed.
+    pub(crate) fn failed(what: impl Display) -> Self {
+        Self::Failed(Message { what: what.to_string(), hint: None })
+    }
+
+    /// The command cannot be carried out as given.
+    pub(crate) fn usage(what: impl Display) -> Self {
+        Self::Usage(Message { what: what.to_string(), hint: None })
+    }
+
+    /// An operation on a file or device went wrong.
+    pub(crate) fn io(what: impl Display, error: &io::Error) -> Self {
+        Self::failed(format!("{what}: {error}"))
+    }
+
+    /// Adds what the user can do now.
+    pub(crate) fn hint(mut self, hint: impl Display) -> Self {
+        if let Self::Failed(message) | Self::Usage(message) = &mut self {
+            message.hint = Some(hint.to_string());
+        }
+        self
+    }
+
+    /// Adds what the user can do now, unless something better is known.
+    pub(crate) fn hint_if_none(self, hint: impl Display) -> Self {
+        match &self {
+            Self::Failed(message) | Self::Usage(message) if message.hint.is_some() => self,
+            _ => self.hint(hint),
+        }
+    }
+
+    /// The message, without hint.
+    pub(crate) fn what(&self) -> &str {
+        match self {
+            Self::Failed(message) | Self::Usage(message) => &message.what,
+            Self::PipeClosed => "the reader of our output went away",
+        }
+    }
+
+    /// What to tell the user, if anything.
+    pub(crate) fn report(&self) -> Option<String> {
+        let (Self::Failed(message) | Self::Usage(message)) = self else { return None };
+        let mut text = format!("error: {}", message.what);
+        if let Some(hint) = &message.hint {
+            text.push_str("\n  hint: ");
+            text.push_str(hint);
+        }
+        Some(text)
+    }
+
+    /// The process's exit code.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Failed(_) => ExitCode::from(1),
+            Self::Usage(_) => ExitCode::from(2),
+            Self::PipeClosed => ExitCode::SUCCESS,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_pipe_is_neither_reported_nor_an_error() {
+        assert!(Failure::PipeClosed.report().is_none());
+        assert_eq!(Failure::PipeClosed.exit_code(), ExitCode::SUCCESS);
+    }
+
+    #[test]
+    fn the_hint_follows_the_message() {
+        let failure = Failure::usage("no such file").hint("try another");
+        assert_eq!(failure.report().unwrap(), "error: no such file\n  hint: try another");
+        assert_eq!(failure.exit_code(), ExitCode::from(2));
+    }
+}

@@ -1,0 +1,154 @@
+//! SHA-256 and the HTTP fields that carry it (RFC 9530).
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+/// Trailer or header: the digest of what this message carries.
+pub(crate) const CONTENT_DIGEST: &str = "content-digest";
+
+/// Trailer or header: the digest of the whole file, whatever part of it this message carries.
+pub(crate) const REPR_DIGEST: &str = "repr-digest";
+
+/// Digests remembered at a time.
+const CACHED: usize = 4096;
+
+/// A SHA-256 digest.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sum(pub(crate) [u8; 32]);
+
+impl Sum {
+    /// What `hash` has been fed.
+    pub(crate) fn of(hash: Sha256) -> Self {
+        Self(hash.finalize().into())
+    }
+
+    /// As a field's value: `sha-256=:BASE64:`.
+    pub(crate) fn to_field(self) -> String {
+        format!("sha-256=:{}:", STANDARD.encode(self.0))
+    }
+
+    /// The SHA-256 member of a field's value; other algorithms are skipped.
+    pub(crate) fn from_field(value: &str) -> Option<Self> {
+        value.split(',').find_map(|member| {
+            let encoded = member.trim().strip_prefix("sha-256=:")?.strip_suffix(':')?;
+            let bytes = STANDARD.decode(encoded).ok()?;
+            bytes.try_into().ok().map(Self)
+        })
+    }
+}
+
+impl fmt::Display for Sum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Sum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What a file was when it was hashed. A file that changes gets another one, except if it is written
+/// within the clock's granularity and keeps its length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Version {
+    /// The device it is on.
+    pub(crate) device: u64,
+    /// Its number there.
+    pub(crate) inode: u64,
+    /// Its length in bytes.
+    pub(crate) length: u64,
+    /// When its content last changed, in nanoseconds.
+    pub(crate) modified: i128,
+}
+
+impl Version {
+    /// The version of an open file.
+    pub(crate) fn of(metadata: &std::fs::Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt;
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            length: metadata.len(),
+            modified: i128::from(metadata.mtime()) * 1_000_000_000
+                + i128::from(metadata.mtime_nsec()),
+        }
+    }
+
+    /// As an entity tag (RFC 9110, section 8.8.3). The device is left out: it says nothing to others.
+    pub(crate) fn etag(&self) -> String {
+        format!("\"{:x}-{:x}-{:x}\"", self.inode, self.length, self.modified)
+    }
+}
+
+/// Digests of files that were read whole. Bounded; the oldest are forgotten.
+#[derive(Debug, Default)]
+pub(crate) struct Cache {
+    inner: Mutex<(BTreeMap<Version, Sum>, VecDeque<Version>)>,
+}
+
+impl Cache {
+    /// The digest of a file, if it is known.
+    pub(crate) fn look_up(&self, version: &Version) -> Option<Sum> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.0.get(version).copied()
+    }
+
+    /// Remembers a digest.
+    pub(crate) fn remember(&self, version: Version, sum: Sum) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let (sums, order) = &mut *inner;
+        if sums.insert(version, sum).is_none() {
+            order.push_back(version);
+        }
+        if order.len() > CACHED
+            && let Some(oldest) = order.pop_front()
+        {
+            sums.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 9530, appendix D: `{"hello": "world"}` and a line feed.
+    const FIELD: &str = "sha-256=:RK/0qy18MlBSVnWgjwz6lZEWjP/lF5HF9bvEF8FabDg=:";
+
+    fn sum(data: &[u8]) -> Sum {
+        Sum::of(Sha256::new().chain_update(data))
+    }
+
+    #[test]
+    fn the_field_is_that_of_rfc_9530() {
+        assert_eq!(sum(b"{\"hello\": \"world\"}\n").to_field(), FIELD);
+        assert_eq!(Sum::from_field(FIELD), Some(sum(b"{\"hello\": \"world\"}\n")));
+    }
+
+    #[test]
+    fn other_algorithms_are_skipped_and_bad_values_refused() {
+        let both = format!("sha-512=:AAAA:, {FIELD}");
+        assert!(Sum::from_field(&both).is_some());
+        for value in ["", "sha-256=:AAAA:", "sha-256=RK", "sha-256=:!:", "md5=:AAAA:"] {
+            assert_eq!(Sum::from_field(value), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn the_cache_forgets_the_oldest() {
+        let version = |inode| Version { device: 1, inode, length: 2, modified: 3 };
+        let cache = Cache::default();
+        for inode in 0..=CACHED as u64 {
+            cache.remember(version(inode), Sum([0; 32]));
+            cache.remember(version(inode), Sum([1; 32]));
+        }
+        assert_eq!(cache.look_up(&version(0)), None);
+        assert_eq!(cache.look_up(&version(1)), Some(Sum([1; 32])));
+    }
+}

@@ -1,0 +1,183 @@
+//! Reads a file piece by piece off the runtime's threads, one piece ahead, and hashes it.
+
+use super::digest::{Sum, Version};
+use super::range::Span;
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use tokio::task::{JoinHandle, spawn_blocking};
+
+/// Bytes read at once. Two pieces exist at a time.
+const PIECE_BYTES: u64 = 256 << 10;
+
+/// Reads a span of a file.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    ahead: Option<JoinHandle<(State, io::Result<Bytes>)>>,
+    done: Option<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    file: File,
+    version: Version,
+    left: u64,
+    content: Sha256,
+    /// Hashes the whole file if the bytes before the span are known to it.
+    whole: Option<Sha256>,
+}
+
+/// What is known once everything was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sums {
+    /// Of the span.
+    pub(crate) content: Sum,
+    /// Of the file up to the end of the span, if the bytes before it were given.
+    pub(crate) whole: Option<Sum>,
+}
+
+impl Reader {
+    /// Starts reading. `before` has been fed the bytes before the span, if it is given.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be positioned.
+    pub(crate) fn start(
+        mut file: File,
+        version: Version,
+        span: Span,
+        before: Option<Sha256>,
+    ) -> io::Result<Self> {
+        file.seek(SeekFrom::Start(span.start))?;
+        let whole = before.or_else(|| (span.start == 0).then(Sha256::new));
+        let state = State { file, version, left: span.len(), content: Sha256::new(), whole };
+        Ok(Self { ahead: Some(spawn_blocking(|| state.read())), done: None })
+    }
+
+    /// The next piece; none at the end.
+    ///
+    /// # Errors
+    ///
+    /// Reading failed, or the file was changed or cut meanwhile.
+    pub(crate) async fn next(&mut self) -> io::Result<Option<Bytes>> {
+        let Some(ahead) = self.ahead.take() else { return Ok(None) };
+        let (state, piece) = ahead.await.map_err(io::Error::other)?;
+        let piece = piece?;
+        if piece.is_empty() {
+            self.done = Some(state);
+            return Ok(None);
+        }
+        self.ahead = Some(spawn_blocking(|| state.read()));
+        Ok(Some(piece))
+    }
+
+    /// The digests, once [`next`](Self::next) has told the end.
+    pub(crate) fn finish(self) -> Option<Sums> {
+        let State { content, whole, .. } = self.done?;
+        Some(Sums { content: Sum::of(content), whole: whole.map(Sum::of) })
+    }
+}
+
+impl State {
+    fn read(mut self) -> (Self, io::Result<Bytes>) {
+        let result = self.read_piece();
+        (self, result)
+    }
+
+    fn read_piece(&mut self) -> io::Result<Bytes> {
+        let length = self.left.min(PIECE_BYTES);
+        let mut piece = Vec::with_capacity(length as usize);
+        (&self.file).take(length).read_to_end(&mut piece)?;
+        let is_cut = (piece.len() as u64) < length;
+        if is_cut || (self.left == 0 && Version::of(&self.file.metadata()?) != self.version) {
+            return Err(io::Error::other("the file changed while it was read"));
+        }
+        self.left -= length;
+        self.content.update(&piece);
+        if let Some(whole) = &mut self.whole {
+            whole.update(&piece);
+        }
+        Ok(piece.into())
+    }
+}
+
+/// Feeds the first `length` bytes of a file to a hash. Blocks.
+///
+/// # Errors
+///
+/// Reading failed or the file is shorter.
+pub(crate) fn hash_prefix(mut file: &File, length: u64) -> io::Result<Sha256> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; PIECE_BYTES as usize];
+    let mut left = length;
+    while left > 0 {
+        let room = left.min(PIECE_BYTES) as usize;
+        match file.read(&mut buffer[..room])? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => {
+                hash.update(&buffer[..count]);
+                left -= count as u64;
+            }
+        }
+    }
+    Ok(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn file_of(data: &[u8]) -> (tempfile::NamedTempFile, Version) {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(data).unwrap();
+        let version = Version::of(&file.as_file().metadata().unwrap());
+        (file, version)
+    }
+
+    async fn read_all(mut reader: Reader) -> io::Result<(Vec<u8>, Sums)> {
+        let mut all = Vec::new();
+        while let Some(piece) = reader.next().await? {
+            all.extend_from_slice(&piece);
+        }
+        Ok((all, reader.finish().unwrap()))
+    }
+
+    #[tokio::test]
+    async fn a_span_is_read_whole_and_hashed_twice() {
+        let data: Vec<u8> = (0..700_000u32).map(|i| (i / 7) as u8).collect();
+        let (file, version) = file_of(&data);
+        let span = Span { start: 1000, end: 700_000 };
+        let before = hash_prefix(file.as_file(), span.start).unwrap();
+        let reader = Reader::start(file.reopen().unwrap(), version, span, Some(before)).unwrap();
+        let (read, sums) = read_all(reader).await.unwrap();
+        assert_eq!(read, data[1000..]);
+        let sum = |data: &[u8]| Sum::of(Sha256::new().chain_update(data));
+        assert_eq!(sums, Sums { content: sum(&data[1000..]), whole: Some(sum(&data)) });
+    }
+
+    #[tokio::test]
+    async fn an_empty_file_has_a_digest() {
+        let (file, version) = file_of(b"");
+        let span = Span { start: 0, end: 0 };
+        let reader = Reader::start(file.reopen().unwrap(), version, span, None).unwrap();
+        let (read, sums) = read_all(reader).await.unwrap();
+        assert!(read.is_empty());
+        assert_eq!(sums.whole, Some(Sum::of(Sha256::new())));
+    }
+
+    #[tokio::test]
+    async fn a_file_that_changes_meanwhile_is_an_error() {
+        let (mut file, version) = file_of(b"hello");
+        let span = Span { start: 0, end: 5 };
+        file.write_all(b"more").unwrap();
+        let reader = Reader::start(file.reopen().unwrap(), version, span, None).unwrap();
+        assert!(read_all(reader).await.is_err());
+        let (file, version) = file_of(b"hello");
+        file.as_file().set_len(2).unwrap();
+        let reader = Reader::start(file.reopen().unwrap(), version, span, None).unwrap();
+        assert!(read_all(reader).await.is_err());
+    }
+}

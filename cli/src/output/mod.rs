@@ -1,0 +1,50 @@
+//! What goes where: data to stdout, talk to stderr.
+
+pub(crate) mod progress;
+pub(crate) mod table;
+pub(crate) mod units;
+
+use crate::failure::{Failure, Outcome};
+use serde::Serialize;
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
+
+/// Writes one line of data.
+pub(crate) fn data(line: impl Display) -> Outcome {
+    let mut out = io::stdout().lock();
+    let result = writeln!(out, "{line}").and_then(|()| out.flush());
+    result.map_err(|error| write_failure(&error))
+}
+
+/// Writes bytes as they are.
+pub(crate) fn raw(bytes: &[u8]) -> Outcome {
+    let mut out = io::stdout().lock();
+    let result = out.write_all(bytes).and_then(|()| out.flush());
+    result.map_err(|error| write_failure(&error))
+}
+
+/// Writes one JSON object on a line of its own.
+pub(crate) fn json(value: &impl Serialize) -> Outcome {
+    match serde_json::to_string(value) {
+        Ok(text) => data(text),
+        Err(error) => Err(Failure::failed(format!("cannot write the result as JSON: {error}"))),
+    }
+}
+
+/// Says something to the person at the terminal. Nobody listening is no error.
+pub(crate) fn say(text: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Whether a person is looking.
+pub(crate) fn is_interactive() -> bool {
+    io::stderr().is_terminal()
+}
+
+fn write_failure(error: &io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        Failure::PipeClosed
+    } else {
+        Failure::io("cannot write to stdout", error)
+    }
+}

@@ -1,0 +1,255 @@
+//! A client's connection: made over the first path that answers, used for HTTP/3 requests.
+
+use crate::args::Paths;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::paths::Labels;
+use crate::qlog;
+use crate::trust::ClientTrust;
+use crate::tuning::Tuning;
+use crate::url::ServerUrl;
+use anabranch_net::connection::Connection;
+use anabranch_net::endpoint::Endpoint;
+use anabranch_net::engine::{ClientConfig, ConnectionError, TransportConfig};
+use anabranch_net::error::ConnectError;
+use anabranch_net::h3::H3Connection;
+use anabranch_net::manager::{PathsConfig, Target};
+use bytes::Bytes;
+use h3::client::{RequestStream, SendRequest};
+use h3::error::StreamError;
+use http::{HeaderMap, Request, Response};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The code of a connection that ends well (RFC 9114, section 8.1).
+pub(crate) const H3_NO_ERROR: u64 = 0x100;
+
+/// How long the server is given to learn that we are leaving.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// How often a silent path is asked whether it is alive, so that a transfer that waits does not end.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// Bytes of header fields a server may send.
+const MAX_FIELD_BYTES: u64 = 64 << 10;
+
+/// A request under way.
+pub(crate) type Exchange = RequestStream<anabranch_net::h3::BidiStream<Bytes>, Bytes>;
+
+/// A connection to a server.
+pub(crate) struct Session {
+    /// The connection itself.
+    pub(crate) connection: Connection,
+    /// Which interface each path uses.
+    pub(crate) labels: Labels,
+    endpoint: Endpoint,
+    requests: SendRequest<H3Connection, Bytes>,
+}
+
+/// What a connection needs besides a URL.
+#[derive(Debug)]
+pub(crate) struct Options<'a> {
+    /// Where it leaves this machine.
+    pub(crate) paths: &'a Paths,
+    /// How this side sends.
+    pub(crate) tuning: &'a Tuning,
+    /// Whom it believes.
+    pub(crate) trust: &'a ClientTrust,
+    /// Where to write qlog.
+    pub(crate) qlog: Option<&'a Path>,
+}
+
+impl Session {
+    /// Connects.
+    ///
+    /// # Errors
+    ///
+    /// There is no such server, it is not who it ought to be, or nothing answers.
+    pub(crate) async fn open(url: &ServerUrl, options: &Options<'_>) -> Outcome<Self> {
+        let mut transport =
+            TransportConfig { keep_alive: Some(KEEP_ALIVE), ..TransportConfig::default() };
+        options.tuning.configure(&mut transport).map_err(Failure::usage)?;
+        let mut config = ClientConfig::new(options.trust.config(url)?);
+        config.transport = Arc::new(transport);
+        let target = look_up(url).await?;
+        let endpoint = Endpoint::client().map_err(|error| Failure::io("no socket", &error))?;
+        let wanted = PathsConfig {
+            specs: options.paths.specs(),
+            timeout: options.paths.connect_timeout,
+            ..PathsConfig::default()
+        };
+        let connected = endpoint.connect(&target, config, &wanted).await;
+        let (connection, manager) = connected.map_err(|error| explain(url, &error))?;
+        if let Some(directory) = options.qlog {
+            qlog::attach(&connection, directory)?;
+        }
+        let warned = !wanted.specs.is_empty() && !connection.has_multipath();
+        if warned {
+            output::say("note: the server does not speak multipath QUIC: one path is used");
+        }
+        let built = h3::client::builder()
+            .max_field_section_size(MAX_FIELD_BYTES)
+            .send_grease(false)
+            .build(H3Connection::new(connection.clone()))
+            .await;
+        let (mut driver, requests) = built.map_err(|error| Failure::failed(http_error(&error)))?;
+        tokio::spawn(async move { driver.wait_idle().await });
+        let labels = Labels::new(manager);
+        Ok(Self { connection, labels, endpoint, requests })
+    }
+
+    /// Sends a request's head.
+    ///
+    /// # Errors
+    ///
+    /// The connection ended.
+    pub(crate) async fn request(
+        &mut self,
+        method: &str,
+        url: &ServerUrl,
+        headers: HeaderMap,
+    ) -> Outcome<Exchange> {
+        let authority = url.hosts.first().map(ToString::to_string).unwrap_or_default();
+        let uri = format!("https://{authority}{}", url.request_path());
+        let built = Request::builder().method(method).uri(uri).body(());
+        let mut request = built.map_err(|error| Failure::usage(format!("{url}: {error}")))?;
+        *request.headers_mut() = headers;
+        self.requests.send_request(request).await.map_err(|error| self.broken(&error))
+    }
+
+    /// What a failed request means for the person who made it.
+    pub(crate) fn broken(&self, error: &StreamError) -> Failure {
+        match self.connection.close_reason() {
+            Some(reason) => Failure::failed(format!("the connection broke: {reason}")),
+            None => Failure::failed(stream_error(error)),
+        }
+    }
+
+    /// Closes the connection and tells the server.
+    pub(crate) async fn close(self) {
+        self.connection.close(H3_NO_ERROR, b"");
+        let _ = tokio::time::timeout(FAREWELL, self.endpoint.wait_idle()).await;
+    }
+}
+
+/// The addresses of all hosts of a URL. One that cannot be found is no error if another can.
+async fn look_up(url: &ServerUrl) -> Outcome<Target> {
+    let mut remotes = Vec::new();
+    let mut failure = None;
+    for host in &url.hosts {
+        match Target::lookup(&host.name, host.port).await {
+            Ok(target) => remotes.extend(target.remotes),
+            Err(error) => failure = Some(error),
+        }
+    }
+    match failure {
+        Some(error) if remotes.is_empty() => {
+            Err(Failure::failed(error).hint("is the host's name right, and is there a network?"))
+        }
+        _ => Ok(Target { name: url.server_name().into(), remotes }),
+    }
+}
+
+fn explain(url: &ServerUrl, error: &ConnectError) -> Failure {
+    let failure = Failure::failed(format!("cannot connect to {}: {error}", url.hosts_text()));
+    match root_cause(error) {
+        Cause::Paths => Failure::usage(format!("cannot connect: {error}"))
+            .hint("`anabranch doctor` lists the interfaces and their addresses"),
+        Cause::Silence => failure.hint("is `anabranch serve` running there, and does UDP get through?"),
+        Cause::Trust => failure.hint(
+            "the server's key is not the one in the URL: take the URL that `serve` prints now, or \
+             somebody else answers in the server's place",
+        ),
+        Cause::Other => failure,
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    Paths,
+    Silence,
+    Trust,
+    Other,
+}
+
+fn root_cause(error: &ConnectError) -> Cause {
+    match error {
+        ConnectError::NoPath(_) | ConnectError::Socket { .. } => Cause::Paths,
+        ConnectError::TimedOut(_) | ConnectError::Handshake(ConnectionError::TimedOut) => {
+            Cause::Silence
+        }
+        // A TLS alert (RFC 9001, section 4.8).
+        ConnectError::Handshake(ConnectionError::Transport(error)) if is_alert(error.code.0) => {
+            Cause::Trust
+        }
+        ConnectError::AllFailed(attempts) => {
+            let mut causes = attempts.iter().map(|(_, error)| root_cause(error));
+            let first = causes.next().unwrap_or(Cause::Other);
+            if causes.all(|cause| cause == first) { first } else { Cause::Other }
+        }
+        _ => Cause::Other,
+    }
+}
+
+fn is_alert(code: u64) -> bool {
+    (0x100..0x200).contains(&code)
+}
+
+fn http_error(error: &h3::error::ConnectionError) -> String {
+    format!("HTTP/3: {error}")
+}
+
+/// What broke a request, in words.
+pub(crate) fn stream_error(error: &StreamError) -> String {
+    match error {
+        StreamError::RemoteTerminate { .. } => {
+            "the server gave up on the request (the file may have changed or gone)".into()
+        }
+        other => format!("HTTP/3: {other}"),
+    }
+}
+
+/// The server's words that explain a status, read from a response's body.
+pub(crate) async fn words(exchange: &mut Exchange, response: &Response<()>) -> String {
+    use bytes::Buf;
+    const MAX_WORDS: usize = 500;
+    let mut text = Vec::new();
+    while let Ok(Some(piece)) = exchange.recv_data().await {
+        text.extend_from_slice(piece.chunk());
+        if text.len() > MAX_WORDS {
+            break;
+        }
+    }
+    text.truncate(MAX_WORDS);
+    let text = String::from_utf8_lossy(&text);
+    let text: String = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.is_empty() { response.status().to_string() } else { format!("{text} ({})", response.status().as_u16()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_proto::error::TransportError;
+    use anabranch_proto::wire::TransportErrorCode;
+
+    #[test]
+    fn a_refused_key_is_told_from_silence() {
+        let alert = TransportError::new(TransportErrorCode(0x12a), "bad certificate");
+        let trust = || ConnectError::Handshake(ConnectionError::Transport(alert.clone()));
+        assert_eq!(root_cause(&trust()), Cause::Trust);
+        let silence = || ConnectError::TimedOut(Duration::from_secs(1));
+        assert_eq!(root_cause(&silence()), Cause::Silence);
+        let both = vec![("a".into(), trust()), ("b".into(), trust())];
+        assert_eq!(root_cause(&ConnectError::AllFailed(both)), Cause::Trust);
+        let mixed = vec![("a".into(), trust()), ("b".into(), silence())];
+        assert_eq!(root_cause(&ConnectError::AllFailed(mixed)), Cause::Other);
+    }
+
+    #[test]
+    fn a_path_that_does_not_exist_is_a_mistake_in_usage() {
+        let url: ServerUrl = "anabranch://h/f".parse().unwrap();
+        let failure = explain(&url, &ConnectError::NoPath("no interface `eht0`".into()));
+        assert!(matches!(failure, Failure::Usage(_)));
+    }
+}
