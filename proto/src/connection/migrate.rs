@@ -3,7 +3,7 @@
 use super::Connection;
 use super::receive::Arrival;
 use crate::datagram::Tuple;
-use crate::event::PathNotice;
+use crate::event::{Observation, PathNotice};
 use crate::path::route::Route;
 use crate::time::Instant;
 use crate::wire::{PathId, ResetToken, TransportErrorCode};
@@ -144,6 +144,8 @@ impl Connection {
         }
         self.rotate_cid(id);
         self.sending.wake();
+        self.outbox
+            .observe(now, &Observation::RouteAssigned { path: id, tuple });
         self.notice(now, PathNotice::Moved { id, tuple });
     }
 
@@ -232,6 +234,8 @@ impl Connection {
                 path.route = previous;
                 path.route.validation = None;
                 let tuple = path.route.tuple;
+                self.outbox
+                    .observe(now, &Observation::RouteAssigned { path: id, tuple });
                 self.notice(now, PathNotice::Moved { id, tuple });
             }
             _ => {

@@ -176,6 +176,7 @@ impl Connection {
         packet.note_eliciting();
         if *owed > 0 {
             *owed -= 1;
+            packet.is_pto_probe = true;
             if !packet.ack_eliciting && buf.len() < limit {
                 Frame::Ping.encode(buf, Form::Plain);
                 packet.ack_eliciting = true;
@@ -458,6 +459,7 @@ impl Connection {
             return;
         };
         path.probes_owed -= 1;
+        packet.is_pto_probe = true;
         let healthy = path.is_healthy();
         let oldest: SentFrames = path
             .space
