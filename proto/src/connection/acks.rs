@@ -86,7 +86,9 @@ impl Connection {
         if sum.eliciting {
             self.on_path_answered(now, target, newly.time_sent);
         }
-        self.check_ecn(now, target, ack.ecn, &sum, newly);
+        if level == Level::OneRtt {
+            self.check_ecn(now, target, ack.ecn, &sum, newly);
+        }
         self.detect_lost(now, level, target);
         self.grow_window(now, target, newly.time_sent, &sum);
         self.sending.wake();

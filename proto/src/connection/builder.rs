@@ -234,7 +234,8 @@ impl Connection {
         };
         route.amplification.on_sent(size as u64);
         let in_flight = packet.ack_eliciting || padded;
-        let ecn_marked = route.ecn.marking().is_some();
+        let can_mark = packet.level == Level::OneRtt && !packet.by_previous;
+        let ecn_marked = can_mark && route.ecn.marking().is_some();
         route.ecn.on_sent(ecn_marked);
         let mut snapshot = rate::Snapshot::default();
         if in_flight {

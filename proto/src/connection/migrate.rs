@@ -135,6 +135,7 @@ impl Connection {
         if !route.validated {
             route.validate(now, &mut self.rng);
         }
+        route.ecn = path.route.ecn.after_move(config.ecn);
         let mut old = std::mem::replace(&mut path.route, route);
         if old.validated {
             // The old address is asked too: if it still answers, the move was somebody else's doing
@@ -231,8 +232,9 @@ impl Connection {
         }
         match path.previous.take() {
             Some(previous) if previous.validated => {
-                path.route = previous;
+                let failed = std::mem::replace(&mut path.route, previous);
                 path.route.validation = None;
+                path.route.ecn = failed.ecn.after_move(self.config.ecn);
                 let tuple = path.route.tuple;
                 self.outbox
                     .observe(now, &Observation::RouteAssigned { path: id, tuple });
