@@ -1,6 +1,7 @@
 //! Settings and limits. Every queue in the engine is bounded by a value named here or beside its owner.
 
 use crate::congestion::ControllerFactory;
+use crate::event::ObserverFactory;
 use crate::path::mtu::MtuConfig;
 use crate::sched::SchedulerFactory;
 use crate::streams::Limits;
@@ -51,6 +52,8 @@ pub struct TransportConfig {
     /// Whether the peer's address may change on a path (RFC 9000, section 9); `false` announces
     /// `disable_active_migration`.
     pub migration: bool,
+    /// Makes an observer for each connection, for instance one that writes [qlog](crate::qlog).
+    pub observer: Option<ObserverFactory>,
 }
 
 impl Default for TransportConfig {
@@ -73,6 +76,7 @@ impl Default for TransportConfig {
             ack_return: AckReturn::default(),
             active_connection_id_limit: 4,
             migration: true,
+            observer: None,
         }
     }
 }

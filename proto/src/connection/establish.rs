@@ -21,7 +21,7 @@ impl Connection {
     ) -> Result<(), TransportError> {
         let was_complete = self.handshake.is_complete();
         self.handshake.on_crypto(level, offset, data)?;
-        self.learn_peer_params()?;
+        self.learn_peer_params(now)?;
         if self.handshake.is_complete() && !was_complete {
             self.on_complete(now)?;
         }
@@ -29,7 +29,7 @@ impl Connection {
     }
 
     /// Reads the peer's transport parameters as soon as TLS has them.
-    fn learn_peer_params(&mut self) -> Result<(), TransportError> {
+    fn learn_peer_params(&mut self, now: Instant) -> Result<(), TransportError> {
         if self.identity.peer.initial_source_cid.is_some() {
             return Ok(());
         }
@@ -73,6 +73,9 @@ impl Connection {
             }
         }
         self.identity.peer = params;
+        let (by_peer, params) = (true, &self.identity.peer);
+        self.outbox
+            .observe(now, &Observation::Parameters { by_peer, params });
         Ok(())
     }
 
@@ -112,7 +115,9 @@ impl Connection {
             ));
         }
         self.life = Life::Established;
-        self.outbox.observe(now, &Observation::HandshakeComplete);
+        let alpn = self.handshake.alpn();
+        self.outbox
+            .observe(now, &Observation::HandshakeComplete { alpn });
         if let Some(path) = self.paths.path_mut(PathId::ZERO) {
             path.route.validated = true;
             path.route.amplification.set_validated();
@@ -154,8 +159,8 @@ impl Connection {
             return;
         }
         self.handshake.set_confirmed();
-        self.forget_space(Level::Handshake);
-        self.handshake.discard(Level::Handshake);
+        self.outbox.observe(now, &Observation::HandshakeConfirmed);
+        self.discard_level(now, Level::Handshake);
         if self.identity.side.is_server() {
             self.routing
                 .push_back(Routing::RemoveCid(self.identity.original_dcid));
@@ -167,19 +172,27 @@ impl Connection {
 
     /// The first packet of the next level makes the keys of the one before useless
     /// (RFC 9001, section 4.9.1): sent by the client, received by the server.
-    pub(super) fn on_level_sent(&mut self, _now: Instant, level: Level) {
+    pub(super) fn on_level_sent(&mut self, now: Instant, level: Level) {
         if level == Level::Handshake && self.identity.side.is_client() {
-            self.forget_space(Level::Initial);
-            self.handshake.discard(Level::Initial);
+            self.discard_level(now, Level::Initial);
         }
     }
 
-    pub(super) fn on_level_used(&mut self, _now: Instant, level: Level) {
+    /// Drops keys, CRYPTO bytes and packets of a level for ever.
+    fn discard_level(&mut self, now: Instant, level: Level) {
+        if self.handshake.has_keys(level) {
+            self.outbox
+                .observe(now, &Observation::KeysDiscarded { level });
+        }
+        self.forget_space(level);
+        self.handshake.discard(level);
+    }
+
+    pub(super) fn on_level_used(&mut self, now: Instant, level: Level) {
         if level != Level::Handshake || self.identity.side.is_client() {
             return;
         }
-        self.forget_space(Level::Initial);
-        self.handshake.discard(Level::Initial);
+        self.discard_level(now, Level::Initial);
         // Only the owner of the address can have read our Handshake keys' secrets
         // (RFC 9000, section 8.1).
         if let Some(path) = self.paths.path_mut(PathId::ZERO) {

@@ -4,7 +4,7 @@ use super::{Connection, Routing};
 use crate::config::{AckReturn, TransportConfig};
 use crate::datagram::Tuple;
 use crate::error::TransportError;
-use crate::event::PathNotice;
+use crate::event::{Observation, PathNotice};
 use crate::handshake::Level;
 use crate::path::manager::Closing;
 use crate::path::route::Route;
@@ -56,6 +56,8 @@ impl Connection {
         if let Some(slot) = self.paths.slot_mut(id) {
             slot.path = Some(Path::new(id, space, route, options, now));
         }
+        self.outbox
+            .observe(now, &Observation::RouteAssigned { path: id, tuple });
         self.control.paths_dirty = true;
     }
 

@@ -3,7 +3,7 @@
 use super::{Connection, Undecryptable};
 use crate::datagram::{Ecn, Tuple};
 use crate::error::{ConnectionError, TransportError};
-use crate::event::Observation;
+use crate::event::{DropReason, Observation};
 use crate::handshake::{Level, OpenError};
 use crate::recovery::PacketSpace;
 use crate::time::Instant;
@@ -53,7 +53,7 @@ impl Connection {
         self.account_received(tuple, path, data.len() as u64);
         let mut rest = data;
         while !rest.is_empty() {
-            let Some(incoming) = self.classify(now, rest) else {
+            let Some(incoming) = self.classify(now, path, rest) else {
                 return;
             };
             let (packet, tail) = rest.split_at_mut(incoming.length);
@@ -80,7 +80,7 @@ impl Connection {
     }
 
     /// Tells what the next packet is; `None` if the rest of the datagram is of no use.
-    fn classify(&mut self, now: Instant, bytes: &[u8]) -> Option<Incoming> {
+    fn classify(&mut self, now: Instant, path: PathId, bytes: &[u8]) -> Option<Incoming> {
         match header::parse(bytes, self.identity.cid_length) {
             Ok(Header::Initial {
                 version,
@@ -92,7 +92,7 @@ impl Connection {
             }) => {
                 if self.identity.side.is_client() && !token.is_empty() {
                     // RFC 9000, section 17.2.2: only clients send tokens.
-                    return self.drop_packet(now, bytes.len(), "token from a server");
+                    return self.drop_packet(now, path, bytes.len(), DropReason::ServerToken);
                 }
                 let level = Level::Initial;
                 let incoming = Incoming {
@@ -145,16 +145,22 @@ impl Connection {
                 None
             }
             Ok(Header::Long { .. } | Header::Unsupported { .. }) => {
-                self.drop_packet(now, bytes.len(), "0-RTT or a version we do not speak")
+                self.drop_packet(now, path, bytes.len(), DropReason::Unsupported)
             }
-            Err(_) => self.drop_packet(now, bytes.len(), "malformed header"),
+            Err(_) => self.drop_packet(now, path, bytes.len(), DropReason::MalformedHeader),
         }
     }
 
-    fn drop_packet<T>(&mut self, now: Instant, size: usize, why: &'static str) -> Option<T> {
+    fn drop_packet<T>(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        size: usize,
+        why: DropReason,
+    ) -> Option<T> {
         self.outbox.stats.packets_dropped += 1;
         self.outbox
-            .observe(now, &Observation::PacketDropped { size, why });
+            .observe(now, &Observation::PacketDropped { path, size, why });
         None
     }
 
@@ -185,17 +191,15 @@ impl Connection {
             .copied()
             .filter(|_| level == Level::OneRtt);
         if !self.accepts(level, path, incoming.scid) {
-            let why = "not for this state of the connection";
-            self.on_unusable(now, tail, packet.len(), why);
+            self.on_unusable(now, path, tail, packet.len(), DropReason::OutOfState);
             return;
         }
         if !self.may_open(level) {
-            self.keep_undecryptable(tuple, ecn, path, level, packet);
+            self.keep_undecryptable(now, tuple, ecn, path, level, packet);
             return;
         }
         let Some(header) = self.handshake.unprotect(level, packet, incoming.pn_offset) else {
-            let why = "too short for its header protection";
-            self.on_unusable(now, tail, packet.len(), why);
+            self.on_unusable(now, path, tail, packet.len(), DropReason::TooShort);
             return;
         };
         let expected = self
@@ -208,6 +212,9 @@ impl Connection {
         {
             if !self.on_reset(now, tail) {
                 self.outbox.stats.duplicate_packets += 1;
+                let (size, why) = (packet.len(), DropReason::Duplicate);
+                self.outbox
+                    .observe(now, &Observation::PacketDropped { path, size, why });
             }
             return;
         }
@@ -237,7 +244,7 @@ impl Connection {
                 self.on_authenticated(arrival, &packet[payload], packet.len());
             }
             Err(OpenError::Undecryptable) => {
-                self.on_unusable(now, tail, packet.len(), "cannot be decrypted");
+                self.on_unusable(now, path, tail, packet.len(), DropReason::Undecryptable);
             }
             Err(OpenError::Fatal(error)) => self.fail(now, error),
         }
@@ -263,6 +270,7 @@ impl Connection {
 
     fn keep_undecryptable(
         &mut self,
+        now: Instant,
         tuple: Tuple,
         ecn: Option<Ecn>,
         path: PathId,
@@ -278,6 +286,10 @@ impl Connection {
                 path,
                 bytes,
             });
+        } else {
+            let (size, why) = (packet.len(), DropReason::KeysMissing);
+            self.outbox
+                .observe(now, &Observation::PacketDropped { path, size, why });
         }
     }
 
@@ -288,7 +300,7 @@ impl Connection {
                 return;
             }
             // Its bytes were accounted for when it arrived.
-            if let Some(incoming) = self.classify(now, &kept.bytes) {
+            if let Some(incoming) = self.classify(now, kept.path, &kept.bytes) {
                 let Undecryptable {
                     tuple,
                     ecn,
@@ -304,12 +316,13 @@ impl Connection {
     fn on_unusable(
         &mut self,
         now: Instant,
+        path: PathId,
         tail: Option<[u8; 16]>,
         size: usize,
-        why: &'static str,
+        why: DropReason,
     ) {
         if !self.on_reset(now, tail) {
-            self.drop_packet::<()>(now, size, why);
+            self.drop_packet::<()>(now, path, size, why);
         }
     }
 
@@ -333,6 +346,7 @@ impl Connection {
         self.idle_since = now;
         self.outbox.stats.sent_since_received = 0;
         self.on_level_used(now, level);
+        self.observe_keys(now, true);
         self.admit(&arrival, size);
         if self.space(level, path).is_none() {
             return;
@@ -394,7 +408,7 @@ impl Connection {
             contents.ack_eliciting |= frame_type.is_ack_eliciting();
             contents.more_than_ping |= !matches!(frame, Frame::Ping | Frame::Padding { .. });
             if let Some(observed) = &mut observed {
-                observed.push(frame.clone());
+                observed.push((frame_type, frame.clone()));
             }
             self.dispatch(arrival, frame_type, frame)
                 .map_err(|error| error.in_frame(frame_type.0))?;

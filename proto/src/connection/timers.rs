@@ -343,6 +343,7 @@ impl Connection {
         path.probes_owed = if others { 1 } else { 2 };
         self.sending.tell(&PathEvent::Pto { path: id });
         self.sending.wake();
+        self.observe_metrics(now, id);
         if others {
             self.doubt(now, id);
         }

@@ -113,7 +113,7 @@ impl Connection {
         let last = *wanted.last()?;
         let route = &self.paths.path(PathId::ZERO)?.route;
         let size = u64::from(route.mtu.current()).min(route.amplification.budget()) as usize;
-        let (tuple, ecn) = (route.tuple, route.ecn.marking());
+        let tuple = route.tuple;
         let start = buf.len();
         let mut must_fill = false;
         for level in wanted {
@@ -136,9 +136,11 @@ impl Connection {
             self.on_level_sent(now, level);
         }
         let length = buf.len() - start;
+        // Counts are kept per packet number space: only one of a route's spaces can be checked, and
+        // the one that lasts is that of 1-RTT packets.
         (length > 0).then_some(Transmit {
             tuple,
-            ecn,
+            ecn: None,
             length,
             segment_size: None,
         })
@@ -176,6 +178,7 @@ impl Connection {
         packet.note_eliciting();
         if *owed > 0 {
             *owed -= 1;
+            packet.is_pto_probe = true;
             if !packet.ack_eliciting && buf.len() < limit {
                 Frame::Ping.encode(buf, Form::Plain);
                 packet.ack_eliciting = true;
@@ -289,11 +292,11 @@ impl Connection {
         buf: &mut Vec<u8>,
     ) -> Option<Transmit> {
         let path = self.paths.path(first.path())?;
-        let route = match (&path.previous, first) {
-            (Some(previous), Job::Validate { previous: true, .. }) => previous,
-            _ => &path.route,
+        let (route, ecn) = match (&path.previous, first) {
+            (Some(previous), Job::Validate { previous: true, .. }) => (previous, None),
+            _ => (&path.route, path.route.ecn.marking()),
         };
-        let (tuple, ecn, generation) = (route.tuple, route.ecn.marking(), route.generation);
+        let (tuple, generation) = (route.tuple, route.generation);
         let mut limit = usize::from(route.mtu.current());
         match first {
             Job::MtuProbe { size, .. } => limit = usize::from(size),
@@ -324,7 +327,7 @@ impl Connection {
             if self
                 .paths
                 .path(first.path())
-                .is_none_or(|p| p.route.generation != generation)
+                .is_none_or(|p| p.route.generation != generation || p.route.ecn.marking() != ecn)
             {
                 break;
             }
@@ -458,6 +461,7 @@ impl Connection {
             return;
         };
         path.probes_owed -= 1;
+        packet.is_pto_probe = true;
         let healthy = path.is_healthy();
         let oldest: SentFrames = path
             .space
