@@ -1,6 +1,10 @@
 //! Two endpoints, one virtual clock, and links that can be slowed, cut and healed.
 
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file includes it and uses its part"
+)]
 
 pub mod flow;
 pub mod watch;

@@ -3,7 +3,7 @@
 use super::Pair;
 use anabranch_proto::event::{Observation, Observer};
 use anabranch_proto::handshake::Level;
-use anabranch_proto::recovery::sent::SentFrame;
+use anabranch_proto::wire::frame::Frame;
 use anabranch_proto::time::Instant;
 use anabranch_proto::wire::PathId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,12 +56,12 @@ impl Observer for Watch {
                 *seen.sent.entry(*path).or_default() += 1;
                 let mut bytes = 0;
                 for frame in *frames {
-                    match frame {
-                        SentFrame::PathAbandon { path } => {
+                    match &frame.1 {
+                        Frame::PathAbandon { path, .. } => {
                             seen.abandoned.insert(*path);
                             seen.abandoned_just_now = true;
                         }
-                        SentFrame::Stream { length, .. } => bytes += u64::from(*length),
+                        Frame::Stream(stream) => bytes += stream.data.len() as u64,
                         _ => {}
                     }
                 }
