@@ -70,6 +70,9 @@ impl Session {
         let mut transport =
             TransportConfig { keep_alive: Some(KEEP_ALIVE), ..TransportConfig::default() };
         options.tuning.configure(&mut transport).map_err(Failure::usage)?;
+        if let Some(directory) = options.qlog {
+            transport.observer = Some(qlog::observer(directory)?);
+        }
         let mut config = ClientConfig::new(options.trust.config(url)?);
         config.transport = Arc::new(transport);
         let target = look_up(url).await?;
@@ -81,9 +84,6 @@ impl Session {
         };
         let connected = endpoint.connect(&target, config, &wanted).await;
         let (connection, manager) = connected.map_err(|error| explain(url, &error))?;
-        if let Some(directory) = options.qlog {
-            qlog::attach(&connection, directory)?;
-        }
         let warned = !wanted.specs.is_empty() && !connection.has_multipath();
         if warned {
             output::say("note: the server does not speak multipath QUIC: one path is used");
