@@ -7,6 +7,7 @@ use crate::engine::{
 use crate::error::SendDatagramError;
 use crate::state::{Key, Shared, Tracked, Wait, snapshot};
 use crate::streams::{RecvStream, SendStream};
+use anabranch_proto::congestion::ControllerFactory;
 use anabranch_proto::datagram::{SocketId, Tuple};
 use anabranch_proto::wire::frame::PathStatus;
 use anabranch_proto::wire::{Dir, PathId, Side, StreamId};
@@ -294,6 +295,17 @@ impl Connection {
         self.holder
             .act(|_, connection| connection.set_path_status(id, status))
             .unwrap_or(Err(PathUnknown))
+    }
+
+    /// Replaces the congestion controllers of all paths, also of paths to come.
+    ///
+    /// # Errors
+    ///
+    /// The connection ended.
+    pub fn set_congestion(&self, factory: ControllerFactory) -> Result<(), ConnectionError> {
+        let now = self.holder.shared.clock.now();
+        self.holder
+            .act(|_, connection| connection.set_congestion(now, factory))
     }
 
     /// What happens to paths from now on.
