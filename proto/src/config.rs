@@ -1,12 +1,14 @@
 //! Settings and limits. Every queue in the engine is bounded by a value named here or beside its owner.
 
 use crate::congestion::ControllerFactory;
+use crate::event::ObserverFactory;
 use crate::path::mtu::MtuConfig;
 use crate::sched::SchedulerFactory;
 use crate::streams::Limits;
 use crate::tls;
 use crate::wire::params::TransportParameters;
 use crate::wire::varint;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +52,8 @@ pub struct TransportConfig {
     /// Whether the peer's address may change on a path (RFC 9000, section 9); `false` announces
     /// `disable_active_migration`.
     pub migration: bool,
+    /// Makes an observer for each connection, for instance one that writes [qlog](crate::qlog).
+    pub observer: Option<ObserverFactory>,
 }
 
 impl Default for TransportConfig {
@@ -72,6 +76,7 @@ impl Default for TransportConfig {
             ack_return: AckReturn::default(),
             active_connection_id_limit: 4,
             migration: true,
+            observer: None,
         }
     }
 }
@@ -122,6 +127,9 @@ pub struct ServerConfig {
     pub transport: Arc<TransportConfig>,
     /// Who it is, and whom it talks to.
     pub tls: tls::ServerConfig,
+    /// Other addresses of the same server, where clients are to go once connected: at most one IPv4
+    /// and one IPv6 address (RFC 9000, section 9.6).
+    pub preferred_addresses: Vec<SocketAddr>,
     /// When it sends Retry.
     pub retry: RetryPolicy,
     /// Connections kept at a time; further clients are refused.
@@ -136,6 +144,7 @@ impl ServerConfig {
         Self {
             transport: Arc::default(),
             tls,
+            preferred_addresses: Vec::new(),
             retry: RetryPolicy::default(),
             max_connections: 10_000,
             busy_handshakes: 256,

@@ -13,6 +13,7 @@ pub mod error;
 pub mod event;
 pub mod handshake;
 pub mod path;
+pub mod qlog;
 pub mod ranges;
 pub mod recovery;
 pub mod rng;

@@ -6,7 +6,7 @@ use rand_core::{Rng as _, SeedableRng};
 /// A seeded generator: the same seed yields the same connection, byte for byte.
 ///
 /// A driver seeds it from the operating system, so that connection IDs and challenges cannot be
-/// guessed (ChaCha is a cryptographic generator); a simulator seeds it from the scenario.
+/// guessed (`ChaCha` is a cryptographic generator); a simulator seeds it from the scenario.
 #[derive(Debug, Clone)]
 pub struct Rng(ChaCha12Rng);
 

@@ -1,2 +1,105 @@
-//! x
-fn main() {}
+//! The house's own rules as commands: what `cargo xtask` runs.
+//!
+//! Every check prints one line per finding, `file:line: message`, and exits with 1 when there is
+//! any. `cargo xtask tidy` runs as a unit test of this package too, so `cargo test` alone finds a
+//! breach.
+
+mod deps;
+mod metadata;
+mod rfc;
+mod source;
+mod tidy;
+mod wasm;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  tidy   house rules: sizes, crate arrows, banned calls, file heads
+  rfc    index of RFC citations: RFC, section, file:line
+  deps   licences and sources of every dependency
+  wasm   check that wire, proto and link build where there is no operating system";
+
+/// One breach of a rule, where it is and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Finding {
+    /// Path from the root of the workspace.
+    pub(crate) file: String,
+    /// Line, from 1; 0 when the finding is about the whole file.
+    pub(crate) line: usize,
+    /// What is wrong and what was expected.
+    pub(crate) message: String,
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.file, self.message),
+            line => write!(f, "{}:{line}: {}", self.file, self.message),
+        }
+    }
+}
+
+/// The root of the workspace this program was built in.
+pub(crate) fn root() -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package
+        .parent()
+        .expect("the package lies in the workspace")
+        .to_path_buf()
+}
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let command = arguments.next();
+    if let Some(extra) = arguments.next() {
+        return usage(&format!("unexpected argument `{extra}`"));
+    }
+    let outcome = match command.as_deref() {
+        Some("tidy") => report("tidy", tidy::check(&root())),
+        Some("rfc") => rfc::print(&root()),
+        Some("deps") => report("deps", deps::check(&root())),
+        Some("wasm") => wasm::check(&root()),
+        Some("help" | "--help" | "-h") => {
+            say(USAGE);
+            Ok(true)
+        }
+        Some(other) => return usage(&format!("no command `{other}`")),
+        None => return usage("no command given"),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn usage(problem: &str) -> ExitCode {
+    eprintln!("xtask: {problem}\n{USAGE}");
+    ExitCode::from(2)
+}
+
+/// Prints findings; true when there were none.
+fn report(name: &str, findings: Result<Vec<Finding>, String>) -> Result<bool, String> {
+    let findings = findings?;
+    for finding in &findings {
+        say(&finding.to_string());
+    }
+    match findings.len() {
+        0 => say(&format!("{name}: no findings")),
+        count => eprintln!("{name}: {count} findings"),
+    }
+    Ok(findings.is_empty())
+}
+
+/// Prints a line to standard output, which is this program's product.
+pub(crate) fn say(line: &str) {
+    use std::io::Write as _;
+    // A reader that went away (`| head`) is not an error.
+    let _ = writeln!(std::io::stdout(), "{line}");
+}

@@ -1,8 +1,8 @@
 //! A packet scheduler of one's own, written outside the engine and registered under its own name.
 //!
 //! `cheapest` keeps traffic off links that cost something for as long as the free ones keep up: it
-//! sends on the cheapest path that answers within a limit on the RTT, and on the fastest path if none
-//! does. `docs/writing-a-scheduler.md` explains each part.
+//! sends on the cheapest path that answers within a limit on the RTT, and on the fastest path if
+//! none does. `docs/writing-a-scheduler.md` explains each part.
 
 use anabranch_proto::sched::{
     Choice, Entry, ParamDoc, Reason, Registry, Scheduler, SendView, lowest_rtt,
@@ -30,7 +30,11 @@ impl Scheduler for Cheapest {
 pub const CHEAPEST: Entry = Entry {
     name: "cheapest",
     summary: "the lowest cost per byte among paths that are fast enough",
-    params: &[ParamDoc { key: "limit-ms", default: "100", summary: "the longest RTT to accept" }],
+    params: &[ParamDoc {
+        key: "limit-ms",
+        default: "100",
+        summary: "the longest RTT to accept",
+    }],
     build: |params| {
         let limit = Duration::from_millis(params.take_in("limit-ms", 100, 1..=60_000)?);
         Ok(Box::new(Cheapest { limit }))
@@ -51,18 +55,38 @@ mod tests {
     use anabranch_proto::time::Instant;
 
     fn path(id: u32, rtt_ms: u64, cost: u32) -> PathView {
-        PathView { smoothed_rtt: Duration::from_millis(rtt_ms), cost, ..PathView::new(id) }
+        PathView {
+            smoothed_rtt: Duration::from_millis(rtt_ms),
+            cost,
+            ..PathView::new(id)
+        }
     }
 
     fn full(path: PathView) -> PathView {
-        PathView { bytes_in_flight: path.congestion_window, ..path }
+        PathView {
+            bytes_in_flight: path.congestion_window,
+            ..path
+        }
     }
 
     fn ask(spec: &str, paths: &[PathView]) -> Choice {
-        let mut scheduler = registry().build(&spec.parse().expect("a spec")).expect("a scheduler");
-        let backlog = Backlog { unsent: 1_000_000, ..Backlog::default() };
-        let unit = Unit { bytes: 1200, ..Unit::default() };
-        scheduler.select(&SendView { now: Instant::ZERO, paths, backlog, unit })
+        let mut scheduler = registry()
+            .build(&spec.parse().expect("a spec"))
+            .expect("a scheduler");
+        let backlog = Backlog {
+            unsent: 1_000_000,
+            ..Backlog::default()
+        };
+        let unit = Unit {
+            bytes: 1200,
+            ..Unit::default()
+        };
+        scheduler.select(&SendView {
+            now: Instant::ZERO,
+            paths,
+            backlog,
+            unit,
+        })
     }
 
     fn cheapest(id: u32) -> Choice {
@@ -71,13 +95,22 @@ mod tests {
 
     #[test]
     fn the_free_path_is_preferred_while_it_is_fast_enough() {
-        assert_eq!(ask("cheapest", &[path(0, 20, 5), path(1, 80, 0)]), cheapest(1));
-        assert_eq!(ask("cheapest:limit-ms=50", &[path(0, 20, 5), path(1, 80, 0)]), cheapest(0));
+        assert_eq!(
+            ask("cheapest", &[path(0, 20, 5), path(1, 80, 0)]),
+            cheapest(1)
+        );
+        assert_eq!(
+            ask("cheapest:limit-ms=50", &[path(0, 20, 5), path(1, 80, 0)]),
+            cheapest(0)
+        );
     }
 
     #[test]
     fn what_the_free_path_cannot_take_is_paid_for() {
-        assert_eq!(ask("cheapest", &[path(0, 20, 5), full(path(1, 80, 0))]), cheapest(0));
+        assert_eq!(
+            ask("cheapest", &[path(0, 20, 5), full(path(1, 80, 0))]),
+            cheapest(0)
+        );
     }
 
     #[test]
@@ -94,10 +127,19 @@ mod tests {
 
     #[test]
     fn it_stands_among_the_others_under_its_name() {
-        let names: Vec<&str> = registry().entries().iter().map(|entry| entry.name).collect();
+        let names: Vec<&str> = registry()
+            .entries()
+            .iter()
+            .map(|entry| entry.name)
+            .collect();
         assert!(names.contains(&"cheapest") && names.contains(&"min-rtt"));
-        let typo = registry().build(&"cheapst".parse().expect("a spec")).expect_err("a typo");
-        assert!(typo.to_string().contains("did you mean `cheapest`?"), "{typo}");
+        let typo = registry()
+            .build(&"cheapst".parse().expect("a spec"))
+            .expect_err("a typo");
+        assert!(
+            typo.to_string().contains("did you mean `cheapest`?"),
+            "{typo}"
+        );
         let zero = registry().build(&"cheapest:limit-ms=0".parse().expect("a spec"));
         let message = zero.expect_err("a limit of nothing").to_string();
         assert!(message.contains("expected from 1 to 60000"), "{message}");

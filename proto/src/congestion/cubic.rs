@@ -1,7 +1,7 @@
 //! CUBIC (RFC 9438): a window that is a cubic function of the time since the last loss.
 //!
-//! Fast to return to where the last loss was, careful around it, then bolder. Where plain Reno would
-//! be faster, it grows like Reno.
+//! Fast to return to where the last loss was, careful around it, then bolder. Where plain Reno
+//! would be faster, it grows like Reno.
 
 use super::hystart::{CONSERVATIVE_DIVISOR, HyStart, Pace};
 use super::registry::Entry;

@@ -1,7 +1,7 @@
 //! LIA: increases coupled over the paths that share a bottleneck (RFC 6356).
 //!
-//! Together the paths take no more than one NewReno connection on the best of them would. Slow start
-//! and reductions are each path's own. The coupling comes in as data: the group's snapshot.
+//! Together the paths take no more than one NewReno connection on the best of them would. Slow
+//! start and reductions are each path's own. The coupling comes in as data: the group's snapshot.
 
 use super::new_reno::LOSS_REDUCTION_FACTOR;
 use super::registry::Entry;

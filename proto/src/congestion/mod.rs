@@ -1,9 +1,9 @@
 //! Congestion control: how much may be in flight on one path.
 //!
-//! One controller per route. Events are structs, so that a new field breaks nobody. Coupling is data
-//! passed in, never shared state: the connection snapshots the paths that share a bottleneck and
-//! hands the slice to the controller that got the acknowledgement. Pacing, MTU discovery and the
-//! count of bytes in flight are not a controller's business.
+//! One controller per route. Events are structs, so that a new field breaks nobody. Coupling is
+//! data passed in, never shared state: the connection snapshots the paths that share a bottleneck
+//! and hands the slice to the controller that got the acknowledgement. Pacing, MTU discovery and
+//! the count of bytes in flight are not a controller's business.
 
 mod bbr;
 mod cubic;
@@ -67,6 +67,17 @@ pub trait Controller: Debug + Send {
         false
     }
 
+    /// The phase the controller is in, for people and traces.
+    fn phase(&self) -> &'static str {
+        if self.in_recovery() {
+            "recovery"
+        } else if self.window() < self.ssthresh() {
+            "slow_start"
+        } else {
+            "congestion_avoidance"
+        }
+    }
+
     /// Bytes sent between the last two losses, or since the last one if that is more: what OLIA
     /// compares paths by (draft-khalili-mptcp-congestion-control). 0 if not kept.
     fn bytes_between_losses(&self) -> u64 {
@@ -115,8 +126,8 @@ pub struct AckEvent {
     pub rtt: RttView,
     /// A delivery-rate sample, if one could be taken.
     pub rate: Option<RateSample>,
-    /// Whether the window was not the limit when the acknowledged packets were sent; it must not grow
-    /// then (RFC 9002, section 7.8).
+    /// Whether the window was not the limit when the acknowledged packets were sent; it must not
+    /// grow then (RFC 9002, section 7.8).
     pub app_limited: bool,
 }
 

@@ -66,8 +66,8 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// [`SpecError`] with a message for a person if there is no such controller or parameter, or if a
-    /// value cannot be used.
+    /// [`SpecError`] with a message for a person if there is no such controller or parameter, or if
+    /// a value cannot be used.
     pub fn factory(&self, spec: &Spec) -> Result<ControllerFactory, SpecError> {
         let Some(entry) = self.entries.iter().find(|entry| entry.name == spec.name) else {
             let known = self.entries.iter().map(|entry| entry.name);

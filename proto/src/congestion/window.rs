@@ -1,4 +1,5 @@
-//! What the loss-based controllers share: slow start, recovery periods, and taking a reduction back.
+//! What the loss-based controllers share: slow start, recovery periods, and taking a reduction
+//! back.
 
 use super::{AckEvent, CongestionEvent};
 use crate::time::Instant;
@@ -22,7 +23,8 @@ pub(super) struct Window {
     pub(super) size: u64,
     /// Slow-start threshold in bytes.
     pub(super) ssthresh: u64,
-    /// When the latest reduction was made. Packets sent until then neither reduce nor grow the window.
+    /// When the latest reduction was made. Packets sent until then neither reduce nor grow the
+    /// window.
     reduced_at: Option<Instant>,
     recovering: bool,
     /// Numerator of growth that is not a whole byte yet.
@@ -78,8 +80,8 @@ impl Window {
         bytes - step
     }
 
-    /// Grows by one datagram per window of bytes acknowledged (RFC 9002, section 7.3.3); what is not a
-    /// whole byte yet is kept for the next call.
+    /// Grows by one datagram per window of bytes acknowledged (RFC 9002, section 7.3.3); what is
+    /// not a whole byte yet is kept for the next call.
     pub(super) fn avoid_congestion(&mut self, acked: u64) {
         let window = self.size.max(1);
         self.credit = self.credit.saturating_add(self.mds.saturating_mul(acked));
@@ -87,7 +89,8 @@ impl Window {
         self.credit %= window;
     }
 
-    /// Reduces to `factor` of the window, once per round. Returns the window before the reduction, or
+    /// Reduces to `factor` of the window, once per round. Returns the window before the reduction,
+    /// or
     /// `None` if the affected packets were sent before the previous one.
     pub(super) fn reduce(&mut self, event: &CongestionEvent, factor: f64) -> Option<u64> {
         let before = self.size;

@@ -243,12 +243,16 @@ impl Connection {
     /// Starts using new keys (RFC 9001, section 6).
     pub fn update_keys(&mut self, now: Instant) -> Result<(), KeyUpdateRefused> {
         let delay = self.three_pto();
-        self.handshake.update_keys(now, delay)
+        self.handshake.update_keys(now, delay)?;
+        self.observe_keys(now, false);
+        Ok(())
     }
 
-    /// Shows what happens inside to `observer` from now on.
+    /// Shows what happens inside to `observer` from now on. To see the first packets too, name a
+    /// [factory](crate::config::TransportConfig::observer) in the configuration.
     pub fn set_observer(&mut self, observer: Option<Box<dyn Observer>>) {
         self.outbox.observer = observer;
+        self.introduce();
     }
 
     /// Which side this is.

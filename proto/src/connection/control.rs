@@ -3,6 +3,7 @@
 use super::Connection;
 use super::builder::Packet;
 use crate::handshake::Level;
+use crate::path::manager::Slot;
 use crate::recovery::sent::SentFrame;
 use crate::wire::PathId;
 use crate::wire::frame::{Form, Frame};
@@ -97,12 +98,7 @@ impl Connection {
 }
 
 /// Writes what one slot owes the peer; returns whether all fitted.
-fn write_slot_control(
-    slot: &mut crate::path::manager::Slot,
-    packet: &mut Packet,
-    buf: &mut Vec<u8>,
-    form: Form,
-) -> bool {
+fn write_slot_control(slot: &mut Slot, packet: &mut Packet, buf: &mut Vec<u8>, form: Form) -> bool {
     let (limit, path) = (packet.end, slot.id);
     if let Some(closing) = &mut slot.closing
         && closing.abandon_pending
@@ -140,6 +136,30 @@ fn write_slot_control(
         slot.status_pending = false;
         packet.sent(SentFrame::PathStatus { path, sequence });
     }
+    if !write_slot_cids(slot, packet, buf, form) {
+        return false;
+    }
+    if slot.cids_blocked_pending {
+        let next_sequence = slot.remote_cids.next_expected();
+        if !put(
+            &Frame::PathCidsBlocked {
+                path,
+                next_sequence,
+            },
+            buf,
+            limit,
+        ) {
+            return false;
+        }
+        slot.cids_blocked_pending = false;
+        packet.sent(SentFrame::PathCidsBlocked { path });
+    }
+    true
+}
+
+/// Writes the connection IDs a slot issues and gives back; returns whether all fitted.
+fn write_slot_cids(slot: &mut Slot, packet: &mut Packet, buf: &mut Vec<u8>, form: Form) -> bool {
+    let (limit, path) = (packet.end, slot.id);
     while let Some(frame) = slot.local_cids.next_to_send().map(|cid| cid.frame(path)) {
         if !put_form(&Frame::NewConnectionId(frame), buf, limit, form) {
             return false;
@@ -161,21 +181,6 @@ fn write_slot_control(
         }
         slot.remote_cids.on_retirement_sent(sequence);
         packet.sent(SentFrame::RetireConnectionId { path, sequence });
-    }
-    if slot.cids_blocked_pending {
-        let next_sequence = slot.remote_cids.next_expected();
-        if !put(
-            &Frame::PathCidsBlocked {
-                path,
-                next_sequence,
-            },
-            buf,
-            limit,
-        ) {
-            return false;
-        }
-        slot.cids_blocked_pending = false;
-        packet.sent(SentFrame::PathCidsBlocked { path });
     }
     true
 }

@@ -15,9 +15,7 @@ impl Connection {
         frame_type: FrameType,
         frame: Frame<'_>,
     ) -> Result<(), TransportError> {
-        let Arrival {
-            now, path, level, ..
-        } = *arrival;
+        let Arrival { now, level, .. } = *arrival;
         self.check_legal(level, frame_type, &frame)?;
         match frame {
             Frame::Padding { .. } | Frame::Ping => Ok(()),
@@ -61,6 +59,18 @@ impl Connection {
                 self.on_connection_close(now, &close);
                 Ok(())
             }
+            path_frame => self.dispatch_path(arrival, &path_frame),
+        }
+    }
+
+    /// Frames about paths and their connection IDs.
+    fn dispatch_path(
+        &mut self,
+        arrival: &Arrival,
+        frame: &Frame<'_>,
+    ) -> Result<(), TransportError> {
+        let Arrival { now, path, .. } = *arrival;
+        match *frame {
             Frame::PathChallenge { data } => {
                 self.on_path_challenge(arrival, data);
                 Ok(())
@@ -69,7 +79,7 @@ impl Connection {
                 self.on_path_response(now, path, data);
                 Ok(())
             }
-            Frame::NewConnectionId(new) => self.on_new_connection_id(&new),
+            Frame::NewConnectionId(ref new) => self.on_new_connection_id(new),
             Frame::RetireConnectionId { path, sequence } => {
                 self.on_retire_connection_id(path, sequence)
             }
@@ -78,13 +88,17 @@ impl Connection {
                 path,
                 sequence,
                 status,
-            } => self.on_path_status(path, sequence, status),
+            } => {
+                self.on_path_status(path, sequence, status);
+                Ok(())
+            }
             Frame::MaxPathId { limit } => self.on_max_path_id(now, limit),
             Frame::PathsBlocked { limit } => self.on_paths_blocked(limit),
             Frame::PathCidsBlocked {
                 path,
                 next_sequence,
             } => self.on_path_cids_blocked(path, next_sequence),
+            _ => Ok(()),
         }
     }
 

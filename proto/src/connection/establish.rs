@@ -7,6 +7,7 @@ use crate::event::{Event, Observation};
 use crate::handshake::Level;
 use crate::handshake::token::retry_integrity_tag;
 use crate::time::Instant;
+use crate::wire::frame::NewConnectionId;
 use crate::wire::params::TransportParameters;
 use crate::wire::{ConnectionId, PathId, Side, TransportErrorCode};
 
@@ -20,7 +21,7 @@ impl Connection {
     ) -> Result<(), TransportError> {
         let was_complete = self.handshake.is_complete();
         self.handshake.on_crypto(level, offset, data)?;
-        self.learn_peer_params()?;
+        self.learn_peer_params(now)?;
         if self.handshake.is_complete() && !was_complete {
             self.on_complete(now)?;
         }
@@ -28,7 +29,7 @@ impl Connection {
     }
 
     /// Reads the peer's transport parameters as soon as TLS has them.
-    fn learn_peer_params(&mut self) -> Result<(), TransportError> {
+    fn learn_peer_params(&mut self, now: Instant) -> Result<(), TransportError> {
         if self.identity.peer.initial_source_cid.is_some() {
             return Ok(());
         }
@@ -56,11 +57,25 @@ impl Connection {
                 slot.remote_cids.set_initial_token(token);
                 self.routing.push_back(Routing::AddToken(token));
             }
+            if let Some(preferred) = &params.preferred_address {
+                let frame = NewConnectionId {
+                    path: PathId::ZERO,
+                    sequence: 1,
+                    retire_prior_to: 0,
+                    cid: preferred.cid,
+                    reset_token: preferred.reset_token,
+                };
+                slot.remote_cids
+                    .on_new(&frame, self.config.active_connection_id_limit)?;
+            }
             if let Some(path) = &mut slot.path {
                 path.route.mtu.set_peer_limit(params.max_udp_payload_size);
             }
         }
         self.identity.peer = params;
+        let (by_peer, params) = (true, &self.identity.peer);
+        self.outbox
+            .observe(now, &Observation::Parameters { by_peer, params });
         Ok(())
     }
 
@@ -100,7 +115,9 @@ impl Connection {
             ));
         }
         self.life = Life::Established;
-        self.outbox.observe(now, &Observation::HandshakeComplete);
+        let alpn = self.handshake.alpn();
+        self.outbox
+            .observe(now, &Observation::HandshakeComplete { alpn });
         if let Some(path) = self.paths.path_mut(PathId::ZERO) {
             path.route.validated = true;
             path.route.amplification.set_validated();
@@ -142,31 +159,40 @@ impl Connection {
             return;
         }
         self.handshake.set_confirmed();
-        self.forget_space(Level::Handshake);
-        self.handshake.discard(Level::Handshake);
+        self.outbox.observe(now, &Observation::HandshakeConfirmed);
+        self.discard_level(now, Level::Handshake);
         if self.identity.side.is_server() {
             self.routing
                 .push_back(Routing::RemoveCid(self.identity.original_dcid));
         }
         self.issue_cids();
+        self.follow_preferred_address(now);
         self.note_capacity(now);
     }
 
     /// The first packet of the next level makes the keys of the one before useless
     /// (RFC 9001, section 4.9.1): sent by the client, received by the server.
-    pub(super) fn on_level_sent(&mut self, _now: Instant, level: Level) {
+    pub(super) fn on_level_sent(&mut self, now: Instant, level: Level) {
         if level == Level::Handshake && self.identity.side.is_client() {
-            self.forget_space(Level::Initial);
-            self.handshake.discard(Level::Initial);
+            self.discard_level(now, Level::Initial);
         }
     }
 
-    pub(super) fn on_level_used(&mut self, _now: Instant, level: Level) {
+    /// Drops keys, CRYPTO bytes and packets of a level for ever.
+    fn discard_level(&mut self, now: Instant, level: Level) {
+        if self.handshake.has_keys(level) {
+            self.outbox
+                .observe(now, &Observation::KeysDiscarded { level });
+        }
+        self.forget_space(level);
+        self.handshake.discard(level);
+    }
+
+    pub(super) fn on_level_used(&mut self, now: Instant, level: Level) {
         if level != Level::Handshake || self.identity.side.is_client() {
             return;
         }
-        self.forget_space(Level::Initial);
-        self.handshake.discard(Level::Initial);
+        self.discard_level(now, Level::Initial);
         // Only the owner of the address can have read our Handshake keys' secrets
         // (RFC 9000, section 8.1).
         if let Some(path) = self.paths.path_mut(PathId::ZERO) {

@@ -3,10 +3,32 @@
 use super::Connection;
 use super::receive::Arrival;
 use crate::datagram::Tuple;
-use crate::event::PathNotice;
+use crate::event::{Observation, PathNotice};
 use crate::path::route::Route;
 use crate::time::Instant;
-use crate::wire::{PathId, TransportErrorCode};
+use crate::wire::{PathId, ResetToken, TransportErrorCode};
+use smallvec::SmallVec;
+use std::net::SocketAddr;
+
+/// Why a path cannot be moved to another route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MigrateError {
+    /// Only clients move.
+    #[error("only the client moves a path")]
+    NotClient,
+    /// The handshake is not confirmed, or the connection is over.
+    #[error("the connection is not ready")]
+    NotYet,
+    /// The server forbids it (`disable_active_migration`).
+    #[error("the server forbids migration")]
+    Forbidden,
+    /// No such path is open.
+    #[error("no such path is open")]
+    NoSuchPath,
+    /// The peer has not issued a spare connection ID.
+    #[error("the peer has not issued a spare connection ID")]
+    NoCid,
+}
 
 impl Connection {
     /// The newest packet of a path came from elsewhere: follow it, and ask for proof.
@@ -18,11 +40,74 @@ impl Connection {
             // A client decides itself by which socket it sends, and servers do not move.
             return;
         }
-        let config = self.config.clone();
-        let Some(slot) = self.paths.slot_mut(id) else {
+        self.move_route(now, id, tuple, bytes);
+    }
+
+    /// Sends a path's packets along `tuple` from now on. The old route is kept until the new one is
+    /// validated, and taken again if that fails.
+    ///
+    /// With multipath, prefer opening a path and abandoning the old one: nothing stands still
+    /// meanwhile. This is for peers without the extension.
+    ///
+    /// # Errors
+    /// See [`MigrateError`].
+    pub fn migrate_path(
+        &mut self,
+        now: Instant,
+        id: PathId,
+        tuple: Tuple,
+    ) -> Result<(), MigrateError> {
+        let preferred = self.preferred_remote(tuple.remote.is_ipv4());
+        if self.identity.side.is_server() {
+            return Err(MigrateError::NotClient);
+        }
+        if self.life.is_over() || !self.handshake.is_confirmed() {
+            return Err(MigrateError::NotYet);
+        }
+        if self.identity.peer.disable_active_migration && preferred != Some(tuple.remote) {
+            return Err(MigrateError::Forbidden);
+        }
+        let slot = self.paths.slot(id).filter(|slot| slot.open().is_some());
+        let slot = slot.ok_or(MigrateError::NoSuchPath)?;
+        if !slot.remote_cids.has_spare() {
+            // The old connection ID on a new route would link the two (RFC 9000, section 9.5).
+            return Err(MigrateError::NoCid);
+        }
+        self.move_route(now, id, tuple, 0);
+        if let Some(path) = self.paths.path_mut(id) {
+            path.route.amplification.set_validated();
+        }
+        Ok(())
+    }
+
+    /// Where the server would rather be reached, if it said so.
+    fn preferred_remote(&self, ipv4: bool) -> Option<SocketAddr> {
+        let preferred = self.identity.peer.preferred_address.as_ref()?;
+        if ipv4 {
+            preferred.ipv4.map(SocketAddr::V4)
+        } else {
+            preferred.ipv6.map(SocketAddr::V6)
+        }
+    }
+
+    /// Follows the server to its preferred address (RFC 9000, section 9.6).
+    pub(super) fn follow_preferred_address(&mut self, now: Instant) {
+        let Some(tuple) = self.paths.path(PathId::ZERO).map(|path| path.route.tuple) else {
             return;
         };
-        let Some(path) = slot.path.as_mut() else {
+        if let Some(remote) = self.preferred_remote(tuple.remote.is_ipv4())
+            && self.config.migration
+            && self.identity.side.is_client()
+        {
+            // Staying where it works is no failure.
+            let _ = self.migrate_path(now, PathId::ZERO, Tuple { remote, ..tuple });
+        }
+    }
+
+    /// Replaces the route of a path; `bytes` arrived by the new one already.
+    fn move_route(&mut self, now: Instant, id: PathId, tuple: Tuple, bytes: u64) {
+        let config = self.config.clone();
+        let Some(path) = self.paths.path_mut(id) else {
             return;
         };
         let generation = path
@@ -50,6 +135,7 @@ impl Connection {
         if !route.validated {
             route.validate(now, &mut self.rng);
         }
+        route.ecn = path.route.ecn.after_move(config.ecn);
         let mut old = std::mem::replace(&mut path.route, route);
         if old.validated {
             // The old address is asked too: if it still answers, the move was somebody else's doing
@@ -57,11 +143,24 @@ impl Connection {
             old.validate(now, &mut self.rng);
             path.previous = Some(old);
         }
+        self.rotate_cid(id);
+        self.sending.wake();
+        self.outbox
+            .observe(now, &Observation::RouteAssigned { path: id, tuple });
+        self.notice(now, PathNotice::Moved { id, tuple });
+    }
+
+    /// Another connection ID for another route, so that observers cannot link the two.
+    fn rotate_cid(&mut self, id: PathId) {
+        let Some(slot) = self.paths.slot_mut(id) else {
+            return;
+        };
+        let before: SmallVec<[ResetToken; 1]> = slot.remote_cids.tokens().collect();
         if slot.remote_cids.rotate().is_some() {
+            let after: SmallVec<[ResetToken; 1]> = slot.remote_cids.tokens().collect();
+            self.reroute_tokens(&before, &after);
             self.control.paths_dirty = true;
         }
-        self.sending.wake();
-        self.notice(now, PathNotice::Moved { id, tuple });
     }
 
     pub(super) fn on_path_challenge(&mut self, arrival: &Arrival, data: [u8; 8]) {
@@ -90,17 +189,13 @@ impl Connection {
             .as_mut()
             .and_then(|v| v.on_response(data, now));
         if let Some(rtt) = current {
-            let small = path
-                .route
-                .validation
-                .as_ref()
-                .is_some_and(|v| !v.is_validated());
             path.route.amplification.set_validated();
-            if small {
-                // The address is proven but not yet that full-size packets pass.
+            let proven = path.route.validation.take();
+            if proven.is_some_and(|validation| validation.needs_size_check()) {
+                // The address is proven, but not yet that full-size packets pass.
+                path.route.validate(now, &mut self.rng);
                 return;
             }
-            path.route.validation = None;
             path.route.validated = true;
             path.previous = None;
             if !path.route.rtt.has_sample() {
@@ -137,9 +232,12 @@ impl Connection {
         }
         match path.previous.take() {
             Some(previous) if previous.validated => {
-                path.route = previous;
+                let failed = std::mem::replace(&mut path.route, previous);
                 path.route.validation = None;
+                path.route.ecn = failed.ecn.after_move(self.config.ecn);
                 let tuple = path.route.tuple;
+                self.outbox
+                    .observe(now, &Observation::RouteAssigned { path: id, tuple });
                 self.notice(now, PathNotice::Moved { id, tuple });
             }
             _ => {

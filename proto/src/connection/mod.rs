@@ -13,6 +13,7 @@ mod dispatch;
 mod establish;
 mod failover;
 mod migrate;
+mod observe;
 mod paths;
 mod receive;
 mod schedule;
@@ -22,6 +23,7 @@ mod transmit;
 
 pub use commands::{OpenPathError, PathUnknown};
 pub(crate) use establish::announced_path_limit;
+pub use migrate::MigrateError;
 pub(crate) use paths::random_cid;
 pub use stats::{ConnectionStats, PathStats, SchedulerStats};
 pub use timers::Timer;
@@ -121,6 +123,8 @@ struct Outbox {
     events: VecDeque<Event>,
     observer: Option<Box<dyn Observer>>,
     stats: ConnectionStats,
+    /// The key generation observers know of.
+    observed_keys: u64,
 }
 
 /// Buffers that are reused instead of allocated for each packet.
@@ -158,6 +162,8 @@ pub(crate) struct Beginning {
     pub(crate) remote_cid: ConnectionId,
     pub(crate) retry_scid: Option<ConnectionId>,
     pub(crate) token: Vec<u8>,
+    /// The connection ID that goes with the server's preferred address.
+    pub(crate) preferred_cid: Option<ConnectionId>,
     /// Whether the client's address is proven already, by Retry or a token.
     pub(crate) address_validated: bool,
     pub(crate) rng: Rng,
@@ -184,8 +190,13 @@ impl Connection {
         let token = from.keys.reset_token(&local_cid);
         if let Some(slot) = paths.slot_mut(PathId::ZERO) {
             slot.local_cids.adopt(local_cid, token);
+            if let Some(cid) = from.preferred_cid {
+                slot.local_cids.adopt(cid, from.keys.reset_token(&cid));
+            }
             slot.remote_cids = RemoteCids::with_initial(from.remote_cid);
         }
+        let cids = [Some(local_cid), from.preferred_cid].into_iter().flatten();
+        let routing = cids.map(|cid| Routing::AddCid(cid, PathId::ZERO)).collect();
         let identity = Identity {
             side,
             server_name: from.server_name,
@@ -212,7 +223,7 @@ impl Connection {
             streams: Streams::new(side, &config.streams),
             sending: Sending::new(&config),
             control: Control::default(),
-            routing: VecDeque::from([Routing::AddCid(local_cid, PathId::ZERO)]),
+            routing,
             outbox: Outbox::default(),
             idle_since: now,
             clock: now,
@@ -223,6 +234,7 @@ impl Connection {
         if side.is_server() {
             connection.outbox.events.push_back(Event::Incoming);
         }
+        connection.invite_observer(now);
         connection
     }
 
@@ -278,16 +290,4 @@ fn early_space(rng: &mut Rng) -> PacketSpace {
     let mut space = PacketSpace::new(rng);
     space.received.set_max_ack_delay(Duration::ZERO);
     space
-}
-
-impl Outbox {
-    fn observe(&mut self, now: Instant, observation: &Observation<'_>) {
-        if let Some(observer) = &mut self.observer {
-            observer.observe(now, observation);
-        }
-    }
-
-    fn is_observed(&self) -> bool {
-        self.observer.is_some()
-    }
 }

@@ -4,7 +4,7 @@ use super::{Connection, Routing};
 use crate::config::{AckReturn, TransportConfig};
 use crate::datagram::Tuple;
 use crate::error::TransportError;
-use crate::event::PathNotice;
+use crate::event::{Observation, PathNotice};
 use crate::handshake::Level;
 use crate::path::manager::Closing;
 use crate::path::route::Route;
@@ -15,6 +15,7 @@ use crate::sched::{MAX_OPEN_PATHS, PathEvent};
 use crate::time::Instant;
 use crate::wire::frame::{NewConnectionId, PathStatus};
 use crate::wire::{ConnectionId, PathId, ResetToken, TransportErrorCode};
+use smallvec::SmallVec;
 
 /// Connection IDs issued in advance for one path. More would only help a peer that rotates often;
 /// noq takes at most 5.
@@ -55,24 +56,20 @@ impl Connection {
         if let Some(slot) = self.paths.slot_mut(id) {
             slot.path = Some(Path::new(id, space, route, options, now));
         }
+        self.outbox
+            .observe(now, &Observation::RouteAssigned { path: id, tuple });
         self.control.paths_dirty = true;
     }
 
     /// The peer used a path ID for the first time: it opens the path (only clients may).
-    pub(super) fn on_first_packet(
-        &mut self,
-        now: Instant,
-        id: PathId,
-        tuple: Tuple,
-        bytes: u64,
-    ) -> Result<(), TransportError> {
+    pub(super) fn on_first_packet(&mut self, now: Instant, id: PathId, tuple: Tuple, bytes: u64) {
         if self.identity.side.is_client() || self.paths.slot(id).is_none_or(|s| s.closing.is_some())
         {
-            return Ok(());
+            return;
         }
         if self.paths.open_count() >= self.path_cap() {
             self.refuse(now, id, TransportErrorCode::PATH_RESOURCE_LIMIT_REACHED.0);
-            return Ok(());
+            return;
         }
         if self
             .paths
@@ -81,7 +78,7 @@ impl Connection {
         {
             // The connection ID to answer with is probably under way on another path. Not answering
             // makes the client repeat its challenge; refusing would cost it the path ID.
-            return Ok(());
+            return;
         }
         self.create_path(now, id, tuple, PathOptions::default());
         if let Some(path) = self.paths.path_mut(id) {
@@ -89,7 +86,6 @@ impl Connection {
             path.counters.received_packets += 1;
             path.counters.received_bytes += bytes;
         }
-        Ok(())
     }
 
     pub(super) fn path_cap(&self) -> usize {
@@ -228,21 +224,15 @@ impl Connection {
         Ok(())
     }
 
-    pub(super) fn on_path_status(
-        &mut self,
-        path: PathId,
-        sequence: u64,
-        status: PathStatus,
-    ) -> Result<(), TransportError> {
+    pub(super) fn on_path_status(&mut self, path: PathId, sequence: u64, status: PathStatus) {
         let Some(slot) = self.paths.slot_mut(path) else {
-            return Ok(());
+            return;
         };
         if slot.peer_status.is_none_or(|(_, newest)| sequence > newest) {
             slot.peer_status = Some((status, sequence));
             self.sending.wake();
             self.sending.tell(&PathEvent::Status { path, status });
         }
-        Ok(())
     }
 
     pub(super) fn on_path_cids_blocked(
@@ -308,6 +298,7 @@ impl Connection {
             code,
             abandon_pending: true,
             peer_abandoned: by_peer,
+            abandon_acked: false,
             discard_at,
         });
         let tokens: Vec<ResetToken> = slot.remote_cids.tokens().collect();
@@ -346,7 +337,8 @@ impl Connection {
             .slots()
             .filter(|slot| {
                 slot.closing
-                    .is_some_and(|closing| closing.discard_at <= now)
+                    .and_then(|closing| closing.deadline())
+                    .is_some_and(|at| at <= now)
             })
             .map(|slot| slot.id)
             .collect();
@@ -385,18 +377,29 @@ impl Connection {
     /// Where the acknowledgement of `path` travels.
     pub(super) fn ack_route(&self, now: Instant, closing: bool, path: &Path) -> Option<PathId> {
         let home = !closing && path.is_healthy();
-        let best = || self.control_path();
         if !self.multipath_active() {
             return Some(path.id);
         }
-        match self.config.ack_return {
-            AckReturn::SamePath if home && !path.detour.is_active(now) => Some(path.id),
-            _ => best().or(home.then_some(path.id)),
+        let stays = home && !path.detour.is_active(now);
+        if stays && self.config.ack_return == AckReturn::SamePath {
+            return Some(path.id);
         }
+        let best = self.control_path();
+        // A detour is worth it by a path that answers. Where none does, both sides may have doubts
+        // about the one that works again: they learn of it only by answering there.
+        let answers = |id: &PathId| self.paths.path(*id).is_some_and(|path| path.pto_count == 0);
+        if !closing && !best.as_ref().is_some_and(answers) {
+            return Some(path.id);
+        }
+        best.or(home.then_some(path.id))
     }
 
     /// The paths whose acknowledgements a packet on `carrier` takes along.
-    pub(super) fn acks_travelling_on(&self, now: Instant, carrier: PathId) -> Vec<PathId> {
+    pub(super) fn acks_travelling_on(
+        &self,
+        now: Instant,
+        carrier: PathId,
+    ) -> SmallVec<[PathId; 4]> {
         self.paths
             .slots()
             .filter_map(|slot| slot.path.as_ref().map(|path| (slot, path)))

@@ -3,14 +3,14 @@
 use super::{Connection, Undecryptable};
 use crate::datagram::{Ecn, Tuple};
 use crate::error::{ConnectionError, TransportError};
-use crate::event::Observation;
+use crate::event::{DropReason, Observation};
 use crate::handshake::{Level, OpenError};
 use crate::recovery::PacketSpace;
 use crate::time::Instant;
 use crate::wire::cursor::Reader;
 use crate::wire::frame::{self, Frame};
 use crate::wire::header::{self, Header, LongType};
-use crate::wire::{ConnectionId, PathId, VERSION_1};
+use crate::wire::{ConnectionId, PathId, ResetToken, VERSION_1};
 
 /// Packets kept while their keys are missing: a handshake flight and the first data behind it.
 const MAX_UNDECRYPTABLE: usize = 16;
@@ -53,7 +53,7 @@ impl Connection {
         self.account_received(tuple, path, data.len() as u64);
         let mut rest = data;
         while !rest.is_empty() {
-            let Some(incoming) = self.classify(now, rest) else {
+            let Some(incoming) = self.classify(now, path, rest) else {
                 return;
             };
             let (packet, tail) = rest.split_at_mut(incoming.length);
@@ -80,7 +80,7 @@ impl Connection {
     }
 
     /// Tells what the next packet is; `None` if the rest of the datagram is of no use.
-    fn classify(&mut self, now: Instant, bytes: &[u8]) -> Option<Incoming> {
+    fn classify(&mut self, now: Instant, path: PathId, bytes: &[u8]) -> Option<Incoming> {
         match header::parse(bytes, self.identity.cid_length) {
             Ok(Header::Initial {
                 version,
@@ -92,7 +92,7 @@ impl Connection {
             }) => {
                 if self.identity.side.is_client() && !token.is_empty() {
                     // RFC 9000, section 17.2.2: only clients send tokens.
-                    return self.drop_packet(now, bytes.len(), "token from a server");
+                    return self.drop_packet(now, path, bytes.len(), DropReason::ServerToken);
                 }
                 let level = Level::Initial;
                 let incoming = Incoming {
@@ -145,16 +145,22 @@ impl Connection {
                 None
             }
             Ok(Header::Long { .. } | Header::Unsupported { .. }) => {
-                self.drop_packet(now, bytes.len(), "0-RTT or a version we do not speak")
+                self.drop_packet(now, path, bytes.len(), DropReason::Unsupported)
             }
-            Err(_) => self.drop_packet(now, bytes.len(), "malformed header"),
+            Err(_) => self.drop_packet(now, path, bytes.len(), DropReason::MalformedHeader),
         }
     }
 
-    fn drop_packet<T>(&mut self, now: Instant, size: usize, why: &'static str) -> Option<T> {
+    fn drop_packet<T>(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        size: usize,
+        why: DropReason,
+    ) -> Option<T> {
         self.outbox.stats.packets_dropped += 1;
         self.outbox
-            .observe(now, &Observation::PacketDropped { size, why });
+            .observe(now, &Observation::PacketDropped { path, size, why });
         None
     }
 
@@ -179,16 +185,21 @@ impl Connection {
         packet: &mut [u8],
     ) {
         let level = incoming.level;
+        // Opening spoils the bytes, even where it fails.
+        let tail = packet
+            .last_chunk()
+            .copied()
+            .filter(|_| level == Level::OneRtt);
         if !self.accepts(level, path, incoming.scid) {
-            self.drop_packet::<()>(now, packet.len(), "not for this state of the connection");
+            self.on_unusable(now, path, tail, packet.len(), DropReason::OutOfState);
             return;
         }
         if !self.may_open(level) {
-            self.keep_undecryptable(tuple, ecn, path, level, packet);
+            self.keep_undecryptable(now, tuple, ecn, path, level, packet);
             return;
         }
         let Some(header) = self.handshake.unprotect(level, packet, incoming.pn_offset) else {
-            self.drop_packet::<()>(now, packet.len(), "too short for its header protection");
+            self.on_unusable(now, path, tail, packet.len(), DropReason::TooShort);
             return;
         };
         let expected = self
@@ -199,7 +210,12 @@ impl Connection {
             .space(level, path)
             .is_some_and(|space| space.received.is_duplicate(pn))
         {
-            self.outbox.stats.duplicate_packets += 1;
+            if !self.on_reset(now, tail) {
+                self.outbox.stats.duplicate_packets += 1;
+                let (size, why) = (packet.len(), DropReason::Duplicate);
+                self.outbox
+                    .observe(now, &Observation::PacketDropped { path, size, why });
+            }
             return;
         }
         let header_len = incoming.pn_offset + header.pn_len;
@@ -227,7 +243,9 @@ impl Connection {
                 }
                 self.on_authenticated(arrival, &packet[payload], packet.len());
             }
-            Err(OpenError::Undecryptable) => self.on_undecryptable(now, packet),
+            Err(OpenError::Undecryptable) => {
+                self.on_unusable(now, path, tail, packet.len(), DropReason::Undecryptable);
+            }
             Err(OpenError::Fatal(error)) => self.fail(now, error),
         }
     }
@@ -252,6 +270,7 @@ impl Connection {
 
     fn keep_undecryptable(
         &mut self,
+        now: Instant,
         tuple: Tuple,
         ecn: Option<Ecn>,
         path: PathId,
@@ -267,6 +286,10 @@ impl Connection {
                 path,
                 bytes,
             });
+        } else {
+            let (size, why) = (packet.len(), DropReason::KeysMissing);
+            self.outbox
+                .observe(now, &Observation::PacketDropped { path, size, why });
         }
     }
 
@@ -277,7 +300,7 @@ impl Connection {
                 return;
             }
             // Its bytes were accounted for when it arrived.
-            if let Some(incoming) = self.classify(now, &kept.bytes) {
+            if let Some(incoming) = self.classify(now, kept.path, &kept.bytes) {
                 let Undecryptable {
                     tuple,
                     ecn,
@@ -289,34 +312,42 @@ impl Connection {
         }
     }
 
-    fn on_undecryptable(&mut self, now: Instant, packet: &[u8]) {
-        // A reset ends in a token of a connection ID in use (RFC 9000, section 10.3.1).
-        let tail = packet.len().checked_sub(16).map(|at| &packet[at..]);
-        if let Some(token) = tail.and_then(|tail| <[u8; 16]>::try_from(tail).ok())
-            && self.knows_token(crate::wire::ResetToken(token))
-        {
-            self.drain(now, ConnectionError::Reset);
-            return;
+    /// A packet that means nothing, unless it is no packet but a stateless reset.
+    fn on_unusable(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        tail: Option<[u8; 16]>,
+        size: usize,
+        why: DropReason,
+    ) {
+        if !self.on_reset(now, tail) {
+            self.drop_packet::<()>(now, path, size, why);
         }
-        self.drop_packet::<()>(now, packet.len(), "cannot be decrypted");
+    }
+
+    /// Ends the connection if `tail`, the last bytes of a datagram that looks like a 1-RTT packet,
+    /// is the token of a connection ID in use (RFC 9000, section 10.3.1).
+    ///
+    /// Its other bytes are random: they may name any path, be too short for a packet or pass for a
+    /// packet number that was there before.
+    fn on_reset(&mut self, now: Instant, tail: Option<[u8; 16]>) -> bool {
+        let is_reset = tail.is_some_and(|tail| self.knows_token(ResetToken(tail)));
+        if is_reset {
+            self.drain(now, ConnectionError::Reset);
+        }
+        is_reset
     }
 
     fn on_authenticated(&mut self, arrival: Arrival, payload: &[u8], size: usize) {
         let Arrival {
-            now,
-            tuple,
-            path,
-            level,
-            pn,
-            ..
+            now, path, level, ..
         } = arrival;
         self.idle_since = now;
         self.outbox.stats.sent_since_received = 0;
         self.on_level_used(now, level);
-        if let Err(error) = self.admit(&arrival, size) {
-            self.fail(now, error);
-            return;
-        }
+        self.observe_keys(now, true);
+        self.admit(&arrival, size);
         if self.space(level, path).is_none() {
             return;
         }
@@ -324,11 +355,10 @@ impl Connection {
             Ok(contents) => self.note_received(&arrival, &contents, payload.len()),
             Err(error) => self.fail(now, error),
         }
-        let _ = (tuple, pn);
     }
 
     /// Creates the path or follows it to a new address, before frames are looked at.
-    fn admit(&mut self, arrival: &Arrival, size: usize) -> Result<(), TransportError> {
+    fn admit(&mut self, arrival: &Arrival, size: usize) {
         let Arrival {
             now,
             tuple,
@@ -338,13 +368,14 @@ impl Connection {
             ..
         } = *arrival;
         if level != Level::OneRtt {
-            return Ok(());
+            return;
         }
         if self.paths.path(path).is_none() {
-            return self.on_first_packet(now, path, tuple, size as u64);
+            self.on_first_packet(now, path, tuple, size as u64);
+            return;
         }
         let Some(known) = self.paths.path_mut(path) else {
-            return Ok(());
+            return;
         };
         known.counters.received_packets += 1;
         known.last_activity = now;
@@ -356,7 +387,6 @@ impl Connection {
         if known.route.tuple != tuple && newest {
             self.on_new_tuple(now, path, tuple, size as u64);
         }
-        Ok(())
     }
 
     fn handle_frames(
@@ -378,7 +408,7 @@ impl Connection {
             contents.ack_eliciting |= frame_type.is_ack_eliciting();
             contents.more_than_ping |= !matches!(frame, Frame::Ping | Frame::Padding { .. });
             if let Some(observed) = &mut observed {
-                observed.push(frame.clone());
+                observed.push((frame_type, frame.clone()));
             }
             self.dispatch(arrival, frame_type, frame)
                 .map_err(|error| error.in_frame(frame_type.0))?;

@@ -19,6 +19,7 @@ use super::failover::MAX_PROBE_INTERVAL;
 use crate::error::ConnectionError;
 use crate::handshake::Level;
 use crate::path::state::{Health, Path};
+use crate::recovery::PacketSpace;
 use crate::sched::PathEvent;
 use crate::time::{Duration, Instant};
 use crate::wire::{PathId, TransportErrorCode};
@@ -79,8 +80,7 @@ impl Connection {
         let closing = self
             .paths
             .slots()
-            .filter_map(|slot| slot.closing)
-            .map(|c| c.discard_at)
+            .filter_map(|slot| slot.closing?.deadline())
             .min();
         let connection = [
             (closing, Timer::Discard),
@@ -156,7 +156,9 @@ impl Connection {
         }
         let sent = path.space.last_ack_eliciting_sent()?;
         let mut wait = path.pto(self.peer_max_ack_delay()) * (1 << path.pto_count.min(MAX_BACKOFF));
-        if path.health != Health::Active || self.has_other_healthy(path.id) {
+        // With several paths the first one to work again is worth finding soon, and probes of a path
+        // that others stand in for tell nothing about congestion.
+        if path.health != Health::Active || self.paths.open_count() > 1 {
             wait = wait.min(MAX_PROBE_INTERVAL);
         }
         Some(sent + wait)
@@ -264,7 +266,7 @@ impl Connection {
         for level in [Level::Initial, Level::Handshake] {
             let space = self.early.spaces[level as usize].as_ref();
             if space
-                .and_then(|space| space.loss_time())
+                .and_then(PacketSpace::loss_time)
                 .is_some_and(|at| at <= now)
             {
                 self.detect_lost(now, level, PathId::ZERO);
@@ -341,6 +343,7 @@ impl Connection {
         path.probes_owed = if others { 1 } else { 2 };
         self.sending.tell(&PathEvent::Pto { path: id });
         self.sending.wake();
+        self.observe_metrics(now, id);
         if others {
             self.doubt(now, id);
         }

@@ -7,11 +7,13 @@ use super::schedule::{Carry, Payload, Repeat, can_send};
 use super::timers::MIN_BUDGET;
 use crate::datagram::Transmit;
 use crate::handshake::Level;
+use crate::path::manager::Slot;
 use crate::path::state::Path;
 use crate::recovery::sent::SentFrames;
 use crate::time::Instant;
 use crate::wire::frame::{Form, Frame};
 use crate::wire::{MIN_DATAGRAM_SIZE, PathId};
+use smallvec::{SmallVec, smallvec};
 
 /// Acknowledgement-only packets in a row after which one asks to be acknowledged itself, so that the
 /// ranges it reports need not be repeated for ever (RFC 9000, section 13.2.4).
@@ -111,7 +113,7 @@ impl Connection {
         let last = *wanted.last()?;
         let route = &self.paths.path(PathId::ZERO)?.route;
         let size = u64::from(route.mtu.current()).min(route.amplification.budget()) as usize;
-        let (tuple, ecn) = (route.tuple, route.ecn.marking());
+        let tuple = route.tuple;
         let start = buf.len();
         let mut must_fill = false;
         for level in wanted {
@@ -134,9 +136,11 @@ impl Connection {
             self.on_level_sent(now, level);
         }
         let length = buf.len() - start;
+        // Counts are kept per packet number space: only one of a route's spaces can be checked, and
+        // the one that lasts is that of 1-RTT packets.
         (length > 0).then_some(Transmit {
             tuple,
-            ecn,
+            ecn: None,
             length,
             segment_size: None,
         })
@@ -174,6 +178,7 @@ impl Connection {
         packet.note_eliciting();
         if *owed > 0 {
             *owed -= 1;
+            packet.is_pto_probe = true;
             if !packet.ack_eliciting && buf.len() < limit {
                 Frame::Ping.encode(buf, Form::Plain);
                 packet.ack_eliciting = true;
@@ -193,11 +198,8 @@ impl Connection {
         {
             return Some(Job::Control { path });
         }
-        let path_jobs = self.paths.open().filter_map(|slot| slot.open());
-        if let Some(job) = path_jobs
-            .filter_map(|path| self.path_control(now, path))
-            .next()
-        {
+        let control = |slot: &Slot| slot.open().and_then(|path| self.path_control(now, path));
+        if let Some(job) = self.paths.open().find_map(control) {
             return Some(job);
         }
         if let Some(path) = self.acknowledgement_due(now) {
@@ -290,14 +292,17 @@ impl Connection {
         buf: &mut Vec<u8>,
     ) -> Option<Transmit> {
         let path = self.paths.path(first.path())?;
-        let route = match (&path.previous, first) {
-            (Some(previous), Job::Validate { previous: true, .. }) => previous,
-            _ => &path.route,
+        let (route, ecn) = match (&path.previous, first) {
+            (Some(previous), Job::Validate { previous: true, .. }) => (previous, None),
+            _ => (&path.route, path.route.ecn.marking()),
         };
-        let (tuple, ecn, generation) = (route.tuple, route.ecn.marking(), route.generation);
+        let (tuple, generation) = (route.tuple, route.generation);
         let mut limit = usize::from(route.mtu.current());
-        if let Job::MtuProbe { size, .. } = first {
-            limit = usize::from(size);
+        match first {
+            Job::MtuProbe { size, .. } => limit = usize::from(size),
+            // A size that stopped passing must not look like a dead path.
+            Job::Probe { .. } => limit = limit.min(usize::from(route.mtu.safe_size())),
+            _ => {}
         }
         let start = buf.len();
         let mut segment_size = 0;
@@ -322,7 +327,7 @@ impl Connection {
             if self
                 .paths
                 .path(first.path())
-                .is_none_or(|p| p.route.generation != generation)
+                .is_none_or(|p| p.route.generation != generation || p.route.ecn.marking() != ecn)
             {
                 break;
             }
@@ -358,8 +363,8 @@ impl Connection {
         match job {
             Job::Validate { previous, .. } => {
                 packet.by_previous = previous;
-                if self.write_validation(now, &mut packet, buf) && end - start >= MIN_DATAGRAM_SIZE
-                {
+                let full = end - start >= MIN_DATAGRAM_SIZE;
+                if self.write_validation(now, &mut packet, buf, full) && full {
                     rule = SizeRule::AtLeast(start + MIN_DATAGRAM_SIZE);
                 }
             }
@@ -409,7 +414,14 @@ impl Connection {
         }
     }
 
-    fn write_validation(&mut self, now: Instant, packet: &mut Packet, buf: &mut Vec<u8>) -> bool {
+    /// Writes challenges and responses; `full` tells whether the datagram can be full size.
+    fn write_validation(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+        buf: &mut Vec<u8>,
+        full: bool,
+    ) -> bool {
         let limit = packet.end;
         let Some(path) = self.paths.path_mut(packet.path) else {
             return false;
@@ -430,6 +442,9 @@ impl Connection {
             && let Some(data) = validation.poll_challenge(now)
         {
             Frame::PathChallenge { data }.encode(buf, Form::Plain);
+            if !full {
+                validation.sent_small();
+            }
             wrote = true;
         }
         packet.ack_eliciting |= wrote;
@@ -446,6 +461,7 @@ impl Connection {
             return;
         };
         path.probes_owed -= 1;
+        packet.is_pto_probe = true;
         let healthy = path.is_healthy();
         let oldest: SentFrames = path
             .space
@@ -485,8 +501,8 @@ impl Connection {
         let form = if active { Form::Multipath } else { Form::Plain };
         let exponent = 3;
         let carrier = packet.path;
-        let travelling: Vec<PathId> = if self.paths.open_count() <= 1 && !active {
-            vec![carrier]
+        let travelling: SmallVec<[PathId; 4]> = if self.paths.open_count() <= 1 && !active {
+            smallvec![carrier]
         } else {
             self.acks_travelling_on(now, carrier)
         };

@@ -6,14 +6,16 @@ use crate::connection::{Beginning, Connection, Routing, announced_path_limit, ra
 use crate::datagram::{Ecn, Transmit, Tuple};
 use crate::handshake::token::{TokenError, retry_integrity_tag};
 use crate::handshake::{Handshake, Level};
+use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use crate::tls;
 use crate::wire::header::{self, Header};
-use crate::wire::params::TransportParameters;
+use crate::wire::params::{PreferredAddress, TransportParameters};
 use crate::wire::{
     ConnectionId, MIN_DATAGRAM_SIZE, PathId, ResetToken, Side, TransportErrorCode, VERSION_1,
 };
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Answers waiting to be sent without a connection; more are dropped.
@@ -126,6 +128,7 @@ impl Endpoint {
                 local_cid,
                 remote_cid,
                 retry_scid: None,
+                preferred_cid: None,
                 token: config.token,
                 address_validated: true,
                 rng,
@@ -215,13 +218,10 @@ impl Endpoint {
         if data.len() < MIN_DATAGRAM_SIZE || initial.dcid.len() < 8 {
             return;
         }
-        let proof = match self.check_token(now, tuple, initial) {
-            Ok(proof) => proof,
-            Err(()) => {
-                let code = TransportErrorCode::INVALID_TOKEN;
-                self.refuse(now, tuple, &server, initial, code);
-                return;
-            }
+        let Ok(proof) = self.check_token(now, tuple, initial) else {
+            let code = TransportErrorCode::INVALID_TOKEN;
+            self.refuse(now, tuple, &server, initial, code);
+            return;
         };
         if !proof.address_validated && self.wants_retry(&server) {
             self.send_retry(now, tuple, initial);
@@ -343,6 +343,26 @@ impl Endpoint {
         }
     }
 
+    /// The parameter that sends a client to the server's other addresses.
+    fn preferred_address(&self, server: &ServerConfig, rng: &mut Rng) -> Option<PreferredAddress> {
+        let addresses = &server.preferred_addresses;
+        let cid = random_cid(rng, self.config.cid_length);
+        let v4 = |address: &SocketAddr| match address {
+            SocketAddr::V4(v4) => Some(*v4),
+            SocketAddr::V6(_) => None,
+        };
+        let v6 = |address: &SocketAddr| match address {
+            SocketAddr::V6(v6) => Some(*v6),
+            SocketAddr::V4(_) => None,
+        };
+        (!addresses.is_empty()).then(|| PreferredAddress {
+            ipv4: addresses.iter().find_map(v4),
+            ipv6: addresses.iter().find_map(v6),
+            cid,
+            reset_token: self.keys.reset_token(&cid),
+        })
+    }
+
     fn accept(
         &mut self,
         now: Instant,
@@ -354,12 +374,14 @@ impl Endpoint {
         let handle = self.free_handle()?;
         let mut rng = self.rng.fork();
         let local_cid = random_cid(&mut rng, self.config.cid_length);
+        let preferred_address = self.preferred_address(server, &mut rng);
         let transport = server.transport.clone();
         let params = TransportParameters {
             original_dcid: Some(proof.original_dcid),
             initial_source_cid: Some(local_cid),
             retry_source_cid: proof.retry_scid,
             reset_token: Some(self.keys.reset_token(&local_cid)),
+            preferred_address,
             initial_max_path_id: announced_path_limit(
                 transport.max_paths,
                 Side::Server,
@@ -383,6 +405,7 @@ impl Endpoint {
                 local_cid,
                 remote_cid: initial.scid,
                 retry_scid: proof.retry_scid,
+                preferred_cid: preferred_address.map(|preferred| preferred.cid),
                 token: Vec::new(),
                 address_validated: proof.address_validated,
                 rng,

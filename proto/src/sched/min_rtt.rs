@@ -1,7 +1,7 @@
 //! Lowest RTT first: fill the path with the lowest smoothed RTT, then the next.
 //!
-//! The default policy and the one others fall back to. It never leaves a path idle while data waits,
-//! so a slow path can hold up in-order delivery; that is the price of its simplicity.
+//! The default policy and the one others fall back to. It never leaves a path idle while data
+//! waits, so a slow path can hold up in-order delivery; that is the price of its simplicity.
 
 use super::{
     Choice, Decision, Entry, MAX_OPEN_PATHS, ParamDoc, PathEvent, PathSet, PathView, Reason,
@@ -135,8 +135,8 @@ pub(super) fn rank(path: &PathView) -> (bool, Duration, PathId) {
     (path.smoothed_rtt.is_zero(), path.smoothed_rtt, path.id)
 }
 
-/// Sends on the candidate with the lowest key that can send; `reason` is given if no candidate has a
-/// lower key.
+/// Sends on the candidate with the lowest key that can send; `reason` is given if no candidate has
+/// a lower key.
 pub(super) fn lowest_by<K: Ord>(
     view: &SendView<'_>,
     key: impl Fn(&PathView) -> K,

@@ -35,7 +35,8 @@ use std::fmt::Debug;
 /// Chooses a path for each scheduling unit.
 ///
 /// Called once per unit, which is one packet unless `chunk` is configured, and only while something
-/// waits to be sent or the scheduler [wants copies](Self::wants_copies). The same object runs in the simulator, in emulated networks and on real links.
+/// waits to be sent or the scheduler [wants copies](Self::wants_copies). The same object runs in
+/// the simulator, in emulated networks and on real links.
 pub trait Scheduler: Debug + Send {
     /// Where the next unit goes.
     fn select(&mut self, view: &SendView<'_>) -> Choice;
@@ -67,8 +68,8 @@ pub enum Decision {
     Duplicate(PathSet),
     /// Send on this path the oldest unacknowledged data that only other paths have carried.
     Copy(PathId),
-    /// Send nothing now. Ends at `until`, on any acknowledgement, loss, path change or new data, and
-    /// at the latest after one PTO of the fastest path.
+    /// Send nothing now. Ends at `until`, on any acknowledgement, loss, path change or new data,
+    /// and at the latest after one PTO of the fastest path.
     Hold {
         /// When to ask again, if nothing happens before.
         until: Option<Instant>,

@@ -1,9 +1,9 @@
 //! A bounded wait for one path while others could send.
 //!
-//! Leaving a path idle on purpose is only safe if the wait is sure to end: the acknowledgement that is
-//! waited for may be lost. So a wait is legal only while the path has something in flight or a pacer
-//! that will open, it lasts no longer than an acknowledgement should take, and then one unit goes by
-//! the lowest RTT.
+//! Leaving a path idle on purpose is only safe if the wait is sure to end: the acknowledgement that
+//! is waited for may be lost. So a wait is legal only while the path has something in flight or a
+//! pacer that will open, it lasts no longer than an acknowledgement should take, and then one unit
+//! goes by the lowest RTT.
 
 use super::{Choice, Decision, PathEvent, PathView, Reason, SendView, UnitKind, lowest_rtt};
 use crate::time::{Duration, Instant};
@@ -59,8 +59,8 @@ impl Patience {
     }
 }
 
-/// A hold for `path` that starts now and is renewed for as long as the scheduler asks for it; `None`
-/// if nothing on the path would ever end it.
+/// A hold for `path` that starts now and is renewed for as long as the scheduler asks for it;
+/// `None` if nothing on the path would ever end it.
 pub(super) fn hold_for(view: &SendView<'_>, path: &PathView, reason: Reason) -> Option<Choice> {
     let end = view.now + longest_wait(view, path);
     let until = Some(wake_up(view, path, end));

@@ -1,7 +1,8 @@
 //! Priority: the paths of the highest class first; within a class the lowest RTT.
 //!
-//! `backup` leaves lower classes alone while a path of the highest one answers, full or not: nothing
-//! is spent on a metered link that a free one could carry a moment later. `strict` overflows.
+//! `backup` leaves lower classes alone while a path of the highest one answers, full or not:
+//! nothing is spent on a metered link that a free one could carry a moment later. `strict`
+//! overflows.
 
 use super::min_rtt::{lowest_by, rank};
 use super::patience::hold_for;
@@ -49,7 +50,8 @@ impl Scheduler for Priority {
         if view.path(id).is_some_and(|path| path.priority == top) {
             return choice;
         }
-        // No time-out ends this wait: a path that stays silent becomes doubtful and leaves its class.
+        // No time-out ends this wait: a path that stays silent becomes doubtful and leaves its
+        // class.
         let class = view.candidates().filter(|path| path.priority == top);
         let best = class.min_by_key(|path| rank(path));
         best.and_then(|best| hold_for(view, best, Reason::WaitForBetter))

@@ -35,7 +35,8 @@ pub struct PathView {
     pub latest_rtt: Duration,
     /// The smallest RTT seen.
     pub min_rtt: Duration,
-    /// Forward delay relative to the other paths in microseconds, with an offset common to all paths;
+    /// Forward delay relative to the other paths in microseconds, with an offset common to all
+    /// paths;
     /// `None` unless it can be measured. Only differences between paths mean anything.
     pub forward_delay_us: Option<i64>,
     /// Congestion window.
@@ -199,8 +200,9 @@ impl<'a> SendView<'a> {
             .map(|at| &self.paths[at])
     }
 
-    /// The paths to choose from, full or not: those that are available and answer; if there is none,
-    /// backups that answer; if there is none, the doubtful path with the fewest probe time-outs.
+    /// The paths to choose from, full or not: those that are available and answer; if there is
+    /// none, backups that answer; if there is none, the doubtful path with the fewest probe
+    /// time-outs.
     pub fn eligible(&self) -> impl Iterator<Item = &'a PathView> + use<'a> {
         let answers = |path: &PathView| path.state == PathState::Active;
         let preferred = self.paths.iter().any(PathView::is_usable);

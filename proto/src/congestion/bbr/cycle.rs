@@ -37,6 +37,21 @@ pub(super) enum State {
     ProbeRtt,
 }
 
+impl State {
+    /// The name in traces.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Startup => "startup",
+            Self::Drain => "drain",
+            Self::Down => "probe_bw_down",
+            Self::Cruise => "probe_bw_cruise",
+            Self::Refill => "probe_bw_refill",
+            Self::Up => "probe_bw_up",
+            Self::ProbeRtt => "probe_rtt",
+        }
+    }
+}
+
 /// Which acknowledgements a bandwidth probe is getting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AckPhase {
@@ -75,14 +90,16 @@ impl ProbeRtt {
         }
     }
 
-    /// Whether a packet that was sent at this count of delivered bytes says nothing about bandwidth.
+    /// Whether a packet that was sent at this count of delivered bytes says nothing about
+    /// bandwidth.
     pub(super) fn limits(&self, prior_delivered: u64) -> bool {
         (self.from_delivered..=self.to_delivered).contains(&prior_delivered)
     }
 }
 
-/// Whether a path may start to probe its RTT. Controllers know nothing of each other, but they share
-/// the clock: each path has a slot of its own, so that no two start within the time a probe takes.
+/// Whether a path may start to probe its RTT. Controllers know nothing of each other, but they
+/// share the clock: each path has a slot of its own, so that no two start within the time a probe
+/// takes.
 fn is_turn(path: u32, paths: usize, now: Instant) -> bool {
     let slot = now.as_nanos() / PROBE_RTT_SLOT.as_nanos() as u64;
     paths < 2 || slot % PROBE_RTT_SLOTS == u64::from(path) % PROBE_RTT_SLOTS

@@ -1,7 +1,8 @@
 //! The largest of recent values.
 
 /// A maximum over a sliding window, kept in constant space: the largest value, and the largest ones
-/// that came after it. Exact unless three larger ones crowd out a fourth, which only ages the answer.
+/// that came after it. Exact unless three larger ones crowd out a fourth, which only ages the
+/// answer.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct MaxFilter {
     /// Time and value, the value falling and the time rising.

@@ -109,7 +109,8 @@ impl Bbr {
         self.losses.recovery = Some(event.now);
     }
 
-    /// Recovery ends when something sent after its start arrives; the model bounds the window again.
+    /// Recovery ends when something sent after its start arrives; the model bounds the window
+    /// again.
     pub(super) fn end_recovery(&mut self, largest_sent: Instant) {
         if self
             .losses

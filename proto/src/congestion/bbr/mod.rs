@@ -1,7 +1,7 @@
 //! BBR version 3 (draft-ietf-ccwg-bbr): a model of the path instead of a reaction to its losses.
 //!
-//! The model is the highest bandwidth and the lowest RTT seen lately, bounded by what losses say. The
-//! state machine takes turns at measuring both:
+//! The model is the highest bandwidth and the lowest RTT seen lately, bounded by what losses say.
+//! The state machine takes turns at measuring both:
 //!
 //! ```text
 //! Startup -> Drain -> Down -> Cruise -> Refill -> Up -> Down ...     and from all of them
@@ -9,13 +9,13 @@
 //! ```
 //!
 //! `model` keeps bandwidth, RTT, aggregation and the short-term bounds, `loss` reacts to losses,
-//! `cycle` runs the state machine, `control` turns the model into window and pacing rate. Names follow
-//! the draft where it has one.
+//! `cycle` runs the state machine, `control` turns the model into window and pacing rate. Names
+//! follow the draft where it has one.
 //!
 //! Three things differ from the draft. Losses come in batches instead of packet by packet, so the
-//! share of loss is taken over the round in progress. One or two lost packets never count as too much:
-//! in a small window they exceed any share. And on several paths the probes for the RTT take turns by
-//! the clock, so that never all paths of a connection slow down at once.
+//! share of loss is taken over the round in progress. One or two lost packets never count as too
+//! much: in a small window they exceed any share. And on several paths the probes for the RTT take
+//! turns by the clock, so that never all paths of a connection slow down at once.
 
 mod control;
 mod cycle;
@@ -341,6 +341,10 @@ impl Controller for Bbr {
 
     fn in_recovery(&self) -> bool {
         self.losses.in_recovery()
+    }
+
+    fn phase(&self) -> &'static str {
+        self.state.name()
     }
 
     fn bytes_between_losses(&self) -> u64 {

@@ -70,8 +70,8 @@ impl Bbr {
         self.losses.in_round = false;
     }
 
-    /// Once per round with losses, outside of probes: no faster than what was delivered, but no slower
-    /// than [`BETA`] of before either.
+    /// Once per round with losses, outside of probes: no faster than what was delivered, but no
+    /// slower than [`BETA`] of before either.
     fn lower_bounds(&mut self) {
         let ShortTerm { bw, inflight } = &mut self.short_term;
         if *bw == u64::MAX {
@@ -116,8 +116,8 @@ impl Bbr {
         self.full.reached |= self.full.now;
     }
 
-    /// Two minima: one over the interval of RTT probes, one over twice that, so that a probe that comes
-    /// a little late loses nothing.
+    /// Two minima: one over the interval of RTT probes, one over twice that, so that a probe that
+    /// comes a little late loses nothing.
     pub(super) fn update_min_rtt(&mut self, sample: &Sample) {
         let probe = &mut self.probe_rtt;
         let expired = sample.now > probe.min_at + cycle::PROBE_RTT_INTERVAL;

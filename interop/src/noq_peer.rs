@@ -1,0 +1,169 @@
+//! noq: the one peer that speaks multipath.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use noq::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use noq::{Connection, Endpoint, FourTuple, PathStatus, TransportConfig};
+
+use crate::tls::{Certificate, client_config, server_config};
+use crate::{Error, FetchConfig, Fetched, PathUse, SERVER_NAME, ServeConfig, Server, service};
+
+const PEER: &str = "noq";
+/// Most paths a client's connection may have.
+const CLIENT_PATHS: u32 = 8;
+/// How often opening a path is tried while the server's connection IDs are on their way.
+const PATH_TRIES: u32 = 40;
+const PATH_RETRY: Duration = Duration::from_millis(50);
+
+/// Starts a server.
+///
+/// # Errors
+/// [`Error::Setup`] if the socket or the configuration is refused.
+#[allow(
+    clippy::unused_async,
+    reason = "the endpoint needs a runtime around it; all doors agree"
+)]
+pub async fn serve(config: &ServeConfig) -> Result<Server, Error> {
+    let setup = |reason: String| Error::Setup { peer: PEER, reason };
+    let certificate = Certificate::generate()?;
+    let crypto = server_config(&certificate, &config.alpn).map_err(|e| setup(e.to_string()))?;
+    let crypto = QuicServerConfig::try_from(crypto).map_err(|e| setup(e.to_string()))?;
+    let mut server = noq::ServerConfig::with_crypto(Arc::new(crypto));
+    server.transport_config(Arc::new(transport(config.max_paths)));
+    let endpoint = Endpoint::server(server, config.listen).map_err(|e| setup(e.to_string()))?;
+    let addr = endpoint.local_addr().map_err(|e| setup(e.to_string()))?;
+    let retry = config.retry;
+    let task = tokio::spawn(async move {
+        while let Some(incoming) = endpoint.accept().await {
+            if retry && !incoming.remote_address_validated() {
+                // It fails only for an address that is validated.
+                let _ = incoming.retry();
+                continue;
+            }
+            tokio::spawn(async move {
+                if let Ok(connection) = incoming.await {
+                    serve_connection(connection).await;
+                }
+            });
+        }
+    });
+    Ok(Server {
+        addr,
+        certificate,
+        task,
+    })
+}
+
+/// Answers requests and echoes datagrams until the connection ends.
+async fn serve_connection(connection: Connection) {
+    let echo = connection.clone();
+    tokio::spawn(async move {
+        while let Ok(datagram) = echo.read_datagram().await {
+            if echo.send_datagram(datagram).is_err() {
+                break;
+            }
+        }
+    });
+    while let Ok((send, receive)) = connection.accept_bi().await {
+        // A client that goes away early is no failure of the server.
+        tokio::spawn(async move { service::answer(receive, send).await });
+    }
+}
+
+/// Connects, opens the paths, makes the request and says what came back.
+///
+/// # Errors
+/// Which step failed and what noq said.
+pub async fn fetch(config: &FetchConfig) -> Result<Fetched, Error> {
+    let setup = |reason: String| Error::Setup { peer: PEER, reason };
+    let connect = |reason: String| Error::Connect { peer: PEER, reason };
+    let transfer = |reason: String| Error::Transfer { peer: PEER, reason };
+    let crypto = client_config(&config.trust, &config.alpn).map_err(|e| setup(e.to_string()))?;
+    let crypto = QuicClientConfig::try_from(crypto).map_err(|e| setup(e.to_string()))?;
+    let mut client = noq::ClientConfig::new(Arc::new(crypto));
+    let paths = if config.further_paths.is_empty() {
+        0
+    } else {
+        CLIENT_PATHS
+    };
+    client.transport_config(Arc::new(transport(paths)));
+    // One socket for all local addresses when there are several.
+    let local = match (config.further_paths.is_empty(), config.server.is_ipv4()) {
+        (true, _) => config.local,
+        (false, true) => Ipv4Addr::UNSPECIFIED.into(),
+        (false, false) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let local = SocketAddr::new(local, 0);
+    let endpoint = Endpoint::client(local).map_err(|e| setup(e.to_string()))?;
+    let connecting = endpoint.connect_with(client, config.server, SERVER_NAME);
+    let connecting = connecting.map_err(|e| connect(e.to_string()))?;
+    let connection = connecting.await.map_err(|e| connect(e.to_string()))?;
+    connection
+        .handshake_confirmed()
+        .await
+        .map_err(|e| connect(e.to_string()))?;
+
+    let mut open = Vec::new();
+    open.extend(connection.path(noq::PathId::ZERO));
+    for (at, further) in config.further_paths.iter().enumerate() {
+        let tuple = FourTuple::new(further.remote, Some(further.local));
+        open.push(open_path(&connection, tuple, at + 1).await?);
+    }
+    if config.key_update {
+        connection.force_key_update();
+    }
+    let (send, receive) = connection
+        .open_bi()
+        .await
+        .map_err(|e| transfer(e.to_string()))?;
+    let answer = service::ask(config.request, receive, send).await;
+    let answer = answer.map_err(|e| transfer(e.to_string()))?;
+    let fetched = Fetched {
+        answer,
+        multipath: connection.is_multipath_enabled(),
+        paths: open.iter().map(path_use).collect(),
+    };
+    connection.close(0_u32.into(), b"done");
+    endpoint.wait_all_draining().await;
+    Ok(fetched)
+}
+
+/// Opens a path once the server's connection IDs for it are there.
+async fn open_path(
+    connection: &Connection,
+    tuple: FourTuple,
+    path: usize,
+) -> Result<noq::Path, Error> {
+    let mut tries = 0;
+    loop {
+        match connection.open_path(tuple, PathStatus::Available).await {
+            Ok(path) => return Ok(path),
+            Err(_) if tries < PATH_TRIES && connection.close_reason().is_none() => tries += 1,
+            Err(e) => {
+                return Err(Error::Path {
+                    peer: PEER,
+                    path,
+                    reason: e.to_string(),
+                });
+            }
+        }
+        tokio::time::sleep(PATH_RETRY).await;
+    }
+}
+
+fn path_use(path: &noq::Path) -> PathUse {
+    let stats = path.stats();
+    PathUse {
+        sent_datagrams: stats.udp_tx.datagrams,
+        received_datagrams: stats.udp_rx.datagrams,
+        received_bytes: stats.udp_rx.bytes,
+    }
+}
+
+fn transport(max_paths: u32) -> TransportConfig {
+    let mut transport = TransportConfig::default();
+    transport.max_concurrent_multipath_paths(max_paths);
+    transport
+}

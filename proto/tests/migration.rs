@@ -1,0 +1,96 @@
+//! A path that moves because the client or the server wants it to.
+
+mod pair;
+
+use anabranch_proto::config::{ClientConfig, ServerConfig, TransportConfig};
+use anabranch_proto::connection::MigrateError;
+use anabranch_proto::event::PathNotice;
+use anabranch_proto::wire::PathId;
+use pair::{MBIT, Pair, Way, tls_pair};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn single_path() -> TransportConfig {
+    TransportConfig {
+        max_paths: 0,
+        ..TransportConfig::default()
+    }
+}
+
+#[test]
+fn a_client_moves_to_another_socket_without_the_extension() {
+    let ways = vec![Way::new(1).rate(20 * MBIT), Way::new(2).rate(20 * MBIT)];
+    let mut pair = Pair::new(ways, single_path());
+    pair.connect();
+    pair.upload(500_000, LIMIT);
+    assert!(!pair.client_conn().has_multipath());
+    let (now, tuple) = (pair.now, pair.ways[1].client);
+    pair.client_conn()
+        .migrate_path(now, PathId::ZERO, tuple)
+        .expect("a spare connection ID");
+    pair.upload(500_000, LIMIT);
+    let at_server = pair.server_conn().path_stats(PathId::ZERO).expect("path 0");
+    assert_eq!(at_server.tuple, pair.ways[1].server);
+    let at_client = pair.client_conn().path_stats(PathId::ZERO).expect("path 0");
+    assert!(at_client.validated && at_client.tuple == tuple);
+}
+
+#[test]
+fn a_client_that_moves_into_the_void_comes_back() {
+    let mut ways = vec![Way::new(1).rate(20 * MBIT), Way::new(2)];
+    ways[1].up = false;
+    let mut pair = Pair::new(ways, single_path());
+    pair.connect();
+    pair.upload(500_000, LIMIT);
+    let (now, old, new) = (pair.now, pair.ways[0].client, pair.ways[1].client);
+    pair.client_conn()
+        .migrate_path(now, PathId::ZERO, new)
+        .expect("a spare connection ID");
+    pair.upload(500_000, LIMIT);
+    assert_eq!(
+        pair.client_conn()
+            .path_stats(PathId::ZERO)
+            .expect("path 0")
+            .tuple,
+        old
+    );
+}
+
+#[test]
+fn a_client_goes_to_the_servers_preferred_address() {
+    let preferred: SocketAddr = "10.2.0.1:4433".parse().expect("an address");
+    let (client_tls, server_tls) = tls_pair();
+    let mut server = ServerConfig::new(server_tls);
+    server.preferred_addresses = vec![preferred];
+    let mut client = ClientConfig::new(client_tls);
+    client.transport = Arc::new(TransportConfig::default());
+    let mut ways = vec![Way::new(1), Way::new(1)];
+    ways[1].client.remote = preferred;
+    ways[1].server.local = Some(preferred.ip());
+    let mut pair = Pair::with_configs(ways, client, server);
+    pair.connect();
+    pair.upload(500_000, LIMIT);
+    assert!(pair.has_notice(|notice| matches!(notice, PathNotice::Moved { .. })));
+    let stats = pair.client_conn().path_stats(PathId::ZERO).expect("path 0");
+    assert!(
+        stats.validated && stats.tuple.remote == preferred,
+        "{stats:?}"
+    );
+}
+
+#[test]
+fn a_server_that_forbids_moving_is_obeyed() {
+    let ways = vec![Way::new(1), Way::new(2)];
+    let server = TransportConfig {
+        migration: false,
+        ..single_path()
+    };
+    let mut pair = Pair::with(ways, single_path(), server);
+    pair.connect();
+    let (now, tuple) = (pair.now, pair.ways[1].client);
+    let refused = pair.client_conn().migrate_path(now, PathId::ZERO, tuple);
+    assert_eq!(refused, Err(MigrateError::Forbidden));
+}

@@ -1,0 +1,479 @@
+//! One link: a veth pair, shaped where it sends and filtered where it receives.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::shell::{ip, run};
+use crate::{Address, Error, Node};
+
+/// A full-size Ethernet frame.
+const FRAME_BYTES: u32 = 1514;
+/// How much data a token bucket lets through at once unless told, as time at the link's rate: small
+/// enough to look like a wire, large enough for the kernel's timers.
+const DEFAULT_BURST: Duration = Duration::from_millis(1);
+/// How long a packet may wait in a full queue unless told: a common home router's order.
+const DEFAULT_LATENCY: Duration = Duration::from_millis(50);
+
+/// A link of a testbed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LinkId(pub(crate) usize);
+
+/// A rate of link-layer bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rate {
+    bits_per_second: u64,
+}
+
+impl Rate {
+    /// `kbit` times 1000 bits a second.
+    ///
+    /// # Panics
+    /// If that is zero or beyond 64 bits.
+    #[must_use]
+    pub const fn kbit(kbit: u64) -> Self {
+        assert!(kbit > 0, "a link without a rate is a blackhole");
+        Self {
+            bits_per_second: kbit * 1000,
+        }
+    }
+
+    /// `mbit` times 1 000 000 bits a second.
+    ///
+    /// # Panics
+    /// If that is zero or beyond 64 bits.
+    #[must_use]
+    pub const fn mbit(mbit: u64) -> Self {
+        Self::kbit(mbit * 1000)
+    }
+
+    fn bytes_in(self, time: Duration) -> u64 {
+        let bits = u128::from(self.bits_per_second) * time.as_nanos() / 1_000_000_000;
+        u64::try_from(bits / 8).unwrap_or(u64::MAX)
+    }
+}
+
+/// Which way through a link; A is the node named first when it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From A to B.
+    AToB,
+    /// From B to A.
+    BToA,
+    /// Both ways.
+    Both,
+}
+
+/// What a link is like when it is made.
+#[derive(Debug, Clone)]
+pub struct LinkSpec {
+    addr_a: Address,
+    addr_b: Address,
+    rate: Option<Rate>,
+    burst_bytes: Option<u32>,
+    latency: Duration,
+}
+
+impl LinkSpec {
+    /// A link with these addresses at its ends and no limit to its rate.
+    #[must_use]
+    pub fn new(addr_a: Address, addr_b: Address) -> Self {
+        Self {
+            addr_a,
+            addr_b,
+            rate: None,
+            burst_bytes: None,
+            latency: DEFAULT_LATENCY,
+        }
+    }
+
+    /// Limits both directions to `rate`.
+    #[must_use]
+    pub fn rate(mut self, rate: Rate) -> Self {
+        self.rate = Some(rate);
+        self
+    }
+
+    /// Bytes a direction passes at once after a rest; a millisecond's worth if not given.
+    #[must_use]
+    pub fn burst(mut self, bytes: u32) -> Self {
+        self.burst_bytes = Some(bytes);
+        self
+    }
+
+    /// Longest time a packet waits in the queue before later ones are dropped; 50 ms if not given.
+    #[must_use]
+    pub fn latency(mut self, latency: Duration) -> Self {
+        self.latency = latency;
+        self
+    }
+}
+
+/// What one direction has carried.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Flow {
+    /// Packets that left the queue, before any random loss.
+    pub packets: u64,
+    /// Bytes of those packets with their Ethernet headers.
+    pub bytes: u64,
+    /// Packets dropped because the queue was full.
+    pub queue_drops: u64,
+}
+
+/// What a link has carried since it was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// From A to B.
+    pub a_to_b: Flow,
+    /// From B to A.
+    pub b_to_a: Flow,
+}
+
+/// A veth pair whose ends carry the same name.
+#[derive(Debug)]
+pub(crate) struct Link {
+    interface: String,
+    ends: [Node; 2],
+    spec: LinkSpec,
+}
+
+impl Link {
+    pub(crate) fn create(
+        interface: String,
+        a: &Node,
+        b: &Node,
+        spec: &LinkSpec,
+    ) -> Result<Self, Error> {
+        let link = Self {
+            interface,
+            ends: [a.clone(), b.clone()],
+            spec: spec.clone(),
+        };
+        let name = link.interface.as_str();
+        let [mac_a, mac_b] = [1, 2].map(|end| mac(name, end));
+        let [a, b] = [a.namespace(), b.namespace()];
+        ip(&[
+            "link", "add", "name", name, "address", &mac_a, "netns", a, "type", "veth", "peer",
+            "name", name, "address", &mac_b, "netns", b,
+        ])?;
+        for (end, own, other, other_mac) in [
+            (a, spec.addr_a, spec.addr_b, &mac_b),
+            (b, spec.addr_b, spec.addr_a, &mac_a),
+        ] {
+            // One packet at a time on the wire: loss and counters mean packets, as on a real link,
+            // and not the kernel's batches of up to 64 KiB.
+            ip(&["-n", end, "link", "set", "dev", name, "gso_max_segs", "1"])?;
+            let mut address = vec!["-n", end, "address", "add"];
+            let own = own.to_string();
+            address.extend([own.as_str(), "dev", name]);
+            if other.ip().is_ipv6() {
+                // Or the address could not be used for its first second.
+                address.push("nodad");
+            }
+            ip(&address)?;
+            ip(&["-n", end, "link", "set", "dev", name, "up"])?;
+            // Neighbours that are known for good: a silent link would else turn into errors from
+            // the kernel's own probes after some seconds.
+            let other = other.ip().to_string();
+            ip(&[
+                "-n",
+                end,
+                "neighbour",
+                "replace",
+                &other,
+                "lladdr",
+                other_mac,
+                "dev",
+                name,
+                "nud",
+                "permanent",
+            ])?;
+        }
+        link.set_rate(Direction::Both, spec.rate)?;
+        Ok(link)
+    }
+
+    pub(crate) fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    /// The ends that send in `direction`, as positions.
+    fn senders(direction: Direction) -> &'static [usize] {
+        match direction {
+            Direction::AToB => &[0],
+            Direction::BToA => &[1],
+            Direction::Both => &[0, 1],
+        }
+    }
+
+    pub(crate) fn set_up(&self, up: bool) -> Result<(), Error> {
+        let state = if up { "up" } else { "down" };
+        for end in &self.ends {
+            ip(&[
+                "-n",
+                end.namespace(),
+                "link",
+                "set",
+                "dev",
+                &self.interface,
+                state,
+            ])?;
+        }
+        if up {
+            self.restore_after_down()?;
+        }
+        Ok(())
+    }
+
+    /// Going down loses IPv6 addresses and permanent neighbours.
+    fn restore_after_down(&self) -> Result<(), Error> {
+        let addresses = [self.spec.addr_a, self.spec.addr_b];
+        for end in [0, 1] {
+            let namespace = self.ends[end].namespace();
+            if addresses[end].ip().is_ipv6() {
+                let own = addresses[end].to_string();
+                ip(&[
+                    "-n",
+                    namespace,
+                    "address",
+                    "replace",
+                    &own,
+                    "dev",
+                    &self.interface,
+                    "nodad",
+                ])?;
+            }
+            let other = addresses[1 - end].ip().to_string();
+            let other_mac = mac(&self.interface, 2 - end);
+            ip(&[
+                "-n",
+                namespace,
+                "neighbour",
+                "replace",
+                &other,
+                "lladdr",
+                &other_mac,
+                "dev",
+                &self.interface,
+                "nud",
+                "permanent",
+            ])?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn set_rate(&self, direction: Direction, rate: Option<Rate>) -> Result<(), Error> {
+        for &end in Self::senders(direction) {
+            let namespace = self.ends[end].namespace();
+            let Some(rate) = rate else {
+                if self.queue(end)?.kind == "tbf" {
+                    run(
+                        "tc",
+                        &[
+                            "-n",
+                            namespace,
+                            "qdisc",
+                            "del",
+                            "dev",
+                            &self.interface,
+                            "root",
+                        ],
+                    )?;
+                }
+                continue;
+            };
+            let burst = match self.spec.burst_bytes {
+                Some(bytes) => u64::from(bytes),
+                None => rate.bytes_in(DEFAULT_BURST),
+            };
+            // Less than a frame and nothing would ever pass.
+            let burst = burst.max(2 * u64::from(FRAME_BYTES)).to_string();
+            let latency = format!("{}us", self.spec.latency.as_micros().max(1));
+            let rate = format!("{}bit", rate.bits_per_second);
+            run(
+                "tc",
+                &[
+                    "-n",
+                    namespace,
+                    "qdisc",
+                    "replace",
+                    "dev",
+                    &self.interface,
+                    "root",
+                    "handle",
+                    "1:",
+                    "tbf",
+                    "rate",
+                    &rate,
+                    "burst",
+                    &burst,
+                    "latency",
+                    &latency,
+                ],
+            )?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn set_loss(&self, direction: Direction, probability: f64) -> Result<(), Error> {
+        for &sender in Self::senders(direction) {
+            let receiver = self.ends[1 - sender].namespace();
+            // Replacing what is there changes the filter without a moment's gap.
+            run(
+                "tc",
+                &[
+                    "-n",
+                    receiver,
+                    "qdisc",
+                    "replace",
+                    "dev",
+                    &self.interface,
+                    "clsact",
+                ],
+            )?;
+            run(
+                "tc",
+                &[
+                    "-n",
+                    receiver,
+                    "filter",
+                    "replace",
+                    "dev",
+                    &self.interface,
+                    "ingress",
+                    "protocol",
+                    "all",
+                    "prio",
+                    "1",
+                    "handle",
+                    "1",
+                    "bpf",
+                    "direct-action",
+                    "bytecode",
+                    &loss_program(probability),
+                ],
+            )?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn counters(&self) -> Result<Counters, Error> {
+        Ok(Counters {
+            a_to_b: self.flow(0)?,
+            b_to_a: self.flow(1)?,
+        })
+    }
+
+    fn flow(&self, sender: usize) -> Result<Flow, Error> {
+        let namespace = self.ends[sender].namespace();
+        let words = [
+            "-n",
+            namespace,
+            "-s",
+            "-j",
+            "link",
+            "show",
+            "dev",
+            &self.interface,
+        ];
+        let shown: Vec<Interface> = parse("ip", &words, &ip(&words)?)?;
+        let sent = shown
+            .into_iter()
+            .next()
+            .map(|interface| interface.stats64.tx);
+        let sent = sent.ok_or_else(|| empty_answer("ip", &words))?;
+        let queue_drops = self.queue(sender)?.drops;
+        Ok(Flow {
+            packets: sent.packets,
+            bytes: sent.bytes,
+            queue_drops,
+        })
+    }
+
+    fn queue(&self, end: usize) -> Result<Queue, Error> {
+        let namespace = self.ends[end].namespace();
+        let device = self.interface.as_str();
+        let words = [
+            "-n", namespace, "-s", "-j", "qdisc", "show", "dev", device, "root",
+        ];
+        let shown: Vec<Queue> = parse("tc", &words, &run("tc", &words)?)?;
+        Ok(shown.into_iter().next().unwrap_or_default())
+    }
+}
+
+/// A locally administered address; interfaces of one name pair up, so the name makes it unique in
+/// its namespace.
+fn mac(interface: &str, end: usize) -> String {
+    let number: u16 = interface
+        .trim_start_matches(char::is_alphabetic)
+        .parse()
+        .unwrap_or_default();
+    let [high, low] = number.to_be_bytes();
+    format!("02:ab:00:{high:02x}:{low:02x}:{end:02x}")
+}
+
+/// A classic BPF program, as `tc` reads it, that drops a packet with `probability`.
+fn loss_program(probability: f64) -> String {
+    // Verdicts of a direct-action filter.
+    const PASS: u32 = 0;
+    const DROP: u32 = 2;
+    // Load a random word: an ancillary load at SKF_AD_OFF + SKF_AD_RANDOM.
+    const LOAD: u32 = 0x20;
+    const RANDOM: u32 = (-0x1000_i32 + 56).cast_unsigned();
+    // Compare it with a constant; return a constant.
+    const JUMP_IF_AT_LEAST: u32 = 0x35;
+    const RETURN: u32 = 0x06;
+    if probability <= 0.0 {
+        return format!("1,{RETURN} 0 0 {PASS},");
+    }
+    if probability >= 1.0 {
+        return format!("1,{RETURN} 0 0 {DROP},");
+    }
+    let threshold = (probability * f64::from(u32::MAX)) as u32;
+    format!(
+        "4,{LOAD} 0 0 {RANDOM},{JUMP_IF_AT_LEAST} 0 1 {threshold},\
+         {RETURN} 0 0 {PASS},{RETURN} 0 0 {DROP},"
+    )
+}
+
+#[derive(Debug, Deserialize)]
+struct Interface {
+    stats64: Stats,
+}
+
+#[derive(Debug, Deserialize)]
+struct Stats {
+    tx: Sent,
+}
+
+#[derive(Debug, Deserialize)]
+struct Sent {
+    bytes: u64,
+    packets: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Queue {
+    kind: String,
+    drops: u64,
+}
+
+fn parse<T: serde::de::DeserializeOwned>(
+    program: &str,
+    words: &[&str],
+    text: &str,
+) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(|e| Error::Answer {
+        command: format!("{program} {}", words.join(" ")),
+        reason: e.to_string(),
+    })
+}
+
+fn empty_answer(program: &str, words: &[&str]) -> Error {
+    let command = format!("{program} {}", words.join(" "));
+    Error::Answer {
+        command,
+        reason: "it shows nothing".to_owned(),
+    }
+}

@@ -1,0 +1,83 @@
+//! One host: a network namespace and ways into it.
+
+use std::fs::File;
+use std::process::Command;
+
+use nix::sched::{CloneFlags, setns};
+
+use crate::{Error, shell};
+
+/// A host of a testbed. It is only a name: clones are the same host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    name: String,
+    namespace: String,
+}
+
+impl Node {
+    pub(crate) fn new(name: &str, namespace: String) -> Self {
+        Self {
+            name: name.to_owned(),
+            namespace,
+        }
+    }
+
+    /// The name given to [`crate::Testbed::node`].
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name `ip netns` knows it by.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// A command that will run inside.
+    #[must_use]
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.namespace, program]);
+        command
+    }
+
+    /// Runs a program inside to its end and returns what it printed.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] with what it wrote to standard error.
+    pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String, Error> {
+        shell::output(self.command(program).args(arguments))
+    }
+
+    /// Runs `work` on a thread of its own inside and waits for it: sockets it opens belong to this
+    /// host, wherever they are used later.
+    ///
+    /// # Errors
+    /// [`Error::System`] if the namespace cannot be entered.
+    ///
+    /// # Panics
+    /// If `work` does, with its message.
+    pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        let path = format!("/run/netns/{}", self.namespace);
+        let failed = |reason| Error::System {
+            what: format!("cannot enter {path}"),
+            reason,
+        };
+        let namespace = File::open(&path).map_err(failed)?;
+        std::thread::scope(|scope| {
+            let inside = scope.spawn(move || {
+                setns(namespace, CloneFlags::CLONE_NEWNET)?;
+                Ok(work())
+            });
+            match inside.join() {
+                Ok(Ok(result)) => Ok(result),
+                Ok(Err(errno)) => {
+                    let errno: nix::errno::Errno = errno;
+                    Err(failed(errno.into()))
+                }
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
+    }
+}
