@@ -1,16 +1,18 @@
-//! Puts the engine's qlog into files: one JSON text sequence (`.sqlog`) for each connection.
+//! Where qlog traces go: a file for each connection, below a directory of the user's choice.
 //!
-//! A thread of its own writes to the disk: a slow disk costs records, which are counted, and never
-//! time on the thread that moves packets.
+//! What is in them is `anabranch_proto::qlog`'s concern. A thread of its own writes to the disk: a
+//! slow disk costs records, which is told, and never time.
 
 use crate::failure::{Failure, Outcome};
-use anabranch_proto::event::{Observer, ObserverFactory, Subject};
-use anabranch_proto::qlog::{Header, Qlog, Sink};
-use std::fs::File;
-use std::io::Write;
+use anabranch_proto::event::{Observation, Observer, ObserverFactory, Subject};
+use anabranch_proto::qlog::{Header, Qlog};
+use anabranch_proto::time::Instant;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Bytes collected before they are handed to the writing thread.
 const BATCH_BYTES: usize = 64 << 10;
@@ -27,37 +29,26 @@ enum Job {
     Flush(SyncSender<()>),
 }
 
-/// Records every connection from its first packet on, in a file of its own below `directory`.
+/// Traces each connection in a file of its own below `directory`, which is made if need be.
 ///
 /// # Errors
 ///
-/// The directory cannot be made or written to.
-pub(crate) fn observer(directory: &Path) -> Outcome<ObserverFactory> {
-    let refused = |error: std::io::Error| {
-        Failure::usage(format!("cannot write qlog to {}: {error}", directory.display()))
-    };
-    std::fs::create_dir_all(directory).map_err(refused)?;
-    // Found out now, and not when the first connection has begun.
-    let probe = directory.join(".anabranch-qlog");
-    File::create(&probe).and_then(|_| std::fs::remove_file(&probe)).map_err(refused)?;
-    let directory = directory.to_path_buf();
-    Ok(ObserverFactory::from_fn(move |subject| record(&directory, subject)))
-}
-
-fn record(directory: &Path, subject: &Subject) -> Option<Box<dyn Observer>> {
-    let side = if subject.side.is_server() { "server" } else { "client" };
-    let path = directory.join(format!("{}_{side}.sqlog", subject.original_dcid));
-    match File::create(&path) {
-        Ok(file) => {
-            let log = Log { file: Arc::new(file), batch: Vec::new(), dropped: 0 };
-            let header = Header::of(subject, "anabranch");
-            Some(Box::new(Qlog::new(&header, log)))
-        }
-        Err(error) => {
-            tracing::warn!("no qlog at {}: {error}", path.display());
-            None
-        }
-    }
+/// The directory cannot be made.
+pub(crate) fn into_directory(directory: &Path) -> Outcome<ObserverFactory> {
+    fs::create_dir_all(directory).map_err(|error| {
+        let what = format!("cannot make {}: {error}", directory.display());
+        Failure::usage(what).hint("choose another directory with `--qlog DIR`")
+    })?;
+    let directory = directory.to_owned();
+    Ok(ObserverFactory::from_fn(
+        move |subject| match Trace::start(&directory, subject) {
+            Ok(trace) => Some(Box::new(trace)),
+            Err(error) => {
+                tracing::warn!("no qlog for a connection: {error}");
+                None
+            }
+        },
+    ))
 }
 
 /// Waits until what was recorded is written.
@@ -73,59 +64,145 @@ pub(crate) fn flush() {
 fn writer() -> &'static SyncSender<Job> {
     WRITER.get_or_init(|| {
         let (sender, receiver) = sync_channel(WAITING);
-        // Without the thread the first batch is dropped and counted like all others.
-        let _ = std::thread::Builder::new().name("qlog".into()).spawn(|| write_all(receiver));
+        let thread = std::thread::Builder::new().name("qlog".into());
+        if let Err(error) = thread.spawn(move || write_all(&receiver)) {
+            tracing::warn!("no qlog: {error}");
+        }
         sender
     })
 }
 
-fn write_all(jobs: Receiver<Job>) {
+fn write_all(jobs: &Receiver<Job>) {
     for job in jobs {
         match job {
-            Job::Write(file, records) => {
-                if let Err(error) = (&*file).write_all(&records) {
+            Job::Write(file, batch) => {
+                if let Err(error) = (&*file).write_all(&batch) {
                     tracing::warn!("qlog: {error}");
                 }
             }
             Job::Flush(done) => {
+                // An error means that nobody waits any more.
                 let _ = done.send(());
             }
         }
     }
 }
 
-/// The records of one connection on their way to its file.
+/// The observer of one connection: qlog, and a hand that brings it to the disk at the end.
 #[derive(Debug)]
-struct Log {
+struct Trace {
+    qlog: Qlog,
+    batch: Arc<Mutex<Batch>>,
+}
+
+#[derive(Debug)]
+struct Batch {
     file: Arc<File>,
-    batch: Vec<u8>,
+    bytes: Vec<u8>,
     dropped: u64,
 }
 
-impl Log {
-    fn hand_over(&mut self) {
-        if self.batch.is_empty() {
-            return;
+impl Trace {
+    fn start(directory: &Path, subject: &Subject) -> io::Result<Self> {
+        let mut name = String::new();
+        for byte in subject.original_dcid.as_slice() {
+            // Writing to a string cannot fail.
+            let _ = write!(name, "{byte:02x}");
         }
-        let batch = std::mem::take(&mut self.batch);
-        if writer().try_send(Job::Write(Arc::clone(&self.file), batch)).is_err() {
+        let side = if subject.side.is_server() {
+            "server"
+        } else {
+            "client"
+        };
+        let path = directory.join(format!("{name}_{side}.sqlog"));
+        let file = File::create(&path).map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        })?;
+        let batch = Arc::new(Mutex::new(Batch {
+            file: Arc::new(file),
+            bytes: Vec::new(),
+            dropped: 0,
+        }));
+        let sink = Arc::clone(&batch);
+        let qlog = Qlog::new(&Header::of(subject, "anabranch"), move |record: &[u8]| {
+            let mut batch = sink.lock().unwrap_or_else(PoisonError::into_inner);
+            batch.bytes.extend_from_slice(record);
+            if batch.bytes.len() >= BATCH_BYTES {
+                batch.hand_over();
+            }
+        });
+        Ok(Self { qlog, batch })
+    }
+
+    fn hand_over(&self) {
+        let mut batch = self.batch.lock().unwrap_or_else(PoisonError::into_inner);
+        batch.hand_over();
+    }
+}
+
+impl Batch {
+    fn hand_over(&mut self) {
+        let bytes = std::mem::take(&mut self.bytes);
+        let job = Job::Write(Arc::clone(&self.file), bytes);
+        if writer().try_send(job).is_err() {
             self.dropped += 1;
-            tracing::warn!("qlog: the disk is too slow, {} batches are missing", self.dropped);
+            let count = self.dropped;
+            tracing::warn!("qlog: the disk is too slow, {count} batches of records are missing");
         }
     }
 }
 
-impl Sink for Log {
-    fn write(&mut self, record: &[u8]) {
-        self.batch.extend_from_slice(record);
-        if self.batch.len() >= BATCH_BYTES {
+impl Observer for Trace {
+    fn observe(&mut self, now: Instant, observation: &Observation<'_>) {
+        self.qlog.observe(now, observation);
+        // The program may end before the connection is forgotten.
+        if matches!(observation, Observation::Closed { .. }) {
             self.hand_over();
         }
     }
 }
 
-impl Drop for Log {
+impl Drop for Trace {
     fn drop(&mut self) {
         self.hand_over();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_proto::datagram::{SocketId, Tuple};
+    use anabranch_proto::wire::{ConnectionId, Side};
+
+    fn subject() -> Subject {
+        Subject {
+            side: Side::Client,
+            original_dcid: ConnectionId::new(&[0xab; 8]).unwrap(),
+            tuple: Tuple {
+                socket: SocketId(0),
+                local: None,
+                remote: ([127, 0, 0, 1], 1).into(),
+            },
+            began: Instant::from_nanos(0),
+        }
+    }
+
+    #[test]
+    fn a_connection_gets_a_file_with_its_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let factory = into_directory(&directory.path().join("new")).unwrap();
+        let mut observer = factory.build(&subject()).unwrap();
+        observer.observe(Instant::from_nanos(1), &Observation::HandshakeConfirmed);
+        drop(observer);
+        flush();
+        let path = directory.path().join("new/abababababababab_client.sqlog");
+        let text = fs::read_to_string(path).unwrap();
+        assert!(text.split('\x1e').count() >= 2, "{text}");
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_told_at_once() {
+        let failure = into_directory(Path::new("/proc/no/logs")).unwrap_err();
+        assert!(failure.report().unwrap().contains("--qlog"));
     }
 }
