@@ -140,8 +140,8 @@ impl Connection {
                 self.on_retry(scid, token, body, integrity_tag);
                 None
             }
-            Ok(Header::VersionNegotiation { versions, .. }) => {
-                self.on_version_negotiation(now, versions);
+            Ok(Header::VersionNegotiation { scid, versions, .. }) => {
+                self.on_version_negotiation(now, scid, versions);
                 None
             }
             Ok(Header::Long { .. } | Header::Unsupported { .. }) => {
@@ -164,14 +164,21 @@ impl Connection {
         None
     }
 
-    fn on_version_negotiation(&mut self, now: Instant, versions: &[u8]) {
-        // RFC 9000, section 6.2: believed only before anything else arrived, and only if it does not
-        // list the version in use.
-        let lists_ours = versions
-            .chunks(4)
-            .any(|version| version == VERSION_1.to_be_bytes());
-        if self.identity.side.is_client() && self.identity.peer_scid.is_none() && !lists_ours {
+    /// RFC 9000, section 6.2: believed only before anything else arrived, and only if it echoes our
+    /// connection ID and does not list the version in use.
+    fn on_version_negotiation(&mut self, now: Instant, scid: &[u8], versions: &[u8]) {
+        let identity = &self.identity;
+        let (list, rest) = versions.as_chunks();
+        let is_answer = identity.side.is_client()
+            && identity.peer_scid.is_none()
+            && identity.retry_scid.is_none()
+            && identity.original_dcid.as_slice() == scid;
+        let is_refusal =
+            !list.is_empty() && rest.is_empty() && !list.contains(&VERSION_1.to_be_bytes());
+        if is_answer && is_refusal {
             self.vanish(now, ConnectionError::VersionMismatch);
+        } else {
+            self.drop_packet::<()>(now, versions.len(), "version negotiation to be ignored");
         }
     }
 
