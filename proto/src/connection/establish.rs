@@ -224,6 +224,7 @@ impl Connection {
         let expected = identity.side == Side::Client
             && identity.peer_scid.is_none()
             && identity.retry_scid.is_none()
+            && scid != identity.original_dcid
             && !token.is_empty();
         if !expected || retry_integrity_tag(&identity.original_dcid, body) != tag {
             self.outbox.stats.packets_dropped += 1;
