@@ -10,7 +10,7 @@ use crate::time::Instant;
 use crate::wire::cursor::Reader;
 use crate::wire::frame::{self, Frame};
 use crate::wire::header::{self, Header, LongType};
-use crate::wire::{ConnectionId, PathId, ResetToken, VERSION_1};
+use crate::wire::{ConnectionId, MIN_DATAGRAM_SIZE, PathId, ResetToken, VERSION_1};
 
 /// Packets kept while their keys are missing: a handshake flight and the first data behind it.
 const MAX_UNDECRYPTABLE: usize = 16;
@@ -51,12 +51,19 @@ impl Connection {
             return;
         }
         self.account_received(tuple, path, data.len() as u64);
+        let is_small = data.len() < MIN_DATAGRAM_SIZE;
         let mut rest = data;
         while !rest.is_empty() {
             let Some(incoming) = self.classify(now, path, rest) else {
                 return;
             };
             let (packet, tail) = rest.split_at_mut(incoming.length);
+            if incoming.level == Level::Initial && is_small && self.identity.side.is_server() {
+                // RFC 9000, section 14.1.
+                self.drop_packet::<()>(now, packet.len(), "Initial in a small datagram");
+                rest = tail;
+                continue;
+            }
             self.handle_packet(now, tuple, ecn, path, &incoming, packet);
             if self.life.is_over() {
                 return;
