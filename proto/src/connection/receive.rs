@@ -416,6 +416,9 @@ impl Connection {
         let mut contents = Contents::default();
         let mut reader = Reader::new(payload);
         while !reader.is_empty() {
+            if arrival.level != Level::OneRtt {
+                refuse_extension(&reader)?;
+            }
             let (frame_type, frame) = frame::decode(&mut reader).map_err(|error| {
                 TransportError::new(error.code(), error.to_string()).in_frame(error.frame_type)
             })?;
@@ -497,6 +500,17 @@ impl Connection {
             Level::Handshake => self.early.spaces[1].as_mut(),
             Level::OneRtt => self.paths.path_mut(path).map(|path| &mut path.space),
         }
+    }
+}
+
+/// Frames of the extension are out of place before the handshake ends, whatever is in them.
+fn refuse_extension(reader: &Reader<'_>) -> Result<(), TransportError> {
+    match reader.clone().varint().map(frame::FrameType) {
+        Ok(kind) if kind.is_multipath() => Err(TransportError::violation(
+            "multipath frame before the handshake ends",
+        )
+        .in_frame(kind.0)),
+        _ => Ok(()),
     }
 }
 
