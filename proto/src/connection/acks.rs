@@ -39,6 +39,11 @@ impl Connection {
         } else {
             PathId::ZERO
         };
+        if level == Level::OneRtt && self.paths.slot(target).is_some_and(|s| s.path.is_none()) {
+            return Err(TransportError::violation(
+                "acknowledges packets of a path that was never opened",
+            ));
+        }
         let mut acked = std::mem::take(&mut self.scratch.acked);
         acked.clear();
         let mut spurious = 0;

@@ -13,7 +13,7 @@ use crate::wire::header::{self, LongHeader, LongType};
 use crate::wire::{PathId, packet_number};
 
 /// Room below which starting a packet is not worth its header and tag.
-const MIN_USEFUL_ROOM: usize = 64;
+pub(super) const MIN_USEFUL_ROOM: usize = 64;
 
 /// A packet whose frames are being written.
 pub(super) struct Packet {

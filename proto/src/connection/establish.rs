@@ -41,14 +41,17 @@ impl Connection {
             .map_err(|error| TransportError::new(error.code(), error.to_string()))?;
         self.check_authenticated_cids(&params)?;
         let local_limit = self.announced_path_limit();
+        let empty = |cid: Option<ConnectionId>| cid.is_none_or(|cid| cid.is_empty());
+        if self.config.max_paths > 0
+            && params.initial_max_path_id.is_some()
+            && (empty(self.identity.peer_scid) || self.identity.handshake_scid.is_empty())
+        {
+            // wire.md, section 1, rule 2.
+            return Err(TransportError::violation(
+                "multipath with an empty connection ID",
+            ));
+        }
         if let (Some(local), Some(remote)) = (local_limit, params.initial_max_path_id) {
-            let empty = |cid: Option<ConnectionId>| cid.is_none_or(|cid| cid.is_empty());
-            if empty(self.identity.peer_scid) || self.identity.handshake_scid.is_empty() {
-                // wire.md, section 1, rule 2.
-                return Err(TransportError::violation(
-                    "multipath with an empty connection ID",
-                ));
-            }
             self.paths.negotiate(local, remote);
         }
         self.streams.on_peer_params(&params);
@@ -224,6 +227,7 @@ impl Connection {
         let expected = identity.side == Side::Client
             && identity.peer_scid.is_none()
             && identity.retry_scid.is_none()
+            && scid != identity.original_dcid
             && !token.is_empty();
         if !expected || retry_integrity_tag(&identity.original_dcid, body) != tag {
             self.outbox.stats.packets_dropped += 1;

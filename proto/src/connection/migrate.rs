@@ -224,8 +224,10 @@ impl Connection {
             return;
         };
         let failed = |route: &Route| route.validation.as_ref().is_some_and(|v| v.failed(now));
-        if path.previous.as_ref().is_some_and(failed) {
-            path.previous = None;
+        if let Some(previous) = path.previous.as_mut().filter(|previous| failed(previous)) {
+            // It was valid once, and is the one to return to should the new one fail as well
+            // (RFC 9000, section 9.3.2).
+            previous.validation = None;
         }
         if !failed(&path.route) {
             return;

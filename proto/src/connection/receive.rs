@@ -10,7 +10,7 @@ use crate::time::Instant;
 use crate::wire::cursor::Reader;
 use crate::wire::frame::{self, Frame};
 use crate::wire::header::{self, Header, LongType};
-use crate::wire::{ConnectionId, PathId, ResetToken, VERSION_1};
+use crate::wire::{ConnectionId, MIN_DATAGRAM_SIZE, PathId, ResetToken, VERSION_1};
 
 /// Packets kept while their keys are missing: a handshake flight and the first data behind it.
 const MAX_UNDECRYPTABLE: usize = 16;
@@ -51,12 +51,19 @@ impl Connection {
             return;
         }
         self.account_received(tuple, path, data.len() as u64);
+        let is_small = data.len() < MIN_DATAGRAM_SIZE;
         let mut rest = data;
         while !rest.is_empty() {
             let Some(incoming) = self.classify(now, path, rest) else {
                 return;
             };
             let (packet, tail) = rest.split_at_mut(incoming.length);
+            if incoming.level == Level::Initial && is_small && self.identity.side.is_server() {
+                // RFC 9000, section 14.1.
+                self.drop_packet::<()>(now, packet.len(), "Initial in a small datagram");
+                rest = tail;
+                continue;
+            }
             self.handle_packet(now, tuple, ecn, path, &incoming, packet);
             if self.life.is_over() {
                 return;
@@ -140,8 +147,8 @@ impl Connection {
                 self.on_retry(scid, token, body, integrity_tag);
                 None
             }
-            Ok(Header::VersionNegotiation { versions, .. }) => {
-                self.on_version_negotiation(now, versions);
+            Ok(Header::VersionNegotiation { scid, versions, .. }) => {
+                self.on_version_negotiation(now, scid, versions);
                 None
             }
             Ok(Header::Long { .. } | Header::Unsupported { .. }) => {
@@ -164,14 +171,21 @@ impl Connection {
         None
     }
 
-    fn on_version_negotiation(&mut self, now: Instant, versions: &[u8]) {
-        // RFC 9000, section 6.2: believed only before anything else arrived, and only if it does not
-        // list the version in use.
-        let lists_ours = versions
-            .chunks(4)
-            .any(|version| version == VERSION_1.to_be_bytes());
-        if self.identity.side.is_client() && self.identity.peer_scid.is_none() && !lists_ours {
+    /// RFC 9000, section 6.2: believed only before anything else arrived, and only if it echoes our
+    /// connection ID and does not list the version in use.
+    fn on_version_negotiation(&mut self, now: Instant, scid: &[u8], versions: &[u8]) {
+        let identity = &self.identity;
+        let (list, rest) = versions.as_chunks();
+        let is_answer = identity.side.is_client()
+            && identity.peer_scid.is_none()
+            && identity.retry_scid.is_none()
+            && identity.original_dcid.as_slice() == scid;
+        let is_refusal =
+            !list.is_empty() && rest.is_empty() && !list.contains(&VERSION_1.to_be_bytes());
+        if is_answer && is_refusal {
             self.vanish(now, ConnectionError::VersionMismatch);
+        } else {
+            self.drop_packet::<()>(now, versions.len(), "version negotiation to be ignored");
         }
     }
 
@@ -402,6 +416,9 @@ impl Connection {
         let mut contents = Contents::default();
         let mut reader = Reader::new(payload);
         while !reader.is_empty() {
+            if arrival.level != Level::OneRtt {
+                refuse_extension(&reader)?;
+            }
             let (frame_type, frame) = frame::decode(&mut reader).map_err(|error| {
                 TransportError::new(error.code(), error.to_string()).in_frame(error.frame_type)
             })?;
@@ -483,6 +500,17 @@ impl Connection {
             Level::Handshake => self.early.spaces[1].as_mut(),
             Level::OneRtt => self.paths.path_mut(path).map(|path| &mut path.space),
         }
+    }
+}
+
+/// Frames of the extension are out of place before the handshake ends, whatever is in them.
+fn refuse_extension(reader: &Reader<'_>) -> Result<(), TransportError> {
+    match reader.clone().varint().map(frame::FrameType) {
+        Ok(kind) if kind.is_multipath() => Err(TransportError::violation(
+            "multipath frame before the handshake ends",
+        )
+        .in_frame(kind.0)),
+        _ => Ok(()),
     }
 }
 

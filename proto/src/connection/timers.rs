@@ -15,6 +15,7 @@
 //! | idle, closing, draining | connection | here, `Life` |
 
 use super::Connection;
+use super::builder::MIN_USEFUL_ROOM;
 use super::failover::MAX_PROBE_INTERVAL;
 use crate::error::ConnectionError;
 use crate::handshake::Level;
@@ -27,8 +28,9 @@ use crate::wire::{PathId, TransportErrorCode};
 /// Backoff stops doubling here: 2^10 probe time-outs outlast any idle time-out.
 const MAX_BACKOFF: u32 = 10;
 
-/// Bytes below which the amplification limit leaves no room for a useful packet.
-pub(super) const MIN_BUDGET: u64 = 100;
+/// Bytes below which the amplification limit leaves no room for a useful packet. A lone PING from a
+/// new address has to earn enough for a challenge.
+pub(super) const MIN_BUDGET: u64 = MIN_USEFUL_ROOM as u64;
 
 /// How often a validation looks whether the amplification limit still stops it.
 const STUCK_VALIDATION: Duration = Duration::from_secs(1);
@@ -180,7 +182,7 @@ impl Connection {
     fn early_pto(&self) -> Option<(Instant, Level)> {
         let route = &self.paths.path(PathId::ZERO)?.route;
         // A server that may not send any more must wait for the client (RFC 9002, section 6.2.2.1).
-        if self.handshake.is_confirmed() || route.amplification.budget() < 100 {
+        if self.handshake.is_confirmed() || route.amplification.budget() < MIN_BUDGET {
             return None;
         }
         let wait = route.rtt.pto_base() * (1 << self.early.pto_count.min(MAX_BACKOFF));
