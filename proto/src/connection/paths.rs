@@ -54,7 +54,8 @@ impl Connection {
             route.amplification.set_validated();
         }
         if let Some(slot) = self.paths.slot_mut(id) {
-            slot.path = Some(Path::new(id, space, route, options, now));
+            let path = Path::new(id, space, route, options, now);
+            slot.path = Some(Box::new(path));
         }
         self.outbox
             .observe(now, &Observation::RouteAssigned { path: id, tuple });

@@ -3,9 +3,9 @@
 use super::Pair;
 use anabranch_proto::event::{Observation, Observer};
 use anabranch_proto::handshake::Level;
-use anabranch_proto::wire::frame::Frame;
 use anabranch_proto::time::Instant;
 use anabranch_proto::wire::PathId;
+use anabranch_proto::wire::frame::Frame;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
