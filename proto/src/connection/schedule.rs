@@ -16,6 +16,9 @@ use std::collections::{BTreeMap, VecDeque};
 /// Copies waiting for room on their paths; further ones are not made.
 const MAX_DUPLICATES: usize = 64;
 
+/// No hold is cut shorter than this for lack of a probe time-out.
+const SHORTEST_HOLD: Duration = Duration::from_millis(10);
+
 /// What the connection and its scheduler have agreed on.
 #[derive(Debug)]
 pub(super) struct Sending {
@@ -316,26 +319,22 @@ impl Connection {
 
     /// Notes that the scheduler left room unused, and for how long that is respected.
     fn hold(&mut self, now: Instant, view: &SendView<'_>, choice: Choice) {
-        let ack_delay = self.peer_max_ack_delay();
-        let fastest = self
-            .paths
-            .open()
-            .filter_map(Slot::open)
-            .map(|path| path.pto(ack_delay))
-            .min();
-        let cap = now
-            + fastest
-                .unwrap_or(Duration::from_millis(10))
-                .max(Duration::from_millis(10));
         let wanted = match choice.decision {
             Decision::Hold { until } => until,
             Decision::Send(path) => view.path(path).map(|path| path.pacer_ready),
             _ => None,
         };
-        let until = wanted
-            .filter(|until| *until > now)
-            .map_or(cap, |until| until.min(cap));
-        self.sending.hold = Some(until);
+        self.hold_until(now, wanted);
+    }
+
+    /// Leaves the scheduler alone until then, or for one probe time-out at the most.
+    pub(super) fn hold_until(&mut self, now: Instant, wanted: Option<Instant>) {
+        let ack_delay = self.peer_max_ack_delay();
+        let open = self.paths.open().filter_map(Slot::open);
+        let fastest = open.map(|path| path.pto(ack_delay)).min();
+        let cap = now + fastest.unwrap_or(SHORTEST_HOLD).max(SHORTEST_HOLD);
+        let until = wanted.filter(|until| *until > now);
+        self.sending.hold = Some(until.map_or(cap, |until| until.min(cap)));
         self.sending.holds += 1;
     }
 

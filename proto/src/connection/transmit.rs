@@ -356,7 +356,7 @@ impl Connection {
         };
         let end = end.min(start + usize::try_from(budget).unwrap_or(usize::MAX).min(1 << 16));
         let Some(mut packet) = self.begin_packet(Level::OneRtt, job.path(), buf, end) else {
-            self.abandon_job(job);
+            self.abandon_job(now, job);
             return 0;
         };
         let mut rule = SizeRule::AsIs;
@@ -392,17 +392,20 @@ impl Connection {
         }
         let size = self.finish_packet(now, packet, buf, rule);
         if size == 0 {
-            self.abandon_job(job);
+            self.abandon_job(now, job);
         }
         size
     }
 
     /// Makes sure that a job which produced nothing is not asked for again at once.
-    fn abandon_job(&mut self, job: Job) {
+    fn abandon_job(&mut self, now: Instant, job: Job) {
         self.take_choice();
         let id = job.path();
-        if let Job::Data(_) = job {
-            self.sending.forget(id);
+        match job {
+            // Its scheduler will answer the same again: a hold ends with a better answer.
+            Job::Data(_) => self.hold_until(now, None),
+            Job::Duplicate { .. } => self.sending.forget(id),
+            _ => {}
         }
         if let Some(path) = self.paths.path_mut(id) {
             match job {
@@ -477,10 +480,12 @@ impl Connection {
             for frame in &oldest {
                 self.streams.reinject(frame, id);
             }
+            let before = self.streams.bytes_retransmitted();
             let bytes = self
                 .streams
                 .write_data(buf, limit, id, 0, u64::MAX, &mut packet.frames);
-            self.count_stream_bytes(id, bytes);
+            let again = self.streams.bytes_retransmitted() - before;
+            self.count_stream_bytes(id, bytes, again);
         }
         packet.note_eliciting();
         if !packet.ack_eliciting && packet.room(buf) > 0 {
@@ -561,10 +566,12 @@ impl Connection {
                 }
                 let limit = packet.end;
                 let frames = &mut packet.frames;
+                let again = self.streams.bytes_retransmitted();
                 let bytes = self
                     .streams
                     .write_data(buf, limit, id, skip, carry.budget, frames);
-                self.count_stream_bytes(id, bytes);
+                let again = self.streams.bytes_retransmitted() - again;
+                self.count_stream_bytes(id, bytes, again);
                 if let Some(path) = self.paths.path_mut(id) {
                     path.assigned = path.assigned.saturating_sub(bytes);
                 }
@@ -604,9 +611,11 @@ impl Connection {
         }
     }
 
-    fn count_stream_bytes(&mut self, id: PathId, bytes: u64) {
+    /// Counts stream bytes written on a path, `again` of them not for the first time.
+    fn count_stream_bytes(&mut self, id: PathId, bytes: u64, again: u64) {
         if let Some(path) = self.paths.path_mut(id) {
-            path.counters.fresh_bytes += bytes;
+            path.counters.fresh_bytes += bytes.saturating_sub(again);
+            path.counters.retransmitted_bytes += again;
         }
     }
 

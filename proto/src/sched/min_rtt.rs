@@ -54,7 +54,7 @@ impl MinRtt {
     /// With nothing fresh to send, the free paths shorten the tail: each repeats what others carry.
     fn copy(&self, view: &SendView<'_>) -> Choice {
         let open = view
-            .eligible()
+            .candidates()
             .filter(|path| path.is_usable() && path.can_send(view.now));
         let copyable = open.filter(|path| self.copy_when_idle && path.copyable);
         match copyable.min_by_key(|path| rank(path)) {
