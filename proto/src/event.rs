@@ -211,6 +211,8 @@ pub enum DropReason {
     ServerToken,
     /// 0-RTT, or a version that is not spoken.
     Unsupported,
+    /// An Initial packet in a datagram of less than 1200 bytes, from a client.
+    SmallInitial,
     /// The header makes no sense.
     MalformedHeader,
     /// The connection has no use for such a packet now.
@@ -229,6 +231,7 @@ impl fmt::Display for DropReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ServerToken => "a token from a server",
+            Self::SmallInitial => "an Initial in a small datagram",
             Self::Unsupported => "0-RTT or a version that is not spoken",
             Self::MalformedHeader => "a malformed header",
             Self::OutOfState => "of no use in this state of the connection",

@@ -60,7 +60,7 @@ impl Connection {
             let (packet, tail) = rest.split_at_mut(incoming.length);
             if incoming.level == Level::Initial && is_small && self.identity.side.is_server() {
                 // RFC 9000, section 14.1.
-                self.drop_packet::<()>(now, packet.len(), "Initial in a small datagram");
+                self.drop_packet::<()>(now, path, packet.len(), DropReason::SmallInitial);
                 rest = tail;
                 continue;
             }
@@ -185,7 +185,7 @@ impl Connection {
         if is_answer && is_refusal {
             self.vanish(now, ConnectionError::VersionMismatch);
         } else {
-            self.drop_packet::<()>(now, versions.len(), "version negotiation to be ignored");
+            self.drop_packet::<()>(now, PathId::ZERO, versions.len(), DropReason::OutOfState);
         }
     }
 

@@ -185,9 +185,10 @@ impl Qlog {
     fn on_dropped(&mut self, now: Instant, path: PathId, size: usize, why: DropReason) {
         let tuple = Some(self.tuple(path));
         let trigger = match why {
-            DropReason::ServerToken | DropReason::MalformedHeader | DropReason::TooShort => {
-                "invalid"
-            }
+            DropReason::ServerToken
+            | DropReason::SmallInitial
+            | DropReason::MalformedHeader
+            | DropReason::TooShort => "invalid",
             DropReason::Unsupported => "unsupported",
             DropReason::OutOfState => "rejected",
             DropReason::Undecryptable => "decryption_failure",
