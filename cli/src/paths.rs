@@ -28,7 +28,7 @@ pub(crate) enum Direction {
 /// The interfaces and addresses behind path IDs. Remembers paths that are gone.
 #[derive(Debug, Clone)]
 pub(crate) struct Labels {
-    manager: Option<PathManager>,
+    manager: PathManager,
     known: Arc<Mutex<BTreeMap<PathId, Label>>>,
 }
 
@@ -41,21 +41,12 @@ struct Label {
 impl Labels {
     /// The labels of a connection that `manager` cares for.
     pub(crate) fn new(manager: PathManager) -> Self {
-        Self { manager: Some(manager), known: Arc::default() }
-    }
-
-    /// Labels of paths opened by hand.
-    pub(crate) fn fixed(labels: impl IntoIterator<Item = (PathId, String)>) -> Self {
-        let known = labels.into_iter().map(|(id, interface)| {
-            (id, Label { interface, local: String::new() })
-        });
-        Self { manager: None, known: Arc::new(Mutex::new(known.collect())) }
+        Self { manager, known: Arc::default() }
     }
 
     fn refresh(&self) {
-        let Some(manager) = &self.manager else { return };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        for entry in manager.entries() {
+        for entry in self.manager.entries() {
             let Some(id) = entry.state.path() else { continue };
             let candidate = entry.candidate;
             let (mut interface, mut local) = (candidate.interface, candidate.local.to_string());

@@ -35,12 +35,6 @@ pub(crate) fn rate(bytes: u64, time: Duration) -> f64 {
     if seconds > 0.0 { bytes as f64 * 8.0 / seconds } else { 0.0 }
 }
 
-/// Milliseconds with as many decimals as make sense.
-pub(crate) fn millis(time: Duration) -> String {
-    let ms = time.as_secs_f64() * 1e3;
-    if ms < 10.0 { format!("{ms:.2} ms") } else { format!("{ms:.1} ms") }
-}
-
 /// Milliseconds for JSON, rounded to microseconds.
 pub(crate) fn json_millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
@@ -99,7 +93,6 @@ mod tests {
         assert_eq!(bytes(1_500_000_000), "1.50 GB");
         assert_eq!(bit_rate(93_440_000.0), "93.4 Mbit/s");
         assert_eq!(bit_rate(0.0), "0 bit/s");
-        assert_eq!(millis(Duration::from_micros(1234)), "1.23 ms");
     }
 
     #[test]
