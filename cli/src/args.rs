@@ -80,10 +80,13 @@ Example:
     /// Tell what this machine can do, what is missing and how to get it
     Doctor(Listing),
     /// Make packets leave by the interface whose address they have (needs root to change anything)
-    #[command(subcommand, after_help = "\
+    #[command(
+        subcommand,
+        after_help = "\
 For each interface one routing table and a rule for its addresses. Without them a socket bound to
 an address still leaves by the default route. What is applied is marked, and reverting removes
-exactly that.")]
+exactly that."
+    )]
     Routes(Routes),
     /// Write the completion script of a shell to stdout
     Completions {
@@ -102,9 +105,9 @@ pub(crate) struct Paths {
     #[arg(long = "path", value_name = "IFACE|ADDR|auto[,OPTION...]")]
     pub(crate) specs: Vec<PathSpec>,
     /// Paths per interface, where --path does not say
-    #[arg(long, value_name = "K", default_value_t = 1)]
+    #[arg(long = "paths-per-interface", value_name = "K", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_PATHS_PER_INTERFACE)))]
-    pub(crate) paths_per_interface: u32,
+    pub(crate) per_interface: u32,
     /// Seconds to wait for the server's first answer
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub(crate) connect_timeout: Duration,
@@ -265,12 +268,12 @@ impl Paths {
         let with_default = |spec: &PathSpec| {
             let mut spec = spec.clone();
             if spec.options.paths == 1 {
-                spec.options.paths = self.paths_per_interface;
+                spec.options.paths = self.per_interface;
             }
             spec
         };
         let mut specs: Vec<PathSpec> = self.specs.iter().map(with_default).collect();
-        if specs.is_empty() && self.paths_per_interface > 1 {
+        if specs.is_empty() && self.per_interface > 1 {
             specs.extend("auto".parse().ok().as_ref().map(with_default));
         }
         specs
@@ -278,14 +281,23 @@ impl Paths {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let number = text.parse::<f64>().ok().filter(|number| (0.01..=3600.0).contains(number));
-    number.map(Duration::from_secs_f64).ok_or_else(|| "expected seconds, 0.01 to 3600".into())
+    let number = text
+        .parse::<f64>()
+        .ok()
+        .filter(|number| (0.01..=3600.0).contains(number));
+    number
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "expected seconds, 0.01 to 3600".into())
 }
 
 fn demo_size(text: &str) -> Result<ByteSize, String> {
     let size: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
     let range = 1_000_000..=1_000_000_000;
-    if range.contains(&size.0) { Ok(size) } else { Err("expected 1M to 1G".into()) }
+    if range.contains(&size.0) {
+        Ok(size)
+    } else {
+        Err("expected 1M to 1G".into())
+    }
 }
 
 /// An address with or without port, or a port alone as `:PORT`.
@@ -294,11 +306,16 @@ fn listen_address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(address);
     }
-    if let Ok(ip) = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+    if let Ok(ip) = text
+        .trim_start_matches('[')
+        .trim_end_matches(']')
+        .parse::<IpAddr>()
+    {
         return Ok((ip, port).into());
     }
     if let Some(Ok(port)) = text.strip_prefix(':').map(str::parse) {
         return Ok((Ipv6Addr::UNSPECIFIED, port).into());
     }
-    Err("expected an address of this machine, as 192.0.2.1:4433, [2001:db8::1]:4433 or :4433".into())
+    let expected = "an address of this machine, as 192.0.2.1:4433, [2001:db8::1]:4433 or :4433";
+    Err(format!("expected {expected}"))
 }

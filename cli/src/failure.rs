@@ -28,12 +28,18 @@ pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 impl Failure {
     /// A transfer or check failed.
     pub(crate) fn failed(what: impl Display) -> Self {
-        Self::Failed(Message { what: what.to_string(), hint: None })
+        Self::Failed(Message {
+            what: what.to_string(),
+            hint: None,
+        })
     }
 
     /// The command cannot be carried out as given.
     pub(crate) fn usage(what: impl Display) -> Self {
-        Self::Usage(Message { what: what.to_string(), hint: None })
+        Self::Usage(Message {
+            what: what.to_string(),
+            hint: None,
+        })
     }
 
     /// An operation on a file or device went wrong.
@@ -67,7 +73,9 @@ impl Failure {
 
     /// What to tell the user, if anything.
     pub(crate) fn report(&self) -> Option<String> {
-        let (Self::Failed(message) | Self::Usage(message)) = self else { return None };
+        let (Self::Failed(message) | Self::Usage(message)) = self else {
+            return None;
+        };
         let mut text = format!("error: {}", message.what);
         if let Some(hint) = &message.hint {
             text.push_str("\n  hint: ");
@@ -99,7 +107,10 @@ mod tests {
     #[test]
     fn the_hint_follows_the_message() {
         let failure = Failure::usage("no such file").hint("try another");
-        assert_eq!(failure.report().unwrap(), "error: no such file\n  hint: try another");
+        assert_eq!(
+            failure.report().unwrap(),
+            "error: no such file\n  hint: try another"
+        );
         assert_eq!(failure.exit_code(), ExitCode::from(2));
     }
 }

@@ -88,9 +88,13 @@ pub(crate) async fn serve(
     let Ok(mut http) = built else { return };
     let slots = Arc::new(Semaphore::new(REQUESTS));
     loop {
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
+        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
+            return;
+        };
         // An error means that the connection has ended, one way or another.
-        let Ok(Some(resolver)) = http.accept().await else { return };
+        let Ok(Some(resolver)) = http.accept().await else {
+            return;
+        };
         let (connection, service, report) = (connection.clone(), service.clone(), report.clone());
         tokio::spawn(async move {
             if let Some(done) = handle(resolver, &connection, service).await {
@@ -108,7 +112,10 @@ async fn handle(
 ) -> Option<Done> {
     let started = Instant::now();
     // Without a request there is nothing to report.
-    let (request, mut exchange) = timeout(STALL, resolver.resolve_request()).await.ok()?.ok()?;
+    let (request, mut exchange) = timeout(STALL, resolver.resolve_request())
+        .await
+        .ok()?
+        .ok()?;
     let mut tally = Tally::default();
     let result = respond(&request, &mut exchange, connection, service, &mut tally).await;
     if let Err(broken) = &result {
@@ -138,28 +145,32 @@ async fn respond(
 ) -> Result<(), Broken> {
     let tuned = Tuning::from_headers(request.headers())
         .and_then(|tuning| tuning.apply(connection).map_err(|error| error.to_string()));
-    let answer = match tuned {
-        Err(mistake) => Answer::words(StatusCode::BAD_REQUEST, mistake),
-        Ok(()) => {
-            let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-            let (headers, service) = (request.headers().clone(), Arc::clone(&service));
-            let answered = spawn_blocking(move || service.answer(&method, &path, &headers));
-            answered.await.map_err(io::Error::other)?
-        }
+    let answer = if let Err(mistake) = tuned {
+        Answer::words(StatusCode::BAD_REQUEST, mistake)
+    } else {
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let (headers, service) = (request.headers().clone(), Arc::clone(&service));
+        let answered = spawn_blocking(move || service.answer(&method, &path, &headers));
+        answered.await.map_err(io::Error::other)?
     };
     match answer {
         Answer::Text(head, text) => send_text(exchange, head, text, tally).await,
         Answer::File(head, body) => send_file(exchange, head, body, service, tally).await,
         Answer::Store(incoming) => {
             let answer = receive_file(exchange, *incoming, tally).await?;
-            let Answer::Text(head, text) = answer else { return Ok(()) };
+            let Answer::Text(head, text) = answer else {
+                return Ok(());
+            };
             send_text(exchange, head, text, tally).await
         }
     }
 }
 
 async fn soon<T>(step: impl Future<Output = Result<T, StreamError>>) -> Result<T, Broken> {
-    timeout(STALL, step).await.map_err(|_| Broken::Stalled)?.map_err(Broken::Stream)
+    timeout(STALL, step)
+        .await
+        .map_err(|_| Broken::Stalled)?
+        .map_err(Broken::Stream)
 }
 
 async fn send_head(exchange: &mut Exchange, head: Head, tally: &mut Tally) -> Result<(), Broken> {
@@ -204,7 +215,9 @@ async fn send_file(
         tally.bytes += piece.len() as u64;
         soon(exchange.send_data(piece)).await?;
     }
-    let sums = reader.finish().ok_or_else(|| io::Error::other("the file was not read whole"))?;
+    let sums = reader
+        .finish()
+        .ok_or_else(|| io::Error::other("the file was not read whole"))?;
     let whole = match whole {
         Some(hashing) => hashing.await.ok().flatten(),
         None => Some(sums.content),
@@ -242,7 +255,12 @@ async fn receive_file(
     incoming: Incoming,
     tally: &mut Tally,
 ) -> Result<Answer, Broken> {
-    let Incoming { upload, start, total, replaces } = incoming;
+    let Incoming {
+        upload,
+        start,
+        total,
+        replaces,
+    } = incoming;
     let mut writer = match upload.writer(start).await {
         Ok(writer) => writer,
         Err(error) => return Ok(Refusal::from(error).into()),
@@ -257,7 +275,9 @@ async fn receive_file(
         }
     }
     let given = soon(exchange.recv_trailers()).await?;
-    let given = given.as_ref().and_then(|fields| fields.get(REPR_DIGEST)?.to_str().ok());
+    let given = given
+        .as_ref()
+        .and_then(|fields| fields.get(REPR_DIGEST)?.to_str().ok());
     let given = given.and_then(Sum::from_field);
     let length = writer.length();
     let (file, sum) = match writer.finish().await {
@@ -274,16 +294,23 @@ async fn receive_file(
         let words = "the SHA-256 is wrong: what was received is thrown away";
         return Ok(Answer::words(StatusCode::UNPROCESSABLE_ENTITY, words));
     }
-    let committed = spawn_blocking(move || upload.commit()).await.map_err(io::Error::other)?;
+    let committed = spawn_blocking(move || upload.commit())
+        .await
+        .map_err(io::Error::other)?;
     if let Err(refusal) = committed {
         return Ok(refusal.into());
     }
-    let status = if replaces { StatusCode::OK } else { StatusCode::CREATED };
+    let status = if replaces {
+        StatusCode::OK
+    } else {
+        StatusCode::CREATED
+    };
     let mut answer = Answer::words(status, format!("{length} bytes, sha-256 {sum}"));
     if let Answer::Text(head, _) = &mut answer
         && let Ok(value) = HeaderValue::try_from(sum.to_field())
     {
-        head.headers.insert(HeaderName::from_static(REPR_DIGEST), value);
+        head.headers
+            .insert(HeaderName::from_static(REPR_DIGEST), value);
     }
     Ok(answer)
 }
@@ -313,8 +340,12 @@ pub(crate) async fn serve_hq(
 ) {
     let slots = Arc::new(Semaphore::new(REQUESTS));
     loop {
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
-        let Ok((send, recv)) = connection.accept_bi().await else { return };
+        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
+            return;
+        };
+        let Ok((send, recv)) = connection.accept_bi().await else {
+            return;
+        };
         let (service, report) = (Arc::clone(&service), report.clone());
         tokio::spawn(async move {
             if let Some(done) = handle_hq(send, recv, &service).await {
@@ -331,7 +362,10 @@ async fn handle_hq(
     service: &Arc<Service>,
 ) -> Option<Done> {
     let started = Instant::now();
-    let line = timeout(STALL, recv.read_to_end(MAX_LINE)).await.ok()?.ok()?;
+    let line = timeout(STALL, recv.read_to_end(MAX_LINE))
+        .await
+        .ok()?
+        .ok()?;
     let path = hq_path(&line).map(str::to_owned);
     let mut tally = Tally::default();
     let result = match &path {
@@ -378,7 +412,9 @@ async fn send_hq(
     while let Some(piece) = reader.next().await.map_err(|error| error.to_string())? {
         tally.bytes += piece.len() as u64;
         let written = timeout(STALL, send.write_bytes(piece)).await;
-        written.map_err(|_| Broken::Stalled.to_string())?.map_err(|error| error.to_string())?;
+        written
+            .map_err(|_| Broken::Stalled.to_string())?
+            .map_err(|error| error.to_string())?;
     }
     send.finish().map_err(|error| error.to_string())
 }

@@ -43,7 +43,9 @@ fn run(cli: &Cli) -> Outcome {
         Command::Man => return commands::manual::man(),
         _ => {}
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
     let runtime = runtime.map_err(|error| Failure::io("cannot start", &error))?;
     let outcome = runtime.block_on(run_async(cli));
     // A read or write that the disk keeps waiting must not keep the program from ending.

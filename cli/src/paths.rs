@@ -41,13 +41,18 @@ struct Label {
 impl Labels {
     /// The labels of a connection that `manager` cares for.
     pub(crate) fn new(manager: PathManager) -> Self {
-        Self { manager, known: Arc::default() }
+        Self {
+            manager,
+            known: Arc::default(),
+        }
     }
 
     fn refresh(&self) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         for entry in self.manager.entries() {
-            let Some(id) = entry.state.path() else { continue };
+            let Some(id) = entry.state.path() else {
+                continue;
+            };
             let candidate = entry.candidate;
             let (mut interface, mut local) = (candidate.interface, candidate.local.to_string());
             if interface.is_empty() {
@@ -62,7 +67,10 @@ impl Labels {
     fn of(&self, id: PathId) -> (String, String) {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let label = known.get(&id).cloned();
-        label.map_or_else(|| ("?".into(), "-".into()), |label| (label.interface, label.local))
+        label.map_or_else(
+            || ("?".into(), "-".into()),
+            |label| (label.interface, label.local),
+        )
     }
 
     /// The interface of a path, for progress and messages.
@@ -90,7 +98,9 @@ impl Samples {
 
     /// Each path with its bytes in the direction of the data.
     pub(crate) fn bytes(&self, direction: Direction) -> impl Iterator<Item = (PathId, u64)> {
-        self.last.iter().map(move |(&id, stats)| (id, carried(stats, direction)))
+        self.last
+            .iter()
+            .map(move |(&id, stats)| (id, carried(stats, direction)))
     }
 
     /// The paths, in order of their IDs.
@@ -106,7 +116,11 @@ impl Samples {
                 remote: stats.tuple.remote.to_string(),
                 state: state_name(stats),
                 bytes,
-                share: if total == 0 { 0.0 } else { bytes as f64 / total as f64 },
+                share: if total == 0 {
+                    0.0
+                } else {
+                    bytes as f64 / total as f64
+                },
                 sent_bytes: stats.counters.sent_bytes,
                 received_bytes: stats.counters.received_bytes,
                 smoothed_rtt_ms: units::json_millis(stats.smoothed_rtt),
@@ -175,7 +189,16 @@ pub(crate) struct Row {
 
 /// The paths as a table.
 pub(crate) fn table(rows: &[Row], duration: Duration) -> Table {
-    let head = ["path", "interface", "local", "remote", "state", ">bytes", ">share", ">rate"];
+    let head = [
+        "path",
+        "interface",
+        "local",
+        "remote",
+        "state",
+        ">bytes",
+        ">share",
+        ">rate",
+    ];
     let mut table = Table::new(&[&head[..], &[">rtt", ">min rtt"]].concat());
     for row in rows {
         table.row([

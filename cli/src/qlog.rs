@@ -1,9 +1,9 @@
 //! Writes what happens inside connections as qlog: one JSON text sequence (`.sqlog`) for each.
 //!
-//! Event names are those of draft-ietf-quic-qlog-quic-events-14; it does not cover multipath, so that
-//! packets, losses and metrics carry an extra `path_id` and frames have the names that other stacks
-//! write. A thread of its own writes to the disk: a slow disk costs events, which are counted, and
-//! never time.
+//! Event names are those of draft-ietf-quic-qlog-quic-events-14; it does not cover multipath, so
+//! that packets, losses and metrics carry an extra `path_id` and frames have the names that other
+//! stacks write. A thread of its own writes to the disk: a slow disk costs events, which are
+//! counted, and never time.
 
 use crate::failure::{Failure, Outcome};
 use anabranch_net::connection::Connection;
@@ -46,7 +46,9 @@ enum Job {
 pub(crate) fn attach(connection: &Connection, directory: &Path) -> Outcome {
     let named = connection.with_engine(|engine| (engine.original_dcid(), engine.side()));
     // A connection that has ended has nothing to record.
-    let Ok((name, side)) = named else { return Ok(()) };
+    let Ok((name, side)) = named else {
+        return Ok(());
+    };
     let side = if side.is_server() { "server" } else { "client" };
     let mut group = String::new();
     for byte in name.as_slice() {
@@ -57,7 +59,12 @@ pub(crate) fn attach(connection: &Connection, directory: &Path) -> Outcome {
     let file = created.map_err(|error| {
         Failure::usage(format!("cannot write qlog to {}: {error}", path.display()))
     })?;
-    let mut log = Log { file: Arc::new(file), batch: String::new(), dropped: 0, last: None };
+    let mut log = Log {
+        file: Arc::new(file),
+        batch: String::new(),
+        dropped: 0,
+        last: None,
+    };
     log.header(&group, side);
     let _ = connection.with_engine(|engine| engine.set_observer(Some(Box::new(log))));
     Ok(())
@@ -77,7 +84,9 @@ fn writer() -> &'static SyncSender<Job> {
     WRITER.get_or_init(|| {
         let (sender, receiver) = sync_channel(WAITING);
         // Without the thread the first batch is dropped and counted like all others.
-        let _ = std::thread::Builder::new().name("qlog".into()).spawn(|| write_all(receiver));
+        let _ = std::thread::Builder::new()
+            .name("qlog".into())
+            .spawn(|| write_all(receiver));
         sender
     })
 }
@@ -136,9 +145,15 @@ impl Log {
             return;
         }
         let batch = std::mem::take(&mut self.batch);
-        if writer().try_send(Job::Write(Arc::clone(&self.file), batch)).is_err() {
+        if writer()
+            .try_send(Job::Write(Arc::clone(&self.file), batch))
+            .is_err()
+        {
             self.dropped += 1;
-            tracing::warn!("qlog: the disk is too slow, {} batches are missing", self.dropped);
+            tracing::warn!(
+                "qlog: the disk is too slow, {} batches are missing",
+                self.dropped
+            );
         }
     }
 }
@@ -152,17 +167,38 @@ impl Drop for Log {
 impl Observer for Log {
     fn observe(&mut self, now: Instant, observation: &Observation<'_>) {
         let (name, data) = match observation {
-            Observation::PacketSent { level, path, pn, size, frames } => {
+            Observation::PacketSent {
+                level,
+                path,
+                pn,
+                size,
+                frames,
+            } => {
                 let frames = list(frames.iter().map(sent_frame));
-                ("quic:packet_sent", packet(*level, path.0, *pn, *size) + &frames)
+                (
+                    "quic:packet_sent",
+                    packet(*level, path.0, *pn, *size) + &frames,
+                )
             }
-            Observation::PacketReceived { level, path, pn, size, frames } => {
+            Observation::PacketReceived {
+                level,
+                path,
+                pn,
+                size,
+                frames,
+            } => {
                 let frames = list(frames.iter().map(received_frame));
-                ("quic:packet_received", packet(*level, path.0, *pn, *size) + &frames)
+                (
+                    "quic:packet_received",
+                    packet(*level, path.0, *pn, *size) + &frames,
+                )
             }
-            Observation::PacketLost { level, path, pn, size } => {
-                ("quic:packet_lost", packet(*level, path.0, *pn, *size))
-            }
+            Observation::PacketLost {
+                level,
+                path,
+                pn,
+                size,
+            } => ("quic:packet_lost", packet(*level, path.0, *pn, *size)),
             Observation::PacketDropped { size, why } => {
                 let data = format!("\"raw\":{{\"length\":{size}}},\"details\":{}", text(why));
                 ("quic:packet_dropped", data)
@@ -177,18 +213,22 @@ impl Observer for Log {
             }
             Observation::Decision { choice } => ("anabranch:decision", decision(choice)),
             Observation::Path(notice) => ("anabranch:path", path_notice(notice)),
-            Observation::MtuUpdated { path, mtu } => {
-                ("quic:mtu_updated", format!("\"new\":{mtu},\"path_id\":{}", path.0))
-            }
-            Observation::KeyUpdated { phase } => {
-                ("quic:key_updated", format!("\"key_type\":\"1rtt\",\"key_phase\":{phase}"))
-            }
-            Observation::HandshakeComplete => {
-                ("quic:connection_state_updated", "\"new\":\"handshake_complete\"".into())
-            }
-            Observation::Closed { error } => {
-                ("quic:connection_closed", format!("\"reason\":{}", text(&error.to_string())))
-            }
+            Observation::MtuUpdated { path, mtu } => (
+                "quic:mtu_updated",
+                format!("\"new\":{mtu},\"path_id\":{}", path.0),
+            ),
+            Observation::KeyUpdated { phase } => (
+                "quic:key_updated",
+                format!("\"key_type\":\"1rtt\",\"key_phase\":{phase}"),
+            ),
+            Observation::HandshakeComplete => (
+                "quic:connection_state_updated",
+                "\"new\":\"handshake_complete\"".into(),
+            ),
+            Observation::Closed { error } => (
+                "quic:connection_closed",
+                format!("\"reason\":{}", text(&error.to_string())),
+            ),
             _ => return,
         };
         self.event(now, name, &data);
@@ -222,7 +262,12 @@ fn list(frames: impl Iterator<Item = String>) -> String {
 fn sent_frame(frame: &SentFrame) -> String {
     let kind = |name: &str| format!("{{\"frame_type\":\"{name}\"}}");
     match frame {
-        SentFrame::Stream { id, start, length, fin } => stream(id.0, *start, *length as usize, *fin),
+        SentFrame::Stream {
+            id,
+            start,
+            length,
+            fin,
+        } => stream(id.0, *start, *length as usize, *fin),
         SentFrame::Crypto { start, length } => crypto(*start, *length as usize),
         SentFrame::Ack { path, largest } => ack(path.0, *largest),
         SentFrame::Datagram { .. } => kind("datagram"),
@@ -251,7 +296,10 @@ fn received_frame(frame: &Frame<'_>) -> String {
         Frame::Stream(frame) => stream(frame.id.0, frame.offset, frame.data.len(), frame.fin),
         Frame::Crypto { offset, data } => crypto(*offset, data.len()),
         Frame::Ack(frame) => ack(frame.path.0, frame.largest),
-        other => format!("{{\"frame_type\":\"{}\"}}", other.frame_type(Form::Multipath).name()),
+        other => format!(
+            "{{\"frame_type\":\"{}\"}}",
+            other.frame_type(Form::Multipath).name()
+        ),
     }
 }
 
@@ -315,7 +363,10 @@ fn decision(choice: &Choice) -> String {
         Decision::Hold { .. } => "\"hold\"".into(),
         _ => "\"other\"".into(),
     };
-    format!("\"decision\":{decision},\"reason\":{}", text(&format!("{:?}", choice.reason)))
+    format!(
+        "\"decision\":{decision},\"reason\":{}",
+        text(&format!("{:?}", choice.reason))
+    )
 }
 
 fn path_notice(notice: &PathNotice) -> String {
@@ -347,12 +398,31 @@ mod tests {
     fn every_record_is_json() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let own = Arc::new(file.reopen().unwrap());
-        let mut log = Log { file: own, batch: String::new(), dropped: 0, last: None };
+        let mut log = Log {
+            file: own,
+            batch: String::new(),
+            dropped: 0,
+            last: None,
+        };
         log.header("00", "client");
         let (now, path, level) = (Instant::from_nanos(5_000_000), PathId(1), Level::OneRtt);
-        let sent = SentFrame::Stream { id: StreamId(4), start: 7, length: 9, fin: true };
+        let sent = SentFrame::Stream {
+            id: StreamId(4),
+            start: 7,
+            length: 9,
+            fin: true,
+        };
         let frames = [sent, SentFrame::MaxData];
-        log.observe(now, &Observation::PacketSent { level, path, pn: 3, size: 99, frames: &frames });
+        log.observe(
+            now,
+            &Observation::PacketSent {
+                level,
+                path,
+                pn: 3,
+                size: 99,
+                frames: &frames,
+            },
+        );
         let why = "a \"quoted\" reason";
         log.observe(now, &Observation::PacketDropped { size: 9, why });
         let choice = Choice::send(path, Reason::Turn);

@@ -28,7 +28,8 @@ pub(crate) const H3_NO_ERROR: u64 = 0x100;
 /// How long the server is given to learn that we are leaving.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// How often a silent path is asked whether it is alive, so that a transfer that waits does not end.
+/// How often a silent path is asked whether it is alive, so that a transfer that waits does not
+/// end.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// Bytes of header fields a server may send.
@@ -67,9 +68,14 @@ impl Session {
     ///
     /// There is no such server, it is not who it ought to be, or nothing answers.
     pub(crate) async fn open(url: &ServerUrl, options: &Options<'_>) -> Outcome<Self> {
-        let mut transport =
-            TransportConfig { keep_alive: Some(KEEP_ALIVE), ..TransportConfig::default() };
-        options.tuning.configure(&mut transport).map_err(Failure::usage)?;
+        let mut transport = TransportConfig {
+            keep_alive: Some(KEEP_ALIVE),
+            ..TransportConfig::default()
+        };
+        options
+            .tuning
+            .configure(&mut transport)
+            .map_err(Failure::usage)?;
         let mut config = ClientConfig::new(options.trust.config(url)?);
         config.transport = Arc::new(transport);
         let target = look_up(url).await?;
@@ -96,7 +102,12 @@ impl Session {
         let (mut driver, requests) = built.map_err(|error| Failure::failed(http_error(&error)))?;
         tokio::spawn(async move { driver.wait_idle().await });
         let labels = Labels::new(manager);
-        Ok(Self { connection, labels, endpoint, requests })
+        Ok(Self {
+            connection,
+            labels,
+            endpoint,
+            requests,
+        })
     }
 
     /// Sends a request's head.
@@ -110,12 +121,19 @@ impl Session {
         url: &ServerUrl,
         headers: HeaderMap,
     ) -> Outcome<Exchange> {
-        let authority = url.hosts.first().map(ToString::to_string).unwrap_or_default();
+        let authority = url
+            .hosts
+            .first()
+            .map(ToString::to_string)
+            .unwrap_or_default();
         let uri = format!("https://{authority}{}", url.request_path());
         let built = Request::builder().method(method).uri(uri).body(());
         let mut request = built.map_err(|error| Failure::usage(format!("{url}: {error}")))?;
         *request.headers_mut() = headers;
-        self.requests.send_request(request).await.map_err(|error| self.broken(&error))
+        self.requests
+            .send_request(request)
+            .await
+            .map_err(|error| self.broken(&error))
     }
 
     /// What a failed request means for the person who made it.
@@ -147,7 +165,10 @@ async fn look_up(url: &ServerUrl) -> Outcome<Target> {
         Some(error) if remotes.is_empty() => {
             Err(Failure::failed(error).hint("is the host's name right, and is there a network?"))
         }
-        _ => Ok(Target { name: url.server_name().into(), remotes }),
+        _ => Ok(Target {
+            name: url.server_name().into(),
+            remotes,
+        }),
     }
 }
 
@@ -156,7 +177,9 @@ fn explain(url: &ServerUrl, error: &ConnectError) -> Failure {
     match root_cause(error) {
         Cause::Paths => Failure::usage(format!("cannot connect: {error}"))
             .hint("`anabranch doctor` lists the interfaces and their addresses"),
-        Cause::Silence => failure.hint("is `anabranch serve` running there, and does UDP get through?"),
+        Cause::Silence => {
+            failure.hint("is `anabranch serve` running there, and does UDP get through?")
+        }
         Cause::Trust => failure.hint(
             "the server's key is not the one in the URL: take the URL that `serve` prints now, or \
              somebody else answers in the server's place",
@@ -186,7 +209,11 @@ fn root_cause(error: &ConnectError) -> Cause {
         ConnectError::AllFailed(attempts) => {
             let mut causes = attempts.iter().map(|(_, error)| root_cause(error));
             let first = causes.next().unwrap_or(Cause::Other);
-            if causes.all(|cause| cause == first) { first } else { Cause::Other }
+            if causes.all(|cause| cause == first) {
+                first
+            } else {
+                Cause::Other
+            }
         }
         _ => Cause::Other,
     }
@@ -223,8 +250,16 @@ pub(crate) async fn words(exchange: &mut Exchange, response: &Response<()>) -> S
     }
     text.truncate(MAX_WORDS);
     let text = String::from_utf8_lossy(&text);
-    let text: String = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if text.is_empty() { response.status().to_string() } else { format!("{text} ({})", response.status().as_u16()) }
+    let text: String = text
+        .trim()
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    if text.is_empty() {
+        response.status().to_string()
+    } else {
+        format!("{text} ({})", response.status().as_u16())
+    }
 }
 
 #[cfg(test)]

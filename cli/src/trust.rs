@@ -28,12 +28,12 @@ const SYSTEM_ROOTS: [&str; 3] = [
 /// Whom a client believes, and who it is.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct ClientTrust {
-    /// Certificates (PEM) of authorities to believe, for URLs without pinned key; the system's unless
-    /// given
+    /// Certificates (PEM) of authorities to believe, for URLs without pinned key; the system's
+    /// unless given
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
-    /// Directory of the key to show to servers that ask who we are; a new key is made there if there
-    /// is none
+    /// Directory of the key to show to servers that ask who we are; a new key is made there if
+    /// there is none
     #[arg(long, value_name = "DIR")]
     pub(crate) identity: Option<PathBuf>,
 }
@@ -89,23 +89,23 @@ impl ClientTrust {
 impl ServerTrust {
     /// The TLS settings, and what clients pin.
     pub(crate) fn config(&self, names: &[&str]) -> Outcome<(tls::ServerConfig, Fingerprint)> {
-        let (builder, pin) = match (&self.cert, &self.key) {
-            (Some(cert), Some(key)) => {
-                let chain = read_certificates(cert)?;
-                let key = PrivatePkcs8KeyDer::from_pem_file(key).map_err(|error| {
-                    let failure = cannot_read(key, error);
-                    failure.hint("the key must be in PKCS#8: openssl pkcs8 -topk8 -nodes -in OLD")
-                })?;
-                let pair = KeyPair::from_pkcs8_der(&provider(), key.secret_pkcs8_der());
-                let pin = pair.map_err(Failure::usage)?.fingerprint();
-                let key = key.secret_pkcs8_der();
-                (tls::ServerConfig::with_certificates(provider(), chain, key), pin)
-            }
-            _ => {
-                let identity = self.own_identity()?;
-                let builder = identity.server(names).map_err(Failure::usage)?;
-                (Ok(builder), identity.fingerprint())
-            }
+        let (builder, pin) = if let (Some(cert), Some(key)) = (&self.cert, &self.key) {
+            let chain = read_certificates(cert)?;
+            let key = PrivatePkcs8KeyDer::from_pem_file(key).map_err(|error| {
+                let failure = cannot_read(key, error);
+                failure.hint("the key must be in PKCS#8: openssl pkcs8 -topk8 -nodes -in OLD")
+            })?;
+            let pair = KeyPair::from_pkcs8_der(&provider(), key.secret_pkcs8_der());
+            let pin = pair.map_err(Failure::usage)?.fingerprint();
+            let key = key.secret_pkcs8_der();
+            (
+                tls::ServerConfig::with_certificates(provider(), chain, key),
+                pin,
+            )
+        } else {
+            let identity = self.own_identity()?;
+            let builder = identity.server(names).map_err(Failure::usage)?;
+            (Ok(builder), identity.fingerprint())
         };
         let mut builder = builder.map_err(Failure::usage)?.alpn(&[ALPN_H3, ALPN_HQ]);
         builder = builder.client_auth(self.client_auth()?);
@@ -141,19 +141,27 @@ impl ServerTrust {
 /// Where this user's programs keep what they need again: XDG's state directory.
 fn state_directory() -> Option<PathBuf> {
     let absolute = |name: &str| {
-        std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
     };
     let home = || absolute("HOME").map(|home| home.join(".local/state"));
-    absolute("XDG_STATE_HOME").or_else(home).map(|state| state.join("anabranch"))
+    absolute("XDG_STATE_HOME")
+        .or_else(home)
+        .map(|state| state.join("anabranch"))
 }
 
 fn read_roots(given: Option<&Path>) -> Outcome<Vec<Vec<u8>>> {
     if let Some(path) = given {
         return read_certificates(path);
     }
-    let found = SYSTEM_ROOTS.iter().map(Path::new).find(|path| path.exists());
+    let found = SYSTEM_ROOTS
+        .iter()
+        .map(Path::new)
+        .find(|path| path.exists());
     let found = found.ok_or_else(|| {
-        let failure = Failure::usage("the URL has no pinned key, and this system has no authorities");
+        let failure =
+            Failure::usage("the URL has no pinned key, and this system has no authorities");
         failure.hint("use the whole URL that `serve` printed, or give `--ca FILE`")
     })?;
     read_certificates(found)
@@ -163,7 +171,11 @@ fn read_certificates(path: &Path) -> Outcome<Vec<Vec<u8>>> {
     let certificates = CertificateDer::pem_file_iter(path).map_err(|e| cannot_read(path, e))?;
     let mut chain = Vec::new();
     for certificate in certificates {
-        chain.push(certificate.map_err(|error| cannot_read(path, error))?.to_vec());
+        chain.push(
+            certificate
+                .map_err(|error| cannot_read(path, error))?
+                .to_vec(),
+        );
     }
     if chain.is_empty() {
         return Err(cannot_read(path, "it holds no certificate in PEM"));
@@ -194,7 +206,10 @@ mod tests {
     fn the_servers_key_stays_the_same_from_start_to_start() {
         let directory = tempfile::tempdir().unwrap();
         let identity = Some(directory.path().join("state"));
-        let trust = ServerTrust { identity, ..ServerTrust::default() };
+        let trust = ServerTrust {
+            identity,
+            ..ServerTrust::default()
+        };
         let (_, first) = trust.config(&["localhost"]).unwrap();
         let (_, second) = trust.config(&["localhost"]).unwrap();
         assert_eq!(first, second);

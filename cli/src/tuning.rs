@@ -1,5 +1,5 @@
-//! How data is spread over paths: what a user may choose, on the command line or, for downloads, in a
-//! request. The sender decides, so that a download is tuned by headers the server reads.
+//! How data is spread over paths: what a user may choose, on the command line or, for downloads,
+//! in a request. The sender decides, so that a download is tuned by headers the server reads.
 
 use crate::files::{CHUNK_HEADER, CHUNK_RANGE, CONGESTION_HEADER, SCHEDULER_HEADER};
 use crate::output::units::ByteSize;
@@ -44,7 +44,11 @@ pub(crate) fn chunk(text: &str) -> Result<u64, String> {
     if CHUNK_RANGE.contains(&bytes) {
         return Ok(bytes);
     }
-    Err(format!("{bytes} is out of range: expected {} to {}", CHUNK_RANGE.start(), CHUNK_RANGE.end()))
+    Err(format!(
+        "{bytes} is out of range: expected {} to {}",
+        CHUNK_RANGE.start(),
+        CHUNK_RANGE.end()
+    ))
 }
 
 impl Tuning {
@@ -81,8 +85,14 @@ impl Tuning {
     /// Adds the request headers that ask the server for this.
     pub(crate) fn to_headers(&self, headers: &mut HeaderMap) {
         let fields = [
-            (SCHEDULER_HEADER, self.scheduler.as_ref().map(ToString::to_string)),
-            (CONGESTION_HEADER, self.congestion.as_ref().map(ToString::to_string)),
+            (
+                SCHEDULER_HEADER,
+                self.scheduler.as_ref().map(ToString::to_string),
+            ),
+            (
+                CONGESTION_HEADER,
+                self.congestion.as_ref().map(ToString::to_string),
+            ),
             (CHUNK_HEADER, self.chunk.map(|bytes| bytes.to_string())),
         ];
         for (name, value) in fields {
@@ -110,7 +120,11 @@ impl Tuning {
         let congestion = parsed.map_err(|error| format!("{CONGESTION_HEADER}: {error}"))?;
         let parsed = text(CHUNK_HEADER)?.map(chunk).transpose();
         let chunk = parsed.map_err(|error| format!("{CHUNK_HEADER}: {error}"))?;
-        Ok(Self { scheduler, congestion, chunk })
+        Ok(Self {
+            scheduler,
+            congestion,
+            chunk,
+        })
     }
 }
 
@@ -131,7 +145,10 @@ mod tests {
         let mut headers = HeaderMap::new();
         tuning().to_headers(&mut headers);
         assert_eq!(Tuning::from_headers(&headers), Ok(tuning()));
-        assert_eq!(Tuning::from_headers(&HeaderMap::new()), Ok(Tuning::default()));
+        assert_eq!(
+            Tuning::from_headers(&HeaderMap::new()),
+            Ok(Tuning::default())
+        );
     }
 
     #[test]
@@ -139,7 +156,10 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(SCHEDULER_HEADER, HeaderValue::from_static("min-rrt"));
         let message = Tuning::from_headers(&headers).unwrap_err();
-        assert!(message.contains(SCHEDULER_HEADER) && message.contains("`min-rtt`"), "{message}");
+        assert!(
+            message.contains(SCHEDULER_HEADER) && message.contains("`min-rtt`"),
+            "{message}"
+        );
     }
 
     #[test]
@@ -156,6 +176,9 @@ mod tests {
         let mut transport = TransportConfig::default();
         tuning().configure(&mut transport).unwrap();
         assert!(transport.scheduler.name().starts_with("weighted"));
-        assert_eq!((transport.congestion.name(), transport.chunk), ("cubic", Some(4096)));
+        assert_eq!(
+            (transport.congestion.name(), transport.chunk),
+            ("cubic", Some(4096))
+        );
     }
 }

@@ -4,16 +4,16 @@
 //! anabranch://PIN@HOST:PORT,HOST:PORT/PATH
 //! ```
 //!
-//! PIN is the fingerprint of the server's public key: the SHA-256 of its `SubjectPublicKeyInfo` in 64
-//! hexadecimal digits. It stands before the hosts, so that a file's name can be appended. Without it
-//! the server must have a certificate for the (first) host's name. Several addresses of one server
-//! are separated by commas; a port that is left out is 4433.
+//! PIN is the fingerprint of the server's public key: the SHA-256 of its `SubjectPublicKeyInfo` in
+//! 64 hexadecimal digits. It stands before the hosts, so that a file's name can be appended.
+//! Without it the server must have a certificate for the (first) host's name. Several addresses of
+//! one server are separated by commas; a port that is left out is 4433.
 //!
-//! Everything behind the third slash is the path. Characters may be escaped as `%20`, and need not be:
-//! a name can be appended as it is, including `?` and `#`.
+//! Everything behind the third slash is the path. Characters may be escaped as `%20`, and need not
+//! be: a name can be appended as it is, including `?` and `#`.
 
 use anabranch_proto::tls::Fingerprint;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::net::IpAddr;
 use std::str::FromStr;
 
@@ -50,13 +50,17 @@ pub(crate) struct Host {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UrlError {
     /// Another scheme, or none.
-    #[error("`{0}` is no server URL: expected anabranch://PIN@HOST:PORT/PATH, as `serve` prints it")]
+    #[error(
+        "`{0}` is no server URL: expected anabranch://PIN@HOST:PORT/PATH, as `serve` prints it"
+    )]
     Scheme(String),
     /// The pin.
     #[error("the key fingerprint before `@` has {0} characters: expected 64 hexadecimal digits")]
     Pin(usize),
     /// A host.
-    #[error("`{0}` is no host: expected a name or an address (IPv6 in brackets), perhaps with :PORT")]
+    #[error(
+        "`{0}` is no host: expected a name or an address (IPv6 in brackets), perhaps with :PORT"
+    )]
     Host(String),
     /// Too many hosts.
     #[error("{0} hosts: a server has at most {MAX_HOSTS}")]
@@ -67,7 +71,9 @@ impl FromStr for ServerUrl {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
-        let rest = text.strip_prefix(SCHEME).ok_or_else(|| UrlError::Scheme(text.into()))?;
+        let rest = text
+            .strip_prefix(SCHEME)
+            .ok_or_else(|| UrlError::Scheme(text.into()))?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (pin, hosts) = match authority.split_once('@') {
             Some((pin, hosts)) => {
@@ -94,16 +100,28 @@ impl FromStr for Host {
             Some(rest) => {
                 let (name, port) = rest.split_once(']').ok_or_else(error)?;
                 name.parse::<std::net::Ipv6Addr>().map_err(|_| error())?;
-                (name, port.strip_prefix(':').or(port.is_empty().then_some("")).ok_or_else(error)?)
+                (
+                    name,
+                    port.strip_prefix(':')
+                        .or(port.is_empty().then_some(""))
+                        .ok_or_else(error)?,
+                )
             }
             None => text.split_once(':').unwrap_or((text, "")),
         };
-        let port = if port.is_empty() { DEFAULT_PORT } else { port.parse().map_err(|_| error())? };
+        let port = if port.is_empty() {
+            DEFAULT_PORT
+        } else {
+            port.parse().map_err(|_| error())?
+        };
         let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
         if name.is_empty() || port == 0 || !name.chars().all(good) {
             return Err(error());
         }
-        Ok(Self { name: name.into(), port })
+        Ok(Self {
+            name: name.into(),
+            port,
+        })
     }
 }
 
@@ -121,7 +139,11 @@ impl ServerUrl {
 
     /// The hosts, for messages.
     pub(crate) fn hosts_text(&self) -> String {
-        self.hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        self.hosts
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     /// The name to ask the server for.
@@ -156,22 +178,20 @@ impl fmt::Display for Host {
     }
 }
 
-/// Replaces `%41` and the like by their bytes. A `%` that introduces no two digits stands for itself.
+/// Replaces `%41` and the like by their bytes. A `%` that introduces no two digits stands for
+/// itself.
 pub(crate) fn unescape(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {
         let digit = |index: usize| char::from(*bytes.get(index)?).to_digit(16);
-        match (byte, digit(at + 1), digit(at + 2)) {
-            (b'%', Some(high), Some(low)) => {
-                plain.push((high << 4 | low) as u8);
-                at += 3;
-            }
-            _ => {
-                plain.push(byte);
-                at += 1;
-            }
+        if let (b'%', Some(high), Some(low)) = (byte, digit(at + 1), digit(at + 2)) {
+            plain.push((high << 4 | low) as u8);
+            at += 3;
+        } else {
+            plain.push(byte);
+            at += 1;
         }
     }
     plain
@@ -184,7 +204,8 @@ pub(crate) fn escape(bytes: &[u8]) -> String {
         if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
             text.push(byte.into());
         } else {
-            text += &format!("%{byte:02X}");
+            // Writing to a string cannot fail.
+            let _ = write!(text, "%{byte:02X}");
         }
     }
     text
@@ -207,7 +228,13 @@ mod tests {
         let url = parse(&format!("{base}/a dir/100% #1?.bin"));
         assert_eq!(url.file_name(), Some("100% #1?.bin"));
         assert_eq!(url.request_path(), "/a%20dir/100%25%20%231%3F.bin");
-        assert_eq!(url.hosts[1], Host { name: "2001:db8::1".into(), port: 4434 });
+        assert_eq!(
+            url.hosts[1],
+            Host {
+                name: "2001:db8::1".into(),
+                port: 4434
+            }
+        );
         assert_eq!(parse(&url.to_string()), url);
     }
 
@@ -231,12 +258,26 @@ mod tests {
         let error = |text: &str| text.parse::<ServerUrl>().unwrap_err();
         assert!(matches!(error("https://h/x"), UrlError::Scheme(_)));
         assert_eq!(error("anabranch://abcd@h/x"), UrlError::Pin(4));
-        for host in ["", "h:0", "h:70000", "h:x", "[::1", "[::1]4433", "[h]:1", "h,,h", "a b", "::1"] {
+        for host in [
+            "",
+            "h:0",
+            "h:70000",
+            "h:x",
+            "[::1",
+            "[::1]4433",
+            "[h]:1",
+            "h,,h",
+            "a b",
+            "::1",
+        ] {
             let text = format!("anabranch://{host}/x");
             assert!(matches!(error(&text), UrlError::Host(_)), "{text}");
         }
         let many = vec!["h"; MAX_HOSTS + 1].join(",");
-        assert_eq!(error(&format!("anabranch://{many}")), UrlError::TooManyHosts(MAX_HOSTS + 1));
+        assert_eq!(
+            error(&format!("anabranch://{many}")),
+            UrlError::TooManyHosts(MAX_HOSTS + 1)
+        );
     }
 
     #[test]

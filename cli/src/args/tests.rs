@@ -6,7 +6,10 @@ use clap::CommandFactory;
 const PIN: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
 fn parse(line: &str) -> Result<Cli, clap::Error> {
-    Cli::try_parse_from(line.replace("URL", &format!("anabranch://{PIN}@h/f")).split(' '))
+    Cli::try_parse_from(
+        line.replace("URL", &format!("anabranch://{PIN}@h/f"))
+            .split(' '),
+    )
 }
 
 fn refusal(line: &str) -> String {
@@ -23,7 +26,9 @@ fn the_definition_is_consistent() {
 #[test]
 fn a_download_takes_paths_and_a_scheduler() {
     let cli = parse("anabranch get URL --path eth0,backup --path 192.0.2.7 --scheduler redundant");
-    let Command::Get(get) = cli.unwrap().command else { panic!("not get") };
+    let Command::Get(get) = cli.unwrap().command else {
+        panic!("not get")
+    };
     assert_eq!(get.paths.specs().len(), 2);
     assert_eq!(get.tuning.scheduler.unwrap().name, "redundant");
     assert_eq!(get.url.file_name(), Some("f"));
@@ -32,13 +37,19 @@ fn a_download_takes_paths_and_a_scheduler() {
 #[test]
 fn paths_per_interface_is_a_default_for_paths_that_do_not_say() {
     let specs = |line: &str| match parse(line).unwrap().command {
-        Command::Get(get) => {
-            get.paths.specs().iter().map(|spec| spec.options.paths).collect::<Vec<_>>()
-        }
+        Command::Get(get) => get
+            .paths
+            .specs()
+            .iter()
+            .map(|spec| spec.options.paths)
+            .collect::<Vec<_>>(),
         _ => panic!("not get"),
     };
     let line = "anabranch get URL --paths-per-interface 3";
-    assert_eq!(specs(&format!("{line} --path eth0 --path eth1,paths=2")), [3, 2]);
+    assert_eq!(
+        specs(&format!("{line} --path eth0 --path eth1,paths=2")),
+        [3, 2]
+    );
     assert_eq!(specs(line), [3], "all uplinks");
     assert!(specs("anabranch get URL").is_empty(), "the kernel's choice");
 }
@@ -63,7 +74,10 @@ fn options_that_exclude_each_other_are_refused() {
 
 #[test]
 fn listen_addresses_may_lack_a_port_or_be_one() {
-    assert_eq!(listen_address("192.0.2.1"), Ok("192.0.2.1:4433".parse().unwrap()));
+    assert_eq!(
+        listen_address("192.0.2.1"),
+        Ok("192.0.2.1:4433".parse().unwrap())
+    );
     assert_eq!(listen_address("[::1]"), Ok("[::1]:4433".parse().unwrap()));
     assert_eq!(listen_address("::1"), Ok("[::1]:4433".parse().unwrap()));
     assert_eq!(listen_address(":5000"), Ok("[::]:5000".parse().unwrap()));
@@ -77,7 +91,11 @@ fn the_help_is_as_reviewed() {
     let mut command = Cli::command().term_width(100);
     text += &command.render_help().to_string();
     for sub in command.get_subcommands_mut() {
-        text += &format!("\n==== {}\n{}", sub.get_name(), sub.clone().term_width(100).render_help());
+        let help = sub.clone().term_width(100).render_help();
+        text += "\n==== ";
+        text += sub.get_name();
+        text += "\n";
+        text += &help.to_string();
     }
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     let text = lines.join("\n") + "\n";
@@ -86,5 +104,8 @@ fn the_help_is_as_reviewed() {
         std::fs::write(&path, &text).unwrap();
     }
     let reviewed = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(text, reviewed, "run with ANABRANCH_BLESS=1 and review the difference");
+    assert_eq!(
+        text, reviewed,
+        "run with ANABRANCH_BLESS=1 and review the difference"
+    );
 }

@@ -1,8 +1,8 @@
 //! `anabranch demo`: the point of the project, made visible without network or root.
 //!
-//! Server and client run in this process. Between them are three paths over loopback addresses, each
-//! shaped by a modelled link. The same file is fetched over each path alone, then over all of them with
-//! each scheduler, then once more with the best path cut in the middle.
+//! Server and client run in this process. Between them are three paths over loopback addresses,
+//! each shaped by a modelled link. The same file is fetched over each path alone, then over all of
+//! them with each scheduler, then once more with the best path cut in the middle.
 
 mod relay;
 mod run;
@@ -24,6 +24,7 @@ use anabranch_proto::sched::Registry;
 use relay::Shape;
 use run::{Figures, Plan, Target};
 use serde::Serialize;
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
@@ -36,9 +37,21 @@ const FILE: &str = "demo.bin";
 
 /// The three paths: unequal, as a cable, a radio link and a mobile network are.
 const SHAPES: [Shape; 3] = [
-    Shape { mbit: 100, delay_ms: 5, loss: 0.0 },
-    Shape { mbit: 60, delay_ms: 10, loss: 0.0 },
-    Shape { mbit: 40, delay_ms: 20, loss: 0.0001 },
+    Shape {
+        mbit: 100,
+        delay_ms: 5,
+        loss: 0.0,
+    },
+    Shape {
+        mbit: 60,
+        delay_ms: 10,
+        loss: 0.0,
+    },
+    Shape {
+        mbit: 40,
+        delay_ms: 20,
+        loss: 0.0001,
+    },
 ];
 
 /// Share of the file that has arrived when the best path is cut.
@@ -104,11 +117,17 @@ async fn demonstrate(args: &Demo, quiet: bool, scratch: &Scratch) -> Outcome<Vec
         let figures = run::run(&target, &plan).await.map_err(|failure| {
             Failure::failed(format!("{name}: {}", failure.what())).hint("try again with `-v`")
         })?;
-        let best = rows.iter().filter(|row| row.paths.len() == 1).map(|row| row.goodput_bps);
+        let best = rows
+            .iter()
+            .filter(|row| row.paths.len() == 1)
+            .map(|row| row.goodput_bps);
         let best = best.fold(0.0, f64::max);
         rows.push(row(name, &plan, &figures, best));
     }
-    let best = rows.iter().filter(|row| row.paths.len() == 1).map(|row| row.goodput_bps);
+    let best = rows
+        .iter()
+        .filter(|row| row.paths.len() == 1)
+        .map(|row| row.goodput_bps);
     let best = best.fold(0.0, f64::max);
     for row in &mut rows {
         row.of_best = ratio(row.goodput_bps, best);
@@ -123,14 +142,27 @@ async fn demonstrate(args: &Demo, quiet: bool, scratch: &Scratch) -> Outcome<Vec
 fn plans(args: &Demo) -> Outcome<Vec<(String, Plan)>> {
     let plan = |paths: &[usize], scheduler: &str, cut_at| -> Outcome<Plan> {
         let scheduler = Some(tuning::scheduler(scheduler).map_err(Failure::usage)?);
-        let tuning = Tuning { scheduler, congestion: args.congestion.clone(), chunk: None };
+        let tuning = Tuning {
+            scheduler,
+            congestion: args.congestion.clone(),
+            chunk: None,
+        };
         let (paths, shapes) = (paths.to_vec(), SHAPES.to_vec());
-        Ok(Plan { paths, shapes, tuning, seed: args.seed, cut_at })
+        Ok(Plan {
+            paths,
+            shapes,
+            tuning,
+            seed: args.seed,
+            cut_at,
+        })
     };
     let all: Vec<usize> = (0..SHAPES.len()).collect();
     let mut plans = Vec::new();
     for path in &all {
-        plans.push((format!("path {} alone", path + 1), plan(&[*path], "min-rtt", None)?));
+        plans.push((
+            format!("path {} alone", path + 1),
+            plan(&[*path], "min-rtt", None)?,
+        ));
     }
     for entry in Registry::builtin().entries() {
         // What the parameters cannot know is told: weights in proportion to the rates.
@@ -150,7 +182,10 @@ fn serve(root: &Path) -> Outcome<(Endpoint, Target)> {
     let server = server.alpn(&[ALPN_H3]).build().map_err(Failure::failed)?;
     let client = tls::ClientConfig::pinned(provider(), identity.fingerprint());
     let client = client.alpn(&[ALPN_H3]).build().map_err(Failure::failed)?;
-    let endpoint = Endpoint::server(ServerConfig::new(server), &[(Ipv4Addr::LOCALHOST, 0).into()]);
+    let endpoint = Endpoint::server(
+        ServerConfig::new(server),
+        &[(Ipv4Addr::LOCALHOST, 0).into()],
+    );
     let endpoint = endpoint.map_err(|error| Failure::io("no socket", &error))?;
     let service = Service::new(root, false);
     let service = Arc::new(service.map_err(|error| Failure::io("cannot serve", &error))?);
@@ -162,7 +197,14 @@ fn serve(root: &Path) -> Outcome<(Endpoint, Target)> {
     });
     let address = endpoint.local_addrs().first().copied();
     let address = address.ok_or_else(|| Failure::failed("the server has no address"))?;
-    Ok((endpoint, Target { address, tls: client, name: FILE }))
+    Ok((
+        endpoint,
+        Target {
+            address,
+            tls: client,
+            name: FILE,
+        },
+    ))
 }
 
 fn row(run: String, plan: &Plan, figures: &Figures, best: f64) -> Row {
@@ -183,12 +225,18 @@ fn row(run: String, plan: &Plan, figures: &Figures, best: f64) -> Row {
         reassembly_peak_bytes: figures.reassembly_peak,
         duplicate_bytes: figures.duplicates,
         pause_ms: figures.pause.map(units::json_millis),
-        pause_rtts: figures.pause.map(|pause| ratio(pause.as_secs_f64(), rtt.as_secs_f64())),
+        pause_rtts: figures
+            .pause
+            .map(|pause| ratio(pause.as_secs_f64(), rtt.as_secs_f64())),
     }
 }
 
 fn ratio(value: f64, reference: f64) -> f64 {
-    if reference > 0.0 { (value / reference * 1000.0).round() / 1000.0 } else { 0.0 }
+    if reference > 0.0 {
+        (value / reference * 1000.0).round() / 1000.0
+    } else {
+        0.0
+    }
 }
 
 fn links() -> String {
@@ -210,7 +258,9 @@ fn links() -> String {
 }
 
 fn table(rows: &[Row]) -> Table {
-    let head = ["run", ">goodput", ">of sum", ">of best", ">path 1", ">path 2", ">path 3"];
+    let head = [
+        "run", ">goodput", ">of sum", ">of best", ">path 1", ">path 2", ">path 3",
+    ];
     let mut table = Table::new(&[&head[..], &[">reorder peak", ">duplicates"]].concat());
     for row in rows {
         let mut cells = vec![
@@ -231,7 +281,10 @@ fn table(rows: &[Row]) -> Table {
 }
 
 fn conclusion(rows: &[Row]) -> Option<String> {
-    let several = || rows.iter().filter(|row| row.paths.len() > 1 && row.pause_ms.is_none());
+    let several = || {
+        rows.iter()
+            .filter(|row| row.paths.len() > 1 && row.pause_ms.is_none())
+    };
     let best = several().max_by(|a, b| a.goodput_bps.total_cmp(&b.goodput_bps))?;
     let mut text = format!(
         "Three paths with {}: {:.2} times the best path alone.",
@@ -239,7 +292,9 @@ fn conclusion(rows: &[Row]) -> Option<String> {
     );
     for row in rows {
         if let (Some(ms), Some(rtts)) = (row.pause_ms, row.pause_rtts) {
-            text += &format!(
+            // Writing to a string cannot fail.
+            let _ = write!(
+                text,
                 "\nPath 1 cut without a word at {:.0} % of the file: data paused for {ms:.0} ms \
                  ({rtts:.1} round trips of that path), and the file arrived whole.",
                 CUT_AT * 100.0

@@ -29,7 +29,13 @@ impl Check {
     /// Something that is needed for `remedy`'s purpose.
     fn new(name: &'static str, ok: bool, found: impl Into<String>, remedy: &'static str) -> Self {
         let remedy = (!ok).then_some(remedy);
-        Self { name, ok, essential: false, found: found.into(), remedy }
+        Self {
+            name,
+            ok,
+            essential: false,
+            found: found.into(),
+            remedy,
+        }
     }
 
     fn essential(mut self) -> Self {
@@ -51,7 +57,10 @@ pub(crate) async fn run(args: &Listing) -> Outcome {
     if broken.is_empty() {
         return Ok(());
     }
-    Err(Failure::failed(format!("nothing works without: {}", broken.join(", "))))
+    Err(Failure::failed(format!(
+        "nothing works without: {}",
+        broken.join(", ")
+    )))
 }
 
 async fn all() -> Vec<Check> {
@@ -87,7 +96,13 @@ mod tests {
     #[tokio::test]
     async fn this_machine_can_be_examined() {
         let checks = all().await;
-        for name in ["UDP sockets", "socket buffers", "open files", "kernel MPTCP", "TUN devices"] {
+        for name in [
+            "UDP sockets",
+            "socket buffers",
+            "open files",
+            "kernel MPTCP",
+            "TUN devices",
+        ] {
             assert!(checks.iter().any(|check| check.name == name), "{name}");
         }
         for check in &checks {
@@ -97,7 +112,10 @@ mod tests {
 
     #[test]
     fn a_remedy_follows_what_is_missing() {
-        let checks = [Check::new("a", true, "yes", "-"), Check::new("b", false, "no", "get it")];
+        let checks = [
+            Check::new("a", true, "yes", "-"),
+            Check::new("b", false, "no", "get it"),
+        ];
         let text = table(&checks).to_string();
         assert_eq!(text.lines().count(), 4);
         assert!(text.ends_with("-> get it"));

@@ -23,7 +23,9 @@ const MAX_LISTING: usize = 64 << 20;
 
 /// Runs the command.
 pub(crate) async fn run(args: &Get, quiet: bool) -> Outcome {
-    let Some(name) = args.url.file_name() else { return list(args).await };
+    let Some(name) = args.url.file_name() else {
+        return list(args).await;
+    };
     let target = target(args.output.as_deref(), name);
     let part = PartFile::open(&target)?;
     let started = Instant::now();
@@ -39,20 +41,28 @@ pub(crate) async fn run(args: &Get, quiet: bool) -> Outcome {
         }
     };
     let connected = started.elapsed();
-    let mut download = Download { args, part: &part, quiet, writer: None, progress: None };
+    let mut download = Download {
+        args,
+        part: &part,
+        quiet,
+        writer: None,
+        progress: None,
+    };
     let result = tokio::select! {
         result = download.run(&mut session) => result,
         () = interrupted() => {
             Err(Broken::Resumable(Failure::failed("interrupted").hint(again(&part))))
         }
     };
-    let Download { writer, progress, .. } = download;
+    let Download {
+        writer, progress, ..
+    } = download;
     if let Some(writer) = writer {
         writer.keep().await;
     }
     drop(progress);
     let result = match result {
-        Ok(fetched) => finish(fetched, part, &target, &session, connected),
+        Ok(fetched) => finish(&fetched, part, &target, &session, connected),
         Err(Broken::Worthless(failure)) => {
             part.discard();
             Err(failure)
@@ -67,7 +77,11 @@ pub(crate) async fn run(args: &Get, quiet: bool) -> Outcome {
     if !quiet {
         transfer.say();
     }
-    if args.report.json { output::json(&transfer) } else { Ok(()) }
+    if args.report.json {
+        output::json(&transfer)
+    } else {
+        Ok(())
+    }
 }
 
 async fn open(args: &Get) -> Outcome<Session> {
@@ -90,7 +104,10 @@ fn target(output: Option<&Path>, name: &str) -> PathBuf {
 }
 
 fn again(part: &PartFile) -> String {
-    format!("{} is kept: give the same command again to go on", part.path().display())
+    format!(
+        "{} is kept: give the same command again to go on",
+        part.path().display()
+    )
 }
 
 /// Why a download ended early.
@@ -107,7 +124,8 @@ impl From<Failure> for Broken {
     }
 }
 
-/// A download under way. The writer is kept here, so that what was received survives an interruption.
+/// A download under way. The writer is kept here, so that what was received survives an
+/// interruption.
 struct Download<'a> {
     args: &'a Get,
     part: &'a PartFile,
@@ -140,11 +158,18 @@ impl Download<'_> {
         let headers = self.headers(point.as_ref());
         let mut exchange = session.request("GET", &self.args.url, headers).await?;
         finish_request(session, &mut exchange).await?;
-        let response = exchange.recv_response().await.map_err(|error| session.broken(&error))?;
-        let offer = self.offer(&response, point.as_ref());
+        let response = exchange
+            .recv_response()
+            .await
+            .map_err(|error| session.broken(&error))?;
+        let offer = offer(&response, point.as_ref());
         let offer = match offer {
             Some(offer) => offer?,
-            None => return Err(refused(&mut exchange, &response, &self.args.url).await.into()),
+            None => {
+                return Err(refused(&mut exchange, &response, &self.args.url)
+                    .await
+                    .into());
+            }
         };
         self.writer = Some(self.begin(&offer).await?);
         let progress = Progress::start(
@@ -162,22 +187,44 @@ impl Download<'_> {
             worthless @ Broken::Worthless(_) => worthless,
         })?;
         let duration = started.elapsed();
-        let samples = self.progress.take().map(Progress::finish).unwrap_or_default();
+        let samples = self
+            .progress
+            .take()
+            .map(Progress::finish)
+            .unwrap_or_default();
         let length = self.writer.as_ref().map_or(0, Writer::length);
         if offer.total.is_some_and(|total| total != length) {
             let failure = Failure::failed(format!("the file ended after {length} bytes"));
             return Err(failure.hint(again(self.part)).into());
         }
-        let trailers = exchange.recv_trailers().await.map_err(|error| session.broken(&error))?;
+        let trailers = exchange
+            .recv_trailers()
+            .await
+            .map_err(|error| session.broken(&error))?;
         let theirs = their_sum(&response, trailers.as_ref(), offer.start);
-        let writer = self.writer.take().ok_or_else(|| Failure::failed("nothing was written"))?;
+        let sum = self.verify(theirs).await?;
+        Ok(Fetched {
+            length,
+            start: offer.start,
+            duration,
+            sum,
+            theirs,
+            samples,
+        })
+    }
+
+    /// Brings everything to the disk and compares its digest with the server's.
+    async fn verify(&mut self, theirs: Option<Sum>) -> Result<Sum, Broken> {
+        let writer = self.writer.take();
+        let writer = writer.ok_or_else(|| Failure::failed("nothing was written"))?;
         let finished = writer.finish().await;
         let (_, sum) = finished.map_err(|error| self.disk(&error))?;
         if theirs.is_some_and(|theirs| theirs != sum) {
             let failure = Failure::failed("the SHA-256 differs from the server's: thrown away");
-            return Err(Broken::Worthless(failure.hint("give the command again to fetch it anew")));
+            let failure = failure.hint("give the command again to fetch it anew");
+            return Err(Broken::Worthless(failure));
         }
-        Ok(Fetched { length, start: offer.start, duration, sum, theirs, samples })
+        Ok(sum)
     }
 
     fn headers(&self, point: Option<&ResumePoint>) -> HeaderMap {
@@ -193,57 +240,33 @@ impl Download<'_> {
         headers
     }
 
-    /// What the response offers; `None` if it is no success.
-    fn offer(
-        &self,
-        response: &Response<()>,
-        point: Option<&ResumePoint>,
-    ) -> Option<Result<Offer, Broken>> {
-        let field = |name: &HeaderName| response.headers().get(name)?.to_str().ok();
-        let etag = field(&header::ETAG).map(str::to_owned);
-        match response.status() {
-            StatusCode::OK => {
-                let total = field(&header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
-                Some(Ok(Offer { start: 0, total, etag }))
-            }
-            StatusCode::PARTIAL_CONTENT => {
-                let range = field(&header::CONTENT_RANGE).and_then(Span::from_content_range);
-                let fits = point.zip(range).filter(|(point, (span, total))| {
-                    span.start == resume_at(point) && span.end == *total
-                });
-                Some(match fits {
-                    Some((point, (span, total))) => {
-                        let etag = Some(point.etag.clone());
-                        Ok(Offer { start: span.start, total: Some(total), etag })
-                    }
-                    None => {
-                        let what = "the server sent another part of the file than asked for";
-                        Err(Failure::failed(what).into())
-                    }
-                })
-            }
-            _ => None,
-        }
-    }
-
     async fn begin(&self, offer: &Offer) -> Result<Writer, Broken> {
         if offer.start == 0 {
-            self.part.begin(offer.etag.as_deref()).map_err(|error| self.disk(&error))?;
+            self.part
+                .begin(offer.etag.as_deref())
+                .map_err(|error| self.disk(&error))?;
         } else if !self.quiet {
             output::say(format!("going on after {}", units::bytes(offer.start)));
         }
-        Ok(self.part.writer(offer.start).await.map_err(|error| self.disk(&error))?)
+        Ok(self
+            .part
+            .writer(offer.start)
+            .await
+            .map_err(|error| self.disk(&error))?)
     }
 
-    async fn receive(
-        &mut self,
-        session: &Session,
-        exchange: &mut Exchange,
-    ) -> Result<(), Broken> {
-        let Some(writer) = self.writer.as_mut() else { return Ok(()) };
+    async fn receive(&mut self, session: &Session, exchange: &mut Exchange) -> Result<(), Broken> {
+        let Some(writer) = self.writer.as_mut() else {
+            return Ok(());
+        };
         loop {
-            let piece = exchange.recv_data().await.map_err(|error| session.broken(&error))?;
-            let Some(mut piece) = piece else { return Ok(()) };
+            let piece = exchange
+                .recv_data()
+                .await
+                .map_err(|error| session.broken(&error))?;
+            let Some(mut piece) = piece else {
+                return Ok(());
+            };
             let piece = piece.copy_to_bytes(piece.remaining());
             let length = piece.len() as u64;
             if let Err(error) = writer.write(piece).await {
@@ -256,7 +279,10 @@ impl Download<'_> {
     }
 
     fn disk(&self, error: &std::io::Error) -> Failure {
-        let failure = Failure::io(format!("cannot write {}", self.part.path().display()), error);
+        let failure = Failure::io(
+            format!("cannot write {}", self.part.path().display()),
+            error,
+        );
         match error.kind() {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
                 failure.hint("make room, or choose another place with `-o FILE`")
@@ -266,14 +292,47 @@ impl Download<'_> {
     }
 }
 
-/// Where a broken download goes on: its last byte is fetched again, so that there is always something
-/// to ask for, also if only the digest is missing.
+/// What the response offers; `None` if it is no success.
+fn offer(response: &Response<()>, point: Option<&ResumePoint>) -> Option<Result<Offer, Broken>> {
+    let field = |name: &HeaderName| response.headers().get(name)?.to_str().ok();
+    let etag = field(&header::ETAG).map(str::to_owned);
+    match response.status() {
+        StatusCode::OK => {
+            let total = field(&header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
+            Some(Ok(Offer {
+                start: 0,
+                total,
+                etag,
+            }))
+        }
+        StatusCode::PARTIAL_CONTENT => {
+            let range = field(&header::CONTENT_RANGE).and_then(Span::from_content_range);
+            let fits = point.zip(range).filter(|(point, (span, total))| {
+                span.start == resume_at(point) && span.end == *total
+            });
+            let offer = fits.map(|(point, (span, total))| Offer {
+                start: span.start,
+                total: Some(total),
+                etag: Some(point.etag.clone()),
+            });
+            let what = "the server sent another part of the file than asked for";
+            Some(offer.ok_or_else(|| Failure::failed(what).into()))
+        }
+        _ => None,
+    }
+}
+
+/// Where a broken download goes on: its last byte is fetched again, so that there is always
+/// something to ask for, also if only the digest is missing.
 fn resume_at(point: &ResumePoint) -> u64 {
     point.length.saturating_sub(1)
 }
 
 async fn finish_request(session: &Session, exchange: &mut Exchange) -> Outcome {
-    exchange.finish().await.map_err(|error| session.broken(&error))
+    exchange
+        .finish()
+        .await
+        .map_err(|error| session.broken(&error))
 }
 
 /// The server's digest of the whole file.
@@ -284,7 +343,13 @@ fn their_sum(response: &Response<()>, trailers: Option<&HeaderMap>, start: u64) 
         Sum::from_field(field.to_str().ok()?)
     };
     // The digest of the content is that of the file only if all of it was sent.
-    find(REPR_DIGEST).or_else(|| if start == 0 { find(CONTENT_DIGEST) } else { None })
+    find(REPR_DIGEST).or_else(|| {
+        if start == 0 {
+            find(CONTENT_DIGEST)
+        } else {
+            None
+        }
+    })
 }
 
 async fn refused(
@@ -302,13 +367,14 @@ async fn refused(
 }
 
 fn finish(
-    fetched: Fetched,
+    fetched: &Fetched,
     part: PartFile,
     target: &Path,
     session: &Session,
     connected: Duration,
 ) -> Outcome<Transfer> {
-    part.commit().map_err(|error| Failure::io(format!("cannot name {}", target.display()), &error))?;
+    part.commit()
+        .map_err(|error| Failure::io(format!("cannot name {}", target.display()), &error))?;
     let stats = session.connection.stats();
     let moved = fetched.length - fetched.start;
     Ok(Transfer {
@@ -331,14 +397,20 @@ fn finish(
 
 async fn list(args: &Get) -> Outcome {
     if args.output.is_some() {
-        return Err(Failure::usage("the URL names a directory, which is listed on stdout: no `-o`")
-            .hint("append the name of a file to the URL"));
+        return Err(Failure::usage(
+            "the URL names a directory, which is listed on stdout: no `-o`",
+        )
+        .hint("append the name of a file to the URL"));
     }
     let mut session = open(args).await?;
     let result = fetch_listing(&mut session, args).await;
     session.close().await;
     let entries = result?;
-    if args.report.json { output::json(&entries) } else { output::raw(listing::to_text(&entries).as_bytes()) }
+    if args.report.json {
+        output::json(&entries)
+    } else {
+        output::raw(listing::to_text(&entries).as_bytes())
+    }
 }
 
 async fn fetch_listing(session: &mut Session, args: &Get) -> Outcome<Vec<Entry>> {
@@ -346,13 +418,18 @@ async fn fetch_listing(session: &mut Session, args: &Get) -> Outcome<Vec<Entry>>
     headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
     let mut exchange = session.request("GET", &args.url, headers).await?;
     finish_request(session, &mut exchange).await?;
-    let response = exchange.recv_response().await.map_err(|error| session.broken(&error))?;
+    let response = exchange
+        .recv_response()
+        .await
+        .map_err(|error| session.broken(&error))?;
     if response.status() != StatusCode::OK {
         return Err(refused(&mut exchange, &response, &args.url).await);
     }
     let mut text = Vec::new();
-    while let Some(piece) =
-        exchange.recv_data().await.map_err(|error| session.broken(&error))?
+    while let Some(piece) = exchange
+        .recv_data()
+        .await
+        .map_err(|error| session.broken(&error))?
     {
         text.extend_from_slice(piece.chunk());
         if text.len() > MAX_LISTING {
@@ -371,7 +448,10 @@ mod tests {
     fn the_target_may_be_a_directory() {
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(target(None, "f"), Path::new("f"));
-        assert_eq!(target(Some(directory.path()), "f"), directory.path().join("f"));
+        assert_eq!(
+            target(Some(directory.path()), "f"),
+            directory.path().join("f")
+        );
         assert_eq!(target(Some(Path::new("/x/y")), "f"), Path::new("/x/y"));
     }
 
@@ -390,7 +470,10 @@ mod tests {
 
     #[test]
     fn a_complete_part_still_has_something_to_ask_for() {
-        let point = ResumePoint { length: 10, etag: "\"x\"".into() };
+        let point = ResumePoint {
+            length: 10,
+            etag: "\"x\"".into(),
+        };
         assert_eq!(resume_at(&point), 9);
     }
 }

@@ -30,7 +30,12 @@ pub(crate) fn schedulers(args: &Listing) -> Outcome {
     let default = anabranch_proto::sched::SchedulerFactory::default();
     let entries = registry.entries().iter();
     let entries = entries.map(|entry| {
-        make(entry.name, entry.summary, entry.params, entry.name == default.name())
+        make(
+            entry.name,
+            entry.summary,
+            entry.params,
+            entry.name == default.name(),
+        )
     });
     show(&entries.collect::<Vec<_>>(), args.json)
 }
@@ -41,7 +46,12 @@ pub(crate) fn congestion(args: &Listing) -> Outcome {
     let default = anabranch_proto::congestion::ControllerFactory::default();
     let entries = registry.entries().iter();
     let entries = entries.map(|entry| {
-        make(entry.name, entry.summary, entry.params, entry.name == default.name())
+        make(
+            entry.name,
+            entry.summary,
+            entry.params,
+            entry.name == default.name(),
+        )
     });
     show(&entries.collect::<Vec<_>>(), args.json)
 }
@@ -57,11 +67,20 @@ fn make(
         default: doc.default,
         summary: doc.summary,
     });
-    Entry { name, summary, is_default, parameters: parameters.collect() }
+    Entry {
+        name,
+        summary,
+        is_default,
+        parameters: parameters.collect(),
+    }
 }
 
 fn show(entries: &[Entry], json: bool) -> Outcome {
-    if json { output::json(&entries) } else { output::data(table(entries)) }
+    if json {
+        output::json(&entries)
+    } else {
+        output::data(table(entries))
+    }
 }
 
 fn table(entries: &[Entry]) -> Table {
@@ -71,7 +90,11 @@ fn table(entries: &[Entry]) -> Table {
         table.row([entry.name.into(), mark.into(), entry.summary.into()]);
         for parameter in &entry.parameters {
             let key = format!("  {}=", parameter.key);
-            table.row([key, parameter.default.into(), format!("  {}", parameter.summary)]);
+            table.row([
+                key,
+                parameter.default.into(),
+                format!("  {}", parameter.summary),
+            ]);
         }
     }
     table
@@ -83,9 +106,15 @@ mod tests {
 
     #[test]
     fn every_entry_and_parameter_has_its_line() {
-        let docs: &'static [ParamDoc] =
-            &[ParamDoc { key: "mode", default: "skip", summary: "which turns count" }];
-        let entries = [make("one", "does one thing", docs, true), make("two", "another", &[], false)];
+        let docs: &'static [ParamDoc] = &[ParamDoc {
+            key: "mode",
+            default: "skip",
+            summary: "which turns count",
+        }];
+        let entries = [
+            make("one", "does one thing", docs, true),
+            make("two", "another", &[], false),
+        ];
         let text = table(&entries).to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 4);

@@ -12,8 +12,13 @@ pub(crate) fn man() -> Outcome {
     command.build();
     let mut page = Vec::new();
     let io = |error: std::io::Error| Failure::io("cannot write the manual", &error);
-    clap_mangen::Man::new(command.clone()).render(&mut page).map_err(io)?;
-    for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+    clap_mangen::Man::new(command.clone())
+        .render(&mut page)
+        .map_err(io)?;
+    for sub in command
+        .get_subcommands()
+        .filter(|sub| sub.get_name() != "help")
+    {
         let title = format!("anabranch {}", sub.get_name()).to_uppercase();
         page.extend_from_slice(format!(".SH \"{title}\"\n").as_bytes());
         let about = sub.get_about().map(ToString::to_string).unwrap_or_default();

@@ -19,9 +19,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Waits until the user or the system wants the program to end.
 pub(crate) async fn interrupted() {
-    let (Ok(mut interrupt), Ok(mut terminate)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+    ) else {
         // Without handlers the signals end the program by themselves.
         return std::future::pending().await;
     };
@@ -77,7 +78,11 @@ impl Transfer {
             0 => String::new(),
             bytes => format!(" ({} were there already)", units::bytes(bytes)),
         };
-        let verified = if self.verified == "none" { "NOT compared with the sender's" } else { "ok" };
+        let verified = if self.verified == "none" {
+            "NOT compared with the sender's"
+        } else {
+            "ok"
+        };
         output::say(format!(
             "{}: {}{resumed} in {:.2} s, {}; sha-256 {verified}",
             self.file,

@@ -1,8 +1,8 @@
 //! `anabranch ping`: measures each path on its own.
 //!
-//! A probe is a PING frame on one path; its acknowledgement yields an RTT sample of that path. RTTs are
-//! sums of both directions, and the protocol carries no timestamps: what is forward and what is backward
-//! delay cannot be told, and this command says so instead of guessing.
+//! A probe is a PING frame on one path; its acknowledgement yields an RTT sample of that path.
+//! RTTs are sums of both directions, and the protocol carries no timestamps: what is forward and
+//! what is backward delay cannot be told, and this command says so instead of guessing.
 
 use super::interrupted;
 use crate::args::Ping;
@@ -83,7 +83,10 @@ pub(crate) async fn run(args: &Ping, quiet: bool) -> Outcome {
         let remote = remotes.get(id).cloned().unwrap_or_else(|| "gone".into());
         series.report(*id, session.labels.interface(*id), remote)
     });
-    let report = Report { paths: paths.collect(), one_way_delay_difference_ms: None };
+    let report = Report {
+        paths: paths.collect(),
+        one_way_delay_difference_ms: None,
+    };
     let reason = session.connection.close_reason();
     session.close().await;
     if args.report.json {
@@ -92,11 +95,14 @@ pub(crate) async fn run(args: &Ping, quiet: bool) -> Outcome {
         output::data(table(&report.paths))?;
         if !quiet {
             output::say(
-                "forward and backward delay cannot be told apart: the protocol carries no timestamps",
+                "forward and backward delay cannot be told apart: no timestamps in the protocol",
             );
         }
     }
-    match (reason, report.paths.iter().any(|path| path.lost < path.sent)) {
+    match (
+        reason,
+        report.paths.iter().any(|path| path.lost < path.sent),
+    ) {
         (Some(reason), false) => Err(Failure::failed(format!("the connection broke: {reason}"))),
         (None, false) => Err(Failure::failed("no path answered")),
         _ => Ok(()),
@@ -134,9 +140,15 @@ async fn probe_once(connection: &Connection, series: &mut BTreeMap<PathId, Serie
     while !waiting.is_empty() && connection.close_reason().is_none() {
         tokio::time::sleep(LOOK).await;
         waiting.retain(|before| {
-            let Some(now) = connection.path_stats(before.id) else { return false };
+            let Some(now) = connection.path_stats(before.id) else {
+                return false;
+            };
             if now.counters.acked_bytes > before.counters.acked_bytes {
-                series.entry(before.id).or_default().samples.push(now.latest_rtt);
+                series
+                    .entry(before.id)
+                    .or_default()
+                    .samples
+                    .push(now.latest_rtt);
                 return false;
             }
             started.elapsed() < PATIENCE.max(3 * before.smoothed_rtt)
@@ -149,7 +161,10 @@ impl Series {
         let count = self.samples.len() as u32;
         let lost = self.sent - count.min(self.sent);
         let total: Duration = self.samples.iter().sum();
-        let steps = self.samples.windows(2).map(|pair| pair[0].abs_diff(pair[1]));
+        let steps = self
+            .samples
+            .windows(2)
+            .map(|pair| pair[0].abs_diff(pair[1]));
         let jitter: Duration = steps.sum();
         PathReport {
             path: id.0,
@@ -167,7 +182,17 @@ impl Series {
 }
 
 fn table(paths: &[PathReport]) -> Table {
-    let head = ["path", "interface", "remote", ">sent", ">lost", ">min", ">avg", ">max", ">jitter"];
+    let head = [
+        "path",
+        "interface",
+        "remote",
+        ">sent",
+        ">lost",
+        ">min",
+        ">avg",
+        ">max",
+        ">jitter",
+    ];
     let mut table = Table::new(&head);
     let ms = |value: Option<f64>| value.map_or_else(|| "-".into(), |ms| format!("{ms:.3} ms"));
     for path in paths {
@@ -191,7 +216,10 @@ mod tests {
     use super::*;
 
     fn report(sent: u32, samples: &[u64]) -> PathReport {
-        let samples = samples.iter().map(|&ms| Duration::from_millis(ms)).collect();
+        let samples = samples
+            .iter()
+            .map(|&ms| Duration::from_millis(ms))
+            .collect();
         Series { sent, samples }.report(PathId(0), "lo".into(), "x".into())
     }
 

@@ -37,7 +37,13 @@ pub(crate) async fn run(args: &Put, quiet: bool) -> Outcome {
     };
     let mut session = session?;
     let connected = started.elapsed();
-    let mut upload = Upload { args, url: &url, version, quiet, progress: None };
+    let mut upload = Upload {
+        args,
+        url: &url,
+        version,
+        quiet,
+        progress: None,
+    };
     let result = tokio::select! {
         result = upload.run(&mut session, file) => result,
         () = interrupted() => {
@@ -52,7 +58,11 @@ pub(crate) async fn run(args: &Put, quiet: bool) -> Outcome {
     if !quiet {
         transfer.say();
     }
-    if args.report.json { output::json(&transfer) } else { Ok(()) }
+    if args.report.json {
+        output::json(&transfer)
+    } else {
+        Ok(())
+    }
 }
 
 /// The URL of the file: a URL that ends in a slash gets the local name.
@@ -71,11 +81,13 @@ fn destination(args: &Put) -> Outcome<ServerUrl> {
 
 fn open_file(args: &Put) -> Outcome<(File, Version)> {
     let opened = File::open(&args.file).and_then(|file| Ok((file.metadata()?, file)));
-    let (metadata, file) = opened.map_err(|error| {
-        Failure::usage(format!("cannot read {}: {error}", args.file.display()))
-    })?;
+    let (metadata, file) = opened
+        .map_err(|error| Failure::usage(format!("cannot read {}: {error}", args.file.display())))?;
     if !metadata.is_file() {
-        return Err(Failure::usage(format!("{} is not a file", args.file.display())));
+        return Err(Failure::usage(format!(
+            "{} is not a file",
+            args.file.display()
+        )));
     }
     Ok((file, Version::of(&metadata)))
 }
@@ -102,7 +114,12 @@ struct Sent {
 impl Upload<'_> {
     /// What this upload is called on the server: another content gets another name.
     fn tag(&self) -> HeaderValue {
-        let Version { length, modified, inode, device } = self.version;
+        let Version {
+            length,
+            modified,
+            inode,
+            device,
+        } = self.version;
         let tag = format!("{device:x}-{inode:x}-{length:x}-{modified:x}");
         HeaderValue::try_from(tag).unwrap_or(HeaderValue::from_static("-"))
     }
@@ -128,7 +145,7 @@ impl Upload<'_> {
             self.quiet,
         ));
         let sums = match self.send(&mut exchange, &mut reader).await {
-            Ok(()) => reader.finish().ok_or_else(|| Failure::failed("the file was not read"))?,
+            Ok(()) => reader.finish(),
             Err(Step::Failed(failure)) => return Err(failure),
             Err(Step::Stream(error)) => {
                 // The server may have said why before it stopped reading.
@@ -138,25 +155,39 @@ impl Upload<'_> {
                 });
             }
         };
-        let Sums { whole: Some(sum), .. } = sums else {
-            return Err(Failure::failed("the file was not hashed"));
-        };
+        let sums = sums.and_then(|sums| Some((sums, sums.whole?)));
+        let (sums, sum) = sums.ok_or_else(|| Failure::failed("the file was not hashed"))?;
         let answered = async {
             exchange.send_trailers(trailers(&sums, sum)).await?;
             exchange.finish().await?;
             exchange.recv_response().await
         };
-        let response = answered.await.map_err(|error| going_on(session.broken(&error)))?;
+        let response = answered
+            .await
+            .map_err(|error| going_on(session.broken(&error)))?;
         if !response.status().is_success() {
             return Err(self.refused(&mut exchange, &response).await);
         }
-        let samples = self.progress.take().map(Progress::finish).unwrap_or_default();
-        let theirs = response.headers().get(REPR_DIGEST).and_then(|value| value.to_str().ok());
-        let theirs = theirs.and_then(Sum::from_field);
+        let samples = self
+            .progress
+            .take()
+            .map(Progress::finish)
+            .unwrap_or_default();
+        let theirs = response.headers().get(REPR_DIGEST);
+        let theirs = theirs.and_then(|value| Sum::from_field(value.to_str().ok()?));
         if theirs.is_some_and(|theirs| theirs != sum) {
-            return Err(Failure::failed("the server has stored something else: its SHA-256 differs"));
+            return Err(Failure::failed(
+                "the server has stored something else: its SHA-256 differs",
+            ));
         }
-        Ok(Sent { length, start, duration: started.elapsed(), sum, theirs, samples })
+        Ok(Sent {
+            length,
+            start,
+            duration: started.elapsed(),
+            sum,
+            theirs,
+            samples,
+        })
     }
 
     /// Where to go on: behind what the server has of this very upload.
@@ -164,12 +195,21 @@ impl Upload<'_> {
         let mut headers = HeaderMap::new();
         headers.insert(UPLOAD_HEADER, self.tag());
         let mut exchange = session.request("HEAD", self.url, headers).await?;
-        exchange.finish().await.map_err(|error| session.broken(&error))?;
-        let response = exchange.recv_response().await.map_err(|error| session.broken(&error))?;
+        exchange
+            .finish()
+            .await
+            .map_err(|error| session.broken(&error))?;
+        let response = exchange
+            .recv_response()
+            .await
+            .map_err(|error| session.broken(&error))?;
         if !response.status().is_success() {
             return Err(self.refused(&mut exchange, &response).await);
         }
-        let offset = response.headers().get(OFFSET_HEADER).and_then(|value| value.to_str().ok());
+        let offset = response
+            .headers()
+            .get(OFFSET_HEADER)
+            .and_then(|value| value.to_str().ok());
         let offset: u64 = offset.and_then(|value| value.parse().ok()).unwrap_or(0);
         // The last byte is sent again, so that there is always something to send.
         Ok(offset.min(self.version.length.saturating_sub(1)))
@@ -178,7 +218,10 @@ impl Upload<'_> {
     async fn hash_before(&self, file: &File, length: u64) -> Outcome<Sha256> {
         let copy = file.try_clone().map_err(|error| self.disk(&error))?;
         let hashed = spawn_blocking(move || hash_prefix(&copy, length)).await;
-        hashed.map_err(io::Error::other).flatten().map_err(|error| self.disk(&error))
+        hashed
+            .map_err(io::Error::other)
+            .and_then(|hash| hash)
+            .map_err(|error| self.disk(&error))
     }
 
     fn headers(&self, span: Span) -> HeaderMap {
@@ -216,7 +259,9 @@ impl Upload<'_> {
         let failure = Failure::failed(format!("{}: {words}", self.url.request_path()));
         match response.status() {
             StatusCode::FORBIDDEN => failure.hint("does the server run with `--writable`?"),
-            StatusCode::PRECONDITION_FAILED => failure.hint("leave out `--no-clobber` to replace it"),
+            StatusCode::PRECONDITION_FAILED => {
+                failure.hint("leave out `--no-clobber` to replace it")
+            }
             _ => failure,
         }
     }

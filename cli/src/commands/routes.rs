@@ -29,14 +29,22 @@ pub(crate) async fn run(command: &Routes) -> Outcome {
                     failure.hint("`anabranch routes revert` removes what was done so far")
                 }
             })?;
-            let done = if plan.is_empty() { "nothing to change" } else { "applied" };
+            let done = if plan.is_empty() {
+                "nothing to change"
+            } else {
+                "applied"
+            };
             output::say(format!("{done}; `anabranch routes revert` removes it"));
             Ok(())
         }
         Routes::Revert => {
             let removed = routes::revert().await.map_err(|error| explain(&error))?;
             output::raw(removed.to_string().as_bytes())?;
-            output::say(if removed.is_empty() { "nothing to remove" } else { "removed" });
+            output::say(if removed.is_empty() {
+                "nothing to remove"
+            } else {
+                "removed"
+            });
             Ok(())
         }
     }

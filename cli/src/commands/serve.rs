@@ -33,7 +33,9 @@ pub(crate) async fn run(args: &Serve, quiet: bool) -> Outcome {
             .hint("`--root` must be a directory that can be read (and Linux 5.6 or later)")
     })?;
     let mut transport = TransportConfig::default();
-    args.tuning.configure(&mut transport).map_err(Failure::usage)?;
+    args.tuning
+        .configure(&mut transport)
+        .map_err(Failure::usage)?;
     let (tls, pin) = args.trust.config(&["localhost"])?;
     let mut config = ServerConfig::new(tls);
     config.transport = Arc::new(transport);
@@ -44,13 +46,20 @@ pub(crate) async fn run(args: &Serve, quiet: bool) -> Outcome {
         [] => reachable(&endpoint.local_addrs()).await?,
         hosts => hosts.to_vec(),
     };
-    let url = ServerUrl { pin: Some(pin), hosts, path: String::new() };
+    let url = ServerUrl {
+        pin: Some(pin),
+        hosts,
+        path: String::new(),
+    };
     if args.report.json {
         output::json(&serde_json::json!({ "event": "listening", "url": url.to_string() }))?;
     } else {
         output::data(&url)?;
     }
-    let log = Log { json: args.report.json, quiet };
+    let log = Log {
+        json: args.report.json,
+        quiet,
+    };
     let service = Arc::new(service);
     let accepting = accept(&endpoint, &service, args.report.qlog.clone(), log);
     tokio::select! {
@@ -74,11 +83,19 @@ async fn accept(endpoint: &Endpoint, service: &Arc<Service>, qlog: Option<PathBu
 }
 
 async fn serve(connection: Connection, service: Arc<Service>, log: Log) {
-    let first = connection.paths().first().map(|(_, stats)| stats.tuple.remote);
-    let client = first.map_or_else(|| "?".into(), |remote| remote.ip().to_canonical().to_string());
+    let first = connection
+        .paths()
+        .first()
+        .map(|(_, stats)| stats.tuple.remote);
+    let client = first.map_or_else(
+        || "?".into(),
+        |remote| remote.ip().to_canonical().to_string(),
+    );
     let watched = connection.downgrade();
     let report = move |done: Done| {
-        let paths = watched.upgrade().map_or(0, |connection| connection.paths().len());
+        let paths = watched
+            .upgrade()
+            .map_or(0, |connection| connection.paths().len());
         log.request(&client, paths, &done);
     };
     if connection.alpn().as_deref() == Some(ALPN_HQ) {
@@ -113,9 +130,16 @@ impl Log {
                 "error": done.error,
             }));
         } else if !self.quiet {
-            let path: String =
-                done.path.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-            let error = done.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+            let path: String = done
+                .path
+                .chars()
+                .map(|c| if c.is_control() { '?' } else { c })
+                .collect();
+            let error = done
+                .error
+                .as_ref()
+                .map(|error| format!(": {error}"))
+                .unwrap_or_default();
             output::say(format!(
                 "{client} {} {path} {} {}, {} over {paths} path(s){error}",
                 done.method,
@@ -131,7 +155,9 @@ fn bind(config: &ServerConfig, listen: &[SocketAddr]) -> Outcome<Endpoint> {
     let fail = |error: io::Error| {
         let failure = Failure::usage(error.to_string());
         match error.kind() {
-            io::ErrorKind::AddrInUse => failure.hint("choose another port with `--listen ADDR:PORT`"),
+            io::ErrorKind::AddrInUse => {
+                failure.hint("choose another port with `--listen ADDR:PORT`")
+            }
             io::ErrorKind::AddrNotAvailable => {
                 failure.hint("`--listen` takes addresses of this machine: see `anabranch doctor`")
             }
@@ -155,14 +181,21 @@ fn bind(config: &ServerConfig, listen: &[SocketAddr]) -> Outcome<Endpoint> {
 /// The hosts under which sockets bound to `bound` are reached, for the URL.
 async fn reachable(bound: &[SocketAddr]) -> Outcome<Vec<Host>> {
     let wildcard = bound.iter().any(|address| address.ip().is_unspecified());
-    let own = if wildcard { interfaces::list().await.map_err(Failure::failed)? } else { Vec::new() };
+    let own = if wildcard {
+        interfaces::list().await.map_err(Failure::failed)?
+    } else {
+        Vec::new()
+    };
     Ok(hosts(bound, &own))
 }
 
 fn hosts(bound: &[SocketAddr], own: &[Interface]) -> Vec<Host> {
     let mut hosts: Vec<Host> = Vec::new();
     let mut add = |ip: IpAddr, port: u16| {
-        let host = Host { name: ip.to_string(), port };
+        let host = Host {
+            name: ip.to_string(),
+            port,
+        };
         if hosts.len() < MAX_HOSTS && !hosts.contains(&host) {
             hosts.push(host);
         }
@@ -174,7 +207,8 @@ fn hosts(bound: &[SocketAddr], own: &[Interface]) -> Vec<Host> {
             continue;
         }
         let usable = || own.iter().filter(|interface| interface.is_usable());
-        let mut best: Vec<&Interface> = usable().filter(|interface| interface.is_uplink()).collect();
+        let mut best: Vec<&Interface> =
+            usable().filter(|interface| interface.is_uplink()).collect();
         if best.is_empty() {
             best = usable().collect();
         }
@@ -200,7 +234,10 @@ mod tests {
     use anabranch_net::interfaces::{Address, Kind};
 
     fn interface(name: &str, kind: Kind, default_route: bool, addresses: &[&str]) -> Interface {
-        let address = |ip: &&str| Address { ip: ip.parse().unwrap(), prefix_len: 24 };
+        let address = |ip: &&str| Address {
+            ip: ip.parse().unwrap(),
+            prefix_len: 24,
+        };
         Interface {
             index: 1,
             name: name.into(),

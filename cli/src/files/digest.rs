@@ -53,8 +53,8 @@ impl fmt::Debug for Sum {
     }
 }
 
-/// What a file was when it was hashed. A file that changes gets another one, except if it is written
-/// within the clock's granularity and keeps its length.
+/// What a file was when it was hashed. A file that changes gets another one, except if it is
+/// written within the clock's granularity and keeps its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Version {
     /// The device it is on.
@@ -80,7 +80,8 @@ impl Version {
         }
     }
 
-    /// As an entity tag (RFC 9110, section 8.8.3). The device is left out: it says nothing to others.
+    /// As an entity tag (RFC 9110, section 8.8.3). The device is left out: it says nothing to
+    /// others.
     pub(crate) fn etag(&self) -> String {
         format!("\"{:x}-{:x}-{:x}\"", self.inode, self.length, self.modified)
     }
@@ -128,21 +129,35 @@ mod tests {
     #[test]
     fn the_field_is_that_of_rfc_9530() {
         assert_eq!(sum(b"{\"hello\": \"world\"}\n").to_field(), FIELD);
-        assert_eq!(Sum::from_field(FIELD), Some(sum(b"{\"hello\": \"world\"}\n")));
+        assert_eq!(
+            Sum::from_field(FIELD),
+            Some(sum(b"{\"hello\": \"world\"}\n"))
+        );
     }
 
     #[test]
     fn other_algorithms_are_skipped_and_bad_values_refused() {
         let both = format!("sha-512=:AAAA:, {FIELD}");
         assert!(Sum::from_field(&both).is_some());
-        for value in ["", "sha-256=:AAAA:", "sha-256=RK", "sha-256=:!:", "md5=:AAAA:"] {
+        for value in [
+            "",
+            "sha-256=:AAAA:",
+            "sha-256=RK",
+            "sha-256=:!:",
+            "md5=:AAAA:",
+        ] {
             assert_eq!(Sum::from_field(value), None, "{value}");
         }
     }
 
     #[test]
     fn the_cache_forgets_the_oldest() {
-        let version = |inode| Version { device: 1, inode, length: 2, modified: 3 };
+        let version = |inode| Version {
+            device: 1,
+            inode,
+            length: 2,
+            modified: 3,
+        };
         let cache = Cache::default();
         for inode in 0..=CACHED as u64 {
             cache.remember(version(inode), Sum([0; 32]));

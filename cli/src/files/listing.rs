@@ -26,9 +26,9 @@ pub(crate) struct Entry {
 /// # Errors
 ///
 /// It cannot be read.
-pub(crate) fn read(directory: OwnedFd) -> Result<Vec<Entry>, Refusal> {
+pub(crate) fn read(directory: &OwnedFd) -> Result<Vec<Entry>, Refusal> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let mut stream = Dir::openat(&directory, ".", flags, Mode::empty())?;
+    let mut stream = Dir::openat(directory, ".", flags, Mode::empty())?;
     let mut entries = Vec::new();
     for found in stream.iter() {
         let found = found?;
@@ -38,15 +38,23 @@ pub(crate) fn read(directory: OwnedFd) -> Result<Vec<Entry>, Refusal> {
             continue;
         }
         // Links are shown as what they lead to; whether they may be followed shows when asked for.
-        let Ok(stat) = fstatat(&directory, name, AtFlags::empty()) else { continue };
+        let Ok(stat) = fstatat(directory, name, AtFlags::empty()) else {
+            continue;
+        };
         let text = match str::from_utf8(bytes) {
             Ok(text) => text.to_owned(),
             Err(_) => url::escape(bytes),
         };
         match stat.st_mode & nix::libc::S_IFMT {
-            nix::libc::S_IFDIR => entries.push(Entry { name: text + "/", bytes: None }),
+            nix::libc::S_IFDIR => entries.push(Entry {
+                name: text + "/",
+                bytes: None,
+            }),
             nix::libc::S_IFREG => {
-                entries.push(Entry { name: text, bytes: Some(stat.st_size as u64) });
+                entries.push(Entry {
+                    name: text,
+                    bytes: Some(stat.st_size as u64),
+                });
             }
             _ => {}
         }
@@ -69,7 +77,9 @@ pub(crate) fn to_text(entries: &[Entry]) -> String {
 
 /// A name without characters that would confuse a terminal.
 fn printable(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    name.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
 }
 
 #[cfg(test)]
@@ -85,7 +95,7 @@ mod tests {
         fs::create_dir(root.path().join("a")).unwrap();
         nix::unistd::mkfifo(&root.path().join("fifo"), Mode::S_IRUSR).unwrap();
         let directory: OwnedFd = fs::File::open(root.path()).unwrap().into();
-        let entries = read(directory).unwrap();
+        let entries = read(&directory).unwrap();
         let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
         assert_eq!(names, ["a/", "b"]);
         assert_eq!(entries[1].bytes, Some(5));
@@ -93,7 +103,10 @@ mod tests {
 
     #[test]
     fn names_cannot_break_the_listing() {
-        let entry = Entry { name: "a\nb\u{1b}[2J".into(), bytes: Some(1) };
+        let entry = Entry {
+            name: "a\nb\u{1b}[2J".into(),
+            bytes: Some(1),
+        };
         assert_eq!(to_text(&[entry]), "             1  a?b?[2J\n");
     }
 }

@@ -1,4 +1,5 @@
-//! An unfinished download: `FILE.part` until it is whole, and what is needed to go on with it later.
+//! An unfinished download: `FILE.part` until it is whole, and what is needed to go on with it
+//! later.
 //!
 //! ```text
 //! FILE.part        the bytes received so far
@@ -56,17 +57,31 @@ impl PartFile {
     pub(crate) fn open(target: &Path) -> Outcome<Self> {
         let part = with_suffix(target, ".part");
         let note = with_suffix(target, ".etag.part");
-        let opened = File::options().read(true).write(true).create(true).truncate(false).open(&part);
+        let opened = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&part);
         let file = opened.map_err(|error| {
             let failure = Failure::usage(format!("cannot write {}: {error}", part.display()));
             failure.hint("choose another place with `-o FILE`")
         })?;
         let file = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| {
             let busy = error == Errno::EWOULDBLOCK;
-            let reason = if busy { "another process is writing it" } else { error.desc() };
+            let reason = if busy {
+                "another process is writing it"
+            } else {
+                error.desc()
+            };
             Failure::usage(format!("cannot use {}: {reason}", part.display()))
         })?;
-        Ok(Self { target: target.into(), part, note, file })
+        Ok(Self {
+            target: target.into(),
+            part,
+            note,
+            file,
+        })
     }
 
     /// Where an earlier download stopped, if it can be continued.
@@ -77,7 +92,10 @@ impl PartFile {
             return None;
         }
         let note: Note = serde_json::from_slice(&fs::read(&self.note).ok()?).ok()?;
-        Some(ResumePoint { length, etag: note.etag })
+        Some(ResumePoint {
+            length,
+            etag: note.etag,
+        })
     }
 
     /// Starts anew with this version of the server's file. Without entity tag the part cannot be
@@ -106,7 +124,11 @@ impl PartFile {
     pub(crate) async fn writer(&self, length: u64) -> io::Result<Writer> {
         let file = self.file.try_clone()?;
         let hashed = spawn_blocking(move || {
-            let hash = if length == 0 { Sha256::new() } else { hash_prefix(&file, length)? };
+            let hash = if length == 0 {
+                Sha256::new()
+            } else {
+                hash_prefix(&file, length)?
+            };
             Ok::<_, io::Error>((file, hash))
         });
         let (file, hash) = hashed.await.map_err(io::Error::other)??;
@@ -121,7 +143,10 @@ impl PartFile {
     pub(crate) fn commit(self) -> io::Result<()> {
         fs::rename(&self.part, &self.target)?;
         remove_if_there(&self.note)?;
-        let parent = self.target.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = self
+            .target
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty());
         File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
     }
 
@@ -134,7 +159,11 @@ impl PartFile {
 
     /// Throws the part away if nothing was received.
     pub(crate) fn discard_if_empty(self) {
-        if self.file.metadata().is_ok_and(|metadata| metadata.len() == 0) {
+        if self
+            .file
+            .metadata()
+            .is_ok_and(|metadata| metadata.len() == 0)
+        {
             self.discard();
         }
     }
@@ -183,12 +212,26 @@ mod tests {
 
         let part = PartFile::open(&target).unwrap();
         let point = part.resume_point().unwrap();
-        assert_eq!(point, ResumePoint { length: 6, etag: "\"v1\"".into() });
-        let (_, sum) = append(&part, point.length, b"world").await.finish().await.unwrap();
+        assert_eq!(
+            point,
+            ResumePoint {
+                length: 6,
+                etag: "\"v1\"".into()
+            }
+        );
+        let (_, sum) = append(&part, point.length, b"world")
+            .await
+            .finish()
+            .await
+            .unwrap();
         assert_eq!(sum, Sum::of(Sha256::new().chain_update(b"hello world")));
         part.commit().unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"hello world");
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "only the file is left");
+        assert_eq!(
+            fs::read_dir(directory.path()).unwrap().count(),
+            1,
+            "only the file is left"
+        );
     }
 
     #[test]

@@ -35,10 +35,17 @@ impl Span {
     /// Reads a `Content-Range` field; returns the span and the total. Of `bytes */N` and
     /// `bytes a-b/*` none can be used here.
     pub(crate) fn from_content_range(value: &str) -> Option<(Self, u64)> {
-        let (span, total) = value.trim().strip_prefix("bytes")?.trim_start().split_once('/')?;
+        let (span, total) = value
+            .trim()
+            .strip_prefix("bytes")?
+            .trim_start()
+            .split_once('/')?;
         let (first, last) = span.split_once('-')?;
         let (start, last, total) = (number(first)?, number(last)?, number(total)?);
-        let span = Self { start, end: last.checked_add(1)? };
+        let span = Self {
+            start,
+            end: last.checked_add(1)?,
+        };
         (start <= last && last < total).then_some((span, total))
     }
 }
@@ -48,7 +55,9 @@ pub(crate) fn wanted(value: Option<&str>, length: u64) -> Wanted {
     let Some(spec) = value.and_then(|value| value.trim().strip_prefix("bytes=")) else {
         return Wanted::All;
     };
-    let Some((first, last)) = spec.split_once('-') else { return Wanted::All };
+    let Some((first, last)) = spec.split_once('-') else {
+        return Wanted::All;
+    };
     let (first, last) = (first.trim(), last.trim());
     let (start, end) = match (number(first), number(last)) {
         (None, Some(suffix)) if first.is_empty() => (length.saturating_sub(suffix), length),
@@ -56,7 +65,11 @@ pub(crate) fn wanted(value: Option<&str>, length: u64) -> Wanted {
         (Some(start), Some(last)) if start <= last => (start, last.saturating_add(1).min(length)),
         _ => return Wanted::All,
     };
-    if start < end { Wanted::Part(Span { start, end }) } else { Wanted::Unsatisfiable }
+    if start < end {
+        Wanted::Part(Span { start, end })
+    } else {
+        Wanted::Unsatisfiable
+    }
 }
 
 /// A number as HTTP writes them: digits only.
@@ -81,7 +94,10 @@ mod tests {
         assert_eq!(wanted(Some("bytes=9-"), 10), part(9, 10));
         assert_eq!(wanted(Some("bytes=-3"), 10), part(7, 10));
         assert_eq!(wanted(Some("bytes=-30"), 10), part(0, 10));
-        assert_eq!(wanted(Some("bytes=0-18446744073709551615"), 10), part(0, 10));
+        assert_eq!(
+            wanted(Some("bytes=0-18446744073709551615"), 10),
+            part(0, 10)
+        );
     }
 
     #[test]
@@ -94,8 +110,19 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_ignored() {
-        let strange = ["", "bytes", "bytes=", "bytes=-", "lines=1-2", "bytes=5-2", "bytes=a-b"];
-        for value in strange.into_iter().chain(["bytes=0-1,3-4", "bytes=+1-2", "bytes=--3"]) {
+        let strange = [
+            "",
+            "bytes",
+            "bytes=",
+            "bytes=-",
+            "lines=1-2",
+            "bytes=5-2",
+            "bytes=a-b",
+        ];
+        for value in strange
+            .into_iter()
+            .chain(["bytes=0-1,3-4", "bytes=+1-2", "bytes=--3"])
+        {
             assert_eq!(wanted(Some(value), 10), Wanted::All, "{value}");
         }
         assert_eq!(wanted(Some("bytes=99999999999999999999-"), 10), Wanted::All);
@@ -107,7 +134,14 @@ mod tests {
         let span = Span { start: 5, end: 10 };
         assert_eq!(span.to_content_range(10), "bytes 5-9/10");
         assert_eq!(Span::from_content_range("bytes 5-9/10"), Some((span, 10)));
-        for value in ["bytes */10", "bytes 5-9/*", "bytes 9-5/10", "bytes 5-10/10", "5-9/10", ""] {
+        for value in [
+            "bytes */10",
+            "bytes 5-9/*",
+            "bytes 9-5/10",
+            "bytes 5-10/10",
+            "5-9/10",
+            "",
+        ] {
             assert_eq!(Span::from_content_range(value), None, "{value}");
         }
     }

@@ -51,8 +51,17 @@ impl Reader {
     ) -> io::Result<Self> {
         file.seek(SeekFrom::Start(span.start))?;
         let whole = before.or_else(|| (span.start == 0).then(Sha256::new));
-        let state = State { file, version, left: span.len(), content: Sha256::new(), whole };
-        Ok(Self { ahead: Some(spawn_blocking(|| state.read())), done: None })
+        let state = State {
+            file,
+            version,
+            left: span.len(),
+            content: Sha256::new(),
+            whole,
+        };
+        Ok(Self {
+            ahead: Some(spawn_blocking(|| state.read())),
+            done: None,
+        })
     }
 
     /// The next piece; none at the end.
@@ -61,7 +70,9 @@ impl Reader {
     ///
     /// Reading failed, or the file was changed or cut meanwhile.
     pub(crate) async fn next(&mut self) -> io::Result<Option<Bytes>> {
-        let Some(ahead) = self.ahead.take() else { return Ok(None) };
+        let Some(ahead) = self.ahead.take() else {
+            return Ok(None);
+        };
         let (state, piece) = ahead.await.map_err(io::Error::other)?;
         let piece = piece?;
         if piece.is_empty() {
@@ -75,7 +86,10 @@ impl Reader {
     /// The digests, once [`next`](Self::next) has told the end.
     pub(crate) fn finish(self) -> Option<Sums> {
         let State { content, whole, .. } = self.done?;
-        Some(Sums { content: Sum::of(content), whole: whole.map(Sum::of) })
+        Some(Sums {
+            content: Sum::of(content),
+            whole: whole.map(Sum::of),
+        })
     }
 }
 
@@ -149,13 +163,22 @@ mod tests {
     async fn a_span_is_read_whole_and_hashed_twice() {
         let data: Vec<u8> = (0..700_000u32).map(|i| (i / 7) as u8).collect();
         let (file, version) = file_of(&data);
-        let span = Span { start: 1000, end: 700_000 };
+        let span = Span {
+            start: 1000,
+            end: 700_000,
+        };
         let before = hash_prefix(file.as_file(), span.start).unwrap();
         let reader = Reader::start(file.reopen().unwrap(), version, span, Some(before)).unwrap();
         let (read, sums) = read_all(reader).await.unwrap();
         assert_eq!(read, data[1000..]);
         let sum = |data: &[u8]| Sum::of(Sha256::new().chain_update(data));
-        assert_eq!(sums, Sums { content: sum(&data[1000..]), whole: Some(sum(&data)) });
+        assert_eq!(
+            sums,
+            Sums {
+                content: sum(&data[1000..]),
+                whole: Some(sum(&data))
+            }
+        );
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! The served directory: finds what a request names below it, and nothing beside it.
 //!
-//! The kernel does the confining (`openat2` with `RESOLVE_BENEATH`): neither `..` nor a symbolic link
-//! leads out, also if the tree changes meanwhile. Links that stay inside work.
+//! The kernel does the confining (`openat2` with `RESOLVE_BENEATH`): neither `..` nor a symbolic
+//! link leads out, also if the tree changes meanwhile. Links that stay inside work.
 
 use crate::url;
 use nix::errno::Errno;
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// The longest name of a file, in bytes (Linux's NAME_MAX).
+/// The longest name of a file, in bytes (Linux's `NAME_MAX`).
 const NAME_MAX: usize = 255;
 
 /// Why a request gets nothing.
@@ -37,8 +37,12 @@ pub(crate) enum Refusal {
 impl From<Errno> for Refusal {
     fn from(error: Errno) -> Self {
         match error {
-            Errno::ENOENT | Errno::ENOTDIR | Errno::ENAMETOOLONG | Errno::ELOOP => Self::NotFound,
-            Errno::ENXIO | Errno::ENODEV => Self::NotFound,
+            Errno::ENOENT
+            | Errno::ENOTDIR
+            | Errno::ENAMETOOLONG
+            | Errno::ELOOP
+            | Errno::ENXIO
+            | Errno::ENODEV => Self::NotFound,
             Errno::EACCES | Errno::EPERM | Errno::EXDEV | Errno::EROFS => Self::Forbidden,
             Errno::EISDIR | Errno::EEXIST | Errno::ENOTEMPTY => Self::Conflict,
             Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM => Self::Busy,
@@ -50,7 +54,9 @@ impl From<Errno> for Refusal {
 
 impl From<io::Error> for Refusal {
     fn from(error: io::Error) -> Self {
-        error.raw_os_error().map_or(Self::Internal, |code| Errno::from_raw(code).into())
+        error
+            .raw_os_error()
+            .map_or(Self::Internal, |code| Errno::from_raw(code).into())
     }
 }
 
@@ -84,17 +90,30 @@ impl RelPath {
         if parts.last().is_some_and(|name| is_part(name.as_bytes())) {
             return Err(Refusal::NotFound);
         }
-        Ok(Self { parts, is_directory })
+        Ok(Self {
+            parts,
+            is_directory,
+        })
     }
 
     /// The directory the file is in, and its name there; `None` for the root.
     pub(crate) fn split(&self) -> Option<(Self, &OsString)> {
         let (name, parents) = self.parts.split_last()?;
-        Some((Self { parts: parents.to_vec(), is_directory: true }, name))
+        Some((
+            Self {
+                parts: parents.to_vec(),
+                is_directory: true,
+            },
+            name,
+        ))
     }
 
     fn to_path(&self) -> PathBuf {
-        if self.parts.is_empty() { PathBuf::from(".") } else { self.parts.iter().collect() }
+        if self.parts.is_empty() {
+            PathBuf::from(".")
+        } else {
+            self.parts.iter().collect()
+        }
     }
 }
 
@@ -199,7 +218,12 @@ mod tests {
         for text in ["/..", "/a/../b", "/%2e%2e/x", "/.", "/a/%2E/b"] {
             assert_eq!(RelPath::parse(text), Err(Refusal::Forbidden), "{text}");
         }
-        for text in ["/a%2fb", "/a%00b", "/.x.part", &format!("/{}", "x".repeat(256))] {
+        for text in [
+            "/a%2fb",
+            "/a%00b",
+            "/.x.part",
+            &format!("/{}", "x".repeat(256)),
+        ] {
             assert_eq!(RelPath::parse(text), Err(Refusal::NotFound), "{text}");
         }
     }
@@ -237,7 +261,10 @@ mod tests {
         assert_eq!(refusal("/nothing"), Refusal::NotFound);
         assert_eq!(refusal("/dir/file/"), Refusal::NotFound);
         assert_eq!(refusal("/dir/file/x"), Refusal::NotFound);
-        assert_eq!(root.directory(&path("/nothing")).unwrap_err(), Refusal::Conflict);
+        assert_eq!(
+            root.directory(&path("/nothing")).unwrap_err(),
+            Refusal::Conflict
+        );
     }
 
     #[test]

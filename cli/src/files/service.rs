@@ -9,6 +9,7 @@ use super::{OFFSET_HEADER, UPLOAD_HEADER, listing};
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
+use std::fmt::Display;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -75,12 +76,15 @@ pub(crate) struct Incoming {
 
 impl Head {
     fn new(status: StatusCode) -> Self {
-        Self { status, headers: HeaderMap::new() }
+        Self {
+            status,
+            headers: HeaderMap::new(),
+        }
     }
 
-    fn with(mut self, name: HeaderName, value: impl ToString) -> Self {
+    fn with(mut self, name: HeaderName, value: impl Display) -> Self {
         // All values are made here of digits and hexadecimal digits, or are constants.
-        if let Ok(value) = HeaderValue::from_str(&value.to_string()) {
+        if let Ok(value) = HeaderValue::try_from(format!("{value}")) {
             self.headers.insert(name, value);
         }
         self
@@ -107,9 +111,18 @@ impl From<Refusal> for Answer {
                 StatusCode::CONFLICT,
                 "the directory does not exist, the name is a directory's, or it is being written",
             ),
-            Refusal::Busy => (StatusCode::SERVICE_UNAVAILABLE, "the server is busy: try later"),
-            Refusal::DiskFull => (StatusCode::INSUFFICIENT_STORAGE, "the server's disk is full"),
-            Refusal::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "the server's disk failed"),
+            Refusal::Busy => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the server is busy: try later",
+            ),
+            Refusal::DiskFull => (
+                StatusCode::INSUFFICIENT_STORAGE,
+                "the server's disk is full",
+            ),
+            Refusal::Internal => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the server's disk failed",
+            ),
         };
         Self::words(status, words)
     }
@@ -138,7 +151,10 @@ impl Service {
             (&Method::PUT, _) => self.put(path, headers),
             _ => {
                 let head = Head::new(StatusCode::METHOD_NOT_ALLOWED);
-                Ok(Answer::Text(head.with(header::ALLOW, "GET, HEAD, PUT"), Bytes::new()))
+                Ok(Answer::Text(
+                    head.with(header::ALLOW, "GET, HEAD, PUT"),
+                    Bytes::new(),
+                ))
             }
         };
         result.unwrap_or_else(Answer::from)
@@ -153,8 +169,15 @@ impl Service {
         match self.root.find(&RelPath::parse(path)?)? {
             Found::File(file) => {
                 let version = Version::of(&file.metadata()?);
-                let span = Span { start: 0, end: version.length };
-                Ok(Body { file, version, span })
+                let span = Span {
+                    start: 0,
+                    end: version.length,
+                };
+                Ok(Body {
+                    file,
+                    version,
+                    span,
+                })
             }
             Found::Directory(_) => Err(Refusal::NotFound),
         }
@@ -163,7 +186,7 @@ impl Service {
     fn get(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<Answer, Refusal> {
         let file = match self.root.find(&RelPath::parse(path)?)? {
             Found::File(file) => file,
-            Found::Directory(directory) => return list(directory, headers),
+            Found::Directory(directory) => return list(&directory, headers),
         };
         let version = Version::of(&file.metadata()?);
         let etag = version.etag();
@@ -173,7 +196,13 @@ impl Service {
             field(headers, &header::IF_RANGE).is_none_or(|known| known == etag)
         });
         let (status, span) = match wanted(range, length) {
-            Wanted::All => (StatusCode::OK, Span { start: 0, end: length }),
+            Wanted::All => (
+                StatusCode::OK,
+                Span {
+                    start: 0,
+                    end: length,
+                },
+            ),
             Wanted::Part(span) => (StatusCode::PARTIAL_CONTENT, span),
             Wanted::Unsatisfiable => {
                 let head = Head::new(StatusCode::RANGE_NOT_SATISFIABLE)
@@ -196,14 +225,24 @@ impl Service {
             }
             return Ok(Answer::Text(head, Bytes::new()));
         }
-        Ok(Answer::File(head, Body { file, version, span }))
+        Ok(Answer::File(
+            head,
+            Body {
+                file,
+                version,
+                span,
+            },
+        ))
     }
 
     fn upload_state(&self, path: &str, tag: Option<&str>) -> Result<Answer, Refusal> {
         self.check_writable()?;
         let place = Place::new(&self.root, &RelPath::parse(path)?, tag)?;
         let name = HeaderName::from_static(OFFSET_HEADER);
-        Ok(Answer::Text(Head::new(StatusCode::NO_CONTENT).with(name, place.length()), Bytes::new()))
+        Ok(Answer::Text(
+            Head::new(StatusCode::NO_CONTENT).with(name, place.length()),
+            Bytes::new(),
+        ))
     }
 
     fn put(&self, path: &str, headers: &HeaderMap) -> Result<Answer, Refusal> {
@@ -225,18 +264,30 @@ impl Service {
         let place = Place::new(&self.root, &RelPath::parse(path)?, tag)?;
         let replaces = place.is_taken();
         if replaces && field(headers, &header::IF_NONE_MATCH) == Some("*") {
-            return Ok(Answer::words(StatusCode::PRECONDITION_FAILED, "the file exists already"));
+            return Ok(Answer::words(
+                StatusCode::PRECONDITION_FAILED,
+                "the file exists already",
+            ));
         }
         if place.length() < start {
             let words = "the bytes before Content-Range are not here";
             return Ok(Answer::words(StatusCode::RANGE_NOT_SATISFIABLE, words));
         }
         let upload = place.open()?;
-        Ok(Answer::Store(Box::new(Incoming { upload, start, total, replaces })))
+        Ok(Answer::Store(Box::new(Incoming {
+            upload,
+            start,
+            total,
+            replaces,
+        })))
     }
 
     fn check_writable(&self) -> Result<(), Refusal> {
-        if self.writable { Ok(()) } else { Err(Refusal::Forbidden) }
+        if self.writable {
+            Ok(())
+        } else {
+            Err(Refusal::Forbidden)
+        }
     }
 
     /// Remembers the digest of a file that was read whole.
@@ -265,7 +316,7 @@ impl Service {
     }
 }
 
-fn list(directory: OwnedFd, headers: &HeaderMap) -> Result<Answer, Refusal> {
+fn list(directory: &OwnedFd, headers: &HeaderMap) -> Result<Answer, Refusal> {
     let entries = listing::read(directory)?;
     let json = field(headers, &header::ACCEPT).is_some_and(|accept| accept.contains("json"));
     let (kind, text) = if json {

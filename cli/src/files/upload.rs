@@ -19,7 +19,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::task::spawn_blocking;
 
-/// Bytes of a file's name that go into its part's name: with dots, key and suffix it stays below 255.
+/// Bytes of a file's name that go into its part's name: with dots, key and suffix it stays below
+/// 255.
 const NAME_BYTES: usize = 200;
 
 /// Tells nameless uploads apart.
@@ -51,7 +52,12 @@ impl Place {
             return Err(Refusal::Conflict);
         }
         let part = part_name(name, tag);
-        Ok(Self { directory, name: name.clone(), part, keep: tag.is_some() })
+        Ok(Self {
+            directory,
+            name: name.clone(),
+            part,
+            keep: tag.is_some(),
+        })
     }
 
     /// Bytes an earlier attempt left.
@@ -82,29 +88,40 @@ impl Place {
             Errno::EWOULDBLOCK => Refusal::Conflict,
             error => error.into(),
         })?;
-        Ok(Upload { place: self, file, ended: false })
+        Ok(Upload {
+            place: self,
+            file,
+            ended: false,
+        })
     }
 
     fn unlink(&self) {
         // What cannot be removed stays: it is hidden and does no harm.
-        let _ = unlinkat(&self.directory, self.part.as_os_str(), UnlinkatFlags::NoRemoveDir);
+        let _ = unlinkat(
+            &self.directory,
+            self.part.as_os_str(),
+            UnlinkatFlags::NoRemoveDir,
+        );
     }
 }
 
 fn part_name(name: &OsStr, tag: Option<&str>) -> OsString {
     let mut hash = Sha256::new().chain_update(name.as_bytes());
     hash.update([0]);
-    match tag {
-        Some(tag) => hash.update(tag.as_bytes()),
-        None => {
-            let number = NAMELESS.fetch_add(1, Ordering::Relaxed);
-            hash.update(format!("nameless {} {number}", std::process::id()));
-        }
+    if let Some(tag) = tag {
+        hash.update(tag.as_bytes());
+    } else {
+        let number = NAMELESS.fetch_add(1, Ordering::Relaxed);
+        hash.update(format!("nameless {} {number}", std::process::id()));
     }
     let key: [u8; 32] = hash.finalize().into();
     let name = &name.as_bytes()[..name.len().min(NAME_BYTES)];
     let mut part = [b".", name, b"."].concat();
-    part.extend(key[..8].iter().flat_map(|byte| format!("{byte:02x}").into_bytes()));
+    part.extend(
+        key[..8]
+            .iter()
+            .flat_map(|byte| format!("{byte:02x}").into_bytes()),
+    );
     part.extend_from_slice(b".part");
     OsString::from_vec(part)
 }
@@ -139,7 +156,12 @@ impl Upload {
     ///
     /// It cannot be renamed.
     pub(crate) fn commit(mut self) -> Result<(), Refusal> {
-        let Place { directory, name, part, .. } = &self.place;
+        let Place {
+            directory,
+            name,
+            part,
+            ..
+        } = &self.place;
         renameat(directory, part.as_os_str(), directory, name.as_os_str())?;
         self.ended = true;
         nix::unistd::fsync(directory)?;
@@ -155,7 +177,11 @@ impl Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        let is_empty = || self.file.metadata().is_ok_and(|metadata| metadata.len() == 0);
+        let is_empty = || {
+            self.file
+                .metadata()
+                .is_ok_and(|metadata| metadata.len() == 0)
+        };
         if !self.ended && (!self.place.keep || is_empty()) {
             self.place.unlink();
         }
@@ -170,7 +196,11 @@ mod tests {
     use std::path::Path;
 
     fn place(root: &Path, path: &str, tag: Option<&str>) -> Result<Place, Refusal> {
-        Place::new(&Root::open(root).unwrap(), &RelPath::parse(path).unwrap(), tag)
+        Place::new(
+            &Root::open(root).unwrap(),
+            &RelPath::parse(path).unwrap(),
+            tag,
+        )
     }
 
     fn names(directory: &Path) -> Vec<String> {
@@ -193,7 +223,10 @@ mod tests {
         append(&upload, 0, b"hello ").await;
         drop(upload);
         assert_eq!(at().length(), 6);
-        assert_eq!(place(root.path(), "/file", Some("other")).unwrap().length(), 0);
+        assert_eq!(
+            place(root.path(), "/file", Some("other")).unwrap().length(),
+            0
+        );
         let upload = at().open().unwrap();
         append(&upload, 6, b"world").await;
         assert!(!at().is_taken());
@@ -210,7 +243,12 @@ mod tests {
         append(&upload, 0, b"hello").await;
         assert_eq!(names(root.path()).len(), 1);
         drop(upload);
-        drop(place(root.path(), "/file", Some("tag")).unwrap().open().unwrap());
+        drop(
+            place(root.path(), "/file", Some("tag"))
+                .unwrap()
+                .open()
+                .unwrap(),
+        );
         assert!(names(root.path()).is_empty());
     }
 
@@ -229,7 +267,11 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("dir")).unwrap();
         for path in ["/dir", "/", "/new/", "/missing/file"] {
-            assert_eq!(place(root.path(), path, None).unwrap_err(), Refusal::Conflict, "{path}");
+            assert_eq!(
+                place(root.path(), path, None).unwrap_err(),
+                Refusal::Conflict,
+                "{path}"
+            );
         }
     }
 

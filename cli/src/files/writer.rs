@@ -90,7 +90,9 @@ impl Writer {
             result.inspect_err(|_| self.batch.clear())?;
             return Ok(state);
         }
-        self.state.take().ok_or_else(|| io::Error::other("an earlier write failed"))
+        self.state
+            .take()
+            .ok_or_else(|| io::Error::other("an earlier write failed"))
     }
 
     /// Writes everything to the disk; returns the file's digest.
@@ -105,7 +107,8 @@ impl Writer {
         Ok((synced.map_err(io::Error::other)??, Sum::of(hash)))
     }
 
-    /// Writes what was received, for a transfer that goes on another day. Errors are of no use here.
+    /// Writes what was received, for a transfer that goes on another day. Errors are of no use
+    /// here.
     pub(crate) async fn keep(mut self) {
         if self.flush().await.is_ok() {
             let _ = self.settle().await;
@@ -131,7 +134,10 @@ mod tests {
         // Part of what was written does not count: it is written again.
         let hash = super::super::reader::hash_prefix(file.as_file(), 2_000_000).unwrap();
         let mut writer = Writer::start(file.reopen().unwrap(), 2_000_000, hash).unwrap();
-        writer.write(Bytes::copy_from_slice(&data[2_000_000..])).await.unwrap();
+        writer
+            .write(Bytes::copy_from_slice(&data[2_000_000..]))
+            .await
+            .unwrap();
         let (_, sum) = writer.finish().await.unwrap();
         assert_eq!(std::fs::read(file.path()).unwrap(), data);
         assert_eq!(sum, Sum::of(Sha256::new().chain_update(&data)));
@@ -139,8 +145,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_disk_is_told() {
-        let Ok(full) = File::options().write(true).open("/dev/full") else { return };
-        let state = State { file: full, hash: Sha256::new() };
+        let Ok(full) = File::options().write(true).open("/dev/full") else {
+            return;
+        };
+        let state = State {
+            file: full,
+            hash: Sha256::new(),
+        };
         let mut writer = Writer {
             batch: Vec::new(),
             batched: 0,

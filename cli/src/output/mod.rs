@@ -27,7 +27,9 @@ pub(crate) fn raw(bytes: &[u8]) -> Outcome {
 pub(crate) fn json(value: &impl Serialize) -> Outcome {
     match serde_json::to_string(value) {
         Ok(text) => data(text),
-        Err(error) => Err(Failure::failed(format!("cannot write the result as JSON: {error}"))),
+        Err(error) => Err(Failure::failed(format!(
+            "cannot write the result as JSON: {error}"
+        ))),
     }
 }
 

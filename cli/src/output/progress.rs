@@ -6,6 +6,7 @@ use anabranch_net::connection::Connection;
 use anabranch_proto::wire::PathId;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -77,7 +78,11 @@ impl Progress {
     pub(crate) fn finish(self) -> Samples {
         self.shared.sample();
         self.shared.bar.finish_and_clear();
-        let samples = self.shared.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let samples = self
+            .shared
+            .samples
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         samples.clone()
     }
 }
@@ -112,7 +117,9 @@ async fn watch(shared: Arc<Shared>) {
             *rate += SMOOTHING * (now - *rate);
             *before = bytes;
             if *rate > 1000.0 || now > 0.0 {
-                message += &format!("  {} {}", shared.labels.interface(id), units::bit_rate(*rate));
+                let (name, rate) = (shared.labels.interface(id), units::bit_rate(*rate));
+                // Writing to a string cannot fail.
+                let _ = write!(message, "  {name} {rate}");
             }
         }
         shared.bar.set_position(shared.done.load(Ordering::Relaxed));

@@ -12,7 +12,10 @@ pub(crate) struct Table {
 impl Table {
     /// An empty table. A heading that starts with `>` makes its column flush right.
     pub(crate) fn new(head: &[&'static str]) -> Self {
-        Self { head: head.to_vec(), rows: Vec::new() }
+        Self {
+            head: head.to_vec(),
+            rows: Vec::new(),
+        }
     }
 
     /// Adds a row; missing cells are empty.
@@ -28,7 +31,11 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let titles: Vec<&str> = self.head.iter().map(|title| title.trim_start_matches('>')).collect();
+        let titles: Vec<&str> = self
+            .head
+            .iter()
+            .map(|title| title.trim_start_matches('>'))
+            .collect();
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
             let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
@@ -43,7 +50,11 @@ impl fmt::Display for Table {
                 let gap = if column == 0 { "" } else { "  " };
                 let right = self.head[column].starts_with('>');
                 text += gap;
-                text += &if right { pad + cell } else { cell.to_owned() + &pad };
+                text += &if right {
+                    pad + cell
+                } else {
+                    cell.to_owned() + &pad
+                };
             }
             text.truncate(text.trim_end().len());
             text
@@ -66,7 +77,10 @@ mod tests {
         let mut table = Table::new(&["name", ">rate"]);
         table.row(["a".into(), "1".into()]);
         table.row(["longer".into(), "12345".into()]);
-        assert_eq!(table.to_string(), "name     rate\na           1\nlonger  12345");
+        assert_eq!(
+            table.to_string(),
+            "name     rate\na           1\nlonger  12345"
+        );
     }
 
     #[test]

@@ -11,7 +11,10 @@ pub(crate) fn bytes(count: u64) -> String {
 
 /// Bits per second with a decimal unit: `93.4 Mbit/s`.
 pub(crate) fn bit_rate(bits_per_second: f64) -> String {
-    scaled(bits_per_second, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
+    scaled(
+        bits_per_second,
+        &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"],
+    )
 }
 
 fn scaled(mut value: f64, units: &[&str]) -> String {
@@ -32,7 +35,11 @@ fn scaled(mut value: f64, units: &[&str]) -> String {
 /// The rate of `bytes` in `time`, in bits per second; 0 if no time has passed.
 pub(crate) fn rate(bytes: u64, time: Duration) -> f64 {
     let seconds = time.as_secs_f64();
-    if seconds > 0.0 { bytes as f64 * 8.0 / seconds } else { 0.0 }
+    if seconds > 0.0 {
+        bytes as f64 * 8.0 / seconds
+    } else {
+        0.0
+    }
 }
 
 /// Milliseconds for JSON, rounded to microseconds.
@@ -59,7 +66,9 @@ impl FromStr for ByteSize {
 
     fn from_str(text: &str) -> Result<Self, ByteSizeError> {
         let error = || ByteSizeError(text.into());
-        let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let split = text
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(text.len());
         let (digits, unit) = text.split_at(split);
         let number: u64 = digits.parse().map_err(|_| error())?;
         let unit = unit.trim().to_ascii_lowercase();
@@ -111,7 +120,15 @@ mod tests {
 
     #[test]
     fn sizes_refuse_what_is_none() {
-        for text in ["", "k", "-1", "1.5M", "12q", "99999999999999999999", "18446744073709551615k"] {
+        for text in [
+            "",
+            "k",
+            "-1",
+            "1.5M",
+            "12q",
+            "99999999999999999999",
+            "18446744073709551615k",
+        ] {
             assert!(text.parse::<ByteSize>().is_err(), "{text}");
         }
     }

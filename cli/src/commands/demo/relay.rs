@@ -5,9 +5,9 @@
 //! client <- [front] <- link <- [back] <- server
 //! ```
 //!
-//! A thread of its own per path sleeps to the nanosecond the links ask for, as well as the kernel can:
-//! the runtime's timers are too coarse for this. What is due late is delivered late, but the links
-//! count time exactly, so that their rates hold.
+//! A thread of its own per path sleeps to the nanosecond the links ask for, as well as the kernel
+//! can: the runtime's timers are too coarse for this. What is due late is delivered late, but the
+//! links count time exactly, so that their rates hold.
 
 use anabranch_link::{Link, LinkConfig, Loss, Probability, Queue, Rate};
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -90,7 +90,12 @@ impl Relay {
     /// # Errors
     ///
     /// No socket or thread.
-    pub(super) fn start(ip: IpAddr, server: SocketAddr, shape: Shape, seed: u64) -> io::Result<Self> {
+    pub(super) fn start(
+        ip: IpAddr,
+        server: SocketAddr,
+        shape: Shape,
+        seed: u64,
+    ) -> io::Result<Self> {
         let front = socket(ip)?;
         let back = socket(ip)?;
         back.connect(server)?;
@@ -98,14 +103,26 @@ impl Relay {
         let address = front.local_addr()?;
         let mut relay = Worker {
             started: Instant::now(),
-            there: Side { socket: back, link: Link::new(shape.link(), seed) },
-            here: Side { socket: front, link: Link::new(shape.link(), !seed) },
+            there: Side {
+                socket: back,
+                link: Link::new(shape.link(), seed),
+            },
+            here: Side {
+                socket: front,
+                link: Link::new(shape.link(), !seed),
+            },
             client: None,
             spare: Vec::new(),
             switches: Arc::clone(&switches),
         };
-        let thread = std::thread::Builder::new().name("relay".into()).spawn(move || relay.run())?;
-        Ok(Self { front: address, switches, thread: Some(thread) })
+        let thread = std::thread::Builder::new()
+            .name("relay".into())
+            .spawn(move || relay.run())?;
+        Ok(Self {
+            front: address,
+            switches,
+            thread: Some(thread),
+        })
     }
 
     /// From now on nothing passes, silently, in either direction.
@@ -170,7 +187,10 @@ impl Worker {
         if self.switches.cut.load(Ordering::Relaxed) && self.there.link.config().up {
             let now = self.now();
             for link in [&mut self.there.link, &mut self.here.link] {
-                let config = LinkConfig { up: false, ..link.config().clone() };
+                let config = LinkConfig {
+                    up: false,
+                    ..link.config().clone()
+                };
                 link.reconfigure(now, config);
             }
         }
@@ -233,14 +253,23 @@ impl Worker {
     }
 
     fn sleep(&self) {
-        let due = [&self.there.link, &self.here.link].into_iter().filter_map(Link::deadline).min();
-        let until = due.map_or(NAP, |due| Duration::from_nanos(due.saturating_sub(self.now())));
+        let due = [&self.there.link, &self.here.link]
+            .into_iter()
+            .filter_map(Link::deadline)
+            .min();
+        let until = due.map_or(NAP, |due| {
+            Duration::from_nanos(due.saturating_sub(self.now()))
+        });
         let mut waiting = [
             PollFd::new(self.here.socket.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.there.socket.as_fd(), PollFlags::POLLIN),
         ];
         // A signal ends the sleep early, which does no harm.
-        let _ = ppoll(&mut waiting, Some(TimeSpec::from_duration(until.min(NAP))), None);
+        let _ = ppoll(
+            &mut waiting,
+            Some(TimeSpec::from_duration(until.min(NAP))),
+            None,
+        );
     }
 }
 
@@ -248,7 +277,11 @@ impl Worker {
 mod tests {
     use super::*;
 
-    const SHAPE: Shape = Shape { mbit: 8, delay_ms: 20, loss: 0.0 };
+    const SHAPE: Shape = Shape {
+        mbit: 8,
+        delay_ms: 20,
+        loss: 0.0,
+    };
 
     fn pair() -> (UdpSocket, UdpSocket, Relay) {
         let ip = IpAddr::from([127, 0, 0, 1]);
@@ -257,7 +290,9 @@ mod tests {
         let client = UdpSocket::bind((ip, 0)).unwrap();
         client.connect(relay.front).unwrap();
         for socket in [&server, &client] {
-            socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+            socket
+                .set_read_timeout(Some(Duration::from_millis(500)))
+                .unwrap();
         }
         (client, server, relay)
     }

@@ -126,7 +126,9 @@ async fn connect(
     relays: &[Relay],
 ) -> Outcome<Connection> {
     let mut transport = TransportConfig::default();
-    plan.tuning.configure(&mut transport).map_err(Failure::usage)?;
+    plan.tuning
+        .configure(&mut transport)
+        .map_err(Failure::usage)?;
     let mut config = ClientConfig::new(target.tls.clone());
     config.transport = Arc::new(transport);
     let socket = endpoint
@@ -159,7 +161,11 @@ async fn open_paths(
         let opened = opened.map_err(|_| Failure::failed("a path cannot be opened"))?;
         ids.push(opened.map_err(Failure::failed)?);
     }
-    let ready = |id: &PathId| connection.path_stats(*id).is_some_and(|stats| stats.validated);
+    let ready = |id: &PathId| {
+        connection
+            .path_stats(*id)
+            .is_some_and(|stats| stats.validated)
+    };
     let opening = async {
         while !ids.iter().all(ready) {
             sleep(LOOK).await;
@@ -192,7 +198,9 @@ async fn fetch(
     exchange.finish().await.map_err(broken)?;
     let response = exchange.recv_response().await.map_err(broken)?;
     let length = response.headers().get(http::header::CONTENT_LENGTH);
-    let length: u64 = length.and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0);
+    let length: u64 = length
+        .and_then(|value| value.to_str().ok()?.parse().ok())
+        .unwrap_or(0);
     let mut watch = Watch::new(plan.cut_at.map(|share| (length as f64 * share) as u64));
     let mut hash = Sha256::new();
     let mut bytes = 0;
@@ -209,9 +217,13 @@ async fn fetch(
     }
     let duration = started.elapsed();
     let trailers = exchange.recv_trailers().await.map_err(broken)?;
-    let theirs = trailers.as_ref().and_then(|fields| fields.get(REPR_DIGEST)?.to_str().ok());
+    let theirs = trailers
+        .as_ref()
+        .and_then(|fields| fields.get(REPR_DIGEST)?.to_str().ok());
     if bytes != length || theirs.and_then(Sum::from_field) != Some(Sum::of(hash)) {
-        return Err(Failure::failed("the file arrived damaged: its SHA-256 differs"));
+        return Err(Failure::failed(
+            "the file arrived damaged: its SHA-256 differs",
+        ));
     }
     Ok((bytes, duration, watch.pause))
 }
@@ -225,12 +237,20 @@ struct Watch {
 
 impl Watch {
     fn new(cut_at: Option<u64>) -> Self {
-        Self { cut_at, last: None, pause: None }
+        Self {
+            cut_at,
+            last: None,
+            pause: None,
+        }
     }
 
     /// So many bytes are there. True if it is time to cut.
     fn on_data(&mut self, bytes: u64) -> bool {
-        if let Some(last) = self.last.replace(Instant::now()).filter(|_| self.pause.is_some()) {
+        if let Some(last) = self
+            .last
+            .replace(Instant::now())
+            .filter(|_| self.pause.is_some())
+        {
             self.pause = self.pause.max(Some(last.elapsed()));
         }
         let due = self.pause.is_none() && self.cut_at.is_some_and(|at| bytes >= at);

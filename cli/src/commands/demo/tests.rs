@@ -4,7 +4,12 @@ use super::*;
 use crate::output::units::ByteSize;
 
 fn args() -> Demo {
-    Demo { size: ByteSize(1_000_000), seed: 1, congestion: None, json: false }
+    Demo {
+        size: ByteSize(1_000_000),
+        seed: 1,
+        congestion: None,
+        json: false,
+    }
 }
 
 #[test]
@@ -12,7 +17,13 @@ fn every_path_and_every_scheduler_has_its_run() {
     let plans = plans(&args()).unwrap();
     let schedulers = Registry::builtin().entries().len();
     assert_eq!(plans.len(), SHAPES.len() + schedulers + 1);
-    assert_eq!(plans.iter().filter(|(_, plan)| plan.cut_at.is_some()).count(), 1);
+    assert_eq!(
+        plans
+            .iter()
+            .filter(|(_, plan)| plan.cut_at.is_some())
+            .count(),
+        1
+    );
 }
 
 #[test]
@@ -43,10 +54,18 @@ async fn a_small_file_arrives_over_three_paths() {
     write_random(&scratch.0.join(FILE), 1_000_000, 1).unwrap();
     let (_server, target) = serve(&scratch.0).unwrap();
     let plans = plans(&args()).unwrap();
-    let (name, plan) = plans.into_iter().find(|(name, _)| name == "round-robin").unwrap();
+    let (name, plan) = plans
+        .into_iter()
+        .find(|(name, _)| name == "round-robin")
+        .unwrap();
     let figures = run::run(&target, &plan).await.unwrap();
     assert_eq!(figures.bytes, 1_000_000);
     let row = row(name, &plan, &figures, 1e8);
-    assert!(row.shares.iter().all(|share| share.is_some_and(|share| share > 0.0)), "{row:?}");
+    assert!(
+        row.shares
+            .iter()
+            .all(|share| share.is_some_and(|share| share > 0.0)),
+        "{row:?}"
+    );
     assert!(table(&[row]).to_string().contains("round-robin"));
 }

@@ -24,9 +24,16 @@ const CAP_SYS_ADMIN: u64 = 1 << 21;
 pub(super) fn interfaces(interfaces: &[Interface]) -> Vec<Check> {
     let usable = interfaces.iter().filter(|interface| interface.is_usable());
     let lines = usable.map(|interface| {
-        let addresses: Vec<String> =
-            interface.addresses.iter().map(|address| address.ip.to_string()).collect();
-        let default = if interface.default_route { ", default route" } else { "" };
+        let addresses: Vec<String> = interface
+            .addresses
+            .iter()
+            .map(|address| address.ip.to_string())
+            .collect();
+        let default = if interface.default_route {
+            ", default route"
+        } else {
+            ""
+        };
         format!("{} ({}{default})", interface.name, addresses.join(", "))
     });
     let lines: Vec<String> = lines.collect();
@@ -36,7 +43,12 @@ pub(super) fn interfaces(interfaces: &[Interface]) -> Vec<Check> {
         .map(|interface| interface.name.as_str())
         .collect();
     vec![
-        Check::new("interfaces", !lines.is_empty(), lines.join("; "), "bring an interface up"),
+        Check::new(
+            "interfaces",
+            !lines.is_empty(),
+            lines.join("; "),
+            "bring an interface up",
+        ),
         Check::new(
             "several uplinks",
             uplinks.len() > 1,
@@ -53,19 +65,31 @@ pub(super) fn sockets() -> Vec<Check> {
     let sockets = Check::new(
         "UDP sockets",
         v4.is_ok(),
-        v4.as_ref().map_or_else(ToString::to_string, |_| "work".into()),
+        v4.as_ref()
+            .map_or_else(ToString::to_string, |_| "work".into()),
         "a firewall or sandbox forbids them",
     );
     let mut checks = vec![sockets.essential()];
     let v6 = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0));
-    let found = v6.as_ref().map_or_else(ToString::to_string, |_| "works".into());
-    checks.push(Check::new("IPv6", v6.is_ok(), found, "sysctl net.ipv6.conf.all.disable_ipv6=0"));
+    let found = v6
+        .as_ref()
+        .map_or_else(ToString::to_string, |_| "works".into());
+    checks.push(Check::new(
+        "IPv6",
+        v6.is_ok(),
+        found,
+        "sysctl net.ipv6.conf.all.disable_ipv6=0",
+    ));
     let Ok(socket) = v4 else { return checks };
     let option = |result: nix::Result<()>| match result {
         Ok(()) => (true, "works".to_owned()),
         Err(error) => (false, error.desc().to_owned()),
     };
-    let (ok, found) = option(setsockopt(&socket, sockopt::BindToDevice, &OsString::from("lo")));
+    let (ok, found) = option(setsockopt(
+        &socket,
+        sockopt::BindToDevice,
+        &OsString::from("lo"),
+    ));
     let remedy = "run with CAP_NET_RAW; without, sockets are held to addresses only: see \
                   `anabranch routes`";
     checks.push(Check::new("sockets bound to interfaces", ok, found, remedy));
@@ -77,7 +101,12 @@ pub(super) fn sockets() -> Vec<Check> {
     checks.push(Check::new("UDP GRO", ok, found, remedy));
     // 2 is ECT(0) (RFC 3168, section 5).
     let (ok, found) = option(setsockopt(&socket, sockopt::Ipv4Tos, &2));
-    checks.push(Check::new("ECN", ok, found, "packets cannot be marked: congestion shows by loss"));
+    checks.push(Check::new(
+        "ECN",
+        ok,
+        found,
+        "packets cannot be marked: congestion shows by loss",
+    ));
     checks
 }
 
@@ -96,11 +125,23 @@ pub(super) fn limits() -> Vec<Check> {
     )];
     let files = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
     let remedy = "ulimit -n 65536, or LimitNOFILE= in the service's unit";
-    checks.push(Check::new("open files", files >= FILES, format!("at most {files}"), remedy));
+    checks.push(Check::new(
+        "open files",
+        files >= FILES,
+        format!("at most {files}"),
+        remedy,
+    ));
     let root = Root::open(Path::new("/"));
-    let found = root.as_ref().map_or_else(ToString::to_string, |_| "works".into());
+    let found = root
+        .as_ref()
+        .map_or_else(ToString::to_string, |_| "works".into());
     let remedy = "`serve` needs openat2: Linux 5.6 or later, and a sandbox that allows it";
-    checks.push(Check::new("confined file access", root.is_ok(), found, remedy));
+    checks.push(Check::new(
+        "confined file access",
+        root.is_ok(),
+        found,
+        remedy,
+    ));
     checks
 }
 
@@ -118,7 +159,12 @@ pub(super) fn kernel() -> Vec<Check> {
     )];
     let namespaces = Path::new("/proc/self/ns/net").exists() && may(CAP_SYS_ADMIN) && admin;
     let remedy = "emulated networks need root (or unshare -rn)";
-    checks.push(Check::new("network namespaces", namespaces, yes(namespaces), remedy));
+    checks.push(Check::new(
+        "network namespaces",
+        namespaces,
+        yes(namespaces),
+        remedy,
+    ));
     let mptcp = fs::read_to_string("/proc/sys/net/mptcp/enabled");
     let on = mptcp.as_ref().is_ok_and(|text| text.trim() == "1");
     let found = match (mptcp.is_ok(), on) {
@@ -133,11 +179,24 @@ pub(super) fn kernel() -> Vec<Check> {
     checks.push(Check::new("TUN devices", tun, yes(tun), remedy));
     let modules = Modules::read();
     for (name, module, remedy) in [
-        ("netem", "sch_netem", "our own link emulator is used instead; CONFIG_NET_SCH_NETEM"),
-        ("bonding", "bonding", "to compare with it: a kernel with CONFIG_BONDING"),
+        (
+            "netem",
+            "sch_netem",
+            "our own link emulator is used instead; CONFIG_NET_SCH_NETEM",
+        ),
+        (
+            "bonding",
+            "bonding",
+            "to compare with it: a kernel with CONFIG_BONDING",
+        ),
     ] {
         let found = modules.find(module);
-        checks.push(Check::new(name, found.is_some(), found.unwrap_or("no"), remedy));
+        checks.push(Check::new(
+            name,
+            found.is_some(),
+            found.unwrap_or("no"),
+            remedy,
+        ));
     }
     checks
 }
@@ -146,7 +205,8 @@ pub(super) fn kernel() -> Vec<Check> {
 fn capabilities() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .unwrap_or(0)
 }
 
 /// The names of kernel modules, wherever they are listed.
@@ -197,7 +257,8 @@ mod tests {
         let modules = Modules {
             loaded: "sch_fq 24576 1 - Live 0x0\n".into(),
             builtin: "kernel/net/sched/sch_tbf.ko\n".into(),
-            loadable: "kernel/net/sched/sch_netem_x.ko.zst: kernel/a.ko\nkernel/x/sch_red.ko:\n".into(),
+            loadable: "kernel/net/sched/sch_netem_x.ko.zst: kernel/a.ko\nkernel/x/sch_red.ko:\n"
+                .into(),
         };
         assert_eq!(modules.find("sch_fq"), Some("loaded"));
         assert_eq!(modules.find("sch_tbf"), Some("built in"));
