@@ -209,8 +209,12 @@ impl Connection {
                 }
             }
             SentFrame::NewToken => self.control.new_token_sent = None,
+            SentFrame::PathAbandon { path } => {
+                if let Some(closing) = self.paths.slot_mut(path).and_then(|s| s.closing.as_mut()) {
+                    closing.abandon_acked = true;
+                }
+            }
             SentFrame::HandshakeDone
-            | SentFrame::PathAbandon { .. }
             | SentFrame::PathStatus { .. }
             | SentFrame::MaxPathId { .. }
             | SentFrame::PathsBlocked { .. }

@@ -296,6 +296,7 @@ impl Connection {
             code,
             abandon_pending: true,
             peer_abandoned: by_peer,
+            abandon_acked: false,
             discard_at,
         });
         let tokens: Vec<ResetToken> = slot.remote_cids.tokens().collect();
@@ -334,7 +335,8 @@ impl Connection {
             .slots()
             .filter(|slot| {
                 slot.closing
-                    .is_some_and(|closing| closing.discard_at <= now)
+                    .and_then(|closing| closing.deadline())
+                    .is_some_and(|at| at <= now)
             })
             .map(|slot| slot.id)
             .collect();
@@ -373,14 +375,21 @@ impl Connection {
     /// Where the acknowledgement of `path` travels.
     pub(super) fn ack_route(&self, now: Instant, closing: bool, path: &Path) -> Option<PathId> {
         let home = !closing && path.is_healthy();
-        let best = || self.control_path();
         if !self.multipath_active() {
             return Some(path.id);
         }
-        match self.config.ack_return {
-            AckReturn::SamePath if home && !path.detour.is_active(now) => Some(path.id),
-            _ => best().or(home.then_some(path.id)),
+        let stays = home && !path.detour.is_active(now);
+        if stays && self.config.ack_return == AckReturn::SamePath {
+            return Some(path.id);
         }
+        let best = self.control_path();
+        // A detour is worth it by a path that answers. Where none does, both sides may have doubts
+        // about the one that works again: they learn of it only by answering there.
+        let answers = |id: &PathId| self.paths.path(*id).is_some_and(|path| path.pto_count == 0);
+        if !closing && !best.as_ref().is_some_and(answers) {
+            return Some(path.id);
+        }
+        best.or(home.then_some(path.id))
     }
 
     /// The paths whose acknowledgements a packet on `carrier` takes along.

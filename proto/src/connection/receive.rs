@@ -10,7 +10,7 @@ use crate::time::Instant;
 use crate::wire::cursor::Reader;
 use crate::wire::frame::{self, Frame};
 use crate::wire::header::{self, Header, LongType};
-use crate::wire::{ConnectionId, PathId, VERSION_1};
+use crate::wire::{ConnectionId, PathId, ResetToken, VERSION_1};
 
 /// Packets kept while their keys are missing: a handshake flight and the first data behind it.
 const MAX_UNDECRYPTABLE: usize = 16;
@@ -179,8 +179,14 @@ impl Connection {
         packet: &mut [u8],
     ) {
         let level = incoming.level;
+        // Opening spoils the bytes, even where it fails.
+        let tail = packet
+            .last_chunk()
+            .copied()
+            .filter(|_| level == Level::OneRtt);
         if !self.accepts(level, path, incoming.scid) {
-            self.drop_packet::<()>(now, packet.len(), "not for this state of the connection");
+            let why = "not for this state of the connection";
+            self.on_unusable(now, tail, packet.len(), why);
             return;
         }
         if !self.may_open(level) {
@@ -188,7 +194,8 @@ impl Connection {
             return;
         }
         let Some(header) = self.handshake.unprotect(level, packet, incoming.pn_offset) else {
-            self.drop_packet::<()>(now, packet.len(), "too short for its header protection");
+            let why = "too short for its header protection";
+            self.on_unusable(now, tail, packet.len(), why);
             return;
         };
         let expected = self
@@ -199,7 +206,9 @@ impl Connection {
             .space(level, path)
             .is_some_and(|space| space.received.is_duplicate(pn))
         {
-            self.outbox.stats.duplicate_packets += 1;
+            if !self.on_reset(now, tail) {
+                self.outbox.stats.duplicate_packets += 1;
+            }
             return;
         }
         let header_len = incoming.pn_offset + header.pn_len;
@@ -227,7 +236,9 @@ impl Connection {
                 }
                 self.on_authenticated(arrival, &packet[payload], packet.len());
             }
-            Err(OpenError::Undecryptable) => self.on_undecryptable(now, packet),
+            Err(OpenError::Undecryptable) => {
+                self.on_unusable(now, tail, packet.len(), "cannot be decrypted");
+            }
             Err(OpenError::Fatal(error)) => self.fail(now, error),
         }
     }
@@ -289,16 +300,30 @@ impl Connection {
         }
     }
 
-    fn on_undecryptable(&mut self, now: Instant, packet: &[u8]) {
-        // A reset ends in a token of a connection ID in use (RFC 9000, section 10.3.1).
-        let tail = packet.len().checked_sub(16).map(|at| &packet[at..]);
-        if let Some(token) = tail.and_then(|tail| <[u8; 16]>::try_from(tail).ok())
-            && self.knows_token(crate::wire::ResetToken(token))
-        {
-            self.drain(now, ConnectionError::Reset);
-            return;
+    /// A packet that means nothing, unless it is no packet but a stateless reset.
+    fn on_unusable(
+        &mut self,
+        now: Instant,
+        tail: Option<[u8; 16]>,
+        size: usize,
+        why: &'static str,
+    ) {
+        if !self.on_reset(now, tail) {
+            self.drop_packet::<()>(now, size, why);
         }
-        self.drop_packet::<()>(now, packet.len(), "cannot be decrypted");
+    }
+
+    /// Ends the connection if `tail`, the last bytes of a datagram that looks like a 1-RTT packet,
+    /// is the token of a connection ID in use (RFC 9000, section 10.3.1).
+    ///
+    /// Its other bytes are random: they may name any path, be too short for a packet or pass for a
+    /// packet number that was there before.
+    fn on_reset(&mut self, now: Instant, tail: Option<[u8; 16]>) -> bool {
+        let is_reset = tail.is_some_and(|tail| self.knows_token(ResetToken(tail)));
+        if is_reset {
+            self.drain(now, ConnectionError::Reset);
+        }
+        is_reset
     }
 
     fn on_authenticated(&mut self, arrival: Arrival, payload: &[u8], size: usize) {

@@ -80,8 +80,7 @@ impl Connection {
         let closing = self
             .paths
             .slots()
-            .filter_map(|slot| slot.closing)
-            .map(|c| c.discard_at)
+            .filter_map(|slot| slot.closing?.deadline())
             .min();
         let connection = [
             (closing, Timer::Discard),
@@ -157,7 +156,9 @@ impl Connection {
         }
         let sent = path.space.last_ack_eliciting_sent()?;
         let mut wait = path.pto(self.peer_max_ack_delay()) * (1 << path.pto_count.min(MAX_BACKOFF));
-        if path.health != Health::Active || self.has_other_healthy(path.id) {
+        // With several paths the first one to work again is worth finding soon, and probes of a path
+        // that others stand in for tell nothing about congestion.
+        if path.health != Health::Active || self.paths.open_count() > 1 {
             wait = wait.min(MAX_PROBE_INTERVAL);
         }
         Some(sent + wait)

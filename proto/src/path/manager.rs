@@ -46,9 +46,18 @@ pub(crate) struct Closing {
     pub(crate) abandon_pending: bool,
     /// The peer's `PATH_ABANDON` arrived.
     pub(crate) peer_abandoned: bool,
-    /// When the state is freed, whatever the peer does: a peer that never learned of the path never
-    /// answers.
+    /// The peer acknowledged our `PATH_ABANDON`.
+    pub(crate) abandon_acked: bool,
+    /// When the state is freed at the earliest. The peer need not answer: one that never learned of
+    /// the path never does.
     pub(crate) discard_at: Instant,
+}
+
+impl Closing {
+    /// When the state is freed; `None` while the peer may not know yet that the path is given up.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        (self.abandon_acked || self.peer_abandoned).then_some(self.discard_at)
+    }
 }
 
 impl Slot {

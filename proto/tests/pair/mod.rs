@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod flow;
+pub mod watch;
+
 use anabranch_proto::config::{ClientConfig, EndpointConfig, ServerConfig, TransportConfig};
 use anabranch_proto::connection::Connection;
 use anabranch_proto::datagram::{Ecn, SocketId, Transmit, Tuple};
@@ -13,9 +16,10 @@ use anabranch_proto::tls;
 use anabranch_proto::wire::{Dir, PathId, StreamId};
 use anabranch_proto::{Endpoint, Handle};
 use bytes::Bytes;
+use flow::Flow;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub const MBIT: u64 = 1_000_000 / 8;
@@ -34,6 +38,11 @@ pub struct Way {
     pub down: bool,
     /// Every n-th packet is lost; 0 means none.
     pub drop_every: u64,
+    /// Packets of a thousand that are lost, repeated, and that arrive up to `jitter` late.
+    pub loss: u64,
+    pub repeat: u64,
+    pub late: u64,
+    pub jitter: Duration,
     busy_until: [Instant; 2],
     carried: [u64; 2],
 }
@@ -60,6 +69,10 @@ impl Way {
             up: true,
             down: true,
             drop_every: 0,
+            loss: 0,
+            repeat: 0,
+            late: 0,
+            jitter: Duration::ZERO,
             busy_until: [Instant::ZERO; 2],
             carried: [0; 2],
         }
@@ -74,9 +87,28 @@ impl Way {
         self.rate = bytes_per_second;
         self
     }
+
+    /// A queue that takes `ms` to drain.
+    pub fn queue_ms(mut self, ms: u64) -> Self {
+        self.queue = self.rate * ms / 1000;
+        self
+    }
+
+    /// Loses `per_mille` of a thousand packets at random.
+    pub fn loss(mut self, per_mille: u64) -> Self {
+        self.loss = per_mille;
+        self
+    }
+
+    /// Cuts or heals both directions.
+    pub fn set_open(&mut self, open: bool) {
+        self.up = open;
+        self.down = open;
+    }
 }
 
 /// A datagram under way.
+#[derive(Clone)]
 struct Flight {
     to_server: bool,
     tuple: Tuple,
@@ -104,6 +136,40 @@ pub struct Pair {
     /// Received bytes are only counted.
     pub discard: bool,
     pub received_bytes: u64,
+    /// Streams that carry a pattern, either way.
+    pub flows: Vec<Flow>,
+    /// Hash of everything sent, and when.
+    pub trace: u64,
+    pub dice: Dice,
+    /// What the watched server sends with `PATH_ABANDON` in it is lost.
+    pub swallow: Option<Arc<Mutex<watch::Seen>>>,
+}
+
+/// Small seeded random numbers (SplitMix64).
+#[derive(Debug, Clone, Copy)]
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Below `bound`, which is at least 1.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    pub fn per_mille(&mut self, share: u64) -> bool {
+        share > 0 && self.below(1000) < share
+    }
+
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
 }
 
 pub fn provider() -> Arc<rustls::crypto::CryptoProvider> {
@@ -162,6 +228,20 @@ impl Pair {
             delivered: 0,
             discard: false,
             received_bytes: 0,
+            flows: Vec::new(),
+            trace: 0xcbf2_9ce4_8422_2325,
+            dice: Dice(1),
+            swallow: None,
+        }
+    }
+
+    /// The connection of one side, while it is there.
+    pub fn side(&mut self, server: bool) -> Option<&mut Connection> {
+        if server {
+            let handle = self.server_handle?;
+            self.server.connection_mut(handle)
+        } else {
+            self.client.connection_mut(self.client_handle)
         }
     }
 
@@ -206,42 +286,71 @@ impl Pair {
     }
 
     fn launch(&mut self, to_server: bool, transmit: &Transmit, bytes: &[u8]) {
+        if let Some(seen) = self.swallow.as_ref().filter(|_| !to_server) {
+            let mut seen = seen.lock().expect("no test thread panicked");
+            if std::mem::take(&mut seen.abandoned_just_now) {
+                return;
+            }
+        }
         let size = transmit.segment_size.unwrap_or(bytes.len());
         for datagram in bytes.chunks(size) {
-            let way = self.ways.iter_mut().find(|way| {
+            self.hash(to_server, datagram);
+            let at = self.ways.iter().position(|way| {
                 let near = if to_server { &way.client } else { &way.server };
                 *near == transmit.tuple
             });
-            let Some(way) = way else { continue };
-            let side = usize::from(!to_server);
-            way.carried[side] += 1;
-            let open = if to_server { way.up } else { way.down };
-            let lost = way.drop_every > 0 && way.carried[side] % way.drop_every == 0;
-            if !open || lost {
+            let Some(at) = at else { continue };
+            let Some((arrival, tuple)) = self.travel(at, to_server, datagram.len() as u64) else {
                 continue;
-            }
-            let start = way.busy_until[side].max(self.now);
-            let mut end = start;
-            if way.rate > 0 {
-                let waiting =
-                    start.since(self.now).as_nanos() * u128::from(way.rate) / 1_000_000_000;
-                if waiting as u64 > way.queue {
-                    continue;
-                }
-                let nanos = datagram.len() as u64 * 1_000_000_000 / way.rate;
-                end = start + Duration::from_nanos(nanos);
-                way.busy_until[side] = end;
-            }
-            let tuple = if to_server { way.server } else { way.client };
-            let arrival = end + way.delay;
-            self.sequence += 1;
+            };
             let flight = Flight {
                 to_server,
                 tuple,
                 ecn: transmit.ecn,
                 bytes: datagram.to_vec(),
             };
+            if self.dice.per_mille(self.ways[at].repeat) {
+                self.sequence += 1;
+                let again = (arrival + Duration::from_micros(300), self.sequence);
+                self.flights.insert(again, flight.clone());
+            }
+            self.sequence += 1;
             self.flights.insert((arrival, self.sequence), flight);
+        }
+    }
+
+    /// When and where a packet arrives; `None` if it does not.
+    fn travel(&mut self, at: usize, to_server: bool, bytes: u64) -> Option<(Instant, Tuple)> {
+        let (way, dice) = (&mut self.ways[at], &mut self.dice);
+        let side = usize::from(!to_server);
+        way.carried[side] += 1;
+        let open = if to_server { way.up } else { way.down };
+        let turn = way.drop_every > 0 && way.carried[side] % way.drop_every == 0;
+        if !open || turn || dice.per_mille(way.loss) {
+            return None;
+        }
+        let mut end = way.busy_until[side].max(self.now);
+        if way.rate > 0 {
+            let waiting = end.since(self.now).as_nanos() * u128::from(way.rate) / 1_000_000_000;
+            if waiting as u64 > way.queue {
+                return None;
+            }
+            end = end + Duration::from_nanos(bytes * 1_000_000_000 / way.rate);
+            way.busy_until[side] = end;
+        }
+        let mut arrival = end + way.delay;
+        if dice.per_mille(way.late) {
+            arrival = arrival + way.jitter.mul_f64(dice.below(1000) as f64 / 1000.0);
+        }
+        let tuple = if to_server { way.server } else { way.client };
+        Some((arrival, tuple))
+    }
+
+    fn hash(&mut self, to_server: bool, datagram: &[u8]) {
+        let at = self.now.as_nanos().to_be_bytes();
+        let direction = [u8::from(to_server)];
+        for byte in at.iter().chain(&direction).chain(datagram) {
+            self.trace = (self.trace ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
 
@@ -255,6 +364,11 @@ impl Pair {
             let Some((handle, event)) = endpoint.poll_event() else {
                 break;
             };
+            if let Event::Stream(stream) = &event
+                && to_server
+            {
+                self.serve_client(*stream);
+            }
             if to_server {
                 self.client_events.push((self.now, event));
                 continue;
@@ -288,6 +402,9 @@ impl Pair {
             loop {
                 match connection.read(id, 1 << 16) {
                     Ok(Some(bytes)) => {
+                        if flow::take(&mut self.flows, self.now, true, id, &bytes) {
+                            continue;
+                        }
                         self.received_bytes += bytes.len() as u64;
                         if !self.discard {
                             self.received
@@ -297,10 +414,16 @@ impl Pair {
                         }
                     }
                     Ok(None) => {
+                        flow::end(&mut self.flows, self.now, true, id);
                         self.finished.push(id);
                         break;
                     }
                     Err(ReadError::Blocked) => break,
+                    Err(ReadError::Reset(_) | ReadError::Closed)
+                        if flow::is_cut(&self.flows, true, id) =>
+                    {
+                        break;
+                    }
                     Err(error) => panic!("reading stream {id}: {error}"),
                 }
             }
@@ -309,13 +432,28 @@ impl Pair {
 
     /// Handles the next arrival or time-out. Returns whether anything was left to do.
     pub fn step(&mut self) -> bool {
+        self.step_before(Instant::FAR_FUTURE)
+    }
+
+    /// As `step`, unless it would lie behind `end`: then only the clock moves there.
+    fn step_before(&mut self, end: Instant) -> bool {
+        self.pump_flows();
         self.drain();
         let arrival = self.flights.keys().next().map(|(at, _)| *at);
         let timers = [self.client.next_timeout(), self.server.next_timeout()];
         let timer = timers.into_iter().flatten().min();
         let Some(next) = [arrival, timer].into_iter().flatten().min() else {
+            self.now = if end == Instant::FAR_FUTURE {
+                self.now
+            } else {
+                end
+            };
             return false;
         };
+        if next > end {
+            self.now = end;
+            return false;
+        }
         self.now = self.now.max(next);
         if arrival == Some(next) {
             let ((_, _), mut flight) = self.flights.pop_first().expect("a datagram is under way");
@@ -342,7 +480,7 @@ impl Pair {
                 return true;
             }
             let before = self.now;
-            if !self.step() || self.now > end {
+            if !self.step_before(end) {
                 return done(self);
             }
             still = if self.now == before { still + 1 } else { 0 };

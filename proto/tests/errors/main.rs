@@ -1,0 +1,57 @@
+//! Every breach of the protocol ends the connection with the right code, on the wire.
+
+#[allow(unreachable_pub, reason = "shared by several test binaries")]
+#[path = "../pair/mod.rs"]
+mod pair;
+#[path = "../raw/mod.rs"]
+mod raw;
+
+mod frames;
+mod handshake;
+mod keys;
+mod multipath;
+mod negotiation;
+mod streams;
+
+use anabranch_proto::error::ConnectionError;
+use anabranch_proto::wire::frame::Frame;
+use anabranch_proto::wire::{PathId, Side, TransportErrorCode as Code};
+use raw::RawPeer;
+
+const BOTH: [Side; 2] = [Side::Client, Side::Server];
+const ZERO: PathId = PathId::ZERO;
+
+/// Asserts that the victim closed with this code: to its peer and to its application.
+#[track_caller]
+fn assert_closed(peer: &RawPeer, code: Code) {
+    match peer.ended() {
+        Some(ConnectionError::Transport(error)) => assert_eq!(error.code, code, "{error}"),
+        other => panic!("the victim should have closed with {code}: {other:?}"),
+    }
+    let (sent, _) = peer.close().expect("CONNECTION_CLOSE reaches the peer");
+    assert_eq!(Code(sent), code);
+}
+
+/// Asserts that a victim of this side closes with `code` after these frames in a 1-RTT packet.
+#[track_caller]
+fn assert_breach(victim: Side, frames: &[Frame<'_>], code: Code) {
+    let mut peer = RawPeer::against(victim);
+    peer.frames(ZERO, frames);
+    assert_closed(&peer, code);
+}
+
+/// Asserts that a victim of this side closes with `code` after these bytes in a 1-RTT packet.
+#[track_caller]
+fn assert_bytes(victim: Side, payload: &[u8], code: Code) {
+    let mut peer = RawPeer::against(victim);
+    peer.bytes(ZERO, payload);
+    assert_closed(&peer, code);
+}
+
+/// Asserts that a victim of this side shrugs these frames off.
+#[track_caller]
+fn assert_harmless(victim: Side, frames: &[Frame<'_>]) {
+    let mut peer = RawPeer::against(victim);
+    peer.frames(ZERO, frames);
+    peer.assert_alive();
+}

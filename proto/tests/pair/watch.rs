@@ -1,0 +1,92 @@
+//! Rules no connection may break, checked at every packet it sends.
+
+use super::Pair;
+use anabranch_proto::event::{Observation, Observer};
+use anabranch_proto::handshake::Level;
+use anabranch_proto::recovery::sent::SentFrame;
+use anabranch_proto::time::Instant;
+use anabranch_proto::wire::PathId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+/// What a watched connection did.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// The last packet number used, for each space.
+    last: BTreeMap<(u8, PathId), u64>,
+    /// Paths for which `PATH_ABANDON` left.
+    abandoned: BTreeSet<PathId>,
+    /// `PATH_ABANDON` left since somebody asked.
+    pub abandoned_just_now: bool,
+    /// 1-RTT packets sent, for each path.
+    pub sent: BTreeMap<PathId, u64>,
+    pub lost: BTreeMap<PathId, u64>,
+    /// Stream bytes sent, in packets that are not repeated elsewhere.
+    pub stream_bytes: BTreeMap<PathId, u64>,
+    /// The order of paths in which stream data left.
+    pub order: Vec<(PathId, u64)>,
+}
+
+#[derive(Debug)]
+struct Watch {
+    name: &'static str,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl Observer for Watch {
+    fn observe(&mut self, now: Instant, observation: &Observation<'_>) {
+        let mut seen = self.seen.lock().expect("no test thread panicked");
+        let name = self.name;
+        match observation {
+            Observation::PacketSent {
+                level,
+                path,
+                pn,
+                frames,
+                ..
+            } => {
+                let space = (*level as u8, *path);
+                if let Some(last) = seen.last.insert(space, *pn) {
+                    assert!(last < *pn, "{name} used {pn} after {last} in {space:?}");
+                }
+                assert!(
+                    *level != Level::OneRtt || !seen.abandoned.contains(path),
+                    "{name} sends on path {path} at {now} after giving it up: {frames:?}"
+                );
+                *seen.sent.entry(*path).or_default() += 1;
+                let mut bytes = 0;
+                for frame in *frames {
+                    match frame {
+                        SentFrame::PathAbandon { path } => {
+                            seen.abandoned.insert(*path);
+                            seen.abandoned_just_now = true;
+                        }
+                        SentFrame::Stream { length, .. } => bytes += u64::from(*length),
+                        _ => {}
+                    }
+                }
+                if bytes > 0 {
+                    *seen.stream_bytes.entry(*path).or_default() += bytes;
+                    seen.order.push((*path, bytes));
+                }
+            }
+            Observation::PacketLost { path, .. } => *seen.lost.entry(*path).or_default() += 1,
+            _ => {}
+        }
+    }
+}
+
+impl Pair {
+    /// Watches one side from now on.
+    pub fn watch(&mut self, server: bool) -> Arc<Mutex<Seen>> {
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let name = if server { "the server" } else { "the client" };
+        let watch = Watch {
+            name,
+            seen: seen.clone(),
+        };
+        let connection = self.side(server).expect("a connection");
+        connection.set_observer(Some(Box::new(watch)));
+        seen
+    }
+}
