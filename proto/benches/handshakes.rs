@@ -1,7 +1,7 @@
 //! Handshakes per second, and what an idle connection keeps in memory.
 //!
-//! Both ends run in one thread on a virtual clock, datagrams handed over in memory: what is measured
-//! is TLS and the engine, client and server together, without a kernel.
+//! Both ends run in one thread on a virtual clock, datagrams handed over in memory: what is
+//! measured is TLS and the engine, client and server together, without a kernel.
 
 #![allow(clippy::print_stdout, reason = "a bench prints its figures")]
 
@@ -25,6 +25,9 @@ use std::time::Duration;
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const CONNECTIONS: usize = 2000;
+
+/// The fastest of this many batches gives the rate, as the machine may have other things to do.
+const BATCHES: usize = 20;
 
 /// Both ends, and the datagrams between them.
 struct World {
@@ -127,11 +130,15 @@ fn run(name: &str, retry: RetryPolicy, max_paths: u32) {
         world.handshake(&client);
     }
     let before = live();
-    let started = std::time::Instant::now();
-    for _ in 0..CONNECTIONS {
-        world.handshake(&client);
+    let mut rate: f64 = 0.0;
+    for _ in 0..BATCHES {
+        let started = std::time::Instant::now();
+        for _ in 0..CONNECTIONS / BATCHES {
+            world.handshake(&client);
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        rate = rate.max((CONNECTIONS / BATCHES) as f64 / seconds);
     }
-    let rate = CONNECTIONS as f64 / started.elapsed().as_secs_f64();
     let both = live() - before;
     let [client_end, server_end] = world.ends;
     let with_client = live();

@@ -13,7 +13,9 @@ use anabranch_proto::sched::{PathView, Registry, Scheduler};
 use std::hint::black_box;
 use std::time::Instant;
 
-const DECISIONS: u32 = 1_000_000;
+/// Batches of decisions; the fastest one counts, as the machine may have other things to do.
+const BATCHES: u32 = 40;
+const DECISIONS: u32 = 25_000;
 
 fn main() {
     println!(
@@ -43,17 +45,16 @@ fn main() {
 
 /// Nanoseconds per decision, with the event that follows it where something is sent.
 fn per_decision(mut scheduler: Box<dyn Scheduler>, views: &[PathView]) -> f64 {
-    let mut run = |decisions: u32| {
-        for index in 0..decisions {
-            let view = paths::waiting(views, u64::from(index));
+    let mut batch = |number: u32| {
+        let started = Instant::now();
+        for index in 0..DECISIONS {
+            let view = paths::waiting(views, u64::from(number * DECISIONS + index));
             let choice = scheduler.select(black_box(&view));
             if let Some(event) = paths::sent(black_box(&choice)) {
                 scheduler.on_event(&event);
             }
         }
+        started.elapsed().as_secs_f64() * 1e9 / f64::from(DECISIONS)
     };
-    run(DECISIONS / 10);
-    let started = Instant::now();
-    run(DECISIONS);
-    started.elapsed().as_secs_f64() * 1e9 / f64::from(DECISIONS)
+    (0..BATCHES).map(&mut batch).fold(f64::INFINITY, f64::min)
 }

@@ -224,12 +224,7 @@ impl Connection {
             .space(level, path)
             .is_some_and(|space| space.received.is_duplicate(pn))
         {
-            if !self.on_reset(now, tail) {
-                self.outbox.stats.duplicate_packets += 1;
-                let (size, why) = (packet.len(), DropReason::Duplicate);
-                self.outbox
-                    .observe(now, &Observation::PacketDropped { path, size, why });
-            }
+            self.on_duplicate(now, path, tail, packet.len());
             return;
         }
         let header_len = incoming.pn_offset + header.pn_len;
@@ -261,6 +256,15 @@ impl Connection {
                 self.on_unusable(now, path, tail, packet.len(), DropReason::Undecryptable);
             }
             Err(OpenError::Fatal(error)) => self.fail(now, error),
+        }
+    }
+
+    fn on_duplicate(&mut self, now: Instant, path: PathId, tail: Option<[u8; 16]>, size: usize) {
+        if !self.on_reset(now, tail) {
+            self.outbox.stats.duplicate_packets += 1;
+            let why = DropReason::Duplicate;
+            self.outbox
+                .observe(now, &Observation::PacketDropped { path, size, why });
         }
     }
 

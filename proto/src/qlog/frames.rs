@@ -1,8 +1,8 @@
 //! Frames as qlog shows them.
 //!
-//! Names and fields are those of draft-ietf-quic-qlog-quic-events; it has none for RFC 10069, whose
-//! frames are named as n0-qlog does, the one reader that knows them. Payload bytes, reset tokens and
-//! address tokens are left out: a trace can be shown to others.
+//! Names and fields are those of draft-ietf-quic-qlog-quic-events; it has none for RFC 10069,
+//! whose frames are named as n0-qlog does, the one reader that knows them. Payload bytes, reset
+//! tokens and address tokens are left out: a trace can be shown to others.
 
 use super::json::Object;
 use crate::time::Duration;

@@ -1,9 +1,9 @@
 //! Traces of connections as qlog: JSON text sequences (RFC 7464) for qvis and other readers.
 //!
 //! [`Qlog`] is an [`Observer`]: it turns what a connection shows into records of
-//! draft-ietf-quic-qlog-main-schema and -quic-events, one `write` to its [`Sink`] for each. It decides
-//! how observations are spelled, not what is observed, nor where bytes go. `docs/qlog.md` lists the
-//! events.
+//! draft-ietf-quic-qlog-main-schema and -quic-events, one `write` to its [`Sink`] for each. It
+//! decides how observations are spelled, not what is observed, nor where bytes go. `docs/qlog.md`
+//! lists the events.
 //!
 //! ```text
 //! <RS>{"file_schema":"urn:ietf:params:qlog:file:sequential", ... }<LF>    the header

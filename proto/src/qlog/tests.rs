@@ -1,3 +1,5 @@
+//! Each observation as its record.
+
 use super::*;
 use crate::datagram::{SocketId, Tuple};
 use crate::error::{ConnectionError, TransportError};

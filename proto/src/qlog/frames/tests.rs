@@ -1,3 +1,5 @@
+//! Each frame as a reader of traces sees it.
+
 use super::*;
 use crate::wire::cursor::Reader;
 use crate::wire::frame::{Form, Stream, decode, put_ack};
