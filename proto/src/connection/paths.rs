@@ -311,6 +311,11 @@ impl Connection {
             self.sending.tell(&PathEvent::Abandoned { path: id });
             self.notice(now, PathNotice::Abandoned { id, code, by_peer });
         }
+        if !by_peer && self.paths.open_count() == 0 && !self.life.is_over() {
+            // Nobody could be told anything any more, nor tell us.
+            let code = TransportErrorCode::NO_VIABLE_PATH;
+            self.fail(now, TransportError::new(code, "no path is left"));
+        }
     }
 
     /// Everything in flight on a path that is given up goes elsewhere.
