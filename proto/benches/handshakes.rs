@@ -4,6 +4,7 @@
 //! measured is TLS and the engine, client and server together, without a kernel.
 
 #![allow(clippy::print_stdout, reason = "a bench prints its figures")]
+#![allow(clippy::disallowed_methods, reason = "a bench measures time")]
 
 #[path = "../tests/pair/mod.rs"]
 mod pair;

@@ -5,6 +5,7 @@
 //! (`proto/tests/allocations.rs`).
 
 #![allow(clippy::print_stdout, reason = "a bench prints its figures")]
+#![allow(clippy::disallowed_methods, reason = "a bench measures time")]
 
 #[path = "../tests/paths/mod.rs"]
 mod paths;

@@ -1,4 +1,5 @@
-//! Settings and limits. Every queue in the engine is bounded by a value named here or beside its owner.
+//! Settings and limits. Every queue in the engine is bounded by a value named here or beside its
+//! owner.
 
 use crate::congestion::ControllerFactory;
 use crate::event::ObserverFactory;
@@ -100,8 +101,8 @@ impl TransportConfig {
 /// On which path a `PATH_ACK` travels (RFC 10069 leaves it free).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AckReturn {
-    /// On the path it acknowledges, while that path answers: estimates stay per path, and peers that
-    /// time paths by what they receive on them are content.
+    /// On the path it acknowledges, while that path answers: estimates stay per path, and peers
+    /// that time paths by what they receive on them are content.
     #[default]
     SamePath,
     /// On the path with the lowest smoothed RTT: shorter control loops when return delays differ.

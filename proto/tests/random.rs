@@ -368,8 +368,8 @@ impl World {
         ends.next().map(|(at, event)| format!("{at} {event:?}"))
     }
 
-    /// Whether both sides ran out of paths, which the operations may bring about: each gives up what
-    /// the other counts on, or an address changes while nothing arrives.
+    /// Whether both sides ran out of paths, which the operations may bring about: each gives up
+    /// what the other counts on, or an address changes while nothing arrives.
     fn is_lost(&self) -> bool {
         self.closed()
             .is_some_and(|end| end.contains("NO_VIABLE_PATH"))

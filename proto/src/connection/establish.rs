@@ -91,8 +91,8 @@ impl Connection {
         )
     }
 
-    /// The parameters must repeat the connection IDs of the packets, so that nobody between can have
-    /// changed those (RFC 9000, section 7.3).
+    /// The parameters must repeat the connection IDs of the packets, so that nobody between can
+    /// have changed those (RFC 9000, section 7.3).
     fn check_authenticated_cids(&self, params: &TransportParameters) -> Result<(), TransportError> {
         let identity = &self.identity;
         let mut matches = params.initial_source_cid == identity.peer_scid;
@@ -260,8 +260,8 @@ impl Connection {
     }
 }
 
-/// What goes into `initial_max_path_id`: nothing if the extension is off, or if a server learns that
-/// its client uses an empty connection ID (wire.md, section 1, rule 3).
+/// What goes into `initial_max_path_id`: nothing if the extension is off, or if a server learns
+/// that its client uses an empty connection ID (wire.md, section 1, rule 3).
 pub(crate) fn announced_path_limit(
     max_paths: u32,
     side: Side,

@@ -30,7 +30,8 @@ pub(super) struct Sending {
     choice: Option<Carry>,
     /// The scheduler asked for patience until then.
     hold: Option<Instant>,
-    /// When patience ends, however often the scheduler asks for more: set by the first hold in a row.
+    /// When patience ends, however often the scheduler asks for more: set by the first hold in a
+    /// row.
     patience: Option<Instant>,
     /// Patience ran out: lowest RTT decides once, so that nothing is held for ever.
     overdue: bool,

@@ -130,8 +130,8 @@ impl Connection {
         deadlines.min().map(|at| at.max(self.clock))
     }
 
-    /// When to repeat a challenge or give up. A challenge that is due but may not be sent for lack of
-    /// amplification budget waits for the peer.
+    /// When to repeat a challenge or give up. A challenge that is due but may not be sent for lack
+    /// of amplification budget waits for the peer.
     fn validation_deadline(&self, path: &Path) -> Option<Instant> {
         let routes = [Some(&path.route), path.previous.as_ref()]
             .into_iter()
@@ -158,8 +158,8 @@ impl Connection {
         }
         let sent = path.space.last_ack_eliciting_sent()?;
         let mut wait = path.pto(self.peer_max_ack_delay()) * (1 << path.pto_count.min(MAX_BACKOFF));
-        // With several paths the first one to work again is worth finding soon, and probes of a path
-        // that others stand in for tell nothing about congestion.
+        // With several paths the first one to work again is worth finding soon, and probes of a
+        // path that others stand in for tell nothing about congestion.
         if path.health != Health::Active || self.paths.open_count() > 1 {
             wait = wait.min(MAX_PROBE_INTERVAL);
         }

@@ -15,8 +15,8 @@ use crate::wire::frame::{Form, Frame};
 use crate::wire::{MIN_DATAGRAM_SIZE, PathId};
 use smallvec::{SmallVec, smallvec};
 
-/// Acknowledgement-only packets in a row after which one asks to be acknowledged itself, so that the
-/// ranges it reports need not be repeated for ever (RFC 9000, section 13.2.4).
+/// Acknowledgement-only packets in a row after which one asks to be acknowledged itself, so that
+/// the ranges it reports need not be repeated for ever (RFC 9000, section 13.2.4).
 const ACKS_BEFORE_PING: u32 = 32;
 
 /// Packets of other paths copied into one at the most: only rests of copies are small.
@@ -587,8 +587,8 @@ impl Connection {
     }
 
     /// Fills the packet with what the oldest packets of other paths carry. What does not fit of one
-    /// is left for the next copy: otherwise the few bytes by which two packets differ would wait for
-    /// the original after all.
+    /// is left for the next copy: otherwise the few bytes by which two packets differ would wait
+    /// for the original after all.
     fn write_next_copy(&mut self, id: PathId, packet: &mut Packet, buf: &mut Vec<u8>) {
         packet.is_copy = true;
         for _ in 0..MAX_COPIED_PACKETS {

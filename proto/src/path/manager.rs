@@ -1,8 +1,8 @@
 //! All paths of a connection: which IDs exist, may exist, and are spent.
 //!
 //! ```text
-//! (unusable) --limits rise--> Idle --open / first packet--> Open --abandon--> Closing --3 PTO--> spent
-//!                              \------------- PATH_ABANDON ---------------/
+//! (unusable) --limits rise--> Idle --open, first packet--> Open --abandon--> Closing --> spent
+//!                              \------------ PATH_ABANDON --------------/     3 PTO
 //! ```
 
 use super::cids::{LocalCids, RemoteCids};

@@ -75,8 +75,8 @@ pub fn end(flows: &mut [Flow], now: Instant, to_server: bool, id: StreamId) {
     }
 }
 
-/// Whether nothing more is to be read: the end was, or the stream was cut short on purpose. An event
-/// raised before the end was read may come after it.
+/// Whether nothing more is to be read: the end was, or the stream was cut short on purpose. An
+/// event raised before the end was read may come after it.
 pub fn is_over(flows: &[Flow], to_server: bool, id: StreamId) -> bool {
     let mut flows = flows.iter();
     flows.any(|flow| flow.to_server == to_server && flow.id == id && flow.is_done())

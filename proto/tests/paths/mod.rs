@@ -1,7 +1,10 @@
 //! Paths as schedulers see them in the middle of a transfer.
 
-#![allow(dead_code, reason = "each user takes its part")]
-
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "tests and benches include it and use their part"
+)]
 use anabranch_proto::sched::{
     Backlog, Choice, Decision, PathEvent, PathSet, PathView, SendView, Unit, UnitKind,
 };

@@ -1,9 +1,9 @@
 //! A peer that obeys nothing but a script.
 //!
 //! [`RawPeer`] does a handshake with a real [`Endpoint`], the victim, and then sends whatever it is
-//! told, in any packet, on any path, with any connection ID and packet number; what the victim sends
-//! is opened and kept. It is made of the codec and the packet protection alone, so it can do what a
-//! `Connection` never would.
+//! told, in any packet, on any path, with any connection ID and packet number; what the victim
+//! sends is opened and kept. It is made of the codec and the packet protection alone, so it can do
+//! what a `Connection` never would.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
