@@ -397,9 +397,20 @@ impl World {
     /// Everything arrives after repair, and then nothing happens any more.
     fn settle(&mut self, seed: u64) {
         self.heal();
-        let done = self.pair.run_until(SETTLING, |pair| {
-            pair.flows.iter().all(pair::flow::Flow::is_done)
-        });
+        let end = self.pair.now + SETTLING;
+        let mut done = false;
+        while !done && self.pair.now < end {
+            // A server cannot reach a client whose NAT forgot it before the client speaks.
+            if let Some(client) = self.pair.side(false) {
+                let ids: Vec<PathId> = client.paths().collect();
+                for id in ids {
+                    client.ping(id).expect("an open path");
+                }
+            }
+            done = self.pair.run_until(Duration::from_secs(2), |pair| {
+                pair.flows.iter().all(pair::flow::Flow::is_done)
+            });
+        }
         self.assert_open(seed);
         if self.is_lost() {
             return;

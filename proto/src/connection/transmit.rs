@@ -3,6 +3,7 @@
 use super::Connection;
 use super::builder::{Packet, SizeRule};
 use super::close::Life;
+use super::paths::can_carry;
 use super::schedule::{Carry, Payload, Repeat, can_send};
 use super::timers::MIN_BUDGET;
 use crate::datagram::Transmit;
@@ -268,22 +269,17 @@ impl Connection {
 
     /// The best path for frames that any path may carry: the healthiest, then the fastest.
     pub(super) fn control_path(&self) -> Option<PathId> {
-        let open = self
-            .paths
-            .open()
-            .filter_map(|slot| slot.open().map(|path| (slot, path)));
-        open.filter(|(slot, path)| {
-            slot.remote_cids.active().is_some() && path.route.amplification.budget() >= MIN_BUDGET
-        })
-        .min_by_key(|(_, path)| {
-            (
-                !path.route.validated,
-                !path.is_healthy(),
-                path.pto_count,
-                path.route.rtt.smoothed(),
-            )
-        })
-        .map(|(_, path)| path.id)
+        let able = self.paths.open().filter(|slot| can_carry(slot));
+        able.filter_map(|slot| slot.open().map(|path| (slot, path)))
+            .min_by_key(|(_, path)| {
+                (
+                    !path.route.validated,
+                    !path.is_healthy(),
+                    path.pto_count,
+                    path.route.rtt.smoothed(),
+                )
+            })
+            .map(|(_, path)| path.id)
     }
 
     /// Writes datagrams for one route, starting with `job`, while the next job fits the batch.
