@@ -535,3 +535,19 @@ fn the_same_seed_does_the_same_again() {
     }
     assert_ne!(run(3), run(14));
 }
+
+#[test]
+fn regression_a_path_under_validation_was_taken_for_one_that_works() {
+    run(55);
+}
+
+#[test]
+fn regression_an_acknowledgement_was_due_where_nothing_could_be_sent() {
+    run(490);
+    run(534);
+}
+
+#[test]
+fn regression_an_abandonment_on_a_silent_path_was_sent_only_once() {
+    run(586);
+}

@@ -10,7 +10,7 @@ use crate::datagram::Transmit;
 use crate::handshake::Level;
 use crate::path::manager::Slot;
 use crate::path::state::Path;
-use crate::recovery::sent::SentFrames;
+use crate::recovery::sent::{SentFrame, SentFrames};
 use crate::time::Instant;
 use crate::wire::frame::{Form, Frame};
 use crate::wire::{MIN_DATAGRAM_SIZE, PathId};
@@ -465,20 +465,23 @@ impl Connection {
         path.probes_owed -= 1;
         packet.is_pto_probe = true;
         let healthy = path.is_healthy();
-        let oldest: SentFrames = path
-            .space
-            .iter_unacked()
-            .find(|(_, packet)| packet.ack_eliciting && !packet.frames.is_empty())
-            .map(|(_, packet)| packet.frames.clone())
-            .unwrap_or_default();
+        let unacked = path.space.iter_unacked().map(|(_, packet)| packet);
+        let mut useful = unacked.filter(|packet| packet.ack_eliciting && !packet.frames.is_empty());
+        // What is oldest is what the peer waits for, and it may not know what it must do to answer.
+        let oldest = useful.next().map(|packet| packet.frames.clone());
+        let newer = useful.flat_map(|packet| packet.frames.iter().copied());
+        let control: Vec<SentFrame> = newer.filter(is_control).collect();
         if healthy {
+            for frame in oldest.iter().flatten().chain(&control) {
+                if is_control(frame) {
+                    self.on_frame_lost(Level::OneRtt, id, frame);
+                } else {
+                    self.streams.reinject(frame, id);
+                }
+            }
             self.write_acks(now, packet, buf, false);
             self.write_control(packet, buf);
             let limit = packet.end;
-            // What is oldest is what the peer waits for.
-            for frame in &oldest {
-                self.streams.reinject(frame, id);
-            }
             let before = self.streams.bytes_retransmitted();
             let bytes = self
                 .streams
@@ -642,4 +645,12 @@ impl Connection {
             }
         }
     }
+}
+
+/// Whether a frame must arrive but is neither stream data nor an acknowledgement.
+fn is_control(frame: &SentFrame) -> bool {
+    !matches!(
+        frame,
+        SentFrame::Stream { .. } | SentFrame::Datagram { .. } | SentFrame::Ack { .. }
+    )
 }
