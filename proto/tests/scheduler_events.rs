@@ -24,7 +24,10 @@ impl Scheduler for Listener {
     }
 
     fn on_event(&mut self, event: &PathEvent) {
-        self.events.lock().unwrap().push(*event);
+        self.events
+            .lock()
+            .expect("nothing panicked with it")
+            .push(*event);
         self.inner.on_event(event);
     }
 }
@@ -33,13 +36,16 @@ impl Scheduler for Listener {
 fn listened_to() -> (Pair, Vec<PathEvent>) {
     let events = Events::default();
     let into = events.clone();
-    let mut client = TransportConfig::default();
-    client.scheduler = SchedulerFactory::from_fn("listener", move || {
+    let scheduler = SchedulerFactory::from_fn("listener", move || {
         Box::new(Listener {
             inner: MinRtt::default(),
             events: into.clone(),
         })
     });
+    let client = TransportConfig {
+        scheduler,
+        ..TransportConfig::default()
+    };
     let mut server = TransportConfig::default();
     server.streams.stream_receive_window = 20_000;
     server.streams.max_stream_receive_window = 20_000;
@@ -54,7 +60,7 @@ fn listened_to() -> (Pair, Vec<PathEvent>) {
     (pair.ways[1].up, pair.ways[1].down) = (false, false);
     let _ = pair.client_conn().ping(PathId(1));
     pair.upload(200_000, Duration::from_secs(30));
-    let events = events.lock().unwrap().clone();
+    let events = events.lock().expect("nothing panicked with it").clone();
     (pair, events)
 }
 
