@@ -1,5 +1,10 @@
 //! Paths that fail, in every way a network can fail them, and their return.
 
+#![allow(
+    clippy::print_stdout,
+    reason = "measurements are shown beside their bounds"
+)]
+
 mod pair;
 
 use anabranch_proto::config::TransportConfig;
@@ -77,9 +82,8 @@ fn cut(to_server: bool, way: usize, up: bool, down: bool) -> (Duration, Duration
     pair.ways[way].down &= down;
     let took = pair.finish(flow, LIMIT);
     let gap = pair.flows[flow].longest_gap(at);
-    println!(
-        "cut way {way} up {up} down {down} upload {to_server}: gap {gap:?}, rtt {rtt:?}, pto {pto:?}, {took:?}"
-    );
+    println!("cut way {way} up {up} down {down} upload {to_server}: {took:?}");
+    println!("    gap {gap:?}, rtt {rtt:?}, pto {pto:?}");
     assert!(
         took < Duration::from_secs(4),
         "took {took:?}\n{}",

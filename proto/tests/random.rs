@@ -2,6 +2,11 @@
 //!
 //! `ANABRANCH_SEEDS=n` runs n seeds instead of the usual number, `ANABRANCH_SEED=s` only that one.
 
+#![allow(
+    clippy::print_stdout,
+    reason = "measurements are shown beside their bounds"
+)]
+
 mod pair;
 
 use anabranch_proto::config::{AckReturn, TransportConfig};
@@ -114,8 +119,9 @@ impl World {
         }
     }
 
-    fn say(&mut self, what: String) {
-        self.log.push(format!("{} {what}", self.pair.now));
+    fn say(&mut self, what: impl AsRef<str>) {
+        self.log
+            .push(format!("{} {}", self.pair.now, what.as_ref()));
     }
 
     /// One random operation by the applications, the operator or the network.
@@ -191,7 +197,7 @@ impl World {
             .pair
             .side(false)
             .and_then(|client| client.paths().last());
-        if server && keep == Some(path) || !server && self.pair.now.as_nanos() % 3 == 0 {
+        if server && keep == Some(path) || !server && self.pair.now.as_nanos().is_multiple_of(3) {
             return;
         }
         let only_client = !server && keep == Some(path);
@@ -391,7 +397,7 @@ impl World {
             (way.delay, way.rate, way.queue) = (sound.delay, sound.rate, sound.queue);
             (way.loss, way.late, way.repeat) = (0, 0, 0);
         }
-        self.say("healed".into());
+        self.say("healed");
     }
 
     /// Everything arrives after repair, and then nothing happens any more.
