@@ -9,7 +9,7 @@ use anabranch_interop::{noq_peer, noq_peer::Listener};
 use anabranch_net::engine::TransportConfig;
 use anabranch_proto::wire::PathId;
 use anabranch_proto::wire::frame::PathStatus;
-use ours::{Client, LARGE, Server, Setup, in_turn, loopback, soon, until, v6};
+use ours::{Client, LARGE, Server, Setup, in_turn, keys_settle, loopback, soon, until, v6};
 use std::net::SocketAddr;
 use theirs::{FromNoq, ToNoq};
 
@@ -235,10 +235,12 @@ async fn keys_are_updated_in_mid_transfer_over_two_paths_by_either_side() {
         .into_iter()
         .enumerate()
     {
+        keys_settle().await;
         let ours = to.client.connection.clone();
         let update = move || ours.update_keys().unwrap();
         let answer = to.client.ask_and(request, LARGE / 4, update).await;
         assert_eq!(answer, Answer::expected(request));
+        keys_settle().await;
         let theirs = to.theirs.clone();
         let updated = to.client.connection.stats().keys_updated;
         assert!(updated > at as u64, "{updated}");

@@ -5,7 +5,10 @@ mod ours;
 use anabranch_interop::relay::Relay;
 use anabranch_interop::{Answer, Fetched, Request, ServeConfig, quinn_peer};
 use anabranch_net::engine::{PathNotice, TransportConfig};
-use ours::{Client, LARGE, Server, Setup, in_turn, loopback, soon, until, v6, watch};
+use ours::{
+    Client, LARGE, Server, Setup, in_turn, keys_settle, loopback, soon, until, update_keys_during,
+    v6, watch,
+};
 use std::net::SocketAddr;
 
 async fn quinn_server(config: ServeConfig) -> anabranch_interop::Server {
@@ -91,6 +94,7 @@ async fn our_client_updates_keys_in_mid_transfer() {
     let server = quinn_server(ServeConfig::default()).await;
     for request in [Request::Get(LARGE), Request::Put(LARGE)] {
         let client = Client::connect(server.addr(), server.fingerprint()).await;
+        keys_settle().await;
         let updating = client.connection.clone();
         let update = move || updating.update_keys().unwrap();
         let answer = client.ask_and(request, LARGE / 4, update).await;
@@ -115,17 +119,14 @@ async fn quinn_updates_keys_towards_our_server() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn our_server_updates_keys_towards_quinn() {
+    let request = Request::Put(4 * LARGE);
     let mut server = Server::usual();
-    let config = server.ask(Request::Put(LARGE));
+    let config = server.ask(request);
     let fetching = tokio::spawn(async move { quinn_peer::fetch(&config).await });
     let accepted = server.accepted().await;
-    until("enough to arrive", || {
-        accepted.stats().streams.bytes_received > LARGE / 4
-    })
-    .await;
-    accepted.update_keys().unwrap();
+    update_keys_during(&accepted, 4 * LARGE).await;
     let fetched = soon(fetching).await.unwrap().unwrap();
-    assert_eq!(fetched.answer, Answer::expected(Request::Put(LARGE)));
+    assert_eq!(fetched.answer, Answer::expected(request));
     assert_eq!(accepted.stats().keys_updated, 1);
 }
 

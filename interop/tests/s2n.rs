@@ -6,7 +6,9 @@
 mod ours;
 
 use anabranch_interop::{Answer, Request, ServeConfig, s2n_peer};
-use ours::{Client, LARGE, Server, Setup, in_turn, loopback, soon, until, v6};
+use ours::{
+    Client, LARGE, Server, Setup, in_turn, keys_settle, loopback, soon, update_keys_during, v6,
+};
 use std::net::SocketAddr;
 
 const REQUESTS: [Request; 4] = [
@@ -72,6 +74,7 @@ async fn our_client_updates_keys_in_mid_transfer() {
     let server = s2n_peer::serve(&ServeConfig::default()).await.unwrap();
     for request in [Request::Get(LARGE), Request::Put(LARGE)] {
         let client = Client::connect(server.addr(), server.fingerprint()).await;
+        keys_settle().await;
         let updating = client.connection.clone();
         let update = move || updating.update_keys().unwrap();
         let answer = client.ask_and(request, LARGE / 4, update).await;
@@ -83,17 +86,14 @@ async fn our_client_updates_keys_in_mid_transfer() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn our_server_updates_keys_towards_s2n() {
+    let request = Request::Put(4 * LARGE);
     let mut server = Server::usual();
-    let config = server.ask_by_certificate(Request::Put(LARGE));
+    let config = server.ask_by_certificate(request);
     let fetching = tokio::spawn(async move { s2n_peer::fetch(&config).await });
     let accepted = server.accepted().await;
-    until("enough to arrive", || {
-        accepted.stats().streams.bytes_received > LARGE / 4
-    })
-    .await;
-    accepted.update_keys().unwrap();
+    update_keys_during(&accepted, 4 * LARGE).await;
     let fetched = soon(fetching).await.unwrap().unwrap();
-    assert_eq!(fetched.answer, Answer::expected(Request::Put(LARGE)));
+    assert_eq!(fetched.answer, Answer::expected(request));
     assert_eq!(accepted.stats().keys_updated, 1);
 }
 

@@ -45,6 +45,21 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("not within 20 s: {what}");
 }
 
+/// Waits until the three PTOs have passed that keys are used for at least (RFC 9001, section 6.5).
+pub(crate) async fn keys_settle() {
+    tokio::time::sleep(Duration::from_millis(500)).await;
+}
+
+/// Updates the keys of a server in the middle of an upload.
+pub(crate) async fn update_keys_during(accepted: &Connection, upload: u64) {
+    until("the keys to be updated", || {
+        let received = accepted.stats().streams.bytes_received;
+        assert!(received < upload, "over before the keys could be updated");
+        received > upload / 10 && accepted.update_keys().is_ok()
+    })
+    .await;
+}
+
 pub(crate) fn loopback(last: u8) -> IpAddr {
     IpAddr::from([127, 0, 0, last])
 }
