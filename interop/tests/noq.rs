@@ -236,8 +236,7 @@ async fn keys_are_updated_in_mid_transfer_over_two_paths_by_either_side() {
         .enumerate()
     {
         keys_settle().await;
-        let ours = to.client.connection.clone();
-        let update = move || ours.update_keys().unwrap();
+        let update = ours::update_keys_soon(&to.client.connection);
         let answer = to.client.ask_and(request, LARGE / 4, update).await;
         assert_eq!(answer, Answer::expected(request));
         keys_settle().await;

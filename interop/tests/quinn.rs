@@ -95,11 +95,15 @@ async fn our_client_updates_keys_in_mid_transfer() {
     for request in [Request::Get(LARGE), Request::Put(LARGE)] {
         let client = Client::connect(server.addr(), server.fingerprint()).await;
         keys_settle().await;
-        let updating = client.connection.clone();
-        let update = move || updating.update_keys().unwrap();
+        let update = update_keys_soon(&client.connection);
         let answer = client.ask_and(request, LARGE / 4, update).await;
         assert_eq!(answer, Answer::expected(request));
-        assert_eq!(client.connection.stats().keys_updated, 1);
+        until("the keys to be updated", || {
+            client.connection.stats().keys_updated > 0
+        })
+        .await;
+        let request = Request::Get(1000);
+        assert_eq!(client.ask(request).await, Answer::expected(request));
         client.close().await;
     }
 }
@@ -127,7 +131,7 @@ async fn our_server_updates_keys_towards_quinn() {
     update_keys_during(&accepted, 4 * LARGE).await;
     let fetched = soon(fetching).await.unwrap().unwrap();
     assert_eq!(fetched.answer, Answer::expected(request));
-    assert_eq!(accepted.stats().keys_updated, 1);
+    assert!(accepted.stats().keys_updated > 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

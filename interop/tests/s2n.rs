@@ -7,7 +7,8 @@ mod ours;
 
 use anabranch_interop::{Answer, Request, ServeConfig, s2n_peer};
 use ours::{
-    Client, LARGE, Server, Setup, in_turn, keys_settle, loopback, soon, update_keys_during, v6,
+    Client, LARGE, Server, Setup, in_turn, keys_settle, loopback, soon, until, update_keys_during,
+    update_keys_soon, v6,
 };
 use std::net::SocketAddr;
 
@@ -75,11 +76,15 @@ async fn our_client_updates_keys_in_mid_transfer() {
     for request in [Request::Get(LARGE), Request::Put(LARGE)] {
         let client = Client::connect(server.addr(), server.fingerprint()).await;
         keys_settle().await;
-        let updating = client.connection.clone();
-        let update = move || updating.update_keys().unwrap();
+        let update = update_keys_soon(&client.connection);
         let answer = client.ask_and(request, LARGE / 4, update).await;
         assert_eq!(answer, Answer::expected(request));
-        assert_eq!(client.connection.stats().keys_updated, 1);
+        until("the keys to be updated", || {
+            client.connection.stats().keys_updated > 0
+        })
+        .await;
+        let request = Request::Get(1000);
+        assert_eq!(client.ask(request).await, Answer::expected(request));
         client.close().await;
     }
 }
@@ -94,7 +99,7 @@ async fn our_server_updates_keys_towards_s2n() {
     update_keys_during(&accepted, 4 * LARGE).await;
     let fetched = soon(fetching).await.unwrap().unwrap();
     assert_eq!(fetched.answer, Answer::expected(request));
-    assert_eq!(accepted.stats().keys_updated, 1);
+    assert!(accepted.stats().keys_updated > 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -50,6 +50,19 @@ pub(crate) async fn keys_settle() {
     tokio::time::sleep(Duration::from_millis(500)).await;
 }
 
+/// An action that updates the keys as soon as that is allowed.
+pub(crate) fn update_keys_soon(connection: &Connection) -> impl FnOnce() + Send + use<> {
+    let (connection, runtime) = (connection.clone(), tokio::runtime::Handle::current());
+    move || {
+        runtime.spawn(async move {
+            until("the keys to be updated", || {
+                connection.update_keys().is_ok()
+            })
+            .await;
+        });
+    }
+}
+
 /// Updates the keys of a server in the middle of an upload.
 pub(crate) async fn update_keys_during(accepted: &Connection, upload: u64) {
     until("the keys to be updated", || {
