@@ -98,6 +98,20 @@ async fn our_servers_answer_to_noq_survives_the_cut_of_either_path() {
     }
 }
 
+/// D29 without noq's idle timer: its acknowledgements are lost with the path (D11), so our client
+/// probes, learns which path is dead and abandons it for noq.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn our_client_frees_noqs_answer_from_a_dead_first_path() {
+    let (to, relay) = to_noq_through(0).await;
+    let request = Request::Get(LARGE);
+    relay.cut_after(BEFORE_CUT);
+    assert_eq!(to.client.ask(request).await, Answer::expected(request));
+    report("noq's server sends, no idle timer", 0, request, &relay);
+    let abandoned = |notice: &PathNotice| matches!(notice, PathNotice::Abandoned { id, by_peer: false, .. } if *id == PathId(0));
+    assert_eq!(to.client.notices.count(abandoned), 1);
+    to.client.close().await;
+}
+
 /// D29: noq's frames stuck on a dead path wait until it gives the path up, which its idle timer
 /// does if it is set.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,7 +7,7 @@ use anabranch_interop::{Answer, Fetched, Request, ServeConfig, quinn_peer};
 use anabranch_net::engine::{PathNotice, TransportConfig};
 use ours::{
     Client, LARGE, Server, Setup, in_turn, keys_settle, loopback, soon, until, update_keys_during,
-    v6, watch,
+    update_keys_soon, v6, watch,
 };
 use std::net::SocketAddr;
 
