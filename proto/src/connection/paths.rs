@@ -391,6 +391,13 @@ impl Connection {
             return own();
         }
         let home = !closing && path.is_healthy();
+        if self.config.ack_return == AckReturn::LowestId {
+            return self
+                .paths
+                .open()
+                .find(|slot| can_carry(slot))
+                .map(|slot| slot.id);
+        }
         let stays = home && !path.detour.is_active(now);
         if stays && self.config.ack_return == AckReturn::SamePath {
             return own();

@@ -5,6 +5,7 @@
 //! | acknowledgement delay | space | `ReceivedPackets` |
 //! | loss time, probe time-out | space, path | `PacketSpace`, here |
 //! | silence | path | [`failover`](super::failover) |
+//! | no response while another path responds | path | [`inquiry`](super::inquiry) |
 //! | challenge repeat, validation failure | route | `Validation` |
 //! | MTU probe | route | `MtuDiscovery` |
 //! | pacing | route | `Pacer` |
@@ -46,6 +47,7 @@ pub enum Timer {
     Loss,
     Pto,
     Silence,
+    Inquiry,
     Validation,
     Pacing,
     KeepAlive,
@@ -108,6 +110,7 @@ impl Connection {
             (path.space.loss_time(), Timer::Loss),
             (self.pto_deadline(path), Timer::Pto),
             (silence, Timer::Silence),
+            (self.inquiry_deadline(path), Timer::Inquiry),
             (self.validation_deadline(path), Timer::Validation),
             (paced, Timer::Pacing),
             (self.keep_alive_deadline(path), Timer::KeepAlive),
@@ -313,7 +316,7 @@ impl Connection {
         let Some(path) = self.paths.path(id) else {
             return;
         };
-        if due(self.path_idle_deadline(path)) {
+        if due(self.path_idle_deadline(path)) || due(self.inquiry_deadline(path)) {
             let code = TransportErrorCode::PATH_UNSTABLE_OR_POOR.0;
             self.abandon(now, id, code, false);
             return;
@@ -348,6 +351,8 @@ impl Connection {
         self.observe_metrics(now, id);
         if others {
             self.doubt(now, id);
+        } else {
+            self.consider_inquiry(now, id);
         }
     }
 }
