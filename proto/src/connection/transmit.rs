@@ -155,6 +155,7 @@ impl Connection {
             return false;
         };
         self.handshake.has_keys(level)
+            && self.may_send_early()
             && (self.early.probes_owed[level as usize] > 0
                 || space.received.ack_due(now)
                 || (self.handshake.has_crypto(level) && self.handshake_room()))
