@@ -457,15 +457,18 @@ impl Connection {
         wrote
     }
 
-    /// A probe carries what is most useful to the peer; on a doubted path nothing but a PING.
+    /// A probe carries what is most useful to the peer; on a path that others
+    /// stand in for nothing but a PING.
     fn write_probe(&mut self, now: Instant, packet: &mut Packet, buf: &mut Vec<u8>) {
         let id = packet.path;
+        // A doubted path that nobody stands in for must carry what only it can.
+        let alone = !self.has_other_healthy(id);
         let Some(path) = self.paths.path_mut(id) else {
             return;
         };
         path.probes_owed -= 1;
         packet.is_pto_probe = true;
-        let healthy = path.is_healthy();
+        let healthy = path.is_healthy() || alone;
         let unacked = path.space.iter_unacked().map(|(_, packet)| packet);
         let mut useful = unacked.filter(|packet| packet.ack_eliciting && !packet.frames.is_empty());
         // What is oldest is what the peer waits for, and it may not know what it must do to answer.
