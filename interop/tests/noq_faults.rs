@@ -1,6 +1,9 @@
 //! This engine and noq on one wire while paths fail: cut, mended, never answering, moved.
 //! `cargo test -p anabranch-interop --test noq_faults -- --nocapture`.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot run has failed")]
+#![allow(clippy::print_stdout, reason = "figures of a run are worth reading")]
+
 mod ours;
 mod theirs;
 

@@ -415,12 +415,13 @@ impl Connection {
         now: Instant,
         carrier: PathId,
     ) -> SmallVec<[PathId; 4]> {
+        let rides_along = self.config.ack_return != AckReturn::LowestId;
         self.paths
             .slots()
             .filter_map(|slot| slot.path.as_ref().map(|path| (slot, path)))
             .filter(|(slot, path)| {
                 path.space.received.has_unreported()
-                    && (path.id == carrier
+                    && (path.id == carrier && rides_along
                         || self.ack_route(now, slot.closing.is_some(), path) == Some(carrier))
             })
             .map(|(_, path)| path.id)
