@@ -15,7 +15,7 @@ const TWO: PathId = PathId(2);
 fn knock(peer: &mut RawPeer, path: PathId, tuple: Tuple, size: usize) -> usize {
     let mut packet = Packet::one_rtt(path, encode(&[Frame::PathChallenge { data: [3; 8] }]));
     packet.size = size;
-    let bytes = peer.seal(packet);
+    let bytes = peer.seal(&packet);
     peer.deliver(tuple, &bytes);
     bytes.len()
 }
@@ -186,7 +186,7 @@ fn a_path_that_moves_again_and_again_does_not_amplify() {
         let tuple = route(Side::Server, n);
         let mut packet = Packet::one_rtt(ZERO, encode(&[Frame::Ping]));
         packet.tuple = Some(tuple);
-        let bytes = peer.seal(packet);
+        let bytes = peer.seal(&packet);
         peer.deliver(tuple, &bytes);
         assert!(peer.bytes_to(tuple) <= 3 * bytes.len(), "move {n}");
     }
@@ -275,7 +275,7 @@ fn nobody_without_the_keys_abandons_a_path() {
     peer.open_path(ONE, 1);
     for path in [ZERO, ONE] {
         let abandon = encode(&[Frame::PathAbandon { path, code: 0 }]);
-        let mut bytes = peer.seal(Packet::one_rtt(path, abandon));
+        let mut bytes = peer.seal(&Packet::one_rtt(path, abandon));
         let last = bytes.len() - 1;
         bytes[last] ^= 1;
         let tuple = peer.tuple;
@@ -294,7 +294,10 @@ fn a_late_abandon_does_not_touch_the_paths_that_are_left() {
         path: ZERO,
         code: 0,
     };
-    let late = peer.seal(Packet::one_rtt(ONE, encode(&[abandon.clone()])));
+    let late = peer.seal(&Packet::one_rtt(
+        ONE,
+        encode(std::slice::from_ref(&abandon)),
+    ));
     peer.tuple = there;
     peer.frames(ONE, &[abandon]);
     peer.wait(Duration::from_secs(5));

@@ -85,7 +85,7 @@ fn is_served(token: &[u8], n: u16, later: Duration) -> bool {
         ..Setup::default()
     });
     peer.tuple = route(Side::Server, n);
-    peer.now = peer.now + later;
+    peer.now += later;
     peer.send_crypto_at(Level::Initial);
     let retried = peer
         .unopened

@@ -90,7 +90,7 @@ fn max_path_id_below_the_initial_limit_is_a_violation() {
         let below = Frame::MaxPathId { limit: PathId(6) };
         assert_breach(victim, &[below], Code::PROTOCOL_VIOLATION);
         let same = Frame::MaxPathId { limit: PathId(7) };
-        assert_harmless(victim, &[same.clone()]);
+        assert_harmless(victim, std::slice::from_ref(&same));
         let raised = Frame::MaxPathId {
             limit: PathId(u32::MAX),
         };
@@ -282,7 +282,7 @@ fn every_path_abandon_is_answered_once() {
             path: PathId(3),
             code: 0x3e,
         };
-        peer.frames(ZERO, &[abandon.clone()]);
+        peer.frames(ZERO, std::slice::from_ref(&abandon));
         peer.frames(ZERO, &[abandon]);
         peer.ack_all();
         peer.wait(std::time::Duration::from_secs(1));
