@@ -76,6 +76,7 @@ impl Session {
             .tuning
             .configure(&mut transport)
             .map_err(Failure::usage)?;
+        transport.observer = options.qlog.map(qlog::into_directory).transpose()?;
         let mut config = ClientConfig::new(options.trust.config(url)?);
         config.transport = Arc::new(transport);
         let target = look_up(url).await?;
@@ -87,9 +88,6 @@ impl Session {
         };
         let connected = endpoint.connect(&target, config, &wanted).await;
         let (connection, manager) = connected.map_err(|error| explain(url, &error))?;
-        if let Some(directory) = options.qlog {
-            qlog::attach(&connection, directory)?;
-        }
         let warned = !wanted.specs.is_empty() && !connection.has_multipath();
         if warned {
             output::say("note: the server does not speak multipath QUIC: one path is used");

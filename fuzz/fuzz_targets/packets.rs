@@ -50,17 +50,8 @@ fn check(bytes: &[u8], packet: &Header<'_>, cid_len: usize) -> usize {
             pn_offset,
             packet_len,
         } => {
-            assert_eq!(
-                (dcid.len(), pn_offset, packet_len),
-                (cid_len, 1 + cid_len, bytes.len())
-            );
-            assert_eq!(dcid.as_slice(), &bytes[1..pn_offset]);
-            let pn_len = header::pn_len_from_first_byte(bytes[0]);
-            let mut out = Vec::new();
-            let spin = bytes[0] & header::SPIN_BIT != 0;
-            let key_phase = bytes[0] & header::KEY_PHASE_BIT != 0;
-            header::put_short(&mut out, &dcid, spin, key_phase, 0, pn_len);
-            assert_eq!(out[0], bytes[0] & !header::SHORT_RESERVED_BITS);
+            assert_eq!((pn_offset, packet_len), (1 + cid_len, bytes.len()));
+            check_short(bytes, dcid, cid_len);
             packet_len
         }
         Header::Retry {
@@ -99,6 +90,17 @@ fn check(bytes: &[u8], packet: &Header<'_>, cid_len: usize) -> usize {
             bytes.len()
         }
     }
+}
+
+/// Writes a short header again: it differs at most in the reserved bits.
+fn check_short(bytes: &[u8], dcid: ConnectionId, cid_len: usize) {
+    assert_eq!(dcid.as_slice(), &bytes[1..=cid_len]);
+    let pn_len = header::pn_len_from_first_byte(bytes[0]);
+    let mut out = Vec::new();
+    let spin = bytes[0] & header::SPIN_BIT != 0;
+    let key_phase = bytes[0] & header::KEY_PHASE_BIT != 0;
+    header::put_short(&mut out, &dcid, spin, key_phase, 0, pn_len);
+    assert_eq!(out[0], bytes[0] & !header::SHORT_RESERVED_BITS);
 }
 
 /// Writes the same header again: it differs at most in the encoding of its lengths.

@@ -1,5 +1,5 @@
-//! Controlled delay (RFC 8289, section 5). It drops and does not mark, for a link does not know what
-//! a packet is.
+//! Controlled delay (RFC 8289, section 5). It drops and does not mark, for a link does not know
+//! what a packet is.
 
 use crate::config::CoDel;
 use crate::queue::{Buffer, Waiting, nanos};
@@ -93,8 +93,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Takes one packet per millisecond from a queue that packets stay in for `sojourn`, and returns
-    /// the times of the drops in milliseconds.
+    /// Takes one packet per millisecond from a queue that packets stay in for `sojourn`, and
+    /// returns the times of the drops in milliseconds.
     fn drops(state: &mut CoDelState, sojourn: u64, from: u64, to: u64) -> Vec<u64> {
         let mut times = Vec::new();
         for now in from..to {

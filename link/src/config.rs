@@ -25,8 +25,8 @@ pub struct LinkConfig {
     pub loss_place: LossPlace,
     /// Where packets wait for the serialiser.
     pub queue: Queue,
-    /// Whether the link carries anything. While it is down it silently loses what enters it or leaves
-    /// the queue; what left the queue before still arrives.
+    /// Whether the link carries anything. While it is down it silently loses what enters it or
+    /// leaves the queue; what left the queue before still arrives.
     pub up: bool,
 }
 
@@ -183,9 +183,9 @@ impl GilbertElliott {
 pub enum LossClock {
     /// Each packet, as papers and netem do.
     Packet,
-    /// A slot of this many nanoseconds, such as the time a full packet takes. Loss is then a function
-    /// of time and seed alone: two senders on equal links meet the same losses at the same times,
-    /// which makes their runs comparable in pairs.
+    /// A slot of this many nanoseconds, such as the time a full packet takes. Loss is then a
+    /// function of time and seed alone: two senders on equal links meet the same losses at the same
+    /// times, which makes their runs comparable in pairs.
     Slot(NonZeroU64),
 }
 

@@ -92,8 +92,8 @@ impl LossProcess {
         }
     }
 
-    /// The state of a slot: a function of the seed alone. Each block of slots starts in a state drawn
-    /// with the model's long-run shares and goes on step by step.
+    /// The state of a slot: a function of the seed alone. Each block of slots starts in a state
+    /// drawn with the model's long-run shares and goes on step by step.
     fn state_of(&self, model: &GilbertElliott, number: u64, known: Option<Slot>) -> Slot {
         let block = number - number % BLOCK_SLOTS;
         let (mut at, mut bad) = match known {

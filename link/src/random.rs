@@ -34,10 +34,10 @@ impl Random {
         scaled as i64 - spread as i64
     }
 
-    /// A bell curve around 0 with standard deviation `deviation`: the sum of twelve even draws, which
-    /// needs no logarithm whose last bit differs between machines.
+    /// A bell curve around 0 with standard deviation `deviation`: the sum of twelve even draws,
+    /// which needs no logarithm whose last bit differs between machines.
     pub(crate) fn normal(&mut self, deviation: u64) -> i64 {
-        let halves = |bits: u64| (bits >> 32) as i128 + i128::from(bits as u32);
+        let halves = |bits: u64| i128::from(bits >> 32) + i128::from(bits as u32);
         let sum: i128 = (0..6).map(|_| halves(self.bits())).sum();
         let centred = sum - (6 << 32);
         let deviation = i128::from(deviation.min(i64::MAX as u64 / 8));

@@ -4,6 +4,7 @@
 //! is the kernel; what it shows is the cost of the protocol itself, sender and receiver together.
 
 #![allow(clippy::print_stdout, reason = "a bench prints its figures")]
+#![allow(clippy::disallowed_methods, reason = "a bench measures time")]
 
 #[path = "../tests/pair/mod.rs"]
 mod pair;

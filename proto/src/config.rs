@@ -1,6 +1,8 @@
-//! Settings and limits. Every queue in the engine is bounded by a value named here or beside its owner.
+//! Settings and limits. Every queue in the engine is bounded by a value named here or beside its
+//! owner.
 
 use crate::congestion::ControllerFactory;
+use crate::event::ObserverFactory;
 use crate::path::mtu::MtuConfig;
 use crate::sched::SchedulerFactory;
 use crate::streams::Limits;
@@ -51,6 +53,8 @@ pub struct TransportConfig {
     /// Whether the peer's address may change on a path (RFC 9000, section 9); `false` announces
     /// `disable_active_migration`.
     pub migration: bool,
+    /// Makes an observer for each connection, for instance one that writes [qlog](crate::qlog).
+    pub observer: Option<ObserverFactory>,
 }
 
 impl Default for TransportConfig {
@@ -73,6 +77,7 @@ impl Default for TransportConfig {
             ack_return: AckReturn::default(),
             active_connection_id_limit: 4,
             migration: true,
+            observer: None,
         }
     }
 }
@@ -96,8 +101,8 @@ impl TransportConfig {
 /// On which path a `PATH_ACK` travels (RFC 10069 leaves it free).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AckReturn {
-    /// On the path it acknowledges, while that path answers: estimates stay per path, and peers that
-    /// time paths by what they receive on them are content.
+    /// On the path it acknowledges, while that path answers: estimates stay per path, and peers
+    /// that time paths by what they receive on them are content.
     #[default]
     SamePath,
     /// On the path with the lowest smoothed RTT: shorter control loops when return delays differ.

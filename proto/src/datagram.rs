@@ -14,8 +14,8 @@ pub struct SocketId(pub u32);
 pub struct Tuple {
     /// The socket datagrams leave and arrive by.
     pub socket: SocketId,
-    /// The local address, where the socket is bound to more than one (a server on a wildcard address
-    /// must answer from the address it was asked at).
+    /// The local address, where the socket is bound to more than one (a server on a wildcard
+    /// address must answer from the address it was asked at).
     pub local: Option<IpAddr>,
     /// The peer's address.
     pub remote: SocketAddr,
@@ -32,7 +32,8 @@ pub enum Ecn {
     Ce,
 }
 
-/// One or more datagrams of equal size to send along one route; the bytes are in the caller's buffer.
+/// One or more datagrams of equal size to send along one route; the bytes are in the caller's
+/// buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmit {
     /// The route.

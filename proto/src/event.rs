@@ -3,13 +3,14 @@
 use crate::datagram::Tuple;
 use crate::error::ConnectionError;
 use crate::handshake::Level;
-use crate::recovery::sent::SentFrame;
 use crate::sched::Choice;
 use crate::streams::StreamEvent;
 use crate::time::Instant;
-use anabranch_wire::PathId;
-use anabranch_wire::frame::Frame;
-use std::fmt::Debug;
+use anabranch_wire::frame::{Frame, FrameType};
+use anabranch_wire::params::TransportParameters;
+use anabranch_wire::{ConnectionId, PathId, Side};
+use std::fmt::{self, Debug};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Something the application has to know.
@@ -84,63 +85,233 @@ pub enum PathNotice {
     reason = "the fields are named by the variant they belong to"
 )]
 pub enum Observation<'a> {
+    /// Observation begins; [`Observation::RouteAssigned`] follows for each path there is.
+    Started {
+        side: Side,
+        original_dcid: ConnectionId,
+        local_cid: ConnectionId,
+        remote_cid: ConnectionId,
+        tuple: Tuple,
+    },
+    /// What an endpoint declared about itself.
+    Parameters {
+        by_peer: bool,
+        params: &'a TransportParameters,
+    },
+    /// A path was created, or moved, and sends along these ends now.
+    RouteAssigned {
+        path: PathId,
+        tuple: Tuple,
+    },
     PacketSent {
         level: Level,
         path: PathId,
         pn: u64,
+        /// Bytes of the packet, header and tag included.
         size: usize,
-        frames: &'a [SentFrame],
+        purpose: Purpose,
+        frames: &'a [(FrameType, Frame<'a>)],
     },
     PacketReceived {
         level: Level,
         path: PathId,
         pn: u64,
         size: usize,
-        frames: &'a [Frame<'a>],
+        frames: &'a [(FrameType, Frame<'a>)],
     },
     PacketLost {
         level: Level,
         path: PathId,
         pn: u64,
         size: usize,
+        is_mtu_probe: bool,
+        trigger: LossTrigger,
     },
     /// A datagram or packet that could not be used.
     PacketDropped {
+        path: PathId,
         size: usize,
-        why: &'static str,
+        why: DropReason,
     },
-    /// Estimates and window of a path after an acknowledgement or a loss.
+    /// Estimates and window of a path after an acknowledgement, a loss or a probe time-out.
     Metrics {
         path: PathId,
-        smoothed_rtt: Duration,
-        rttvar: Duration,
-        min_rtt: Duration,
-        latest_rtt: Duration,
-        congestion_window: u64,
-        ssthresh: u64,
-        bytes_in_flight: u64,
-        pto_count: u32,
+        metrics: Metrics,
+    },
+    /// ECN counts of a path make no sense: its packets are not marked any more.
+    EcnFailed {
+        path: PathId,
     },
     /// A scheduler's answer that differs from the one before.
     Decision {
         choice: Choice,
     },
     Path(PathNotice),
+    /// Stream bytes in flight on a doubted path were offered to the other paths.
+    Reinjected {
+        path: PathId,
+        bytes: u64,
+    },
+    /// Acknowledgements of a path take another one until then.
+    Detour {
+        path: PathId,
+        until: Instant,
+    },
     MtuUpdated {
         path: PathId,
-        mtu: u16,
+        old: u16,
+        new: u16,
     },
+    /// New 1-RTT keys are in use, counted from 0 for those of the handshake.
     KeyUpdated {
-        phase: u64,
+        generation: u64,
+        by_peer: bool,
     },
-    HandshakeComplete,
+    /// The keys of this level are gone for ever.
+    KeysDiscarded {
+        level: Level,
+    },
+    HandshakeComplete {
+        alpn: Option<&'a [u8]>,
+    },
+    HandshakeConfirmed,
     Closed {
         error: &'a ConnectionError,
     },
+}
+
+/// What a packet was sent for, where its frames do not tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Purpose {
+    /// Its frames.
+    #[default]
+    Frames,
+    /// An answer, after a probe time-out (RFC 9002, section 6.2.4).
+    Probe,
+    /// Whether its size passes (RFC 8899).
+    MtuProbe,
+    /// A copy of frames in flight elsewhere, by the scheduler's wish.
+    Copy,
+}
+
+/// Why a packet was declared lost (RFC 9002, section 6.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LossTrigger {
+    /// Packets sent enough later were acknowledged.
+    Reordering,
+    /// It was overtaken too long ago.
+    Time,
+}
+
+/// Why bytes that arrived were of no use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DropReason {
+    /// An Initial packet with a token, from a server.
+    ServerToken,
+    /// 0-RTT, or a version that is not spoken.
+    Unsupported,
+    /// An Initial packet in a datagram of less than 1200 bytes, from a client.
+    SmallInitial,
+    /// The header makes no sense.
+    MalformedHeader,
+    /// The connection has no use for such a packet now.
+    OutOfState,
+    /// Too short for header protection.
+    TooShort,
+    /// Neither authentic nor a stateless reset.
+    Undecryptable,
+    /// Received before.
+    Duplicate,
+    /// It came before its keys, and nothing more is kept.
+    KeysMissing,
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ServerToken => "a token from a server",
+            Self::SmallInitial => "an Initial in a small datagram",
+            Self::Unsupported => "0-RTT or a version that is not spoken",
+            Self::MalformedHeader => "a malformed header",
+            Self::OutOfState => "of no use in this state of the connection",
+            Self::TooShort => "too short for header protection",
+            Self::Undecryptable => "cannot be decrypted",
+            Self::Duplicate => "received before",
+            Self::KeysMissing => "came before its keys",
+        })
+    }
+}
+
+/// Estimates and window of one path. Sizes in bytes, rates in bytes per second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metrics {
+    /// Smoothed RTT.
+    pub smoothed_rtt: Duration,
+    /// Mean deviation of the RTT.
+    pub rttvar: Duration,
+    /// Smallest RTT.
+    pub min_rtt: Duration,
+    /// Latest RTT sample.
+    pub latest_rtt: Duration,
+    /// Congestion window.
+    pub congestion_window: u64,
+    /// Slow-start threshold; `u64::MAX` until the first loss.
+    pub ssthresh: u64,
+    /// Bytes sent and neither acknowledged nor declared lost.
+    pub bytes_in_flight: u64,
+    /// Estimated delivery rate; 0 if unknown.
+    pub delivery_rate: u64,
+    /// Probe time-outs since the last acknowledgement.
+    pub pto_count: u32,
+    /// The congestion controller's phase.
+    pub phase: &'static str,
+    /// Whether the path was left with room it did not use.
+    pub app_limited: bool,
 }
 
 /// Sees what happens inside a connection, without influence on it.
 pub trait Observer: Debug + Send {
     /// Something happened.
     fn observe(&mut self, now: Instant, observation: &Observation<'_>);
+}
+
+/// The connection an observer is wanted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subject {
+    /// Which side this is.
+    pub side: Side,
+    /// The connection ID the client invented for its first Initial: the connection's name in qlog,
+    /// the same on both sides unless the server asked for a Retry.
+    pub original_dcid: ConnectionId,
+    /// The ends of the first path.
+    pub tuple: Tuple,
+    /// When it began.
+    pub began: Instant,
+}
+
+type Observe = dyn Fn(&Subject) -> Option<Box<dyn Observer>> + Send + Sync;
+
+/// Makes an observer for each connection that shares a configuration, before its first packet.
+#[derive(Clone)]
+pub struct ObserverFactory(Arc<Observe>);
+
+impl ObserverFactory {
+    /// Calls `observe` for each connection; `None` leaves one unobserved.
+    pub fn from_fn(
+        observe: impl Fn(&Subject) -> Option<Box<dyn Observer>> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(observe))
+    }
+
+    /// The observer for a connection, if it is to be observed.
+    pub fn build(&self, subject: &Subject) -> Option<Box<dyn Observer>> {
+        (self.0)(subject)
+    }
+}
+
+impl Debug for ObserverFactory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObserverFactory").finish_non_exhaustive()
+    }
 }

@@ -1,8 +1,9 @@
 //! A sans-IO multipath QUIC engine (RFC 9000, RFC 9001, RFC 9002, RFC 9221, RFC 10069).
 //!
-//! Nothing in this crate reads a clock, opens a socket or draws a random number of its own. A caller
-//! hands in datagrams, time-outs and commands and drains what they produce; the same calls yield the
-//! same bytes. `docs/architecture.md` tells who owns which state and follows a packet through it.
+//! Nothing in this crate reads a clock, opens a socket or draws a random number of its own. A
+//! caller hands in datagrams, time-outs and commands and drains what they produce; the same calls
+//! yield the same bytes. `docs/architecture.md` tells who owns which state and follows a packet
+//! through it.
 
 pub mod config;
 pub mod congestion;
@@ -13,6 +14,7 @@ pub mod error;
 pub mod event;
 pub mod handshake;
 pub mod path;
+pub mod qlog;
 pub mod ranges;
 pub mod recovery;
 pub mod rng;

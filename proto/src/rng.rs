@@ -16,7 +16,8 @@ impl Rng {
         Self(ChaCha12Rng::from_seed(seed))
     }
 
-    /// A generator of its own for a part of the engine, so that the parts do not disturb each other.
+    /// A generator of its own for a part of the engine, so that the parts do not disturb each
+    /// other.
     pub fn fork(&mut self) -> Self {
         Self::from_seed(self.array())
     }
@@ -33,7 +34,8 @@ impl Rng {
         self.0.fill_bytes(bytes);
     }
 
-    /// A number below `bound`, or 0 if `bound` is 0. The bias is below 2^-32 for bounds that fit 32 bits.
+    /// A number below `bound`, or 0 if `bound` is 0. The bias is below 2^-32 for bounds that fit 32
+    /// bits.
     pub fn below(&mut self, bound: u64) -> u64 {
         if bound == 0 {
             0

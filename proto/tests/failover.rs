@@ -339,6 +339,19 @@ fn the_last_path_cannot_be_abandoned() {
 }
 
 #[test]
+fn a_path_cannot_be_abandoned_for_one_that_is_not_proven_yet() {
+    let mut pair = Pair::new(two_ways(), TransportConfig::default());
+    pair.connect();
+    pair.run_for(ms(200));
+    let (now, tuple) = (pair.now, pair.ways[1].client);
+    let client = pair.client_conn();
+    let id = client.open_path(now, tuple, PathOptions::default());
+    assert_eq!(id, Ok(PathId(1)));
+    assert!(client.abandon_path(now, PathId(0), 0).is_err());
+    assert!(client.abandon_path(now, PathId(1), 0).is_ok());
+}
+
+#[test]
 fn both_sides_giving_up_different_paths_end_the_connection_cleanly() {
     let mut pair = connected(two_ways());
     let now = pair.now;

@@ -16,7 +16,6 @@ use anabranch_net::engine::{ServerConfig, TransportConfig};
 use anabranch_net::interfaces::{self, Interface};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +35,8 @@ pub(crate) async fn run(args: &Serve, quiet: bool) -> Outcome {
     args.tuning
         .configure(&mut transport)
         .map_err(Failure::usage)?;
+    let qlog = args.report.qlog.as_deref();
+    transport.observer = qlog.map(qlog::into_directory).transpose()?;
     let (tls, pin) = args.trust.config(&["localhost"])?;
     let mut config = ServerConfig::new(tls);
     config.transport = Arc::new(transport);
@@ -61,7 +62,7 @@ pub(crate) async fn run(args: &Serve, quiet: bool) -> Outcome {
         quiet,
     };
     let service = Arc::new(service);
-    let accepting = accept(&endpoint, &service, args.report.qlog.clone(), log);
+    let accepting = accept(&endpoint, &service, log);
     tokio::select! {
         () = accepting => {}
         () = interrupted() => {}
@@ -71,13 +72,8 @@ pub(crate) async fn run(args: &Serve, quiet: bool) -> Outcome {
     Ok(())
 }
 
-async fn accept(endpoint: &Endpoint, service: &Arc<Service>, qlog: Option<PathBuf>, log: Log) {
+async fn accept(endpoint: &Endpoint, service: &Arc<Service>, log: Log) {
     while let Some(connection) = endpoint.accept().await {
-        if let Some(directory) = &qlog
-            && let Err(failure) = qlog::attach(&connection, directory)
-        {
-            output::say(failure.what());
-        }
         tokio::spawn(serve(connection, Arc::clone(service), log));
     }
 }

@@ -53,7 +53,11 @@ async fn quinn(bytes: usize) -> Duration {
     let endpoint = quinn::Endpoint::client(LOOPBACK).unwrap();
     let client = QuicClientConfig::try_from(client).unwrap();
     let client = quinn::ClientConfig::new(Arc::new(client));
-    let connection = endpoint.connect_with(client, remote, SERVER_NAME).unwrap().await.unwrap();
+    let connection = endpoint
+        .connect_with(client, remote, SERVER_NAME)
+        .unwrap()
+        .await
+        .unwrap();
     let mut stream = connection.accept_uni().await.unwrap();
     let started = Instant::now();
     let mut got = 0;
@@ -92,14 +96,23 @@ async fn noq(bytes: usize, paths: usize) -> Duration {
     let client = QuicClientConfig::try_from(client).unwrap();
     let mut client = noq::ClientConfig::new(Arc::new(client));
     client.transport_config(transport);
-    let connection = endpoint.connect_with(client, remote, SERVER_NAME).unwrap().await.unwrap();
+    let connection = endpoint
+        .connect_with(client, remote, SERVER_NAME)
+        .unwrap()
+        .await
+        .unwrap();
     connection.handshake_confirmed().await.unwrap();
     let mut open = Vec::new();
     for path in 1..paths {
         let local = Ipv4Addr::new(127, 0, 0, 1 + u8::try_from(path).unwrap());
         let tuple = noq::FourTuple::new(remote, Some(local.into()));
         tokio::time::sleep(Duration::from_millis(200)).await;
-        open.push(connection.open_path(tuple, noq::PathStatus::Available).await.unwrap());
+        open.push(
+            connection
+                .open_path(tuple, noq::PathStatus::Available)
+                .await
+                .unwrap(),
+        );
     }
     let (mut ask, mut stream) = connection.open_bi().await.unwrap();
     ask.write_all(b"go").await.unwrap();
@@ -117,7 +130,12 @@ async fn anabranch(bytes: usize, paths: usize) -> Duration {
     use anabranch_net::identity::{Identity, provider};
     use anabranch_net::{Endpoint, PathsConfig, Target};
     let identity = Identity::generate().unwrap();
-    let server = identity.server(&[SERVER_NAME]).unwrap().alpn(&[ALPN]).build().unwrap();
+    let server = identity
+        .server(&[SERVER_NAME])
+        .unwrap()
+        .alpn(&[ALPN])
+        .build()
+        .unwrap();
     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let server = Endpoint::server(ServerConfig::new(server), &[any]).unwrap();
     let remote = SocketAddr::from((Ipv4Addr::LOCALHOST, server.local_addrs()[0].port()));
@@ -134,11 +152,25 @@ async fn anabranch(bytes: usize, paths: usize) -> Duration {
     let endpoint = Endpoint::client().unwrap();
     let client = tls::ClientConfig::pinned(provider(), identity.fingerprint());
     let client = ClientConfig::new(client.alpn(&[ALPN]).build().unwrap());
-    let target = Target { name: SERVER_NAME.into(), remotes: vec![remote] };
-    let specs = (1..=paths).map(|path| format!("127.0.0.{path}").parse().unwrap()).collect();
-    let config = PathsConfig { specs, ..PathsConfig::default() };
+    let target = Target {
+        name: SERVER_NAME.into(),
+        remotes: vec![remote],
+    };
+    let specs = (1..=paths)
+        .map(|path| format!("127.0.0.{path}").parse().unwrap())
+        .collect();
+    let config = PathsConfig {
+        specs,
+        ..PathsConfig::default()
+    };
     let (connection, _manager) = endpoint.connect(&target, client, &config).await.unwrap();
-    while connection.paths().iter().filter(|(_, stats)| stats.validated).count() < paths {
+    while connection
+        .paths()
+        .iter()
+        .filter(|(_, stats)| stats.validated)
+        .count()
+        < paths
+    {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let (mut ask, mut stream) = connection.open_bi().await.unwrap();

@@ -7,7 +7,10 @@
 //! `cargo bench -p anabranch-interop --bench bulk [-- MEGABYTES ROUNDS]`
 
 #![allow(clippy::print_stdout, reason = "a bench prints its figures")]
-#![allow(clippy::unwrap_used, reason = "a bench that cannot run has nothing to say")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a bench that cannot run has nothing to say"
+)]
 
 mod contenders;
 
@@ -24,7 +27,10 @@ struct Cost {
 const CONTENDERS: [&str; 5] = ["quinn", "noq", "noq-2", "anabranch", "anabranch-2"];
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|a| a != "--bench")
+        .collect();
     if let [role, name, megabytes] = arguments.as_slice()
         && role == "run"
     {
@@ -54,7 +60,9 @@ fn measure(name: &str, megabytes: usize) -> Option<Cost> {
         .output()
         .unwrap();
     let line = String::from_utf8_lossy(&output.stdout);
-    let mut figures = line.split_whitespace().filter_map(|figure| figure.parse().ok());
+    let mut figures = line
+        .split_whitespace()
+        .filter_map(|figure| figure.parse().ok());
     match (output.status.success(), figures.next(), figures.next()) {
         (true, Some(wall), Some(cpu)) => Some(Cost { wall, cpu }),
         _ => {
@@ -74,7 +82,9 @@ fn run(name: &str, megabytes: usize) {
     let before = cpu_seconds();
     let wall = runtime.block_on(async {
         let transfer = contenders::transfer(name, bytes);
-        tokio::time::timeout(Duration::from_secs(120), transfer).await.unwrap()
+        tokio::time::timeout(Duration::from_secs(120), transfer)
+            .await
+            .unwrap()
     });
     println!("{} {}", wall.as_secs_f64(), cpu_seconds() - before);
     // Tasks of servers that wait for further clients end with the process.
@@ -84,7 +94,12 @@ fn run(name: &str, megabytes: usize) {
 /// Processor time of this process so far.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .collect();
     let ticks: f64 = fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap();
     ticks / 100.0
 }

@@ -1,3 +1,5 @@
+//! What interfaces must do.
+
 use super::spec::{PathSpec, Selector, SpecError, check, resolve};
 use super::watch::diff;
 use super::*;

@@ -1,3 +1,5 @@
+//! What manager must do.
+
 use super::table::{EntryState, Request, Table};
 use super::*;
 use crate::engine::PathNotice;

@@ -1,3 +1,5 @@
+//! What routes must do.
+
 use super::*;
 use crate::interfaces;
 use crate::namespace::{in_namespace, ip};

@@ -1,3 +1,5 @@
+//! What sockets must do.
+
 use super::*;
 use std::future::poll_fn;
 use std::time::Duration;

@@ -67,6 +67,17 @@ pub trait Controller: Debug + Send {
         false
     }
 
+    /// The phase the controller is in, for people and traces.
+    fn phase(&self) -> &'static str {
+        if self.in_recovery() {
+            "recovery"
+        } else if self.window() < self.ssthresh() {
+            "slow_start"
+        } else {
+            "congestion_avoidance"
+        }
+    }
+
     /// Bytes sent between the last two losses, or since the last one if that is more: what OLIA
     /// compares paths by (draft-khalili-mptcp-congestion-control). 0 if not kept.
     fn bytes_between_losses(&self) -> u64 {

@@ -4,12 +4,12 @@ use super::Connection;
 use super::receive::Arrival;
 use crate::congestion::{AckEvent, CongestionEvent, Member};
 use crate::error::TransportError;
-use crate::event::Observation;
+use crate::event::{LossTrigger, Metrics, Observation};
 use crate::handshake::Level;
 use crate::path::ecn::EcnOutcome;
 use crate::path::state::{Health, Path};
 use crate::recovery::sent::SentFrame;
-use crate::recovery::{LargestNewlyAcked, SentPacket, loss};
+use crate::recovery::{LargestNewlyAcked, PacketSpace, SentPacket, loss};
 use crate::sched::PathEvent;
 use crate::time::{Duration, Instant};
 use crate::wire::PathId;
@@ -39,6 +39,11 @@ impl Connection {
         } else {
             PathId::ZERO
         };
+        if level == Level::OneRtt && self.paths.slot(target).is_some_and(|s| s.path.is_none()) {
+            return Err(TransportError::violation(
+                "acknowledges packets of a path that was never opened",
+            ));
+        }
         let mut acked = std::mem::take(&mut self.scratch.acked);
         acked.clear();
         let mut spurious = 0;
@@ -86,7 +91,9 @@ impl Connection {
         if sum.eliciting {
             self.on_path_answered(now, target, newly.time_sent);
         }
-        self.check_ecn(now, target, ack.ecn, &sum, newly);
+        if level == Level::OneRtt {
+            self.check_ecn(now, target, ack.ecn, &sum, newly);
+        }
         self.detect_lost(now, level, target);
         self.grow_window(now, target, newly.time_sent, &sum);
         self.sending.wake();
@@ -157,11 +164,13 @@ impl Connection {
             }
             route.rate.on_packet_acked(now, packet);
             if packet.is_mtu_probe {
-                if let Some(mtu) = route.mtu.on_probe_acked(packet.size) {
+                let old = route.mtu.current();
+                if let Some(new) = route.mtu.on_probe_acked(packet.size) {
                     grown = true;
-                    route.controller.on_mtu(mtu);
+                    route.controller.on_mtu(new);
+                    let path = target;
                     self.outbox
-                        .observe(now, &Observation::MtuUpdated { path: target, mtu });
+                        .observe(now, &Observation::MtuUpdated { path, old, new });
                 }
             } else {
                 route.mtu.on_acked(packet.size, *pn);
@@ -302,15 +311,10 @@ impl Connection {
         target: PathId,
         lost: &[(u64, SentPacket)],
     ) {
-        for (pn, packet) in lost {
-            let size = usize::from(packet.size);
-            let observation = Observation::PacketLost {
-                level,
-                path: target,
-                pn: *pn,
-                size,
-            };
-            self.outbox.observe(now, &observation);
+        if self.outbox.is_observed() {
+            self.observe_lost(now, level, target, lost);
+        }
+        for (_, packet) in lost {
             for frame in &packet.frames {
                 self.on_frame_lost(level, target, frame);
             }
@@ -319,7 +323,15 @@ impl Connection {
         let Some(path) = self.paths.path_mut(target) else {
             return;
         };
-        let Some(event) = account_lost(path, now, lost, max_ack_delay) else {
+        let old = path.route.mtu.current();
+        let event = account_lost(path, now, lost, max_ack_delay);
+        let new = path.route.mtu.current();
+        if new != old {
+            let path = target;
+            self.outbox
+                .observe(now, &Observation::MtuUpdated { path, old, new });
+        }
+        let Some(event) = event else {
             return;
         };
         self.notify_congestion(now, target, &event);
@@ -358,6 +370,10 @@ impl Connection {
                 sent_in_flight: sum.prior_in_flight,
             };
             self.notify_congestion(now, target, &event);
+        }
+        if outcome == EcnOutcome::Failed {
+            self.outbox
+                .observe(now, &Observation::EcnFailed { path: target });
         }
     }
 
@@ -410,6 +426,7 @@ impl Connection {
         if self.handshake.needs_key_update() {
             // Refused while the last update is young: then the next acknowledgement tries again.
             let _ = self.handshake.update_keys(now, three_pto);
+            self.observe_keys(now, false);
         }
     }
 
@@ -465,25 +482,56 @@ impl Connection {
         self.early.pto_count = 0;
     }
 
-    fn observe_metrics(&mut self, now: Instant, target: PathId) {
+    fn observe_lost(
+        &mut self,
+        now: Instant,
+        level: Level,
+        path: PathId,
+        lost: &[(u64, SentPacket)],
+    ) {
+        let largest = self.space(level, path).and_then(PacketSpace::largest_acked);
+        for (pn, packet) in lost {
+            let overtaken = largest.is_some_and(|largest| pn + loss::PACKET_THRESHOLD <= largest);
+            let observation = Observation::PacketLost {
+                level,
+                path,
+                pn: *pn,
+                size: usize::from(packet.size),
+                is_mtu_probe: packet.is_mtu_probe,
+                trigger: if overtaken {
+                    LossTrigger::Reordering
+                } else {
+                    LossTrigger::Time
+                },
+            };
+            self.outbox.observe(now, &observation);
+        }
+    }
+
+    pub(super) fn observe_metrics(&mut self, now: Instant, target: PathId) {
         if !self.outbox.is_observed() {
             return;
         }
         let Some(path) = self.paths.path(target) else {
             return;
         };
-        let observation = Observation::Metrics {
-            path: target,
-            smoothed_rtt: path.route.rtt.smoothed(),
-            rttvar: path.route.rtt.rttvar(),
-            min_rtt: path.route.rtt.min(),
-            latest_rtt: path.route.rtt.latest(),
-            congestion_window: path.route.controller.window(),
-            ssthresh: path.route.controller.ssthresh(),
-            bytes_in_flight: path.route.in_flight,
+        let route = &path.route;
+        let metrics = Metrics {
+            smoothed_rtt: route.rtt.smoothed(),
+            rttvar: route.rtt.rttvar(),
+            min_rtt: route.rtt.min(),
+            latest_rtt: route.rtt.latest(),
+            congestion_window: route.controller.window(),
+            ssthresh: route.controller.ssthresh(),
+            bytes_in_flight: route.in_flight,
+            delivery_rate: route.rate.bandwidth(),
             pto_count: path.pto_count,
+            phase: route.controller.phase(),
+            app_limited: route.app_limited,
         };
-        self.outbox.observe(now, &observation);
+        let path = target;
+        self.outbox
+            .observe(now, &Observation::Metrics { path, metrics });
     }
 }
 

@@ -2,16 +2,18 @@
 
 use super::Connection;
 use crate::congestion::SentEvent;
-use crate::event::Observation;
+use crate::event::{Observation, Purpose};
 use crate::handshake::{Handshake, Level};
 use crate::recovery::sent::{SentFrame, SentFrames};
 use crate::recovery::{SentPacket, rate};
 use crate::time::Instant;
+use crate::wire::cursor::Reader;
+use crate::wire::frame;
 use crate::wire::header::{self, LongHeader, LongType};
 use crate::wire::{PathId, packet_number};
 
 /// Room below which starting a packet is not worth its header and tag.
-const MIN_USEFUL_ROOM: usize = 64;
+pub(super) const MIN_USEFUL_ROOM: usize = 64;
 
 /// A packet whose frames are being written.
 pub(super) struct Packet {
@@ -23,6 +25,8 @@ pub(super) struct Packet {
     pub(super) is_mtu_probe: bool,
     /// Set on copies by the scheduler's wish: they are not copied again.
     pub(super) is_copy: bool,
+    /// Set on answers to a probe time-out.
+    pub(super) is_pto_probe: bool,
     /// Whether the packet leaves by the path's previous route.
     pub(super) by_previous: bool,
     pub(super) frames: SentFrames,
@@ -43,6 +47,19 @@ impl Packet {
     /// Whether any frame was written.
     pub(super) fn has_frames(&self, buf: &[u8]) -> bool {
         buf.len() > self.pn_offset + self.pn_len
+    }
+
+    fn purpose(&self) -> Purpose {
+        match self {
+            Self {
+                is_mtu_probe: true, ..
+            } => Purpose::MtuProbe,
+            Self {
+                is_pto_probe: true, ..
+            } => Purpose::Probe,
+            Self { is_copy: true, .. } => Purpose::Copy,
+            _ => Purpose::Frames,
+        }
     }
 
     /// Notes a frame that was written.
@@ -117,6 +134,7 @@ impl Connection {
             ack_eliciting: false,
             is_mtu_probe: false,
             is_copy: false,
+            is_pto_probe: false,
             by_previous: false,
             frames: SentFrames::new(),
             end,
@@ -154,6 +172,10 @@ impl Connection {
             pn_len,
             ..
         } = packet;
+        let payload = self
+            .outbox
+            .is_observed()
+            .then(|| buf[pn_offset + pn_len..].to_vec());
         if let Err(error) = self
             .handshake
             .seal(level, path, pn, buf, start, pn_offset, pn_len)
@@ -163,18 +185,32 @@ impl Connection {
             return 0;
         }
         let size = buf.len() - start;
-        self.outbox.observe(
-            now,
-            &Observation::PacketSent {
-                level,
-                path,
-                pn,
-                size,
-                frames: &packet.frames,
-            },
-        );
+        if let Some(payload) = payload {
+            self.observe_sent(now, &packet, &payload, size);
+        }
         self.remember(now, packet, size, padded);
         size
+    }
+
+    fn observe_sent(&mut self, now: Instant, packet: &Packet, payload: &[u8], size: usize) {
+        let mut frames = Vec::new();
+        let mut reader = Reader::new(payload);
+        while !reader.is_empty() {
+            let Ok(typed) = frame::decode(&mut reader) else {
+                debug_assert!(false, "a frame of ours does not decode");
+                break;
+            };
+            frames.push(typed);
+        }
+        let sent = Observation::PacketSent {
+            level: packet.level,
+            path: packet.path,
+            pn: packet.pn,
+            size,
+            purpose: packet.purpose(),
+            frames: &frames,
+        };
+        self.outbox.observe(now, &sent);
     }
 
     /// Puts a sent packet into its space and its bytes onto the route's account.
@@ -198,7 +234,8 @@ impl Connection {
         };
         route.amplification.on_sent(size as u64);
         let in_flight = packet.ack_eliciting || padded;
-        let ecn_marked = route.ecn.marking().is_some();
+        let can_mark = packet.level == Level::OneRtt && !packet.by_previous;
+        let ecn_marked = can_mark && route.ecn.marking().is_some();
         route.ecn.on_sent(ecn_marked);
         let mut snapshot = rate::Snapshot::default();
         if in_flight {

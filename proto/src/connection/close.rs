@@ -111,11 +111,15 @@ impl Connection {
             .filter(|slot| slot.open().is_some_and(|path| path.route.validated))
             .map(|slot| slot.id)
             .collect();
-        if validated.is_empty() {
-            self.paths.open().map(|slot| slot.id).take(1).collect()
-        } else {
-            validated
+        if !validated.is_empty() {
+            return validated;
         }
+        // A path that was given up last still leads to the peer, for want of another.
+        let open = self.paths.open().map(|slot| slot.id).next();
+        let any = || self.paths.slots().find(|slot| slot.path.is_some());
+        open.or_else(|| any().map(|slot| slot.id))
+            .into_iter()
+            .collect()
     }
 
     /// Ends without telling the peer.

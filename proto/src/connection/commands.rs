@@ -138,13 +138,16 @@ impl Connection {
         Ok(id)
     }
 
-    /// Gives a path up; its ID is spent. The last path cannot be given up: close instead.
+    /// Gives a path up; its ID is spent. The last path that is known to work cannot be given up:
+    /// close instead.
     pub fn abandon_path(&mut self, now: Instant, id: PathId, code: u64) -> Result<(), PathUnknown> {
-        let open = self
+        let open = self.paths.open().filter_map(|slot| slot.open());
+        let others = open.filter(|path| path.id != id && path.route.validated);
+        let is_open = self
             .paths
             .slot(id)
             .is_some_and(|slot| slot.open().is_some());
-        if !open || self.paths.open_count() <= 1 || !self.multipath_active() {
+        if !is_open || others.count() == 0 || !self.multipath_active() {
             return Err(PathUnknown);
         }
         self.abandon(now, id, code, false);
@@ -243,12 +246,16 @@ impl Connection {
     /// Starts using new keys (RFC 9001, section 6).
     pub fn update_keys(&mut self, now: Instant) -> Result<(), KeyUpdateRefused> {
         let delay = self.three_pto();
-        self.handshake.update_keys(now, delay)
+        self.handshake.update_keys(now, delay)?;
+        self.observe_keys(now, false);
+        Ok(())
     }
 
-    /// Shows what happens inside to `observer` from now on.
+    /// Shows what happens inside to `observer` from now on. To see the first packets too, name a
+    /// [factory](crate::config::TransportConfig::observer) in the configuration.
     pub fn set_observer(&mut self, observer: Option<Box<dyn Observer>>) {
         self.outbox.observer = observer;
+        self.introduce();
     }
 
     /// Which side this is.

@@ -21,7 +21,7 @@ impl Connection {
     ) -> Result<(), TransportError> {
         let was_complete = self.handshake.is_complete();
         self.handshake.on_crypto(level, offset, data)?;
-        self.learn_peer_params()?;
+        self.learn_peer_params(now)?;
         if self.handshake.is_complete() && !was_complete {
             self.on_complete(now)?;
         }
@@ -29,7 +29,7 @@ impl Connection {
     }
 
     /// Reads the peer's transport parameters as soon as TLS has them.
-    fn learn_peer_params(&mut self) -> Result<(), TransportError> {
+    fn learn_peer_params(&mut self, now: Instant) -> Result<(), TransportError> {
         if self.identity.peer.initial_source_cid.is_some() {
             return Ok(());
         }
@@ -41,14 +41,17 @@ impl Connection {
             .map_err(|error| TransportError::new(error.code(), error.to_string()))?;
         self.check_authenticated_cids(&params)?;
         let local_limit = self.announced_path_limit();
+        let empty = |cid: Option<ConnectionId>| cid.is_none_or(|cid| cid.is_empty());
+        if self.config.max_paths > 0
+            && params.initial_max_path_id.is_some()
+            && (empty(self.identity.peer_scid) || self.identity.handshake_scid.is_empty())
+        {
+            // wire.md, section 1, rule 2.
+            return Err(TransportError::violation(
+                "multipath with an empty connection ID",
+            ));
+        }
         if let (Some(local), Some(remote)) = (local_limit, params.initial_max_path_id) {
-            let empty = |cid: Option<ConnectionId>| cid.is_none_or(|cid| cid.is_empty());
-            if empty(self.identity.peer_scid) || self.identity.handshake_scid.is_empty() {
-                // wire.md, section 1, rule 2.
-                return Err(TransportError::violation(
-                    "multipath with an empty connection ID",
-                ));
-            }
             self.paths.negotiate(local, remote);
         }
         self.streams.on_peer_params(&params);
@@ -73,6 +76,9 @@ impl Connection {
             }
         }
         self.identity.peer = params;
+        let (by_peer, params) = (true, &self.identity.peer);
+        self.outbox
+            .observe(now, &Observation::Parameters { by_peer, params });
         Ok(())
     }
 
@@ -85,8 +91,8 @@ impl Connection {
         )
     }
 
-    /// The parameters must repeat the connection IDs of the packets, so that nobody between can have
-    /// changed those (RFC 9000, section 7.3).
+    /// The parameters must repeat the connection IDs of the packets, so that nobody between can
+    /// have changed those (RFC 9000, section 7.3).
     fn check_authenticated_cids(&self, params: &TransportParameters) -> Result<(), TransportError> {
         let identity = &self.identity;
         let mut matches = params.initial_source_cid == identity.peer_scid;
@@ -112,7 +118,9 @@ impl Connection {
             ));
         }
         self.life = Life::Established;
-        self.outbox.observe(now, &Observation::HandshakeComplete);
+        let alpn = self.handshake.alpn();
+        self.outbox
+            .observe(now, &Observation::HandshakeComplete { alpn });
         if let Some(path) = self.paths.path_mut(PathId::ZERO) {
             path.route.validated = true;
             path.route.amplification.set_validated();
@@ -154,8 +162,8 @@ impl Connection {
             return;
         }
         self.handshake.set_confirmed();
-        self.forget_space(Level::Handshake);
-        self.handshake.discard(Level::Handshake);
+        self.outbox.observe(now, &Observation::HandshakeConfirmed);
+        self.discard_level(now, Level::Handshake);
         if self.identity.side.is_server() {
             self.routing
                 .push_back(Routing::RemoveCid(self.identity.original_dcid));
@@ -167,19 +175,27 @@ impl Connection {
 
     /// The first packet of the next level makes the keys of the one before useless
     /// (RFC 9001, section 4.9.1): sent by the client, received by the server.
-    pub(super) fn on_level_sent(&mut self, _now: Instant, level: Level) {
+    pub(super) fn on_level_sent(&mut self, now: Instant, level: Level) {
         if level == Level::Handshake && self.identity.side.is_client() {
-            self.forget_space(Level::Initial);
-            self.handshake.discard(Level::Initial);
+            self.discard_level(now, Level::Initial);
         }
     }
 
-    pub(super) fn on_level_used(&mut self, _now: Instant, level: Level) {
+    /// Drops keys, CRYPTO bytes and packets of a level for ever.
+    fn discard_level(&mut self, now: Instant, level: Level) {
+        if self.handshake.has_keys(level) {
+            self.outbox
+                .observe(now, &Observation::KeysDiscarded { level });
+        }
+        self.forget_space(level);
+        self.handshake.discard(level);
+    }
+
+    pub(super) fn on_level_used(&mut self, now: Instant, level: Level) {
         if level != Level::Handshake || self.identity.side.is_client() {
             return;
         }
-        self.forget_space(Level::Initial);
-        self.handshake.discard(Level::Initial);
+        self.discard_level(now, Level::Initial);
         // Only the owner of the address can have read our Handshake keys' secrets
         // (RFC 9000, section 8.1).
         if let Some(path) = self.paths.path_mut(PathId::ZERO) {
@@ -211,6 +227,7 @@ impl Connection {
         let expected = identity.side == Side::Client
             && identity.peer_scid.is_none()
             && identity.retry_scid.is_none()
+            && scid != identity.original_dcid
             && !token.is_empty();
         if !expected || retry_integrity_tag(&identity.original_dcid, body) != tag {
             self.outbox.stats.packets_dropped += 1;
@@ -243,8 +260,8 @@ impl Connection {
     }
 }
 
-/// What goes into `initial_max_path_id`: nothing if the extension is off, or if a server learns that
-/// its client uses an empty connection ID (wire.md, section 1, rule 3).
+/// What goes into `initial_max_path_id`: nothing if the extension is off, or if a server learns
+/// that its client uses an empty connection ID (wire.md, section 1, rule 3).
 pub(crate) fn announced_path_limit(
     max_paths: u32,
     side: Side,

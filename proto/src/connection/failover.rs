@@ -8,7 +8,7 @@
 
 use super::Connection;
 use crate::datagram::SocketId;
-use crate::event::PathNotice;
+use crate::event::{Observation, PathNotice};
 use crate::handshake::Level;
 use crate::path::state::{Health, Path};
 use crate::recovery::sent::SentFrame;
@@ -46,15 +46,15 @@ impl Connection {
         path.health = Health::Doubtful { since: now };
         path.assigned = 0;
         path.counters.doubts += 1;
-        self.reinject(id);
+        self.notice(now, PathNotice::Doubted { id });
+        self.reinject(now, id);
         self.sending.wake();
         self.sending.tell(&PathEvent::Doubted { path: id });
-        self.notice(now, PathNotice::Doubted { id });
     }
 
     /// Offers everything in flight on a path to the others. The packets stay in flight: a late
     /// acknowledgement still counts.
-    fn reinject(&mut self, id: PathId) {
+    fn reinject(&mut self, now: Instant, id: PathId) {
         let Some(path) = self.paths.path(id) else {
             return;
         };
@@ -74,6 +74,9 @@ impl Connection {
         if let Some(path) = self.paths.path_mut(id) {
             path.counters.reinjected_bytes += reinjected;
         }
+        let (path, bytes) = (id, reinjected);
+        self.outbox
+            .observe(now, &Observation::Reinjected { path, bytes });
     }
 
     /// Something ack-eliciting sent on the path at `sent` was acknowledged.
@@ -142,7 +145,10 @@ impl Connection {
         detour.lone_pings += 1;
         if detour.lone_pings >= PINGS_BEFORE_DETOUR {
             detour.span = (detour.span * 2).clamp(FIRST_DETOUR, LONGEST_DETOUR);
-            detour.until = Some(now + detour.span);
+            let until = now + detour.span;
+            detour.until = Some(until);
+            self.outbox
+                .observe(now, &Observation::Detour { path: id, until });
         }
     }
 

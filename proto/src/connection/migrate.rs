@@ -3,7 +3,7 @@
 use super::Connection;
 use super::receive::Arrival;
 use crate::datagram::Tuple;
-use crate::event::PathNotice;
+use crate::event::{Observation, PathNotice};
 use crate::path::route::Route;
 use crate::time::Instant;
 use crate::wire::{PathId, ResetToken, TransportErrorCode};
@@ -135,6 +135,7 @@ impl Connection {
         if !route.validated {
             route.validate(now, &mut self.rng);
         }
+        route.ecn = path.route.ecn.after_move(config.ecn);
         let mut old = std::mem::replace(&mut path.route, route);
         if old.validated {
             // The old address is asked too: if it still answers, the move was somebody else's doing
@@ -144,6 +145,8 @@ impl Connection {
         }
         self.rotate_cid(id);
         self.sending.wake();
+        self.outbox
+            .observe(now, &Observation::RouteAssigned { path: id, tuple });
         self.notice(now, PathNotice::Moved { id, tuple });
     }
 
@@ -221,17 +224,22 @@ impl Connection {
             return;
         };
         let failed = |route: &Route| route.validation.as_ref().is_some_and(|v| v.failed(now));
-        if path.previous.as_ref().is_some_and(failed) {
-            path.previous = None;
+        if let Some(previous) = path.previous.as_mut().filter(|previous| failed(previous)) {
+            // It was valid once, and is the one to return to should the new one fail as well
+            // (RFC 9000, section 9.3.2).
+            previous.validation = None;
         }
         if !failed(&path.route) {
             return;
         }
         match path.previous.take() {
             Some(previous) if previous.validated => {
-                path.route = previous;
+                let failed = std::mem::replace(&mut path.route, previous);
                 path.route.validation = None;
+                path.route.ecn = failed.ecn.after_move(self.config.ecn);
                 let tuple = path.route.tuple;
+                self.outbox
+                    .observe(now, &Observation::RouteAssigned { path: id, tuple });
                 self.notice(now, PathNotice::Moved { id, tuple });
             }
             _ => {

@@ -13,6 +13,7 @@ mod dispatch;
 mod establish;
 mod failover;
 mod migrate;
+mod observe;
 mod paths;
 mod receive;
 mod schedule;
@@ -122,6 +123,8 @@ struct Outbox {
     events: VecDeque<Event>,
     observer: Option<Box<dyn Observer>>,
     stats: ConnectionStats,
+    /// The key generation observers know of.
+    observed_keys: u64,
 }
 
 /// Buffers that are reused instead of allocated for each packet.
@@ -231,6 +234,7 @@ impl Connection {
         if side.is_server() {
             connection.outbox.events.push_back(Event::Incoming);
         }
+        connection.invite_observer(now);
         connection
     }
 
@@ -286,16 +290,4 @@ fn early_space(rng: &mut Rng) -> PacketSpace {
     let mut space = PacketSpace::new(rng);
     space.received.set_max_ack_delay(Duration::ZERO);
     space
-}
-
-impl Outbox {
-    fn observe(&mut self, now: Instant, observation: &Observation<'_>) {
-        if let Some(observer) = &mut self.observer {
-            observer.observe(now, observation);
-        }
-    }
-
-    fn is_observed(&self) -> bool {
-        self.observer.is_some()
-    }
 }

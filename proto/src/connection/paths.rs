@@ -4,7 +4,7 @@ use super::{Connection, Routing};
 use crate::config::{AckReturn, TransportConfig};
 use crate::datagram::Tuple;
 use crate::error::TransportError;
-use crate::event::PathNotice;
+use crate::event::{Observation, PathNotice};
 use crate::handshake::Level;
 use crate::path::manager::Closing;
 use crate::path::route::Route;
@@ -54,8 +54,11 @@ impl Connection {
             route.amplification.set_validated();
         }
         if let Some(slot) = self.paths.slot_mut(id) {
-            slot.path = Some(Path::new(id, space, route, options, now));
+            let path = Path::new(id, space, route, options, now);
+            slot.path = Some(Box::new(path));
         }
+        self.outbox
+            .observe(now, &Observation::RouteAssigned { path: id, tuple });
         self.control.paths_dirty = true;
     }
 
@@ -307,6 +310,11 @@ impl Connection {
             self.release(id);
             self.sending.tell(&PathEvent::Abandoned { path: id });
             self.notice(now, PathNotice::Abandoned { id, code, by_peer });
+        }
+        if !by_peer && self.paths.open_count() == 0 && !self.life.is_over() {
+            // Nobody could be told anything any more, nor tell us.
+            let code = TransportErrorCode::NO_VIABLE_PATH;
+            self.fail(now, TransportError::new(code, "no path is left"));
         }
     }
 

@@ -3,14 +3,14 @@
 use super::{Connection, Undecryptable};
 use crate::datagram::{Ecn, Tuple};
 use crate::error::{ConnectionError, TransportError};
-use crate::event::Observation;
+use crate::event::{DropReason, Observation};
 use crate::handshake::{Level, OpenError};
 use crate::recovery::PacketSpace;
 use crate::time::Instant;
 use crate::wire::cursor::Reader;
 use crate::wire::frame::{self, Frame};
 use crate::wire::header::{self, Header, LongType};
-use crate::wire::{ConnectionId, PathId, ResetToken, VERSION_1};
+use crate::wire::{ConnectionId, MIN_DATAGRAM_SIZE, PathId, ResetToken, VERSION_1};
 
 /// Packets kept while their keys are missing: a handshake flight and the first data behind it.
 const MAX_UNDECRYPTABLE: usize = 16;
@@ -51,12 +51,19 @@ impl Connection {
             return;
         }
         self.account_received(tuple, path, data.len() as u64);
+        let is_small = data.len() < MIN_DATAGRAM_SIZE;
         let mut rest = data;
         while !rest.is_empty() {
-            let Some(incoming) = self.classify(now, rest) else {
+            let Some(incoming) = self.classify(now, path, rest) else {
                 return;
             };
             let (packet, tail) = rest.split_at_mut(incoming.length);
+            if incoming.level == Level::Initial && is_small && self.identity.side.is_server() {
+                // RFC 9000, section 14.1.
+                self.drop_packet::<()>(now, path, packet.len(), DropReason::SmallInitial);
+                rest = tail;
+                continue;
+            }
             self.handle_packet(now, tuple, ecn, path, &incoming, packet);
             if self.life.is_over() {
                 return;
@@ -80,7 +87,7 @@ impl Connection {
     }
 
     /// Tells what the next packet is; `None` if the rest of the datagram is of no use.
-    fn classify(&mut self, now: Instant, bytes: &[u8]) -> Option<Incoming> {
+    fn classify(&mut self, now: Instant, path: PathId, bytes: &[u8]) -> Option<Incoming> {
         match header::parse(bytes, self.identity.cid_length) {
             Ok(Header::Initial {
                 version,
@@ -92,7 +99,7 @@ impl Connection {
             }) => {
                 if self.identity.side.is_client() && !token.is_empty() {
                     // RFC 9000, section 17.2.2: only clients send tokens.
-                    return self.drop_packet(now, bytes.len(), "token from a server");
+                    return self.drop_packet(now, path, bytes.len(), DropReason::ServerToken);
                 }
                 let level = Level::Initial;
                 let incoming = Incoming {
@@ -140,32 +147,45 @@ impl Connection {
                 self.on_retry(scid, token, body, integrity_tag);
                 None
             }
-            Ok(Header::VersionNegotiation { versions, .. }) => {
-                self.on_version_negotiation(now, versions);
+            Ok(Header::VersionNegotiation { scid, versions, .. }) => {
+                self.on_version_negotiation(now, scid, versions);
                 None
             }
             Ok(Header::Long { .. } | Header::Unsupported { .. }) => {
-                self.drop_packet(now, bytes.len(), "0-RTT or a version we do not speak")
+                self.drop_packet(now, path, bytes.len(), DropReason::Unsupported)
             }
-            Err(_) => self.drop_packet(now, bytes.len(), "malformed header"),
+            Err(_) => self.drop_packet(now, path, bytes.len(), DropReason::MalformedHeader),
         }
     }
 
-    fn drop_packet<T>(&mut self, now: Instant, size: usize, why: &'static str) -> Option<T> {
+    fn drop_packet<T>(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        size: usize,
+        why: DropReason,
+    ) -> Option<T> {
         self.outbox.stats.packets_dropped += 1;
         self.outbox
-            .observe(now, &Observation::PacketDropped { size, why });
+            .observe(now, &Observation::PacketDropped { path, size, why });
         None
     }
 
-    fn on_version_negotiation(&mut self, now: Instant, versions: &[u8]) {
-        // RFC 9000, section 6.2: believed only before anything else arrived, and only if it does not
-        // list the version in use.
-        let lists_ours = versions
-            .chunks(4)
-            .any(|version| version == VERSION_1.to_be_bytes());
-        if self.identity.side.is_client() && self.identity.peer_scid.is_none() && !lists_ours {
+    /// RFC 9000, section 6.2: believed only before anything else arrived, and only if it echoes our
+    /// connection ID and does not list the version in use.
+    fn on_version_negotiation(&mut self, now: Instant, scid: &[u8], versions: &[u8]) {
+        let identity = &self.identity;
+        let (list, rest) = versions.as_chunks();
+        let is_answer = identity.side.is_client()
+            && identity.peer_scid.is_none()
+            && identity.retry_scid.is_none()
+            && identity.original_dcid.as_slice() == scid;
+        let is_refusal =
+            !list.is_empty() && rest.is_empty() && !list.contains(&VERSION_1.to_be_bytes());
+        if is_answer && is_refusal {
             self.vanish(now, ConnectionError::VersionMismatch);
+        } else {
+            self.drop_packet::<()>(now, PathId::ZERO, versions.len(), DropReason::OutOfState);
         }
     }
 
@@ -185,17 +205,15 @@ impl Connection {
             .copied()
             .filter(|_| level == Level::OneRtt);
         if !self.accepts(level, path, incoming.scid) {
-            let why = "not for this state of the connection";
-            self.on_unusable(now, tail, packet.len(), why);
+            self.on_unusable(now, path, tail, packet.len(), DropReason::OutOfState);
             return;
         }
         if !self.may_open(level) {
-            self.keep_undecryptable(tuple, ecn, path, level, packet);
+            self.keep_undecryptable(now, tuple, ecn, path, level, packet);
             return;
         }
         let Some(header) = self.handshake.unprotect(level, packet, incoming.pn_offset) else {
-            let why = "too short for its header protection";
-            self.on_unusable(now, tail, packet.len(), why);
+            self.on_unusable(now, path, tail, packet.len(), DropReason::TooShort);
             return;
         };
         let expected = self
@@ -206,9 +224,7 @@ impl Connection {
             .space(level, path)
             .is_some_and(|space| space.received.is_duplicate(pn))
         {
-            if !self.on_reset(now, tail) {
-                self.outbox.stats.duplicate_packets += 1;
-            }
+            self.on_duplicate(now, path, tail, packet.len());
             return;
         }
         let header_len = incoming.pn_offset + header.pn_len;
@@ -237,9 +253,18 @@ impl Connection {
                 self.on_authenticated(arrival, &packet[payload], packet.len());
             }
             Err(OpenError::Undecryptable) => {
-                self.on_unusable(now, tail, packet.len(), "cannot be decrypted");
+                self.on_unusable(now, path, tail, packet.len(), DropReason::Undecryptable);
             }
             Err(OpenError::Fatal(error)) => self.fail(now, error),
+        }
+    }
+
+    fn on_duplicate(&mut self, now: Instant, path: PathId, tail: Option<[u8; 16]>, size: usize) {
+        if !self.on_reset(now, tail) {
+            self.outbox.stats.duplicate_packets += 1;
+            let why = DropReason::Duplicate;
+            self.outbox
+                .observe(now, &Observation::PacketDropped { path, size, why });
         }
     }
 
@@ -263,6 +288,7 @@ impl Connection {
 
     fn keep_undecryptable(
         &mut self,
+        now: Instant,
         tuple: Tuple,
         ecn: Option<Ecn>,
         path: PathId,
@@ -278,6 +304,10 @@ impl Connection {
                 path,
                 bytes,
             });
+        } else {
+            let (size, why) = (packet.len(), DropReason::KeysMissing);
+            self.outbox
+                .observe(now, &Observation::PacketDropped { path, size, why });
         }
     }
 
@@ -288,7 +318,7 @@ impl Connection {
                 return;
             }
             // Its bytes were accounted for when it arrived.
-            if let Some(incoming) = self.classify(now, &kept.bytes) {
+            if let Some(incoming) = self.classify(now, kept.path, &kept.bytes) {
                 let Undecryptable {
                     tuple,
                     ecn,
@@ -304,12 +334,13 @@ impl Connection {
     fn on_unusable(
         &mut self,
         now: Instant,
+        path: PathId,
         tail: Option<[u8; 16]>,
         size: usize,
-        why: &'static str,
+        why: DropReason,
     ) {
         if !self.on_reset(now, tail) {
-            self.drop_packet::<()>(now, size, why);
+            self.drop_packet::<()>(now, path, size, why);
         }
     }
 
@@ -333,6 +364,7 @@ impl Connection {
         self.idle_since = now;
         self.outbox.stats.sent_since_received = 0;
         self.on_level_used(now, level);
+        self.observe_keys(now, true);
         self.admit(&arrival, size);
         if self.space(level, path).is_none() {
             return;
@@ -388,13 +420,16 @@ impl Connection {
         let mut contents = Contents::default();
         let mut reader = Reader::new(payload);
         while !reader.is_empty() {
+            if arrival.level != Level::OneRtt {
+                refuse_extension(&reader)?;
+            }
             let (frame_type, frame) = frame::decode(&mut reader).map_err(|error| {
                 TransportError::new(error.code(), error.to_string()).in_frame(error.frame_type)
             })?;
             contents.ack_eliciting |= frame_type.is_ack_eliciting();
             contents.more_than_ping |= !matches!(frame, Frame::Ping | Frame::Padding { .. });
             if let Some(observed) = &mut observed {
-                observed.push(frame.clone());
+                observed.push((frame_type, frame.clone()));
             }
             self.dispatch(arrival, frame_type, frame)
                 .map_err(|error| error.in_frame(frame_type.0))?;
@@ -469,6 +504,17 @@ impl Connection {
             Level::Handshake => self.early.spaces[1].as_mut(),
             Level::OneRtt => self.paths.path_mut(path).map(|path| &mut path.space),
         }
+    }
+}
+
+/// Frames of the extension are out of place before the handshake ends, whatever is in them.
+fn refuse_extension(reader: &Reader<'_>) -> Result<(), TransportError> {
+    match reader.clone().varint().map(frame::FrameType) {
+        Ok(kind) if kind.is_multipath() => Err(TransportError::violation(
+            "multipath frame before the handshake ends",
+        )
+        .in_frame(kind.0)),
+        _ => Ok(()),
     }
 }
 

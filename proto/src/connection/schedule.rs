@@ -16,6 +16,9 @@ use std::collections::{BTreeMap, VecDeque};
 /// Copies waiting for room on their paths; further ones are not made.
 const MAX_DUPLICATES: usize = 64;
 
+/// No hold is cut shorter than this for lack of a probe time-out.
+const SHORTEST_HOLD: Duration = Duration::from_millis(10);
+
 /// What the connection and its scheduler have agreed on.
 #[derive(Debug)]
 pub(super) struct Sending {
@@ -27,7 +30,10 @@ pub(super) struct Sending {
     choice: Option<Carry>,
     /// The scheduler asked for patience until then.
     hold: Option<Instant>,
-    /// The last hold ran out: lowest RTT decides once, so that nothing is held for ever.
+    /// When patience ends, however often the scheduler asks for more: set by the first hold in a
+    /// row.
+    patience: Option<Instant>,
+    /// Patience ran out: lowest RTT decides once, so that nothing is held for ever.
     overdue: bool,
     /// Frames to be repeated on a path.
     duplicates: VecDeque<Repeat>,
@@ -73,6 +79,7 @@ impl Sending {
             views: Vec::new(),
             choice: None,
             hold: None,
+            patience: None,
             overdue: false,
             duplicates: VecDeque::new(),
             last_reason: None,
@@ -91,11 +98,13 @@ impl Sending {
     pub(super) fn wake(&mut self) {
         self.choice = None;
         self.hold = None;
+        self.patience = None;
     }
 
     /// New data came: a hold was about less than there is now.
     pub(super) fn on_written(&mut self) {
         self.hold = None;
+        self.patience = None;
     }
 
     pub(super) fn set_chunk(&mut self, chunk: Option<u64>) {
@@ -120,7 +129,11 @@ impl Sending {
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         if self.hold.is_some_and(|until| until <= now) {
             self.hold = None;
-            self.overdue = true;
+            // What ends when the scheduler said is its own affair: it is asked again.
+            if self.patience.is_none_or(|end| end <= now) {
+                self.patience = None;
+                self.overdue = true;
+            }
         }
     }
 
@@ -192,6 +205,7 @@ impl Connection {
     /// Marks the kept decision as carried out.
     pub(super) fn take_choice(&mut self) {
         self.sending.choice = None;
+        self.sending.patience = None;
     }
 
     /// The rest of an earlier decision that covered more than a packet.
@@ -218,7 +232,7 @@ impl Connection {
 
     fn ask(&mut self, now: Instant, idle: bool) -> Option<Carry> {
         let mut views = std::mem::take(&mut self.sending.views);
-        self.fill_views(now, &mut views);
+        self.fill_views(now, idle, &mut views);
         let any_room = views
             .iter()
             .any(|path| path.has_room(u64::from(path.max_datagram_size), now));
@@ -316,26 +330,23 @@ impl Connection {
 
     /// Notes that the scheduler left room unused, and for how long that is respected.
     fn hold(&mut self, now: Instant, view: &SendView<'_>, choice: Choice) {
-        let ack_delay = self.peer_max_ack_delay();
-        let fastest = self
-            .paths
-            .open()
-            .filter_map(Slot::open)
-            .map(|path| path.pto(ack_delay))
-            .min();
-        let cap = now
-            + fastest
-                .unwrap_or(Duration::from_millis(10))
-                .max(Duration::from_millis(10));
         let wanted = match choice.decision {
             Decision::Hold { until } => until,
             Decision::Send(path) => view.path(path).map(|path| path.pacer_ready),
             _ => None,
         };
-        let until = wanted
-            .filter(|until| *until > now)
-            .map_or(cap, |until| until.min(cap));
-        self.sending.hold = Some(until);
+        self.hold_until(now, wanted);
+    }
+
+    /// Leaves the scheduler alone until then, or for one probe time-out at the most.
+    pub(super) fn hold_until(&mut self, now: Instant, wanted: Option<Instant>) {
+        let ack_delay = self.peer_max_ack_delay();
+        let open = self.paths.open().filter_map(Slot::open);
+        let fastest = open.map(|path| path.pto(ack_delay)).min();
+        let longest = now + fastest.unwrap_or(SHORTEST_HOLD).max(SHORTEST_HOLD);
+        let cap = *self.sending.patience.get_or_insert(longest);
+        let until = wanted.filter(|until| *until > now);
+        self.sending.hold = Some(until.map_or(cap, |until| until.min(cap)));
         self.sending.holds += 1;
     }
 
@@ -356,9 +367,14 @@ impl Connection {
     }
 
     /// The snapshot of all validated, open paths.
-    fn fill_views(&mut self, now: Instant, views: &mut Vec<PathView>) {
+    fn fill_views(&mut self, now: Instant, idle: bool, views: &mut Vec<PathView>) {
         views.clear();
-        let copies = self.sending.wants_copies();
+        let scheduler = &self.sending.scheduler;
+        let copies = if idle {
+            scheduler.wants_copies()
+        } else {
+            scheduler.wants_copies_while_busy()
+        };
         for slot in self.paths.open() {
             let Some(path) = slot.open().filter(|path| path.route.validated) else {
                 continue;

@@ -15,6 +15,7 @@
 //! | idle, closing, draining | connection | here, `Life` |
 
 use super::Connection;
+use super::builder::MIN_USEFUL_ROOM;
 use super::failover::MAX_PROBE_INTERVAL;
 use crate::error::ConnectionError;
 use crate::handshake::Level;
@@ -27,8 +28,9 @@ use crate::wire::{PathId, TransportErrorCode};
 /// Backoff stops doubling here: 2^10 probe time-outs outlast any idle time-out.
 const MAX_BACKOFF: u32 = 10;
 
-/// Bytes below which the amplification limit leaves no room for a useful packet.
-pub(super) const MIN_BUDGET: u64 = 100;
+/// Bytes below which the amplification limit leaves no room for a useful packet. A lone PING from a
+/// new address has to earn enough for a challenge.
+pub(super) const MIN_BUDGET: u64 = MIN_USEFUL_ROOM as u64;
 
 /// How often a validation looks whether the amplification limit still stops it.
 const STUCK_VALIDATION: Duration = Duration::from_secs(1);
@@ -128,8 +130,8 @@ impl Connection {
         deadlines.min().map(|at| at.max(self.clock))
     }
 
-    /// When to repeat a challenge or give up. A challenge that is due but may not be sent for lack of
-    /// amplification budget waits for the peer.
+    /// When to repeat a challenge or give up. A challenge that is due but may not be sent for lack
+    /// of amplification budget waits for the peer.
     fn validation_deadline(&self, path: &Path) -> Option<Instant> {
         let routes = [Some(&path.route), path.previous.as_ref()]
             .into_iter()
@@ -156,8 +158,8 @@ impl Connection {
         }
         let sent = path.space.last_ack_eliciting_sent()?;
         let mut wait = path.pto(self.peer_max_ack_delay()) * (1 << path.pto_count.min(MAX_BACKOFF));
-        // With several paths the first one to work again is worth finding soon, and probes of a path
-        // that others stand in for tell nothing about congestion.
+        // With several paths the first one to work again is worth finding soon, and probes of a
+        // path that others stand in for tell nothing about congestion.
         if path.health != Health::Active || self.paths.open_count() > 1 {
             wait = wait.min(MAX_PROBE_INTERVAL);
         }
@@ -180,7 +182,7 @@ impl Connection {
     fn early_pto(&self) -> Option<(Instant, Level)> {
         let route = &self.paths.path(PathId::ZERO)?.route;
         // A server that may not send any more must wait for the client (RFC 9002, section 6.2.2.1).
-        if self.handshake.is_confirmed() || route.amplification.budget() < 100 {
+        if self.handshake.is_confirmed() || route.amplification.budget() < MIN_BUDGET {
             return None;
         }
         let wait = route.rtt.pto_base() * (1 << self.early.pto_count.min(MAX_BACKOFF));
@@ -343,6 +345,7 @@ impl Connection {
         path.probes_owed = if others { 1 } else { 2 };
         self.sending.tell(&PathEvent::Pto { path: id });
         self.sending.wake();
+        self.observe_metrics(now, id);
         if others {
             self.doubt(now, id);
         }

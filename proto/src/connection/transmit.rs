@@ -15,9 +15,12 @@ use crate::wire::frame::{Form, Frame};
 use crate::wire::{MIN_DATAGRAM_SIZE, PathId};
 use smallvec::{SmallVec, smallvec};
 
-/// Acknowledgement-only packets in a row after which one asks to be acknowledged itself, so that the
-/// ranges it reports need not be repeated for ever (RFC 9000, section 13.2.4).
+/// Acknowledgement-only packets in a row after which one asks to be acknowledged itself, so that
+/// the ranges it reports need not be repeated for ever (RFC 9000, section 13.2.4).
 const ACKS_BEFORE_PING: u32 = 32;
+
+/// Packets of other paths copied into one at the most: only rests of copies are small.
+const MAX_COPIED_PACKETS: usize = 8;
 
 /// Jobs in a row that may come to nothing.
 const MAX_IDLE_JOBS: usize = 32;
@@ -113,7 +116,7 @@ impl Connection {
         let last = *wanted.last()?;
         let route = &self.paths.path(PathId::ZERO)?.route;
         let size = u64::from(route.mtu.current()).min(route.amplification.budget()) as usize;
-        let (tuple, ecn) = (route.tuple, route.ecn.marking());
+        let tuple = route.tuple;
         let start = buf.len();
         let mut must_fill = false;
         for level in wanted {
@@ -136,9 +139,11 @@ impl Connection {
             self.on_level_sent(now, level);
         }
         let length = buf.len() - start;
+        // Counts are kept per packet number space: only one of a route's spaces can be checked, and
+        // the one that lasts is that of 1-RTT packets.
         (length > 0).then_some(Transmit {
             tuple,
-            ecn,
+            ecn: None,
             length,
             segment_size: None,
         })
@@ -176,6 +181,7 @@ impl Connection {
         packet.note_eliciting();
         if *owed > 0 {
             *owed -= 1;
+            packet.is_pto_probe = true;
             if !packet.ack_eliciting && buf.len() < limit {
                 Frame::Ping.encode(buf, Form::Plain);
                 packet.ack_eliciting = true;
@@ -289,11 +295,11 @@ impl Connection {
         buf: &mut Vec<u8>,
     ) -> Option<Transmit> {
         let path = self.paths.path(first.path())?;
-        let route = match (&path.previous, first) {
-            (Some(previous), Job::Validate { previous: true, .. }) => previous,
-            _ => &path.route,
+        let (route, ecn) = match (&path.previous, first) {
+            (Some(previous), Job::Validate { previous: true, .. }) => (previous, None),
+            _ => (&path.route, path.route.ecn.marking()),
         };
-        let (tuple, ecn, generation) = (route.tuple, route.ecn.marking(), route.generation);
+        let (tuple, generation) = (route.tuple, route.generation);
         let mut limit = usize::from(route.mtu.current());
         match first {
             Job::MtuProbe { size, .. } => limit = usize::from(size),
@@ -324,7 +330,7 @@ impl Connection {
             if self
                 .paths
                 .path(first.path())
-                .is_none_or(|p| p.route.generation != generation)
+                .is_none_or(|p| p.route.generation != generation || p.route.ecn.marking() != ecn)
             {
                 break;
             }
@@ -353,7 +359,7 @@ impl Connection {
         };
         let end = end.min(start + usize::try_from(budget).unwrap_or(usize::MAX).min(1 << 16));
         let Some(mut packet) = self.begin_packet(Level::OneRtt, job.path(), buf, end) else {
-            self.abandon_job(job);
+            self.abandon_job(now, job);
             return 0;
         };
         let mut rule = SizeRule::AsIs;
@@ -389,17 +395,20 @@ impl Connection {
         }
         let size = self.finish_packet(now, packet, buf, rule);
         if size == 0 {
-            self.abandon_job(job);
+            self.abandon_job(now, job);
         }
         size
     }
 
     /// Makes sure that a job which produced nothing is not asked for again at once.
-    fn abandon_job(&mut self, job: Job) {
+    fn abandon_job(&mut self, now: Instant, job: Job) {
         self.take_choice();
         let id = job.path();
-        if let Job::Data(_) = job {
-            self.sending.forget(id);
+        match job {
+            // Its scheduler will answer the same again: a hold ends with a better answer.
+            Job::Data(_) => self.hold_until(now, None),
+            Job::Duplicate { .. } => self.sending.forget(id),
+            _ => {}
         }
         if let Some(path) = self.paths.path_mut(id) {
             match job {
@@ -458,6 +467,7 @@ impl Connection {
             return;
         };
         path.probes_owed -= 1;
+        packet.is_pto_probe = true;
         let healthy = path.is_healthy();
         let oldest: SentFrames = path
             .space
@@ -473,10 +483,12 @@ impl Connection {
             for frame in &oldest {
                 self.streams.reinject(frame, id);
             }
+            let before = self.streams.bytes_retransmitted();
             let bytes = self
                 .streams
                 .write_data(buf, limit, id, 0, u64::MAX, &mut packet.frames);
-            self.count_stream_bytes(id, bytes);
+            let again = self.streams.bytes_retransmitted() - before;
+            self.count_stream_bytes(id, bytes, again);
         }
         packet.note_eliciting();
         if !packet.ack_eliciting && packet.room(buf) > 0 {
@@ -557,10 +569,12 @@ impl Connection {
                 }
                 let limit = packet.end;
                 let frames = &mut packet.frames;
+                let again = self.streams.bytes_retransmitted();
                 let bytes = self
                     .streams
                     .write_data(buf, limit, id, skip, carry.budget, frames);
-                self.count_stream_bytes(id, bytes);
+                let again = self.streams.bytes_retransmitted() - again;
+                self.count_stream_bytes(id, bytes, again);
                 if let Some(path) = self.paths.path_mut(id) {
                     path.assigned = path.assigned.saturating_sub(bytes);
                 }
@@ -572,37 +586,49 @@ impl Connection {
         }
     }
 
+    /// Fills the packet with what the oldest packets of other paths carry. What does not fit of one
+    /// is left for the next copy: otherwise the few bytes by which two packets differ would wait
+    /// for the original after all.
     fn write_next_copy(&mut self, id: PathId, packet: &mut Packet, buf: &mut Vec<u8>) {
-        let Some((from, pn)) = self.next_copy(id) else {
-            return;
-        };
-        let frames = self.paths.path(from).and_then(|path| {
-            path.space
-                .unacked_from(pn)
-                .next()
-                .map(|(_, packet)| packet.frames.clone())
-        });
         packet.is_copy = true;
-        let bytes = frames.map_or(0, |frames| {
-            self.streams
-                .write_copy(buf, packet.end, from, id, &frames, &mut packet.frames)
-        });
-        if let Some(path) = self.paths.path_mut(id) {
+        for _ in 0..MAX_COPIED_PACKETS {
+            let Some((from, pn)) = self.next_copy(id) else {
+                return;
+            };
+            let frames = self.paths.path(from).and_then(|path| {
+                let (_, original) = path.space.unacked_from(pn).next()?;
+                Some(original.frames.clone())
+            });
+            let frames = frames.unwrap_or_default();
+            let (end, sent) = (packet.end, &mut packet.frames);
+            let bytes = self.streams.write_copy(buf, end, from, id, &frames, sent);
+            let rest = frames
+                .iter()
+                .any(|frame| self.streams.is_copyable(frame, id));
+            let next = if rest { pn } else { pn + 1 };
+            let Some(path) = self.paths.path_mut(id) else {
+                return;
+            };
             path.counters.copied_bytes += bytes;
             match path
                 .copied_up_to
                 .iter_mut()
                 .find(|(other, _)| *other == from)
             {
-                Some((_, next)) => *next = pn + 1,
-                None => path.copied_up_to.push((from, pn + 1)),
+                Some((_, known)) => *known = next,
+                None => path.copied_up_to.push((from, next)),
+            }
+            if rest || bytes == 0 {
+                return;
             }
         }
     }
 
-    fn count_stream_bytes(&mut self, id: PathId, bytes: u64) {
+    /// Counts stream bytes written on a path, `again` of them not for the first time.
+    fn count_stream_bytes(&mut self, id: PathId, bytes: u64, again: u64) {
         if let Some(path) = self.paths.path_mut(id) {
-            path.counters.fresh_bytes += bytes;
+            path.counters.fresh_bytes += bytes.saturating_sub(again);
+            path.counters.retransmitted_bytes += again;
         }
     }
 

@@ -17,8 +17,8 @@ pub(super) enum Destination {
 #[derive(Debug, Default)]
 pub(super) struct Routes {
     cids: BTreeMap<ConnectionId, (Handle, PathId)>,
-    /// Tokens by their bytes. A lookup takes time that depends on the bytes, but they are the peer's
-    /// choice and random: nothing can be learned from it.
+    /// Tokens by their bytes. A lookup takes time that depends on the bytes, but they are the
+    /// peer's choice and random: nothing can be learned from it.
     tokens: BTreeMap<[u8; 16], Handle>,
 }
 

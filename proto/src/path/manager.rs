@@ -1,8 +1,8 @@
 //! All paths of a connection: which IDs exist, may exist, and are spent.
 //!
 //! ```text
-//! (unusable) --limits rise--> Idle --open / first packet--> Open --abandon--> Closing --3 PTO--> spent
-//!                              \------------- PATH_ABANDON ---------------/
+//! (unusable) --limits rise--> Idle --open, first packet--> Open --abandon--> Closing --> spent
+//!                              \------------ PATH_ABANDON --------------/     3 PTO
 //! ```
 
 use super::cids::{LocalCids, RemoteCids};
@@ -30,8 +30,9 @@ pub(crate) struct Slot {
     pub(crate) own_status: Option<(PathStatus, u64)>,
     /// `own_status` must still be sent.
     pub(crate) status_pending: bool,
-    /// Set while a path of this ID is open or closing.
-    pub(crate) path: Option<Path>,
+    /// Set while a path of this ID is open or closing. Boxed: most IDs have no path, and a path is
+    /// nine tenths of a slot.
+    pub(crate) path: Option<Box<Path>>,
     /// Set from the first `PATH_ABANDON` in either direction on.
     pub(crate) closing: Option<Closing>,
     /// `PATH_CIDS_BLOCKED` must be sent.
@@ -80,7 +81,7 @@ impl Slot {
         if self.closing.is_some() {
             None
         } else {
-            self.path.as_ref()
+            self.path.as_deref()
         }
     }
 
@@ -89,7 +90,7 @@ impl Slot {
         if self.closing.is_some() {
             None
         } else {
-            self.path.as_mut()
+            self.path.as_deref_mut()
         }
     }
 
@@ -126,7 +127,7 @@ impl Manager {
     /// Path 0 alone, before anything is negotiated.
     pub(crate) fn new(first: Path) -> Self {
         let mut slot = Slot::new(PathId::ZERO);
-        slot.path = Some(first);
+        slot.path = Some(Box::new(first));
         Self {
             slots: vec![slot],
             spent: RangeSet::default(),
@@ -197,12 +198,12 @@ impl Manager {
 
     /// A path that is open or closing.
     pub(crate) fn path(&self, id: PathId) -> Option<&Path> {
-        self.slot(id)?.path.as_ref()
+        self.slot(id)?.path.as_deref()
     }
 
     /// A path that is open or closing.
     pub(crate) fn path_mut(&mut self, id: PathId) -> Option<&mut Path> {
-        self.slot_mut(id)?.path.as_mut()
+        self.slot_mut(id)?.path.as_deref_mut()
     }
 
     /// All slots, ascending.

@@ -9,10 +9,10 @@
 //! ```
 //!
 //! One probe is in flight at a time. A lost probe says that the size was too large, or nothing: it
-//! is never a sign of congestion (RFC 9000, section 14.4), and only [`MAX_TRIES`] of one size
-//! rule the size out. Losses of other packets are watched for a black hole: full-sized packets vanish
-//! while small ones arrive. To tell that from a dead path, packets sent on a probe time-out must not
-//! exceed [`MtuDiscovery::safe_size`].
+//! is never a sign of congestion (RFC 9000, section 14.4), and only [`MAX_TRIES`] of one size rule
+//! the size out. Losses of other packets are watched for a black hole: full-sized packets vanish
+//! while small ones arrive. To tell that from a dead path, packets sent on a probe time-out must
+//! not exceed [`MtuDiscovery::safe_size`].
 //!
 //! There is no timer: a search resumes with the traffic that wants a larger packet, so that an idle
 //! connection stays idle.

@@ -74,8 +74,8 @@ impl Route {
         }
     }
 
-    /// Continues with what is known after the peer's port changed: most likely a NAT that forgot the
-    /// mapping, so the network between is the same (RFC 9000, section 9.4).
+    /// Continues with what is known after the peer's port changed: most likely a NAT that forgot
+    /// the mapping, so the network between is the same (RFC 9000, section 9.4).
     pub(crate) fn rebound(old: &Self, fresh: Self) -> Self {
         Self {
             rtt: old.rtt.clone(),

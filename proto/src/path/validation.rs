@@ -74,8 +74,8 @@ impl Validation {
         }
     }
 
-    /// Whether a challenge should be sent now. Ask before [`poll_challenge`](Self::poll_challenge) if
-    /// there may be no room for one.
+    /// Whether a challenge should be sent now. Ask before [`poll_challenge`](Self::poll_challenge)
+    /// if there may be no room for one.
     pub fn wants_challenge(&self, now: Instant) -> bool {
         self.proof.is_none()
             && self.sent.len() < MAX_CHALLENGES
@@ -112,8 +112,8 @@ impl Validation {
     }
 
     /// A `PATH_RESPONSE` arrived. Returns the round-trip time if it is the first to answer a
-    /// challenge of this validation. The time is that of one exchange and no ordinary RTT sample: it
-    /// may seed an estimate (RFC 9002, section 6.2.2).
+    /// challenge of this validation. The time is that of one exchange and no ordinary RTT sample:
+    /// it may seed an estimate (RFC 9002, section 6.2.2).
     pub fn on_response(&mut self, data: [u8; 8], now: Instant) -> Option<Duration> {
         if self.proof.is_some() {
             return None;
@@ -174,8 +174,8 @@ impl<T: PartialEq> Responses<T> {
         }
     }
 
-    /// Queues an answer, dropping the oldest one if there are too many. One that waits already is not
-    /// queued twice.
+    /// Queues an answer, dropping the oldest one if there are too many. One that waits already is
+    /// not queued twice.
     pub fn push(&mut self, item: T) {
         if self.queue.contains(&item) {
             return;

@@ -1,3 +1,5 @@
+//! What ranges must do.
+
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;

@@ -19,8 +19,8 @@ pub(super) const ENTRY: Entry = Entry {
     params: &[
         ParamDoc {
             key: "idle",
-            default: "hold",
-            summary: "hold, or copy unacknowledged data",
+            default: "tail",
+            summary: "with nothing to send: hold, copy what slower paths carry (tail), or copy all",
         },
         ParamDoc {
             key: "probe",
@@ -34,18 +34,38 @@ pub(super) const ENTRY: Entry = Entry {
 /// Paths are probed no more often than this, however short their RTT.
 const PROBE_INTERVAL_MIN: Duration = Duration::from_millis(200);
 
+/// What a free path does with nothing fresh to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Idle {
+    Hold,
+    /// It repeats what paths carry that are slower than itself, so that the end of a transfer, or
+    /// what flow control waits for, does not take as long as the slowest path. Data of an
+    /// application that leaves room is on the fastest path already and stays there alone.
+    #[default]
+    Tail,
+    Copy,
+}
+
+/// RTTs of paths that differ by less than this part count as equal.
+const MARGIN: u32 = 4;
+
 /// Chooses the lowest smoothed RTT.
 #[derive(Debug, Default)]
 pub struct MinRtt {
-    copy_when_idle: bool,
+    idle: Idle,
     probe_after_rtts: u32,
     probed: SmallVec<[(PathId, Instant); MAX_OPEN_PATHS]>,
 }
 
 impl MinRtt {
     fn from_params(params: &mut Params) -> Result<Self, SpecError> {
+        let modes = [
+            ("hold", Idle::Hold),
+            ("tail", Idle::Tail),
+            ("copy", Idle::Copy),
+        ];
         Ok(Self {
-            copy_when_idle: params.choice("idle", false, &[("hold", false), ("copy", true)])?,
+            idle: params.choice("idle", Idle::Tail, &modes)?,
             probe_after_rtts: params.take_in("probe", 0, 0..=1000)?,
             probed: SmallVec::new(),
         })
@@ -54,9 +74,14 @@ impl MinRtt {
     /// With nothing fresh to send, the free paths shorten the tail: each repeats what others carry.
     fn copy(&self, view: &SendView<'_>) -> Choice {
         let open = view
-            .eligible()
+            .candidates()
             .filter(|path| path.is_usable() && path.can_send(view.now));
-        let copyable = open.filter(|path| self.copy_when_idle && path.copyable);
+        let worthwhile = |path: &&PathView| match self.idle {
+            Idle::Hold => false,
+            Idle::Tail => path.cost == 0 && is_faster_than_another(view, path),
+            Idle::Copy => true,
+        };
+        let copyable = open.filter(|path| path.copyable).filter(worthwhile);
         match copyable.min_by_key(|path| rank(path)) {
             Some(path) => Choice {
                 decision: Decision::Copy(path.id),
@@ -120,8 +145,24 @@ impl Scheduler for MinRtt {
     }
 
     fn wants_copies(&self) -> bool {
-        self.copy_when_idle
+        self.idle != Idle::Hold
     }
+
+    fn wants_copies_while_busy(&self) -> bool {
+        false
+    }
+}
+
+/// Whether another path has data under way that would have come sooner by this one.
+fn is_faster_than_another(view: &SendView<'_>, path: &PathView) -> bool {
+    let rtt = path.smoothed_rtt;
+    let longer = rtt.saturating_add(rtt / MARGIN);
+    let slow = |other: &PathView| other.bytes_in_flight > 0 && other.smoothed_rtt > longer;
+    !rtt.is_zero()
+        && view
+            .paths
+            .iter()
+            .any(|other| other.id != path.id && slow(other))
 }
 
 /// Sends on the candidate with the lowest smoothed RTT that can send, or holds if none can. A path
@@ -242,6 +283,30 @@ mod tests {
             "new data goes first"
         );
         assert_eq!(eager.select(&idle(&[path(0, 20, 1)])), hold(Reason::NoRoom));
+    }
+
+    #[test]
+    fn an_idle_path_repeats_what_slower_ones_carry() {
+        let with_copy = |rtt| PathView {
+            copyable: true,
+            ..path(0, rtt, 1)
+        };
+        let mut min_rtt = MinRtt::default();
+        let mut ask = |a, b| min_rtt.select(&idle(&[a, b]));
+        assert_eq!(ask(with_copy(20), path(1, 50, 1)), copy(0));
+        assert_eq!(ask(with_copy(20), path(1, 24, 1)), hold(Reason::NoRoom));
+        let empty = path(1, 50, 10);
+        assert_eq!(empty.bytes_in_flight, 0);
+        assert_eq!(ask(with_copy(20), empty), hold(Reason::NoRoom));
+        let costly = PathView {
+            cost: 1,
+            ..with_copy(20)
+        };
+        assert_eq!(ask(costly, path(1, 50, 1)), hold(Reason::NoRoom));
+        assert_eq!(
+            built("min-rtt:idle=hold").select(&idle(&[with_copy(20), path(1, 50, 1)])),
+            hold(Reason::NoRoom)
+        );
     }
 
     #[test]

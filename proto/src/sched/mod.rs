@@ -49,6 +49,12 @@ pub trait Scheduler: Debug + Send {
     fn wants_copies(&self) -> bool {
         false
     }
+
+    /// Whether copies are also made while fresh data waits. Otherwise [`PathView::copyable`] is
+    /// filled only when there is nothing else to send.
+    fn wants_copies_while_busy(&self) -> bool {
+        self.wants_copies()
+    }
 }
 
 /// What to do with the next unit.

@@ -3,10 +3,7 @@
 //! Each path has its own cursor into what was sent, kept by the engine: a slow path never blocks a
 //! fast one and skips what was acknowledged meanwhile. The price is the throughput of one path.
 
-use super::{
-    Choice, Decision, Entry, ParamDoc, PathSet, PathView, Reason, Scheduler, SendView, Unit,
-    UnitKind,
-};
+use super::{Choice, Decision, Entry, ParamDoc, PathSet, Reason, Scheduler, SendView, UnitKind};
 use crate::spec::{Params, SpecError};
 use anabranch_wire::PathId;
 
@@ -56,24 +53,13 @@ impl Scheduler for Redundant {
         if view.unit.kind == UnitKind::Datagram && self.copy_datagrams {
             return Self::datagram(view);
         }
-        // Paths that carried the unit already may still copy other data.
-        let unit = Unit {
-            carried_by: PathSet::EMPTY,
-            ..view.unit
-        };
-        let everyone = SendView { unit, ..*view };
-        let carried = |path: &PathView| view.unit.carried_by.contains(path.id);
-        let spared = everyone.candidates().any(|path| !carried(path));
-        for path in everyone
-            .ring(self.last)
-            .filter(|path| path.can_send(view.now))
-        {
+        for path in view.ring(self.last).filter(|path| path.can_send(view.now)) {
             let choice = if path.is_usable() && path.copyable {
                 Choice {
                     decision: Decision::Copy(path.id),
                     reason: Reason::Redundancy,
                 }
-            } else if view.unit.kind != UnitKind::Idle && !(spared && carried(path)) {
+            } else if view.unit.kind != UnitKind::Idle {
                 Choice::send(path.id, Reason::Turn)
             } else {
                 continue;
@@ -91,6 +77,7 @@ impl Scheduler for Redundant {
 
 #[cfg(test)]
 mod tests {
+    use super::super::PathView;
     use super::super::tests::{built, copy, fresh, full, hold, idle, send};
     use super::*;
 

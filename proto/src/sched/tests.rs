@@ -406,7 +406,7 @@ fn backups_are_eligible_only_if_no_available_path_answers() {
         ..PathView::new(id)
     };
     let eligible = |paths: &[PathView]| -> Vec<u32> {
-        fresh(paths).eligible().map(|path| path.id.0).collect()
+        fresh(paths).candidates().map(|path| path.id.0).collect()
     };
     assert_eq!(eligible(&[full(0), backup]), [0], "full is not gone");
     assert_eq!(eligible(&[silent(0, 1), backup]), [1]);
@@ -415,22 +415,13 @@ fn backups_are_eligible_only_if_no_available_path_answers() {
 }
 
 #[test]
-fn data_does_not_go_back_to_a_path_that_carried_it() {
-    let candidates = |paths: &[PathView], carried: &[u32]| -> Vec<u32> {
-        let mut view = fresh(paths);
-        view.unit.carried_by = carried.iter().copied().map(PathId).collect();
-        view.candidates().map(|path| path.id.0).collect()
-    };
-    assert_eq!(candidates(&[PathView::new(0), PathView::new(1)], &[0]), [1]);
-    assert_eq!(
-        candidates(&[PathView::new(0), full(1)], &[0]),
-        [1],
-        "even if the other is full"
-    );
-    assert_eq!(
-        candidates(&[PathView::new(0), PathView::new(1)], &[0, 1]),
-        [0, 1]
-    );
+fn what_a_path_lost_may_go_back_to_it() {
+    let paths = [PathView::new(0), full(1)];
+    let mut view = fresh(&paths);
+    view.unit.kind = UnitKind::Retransmission;
+    view.unit.carried_by = PathSet::from_iter([PathId(0)]);
+    let ready: Vec<u32> = view.ready().map(|path| path.id.0).collect();
+    assert_eq!(ready, [0], "rather than wait for a path that is full");
 }
 
 #[test]

@@ -174,7 +174,7 @@ pub struct Unit {
     pub kind: UnitKind,
     /// How many bytes the decision covers: the configured chunk, or one packet.
     pub bytes: u64,
-    /// Paths that carried this data before and should not carry it again if another one can.
+    /// Paths that carried this data before.
     pub carried_by: PathSet,
 }
 
@@ -203,7 +203,7 @@ impl<'a> SendView<'a> {
     /// The paths to choose from, full or not: those that are available and answer; if there is
     /// none, backups that answer; if there is none, the doubtful path with the fewest probe
     /// time-outs.
-    pub fn eligible(&self) -> impl Iterator<Item = &'a PathView> + use<'a> {
+    pub fn candidates(&self) -> impl Iterator<Item = &'a PathView> + use<'a> {
         let answers = |path: &PathView| path.state == PathState::Active;
         let preferred = self.paths.iter().any(PathView::is_usable);
         let any_answers = self.paths.iter().any(answers);
@@ -219,15 +219,6 @@ impl<'a> SendView<'a> {
                 (false, true) => answers(path),
                 (false, false) => Some(path.id) == least_bad,
             })
-    }
-
-    /// The eligible paths, full or not, without those that carried the unit before, unless every
-    /// eligible path did. So data taken from one path waits for another rather than go back.
-    pub fn candidates(&self) -> impl Iterator<Item = &'a PathView> + use<'a> {
-        let carried = self.unit.carried_by;
-        let spared = !carried.is_empty() && self.eligible().any(|path| !carried.contains(path.id));
-        self.eligible()
-            .filter(move |path| !(spared && carried.contains(path.id)))
     }
 
     /// The [candidates](Self::candidates) that can take one packet now.

@@ -1,3 +1,5 @@
+//! What spec must do.
+
 use super::*;
 use proptest::prelude::*;
 

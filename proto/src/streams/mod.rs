@@ -519,6 +519,11 @@ impl Streams {
         (kind, PathSet::EMPTY)
     }
 
+    /// Stream bytes sent again after a loss or after their path became doubtful.
+    pub fn bytes_retransmitted(&self) -> u64 {
+        self.stats.bytes_retransmitted
+    }
+
     fn carried_by(&self, id: StreamId) -> Option<PathSet> {
         let send = self.live.get(&id)?.send.as_ref()?;
         send.buf.again_front().map(|(_, carried)| carried)

@@ -75,10 +75,11 @@ pub fn end(flows: &mut [Flow], now: Instant, to_server: bool, id: StreamId) {
     }
 }
 
-/// Whether the stream was cut short on purpose.
-pub fn is_cut(flows: &[Flow], to_server: bool, id: StreamId) -> bool {
+/// Whether nothing more is to be read: the end was, or the stream was cut short on purpose. An
+/// event raised before the end was read may come after it.
+pub fn is_over(flows: &[Flow], to_server: bool, id: StreamId) -> bool {
     let mut flows = flows.iter();
-    flows.any(|flow| flow.to_server == to_server && flow.id == id && flow.cut)
+    flows.any(|flow| flow.to_server == to_server && flow.id == id && flow.is_done())
 }
 
 impl Pair {
@@ -219,7 +220,7 @@ impl Pair {
                         break;
                     }
                     Err(ReadError::Blocked) => break,
-                    Err(_) if is_cut(&self.flows, false, id) => break,
+                    Err(_) if is_over(&self.flows, false, id) => break,
                     Err(error) => panic!("reading stream {id}: {error}"),
                 }
             }

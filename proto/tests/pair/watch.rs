@@ -3,9 +3,9 @@
 use super::Pair;
 use anabranch_proto::event::{Observation, Observer};
 use anabranch_proto::handshake::Level;
-use anabranch_proto::recovery::sent::SentFrame;
 use anabranch_proto::time::Instant;
 use anabranch_proto::wire::PathId;
+use anabranch_proto::wire::frame::{Frame, FrameType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
@@ -49,19 +49,22 @@ impl Observer for Watch {
                 if let Some(last) = seen.last.insert(space, *pn) {
                     assert!(last < *pn, "{name} used {pn} after {last} in {space:?}");
                 }
+                let closes =
+                    |frame: &(FrameType, Frame<'_>)| matches!(frame.1, Frame::ConnectionClose(_));
+                let may = !seen.abandoned.contains(path) || frames.iter().any(closes);
                 assert!(
-                    *level != Level::OneRtt || !seen.abandoned.contains(path),
+                    *level != Level::OneRtt || may,
                     "{name} sends on path {path} at {now} after giving it up: {frames:?}"
                 );
                 *seen.sent.entry(*path).or_default() += 1;
                 let mut bytes = 0;
                 for frame in *frames {
-                    match frame {
-                        SentFrame::PathAbandon { path } => {
+                    match &frame.1 {
+                        Frame::PathAbandon { path, .. } => {
                             seen.abandoned.insert(*path);
                             seen.abandoned_just_now = true;
                         }
-                        SentFrame::Stream { length, .. } => bytes += u64::from(*length),
+                        Frame::Stream(stream) => bytes += stream.data.len() as u64,
                         _ => {}
                     }
                 }

@@ -1,9 +1,9 @@
 //! A peer that obeys nothing but a script.
 //!
 //! [`RawPeer`] does a handshake with a real [`Endpoint`], the victim, and then sends whatever it is
-//! told, in any packet, on any path, with any connection ID and packet number; what the victim sends
-//! is opened and kept. It is made of the codec and the packet protection alone, so it can do what a
-//! `Connection` never would.
+//! told, in any packet, on any path, with any connection ID and packet number; what the victim
+//! sends is opened and kept. It is made of the codec and the packet protection alone, so it can do
+//! what a `Connection` never would.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
@@ -13,7 +13,7 @@ pub use packet::{Packet, Received};
 
 use crate::pair::tls_pair;
 use anabranch_proto::config::{ClientConfig, EndpointConfig, ServerConfig, TransportConfig};
-use anabranch_proto::connection::Connection;
+use anabranch_proto::connection::{Connection, PathStats};
 use anabranch_proto::datagram::{SocketId, Tuple};
 use anabranch_proto::error::ConnectionError;
 use anabranch_proto::event::Event;
@@ -24,8 +24,9 @@ use anabranch_proto::wire::cursor::Reader;
 use anabranch_proto::wire::frame::{self, ConnectionClose, Form, Frame, NewConnectionId};
 use anabranch_proto::wire::header::{self, Header};
 use anabranch_proto::wire::params::TransportParameters;
-use anabranch_proto::wire::{ConnectionId, PathId, ResetToken, Side};
+use anabranch_proto::wire::{ConnectionId, Dir, PathId, ResetToken, Side};
 use anabranch_proto::{Endpoint, Handle};
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -118,6 +119,8 @@ pub struct RawPeer {
     pub inbox: Vec<Received>,
     /// Sizes of the victim's datagrams, by destination.
     pub sizes: Vec<(Tuple, usize)>,
+    /// First bytes of the victim's datagrams that hold a 1-RTT packet.
+    pub first_bytes: Vec<u8>,
     /// Datagrams the victim sent that held nothing that could be opened.
     pub unopened: Vec<Vec<u8>>,
     /// Destination connection ID and token of the victim's Initial packets.
@@ -194,6 +197,7 @@ impl RawPeer {
             inbox: Vec::new(),
             sizes: Vec::new(),
             unopened: Vec::new(),
+            first_bytes: Vec::new(),
             raw_initials: Vec::new(),
             tuple: route(side.peer(), 0),
             remote_cids: BTreeMap::new(),
@@ -346,6 +350,15 @@ impl RawPeer {
 
     /// Acknowledges everything received on all paths, and lets the victim answer.
     pub fn ack_all(&mut self) {
+        let paths: Vec<PathId> = self.seen.keys().copied().collect();
+        for path in paths {
+            self.ack_path(path, 0);
+        }
+    }
+
+    /// Acknowledges everything received on one path, and claims to have waited this long: in units
+    /// of 8 microseconds.
+    pub fn ack_path(&mut self, path: PathId, delay: u64) {
         let multipath = self
             .connection()
             .is_some_and(|victim| victim.has_multipath());
@@ -354,14 +367,42 @@ impl RawPeer {
         } else {
             Form::Plain
         };
-        let paths: Vec<PathId> = self.seen.keys().copied().collect();
-        for path in paths {
-            let ranges = merge(&self.seen[&path]).into_iter();
-            let mut payload = Vec::new();
-            frame::put_ack(&mut payload, form, path, ranges, 64, 0, None, 1100)
-                .expect("an acknowledgement of a few ranges fits");
-            self.bytes(PathId::ZERO, &payload);
-        }
+        let Some(seen) = self.seen.get(&path) else {
+            return;
+        };
+        let ranges = merge(seen).into_iter();
+        let mut payload = Vec::new();
+        frame::put_ack(&mut payload, form, path, ranges, 64, delay, None, 1100)
+            .expect("an acknowledgement of a few ranges fits");
+        self.bytes(PathId::ZERO, &payload);
+    }
+
+    /// Numbers of the packets received on a path, ascending.
+    pub fn seen(&self, path: PathId) -> Vec<u64> {
+        let seen = self.seen.get(&path);
+        seen.into_iter().flatten().copied().collect()
+    }
+
+    /// The paths the victim has.
+    pub fn paths(&mut self) -> Vec<PathId> {
+        let victim = self.connection().expect("the victim");
+        victim.paths().collect()
+    }
+
+    /// What the victim says of a path.
+    pub fn stats(&mut self, path: PathId) -> PathStats {
+        let victim = self.connection().expect("the victim");
+        victim.path_stats(path).expect("an open path")
+    }
+
+    /// Lets the victim send this many bytes on a stream.
+    pub fn provoke(&mut self, length: usize) {
+        let victim = self.connection().expect("the victim");
+        let id = victim.open(Dir::Uni).expect("a stream");
+        let mut data = Bytes::from(vec![0x5a; length]);
+        victim.write(id, &mut data).expect("room for the data");
+        assert!(data.is_empty());
+        self.receive();
     }
 
     /// Lets time pass, with every time-out of the victim on the way.
@@ -438,8 +479,13 @@ impl RawPeer {
 
     /// Answers every challenge received so far, where it came from.
     pub fn answer_challenges(&mut self) {
+        self.answer_challenges_where(|_| true);
+    }
+
+    /// Answers the challenges that came by routes of this kind, where they came from.
+    pub fn answer_challenges_where(&mut self, wanted: impl Fn(Tuple) -> bool) {
         let mut answers = Vec::new();
-        for received in &self.inbox {
+        for received in self.inbox.iter().filter(|r| wanted(r.tuple)) {
             for frame in received.frames() {
                 if let Frame::PathChallenge { data } = frame {
                     answers.push((received.path, received.tuple, data));
@@ -505,6 +551,8 @@ impl RawPeer {
         let cid_len = self.setup.cid.len();
         let mut rest = datagram;
         let mut opened = false;
+        self.first_bytes
+            .extend(datagram.first().filter(|first| **first & 0x80 == 0));
         while !rest.is_empty() {
             let Ok(header) = header::parse(rest, cid_len) else {
                 break;

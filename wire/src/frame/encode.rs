@@ -137,6 +137,17 @@ impl Frame<'_> {
             }
             Self::PathChallenge { data } | Self::PathResponse { data } => out.bytes(data),
             Self::ConnectionClose(close) => close.write(out),
+            Self::PathAbandon { .. }
+            | Self::PathStatus { .. }
+            | Self::PathCidsBlocked { .. }
+            | Self::MaxPathId { .. }
+            | Self::PathsBlocked { .. } => self.write_about_paths(out),
+        }
+    }
+
+    /// The fields of frames that only exist with multipath.
+    fn write_about_paths(&self, out: &mut impl Sink) {
+        match *self {
             Self::PathAbandon { path, code: value }
             | Self::PathStatus {
                 path,
@@ -146,10 +157,9 @@ impl Frame<'_> {
             | Self::PathCidsBlocked {
                 path,
                 next_sequence: value,
-            } => {
-                out.varints(&[path.0.into(), *value]);
-            }
+            } => out.varints(&[path.0.into(), value]),
             Self::MaxPathId { limit } | Self::PathsBlocked { limit } => out.varint(limit.0.into()),
+            _ => {}
         }
     }
 }

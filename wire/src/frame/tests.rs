@@ -1,3 +1,5 @@
+//! What frame must do.
+
 mod properties;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! What header must do.
+
 use super::*;
 use crate::testing::{cid, hex, number};
 use proptest::prelude::*;

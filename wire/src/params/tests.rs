@@ -1,3 +1,5 @@
+//! What params must do.
+
 use super::*;
 use crate::testing::{cid, cid_of, hex, number};
 use proptest::prelude::*;

@@ -37,6 +37,21 @@ pub(super) enum State {
     ProbeRtt,
 }
 
+impl State {
+    /// The name in traces.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Startup => "startup",
+            Self::Drain => "drain",
+            Self::Down => "probe_bw_down",
+            Self::Cruise => "probe_bw_cruise",
+            Self::Refill => "probe_bw_refill",
+            Self::Up => "probe_bw_up",
+            Self::ProbeRtt => "probe_rtt",
+        }
+    }
+}
+
 /// Which acknowledgements a bandwidth probe is getting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AckPhase {

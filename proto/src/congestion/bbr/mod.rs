@@ -343,6 +343,10 @@ impl Controller for Bbr {
         self.losses.in_recovery()
     }
 
+    fn phase(&self) -> &'static str {
+        self.state.name()
+    }
+
     fn bytes_between_losses(&self) -> u64 {
         self.losses.bytes_between(self.delivered)
     }

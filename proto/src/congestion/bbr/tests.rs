@@ -1,3 +1,5 @@
+//! What bbr must do.
+
 use super::super::tests::{Link, PACKET, Transfer, ack, at, loss, transfer};
 use super::*;
 use crate::recovery::rate::RateSample;

@@ -215,8 +215,9 @@ impl RemoteCids {
         self.live.iter().any(|entry| entry.cid == *cid)
     }
 
-    /// The tokens by which a stateless reset of this path is recognised: only that of the connection
-    /// ID in use, for others must not match (RFC 9000, section 10.3.1). To be asked of open paths.
+    /// The tokens by which a stateless reset of this path is recognised: only that of the
+    /// connection ID in use, for others must not match (RFC 9000, section 10.3.1). To be asked of
+    /// open paths.
     pub fn tokens(&self) -> impl Iterator<Item = ResetToken> {
         self.active().and_then(|(_, _, token)| token).into_iter()
     }

@@ -1,3 +1,5 @@
+//! What pacer must do.
+
 use super::*;
 use proptest::prelude::*;
 

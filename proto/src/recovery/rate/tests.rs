@@ -1,3 +1,5 @@
+//! What rate must do.
+
 use super::super::sent_packets::tests::packet;
 use super::*;
 use std::collections::VecDeque;

@@ -1,3 +1,5 @@
+//! What received must do.
+
 use super::*;
 use anabranch_wire::cursor::Reader;
 use anabranch_wire::frame::{Frame, decode};

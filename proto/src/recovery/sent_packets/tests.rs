@@ -1,3 +1,5 @@
+//! What sent packets must do.
+
 use super::*;
 use crate::recovery::sent::SentFrame;
 use proptest::prelude::*;

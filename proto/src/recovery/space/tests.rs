@@ -1,3 +1,5 @@
+//! What space must do.
+
 use super::super::sent_packets::tests::packet;
 use super::*;
 use crate::time::Duration;

@@ -1,3 +1,5 @@
+//! What send buf must do.
+
 use super::*;
 use proptest::prelude::*;
 
