@@ -89,9 +89,18 @@ impl Samples {
     /// Looks at the connection now.
     pub(crate) fn take(&mut self, connection: &Connection, labels: &Labels) {
         labels.refresh();
-        for (id, stats) in connection.paths() {
-            if self.last.len() < MAX_PATHS || self.last.contains_key(&id) {
-                self.last.insert(id, stats);
+        self.update(&connection.paths());
+    }
+
+    fn update(&mut self, paths: &[(PathId, PathStats)]) {
+        for (id, stats) in &mut self.last {
+            // A path that was abandoned leaves the connection soon after.
+            let is_there = paths.iter().any(|(other, _)| other == id);
+            stats.closing |= !is_there && !paths.is_empty();
+        }
+        for (id, stats) in paths {
+            if self.last.len() < MAX_PATHS || self.last.contains_key(id) {
+                self.last.insert(*id, *stats);
             }
         }
     }

@@ -11,12 +11,14 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+pub mod capture;
 pub mod figures;
 pub mod process;
 
 use anabranch_testbed::{LinkId, LinkSpec, Node, Rate, Testbed};
 use nix::fcntl::{Flock, FlockArg};
 use process::Process;
+use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::IpAddr;
@@ -104,6 +106,52 @@ impl Lab {
     }
 
     pub fn with_family(name: &str, family: Family, rates: &[Rate]) -> Option<Self> {
+        let mut lab = Self::without_links(name, family)?;
+        for &rate in rates {
+            lab.add_link(rate);
+        }
+        Some(lab)
+    }
+
+    /// A gateway between the client and each of the links: what the client's interfaces show is the
+    /// order it sends in, before the links' queues.
+    ///
+    /// ```text
+    /// client, path0: 10.1.0.1 ---- gateway ----(rate)---- server
+    /// ```
+    pub fn behind_gateways(name: &str, rates: &[Rate]) -> Option<Self> {
+        let mut lab = Self::without_links(name, Family::V4)?;
+        let gateways: Vec<Node> = (0..rates.len())
+            .map(|at| lab.bed.node(&format!("gateway{at}")).unwrap())
+            .collect();
+        for (at, gateway) in gateways.iter().enumerate() {
+            let [a, b] = [1, 2].map(|host| format!("{}/24", Family::V4.address(at, host)));
+            let spec = LinkSpec::new(a.parse().unwrap(), b.parse().unwrap());
+            lab.bed.link(&lab.client, gateway, &spec).unwrap();
+            lab.add_route(at);
+        }
+        let server = lab.family.server().to_string();
+        for (at, (gateway, &rate)) in gateways.iter().zip(rates).enumerate() {
+            let [a, b] = [1, 2].map(|host| format!("10.{}.0.{host}", 101 + at));
+            let [near, far] = [&a, &b].map(|end| format!("{end}/24").parse().unwrap());
+            let spec = LinkSpec::new(near, far).rate(rate);
+            lab.links
+                .push(lab.bed.link(gateway, &lab.server, &spec).unwrap());
+            gateway
+                .run("sysctl", &["-q", "-w", "net.ipv4.ip_forward=1"])
+                .unwrap();
+            gateway
+                .run("ip", &["route", "add", &server, "via", &b])
+                .unwrap();
+            let clients = format!("10.{}.0.0/24", at + 1);
+            lab.server
+                .run("ip", &["route", "add", &clients, "via", &a])
+                .unwrap();
+        }
+        Some(lab)
+    }
+
+    fn without_links(name: &str, family: Family) -> Option<Self> {
         let turn = turn();
         let mut bed = Testbed::require(name)?;
         let (client, server) = (bed.node("client").unwrap(), bed.node("server").unwrap());
@@ -120,7 +168,7 @@ impl Lab {
             fs::create_dir(directory.path().join(part)).expect("a directory in it");
         }
         let links = Vec::new();
-        let mut lab = Self {
+        Some(Self {
             bed,
             client,
             server,
@@ -128,11 +176,7 @@ impl Lab {
             links,
             directory,
             _turn: turn,
-        };
-        for &rate in rates {
-            lab.add_link(rate);
-        }
-        Some(lab)
+        })
     }
 
     /// Plugs in one more link.
@@ -152,7 +196,7 @@ impl Lab {
     }
 
     /// The link's way to the server's single address.
-    fn add_route(&self, at: usize) {
+    pub fn add_route(&self, at: usize) {
         let gateway = self.family.address(at, 2).to_string();
         let (interface, metric) = (format!("path{at}"), (at + 10).to_string());
         let server = self.family.server().to_string();
@@ -201,8 +245,13 @@ impl Lab {
             command.args(["--advertise", &host]);
         }
         let mut process = Process::start(command.args(more), &self.directory);
-        let url = process.first_line();
-        Server { process, url }
+        let line = process.first_line();
+        let listening: Option<Value> = serde_json::from_str(&line).ok();
+        let url = listening.and_then(|event| Some(event["url"].as_str()?.to_owned()));
+        Server {
+            process,
+            url: url.unwrap_or(line),
+        }
     }
 
     /// The whole command line of the client.

@@ -69,6 +69,11 @@ impl Process {
         self.child.try_wait().expect("a child").is_none()
     }
 
+    /// The file that its output goes to.
+    pub fn stdout_path(&self) -> &Path {
+        &self.stdout
+    }
+
     pub fn stdout(&self) -> String {
         fs::read_to_string(&self.stdout).unwrap_or_default()
     }
