@@ -83,24 +83,19 @@ impl Labels {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Samples {
     last: BTreeMap<PathId, PathStats>,
+    /// The paths that were there at the last look.
+    present: Vec<PathId>,
 }
 
 impl Samples {
     /// Looks at the connection now.
     pub(crate) fn take(&mut self, connection: &Connection, labels: &Labels) {
         labels.refresh();
-        self.update(&connection.paths());
-    }
-
-    fn update(&mut self, paths: &[(PathId, PathStats)]) {
-        for (id, stats) in &mut self.last {
-            // A path that was abandoned leaves the connection soon after.
-            let is_there = paths.iter().any(|(other, _)| other == id);
-            stats.closing |= !is_there && !paths.is_empty();
-        }
-        for (id, stats) in paths {
-            if self.last.len() < MAX_PATHS || self.last.contains_key(id) {
-                self.last.insert(*id, *stats);
+        self.present.clear();
+        for (id, stats) in connection.paths() {
+            self.present.push(id);
+            if self.last.len() < MAX_PATHS || self.last.contains_key(&id) {
+                self.last.insert(id, stats);
             }
         }
     }
@@ -123,7 +118,7 @@ impl Samples {
                 interface,
                 local,
                 remote: stats.tuple.remote.to_string(),
-                state: state_name(stats),
+                state: state_name(stats, self.present.contains(&id)),
                 bytes,
                 share: if total == 0 {
                     0.0
@@ -151,8 +146,9 @@ fn carried(stats: &PathStats, direction: Direction) -> u64 {
     }
 }
 
-fn state_name(stats: &PathStats) -> &'static str {
+fn state_name(stats: &PathStats, present: bool) -> &'static str {
     match stats {
+        _ if !present => "gone",
         stats if stats.closing => "closed",
         stats if !stats.validated => "unproven",
         stats if stats.state == PathState::Doubtful => "silent",

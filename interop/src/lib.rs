@@ -15,6 +15,7 @@
 
 pub mod noq_peer;
 pub mod quinn_peer;
+pub mod relay;
 pub mod s2n_peer;
 pub mod service;
 pub mod tls;

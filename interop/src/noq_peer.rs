@@ -8,7 +8,9 @@ use noq::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use noq::{Connection, Endpoint, FourTuple, PathStatus, TransportConfig};
 
 use crate::tls::{Certificate, client_config, server_config};
-use crate::{Error, FetchConfig, Fetched, PathUse, SERVER_NAME, ServeConfig, Server, service};
+use crate::{
+    Error, FetchConfig, Fetched, FurtherPath, PathUse, SERVER_NAME, ServeConfig, Server, service,
+};
 
 const PEER: &str = "noq";
 /// Most paths a client's connection may have.
@@ -16,6 +18,74 @@ const CLIENT_PATHS: u32 = 8;
 /// How often opening a path is tried while the server's connection IDs are on their way.
 const PATH_TRIES: u32 = 40;
 const PATH_RETRY: Duration = Duration::from_millis(50);
+
+/// A server whose connections the caller sees.
+#[derive(Debug)]
+pub struct Listener {
+    endpoint: Endpoint,
+    certificate: Certificate,
+    addr: SocketAddr,
+    retry: bool,
+}
+
+impl Listener {
+    /// Binds the socket.
+    ///
+    /// # Errors
+    /// [`Error::Setup`] if the socket or the configuration is refused.
+    pub fn bind(config: &ServeConfig) -> Result<Self, Error> {
+        let setup = |reason: String| Error::Setup { peer: PEER, reason };
+        let certificate = Certificate::generate()?;
+        let crypto = server_config(&certificate, &config.alpn).map_err(|e| setup(e.to_string()))?;
+        let crypto = QuicServerConfig::try_from(crypto).map_err(|e| setup(e.to_string()))?;
+        let mut server = noq::ServerConfig::with_crypto(Arc::new(crypto));
+        server.transport_config(Arc::new(transport(config.max_paths)));
+        let endpoint = Endpoint::server(server, config.listen).map_err(|e| setup(e.to_string()))?;
+        let addr = endpoint.local_addr().map_err(|e| setup(e.to_string()))?;
+        Ok(Self {
+            endpoint,
+            certificate,
+            addr,
+            retry: config.retry,
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// SHA-256 of the public key in its certificate, as SPKI DER.
+    #[must_use]
+    pub fn fingerprint(&self) -> [u8; 32] {
+        self.certificate.fingerprint
+    }
+
+    /// The next connection, established and served in the background; none once the endpoint is
+    /// closed. Handshakes that fail are passed over.
+    pub async fn accept(&self) -> Option<Connection> {
+        loop {
+            if let Some(connecting) = self.next().await?
+                && let Ok(connection) = connecting.await
+            {
+                tokio::spawn(serve_connection(connection.clone()));
+                return Some(connection);
+            }
+        }
+    }
+
+    /// The next attempt to connect; `Some(None)` if it was answered with a Retry or refused.
+    async fn next(&self) -> Option<Option<noq::Connecting>> {
+        let incoming = self.endpoint.accept().await?;
+        if self.retry && !incoming.remote_address_validated() {
+            // It fails only for an address that is validated.
+            let _ = incoming.retry();
+            return Some(None);
+        }
+        Some(incoming.accept().ok())
+    }
+}
 
 /// Starts a server.
 ///
@@ -26,24 +96,13 @@ const PATH_RETRY: Duration = Duration::from_millis(50);
     reason = "the endpoint needs a runtime around it; all doors agree"
 )]
 pub async fn serve(config: &ServeConfig) -> Result<Server, Error> {
-    let setup = |reason: String| Error::Setup { peer: PEER, reason };
-    let certificate = Certificate::generate()?;
-    let crypto = server_config(&certificate, &config.alpn).map_err(|e| setup(e.to_string()))?;
-    let crypto = QuicServerConfig::try_from(crypto).map_err(|e| setup(e.to_string()))?;
-    let mut server = noq::ServerConfig::with_crypto(Arc::new(crypto));
-    server.transport_config(Arc::new(transport(config.max_paths)));
-    let endpoint = Endpoint::server(server, config.listen).map_err(|e| setup(e.to_string()))?;
-    let addr = endpoint.local_addr().map_err(|e| setup(e.to_string()))?;
-    let retry = config.retry;
+    let listener = Listener::bind(config)?;
+    let (addr, certificate) = (listener.addr, listener.certificate.clone());
     let task = tokio::spawn(async move {
-        while let Some(incoming) = endpoint.accept().await {
-            if retry && !incoming.remote_address_validated() {
-                // It fails only for an address that is validated.
-                let _ = incoming.retry();
-                continue;
-            }
+        while let Some(next) = listener.next().await {
+            let Some(connecting) = next else { continue };
             tokio::spawn(async move {
-                if let Ok(connection) = incoming.await {
+                if let Ok(connection) = connecting.await {
                     serve_connection(connection).await;
                 }
             });
@@ -72,44 +131,89 @@ async fn serve_connection(connection: Connection) {
     }
 }
 
+/// A client's connection, established and confirmed.
+#[derive(Debug)]
+pub struct Client {
+    /// Its endpoint: one socket, for all paths.
+    pub endpoint: Endpoint,
+    /// The connection.
+    pub connection: Connection,
+}
+
+impl Client {
+    /// Connects as `config` says, allowing `max_paths` paths; 0 leaves multipath out. Opens no
+    /// further path and makes no request.
+    ///
+    /// # Errors
+    /// Which step failed and what noq said.
+    pub async fn connect(config: &FetchConfig, max_paths: u32) -> Result<Self, Error> {
+        let setup = |reason: String| Error::Setup { peer: PEER, reason };
+        let connect = |reason: String| Error::Connect { peer: PEER, reason };
+        let crypto =
+            client_config(&config.trust, &config.alpn).map_err(|e| setup(e.to_string()))?;
+        let crypto = QuicClientConfig::try_from(crypto).map_err(|e| setup(e.to_string()))?;
+        let mut client = noq::ClientConfig::new(Arc::new(crypto));
+        client.transport_config(Arc::new(transport(max_paths)));
+        // One socket for all local addresses when there are several.
+        let local = match (max_paths, config.server.is_ipv4()) {
+            (0, _) => config.local,
+            (_, true) => Ipv4Addr::UNSPECIFIED.into(),
+            (_, false) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let local = SocketAddr::new(local, 0);
+        let endpoint = Endpoint::client(local).map_err(|e| setup(e.to_string()))?;
+        let connecting = endpoint.connect_with(client, config.server, SERVER_NAME);
+        let connecting = connecting.map_err(|e| connect(e.to_string()))?;
+        let connection = connecting.await.map_err(|e| connect(e.to_string()))?;
+        connection
+            .handshake_confirmed()
+            .await
+            .map_err(|e| connect(e.to_string()))?;
+        Ok(Self {
+            endpoint,
+            connection,
+        })
+    }
+
+    /// Opens a path, waiting until the server's connection IDs for it are there.
+    ///
+    /// # Errors
+    /// [`Error::Path`] with number `path` and what noq said last.
+    pub async fn open_path(
+        &self,
+        further: FurtherPath,
+        status: PathStatus,
+        path: usize,
+    ) -> Result<noq::Path, Error> {
+        let tuple = FourTuple::new(further.remote, Some(further.local));
+        open_path(&self.connection, tuple, status, path).await
+    }
+
+    /// Says goodbye and waits until that is sent.
+    pub async fn close(self) {
+        self.connection.close(0_u32.into(), b"done");
+        self.endpoint.wait_all_draining().await;
+    }
+}
+
 /// Connects, opens the paths, makes the request and says what came back.
 ///
 /// # Errors
 /// Which step failed and what noq said.
 pub async fn fetch(config: &FetchConfig) -> Result<Fetched, Error> {
-    let setup = |reason: String| Error::Setup { peer: PEER, reason };
-    let connect = |reason: String| Error::Connect { peer: PEER, reason };
     let transfer = |reason: String| Error::Transfer { peer: PEER, reason };
-    let crypto = client_config(&config.trust, &config.alpn).map_err(|e| setup(e.to_string()))?;
-    let crypto = QuicClientConfig::try_from(crypto).map_err(|e| setup(e.to_string()))?;
-    let mut client = noq::ClientConfig::new(Arc::new(crypto));
-    let paths = if config.further_paths.is_empty() {
+    let max_paths = if config.further_paths.is_empty() {
         0
     } else {
         CLIENT_PATHS
     };
-    client.transport_config(Arc::new(transport(paths)));
-    // One socket for all local addresses when there are several.
-    let local = match (config.further_paths.is_empty(), config.server.is_ipv4()) {
-        (true, _) => config.local,
-        (false, true) => Ipv4Addr::UNSPECIFIED.into(),
-        (false, false) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let local = SocketAddr::new(local, 0);
-    let endpoint = Endpoint::client(local).map_err(|e| setup(e.to_string()))?;
-    let connecting = endpoint.connect_with(client, config.server, SERVER_NAME);
-    let connecting = connecting.map_err(|e| connect(e.to_string()))?;
-    let connection = connecting.await.map_err(|e| connect(e.to_string()))?;
-    connection
-        .handshake_confirmed()
-        .await
-        .map_err(|e| connect(e.to_string()))?;
-
+    let client = Client::connect(config, max_paths).await?;
+    let connection = &client.connection;
     let mut open = Vec::new();
     open.extend(connection.path(noq::PathId::ZERO));
-    for (at, further) in config.further_paths.iter().enumerate() {
-        let tuple = FourTuple::new(further.remote, Some(further.local));
-        open.push(open_path(&connection, tuple, at + 1).await?);
+    for (at, &further) in config.further_paths.iter().enumerate() {
+        let path = client.open_path(further, PathStatus::Available, at + 1);
+        open.push(path.await?);
     }
     if config.key_update {
         connection.force_key_update();
@@ -125,8 +229,7 @@ pub async fn fetch(config: &FetchConfig) -> Result<Fetched, Error> {
         multipath: connection.is_multipath_enabled(),
         paths: open.iter().map(path_use).collect(),
     };
-    connection.close(0_u32.into(), b"done");
-    endpoint.wait_all_draining().await;
+    client.close().await;
     Ok(fetched)
 }
 
@@ -134,11 +237,12 @@ pub async fn fetch(config: &FetchConfig) -> Result<Fetched, Error> {
 async fn open_path(
     connection: &Connection,
     tuple: FourTuple,
+    status: PathStatus,
     path: usize,
 ) -> Result<noq::Path, Error> {
     let mut tries = 0;
     loop {
-        match connection.open_path(tuple, PathStatus::Available).await {
+        match connection.open_path(tuple, status).await {
             Ok(path) => return Ok(path),
             Err(_) if tries < PATH_TRIES && connection.close_reason().is_none() => tries += 1,
             Err(e) => {

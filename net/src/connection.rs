@@ -4,7 +4,7 @@ use crate::engine::{
     self, ConnectionError, ConnectionStats, OpenPathError, PathNotice, PathOptions, PathStats,
     PathUnknown,
 };
-use crate::error::SendDatagramError;
+use crate::error::{KeyUpdateError, SendDatagramError};
 use crate::state::{Key, Shared, Tracked, Wait, snapshot};
 use crate::streams::{RecvStream, SendStream};
 use anabranch_proto::congestion::ControllerFactory;
@@ -306,6 +306,18 @@ impl Connection {
         let now = self.holder.shared.clock.now();
         self.holder
             .act(|_, connection| connection.set_congestion(now, factory))
+    }
+
+    /// Starts using new keys (RFC 9001, section 6). The engine does so by itself in time.
+    ///
+    /// # Errors
+    ///
+    /// It is too early for another update, or the connection ended.
+    pub fn update_keys(&self) -> Result<(), KeyUpdateError> {
+        let now = self.holder.shared.clock.now();
+        self.holder
+            .act(|_, connection| connection.update_keys(now))?
+            .map_err(KeyUpdateError::Refused)
     }
 
     /// What happens to paths from now on.

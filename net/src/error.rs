@@ -83,6 +83,17 @@ impl From<engine::SendDatagramError> for SendDatagramError {
     }
 }
 
+/// Why the keys were not updated.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeyUpdateError {
+    /// It is too early.
+    #[error(transparent)]
+    Refused(engine::KeyUpdateRefused),
+    /// The connection ended.
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+}
+
 /// Why a connection was not established.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {

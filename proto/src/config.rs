@@ -107,6 +107,8 @@ pub enum AckReturn {
     SamePath,
     /// On the path with the lowest smoothed RTT: shorter control loops when return delays differ.
     LowestRtt,
+    /// On the open path with the lowest ID, even if it is dead, as some peers do: to test against.
+    LowestId,
 }
 
 /// When a server makes clients prove their address before it keeps state.

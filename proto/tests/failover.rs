@@ -1,8 +1,13 @@
 //! Paths that fail, in every way a network can fail them, and their return.
 
+#![allow(
+    clippy::print_stdout,
+    reason = "measurements are shown beside their bounds"
+)]
+
 mod pair;
 
-use anabranch_proto::config::TransportConfig;
+use anabranch_proto::config::{AckReturn, TransportConfig};
 use anabranch_proto::datagram::SocketId;
 use anabranch_proto::event::{Event, PathNotice};
 use anabranch_proto::path::PathOptions;
@@ -77,9 +82,8 @@ fn cut(to_server: bool, way: usize, up: bool, down: bool) -> (Duration, Duration
     pair.ways[way].down &= down;
     let took = pair.finish(flow, LIMIT);
     let gap = pair.flows[flow].longest_gap(at);
-    println!(
-        "cut way {way} up {up} down {down} upload {to_server}: gap {gap:?}, rtt {rtt:?}, pto {pto:?}, {took:?}"
-    );
+    println!("cut way {way} up {up} down {down} upload {to_server}: {took:?}");
+    println!("    gap {gap:?}, rtt {rtt:?}, pto {pto:?}");
     assert!(
         took < Duration::from_secs(4),
         "took {took:?}\n{}",
@@ -537,5 +541,54 @@ fn keys_may_change_while_packets_of_two_paths_overtake_each_other() {
         let dropped =
             pair.client_conn().stats().packets_dropped + pair.server_conn().stats().packets_dropped;
         assert!(dropped < 10, "{dropped} packets could not be read");
+    }
+}
+
+/// A peer that acknowledges everything on the path with the lowest ID, as noq does.
+fn with_stubborn_server() -> Pair {
+    let server = TransportConfig {
+        ack_return: AckReturn::LowestId,
+        ..TransportConfig::default()
+    };
+    let mut pair = Pair::with(two_ways(), TransportConfig::default(), server);
+    pair.connect();
+    pair.open_all();
+    pair.run_for(ms(300));
+    pair
+}
+
+#[test]
+fn a_dead_path_is_abandoned_when_the_peer_acknowledges_nowhere_else() {
+    let mut pair = with_stubborn_server();
+    let flow = pair.start(true, 6_000_000);
+    pair.run_for(ms(500));
+    let at = pair.now;
+    pair.ways[0].set_open(false);
+    pair.finish(flow, LIMIT);
+    let gap = pair.flows[flow].longest_gap(at);
+    println!("longest gap {gap:?}");
+    assert!(gap < Duration::from_secs(3), "{gap:?}");
+    let abandoned = |notice: &PathNotice| matches!(notice, PathNotice::Abandoned { id, .. } if *id == PathId::ZERO);
+    assert!(pair.has_notice(abandoned));
+    assert_eq!(state(&mut pair, false, 1), PathState::Active);
+}
+
+#[test]
+fn no_path_is_abandoned_while_all_of_them_are_silent() {
+    for mut pair in [connected(two_ways()), with_stubborn_server()] {
+        let flow = pair.start(true, 6_000_000);
+        pair.run_for(ms(500));
+        for way in &mut pair.ways {
+            way.set_open(false);
+        }
+        pair.run_for(Duration::from_secs(12));
+        for way in &mut pair.ways {
+            way.set_open(true);
+        }
+        let healed = pair.now;
+        pair.finish(flow, LIMIT);
+        let gap = pair.flows[flow].longest_gap(healed);
+        assert!(gap < Duration::from_secs(3), "{gap:?}");
+        assert!(!pair.has_notice(|notice| matches!(notice, PathNotice::Abandoned { .. })));
     }
 }

@@ -46,7 +46,10 @@ fn traced(config: &TransportConfig) -> (TransportConfig, Bytes) {
     let into = bytes.clone();
     let observe = move |subject: &Subject| {
         let into = into.clone();
-        let sink = move |record: &[u8]| into.lock().unwrap().extend_from_slice(record);
+        let sink = move |record: &[u8]| {
+            let mut bytes = into.lock().expect("nothing panicked with it");
+            bytes.extend_from_slice(record);
+        };
         let qlog = Qlog::new(&Header::of(subject, "test"), sink);
         Some(Box::new(qlog) as Box<dyn Observer>)
     };
@@ -60,7 +63,7 @@ fn traced(config: &TransportConfig) -> (TransportConfig, Bytes) {
 
 /// The records of a trace: its header, and its events by name.
 fn read(bytes: &Bytes) -> (Value, Vec<Value>) {
-    let bytes = bytes.lock().unwrap();
+    let bytes = bytes.lock().expect("nothing panicked with it");
     let mut records = bytes
         .strip_prefix(b"\x1e")
         .expect("a trace begins with a record separator")

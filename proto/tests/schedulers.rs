@@ -1,5 +1,10 @@
 //! Every scheduler over unequal paths, and controllers over one.
 
+#![allow(
+    clippy::print_stdout,
+    reason = "measurements are shown beside their bounds"
+)]
+
 mod pair;
 
 use anabranch_proto::config::TransportConfig;

@@ -13,7 +13,7 @@ use crate::url::{Host, ServerUrl};
 use anabranch_net::connection::Connection;
 use anabranch_net::endpoint::Endpoint;
 use anabranch_net::engine::{ServerConfig, TransportConfig};
-use anabranch_net::interfaces::{self, Interface};
+use anabranch_net::interfaces::{self, Interface, Kind};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -208,7 +208,8 @@ fn hosts(bound: &[SocketAddr], own: &[Interface]) -> Vec<Host> {
         if best.is_empty() {
             best = usable().collect();
         }
-        best.sort_by_key(|interface| !interface.default_route);
+        // Loopback is of use on this machine only.
+        best.sort_by_key(|one| (one.kind == Kind::Loopback, !one.default_route));
         // The IPv6 wildcard serves IPv4 too. Link-local addresses mean nothing elsewhere.
         let fits = |other: &IpAddr| ip.is_ipv6() || other.is_ipv4();
         for own in best.iter().flat_map(|interface| &interface.addresses) {

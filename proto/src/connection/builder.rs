@@ -265,6 +265,9 @@ impl Connection {
             rate: snapshot,
             frames: packet.frames,
         };
+        if sent.ack_eliciting && packet.level == Level::OneRtt {
+            self.sending.on_sent(packet.path, &sent);
+        }
         if let Some(space) = self.space_mut(packet.level, packet.path) {
             let pn = space.next_pn();
             debug_assert_eq!(pn, packet.pn, "the packet number was announced by peek_pn");

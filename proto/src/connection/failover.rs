@@ -81,10 +81,18 @@ impl Connection {
 
     /// Something ack-eliciting sent on the path at `sent` was acknowledged.
     pub(super) fn on_path_answered(&mut self, now: Instant, id: PathId, sent: Instant) {
+        if let Some(path) = self.paths.path_mut(id) {
+            path.probes_owed = 0;
+        }
+        self.end_inquiry();
+        self.trust(now, id, sent);
+    }
+
+    /// Ends the doubt about a path that responded to something sent on it at `sent`.
+    pub(super) fn trust(&mut self, now: Instant, id: PathId, sent: Instant) {
         let Some(path) = self.paths.path_mut(id) else {
             return;
         };
-        path.probes_owed = 0;
         let Health::Doubtful { since } = path.health else {
             return;
         };

@@ -5,6 +5,7 @@ use super::receive::Arrival;
 use crate::datagram::Tuple;
 use crate::event::{Observation, PathNotice};
 use crate::path::route::Route;
+use crate::path::state::Inquiry;
 use crate::time::Instant;
 use crate::wire::{PathId, ResetToken, TransportErrorCode};
 use smallvec::SmallVec;
@@ -204,6 +205,7 @@ impl Connection {
             }
             self.sending.wake();
             self.announce_path(now, id);
+            self.on_inquiry_answered(now, id);
             return;
         }
         let previous = path
@@ -230,6 +232,11 @@ impl Connection {
             previous.validation = None;
         }
         if !failed(&path.route) {
+            return;
+        }
+        if path.inquiry == Inquiry::Asked && path.route.validated {
+            // Nothing is acknowledged anywhere: this path may well be the first to come back.
+            path.route.validate(now, &mut self.rng);
             return;
         }
         match path.previous.take() {

@@ -12,6 +12,7 @@ mod control;
 mod dispatch;
 mod establish;
 mod failover;
+mod inquiry;
 mod migrate;
 mod observe;
 mod paths;

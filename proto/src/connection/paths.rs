@@ -1,12 +1,13 @@
 //! Opening, announcing and abandoning paths; their connection IDs and status.
 
+use super::timers::MIN_BUDGET;
 use super::{Connection, Routing};
 use crate::config::{AckReturn, TransportConfig};
 use crate::datagram::Tuple;
 use crate::error::TransportError;
 use crate::event::{Observation, PathNotice};
 use crate::handshake::Level;
-use crate::path::manager::Closing;
+use crate::path::manager::{Closing, Slot};
 use crate::path::route::Route;
 use crate::path::state::{Path, PathOptions};
 use crate::recovery::PacketSpace;
@@ -382,22 +383,30 @@ impl Connection {
 
     /// Where the acknowledgement of `path` travels.
     pub(super) fn ack_route(&self, now: Instant, closing: bool, path: &Path) -> Option<PathId> {
-        let home = !closing && path.is_healthy();
+        let own = || {
+            let slot = self.paths.slot(path.id);
+            slot.filter(|slot| can_carry(slot)).map(|slot| slot.id)
+        };
         if !self.multipath_active() {
-            return Some(path.id);
+            return own();
+        }
+        let home = !closing && path.is_healthy();
+        if self.config.ack_return == AckReturn::LowestId {
+            return self
+                .paths
+                .open()
+                .find(|slot| can_carry(slot))
+                .map(|slot| slot.id);
         }
         let stays = home && !path.detour.is_active(now);
         if stays && self.config.ack_return == AckReturn::SamePath {
-            return Some(path.id);
+            return own();
         }
-        let best = self.control_path();
         // A detour is worth it by a path that answers. Where none does, both sides may have doubts
         // about the one that works again: they learn of it only by answering there.
         let answers = |id: &PathId| self.paths.path(*id).is_some_and(|path| path.pto_count == 0);
-        if !closing && !best.as_ref().is_some_and(answers) {
-            return Some(path.id);
-        }
-        best.or(home.then_some(path.id))
+        let best = self.control_path();
+        best.filter(answers).or_else(own).or(best)
     }
 
     /// The paths whose acknowledgements a packet on `carrier` takes along.
@@ -422,4 +431,10 @@ impl Connection {
 pub(crate) fn random_cid(rng: &mut Rng, length: usize) -> ConnectionId {
     let bytes: [u8; 20] = rng.array();
     ConnectionId::new(&bytes[..length.min(20)]).expect("at most 20 bytes")
+}
+
+/// Whether a packet with any frame may be sent on the path.
+pub(super) fn can_carry(slot: &Slot) -> bool {
+    let budget = slot.open().map(|path| path.route.amplification.budget());
+    slot.remote_cids.active().is_some() && budget.is_some_and(|budget| budget >= MIN_BUDGET)
 }

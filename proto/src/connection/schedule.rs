@@ -4,7 +4,8 @@ use super::Connection;
 use crate::config::TransportConfig;
 use crate::event::Observation;
 use crate::path::manager::Slot;
-use crate::recovery::sent::SentFrames;
+use crate::recovery::SentPacket;
+use crate::recovery::sent::{SentFrame, SentFrames};
 use crate::sched::{
     Choice, Decision, MinRtt, PathEvent, PathSet, PathState, PathView, Reason, Scheduler, SendView,
     Unit, UnitKind,
@@ -103,8 +104,24 @@ impl Sending {
 
     /// New data came: a hold was about less than there is now.
     pub(super) fn on_written(&mut self) {
+        self.scheduler.on_event(&PathEvent::Written);
         self.hold = None;
         self.patience = None;
+    }
+
+    /// An ack-eliciting packet left.
+    pub(super) fn on_sent(&mut self, path: PathId, packet: &SentPacket) {
+        let bytes = u64::from(packet.size);
+        self.scheduler.on_event(&PathEvent::Sent { path, bytes });
+        let blocked = |frame: &SentFrame| {
+            matches!(
+                frame,
+                SentFrame::DataBlocked | SentFrame::StreamDataBlocked { .. }
+            )
+        };
+        if packet.frames.iter().any(blocked) {
+            self.scheduler.on_event(&PathEvent::FlowBlocked);
+        }
     }
 
     pub(super) fn set_chunk(&mut self, chunk: Option<u64>) {

@@ -5,6 +5,7 @@
 //! | acknowledgement delay | space | `ReceivedPackets` |
 //! | loss time, probe time-out | space, path | `PacketSpace`, here |
 //! | silence | path | [`failover`](super::failover) |
+//! | no response while another path responds | path | [`inquiry`](super::inquiry) |
 //! | challenge repeat, validation failure | route | `Validation` |
 //! | MTU probe | route | `MtuDiscovery` |
 //! | pacing | route | `Pacer` |
@@ -32,6 +33,9 @@ const MAX_BACKOFF: u32 = 10;
 /// new address has to earn enough for a challenge.
 pub(super) const MIN_BUDGET: u64 = MIN_USEFUL_ROOM as u64;
 
+/// The same for a long header with the longest connection IDs, and an acknowledgement.
+const MIN_EARLY_BUDGET: u64 = 128;
+
 /// How often a validation looks whether the amplification limit still stops it.
 const STUCK_VALIDATION: Duration = Duration::from_secs(1);
 
@@ -46,6 +50,7 @@ pub enum Timer {
     Loss,
     Pto,
     Silence,
+    Inquiry,
     Validation,
     Pacing,
     KeepAlive,
@@ -108,6 +113,7 @@ impl Connection {
             (path.space.loss_time(), Timer::Loss),
             (self.pto_deadline(path), Timer::Pto),
             (silence, Timer::Silence),
+            (self.inquiry_deadline(path), Timer::Inquiry),
             (self.validation_deadline(path), Timer::Validation),
             (paced, Timer::Pacing),
             (self.keep_alive_deadline(path), Timer::KeepAlive),
@@ -168,9 +174,13 @@ impl Connection {
 
     fn early_deadline(&self) -> Option<Instant> {
         let spaces = [Level::Initial, Level::Handshake];
+        // An acknowledgement that may not be sent waits for the peer, who earns the room for it.
+        let may_send = self.may_send_early();
         let spaces = spaces.into_iter().filter_map(|level| {
             let space = self.early.spaces[level as usize].as_ref()?;
-            [space.loss_time(), space.received.deadline()]
+            let sendable = may_send && self.handshake.has_keys(level);
+            let acknowledgement = space.received.deadline().filter(|_| sendable);
+            [space.loss_time(), acknowledgement]
                 .into_iter()
                 .flatten()
                 .min()
@@ -178,11 +188,17 @@ impl Connection {
         spaces.chain(self.early_pto().map(|(at, _)| at)).min()
     }
 
+    /// Whether the amplification limit leaves room for an Initial or Handshake packet.
+    pub(super) fn may_send_early(&self) -> bool {
+        let path = self.paths.path(PathId::ZERO);
+        path.is_some_and(|path| path.route.amplification.budget() >= MIN_EARLY_BUDGET)
+    }
+
     /// When to probe during the handshake, and at which level.
     fn early_pto(&self) -> Option<(Instant, Level)> {
         let route = &self.paths.path(PathId::ZERO)?.route;
         // A server that may not send any more must wait for the client (RFC 9002, section 6.2.2.1).
-        if self.handshake.is_confirmed() || route.amplification.budget() < MIN_BUDGET {
+        if self.handshake.is_confirmed() || !self.may_send_early() {
             return None;
         }
         let wait = route.rtt.pto_base() * (1 << self.early.pto_count.min(MAX_BACKOFF));
@@ -313,7 +329,7 @@ impl Connection {
         let Some(path) = self.paths.path(id) else {
             return;
         };
-        if due(self.path_idle_deadline(path)) {
+        if due(self.path_idle_deadline(path)) || due(self.inquiry_deadline(path)) {
             let code = TransportErrorCode::PATH_UNSTABLE_OR_POOR.0;
             self.abandon(now, id, code, false);
             return;
@@ -348,6 +364,8 @@ impl Connection {
         self.observe_metrics(now, id);
         if others {
             self.doubt(now, id);
+        } else {
+            self.consider_inquiry(now, id);
         }
     }
 }

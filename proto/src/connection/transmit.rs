@@ -3,13 +3,14 @@
 use super::Connection;
 use super::builder::{Packet, SizeRule};
 use super::close::Life;
+use super::paths::can_carry;
 use super::schedule::{Carry, Payload, Repeat, can_send};
 use super::timers::MIN_BUDGET;
 use crate::datagram::Transmit;
 use crate::handshake::Level;
 use crate::path::manager::Slot;
 use crate::path::state::Path;
-use crate::recovery::sent::SentFrames;
+use crate::recovery::sent::{SentFrame, SentFrames};
 use crate::time::Instant;
 use crate::wire::frame::{Form, Frame};
 use crate::wire::{MIN_DATAGRAM_SIZE, PathId};
@@ -154,6 +155,7 @@ impl Connection {
             return false;
         };
         self.handshake.has_keys(level)
+            && self.may_send_early()
             && (self.early.probes_owed[level as usize] > 0
                 || space.received.ack_due(now)
                 || (self.handshake.has_crypto(level) && self.handshake_room()))
@@ -268,22 +270,17 @@ impl Connection {
 
     /// The best path for frames that any path may carry: the healthiest, then the fastest.
     pub(super) fn control_path(&self) -> Option<PathId> {
-        let open = self
-            .paths
-            .open()
-            .filter_map(|slot| slot.open().map(|path| (slot, path)));
-        open.filter(|(slot, path)| {
-            slot.remote_cids.active().is_some() && path.route.amplification.budget() >= MIN_BUDGET
-        })
-        .min_by_key(|(_, path)| {
-            (
-                !path.route.validated,
-                !path.is_healthy(),
-                path.pto_count,
-                path.route.rtt.smoothed(),
-            )
-        })
-        .map(|(_, path)| path.id)
+        let able = self.paths.open().filter(|slot| can_carry(slot));
+        able.filter_map(|slot| slot.open().map(|path| (slot, path)))
+            .min_by_key(|(_, path)| {
+                (
+                    !path.route.validated,
+                    !path.is_healthy(),
+                    path.pto_count,
+                    path.route.rtt.smoothed(),
+                )
+            })
+            .map(|(_, path)| path.id)
     }
 
     /// Writes datagrams for one route, starting with `job`, while the next job fits the batch.
@@ -469,20 +466,23 @@ impl Connection {
         path.probes_owed -= 1;
         packet.is_pto_probe = true;
         let healthy = path.is_healthy();
-        let oldest: SentFrames = path
-            .space
-            .iter_unacked()
-            .find(|(_, packet)| packet.ack_eliciting && !packet.frames.is_empty())
-            .map(|(_, packet)| packet.frames.clone())
-            .unwrap_or_default();
+        let unacked = path.space.iter_unacked().map(|(_, packet)| packet);
+        let mut useful = unacked.filter(|packet| packet.ack_eliciting && !packet.frames.is_empty());
+        // What is oldest is what the peer waits for, and it may not know what it must do to answer.
+        let oldest = useful.next().map(|packet| packet.frames.clone());
+        let newer = useful.flat_map(|packet| packet.frames.iter().copied());
+        let control: Vec<SentFrame> = newer.filter(is_control).collect();
         if healthy {
+            for frame in oldest.iter().flatten().chain(&control) {
+                if is_control(frame) {
+                    self.on_frame_lost(Level::OneRtt, id, frame);
+                } else {
+                    self.streams.reinject(frame, id);
+                }
+            }
             self.write_acks(now, packet, buf, false);
             self.write_control(packet, buf);
             let limit = packet.end;
-            // What is oldest is what the peer waits for.
-            for frame in &oldest {
-                self.streams.reinject(frame, id);
-            }
             let before = self.streams.bytes_retransmitted();
             let bytes = self
                 .streams
@@ -646,4 +646,12 @@ impl Connection {
             }
         }
     }
+}
+
+/// Whether a frame must arrive but is neither stream data nor an acknowledgement.
+fn is_control(frame: &SentFrame) -> bool {
+    !matches!(
+        frame,
+        SentFrame::Stream { .. } | SentFrame::Datagram { .. } | SentFrame::Ack { .. }
+    )
 }

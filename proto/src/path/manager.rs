@@ -55,7 +55,9 @@ pub(crate) struct Closing {
 }
 
 impl Closing {
-    /// When the state is freed; `None` while the peer may not know yet that the path is given up.
+    /// When the state is freed; `None` while the peer may not know yet that the path is given up:
+    /// it would be answered with a stateless reset. Nothing grows meanwhile, as its ID is not
+    /// replaced.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         (self.abandon_acked || self.peer_abandoned).then_some(self.discard_at)
     }

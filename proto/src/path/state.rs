@@ -41,6 +41,16 @@ pub(crate) enum Health {
     },
 }
 
+/// What a path said when nothing was acknowledged on any path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Inquiry {
+    None,
+    /// It is being challenged.
+    Asked,
+    /// It responded: it carries packets both ways.
+    Answered(Instant),
+}
+
 /// How the peer's lone PINGs on a path are answered: a peer that keeps probing did not see the
 /// acknowledgements that went back by the path itself.
 #[derive(Debug, Clone, Copy, Default)]
@@ -116,6 +126,7 @@ pub(crate) struct Path {
     /// Up to which packet of each other path this one carried copies.
     pub(crate) copied_up_to: Vec<(PathId, u64)>,
     pub(crate) detour: Detour,
+    pub(crate) inquiry: Inquiry,
     /// When a packet was last sent or received.
     pub(crate) last_activity: Instant,
     pub(crate) last_ack: Option<Instant>,
@@ -151,6 +162,7 @@ impl Path {
             assigned: 0,
             copied_up_to: Vec::new(),
             detour: Detour::default(),
+            inquiry: Inquiry::None,
             last_activity: now,
             last_ack: None,
             acks_came_by: None,

@@ -222,7 +222,7 @@ fn decisions_say_what_was_chosen_and_why() {
     let duplicate = decided(Decision::Duplicate(all), Reason::Other("say \"all\""));
     let expected = json!({"decision": "duplicate", "path_ids": [0, 3], "reason": "say \"all\""});
     assert_eq!(duplicate, expected);
-    let until = Some(START + Duration::from_micros(22_000));
+    let until = Some(START + Duration::from_millis(22));
     let hold = decided(Decision::Hold { until }, Reason::WaitForBetter);
     assert_eq!(
         hold,

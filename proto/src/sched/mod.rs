@@ -87,7 +87,7 @@ pub enum Decision {
 pub struct Choice {
     /// What to do.
     pub decision: Decision,
-    /// Why: counted per path and written to qlog.
+    /// Why: counted and written to qlog.
     pub reason: Reason,
 }
 
@@ -179,7 +179,7 @@ pub enum PathEvent {
     Lost { path: PathId, bytes: u64 },
     /// A probe time-out fired.
     Pto { path: PathId },
-    /// The peer's flow control stops new data.
+    /// The peer's flow control stops new data of a stream, or of all.
     FlowBlocked,
     /// The application wrote data.
     Written,

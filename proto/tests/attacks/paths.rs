@@ -315,6 +315,9 @@ fn a_path_is_forgotten_although_the_peer_never_agrees() {
     let code = Code::APPLICATION_ABANDON_PATH.0;
     let victim = peer.connection().expect("the victim");
     victim.abandon_path(now, ONE, code).expect("an open path");
+    peer.receive();
+    // The peer has it, and says nothing.
+    peer.ack_all();
     peer.wait(Duration::from_secs(5));
     let forgotten = Event::Path(PathNotice::Discarded { id: ONE });
     assert!(peer.events.contains(&forgotten));

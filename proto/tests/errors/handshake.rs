@@ -180,6 +180,20 @@ fn a_server_sends_three_times_what_it_received_and_no_more() {
 }
 
 #[test]
+fn an_acknowledgement_that_may_not_be_sent_does_not_wake_the_server_up() {
+    let mut peer = RawPeer::client(Setup::default()).half_way();
+    // Its repetitions use up what the first packet earned.
+    peer.wait(Duration::from_secs(25));
+    let tuple = peer.tuple;
+    assert!(peer.bytes_to(tuple) > 3600 - 128);
+    let mut ping = Packet::new(Level::Initial, encode(&[Frame::Ping]));
+    ping.tuple = Some(route(Side::Server, 9));
+    peer.send(ping);
+    peer.wait(Duration::from_secs(2));
+    assert!(peer.bytes_to(tuple) <= 3600);
+}
+
+#[test]
 fn a_server_answers_no_initial_in_a_small_datagram() {
     let mut peer = RawPeer::client(Setup::default());
     let packet = Packet::new(Level::Initial, encode(&[Frame::Ping]));
@@ -224,5 +238,4 @@ fn a_client_needs_a_connection_id_of_eight_bytes_to_be_answered() {
     packet.dcid = ConnectionId::new(b"seven..");
     peer.send(packet);
     assert_eq!((peer.sizes.len(), peer.handle), (0, None));
-    let _ = route(Side::Server, 0);
 }

@@ -82,6 +82,10 @@ pub fn is_over(flows: &[Flow], to_server: bool, id: StreamId) -> bool {
     flows.any(|flow| flow.to_server == to_server && flow.id == id && flow.is_done())
 }
 
+fn put(text: &mut String, line: std::fmt::Arguments<'_>) {
+    std::fmt::Write::write_fmt(text, line).expect("a string takes anything");
+}
+
 impl Pair {
     /// Starts a stream of `length` bytes; returns its index in `flows`.
     pub fn start(&mut self, to_server: bool, length: u64) -> usize {
@@ -135,14 +139,20 @@ impl Pair {
         let server = self.server_handle.and_then(|h| self.server.connection(h));
         for (name, connection) in [("client", client), ("server", server)] {
             let Some(connection) = connection else {
-                text += &format!("{name}: gone\n");
+                put(&mut text, format_args!("{name}: gone\n"));
                 continue;
             };
-            text += &format!("{name}: next {:?}\n", connection.next_timer());
+            put(
+                &mut text,
+                format_args!("{name}: next {:?}\n", connection.next_timer()),
+            );
             for id in connection.paths() {
-                text += &format!("  {:?}\n", connection.path_stats(id));
+                put(
+                    &mut text,
+                    format_args!("  {:?}\n", connection.path_stats(id)),
+                );
             }
-            text += &format!("  {:?}\n", connection.stats());
+            put(&mut text, format_args!("  {:?}\n", connection.stats()));
         }
         for (name, events) in [
             ("client", &self.client_events),
@@ -153,7 +163,7 @@ impl Pair {
                 .filter(|(_, event)| !matches!(event, super::Event::Stream(_)));
             let all: Vec<_> = paths.collect();
             for (at, event) in &all[all.len().saturating_sub(12)..] {
-                text += &format!("  {name} {at} {event:?}\n");
+                put(&mut text, format_args!("  {name} {at} {event:?}\n"));
             }
         }
         text

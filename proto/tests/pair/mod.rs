@@ -151,7 +151,7 @@ pub struct Pair {
     pub swallow: Option<Arc<Mutex<watch::Seen>>>,
 }
 
-/// Small seeded random numbers (SplitMix64).
+/// Small seeded random numbers (`SplitMix64`).
 #[derive(Debug, Clone, Copy)]
 pub struct Dice(pub u64);
 
@@ -342,12 +342,12 @@ impl Pair {
             if waiting as u64 > way.queue {
                 return None;
             }
-            end = end + Duration::from_nanos(bytes * 1_000_000_000 / way.rate);
+            end += Duration::from_nanos(bytes * 1_000_000_000 / way.rate);
             way.busy_until[side] = end;
         }
         let mut arrival = end + way.delay;
         if dice.per_mille(way.late) {
-            arrival = arrival + way.jitter.mul_f64(dice.below(1000) as f64 / 1000.0);
+            arrival += way.jitter.mul_f64(dice.below(1000) as f64 / 1000.0);
         }
         let tuple = if to_server { way.server } else { way.client };
         Some((arrival, tuple))
@@ -501,7 +501,7 @@ impl Pair {
                     .map(Connection::next_timer),
                 self.server_handle
                     .and_then(|h| self.server.connection(h))
-                    .map(|c| c.next_timer()),
+                    .map(Connection::next_timer),
             );
         }
     }

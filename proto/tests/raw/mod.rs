@@ -20,6 +20,7 @@ use anabranch_proto::event::Event;
 use anabranch_proto::handshake::{Handshake, Level};
 use anabranch_proto::recovery::sent::SentFrames;
 use anabranch_proto::time::Instant;
+use anabranch_proto::tls;
 use anabranch_proto::wire::cursor::Reader;
 use anabranch_proto::wire::frame::{self, ConnectionClose, Form, Frame, NewConnectionId};
 use anabranch_proto::wire::header::{self, Header};
@@ -30,7 +31,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How long a datagram takes from one end to the other.
@@ -66,6 +67,12 @@ impl Default for Setup {
             token: Vec::new(),
         }
     }
+}
+
+/// One pair of TLS settings for all: keys take longer to make than a handshake.
+fn tls_configs() -> (tls::ClientConfig, tls::ServerConfig) {
+    static CONFIGS: OnceLock<(tls::ClientConfig, tls::ServerConfig)> = OnceLock::new();
+    CONFIGS.get_or_init(tls_pair).clone()
 }
 
 /// The connection ID a scripted peer issues under this path and sequence number.
@@ -119,6 +126,8 @@ pub struct RawPeer {
     pub inbox: Vec<Received>,
     /// Sizes of the victim's datagrams, by destination.
     pub sizes: Vec<(Tuple, usize)>,
+    /// Bytes handed to the victim, by route.
+    delivered: BTreeMap<Tuple, usize>,
     /// First bytes of the victim's datagrams that hold a 1-RTT packet.
     pub first_bytes: Vec<u8>,
     /// Datagrams the victim sent that held nothing that could be opened.
@@ -144,7 +153,7 @@ pub struct RawPeer {
 impl RawPeer {
     /// A scripted client and a real server; nothing was sent yet.
     pub fn client(setup: Setup) -> Self {
-        let (client_tls, server_tls) = tls_pair();
+        let (client_tls, server_tls) = tls_configs();
         let mut config = ServerConfig::new(server_tls);
         config.transport = Arc::new(setup.transport.clone());
         (setup.server)(&mut config);
@@ -167,7 +176,7 @@ impl RawPeer {
 
     /// A scripted server which claims that it sent a Retry with this connection ID.
     pub fn server_named(setup: Setup, retry: Option<ConnectionId>) -> Self {
-        let (client_tls, server_tls) = tls_pair();
+        let (client_tls, server_tls) = tls_configs();
         let mut config = ClientConfig::new(client_tls);
         config.transport = Arc::new(setup.transport.clone());
         let mut victim = Endpoint::new(EndpointConfig::default(), [1; 32]);
@@ -198,6 +207,7 @@ impl RawPeer {
             sizes: Vec::new(),
             unopened: Vec::new(),
             first_bytes: Vec::new(),
+            delivered: BTreeMap::new(),
             raw_initials: Vec::new(),
             tuple: route(side.peer(), 0),
             remote_cids: BTreeMap::new(),
@@ -322,6 +332,7 @@ impl RawPeer {
     /// Hands a datagram to the victim and takes its answers.
     pub fn deliver(&mut self, tuple: Tuple, bytes: &[u8]) {
         self.now = self.now + DELAY;
+        *self.delivered.entry(tuple).or_default() += bytes.len();
         let mut bytes = bytes.to_vec();
         self.victim
             .handle_datagram(self.now, tuple, None, &mut bytes);
@@ -525,6 +536,11 @@ impl RawPeer {
     pub fn count(&self, wanted: impl Fn(&Frame<'_>) -> bool) -> usize {
         let frames = self.inbox.iter().flat_map(|received| received.frames());
         frames.filter(|frame| wanted(frame)).count()
+    }
+
+    /// Bytes handed to the victim by this route so far.
+    pub fn bytes_from(&self, tuple: Tuple) -> usize {
+        self.delivered.get(&tuple).copied().unwrap_or(0)
     }
 
     /// Bytes the victim sent to this route so far.

@@ -1,0 +1,294 @@
+//! This engine and noq on one wire: transfers over one and several paths.
+//! `cargo test -p anabranch-interop --test noq`.
+
+mod ours;
+mod theirs;
+
+use anabranch_interop::{Answer, FetchConfig, Fetched, FurtherPath, Request, ServeConfig, Trust};
+use anabranch_interop::{noq_peer, noq_peer::Listener};
+use anabranch_net::engine::TransportConfig;
+use anabranch_proto::wire::PathId;
+use anabranch_proto::wire::frame::PathStatus;
+use ours::{Client, LARGE, Server, Setup, in_turn, keys_settle, loopback, soon, until, v6};
+use std::net::SocketAddr;
+use theirs::{FromNoq, ToNoq};
+
+const REQUESTS: [Request; 4] = [
+    Request::Get(0),
+    Request::Get(1000),
+    Request::Get(LARGE),
+    Request::Put(LARGE),
+];
+
+/// The least each path has to carry of [`LARGE`] to count as used.
+const SHARE: u64 = 100_000;
+
+async fn fetched(config: FetchConfig) -> Fetched {
+    let fetched = soon(noq_peer::fetch(&config)).await.unwrap();
+    assert_eq!(fetched.answer, Answer::expected(config.request));
+    fetched
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_multipath_each_gets_from_and_puts_to_the_other() {
+    let server = noq_peer::serve(&ServeConfig::default()).await.unwrap();
+    let client = Client::connect(server.addr(), server.fingerprint()).await;
+    assert!(!client.connection.has_multipath());
+    let ours = Server::usual();
+    for request in REQUESTS {
+        assert_eq!(client.ask(request).await, Answer::expected(request));
+        assert!(!fetched(ours.ask(request)).await.multipath);
+    }
+    client.close().await;
+}
+
+/// Moves [`LARGE`] bytes each way between our client and noq over paths from these addresses.
+async fn over_paths_to_noq(first: SocketAddr, locals: &[u8]) {
+    let config = ServeConfig {
+        listen: first,
+        max_paths: theirs::PATHS,
+        ..ServeConfig::default()
+    };
+    let to = ToNoq::connect_over(Listener::bind(&config).unwrap(), None).await;
+    for &last in locals {
+        let id = to
+            .client
+            .open_path(to.path_from(last), PathStatus::Available)
+            .await;
+        to.events
+            .wait("noq to see the path", theirs::is_established(id.0))
+            .await;
+    }
+    let ids = 0..=locals.len() as u32;
+    for request in [Request::Put(LARGE), Request::Get(LARGE)] {
+        let before: Vec<_> = ids
+            .clone()
+            .map(|id| ours::path(&to.client.connection, id))
+            .collect();
+        assert_eq!(to.client.ask(request).await, Answer::expected(request));
+        for (id, before) in ids.clone().zip(before) {
+            let (ours, theirs) = (
+                ours::path(&to.client.connection, id),
+                theirs::path(&to.theirs, id),
+            );
+            let (sent, received) = (ours.counters.sent_bytes, ours.counters.received_bytes);
+            println!(
+                "{request:?} path {id}: we sent {sent} and received {received}, noq received {} \
+                 and sent {}, our srtt {:?}, lost {}",
+                theirs.udp_rx.bytes,
+                theirs.udp_tx.bytes,
+                ours.smoothed_rtt,
+                ours.counters.lost_packets,
+            );
+            let carried = match request {
+                Request::Put(_) => sent - before.counters.sent_bytes,
+                Request::Get(_) => received - before.counters.received_bytes,
+            };
+            assert!(
+                carried > SHARE,
+                "path {id} carried {carried} of {request:?}"
+            );
+            assert!(
+                theirs.udp_rx.bytes > 0 && theirs.udp_tx.bytes > 0,
+                "{theirs:?}"
+            );
+        }
+    }
+    to.client.close().await;
+    // D28: noq may miss a close behind its acknowledgements; ours arrives.
+    soon(to.theirs.closed()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn our_client_uses_two_paths_to_noq() {
+    over_paths_to_noq(SocketAddr::new(loopback(1), 0), &[2]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn our_client_uses_three_paths_to_noq() {
+    over_paths_to_noq(SocketAddr::new(loopback(1), 0), &[2, 3]).await;
+}
+
+/// Moves [`LARGE`] bytes each way between noq's client and our server over so many paths.
+async fn over_paths_from_noq(locals: &[u8]) {
+    let from = FromNoq::connect().await;
+    let mut open = Vec::new();
+    for &last in locals {
+        open.push(from.open_path(last, noq::PathStatus::Available).await);
+    }
+    let ids = 0..=locals.len() as u32;
+    until("our side to validate the paths", || {
+        ids.clone().all(|id| {
+            from.ours
+                .path_stats(PathId(id))
+                .is_some_and(|path| path.validated)
+        })
+    })
+    .await;
+    for request in [Request::Get(LARGE), Request::Put(LARGE)] {
+        let before: Vec<_> = ids.clone().map(|id| ours::path(&from.ours, id)).collect();
+        assert_eq!(from.ask(request).await, Answer::expected(request));
+        for (id, before) in ids.clone().zip(before) {
+            let (ours, theirs) = (
+                ours::path(&from.ours, id),
+                theirs::path(&from.client.connection, id),
+            );
+            let (sent, received) = (ours.counters.sent_bytes, ours.counters.received_bytes);
+            println!(
+                "{request:?} path {id}: we sent {sent} and received {received}, noq received {} \
+                 and sent {}, our srtt {:?}, lost {}",
+                theirs.udp_rx.bytes,
+                theirs.udp_tx.bytes,
+                ours.smoothed_rtt,
+                ours.counters.lost_packets,
+            );
+            let carried = match request {
+                Request::Get(_) => sent - before.counters.sent_bytes,
+                Request::Put(_) => received - before.counters.received_bytes,
+            };
+            assert!(
+                carried > SHARE,
+                "path {id} carried {carried} of {request:?}"
+            );
+        }
+    }
+    from.client.close().await;
+    soon(from.ours.closed()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn noq_uses_two_paths_to_our_server() {
+    over_paths_from_noq(&[2]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn noq_uses_three_paths_to_our_server() {
+    over_paths_from_noq(&[2, 3]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_paths_work_over_ipv6_in_both_roles() {
+    // The loopback interface has one IPv6 address; our client's paths differ in their ports.
+    let config = ServeConfig {
+        listen: SocketAddr::new(v6(), 0),
+        max_paths: theirs::PATHS,
+        ..ServeConfig::default()
+    };
+    let to = ToNoq::connect_over(Listener::bind(&config).unwrap(), None).await;
+    let further = FurtherPath {
+        local: v6(),
+        remote: to.listener.addr(),
+    };
+    let id = to.client.open_path(further, PathStatus::Available).await;
+    let request = Request::Put(LARGE);
+    assert_eq!(to.client.ask(request).await, Answer::expected(request));
+    assert!(ours::path(&to.client.connection, id.0).counters.sent_bytes > SHARE);
+    to.client.close().await;
+
+    let server = Server::start(Setup {
+        listen: v6(),
+        ..Setup::default()
+    });
+    let mut config = server.ask(Request::Get(LARGE));
+    config.further_paths.push(FurtherPath {
+        local: v6(),
+        remote: server.addr,
+    });
+    let fetched = fetched(config).await;
+    assert!(fetched.multipath);
+    assert_eq!(fetched.paths.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_accepts_the_retry_of_the_other_with_multipath_on() {
+    let config = ServeConfig {
+        retry: true,
+        max_paths: theirs::PATHS,
+        ..ServeConfig::default()
+    };
+    let to = ToNoq::connect_over(Listener::bind(&config).unwrap(), None).await;
+    to.client
+        .open_path(to.path_from(2), PathStatus::Available)
+        .await;
+    let request = Request::Get(LARGE);
+    assert_eq!(to.client.ask(request).await, Answer::expected(request));
+    to.client.close().await;
+
+    let server = Server::start(Setup {
+        retry: true,
+        ..Setup::default()
+    });
+    let mut config = server.ask(request);
+    config.further_paths.push(server.path_from(2));
+    assert!(fetched(config).await.multipath);
+}
+
+/// D10: at each key update noq drops late packets of the old keys on paths whose packet numbers are
+/// behind: a burst of loss, which may cost time and must not cost more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_are_updated_in_mid_transfer_over_two_paths_by_either_side() {
+    let to = ToNoq::connect().await;
+    to.client
+        .open_path(to.path_from(2), PathStatus::Available)
+        .await;
+    for (at, request) in [Request::Put(LARGE), Request::Get(LARGE)]
+        .into_iter()
+        .enumerate()
+    {
+        keys_settle().await;
+        let update = ours::update_keys_soon(&to.client.connection);
+        let answer = to.client.ask_and(request, LARGE / 4, update).await;
+        assert_eq!(answer, Answer::expected(request));
+        keys_settle().await;
+        let theirs = to.theirs.clone();
+        let updated = to.client.connection.stats().keys_updated;
+        assert!(updated > at as u64, "{updated}");
+        let update = move || theirs.force_key_update();
+        let answer = to.client.ask_and(request, LARGE / 4, update).await;
+        assert_eq!(answer, Answer::expected(request));
+        assert!(to.client.connection.stats().keys_updated > updated);
+    }
+    for id in 0..2 {
+        let path = ours::path(&to.client.connection, id);
+        println!("path {id}: {} packets lost", path.counters.lost_packets);
+    }
+    to.client.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn datagrams_come_back_over_either_of_two_paths() {
+    let to = ToNoq::connect().await;
+    to.client
+        .open_path(to.path_from(2), PathStatus::Available)
+        .await;
+    for _ in 0..10 {
+        to.client.echo(b"there and back").await;
+    }
+    let sent = |id| theirs::path(&to.theirs, id).frame_rx.datagram;
+    assert!(sent(0) > 0 && sent(1) > 0, "{} and {}", sent(0), sent(1));
+    to.client.close().await;
+}
+
+/// D21: noq announces multipath even where an end without connection IDs could not use it; ours
+/// always have connection IDs, so the agreement holds whoever limits it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn noq_stays_on_one_path_with_a_server_of_ours_that_allows_one() {
+    let transport = TransportConfig {
+        max_paths: 1,
+        ..in_turn()
+    };
+    let server = Server::start(Setup {
+        transport,
+        ..Setup::default()
+    });
+    let mut config = server.ask(Request::Get(1000));
+    config.further_paths.push(server.path_from(2));
+    config.trust = Trust::Fingerprint(server.certificate.fingerprint);
+    let error = soon(noq_peer::fetch(&config)).await.unwrap_err();
+    assert!(
+        matches!(error, anabranch_interop::Error::Path { path: 1, .. }),
+        "{error}"
+    );
+    config.further_paths.clear();
+    fetched(config).await;
+}

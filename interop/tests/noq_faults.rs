@@ -1,0 +1,249 @@
+//! This engine and noq on one wire while paths fail: cut, mended, never answering, moved.
+//! `cargo test -p anabranch-interop --test noq_faults -- --nocapture`.
+
+mod ours;
+mod theirs;
+
+use anabranch_interop::relay::Relay;
+use anabranch_interop::{Answer, FurtherPath, Request};
+use anabranch_net::engine::PathNotice;
+use anabranch_proto::wire::PathId;
+use anabranch_proto::wire::frame::PathStatus;
+use ours::{LARGE, Server, Setup, in_turn, loopback, soon};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use theirs::{FromNoq, ToNoq, listen};
+
+/// Bytes that pass a relay before it cuts itself.
+const BEFORE_CUT: u64 = 200_000;
+
+async fn relay_to(server: SocketAddr) -> Arc<Relay> {
+    let listen = SocketAddr::new(loopback(1), 0);
+    Arc::new(Relay::start(listen, server).await.unwrap())
+}
+
+fn our_server() -> Server {
+    Server::start(Setup {
+        transport: in_turn(),
+        ..Setup::default()
+    })
+}
+
+/// Our client with path `id` through a relay and the other one direct.
+async fn to_noq_through(id: u32) -> (ToNoq, Arc<Relay>) {
+    let listener = listen();
+    let relay = relay_to(listener.addr()).await;
+    let first = (id == 0).then_some(relay.addr());
+    let to = ToNoq::connect_over(listener, first).await;
+    let mut further = to.path_from(2);
+    if id == 1 {
+        further.remote = relay.addr();
+    }
+    to.client.open_path(further, PathStatus::Available).await;
+    let established = theirs::is_established(1);
+    to.events.wait("noq to validate it", established).await;
+    (to, relay)
+}
+
+/// noq's client with path `id` through a relay and the other one direct.
+async fn from_noq_through(id: u32) -> (FromNoq, Arc<Relay>) {
+    let server = our_server();
+    let relay = relay_to(server.addr).await;
+    let first = (id == 0).then_some(relay.addr());
+    let from = FromNoq::connect_over(server, first).await;
+    let mut further = from.server.path_from(2);
+    if id == 1 {
+        further.remote = relay.addr();
+    }
+    let opening = from
+        .client
+        .open_path(further, noq::PathStatus::Available, 1);
+    soon(opening).await.unwrap();
+    let opened =
+        |notice: &PathNotice| matches!(notice, PathNotice::Opened { id, .. } if *id == PathId(1));
+    from.notices.wait("us to validate it", opened).await;
+    (from, relay)
+}
+
+fn report(what: &str, id: u32, request: Request, relay: &Relay) -> Duration {
+    let after = relay.cut_for().expect("the path was cut");
+    println!("{what}, path {id} cut in {request:?}: complete {after:?} after the cut");
+    after
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn our_upload_to_noq_survives_the_cut_of_either_path() {
+    for id in [0, 1] {
+        let (to, relay) = to_noq_through(id).await;
+        let request = Request::Put(LARGE);
+        relay.cut_after(BEFORE_CUT);
+        assert_eq!(to.client.ask(request).await, Answer::expected(request));
+        let after = report("our client sends", id, request, &relay);
+        assert!(after < Duration::from_secs(10), "{after:?}");
+        to.client.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn our_servers_answer_to_noq_survives_the_cut_of_either_path() {
+    for id in [0, 1] {
+        let (from, relay) = from_noq_through(id).await;
+        let request = Request::Get(LARGE);
+        relay.cut_after(BEFORE_CUT);
+        assert_eq!(from.ask(request).await, Answer::expected(request));
+        let after = report("our server sends", id, request, &relay);
+        assert!(after < Duration::from_secs(10), "{after:?}");
+        from.client.close().await;
+    }
+}
+
+/// D29 without noq's idle timer: its acknowledgements are lost with the path (D11), so our client
+/// probes, learns which path is dead and abandons it for noq.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn our_client_frees_noqs_answer_from_a_dead_first_path() {
+    let (to, relay) = to_noq_through(0).await;
+    let request = Request::Get(LARGE);
+    relay.cut_after(BEFORE_CUT);
+    assert_eq!(to.client.ask(request).await, Answer::expected(request));
+    report("noq's server sends, no idle timer", 0, request, &relay);
+    let abandoned = |notice: &PathNotice| matches!(notice, PathNotice::Abandoned { id, by_peer: false, .. } if *id == PathId(0));
+    assert_eq!(to.client.notices.count(abandoned), 1);
+    to.client.close().await;
+}
+
+/// D29: noq's frames stuck on a dead path wait until it gives the path up, which its idle timer
+/// does if it is set.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn noqs_answer_to_our_client_survives_the_cut_of_either_path() {
+    for id in [0, 1] {
+        let (to, relay) = to_noq_through(id).await;
+        for path in 0..2_u32 {
+            let path = to.theirs.path(noq::PathId::from(path)).unwrap();
+            path.set_max_idle_timeout(Some(Duration::from_secs(2)))
+                .unwrap();
+        }
+        let request = Request::Get(LARGE);
+        relay.cut_after(BEFORE_CUT);
+        assert_eq!(to.client.ask(request).await, Answer::expected(request));
+        report("noq's server sends", id, request, &relay);
+        to.client.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn noqs_upload_to_our_server_survives_the_cut_of_either_path() {
+    for id in [0, 1] {
+        let (from, relay) = from_noq_through(id).await;
+        for path in 0..2_u32 {
+            let path = from
+                .client
+                .connection
+                .path(noq::PathId::from(path))
+                .unwrap();
+            path.set_max_idle_timeout(Some(Duration::from_secs(2)))
+                .unwrap();
+        }
+        let request = Request::Put(LARGE);
+        relay.cut_after(BEFORE_CUT);
+        assert_eq!(from.ask(request).await, Answer::expected(request));
+        report("noq's client sends", id, request, &relay);
+        from.client.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mended_path_to_noq_is_used_again() {
+    let (to, relay) = to_noq_through(1).await;
+    relay.cut_after(BEFORE_CUT);
+    let request = Request::Put(LARGE);
+    assert_eq!(to.client.ask(request).await, Answer::expected(request));
+    let doubted = |notice: &PathNotice| *notice == PathNotice::Doubted { id: PathId(1) };
+    to.client.notices.wait("us to doubt it", doubted).await;
+    relay.restore();
+    let recovered = |notice: &PathNotice| matches!(notice, PathNotice::Recovered { id, .. } if *id == PathId(1));
+    let notices = &to.client.notices;
+    notices.wait("the path to recover", recovered).await;
+    let before = ours::path(&to.client.connection, 1).counters.sent_bytes;
+    assert_eq!(to.client.ask(request).await, Answer::expected(request));
+    let sent = ours::path(&to.client.connection, 1).counters.sent_bytes - before;
+    assert!(sent > BEFORE_CUT, "{sent}");
+    to.client.close().await;
+}
+
+/// D13: noq repeats its challenges for ever; our server gives a path up that it cannot validate.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn our_server_refuses_a_path_on_which_its_answers_do_not_arrive() {
+    let from = FromNoq::connect_over(our_server(), None).await;
+    let relay = relay_to(from.server.addr).await;
+    relay.cut_to_client();
+    let further = FurtherPath {
+        local: loopback(2),
+        remote: relay.addr(),
+    };
+    let path = from.client.connection.open_path(
+        noq::FourTuple::new(further.remote, Some(further.local)),
+        noq::PathStatus::Available,
+    );
+    let given_up = |notice: &PathNotice| matches!(notice, PathNotice::Abandoned { id, by_peer: false, .. } if *id == PathId(1));
+    from.notices.wait("us to give it up", given_up).await;
+    assert!(soon(path).await.is_err());
+    let request = Request::Get(1_000_000);
+    assert_eq!(from.ask(request).await, Answer::expected(request));
+    from.client.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn our_client_gives_up_a_path_to_noq_that_never_answers() {
+    let to = ToNoq::connect().await;
+    let relay = relay_to(to.listener.addr()).await;
+    relay.cut();
+    let further = FurtherPath {
+        local: loopback(2),
+        remote: relay.addr(),
+    };
+    let started = to.client.start_path(further, PathStatus::Available);
+    let id = started.await.unwrap();
+    let given_up = |notice: &PathNotice| matches!(notice, PathNotice::Abandoned { id: at, by_peer: false, .. } if *at == id);
+    to.client.notices.wait("us to give it up", given_up).await;
+    // D1: noq ignores PATH_ABANDON for an ID it never saw in use, so only time ends it here.
+    let discarded = |notice: &PathNotice| *notice == PathNotice::Discarded { id };
+    to.client.notices.wait("our state to go", discarded).await;
+    let next = to
+        .client
+        .open_path(to.path_from(3), PathStatus::Available)
+        .await;
+    assert_eq!(next, PathId(id.0 + 1));
+    let request = Request::Get(1_000_000);
+    assert_eq!(to.client.ask(request).await, Answer::expected(request));
+    to.client.close().await;
+}
+
+/// D30 concerns a move that cannot be validated; an honest one works both ways.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_follows_the_other_when_the_address_of_a_path_changes() {
+    let request = Request::Put(LARGE);
+    for id in [0, 1] {
+        let (to, relay) = to_noq_through(id).await;
+        let rebinding = Arc::clone(&relay);
+        let rebind = move || {
+            tokio::spawn(async move { rebinding.rebind().await.unwrap() });
+        };
+        let answer = to.client.ask_and(request, LARGE / 4, rebind).await;
+        assert_eq!(answer, Answer::expected(request));
+        to.client.close().await;
+
+        let (from, relay) = from_noq_through(id).await;
+        let rebinding = Arc::clone(&relay);
+        let rebind = move || {
+            tokio::spawn(async move { rebinding.rebind().await.unwrap() });
+        };
+        let answer = from.ask_and(request, LARGE / 4, rebind).await;
+        assert_eq!(answer, Answer::expected(request));
+        if id == 0 {
+            let moved = |notice: &PathNotice| matches!(notice, PathNotice::Moved { id, .. } if *id == PathId(0));
+            from.notices.wait("us to notice the move", moved).await;
+        }
+        from.client.close().await;
+    }
+}

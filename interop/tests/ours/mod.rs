@@ -1,0 +1,332 @@
+//! This engine on real sockets, with the doors the foreign peers have.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+pub(crate) mod watched;
+
+use anabranch_interop::service;
+use anabranch_interop::tls::Certificate;
+use anabranch_interop::{ALPN, Answer, FetchConfig, FurtherPath, Request, SERVER_NAME, Trust};
+use anabranch_net::engine::{
+    ClientConfig, OpenPathError, PathNotice, PathOptions, PathStats, RetryPolicy, ServerConfig,
+    TransportConfig, tls,
+};
+use anabranch_net::error::ConnectError;
+use anabranch_net::identity::provider;
+use anabranch_net::sockets::SocketConfig;
+use anabranch_net::{Connection, Endpoint, Notice};
+use anabranch_proto::sched::{Registry, SchedulerFactory};
+use anabranch_proto::wire::PathId;
+use anabranch_proto::wire::frame::PathStatus;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use watched::{Tripwire, Watched};
+
+/// What is moved to see every path at work.
+pub(crate) const LARGE: u64 = 20_000_000;
+
+/// A test that hangs is a failed one.
+pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), work)
+        .await
+        .expect("loopback tests end within a minute")
+}
+
+/// Waits until something is so.
+pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("not within 20 s: {what}");
+}
+
+/// Waits until the three PTOs have passed that keys are used for at least (RFC 9001, section 6.5).
+pub(crate) async fn keys_settle() {
+    tokio::time::sleep(Duration::from_millis(500)).await;
+}
+
+/// An action that updates the keys as soon as that is allowed.
+pub(crate) fn update_keys_soon(connection: &Connection) -> impl FnOnce() + Send + use<> {
+    let (connection, runtime) = (connection.clone(), tokio::runtime::Handle::current());
+    move || {
+        runtime.spawn(async move {
+            until("the keys to be updated", || {
+                connection.update_keys().is_ok()
+            })
+            .await;
+        });
+    }
+}
+
+/// Updates the keys of a server in the middle of an upload.
+pub(crate) async fn update_keys_during(accepted: &Connection, upload: u64) {
+    until("the keys to be updated", || {
+        let received = accepted.stats().streams.bytes_received;
+        assert!(received < upload, "over before the keys could be updated");
+        received > upload / 10 && accepted.update_keys().is_ok()
+    })
+    .await;
+}
+
+pub(crate) fn loopback(last: u8) -> IpAddr {
+    IpAddr::from([127, 0, 0, last])
+}
+
+pub(crate) fn v6() -> IpAddr {
+    "::1".parse().unwrap()
+}
+
+/// Settings with a scheduler that uses every path there is, whatever its RTT.
+pub(crate) fn in_turn() -> TransportConfig {
+    let spec = "round-robin".parse().unwrap();
+    TransportConfig {
+        scheduler: SchedulerFactory::new(&Registry::builtin(), &spec).unwrap(),
+        ..TransportConfig::default()
+    }
+}
+
+/// How a server of ours differs from the usual one.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    pub(crate) listen: IpAddr,
+    pub(crate) retry: bool,
+    pub(crate) transport: TransportConfig,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            listen: Ipv4Addr::LOCALHOST.into(),
+            retry: false,
+            transport: TransportConfig::default(),
+        }
+    }
+}
+
+/// A server that answers requests and echoes datagrams, and hands its connections out.
+pub(crate) struct Server {
+    pub(crate) addr: SocketAddr,
+    pub(crate) certificate: Certificate,
+    endpoint: Endpoint,
+    connections: mpsc::UnboundedReceiver<Connection>,
+}
+
+impl Server {
+    pub(crate) fn start(setup: Setup) -> Self {
+        // Other stacks take no Ed25519 keys; this is ECDSA.
+        let certificate = Certificate::generate().unwrap();
+        let chain = vec![certificate.der.clone()];
+        let tls = tls::ServerConfig::with_certificates(provider(), chain, &certificate.key);
+        let tls = tls.unwrap().alpn(&[ALPN]).build().unwrap();
+        let mut config = ServerConfig::new(tls);
+        config.transport = Arc::new(setup.transport);
+        if setup.retry {
+            config.retry = RetryPolicy::Always;
+        }
+        let listen = SocketAddr::new(setup.listen, 0);
+        let endpoint = Endpoint::server(config, &[listen]).unwrap();
+        let addr = endpoint.local_addrs()[0];
+        let (out, connections) = mpsc::unbounded_channel();
+        let accepting = endpoint.clone();
+        tokio::spawn(async move {
+            while let Some(connection) = accepting.accept().await {
+                tokio::spawn(echo_datagrams(connection.clone()));
+                tokio::spawn(answer_requests(connection.clone()));
+                // A test need not look at every connection.
+                let _ = out.send(connection);
+            }
+        });
+        Self {
+            addr,
+            certificate,
+            endpoint,
+            connections,
+        }
+    }
+
+    pub(crate) fn usual() -> Self {
+        Self::start(Setup::default())
+    }
+
+    /// The next connection, as this server sees it.
+    pub(crate) async fn accepted(&mut self) -> Connection {
+        soon(self.connections.recv()).await.unwrap()
+    }
+
+    /// What a foreign client needs for this request, trust by key.
+    pub(crate) fn ask(&self, request: Request) -> FetchConfig {
+        let trust = Trust::Fingerprint(self.certificate.fingerprint);
+        let mut config = FetchConfig::new(self.addr, trust, request);
+        if self.addr.is_ipv6() {
+            config.local = v6();
+        }
+        config
+    }
+
+    /// The same, trust by certificate.
+    pub(crate) fn ask_by_certificate(&self, request: Request) -> FetchConfig {
+        let trust = Trust::Certificate(self.certificate.der.clone());
+        FetchConfig {
+            trust,
+            ..self.ask(request)
+        }
+    }
+
+    /// A path from this loopback address to this server.
+    pub(crate) fn path_from(&self, last: u8) -> FurtherPath {
+        FurtherPath {
+            local: loopback(last),
+            remote: self.addr,
+        }
+    }
+}
+
+async fn answer_requests(connection: Connection) {
+    while let Ok((send, receive)) = connection.accept_bi().await {
+        // A client that goes away early is no failure of the server.
+        tokio::spawn(async move { service::answer(receive, send).await });
+    }
+}
+
+async fn echo_datagrams(connection: Connection) {
+    while let Ok(datagram) = connection.read_datagram().await {
+        if connection.send_datagram(datagram).is_err() {
+            return;
+        }
+    }
+}
+
+/// A client of ours with its connection. Paths are opened by hand: no manager reopens them.
+pub(crate) struct Client {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) connection: Connection,
+    pub(crate) notices: Watched<PathNotice>,
+}
+
+impl Client {
+    pub(crate) async fn connect(server: SocketAddr, pin: [u8; 32]) -> Self {
+        let local = if server.is_ipv6() { v6() } else { loopback(1) };
+        Self::connect_as(server, pin, local, in_turn())
+            .await
+            .unwrap()
+    }
+
+    pub(crate) async fn connect_as(
+        server: SocketAddr,
+        pin: [u8; 32],
+        local: IpAddr,
+        transport: TransportConfig,
+    ) -> Result<Self, ConnectError> {
+        let endpoint = Endpoint::client().unwrap();
+        let socket = endpoint
+            .add_socket(&SocketConfig::path(local, None))
+            .unwrap();
+        let tls = tls::ClientConfig::pinned_certificate(provider(), tls::Fingerprint(pin));
+        let mut config = ClientConfig::new(tls.alpn(&[ALPN]).build().unwrap());
+        config.transport = Arc::new(transport);
+        let connecting = endpoint.connect_over(socket, server, SERVER_NAME, config);
+        let connection = soon(connecting).await?;
+        let notices = watch(&connection);
+        Ok(Self {
+            endpoint,
+            connection,
+            notices,
+        })
+    }
+
+    /// Opens a path from a socket of its own, and waits until it carries data.
+    pub(crate) async fn open_path(&self, further: FurtherPath, status: PathStatus) -> PathId {
+        let id = self.start_path(further, status).await.unwrap();
+        let opened =
+            |notice: &PathNotice| matches!(notice, PathNotice::Opened { id: at, .. } if *at == id);
+        self.notices.wait("our path to open", opened).await;
+        id
+    }
+
+    /// Opens a path as soon as the peer has sent what that takes.
+    pub(crate) async fn start_path(
+        &self,
+        further: FurtherPath,
+        status: PathStatus,
+    ) -> Result<PathId, OpenPathError> {
+        let socket = SocketConfig::path(further.local, None);
+        let socket = self.endpoint.add_socket(&socket).unwrap();
+        let options = PathOptions {
+            status,
+            ..PathOptions::default()
+        };
+        let mut tries = 0;
+        loop {
+            let opened = self.connection.open_path(socket, further.remote, options);
+            match opened {
+                Err(e) if e != OpenPathError::NoMultipath && tries < 500 => tries += 1,
+                settled => return settled,
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Makes a request.
+    pub(crate) async fn ask(&self, request: Request) -> Answer {
+        self.ask_and(request, u64::MAX, || ()).await
+    }
+
+    /// Makes a request and does something when so many bytes of content have passed here.
+    pub(crate) async fn ask_and(
+        &self,
+        request: Request,
+        after: u64,
+        action: impl FnOnce() + Send + 'static,
+    ) -> Answer {
+        let (send, receive) = self.connection.open_bi().await.unwrap();
+        let (receive, send) = Tripwire::pair(request, after, action, receive, send);
+        soon(service::ask(request, receive, send)).await.unwrap()
+    }
+
+    /// The round trip of a datagram; lost ones are sent again.
+    pub(crate) async fn echo(&self, data: &'static [u8]) {
+        for _ in 0..20 {
+            let data = bytes::Bytes::from_static(data);
+            self.connection
+                .send_datagram_wait(data.clone())
+                .await
+                .unwrap();
+            let reading = self.connection.read_datagram();
+            let read = tokio::time::timeout(Duration::from_millis(500), reading).await;
+            if let Ok(read) = read {
+                assert_eq!(read.unwrap(), data);
+                return;
+            }
+        }
+        panic!("no datagram came back");
+    }
+
+    pub(crate) async fn close(self) {
+        self.connection.close(0, b"done");
+        soon(self.endpoint.wait_idle()).await;
+    }
+}
+
+/// Collects what happens to the paths of a connection of ours.
+pub(crate) fn watch(connection: &Connection) -> Watched<PathNotice> {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (mut notices, into) = (connection.path_notices(), Arc::clone(&seen));
+    tokio::spawn(async move {
+        while let Some(notice) = notices.next().await {
+            if let Notice::Path(notice) = notice {
+                into.lock().unwrap().push(notice);
+            }
+        }
+    });
+    Watched(seen)
+}
+
+/// What our connection knows of a path that exists.
+pub(crate) fn path(connection: &Connection, id: u32) -> PathStats {
+    connection.path_stats(PathId(id)).expect("an open path")
+}
