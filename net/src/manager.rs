@@ -226,16 +226,17 @@ impl Endpoint {
         let options = PathOptions::from(first.options);
         // An error means that the connection has ended already; the manager will see it.
         let _ = connection.with_engine(|engine| engine.set_path_options(PathId::ZERO, options));
-        // The address that answered is the one to prefer.
-        let mut remotes = vec![first.remote];
-        remotes.extend(
-            target
-                .remotes
-                .iter()
-                .copied()
-                .filter(|remote| *remote != first.remote),
-        );
-        let mut table = Table::new(first, socket, Instant::now());
+        let mut remotes = target.remotes.clone();
+        let planned = follow.as_ref().is_none_or(|follow| {
+            let planned = resolve(&paths.specs, follow.current(), &remotes);
+            planned.iter().any(|candidate| candidate.same_place(&first))
+        });
+        if !planned {
+            // An address that answered is better than those that did not.
+            remotes.retain(|remote| *remote != first.remote);
+            remotes.insert(0, first.remote);
+        }
+        let mut table = Table::new(first, socket, remotes.clone(), Instant::now());
         if let Some(follow) = &follow {
             table.on_wanted(
                 &resolve(&paths.specs, follow.current(), &remotes),
@@ -280,28 +281,22 @@ impl Drop for OwnedSocket {
     }
 }
 
-/// What the race tries: each interface by the preferred address family, then those that have the
-/// other one too, in case that family does not get through.
+/// What the race tries: each interface by the preferred address family, then by every other address
+/// of the peer, in case that the first ones are not reached from there.
 fn first_candidates(
     specs: &[PathSpec],
     interfaces: &[interfaces::Interface],
     remotes: &[SocketAddr],
 ) -> Vec<Candidate> {
     let mut candidates = resolve(specs, interfaces, remotes);
-    let Some(first) = remotes.first() else {
-        return candidates;
-    };
-    let others: Vec<SocketAddr> = remotes
-        .iter()
-        .copied()
-        .filter(|remote| remote.is_ipv4() != first.is_ipv4())
-        .collect();
-    for alternative in resolve(specs, interfaces, &others) {
-        if !candidates
-            .iter()
-            .any(|candidate| candidate.same_place(&alternative))
-        {
-            candidates.push(alternative);
+    for remote in remotes {
+        for alternative in resolve(specs, interfaces, &[*remote]) {
+            if !candidates
+                .iter()
+                .any(|candidate| candidate.same_place(&alternative))
+            {
+                candidates.push(alternative);
+            }
         }
     }
     // The second path of an interface dies with the first.

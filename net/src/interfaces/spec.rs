@@ -288,16 +288,24 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Whether `other` is the same place, whatever its options.
+    /// Whether `other` starts and ends at the same place, whatever its options.
     pub fn same_place(&self, other: &Self) -> bool {
-        (self.index, self.local, self.remote, self.number)
-            == (other.index, other.local, other.remote, other.number)
+        self.same_start(other) && self.remote == other.remote
+    }
+
+    /// Whether `other` starts at the same place, wherever it leads and whatever its options.
+    pub fn same_start(&self, other: &Self) -> bool {
+        (self.index, self.local, self.number) == (other.index, other.local, other.number)
     }
 }
 
 /// Where paths to `remotes` can start, by these specifications, now. Specifications that match
 /// nothing now may do so later and are passed over; an earlier specification wins over a later one
 /// for the same interface. Ordered as the user wrote them, backups last.
+///
+/// Of several addresses the peer has in the family of the first one that an interface can reach, a
+/// path leads to one in the interface's own subnet, else to each in turn: several addresses are
+/// several links at the peer's end too, and paths that all led to one of them would share it.
 pub fn resolve(
     specs: &[PathSpec],
     interfaces: &[Interface],
@@ -309,25 +317,28 @@ pub fn resolve(
             .iter()
             .filter(|interface| interface.up && interface.running)
         {
-            let places = remotes
+            let places: Vec<(IpAddr, SocketAddr)> = remotes
                 .iter()
-                .filter_map(|remote| Some((local_for(spec, interface, *remote)?, *remote)));
+                .filter_map(|remote| Some((local_for(spec, interface, *remote)?, *remote)))
+                .collect();
             // One address family per interface: two paths over one link share its bottleneck.
-            let Some((local, remote)) = places.into_iter().next() else {
+            let Some(&(local, first)) = places.first() else {
                 continue;
             };
+            let ends = ends(interface, local, &places, first);
             if found
                 .iter()
                 .any(|other| other.index == interface.index && other.local == local)
             {
                 continue;
             }
+            let spread = found.iter().filter(|other| other.number == 0).count();
             for number in 0..spec.options.paths {
                 found.push(Candidate {
                     index: interface.index,
                     interface: interface.name.clone(),
                     local,
-                    remote,
+                    remote: ends[(spread + number as usize) % ends.len()],
                     number,
                     options: spec.options,
                     // The loopback interface is no uplink: binding to it gains nothing.
@@ -338,6 +349,31 @@ pub fn resolve(
     }
     found.sort_by_key(|candidate| candidate.options.status == PathStatus::Backup);
     found
+}
+
+/// Where paths from `local` may lead: the peer's addresses in the same subnet, else all of the family.
+fn ends(
+    interface: &Interface,
+    local: IpAddr,
+    places: &[(IpAddr, SocketAddr)],
+    first: SocketAddr,
+) -> Vec<SocketAddr> {
+    let from_here = |(from, remote): &&(IpAddr, SocketAddr)| {
+        *from == local && remote.is_ipv4() == first.is_ipv4()
+    };
+    let all: Vec<SocketAddr> = places
+        .iter()
+        .filter(from_here)
+        .map(|(_, end)| *end)
+        .collect();
+    let subnets = interface
+        .addresses
+        .iter()
+        .filter(|address| address.ip == local);
+    let subnets: Vec<_> = subnets.collect();
+    let is_near = |end: &&SocketAddr| subnets.iter().any(|subnet| subnet.covers(end.ip()));
+    let near: Vec<SocketAddr> = all.iter().filter(is_near).copied().collect();
+    if near.is_empty() { all } else { near }
 }
 
 fn local_for(spec: &PathSpec, interface: &Interface, remote: SocketAddr) -> Option<IpAddr> {

@@ -147,6 +147,38 @@ fn an_interface_can_carry_several_paths() {
     assert!(!found[0].same_place(&found[1]));
 }
 
+/// Where the paths of interfaces with these addresses lead.
+fn ends(local: &[&[&str]], remotes: &[&str]) -> Vec<String> {
+    let numbered = local.iter().zip(1..);
+    let interfaces: Vec<Interface> = numbered
+        .map(|(addresses, index)| interface(index, &format!("eth{index}"), Kind::Uplink, addresses))
+        .collect();
+    let remotes: Vec<SocketAddr> = remotes.iter().map(|text| remote(text)).collect();
+    let found = resolve(&[spec("auto")], &interfaces, &remotes);
+    found.iter().map(|one| one.remote.to_string()).collect()
+}
+
+#[test]
+fn each_path_leads_to_another_address_of_the_peer() {
+    let three: [&[&str]; 3] = [&["10.1.0.1/24"], &["10.2.0.1/24"], &["10.3.0.1/24"]];
+    let found = ends(&three, &["192.0.2.1:1", "198.51.100.1:1"]);
+    assert_eq!(found, ["192.0.2.1:1", "198.51.100.1:1", "192.0.2.1:1"]);
+    // The family of the first one is kept.
+    let both: [&[&str]; 2] = [
+        &["10.1.0.1/24", "2001:db8::1/64"],
+        &["10.2.0.1/24", "2001:db8:1::1/64"],
+    ];
+    let found = ends(&both, &["192.0.2.1:1", "[2001:db8:9::1]:1"]);
+    assert_eq!(found, ["192.0.2.1:1", "192.0.2.1:1"]);
+}
+
+#[test]
+fn an_address_in_the_interfaces_own_subnet_is_preferred() {
+    let two: [&[&str]; 2] = [&["fd00:1::1/64"], &["fd00:2::1/64"]];
+    let found = ends(&two, &["[fd00:2::2]:1", "[fd00:1::2]:1"]);
+    assert_eq!(found, ["[fd00:1::2]:1", "[fd00:2::2]:1"]);
+}
+
 #[test]
 fn a_dead_interface_is_passed_over_for_now() {
     let mut interfaces = machine();

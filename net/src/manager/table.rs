@@ -5,6 +5,7 @@ use crate::interfaces::spec::Candidate;
 use anabranch_proto::datagram::SocketId;
 use anabranch_proto::wire::PathId;
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -93,6 +94,8 @@ pub(super) struct Table {
     /// Sockets of abandoned paths, closed once the path's state is gone.
     retiring: Vec<(PathId, SocketId)>,
     requests: VecDeque<Request>,
+    /// The peer's addresses.
+    remotes: Vec<SocketAddr>,
     /// No entry is opened before this.
     not_before: Option<Instant>,
     /// Whether further paths make sense at all.
@@ -101,7 +104,12 @@ pub(super) struct Table {
 
 impl Table {
     /// A table whose first entry is open already, as path 0.
-    pub(super) fn new(first: Candidate, socket: SocketId, now: Instant) -> Self {
+    pub(super) fn new(
+        first: Candidate,
+        socket: SocketId,
+        remotes: Vec<SocketAddr>,
+        now: Instant,
+    ) -> Self {
         let entry = Entry {
             state: EntryState::Open(PathId::ZERO),
             socket: Some(socket),
@@ -112,6 +120,7 @@ impl Table {
             entries: vec![entry],
             retiring: Vec::new(),
             requests: VecDeque::new(),
+            remotes,
             not_before: None,
             opens: true,
         }
@@ -175,7 +184,7 @@ impl Table {
             let unbound = entry.candidate.index == 0;
             let there = wanted
                 .iter()
-                .find(|candidate| candidate.same_place(&entry.candidate));
+                .find(|candidate| candidate.same_start(&entry.candidate));
             if let Some(candidate) = there {
                 entry.candidate.options = candidate.options;
             }
@@ -190,7 +199,7 @@ impl Table {
             if !self
                 .entries
                 .iter()
-                .any(|entry| entry.candidate.same_place(candidate))
+                .any(|entry| entry.candidate.same_start(candidate))
             {
                 self.entries.push(Entry::waiting(candidate.clone(), now));
             }
@@ -309,7 +318,15 @@ impl Table {
     }
 
     fn on_abandoned(&mut self, path: PathId, now: Instant) {
-        let Some(entry) = self.find(path) else { return };
+        let entries = &mut self.entries;
+        let found = entries
+            .iter_mut()
+            .find(|entry| entry.state.path() == Some(path));
+        let Some(entry) = found else { return };
+        if matches!(entry.state, EntryState::Opening(_)) {
+            // Perhaps not every address of the peer can be reached from here.
+            entry.candidate.remote = next_remote(&self.remotes, entry.candidate.remote);
+        }
         if entry
             .opened_at
             .is_some_and(|at| now.duration_since(at) >= STABLE_AFTER)
@@ -329,6 +346,15 @@ impl Table {
             self.requests.push_back(Request::RemoveSocket { socket });
         }
     }
+}
+
+/// The address behind `last` among those of its family, the first again behind the last.
+fn next_remote(remotes: &[SocketAddr], last: SocketAddr) -> SocketAddr {
+    let mut family = remotes
+        .iter()
+        .filter(|remote| remote.is_ipv4() == last.is_ipv4());
+    let behind = family.clone().skip_while(|remote| **remote != last).nth(1);
+    behind.or_else(|| family.next()).copied().unwrap_or(last)
 }
 
 impl Entry {

@@ -18,6 +18,12 @@ fn candidate(index: u32) -> Candidate {
     }
 }
 
+fn remotes() -> Vec<SocketAddr> {
+    ["192.0.2.1:443", "[2001:db8::1]:443", "192.0.2.2:443"]
+        .map(|remote| remote.parse().unwrap())
+        .to_vec()
+}
+
 fn opened(id: u32) -> PathNotice {
     let remote = "192.0.2.1:443".parse().unwrap();
     let tuple = Tuple {
@@ -49,7 +55,7 @@ fn states(table: &Table) -> Vec<EntryState> {
 
 /// Interface 1 carries path 0 over socket 0; interface 2 is wanted too.
 fn two(now: Instant) -> Table {
-    let mut table = Table::new(candidate(1), SocketId(0), now);
+    let mut table = Table::new(candidate(1), SocketId(0), remotes(), now);
     table.on_wanted(&[candidate(1), candidate(2)], now);
     table
 }
@@ -157,7 +163,7 @@ async fn a_vanished_interface_is_doubted_and_its_path_abandoned_over_another() {
 #[tokio::test(start_paused = true)]
 async fn the_last_path_is_kept_until_there_is_another() {
     let now = Instant::now();
-    let mut table = Table::new(candidate(1), SocketId(0), now);
+    let mut table = Table::new(candidate(1), SocketId(0), remotes(), now);
     table.on_wanted(&[], now);
     assert_eq!(
         table.next_request(now),
@@ -183,7 +189,7 @@ async fn the_last_path_is_kept_until_there_is_another() {
 #[tokio::test(start_paused = true)]
 async fn an_interface_that_comes_back_in_time_keeps_its_path() {
     let now = Instant::now();
-    let mut table = Table::new(candidate(1), SocketId(0), now);
+    let mut table = Table::new(candidate(1), SocketId(0), remotes(), now);
     table.on_wanted(&[], now);
     table.on_wanted(&[candidate(1)], now);
     assert_eq!(states(&table), [EntryState::Silent(PathId(0))]);
@@ -274,4 +280,32 @@ fn the_race_tries_the_other_address_family_last_and_each_interface_once() {
         .map(|candidate| candidate.local.to_string())
         .collect();
     assert_eq!(order, ["2001:db8::2", "10.0.2.2", "10.0.1.2"]);
+}
+
+#[test]
+fn a_path_that_never_opened_tries_the_peers_next_address() {
+    let now = Instant::now();
+    let mut table = two(now);
+    let mut tried = Vec::new();
+    let mut at = now;
+    for id in 1..=3 {
+        table.on_opening(1, PathId(id), SocketId(id));
+        tried.push(table.candidate(1).remote.to_string());
+        at += Duration::from_secs(60);
+        table.on_notice(abandoned(id), at);
+    }
+    assert_eq!(tried, ["192.0.2.1:443", "192.0.2.2:443", "192.0.2.1:443"]);
+    assert_eq!(table.entries().len(), 2);
+    // What is wanted is the same place to start from, wherever it leads by now.
+    table.on_wanted(&[candidate(1), candidate(2)], at);
+    assert_eq!(table.entries().len(), 2);
+}
+
+#[test]
+fn a_path_that_was_open_returns_to_the_same_address() {
+    let now = Instant::now();
+    let mut table = two_open(now);
+    let before = table.candidate(1).remote;
+    table.on_notice(abandoned(1), now);
+    assert_eq!(table.candidate(1).remote, before);
 }

@@ -1,0 +1,130 @@
+//! What passed a host's interfaces, captured by tcpdump.
+
+use super::process::Process;
+use super::wait_for;
+use anabranch_testbed::Node;
+use nix::sys::signal::Signal;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Bytes kept of each packet: all headers and the beginning of the payload, which is encrypted and
+/// therefore tells packets apart.
+const KEPT: usize = 128;
+
+/// Bytes of the payload that make a packet's name.
+const NAME: usize = 48;
+
+/// A capture under way.
+pub struct Capture {
+    process: Process,
+    file: PathBuf,
+}
+
+/// A UDP datagram over IPv4 that was seen.
+#[derive(Debug, Clone)]
+pub struct Packet {
+    /// Since 1970.
+    pub time: Duration,
+    pub source: Ipv4Addr,
+    /// Bytes of the whole IP packet.
+    pub length: usize,
+    /// The beginning of its payload.
+    pub name: Vec<u8>,
+}
+
+impl Capture {
+    /// Starts capturing what a filter lets through, on all interfaces of a host. Nothing where there
+    /// is no tcpdump.
+    pub fn start(node: &Node, name: &str, filter: &str, directory: &TempDir) -> Option<Self> {
+        let file = directory.path().join(name);
+        let mut command = node.command("tcpdump");
+        let kept = KEPT.to_string();
+        // One link type for all interfaces, a buffer of 32 MiB, and the right to write the file.
+        let options = [
+            "-i",
+            "any",
+            "-y",
+            "LINUX_SLL2",
+            "-s",
+            &kept,
+            "-B",
+            "32768",
+            "-Z",
+            "root",
+        ];
+        command
+            .args(options)
+            .arg("-n")
+            .arg("-w")
+            .arg(&file)
+            .args(filter.split(' '));
+        if std::process::Command::new("tcpdump")
+            .arg("--version")
+            .output()
+            .is_err()
+        {
+            eprintln!("{name}: skipped, there is no tcpdump");
+            return None;
+        }
+        let process = Process::start(&mut command, directory);
+        wait_for("tcpdump", Duration::from_secs(10), || {
+            process.stderr().contains("listening on")
+        });
+        Some(Self { process, file })
+    }
+
+    /// Ends it; the packets in the order they were seen.
+    #[track_caller]
+    pub fn finish(self) -> Vec<Packet> {
+        self.process.signal(Signal::SIGTERM);
+        let ended = self.process.wait(Duration::from_secs(10));
+        let complete = ended.stderr.contains("\n0 packets dropped by kernel");
+        assert!(complete, "the capture has holes: {}", ended.stderr);
+        parse(&fs::read(&self.file).expect("the capture"))
+    }
+}
+
+/// Reads a pcap file of "Linux cooked" packets, version 2 (draft-ietf-opsawg-pcap; the link type's
+/// page at tcpdump.org).
+fn parse(bytes: &[u8]) -> Vec<Packet> {
+    const FILE_HEADER: usize = 24;
+    const RECORD_HEADER: usize = 16;
+    let number = |at: usize| {
+        let four = bytes.get(at..at + 4).expect("a complete file");
+        u32::from_le_bytes(four.try_into().expect("four bytes"))
+    };
+    assert_eq!(
+        number(0),
+        0xa1b2_c3d4,
+        "microseconds, this machine's byte order"
+    );
+    assert_eq!(number(20), 276, "LINUX_SLL2");
+    let mut packets = Vec::new();
+    let mut at = FILE_HEADER;
+    while at < bytes.len() {
+        let time = Duration::new(number(at).into(), number(at + 4) * 1000);
+        let kept = number(at + 8) as usize;
+        at += RECORD_HEADER;
+        packets.extend(packet(time, &bytes[at..at + kept]));
+        at += kept;
+    }
+    packets
+}
+
+fn packet(time: Duration, bytes: &[u8]) -> Option<Packet> {
+    const COOKED_HEADER: usize = 20;
+    const UDP_HEADER: usize = 8;
+    let ip = bytes.get(COOKED_HEADER..)?;
+    let header = usize::from(ip.first()? & 0x0f) * 4;
+    let source: [u8; 4] = ip.get(12..16)?.try_into().ok()?;
+    let payload = ip.get(header + UDP_HEADER..)?;
+    Some(Packet {
+        time,
+        source: source.into(),
+        length: usize::from(u16::from_be_bytes(ip.get(2..4)?.try_into().ok()?)),
+        name: payload[..payload.len().min(NAME)].to_vec(),
+    })
+}

@@ -1,0 +1,378 @@
+//! A client, a server and the links between them in network namespaces, with the real program.
+//!
+//! ```text
+//!             path0: 10.1.0.1 ---- 10.1.0.2
+//!   client    path1: 10.2.0.1 ---- 10.2.0.2    server, also 10.99.0.1 on its loopback interface
+//!             path2: ...
+//! ```
+//!
+//! IPv6 is alike: `fd00:1::1`, `fd00:1::2`, and `fd00:99::1`.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+pub mod capture;
+pub mod figures;
+pub mod process;
+
+use anabranch_testbed::{LinkId, LinkSpec, Node, Rate, Testbed};
+use nix::fcntl::{Flock, FlockArg};
+use process::Process;
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::Write;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// The program under test.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_anabranch");
+
+/// Where the server listens.
+pub const PORT: u16 = 4433;
+
+/// Whether the long variants were asked for.
+pub fn is_long() -> bool {
+    std::env::var_os("ANABRANCH_LONG").is_some_and(|value| value == "1")
+}
+
+/// An address family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    /// The address of a host on a link: 1 is the client, 2 the server.
+    pub fn address(self, link: usize, host: usize) -> IpAddr {
+        let network = link + 1;
+        let text = match self {
+            Self::V4 => format!("10.{network}.0.{host}"),
+            Self::V6 => format!("fd00:{network}::{host}"),
+        };
+        text.parse().expect("an address")
+    }
+
+    /// The server's address that every link leads to.
+    pub fn server(self) -> IpAddr {
+        match self {
+            Self::V4 => [10, 99, 0, 1].into(),
+            Self::V6 => [0xfd00, 0x99, 0, 0, 0, 0, 0, 1].into(),
+        }
+    }
+
+    fn prefix_len(self) -> u8 {
+        match self {
+            Self::V4 => 24,
+            Self::V6 => 64,
+        }
+    }
+}
+
+/// The network of one test.
+pub struct Lab {
+    pub bed: Testbed,
+    pub client: Node,
+    pub server: Node,
+    pub family: Family,
+    pub links: Vec<LinkId>,
+    pub directory: TempDir,
+    /// Measurements do not run beside each other.
+    _turn: Flock<File>,
+}
+
+/// A server and the URL it is reached at.
+pub struct Server {
+    pub process: Process,
+    /// What it printed; a slash and a name go behind it.
+    pub url: String,
+}
+
+impl Server {
+    /// The URL of a file.
+    pub fn url_of(&self, name: &str) -> String {
+        format!("{}/{name}", self.url)
+    }
+}
+
+impl Lab {
+    /// A network of IPv4 links; nothing, with the reason said, where namespaces cannot be made.
+    pub fn new(name: &str, rates: &[Rate]) -> Option<Self> {
+        Self::with_family(name, Family::V4, rates)
+    }
+
+    pub fn with_family(name: &str, family: Family, rates: &[Rate]) -> Option<Self> {
+        let mut lab = Self::without_links(name, family)?;
+        for &rate in rates {
+            lab.add_link(rate);
+        }
+        Some(lab)
+    }
+
+    /// A gateway between the client and each of the links: what the client's interfaces show is the
+    /// order it sends in, before the links' queues.
+    ///
+    /// ```text
+    /// client, path0: 10.1.0.1 ---- gateway ----(rate)---- server
+    /// ```
+    pub fn behind_gateways(name: &str, rates: &[Rate]) -> Option<Self> {
+        let mut lab = Self::without_links(name, Family::V4)?;
+        let gateways: Vec<Node> = (0..rates.len())
+            .map(|at| lab.bed.node(&format!("gateway{at}")).unwrap())
+            .collect();
+        for (at, gateway) in gateways.iter().enumerate() {
+            let [a, b] = [1, 2].map(|host| format!("{}/24", Family::V4.address(at, host)));
+            let spec = LinkSpec::new(a.parse().unwrap(), b.parse().unwrap());
+            lab.bed.link(&lab.client, gateway, &spec).unwrap();
+            lab.add_route(at);
+        }
+        let server = lab.family.server().to_string();
+        for (at, (gateway, &rate)) in gateways.iter().zip(rates).enumerate() {
+            let [a, b] = [1, 2].map(|host| format!("10.{}.0.{host}", 101 + at));
+            let [near, far] = [&a, &b].map(|end| format!("{end}/24").parse().unwrap());
+            let spec = LinkSpec::new(near, far).rate(rate);
+            lab.links
+                .push(lab.bed.link(gateway, &lab.server, &spec).unwrap());
+            gateway
+                .run("sysctl", &["-q", "-w", "net.ipv4.ip_forward=1"])
+                .unwrap();
+            gateway
+                .run("ip", &["route", "add", &server, "via", &b])
+                .unwrap();
+            let clients = format!("10.{}.0.0/24", at + 1);
+            lab.server
+                .run("ip", &["route", "add", &clients, "via", &a])
+                .unwrap();
+        }
+        Some(lab)
+    }
+
+    fn without_links(name: &str, family: Family) -> Option<Self> {
+        let turn = turn();
+        let mut bed = Testbed::require(name)?;
+        let (client, server) = (bed.node("client").unwrap(), bed.node("server").unwrap());
+        let single = format!(
+            "{}/{}",
+            family.server(),
+            if family == Family::V4 { 32 } else { 128 }
+        );
+        server
+            .run("ip", &["address", "add", &single, "dev", "lo"])
+            .unwrap();
+        let directory = tempfile::tempdir().expect("a directory");
+        for part in ["files", "got"] {
+            fs::create_dir(directory.path().join(part)).expect("a directory in it");
+        }
+        let links = Vec::new();
+        Some(Self {
+            bed,
+            client,
+            server,
+            family,
+            links,
+            directory,
+            _turn: turn,
+        })
+    }
+
+    /// Plugs in one more link.
+    pub fn add_link(&mut self, rate: Rate) -> LinkId {
+        let at = self.links.len();
+        let [a, b] = [1, 2].map(|host| {
+            let address = self.family.address(at, host);
+            format!("{address}/{}", self.family.prefix_len())
+                .parse()
+                .unwrap()
+        });
+        let spec = LinkSpec::new(a, b).rate(rate);
+        self.links
+            .push(self.bed.link(&self.client, &self.server, &spec).unwrap());
+        self.add_route(at);
+        self.links[at]
+    }
+
+    /// The link's way to the server's single address.
+    pub fn add_route(&self, at: usize) {
+        let gateway = self.family.address(at, 2).to_string();
+        let (interface, metric) = (format!("path{at}"), (at + 10).to_string());
+        let server = self.family.server().to_string();
+        let route = ["via", &gateway, "dev", &interface, "metric", &metric];
+        let add = ["route", "replace", &server];
+        self.client.run("ip", &[&add[..], &route].concat()).unwrap();
+    }
+
+    /// Pulls the cable of a link, or plugs it in again; then the route comes back too, as a network
+    /// manager would see to.
+    pub fn set_up(&mut self, at: usize, up: bool) {
+        self.bed.set_up(self.links[at], up).unwrap();
+        if up {
+            self.add_route(at);
+        }
+    }
+
+    /// `--path` for each link.
+    pub fn all_paths(&self) -> Vec<String> {
+        (0..self.links.len())
+            .flat_map(|at| ["--path".into(), format!("path{at}")])
+            .collect()
+    }
+
+    /// Starts a server of `files`, reached at these addresses.
+    pub fn serve(&mut self, hosts: &[IpAddr], more: &[&str]) -> Server {
+        self.serve_with(hosts, more, |node| node.command(PROGRAM))
+    }
+
+    /// Starts a server by a command of the caller's making, to which the arguments are appended.
+    pub fn serve_with(
+        &mut self,
+        hosts: &[IpAddr],
+        more: &[&str],
+        command: impl FnOnce(&Node) -> Command,
+    ) -> Server {
+        let mut command = command(&self.server);
+        command.arg("serve").arg("--root").arg(self.path("files"));
+        command.arg("--identity").arg(self.path("identity"));
+        for host in hosts {
+            let host = if host.is_ipv6() {
+                format!("[{host}]")
+            } else {
+                host.to_string()
+            };
+            command.args(["--advertise", &host]);
+        }
+        let mut process = Process::start(command.args(more), &self.directory);
+        let line = process.first_line();
+        let listening: Option<Value> = serde_json::from_str(&line).ok();
+        let url = listening.and_then(|event| Some(event["url"].as_str()?.to_owned()));
+        Server {
+            process,
+            url: url.unwrap_or(line),
+        }
+    }
+
+    /// The whole command line of the client.
+    pub fn client_command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.client.command(PROGRAM);
+        command.args(arguments).current_dir(self.path("got"));
+        command
+    }
+
+    /// Starts the client with these arguments, in the directory `got`.
+    pub fn start(&self, arguments: &[&str]) -> Process {
+        Process::start(&mut self.client_command(arguments), &self.directory)
+    }
+
+    /// Starts fetching a file over all links.
+    pub fn start_get(&self, server: &Server, name: &str, more: &[&str]) -> Process {
+        let (url, paths) = (server.url_of(name), self.all_paths());
+        let mut arguments = vec!["get", &url, "--json"];
+        arguments.extend(paths.iter().map(String::as_str));
+        self.start(&[&arguments, more].concat())
+    }
+
+    /// Starts sending a file of `got` over all links.
+    pub fn start_put(&self, server: &Server, name: &str, more: &[&str]) -> Process {
+        let (url, paths) = (server.url_of(name), self.all_paths());
+        let mut arguments = vec!["put", name, &url, "--json"];
+        arguments.extend(paths.iter().map(String::as_str));
+        self.start(&[&arguments, more].concat())
+    }
+
+    /// A place in the test's directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Makes a file whose bytes repeat nowhere, so that misplaced ones are noticed.
+    pub fn make_file(&self, name: &str, length: usize) -> PathBuf {
+        let path = self.path(name);
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ length as u64;
+        let mut bytes = Vec::with_capacity(length + 8);
+        while bytes.len() < length {
+            // xorshift64.
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            bytes.extend_from_slice(&state.to_le_bytes());
+        }
+        bytes.truncate(length);
+        let mut file = File::create(&path).expect("a file");
+        file.write_all(&bytes).expect("room on the disk");
+        path
+    }
+
+    /// Fails unless both files have the same bytes.
+    #[track_caller]
+    pub fn assert_same(&self, one: &str, other: &str) {
+        let read = |name| fs::read(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(read(one) == read(other), "{one} and {other} differ");
+    }
+
+    /// Names in the directory `got`.
+    pub fn got(&self) -> Vec<String> {
+        names(&self.path("got"))
+    }
+
+    /// Bytes that a link has carried to the client and to the server, with Ethernet headers.
+    pub fn carried(&mut self, at: usize) -> (u64, u64) {
+        let counters = self.bed.counters(self.links[at]).unwrap();
+        (counters.b_to_a.bytes, counters.a_to_b.bytes)
+    }
+
+    /// Waits until a link carries bulk data again, either way; how long that took.
+    #[track_caller]
+    pub fn until_used(&mut self, at: usize, limit: Duration) -> Duration {
+        const BULK: u64 = 100_000;
+        let started = Instant::now();
+        let before = self.carried(at);
+        loop {
+            let now = self.carried(at);
+            if now.0 - before.0 + now.1 - before.1 > BULK {
+                return started.elapsed();
+            }
+            assert!(
+                started.elapsed() < limit,
+                "path{at} is not used within {limit:?}"
+            );
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Names in a directory, sorted.
+pub fn names(directory: &std::path::Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).expect("a directory");
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// One measurement at a time on this machine, also among several test programs.
+fn turn() -> Flock<File> {
+    let path = std::env::temp_dir().join("anabranch-lab.lock");
+    let file = File::options()
+        .create(true)
+        .append(true)
+        .open(path)
+        .expect("a lock file");
+    Flock::lock(file, FlockArg::LockExclusive)
+        .map_err(|(_, error)| error)
+        .expect("the lock")
+}
+
+/// Waits for something to become true.
+#[track_caller]
+pub fn wait_for(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) -> Duration {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < limit, "{what}: not within {limit:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
+    started.elapsed()
+}

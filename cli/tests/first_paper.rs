@@ -1,0 +1,205 @@
+//! What the first of the papers claims of its system, shown of this one: packets of all paths are on
+//! their way at the same time and overtake each other, and copies of packets do no harm.
+//!
+//! Its set-up, slowed down to what a debug build manages: a client with a fast wired link and two
+//! modems, a server with one address, one file from the client to the server. `ANABRANCH_LONG=1`
+//! sends the paper's 104 857 600 bytes.
+
+mod common;
+
+use anabranch_testbed::{Direction, Rate};
+use common::capture::{Capture, Packet};
+use common::figures::{content_rate, number, path_over, paths, shares};
+use common::{Family, Lab, is_long, wait_for};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+const END: Duration = Duration::from_secs(120);
+
+/// UDP, IP and a full QUIC packet: what carries data in bulk.
+const BULK: usize = 1000;
+
+#[test]
+fn packets_of_all_three_paths_are_interleaved_and_overtake_each_other() {
+    let rates = [40, 10, 10].map(Rate::mbit);
+    let Some(mut lab) = Lab::behind_gateways("concurrency", &rates) else {
+        return;
+    };
+    let server = lab.serve(&[lab.family.server()], &["--writable"]);
+    let length = if is_long() { 104_857_600 } else { 30_000_000 };
+    lab.make_file("got/data", length);
+    let filter = "udp dst port 4433";
+    let Some(at_client) = Capture::start(&lab.client, "client.pcap", filter, &lab.directory) else {
+        return;
+    };
+    let Some(at_server) = Capture::start(&lab.server, "server.pcap", filter, &lab.directory) else {
+        return;
+    };
+    let report = lab.start_put(&server, "data", &[]).wait(END).report();
+    let (sent, received) = (at_client.finish(), at_server.finish());
+    lab.assert_same("got/data", "files/data");
+
+    let sent: Vec<Packet> = sent
+        .into_iter()
+        .filter(|packet| packet.length >= BULK)
+        .collect();
+    let windows = interleaving(&sent);
+    let order = order(&sent, &received);
+    eprintln!(
+        "concurrency: {} packets sent, {} received; changes of path per second: {:?}; {} of {} came \
+         before one that was sent earlier, by up to {} packets; {}",
+        sent.len(),
+        received.len(),
+        windows
+            .iter()
+            .map(|window| window.changes)
+            .collect::<Vec<_>>(),
+        order.overtaken,
+        order.compared,
+        order.furthest,
+        shares(&report),
+    );
+    assert!(windows.len() >= 2, "too short to say anything");
+    let all = BTreeSet::from([0, 1, 2].map(|at| Family::V4.address(at, 1).to_string()));
+    for window in &windows {
+        let sources: BTreeSet<String> = window.sources.iter().map(Ipv4Addr::to_string).collect();
+        assert_eq!(sources, all, "not all paths in one second");
+        // Three transfers one after the other would change path twice.
+        assert!(
+            window.changes > 50,
+            "hardly interleaved: {}",
+            window.changes
+        );
+    }
+    assert!(order.compared > sent.len() / 2, "the captures do not fit");
+    assert!(
+        order.overtaken * 20 > order.compared,
+        "hardly anything is reordered"
+    );
+}
+
+/// One second of what was sent.
+#[derive(Default)]
+struct Window {
+    sources: BTreeSet<Ipv4Addr>,
+    /// How often a packet had another source address than the one before.
+    changes: usize,
+}
+
+/// Each whole second of the transfer.
+fn interleaving(sent: &[Packet]) -> Vec<Window> {
+    let Some((first, last)) = sent.first().zip(sent.last()) else {
+        return Vec::new();
+    };
+    let seconds = (last.time - first.time).as_secs() as usize;
+    let mut windows: Vec<Window> = (0..seconds).map(|_| Window::default()).collect();
+    let mut before = first.source;
+    for packet in sent {
+        let Some(window) = windows.get_mut((packet.time - first.time).as_secs() as usize) else {
+            break;
+        };
+        window.sources.insert(packet.source);
+        window.changes += usize::from(packet.source != before);
+        before = packet.source;
+    }
+    windows
+}
+
+/// How the order of arrival differs from the order of sending.
+struct Order {
+    /// Packets found in both traces.
+    compared: usize,
+    /// Those that arrived after one that was sent later.
+    overtaken: usize,
+    /// How many packets lay between at most, in the order of sending.
+    furthest: usize,
+}
+
+fn order(sent: &[Packet], received: &[Packet]) -> Order {
+    let positions: BTreeMap<&[u8], usize> = sent
+        .iter()
+        .enumerate()
+        .map(|(at, packet)| (packet.name.as_slice(), at))
+        .collect();
+    let mut order = Order {
+        compared: 0,
+        overtaken: 0,
+        furthest: 0,
+    };
+    let mut latest = 0;
+    for packet in received {
+        let Some(&at) = positions.get(packet.name.as_slice()) else {
+            continue;
+        };
+        order.compared += 1;
+        if at < latest {
+            order.overtaken += 1;
+            order.furthest = order.furthest.max(latest - at);
+        }
+        latest = latest.max(at);
+    }
+    order
+}
+
+#[test]
+fn the_copy_that_arrives_later_is_dropped() {
+    const LINK: u64 = 20;
+    let Some(mut lab) = Lab::new("duplicate", &[Rate::mbit(LINK); 2]) else {
+        return;
+    };
+    let server = lab.serve(&[lab.family.server()], &[]);
+    let length = if is_long() { 104_857_600 } else { 12_000_000 };
+    lab.make_file("files/data", length);
+    let process = lab.start_get(&server, "data", &["--scheduler", "redundant"]);
+    let report = process.wait(END).report();
+    lab.assert_same("files/data", "got/data");
+    let duplicates = number(&report, "duplicate_bytes") / length as f64;
+    let seconds = number(&report, "seconds");
+    let mtu = number(path_over(&report, "path0"), "mtu");
+    let alone = length as f64 * 8.0 / content_rate(LINK as f64 * 1e6, mtu, Family::V4);
+    eprintln!(
+        "duplicate: {duplicates:.3} of the file came twice; {seconds:.2} s, {alone:.2} s over one link \
+         at best; {}",
+        shares(&report),
+    );
+    // Packets that fill a queue are lost on one link or the other, and then there is no second copy.
+    assert!((0.9..=1.0).contains(&duplicates), "{report}");
+    assert!(
+        seconds <= alone / 0.95,
+        "slower than one link alone: {report}"
+    );
+}
+
+#[test]
+fn copies_on_a_link_that_was_cut_need_not_be_sent_again() {
+    let Some(mut lab) = Lab::new("cut", &[Rate::mbit(20); 2]) else {
+        return;
+    };
+    let server = lab.serve(&[lab.family.server()], &["--writable"]);
+    let length = 12_000_000;
+    lab.make_file("got/data", length);
+    let mut process = lab.start_put(&server, "data", &["--scheduler", "redundant"]);
+    wait_for("half of it", Duration::from_secs(30), || {
+        assert!(process.is_running(), "{}", process.stderr());
+        let lengths = fs::read_dir(lab.path("files")).unwrap();
+        lengths
+            .filter_map(Result::ok)
+            .any(|entry| entry.metadata().unwrap().len() > 4_000_000)
+    });
+    lab.bed.blackhole(lab.links[1], Direction::Both).unwrap();
+    let report = process.wait(END).report();
+    lab.assert_same("got/data", "files/data");
+    let again = number(&report, "retransmitted_bytes");
+    let cut = paths(&report)
+        .iter()
+        .find(|path| path["interface"] == "path1");
+    let lost = cut.map_or(0.0, |path| number(path, "lost_packets"));
+    eprintln!(
+        "cut: {again} bytes sent again, {lost} packets lost on the link that was cut; {:.2} s; {}",
+        number(&report, "seconds"),
+        shares(&report),
+    );
+    assert!(again < 0.01 * f64::from(length as u32), "{report}");
+}

@@ -1,0 +1,256 @@
+//! Transfers over one, two and three links get what the links can carry together.
+//!
+//! Each link carries 40 Mbit/s: three of them stay below what a debug build manages on two shared
+//! processors, so that the network is the limit and not the machine. `ANABRANCH_LONG=1` moves 100 MB
+//! each time.
+
+mod common;
+
+use anabranch_testbed::Rate;
+use common::figures::{content_rate, mbit, number, paths, shares};
+use common::{Family, Lab, is_long};
+use serde_json::Value;
+use std::time::Duration;
+
+/// Mbit/s of a link.
+const LINK: u64 = 40;
+
+/// The part of the content rate that must be reached, from the first byte to the last.
+const ENOUGH: f64 = 0.95;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Command {
+    Get,
+    Put,
+}
+
+/// How the server is named in the URL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hosts {
+    /// By one address that all links lead to.
+    One,
+    /// By its address on each link.
+    OnEachLink,
+}
+
+/// A transfer, and over what.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    name: &'static str,
+    command: Command,
+    hosts: Hosts,
+    family: Family,
+    /// Mbit/s of each link.
+    links: &'static [u64],
+    /// How long it lasts if all is well.
+    seconds: f64,
+}
+
+/// Moves a file and compares what is reported with what the links can carry.
+///
+/// A machine that is busy with something else makes a measurement too low and never too high: one
+/// that falls short is repeated.
+fn transfer(case: Case) {
+    let mut goodputs = Vec::new();
+    for _ in 0..3 {
+        let Some(outcome) = measure(case) else { return };
+        let is_enough = outcome.goodput >= outcome.least;
+        goodputs.push(mbit(outcome.goodput));
+        if is_enough {
+            return;
+        }
+    }
+    panic!(
+        "{}: {goodputs:?} is less than the links can carry",
+        case.name
+    );
+}
+
+/// What a transfer reached, and what it must reach, in bits per second.
+struct Outcome {
+    goodput: f64,
+    least: f64,
+}
+
+fn measure(case: Case) -> Option<Outcome> {
+    let Case {
+        name,
+        command,
+        hosts,
+        family,
+        links,
+        seconds,
+    } = case;
+    let rates: Vec<Rate> = links.iter().map(|&mbit| Rate::mbit(mbit)).collect();
+    let mut lab = Lab::with_family(name, family, &rates)?;
+    let sum = links.iter().sum::<u64>() as f64 * 1e6;
+    let length = if is_long() {
+        100_000_000
+    } else {
+        (sum / 8.0 * seconds) as usize
+    };
+    let addresses = match hosts {
+        Hosts::One => vec![family.server()],
+        Hosts::OnEachLink => (0..links.len()).map(|at| family.address(at, 2)).collect(),
+    };
+    let server = lab.serve(&addresses, &["--writable"]);
+    let (from, to) = match command {
+        Command::Get => ("files/data", "got/data"),
+        Command::Put => ("got/data", "files/data"),
+    };
+    lab.make_file(from, length);
+    let process = match command {
+        Command::Get => lab.start_get(&server, "data", &[]),
+        Command::Put => lab.start_put(&server, "data", &[]),
+    };
+    let report = process.wait(Duration::from_secs(120)).report();
+    lab.assert_same(from, to);
+    assert_eq!(report["verified"], "whole");
+    assert_eq!(paths(&report).len(), links.len(), "{report}");
+    Some(assess(case, &report))
+}
+
+fn assess(case: Case, report: &Value) -> Outcome {
+    let mtu = paths(report)
+        .iter()
+        .map(|path| number(path, "mtu"))
+        .fold(0.0, f64::max);
+    let [sum, best] = [
+        case.links.iter().sum::<u64>(),
+        case.links.iter().copied().max().unwrap_or(0),
+    ];
+    let [sum, best] = [sum, best].map(|rate| content_rate(rate as f64 * 1e6, mtu, case.family));
+    let goodput = number(report, "goodput_bps");
+    eprintln!(
+        "{}: {} of {} = {:.3}, best link {}; {}",
+        case.name,
+        mbit(goodput),
+        mbit(sum),
+        goodput / sum,
+        mbit(best),
+        shares(report),
+    );
+    // The best link alone would not do better than that either.
+    Outcome {
+        goodput,
+        least: ENOUGH * sum.max(best),
+    }
+}
+
+const GET: Case = Case {
+    name: "get",
+    command: Command::Get,
+    hosts: Hosts::One,
+    family: Family::V4,
+    links: &[LINK; 2],
+    seconds: 4.0,
+};
+
+const PUT: Case = Case {
+    name: "put",
+    command: Command::Put,
+    ..GET
+};
+
+#[test]
+fn one_link_is_filled() {
+    transfer(Case {
+        name: "get-1",
+        links: &[LINK],
+        ..GET
+    });
+    transfer(Case {
+        name: "put-1",
+        links: &[LINK],
+        ..PUT
+    });
+}
+
+#[test]
+fn two_links_are_filled() {
+    transfer(Case {
+        name: "get-2",
+        ..GET
+    });
+    transfer(Case {
+        name: "put-2",
+        ..PUT
+    });
+}
+
+#[test]
+fn three_links_are_filled() {
+    transfer(Case {
+        name: "get-3",
+        links: &[LINK; 3],
+        ..GET
+    });
+    transfer(Case {
+        name: "put-3",
+        links: &[LINK; 3],
+        ..PUT
+    });
+}
+
+#[test]
+fn a_server_with_an_address_on_each_link_is_reached_over_all_of_them() {
+    let hosts = Hosts::OnEachLink;
+    transfer(Case {
+        name: "get-2x2",
+        hosts,
+        ..GET
+    });
+    transfer(Case {
+        name: "put-2x2",
+        hosts,
+        ..PUT
+    });
+}
+
+#[test]
+fn ipv6_does_as_well() {
+    let family = Family::V6;
+    transfer(Case {
+        name: "get-2-ipv6",
+        family,
+        ..GET
+    });
+    transfer(Case {
+        name: "put-2x2-ipv6",
+        hosts: Hosts::OnEachLink,
+        family,
+        ..PUT
+    });
+}
+
+#[test]
+fn a_slow_link_beside_a_fast_one_adds_its_share() {
+    transfer(Case {
+        name: "get-40-10",
+        links: &[40, 10],
+        ..GET
+    });
+    transfer(Case {
+        name: "put-40-10",
+        links: &[40, 10],
+        ..PUT
+    });
+}
+
+/// The slow link's queue overflows at first, and what was lost there is waited for: that costs a
+/// moment once, whatever the file's length.
+#[test]
+fn a_very_slow_link_does_no_harm() {
+    transfer(Case {
+        name: "get-40-2",
+        links: &[40, 2],
+        seconds: 8.0,
+        ..GET
+    });
+    transfer(Case {
+        name: "put-2-40",
+        links: &[2, 40],
+        seconds: 8.0,
+        ..PUT
+    });
+}
