@@ -162,7 +162,7 @@ impl Connection {
         if path.probes_owed > 0 || !self.handshake.is_complete() {
             return None;
         }
-        let sent = path.space.last_ack_eliciting_sent()?;
+        let sent = path.pto_from?;
         let mut wait = path.pto(self.peer_max_ack_delay()) * (1 << path.pto_count.min(MAX_BACKOFF));
         // With several paths the first one to work again is worth finding soon, and probes of a
         // path that others stand in for tell nothing about congestion.

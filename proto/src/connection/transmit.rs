@@ -363,6 +363,7 @@ impl Connection {
         match job {
             Job::Validate { previous, .. } => {
                 packet.by_previous = previous;
+                packet.is_validation = true;
                 let full = end - start >= MIN_DATAGRAM_SIZE;
                 if self.write_validation(now, &mut packet, buf, full) && full {
                     rule = SizeRule::AtLeast(start + MIN_DATAGRAM_SIZE);
