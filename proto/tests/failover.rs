@@ -568,7 +568,10 @@ fn a_dead_path_is_abandoned_when_the_peer_acknowledges_nowhere_else() {
     let gap = pair.flows[flow].longest_gap(at);
     println!("longest gap {gap:?}");
     assert!(gap < Duration::from_secs(3), "{gap:?}");
-    let abandoned = |notice: &PathNotice| matches!(notice, PathNotice::Abandoned { id, .. } if *id == PathId::ZERO);
+    let abandoned = |notice: &PathNotice| match notice {
+        PathNotice::Abandoned { id, .. } => *id == PathId::ZERO,
+        _ => false,
+    };
     assert!(pair.has_notice(abandoned));
     assert_eq!(state(&mut pair, false, 1), PathState::Active);
 }
