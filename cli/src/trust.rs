@@ -87,32 +87,31 @@ impl ClientTrust {
 }
 
 impl ServerTrust {
-    /// The TLS settings, and what clients pin.
-    pub(crate) fn config(&self, names: &[&str]) -> Outcome<(tls::ServerConfig, Fingerprint)> {
-        let (builder, pin) = if let (Some(cert), Some(key)) = (&self.cert, &self.key) {
+    /// The TLS settings, and the key that clients pin.
+    pub(crate) fn config(&self, names: &[&str]) -> Outcome<(tls::ServerConfig, KeyPair)> {
+        let (builder, pair) = if let (Some(cert), Some(key)) = (&self.cert, &self.key) {
             let chain = read_certificates(cert)?;
             let key = PrivatePkcs8KeyDer::from_pem_file(key).map_err(|error| {
                 let failure = cannot_read(key, error);
                 failure.hint("the key must be in PKCS#8: openssl pkcs8 -topk8 -nodes -in OLD")
             })?;
             let pair = KeyPair::from_pkcs8_der(&provider(), key.secret_pkcs8_der());
-            let pin = pair.map_err(Failure::usage)?.fingerprint();
             let key = key.secret_pkcs8_der();
             (
                 tls::ServerConfig::with_certificates(provider(), chain, key),
-                pin,
+                pair.map_err(Failure::usage)?,
             )
         } else {
             let identity = self.own_identity()?;
             let builder = identity.server(names).map_err(Failure::usage)?;
-            (Ok(builder), identity.fingerprint())
+            (Ok(builder), identity.key().clone())
         };
         let mut builder = builder.map_err(Failure::usage)?.alpn(&[ALPN_H3, ALPN_HQ]);
         builder = builder.client_auth(self.client_auth()?);
         if let Some(log) = key_log() {
             builder = builder.key_log(log);
         }
-        Ok((builder.build().map_err(Failure::usage)?, pin))
+        Ok((builder.build().map_err(Failure::usage)?, pair))
     }
 
     fn own_identity(&self) -> Outcome<Identity> {
@@ -212,6 +211,6 @@ mod tests {
         };
         let (_, first) = trust.config(&["localhost"]).unwrap();
         let (_, second) = trust.config(&["localhost"]).unwrap();
-        assert_eq!(first, second);
+        assert_eq!(first.fingerprint(), second.fingerprint());
     }
 }

@@ -19,6 +19,7 @@ use std::time::Duration;
 pub struct Builder {
     config: EndpointConfig,
     seed: Option<[u8; 32]>,
+    reset_secret: Option<[u8; 32]>,
     server: Option<Arc<ServerConfig>>,
     sockets: Vec<SocketConfig>,
 }
@@ -30,10 +31,18 @@ impl Builder {
         self
     }
 
-    /// The seed of connection IDs, challenges and tokens; random unless set. A server that keeps
-    /// its seed can reset connections of its former life and read its tokens. Keep it secret.
+    /// The seed of connection IDs, challenges and tokens; random unless set. Only tests want the
+    /// same one twice.
     pub fn seed(mut self, seed: [u8; 32]) -> Self {
         self.seed = Some(seed);
+        self
+    }
+
+    /// What the tokens of stateless resets derive from; random unless set. A server that restarts
+    /// with the same one tells its former clients at once that it has forgotten them, which they
+    /// would else find out by waiting. Keep it secret.
+    pub fn reset_secret(mut self, secret: [u8; 32]) -> Self {
+        self.reset_secret = Some(secret);
         self
     }
 
@@ -65,6 +74,9 @@ impl Builder {
             None => random_seed()?,
         };
         let mut engine = engine::Endpoint::new(self.config, seed);
+        if let Some(secret) = self.reset_secret {
+            engine.set_reset_secret(secret);
+        }
         engine.set_server(self.server);
         let shared = Arc::new(Shared::new(engine));
         for config in &self.sockets {

@@ -22,6 +22,10 @@ use std::time::Duration;
 /// How long clients are given to learn that the server leaves.
 const FAREWELL: Duration = Duration::from_secs(1);
 
+/// What the key is used for besides showing who the server is: resetting connections it had before
+/// it was restarted.
+const RESET_LABEL: &[u8] = b"anabranch stateless reset";
+
 /// Addresses put into the URL at most.
 const MAX_HOSTS: usize = 8;
 
@@ -37,18 +41,19 @@ pub(crate) async fn run(args: &Serve, quiet: bool) -> Outcome {
         .map_err(Failure::usage)?;
     let qlog = args.report.qlog.as_deref();
     transport.observer = qlog.map(qlog::into_directory).transpose()?;
-    let (tls, pin) = args.trust.config(&["localhost"])?;
+    let (tls, key) = args.trust.config(&["localhost"])?;
     let mut config = ServerConfig::new(tls);
     config.transport = Arc::new(transport);
     config.retry = args.retry.into();
     config.max_connections = args.max_connections as usize;
-    let endpoint = bind(&config, &args.listen)?;
+    let secret = key.derive_secret(RESET_LABEL);
+    let endpoint = bind(&config, secret, &args.listen)?;
     let hosts = match args.advertise.as_slice() {
         [] => reachable(&endpoint.local_addrs()).await?,
         hosts => hosts.to_vec(),
     };
     let url = ServerUrl {
-        pin: Some(pin),
+        pin: Some(key.fingerprint()),
         hosts,
         path: String::new(),
     };
@@ -147,7 +152,7 @@ impl Log {
     }
 }
 
-fn bind(config: &ServerConfig, listen: &[SocketAddr]) -> Outcome<Endpoint> {
+fn bind(config: &ServerConfig, reset_secret: [u8; 32], listen: &[SocketAddr]) -> Outcome<Endpoint> {
     let fail = |error: io::Error| {
         let failure = Failure::usage(error.to_string());
         match error.kind() {
@@ -161,14 +166,23 @@ fn bind(config: &ServerConfig, listen: &[SocketAddr]) -> Outcome<Endpoint> {
             _ => failure,
         }
     };
+    let bind_to = |addresses: &[SocketAddr]| {
+        let builder = Endpoint::builder()
+            .server(config.clone())
+            .reset_secret(reset_secret);
+        let addresses = addresses.iter();
+        addresses
+            .fold(builder, |builder, &address| builder.listen(address))
+            .bind()
+    };
     if !listen.is_empty() {
-        return Endpoint::server(config.clone(), listen).map_err(fail);
+        return bind_to(listen).map_err(fail);
     }
     let port = crate::url::DEFAULT_PORT;
-    match Endpoint::server(config.clone(), &[(Ipv6Addr::UNSPECIFIED, port).into()]) {
+    match bind_to(&[(Ipv6Addr::UNSPECIFIED, port).into()]) {
         // A machine without IPv6.
         Err(error) if error.raw_os_error() == Some(nix::libc::EAFNOSUPPORT) => {
-            Endpoint::server(config.clone(), &[(Ipv4Addr::UNSPECIFIED, port).into()]).map_err(fail)
+            bind_to(&[(Ipv4Addr::UNSPECIFIED, port).into()]).map_err(fail)
         }
         result => result.map_err(fail),
     }

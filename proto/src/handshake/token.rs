@@ -61,7 +61,8 @@ pub enum TokenError {
 
 /// The secrets behind an endpoint's tokens.
 ///
-/// With the same seed, an endpoint that restarted can still reset connections it forgot.
+/// With the same [reset secret](Self::set_reset_secret), an endpoint that restarted can still reset
+/// connections it forgot.
 #[derive(Clone)]
 pub struct EndpointKeys {
     reset: Hmac<Sha256>,
@@ -80,6 +81,12 @@ impl EndpointKeys {
             reset: keyed(derive(b"anabranch reset token")),
             seal: Aes256Gcm::new(&derive(b"anabranch address token").into()),
         }
+    }
+
+    /// Makes reset tokens depend on `secret` and not on the seed (RFC 9000, section 10.3.2). Address
+    /// tokens do not: the clock they are dated by starts anew with the endpoint.
+    pub fn set_reset_secret(&mut self, secret: [u8; 32]) {
+        self.reset = keyed(secret);
     }
 
     /// The stateless reset token of a connection ID (RFC 9000, section 10.3.2).

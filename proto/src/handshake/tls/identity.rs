@@ -1,6 +1,7 @@
 //! Who an endpoint is: key pairs, certificates and fingerprints.
 
 use super::{ConfigError, CryptoProvider};
+use hmac::{Hmac, KeyInit, Mac};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::{CertifiedKey, SigningKey};
@@ -130,6 +131,15 @@ impl KeyPair {
     /// What a peer pins.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of_spki(&self.spki)
+    }
+
+    /// A secret for another purpose, which `label` names. It stays the same as long as the key does,
+    /// and tells nothing about it.
+    pub fn derive_secret(&self, label: &[u8]) -> [u8; 32] {
+        let mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.pkcs8);
+        let mut mac = mac.expect("HMAC takes keys of any length");
+        mac.update(label);
+        mac.finalize().into_bytes().into()
     }
 
     /// The key as a raw public key (RFC 7250).

@@ -151,3 +151,23 @@ proptest! {
         prop_assert_eq!(opened, Err(TokenError::Invalid));
     }
 }
+
+#[test]
+fn a_reset_secret_outlives_the_seed_and_changes_nothing_else() {
+    let lives = [[1; 32], [2; 32]];
+    let [mut old, mut new] = lives.map(EndpointKeys::from_seed);
+    assert_ne!(
+        old.reset_token(&cid(b"a path")),
+        new.reset_token(&cid(b"a path"))
+    );
+    for keys in [&mut old, &mut new] {
+        keys.set_reset_secret([9; 32]);
+    }
+    assert_eq!(
+        old.reset_token(&cid(b"a path")),
+        new.reset_token(&cid(b"a path"))
+    );
+    let token = old.seal_new_token(NOW, &[remote().ip()], &mut rng());
+    assert!(old.open_new_token(NOW, &token, remote().ip()).is_ok());
+    assert!(new.open_new_token(NOW, &token, remote().ip()).is_err());
+}

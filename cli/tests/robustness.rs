@@ -1,0 +1,462 @@
+//! Things that go wrong around a transfer: killed programs, full disks, wrong names, noise on the
+//! network. Nothing gets lost that was there, nobody is left waiting, and what is said helps.
+
+mod common;
+
+use anabranch_testbed::{Node, Rate};
+use common::figures::number;
+use common::process::{Ended, Process};
+use common::{Family, Lab, PROGRAM, Server, names, wait_for};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Two links: 4 MB/s together.
+const LINKS: [Rate; 2] = [Rate::mbit(16); 2];
+
+/// Two and a half seconds' worth.
+const LENGTH: usize = 10_000_000;
+
+const END: Duration = Duration::from_secs(60);
+
+/// A network with a server, and a file to fetch.
+fn start(name: &str) -> Option<(Lab, Server)> {
+    let mut lab = Lab::new(name, &LINKS)?;
+    lab.make_file("files/data", LENGTH);
+    let server = lab.serve(&[lab.family.server()], &["--writable"]);
+    Some((lab, server))
+}
+
+/// Waits until so many bytes have been written to a directory.
+#[track_caller]
+fn wait_until_written(lab: &Lab, directory: &str, bytes: u64, process: &mut Process) {
+    let directory = lab.path(directory);
+    wait_for("progress", Duration::from_secs(30), || {
+        assert!(process.is_running(), "ended early: {}", process.stderr());
+        let parts = names(&directory);
+        let mut parts = parts.iter().filter(|name| name.ends_with(".part"));
+        parts.any(|name| fs::metadata(directory.join(name)).is_ok_and(|data| data.len() > bytes))
+    });
+}
+
+#[track_caller]
+fn assert_failed(ended: &Ended, code: i32, words: &[&str]) {
+    assert_eq!(ended.code(), Some(code), "{ended:?}");
+    for word in words {
+        assert!(
+            ended.stderr.contains(word),
+            "`{word}` is missing: {}",
+            ended.stderr
+        );
+    }
+    assert!(ended.stdout.is_empty(), "{ended:?}");
+}
+
+/// The same command again brings the rest, and only that.
+#[track_caller]
+fn assert_resumes(lab: &Lab, process: Process) {
+    let report = process.wait(END).report();
+    let before = number(&report, "resumed_from");
+    assert!(before > 1e6, "started from scratch: {report}");
+    assert_eq!(report["verified"], "whole");
+    lab.assert_same("files/data", "got/data");
+}
+
+#[test]
+fn a_download_goes_on_after_the_server_was_killed() {
+    let Some((mut lab, server)) = start("server-killed") else {
+        return;
+    };
+    let mut get = lab.start_get(&server, "data", &[]);
+    wait_until_written(&lab, "got", 3_000_000, &mut get);
+    assert_eq!(
+        lab.got(),
+        ["data.etag.part", "data.part"],
+        "nothing under the file's own name"
+    );
+    server.process.signal(Signal::SIGKILL);
+    drop(server);
+    let killed = Instant::now();
+    let server = lab.serve(&[lab.family.server()], &["--writable"]);
+    let ended = get.wait(END);
+    let noticed = killed.elapsed();
+    eprintln!(
+        "server-killed: noticed {:.2} s after its restart",
+        noticed.as_secs_f64()
+    );
+    assert_failed(&ended, 1, &["data.part is kept", "same command again"]);
+    assert!(noticed < Duration::from_secs(5), "{noticed:?}");
+    assert_resumes(&lab, lab.start_get(&server, "data", &[]));
+    assert_eq!(lab.got(), ["data"]);
+}
+
+#[test]
+fn a_download_goes_on_after_the_client_was_killed() {
+    let Some((lab, server)) = start("client-killed") else {
+        return;
+    };
+    let mut get = lab.start_get(&server, "data", &[]);
+    wait_until_written(&lab, "got", 3_000_000, &mut get);
+    drop(get);
+    assert_eq!(lab.got(), ["data.etag.part", "data.part"]);
+    assert_resumes(&lab, lab.start_get(&server, "data", &[]));
+    assert_eq!(lab.got(), ["data"]);
+}
+
+#[test]
+fn an_upload_goes_on_after_the_client_was_killed() {
+    let Some((lab, server)) = start("upload-killed") else {
+        return;
+    };
+    fs::remove_file(lab.path("files/data")).unwrap();
+    lab.make_file("got/data", LENGTH);
+    let mut put = lab.start_put(&server, "data", &[]);
+    wait_until_written(&lab, "files", 3_000_000, &mut put);
+    drop(put);
+    assert!(
+        names(&lab.path("files"))
+            .iter()
+            .all(|name| name.starts_with(".data."))
+    );
+    let early = lab.start_get(&server, "data", &["-o", "early"]).wait(END);
+    assert_failed(&early, 1, &["404"]);
+    // Until the first connection has timed out it holds the unfinished file.
+    let mut again = lab.start_put(&server, "data", &[]).wait(END);
+    let since = Instant::now();
+    while again.code() == Some(1) && since.elapsed() < END {
+        assert!(again.stderr.contains("409"), "{}", again.stderr);
+        thread::sleep(Duration::from_millis(500));
+        again = lab.start_put(&server, "data", &[]).wait(END);
+    }
+    eprintln!(
+        "upload-killed: accepted again after {:.1} s",
+        since.elapsed().as_secs_f64()
+    );
+    let report = again.report();
+    assert!(number(&report, "resumed_from") > 1e6, "{report}");
+    lab.assert_same("files/data", "got/data");
+    assert_eq!(names(&lab.path("files")), ["data"]);
+}
+
+#[test]
+fn an_interrupted_transfer_ends_at_once_and_goes_on_later() {
+    let Some((lab, server)) = start("interrupted") else {
+        return;
+    };
+    let mut get = lab.start_get(&server, "data", &[]);
+    wait_until_written(&lab, "got", 3_000_000, &mut get);
+    get.signal(Signal::SIGINT);
+    let interrupted = Instant::now();
+    let ended = get.wait(END);
+    let after = interrupted.elapsed();
+    eprintln!("interrupted: ended after {} ms", after.as_millis());
+    assert_failed(&ended, 1, &["interrupted", "data.part is kept"]);
+    assert!(after < Duration::from_secs(2), "{after:?}");
+    assert_resumes(&lab, lab.start_get(&server, "data", &[]));
+}
+
+#[test]
+fn a_server_that_is_stopped_says_so() {
+    let Some((lab, server)) = start("stopped") else {
+        return;
+    };
+    let mut get = lab.start_get(&server, "data", &[]);
+    wait_until_written(&lab, "got", 3_000_000, &mut get);
+    server.process.signal(Signal::SIGINT);
+    let ended = get.wait(Duration::from_secs(3));
+    assert_failed(&ended, 1, &["the server was stopped", "data.part is kept"]);
+    let server = server.process.wait(Duration::from_secs(3));
+    assert_eq!(server.code(), Some(0), "{server:?}");
+}
+
+#[test]
+fn a_full_disk_here_is_told_and_the_rest_comes_once_there_is_room() {
+    let Some((lab, server)) = start("full-here") else {
+        return;
+    };
+    // `ip netns exec` makes a mount namespace too: nobody else sees this file system.
+    let script = "mount -t tmpfs -o size=4m tmpfs . && cd \"$PWD\" && \"$0\" \"$@\"; echo code $? >&2; \
+                  ls -A >&2; mount -o remount,size=64m . ; \"$0\" \"$@\" && cmp data ../files/data";
+    let url = server.url_of("data");
+    let mut command = lab.client.command("sh");
+    command.args([
+        "-c", script, PROGRAM, "get", &url, "--json", "--path", "path0",
+    ]);
+    command.current_dir(lab.path("got"));
+    let ended = Process::start(&mut command, &lab.directory).wait(END);
+    for words in [
+        "data.part",
+        "No space left",
+        "make room",
+        "code 1\n",
+        "data.etag.part\n",
+    ] {
+        assert!(
+            ended.stderr.contains(words),
+            "`{words}` is missing: {}",
+            ended.stderr
+        );
+    }
+    let report = ended.report();
+    assert!(number(&report, "resumed_from") > 1e6, "{report}");
+}
+
+#[test]
+fn a_full_disk_there_is_told_and_the_server_stays() {
+    let Some(mut lab) = Lab::new("full-there", &LINKS) else {
+        return;
+    };
+    lab.make_file("got/data", LENGTH);
+    let root = lab.path("files");
+    let server = lab.serve_with(&[lab.family.server()], &["--writable"], |node: &Node| {
+        let mut command = node.command("sh");
+        let script = "mount -t tmpfs -o size=4m tmpfs \"$1\" && echo small > \"$1/small\" && shift && \
+                      exec \"$0\" \"$@\"";
+        command.args(["-c", script, PROGRAM]).arg(&root);
+        command
+    });
+    let ended = lab.start_put(&server, "data", &[]).wait(END);
+    assert_failed(&ended, 1, &["disk is full", "507"]);
+    let ended = lab.start_get(&server, "small", &[]).wait(END);
+    assert_eq!(number(&ended.report(), "bytes"), 6.0);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_told() {
+    let Some(mut lab) = Lab::new("unreadable", &LINKS) else {
+        return;
+    };
+    for name in ["files/secret", "got/secret"] {
+        let path = lab.make_file(name, 1000);
+        fs::set_permissions(path, fs::Permissions::from_mode(0)).unwrap();
+    }
+    // Even root cannot read it without these.
+    let without = ["--bounding-set", "-dac_override,-dac_read_search", "--"];
+    let server = lab.serve_with(&[lab.family.server()], &["--writable"], |node: &Node| {
+        let mut command = node.command("setpriv");
+        command.args(without).arg(PROGRAM);
+        command
+    });
+    let ended = lab.start_get(&server, "secret", &["-o", "copy"]).wait(END);
+    assert_failed(&ended, 1, &["/secret", "403"]);
+    let mut put = lab.client.command("setpriv");
+    put.args(without)
+        .args([PROGRAM, "put", "secret", &server.url_of("copy")]);
+    let ended = Process::start(put.current_dir(lab.path("got")), &lab.directory).wait(END);
+    assert_failed(&ended, 2, &["cannot read secret", "Permission denied"]);
+    assert_eq!(lab.got(), ["secret"], "no empty file is left");
+}
+
+#[test]
+fn a_wrong_key_a_wrong_host_and_a_closed_port_are_told_apart() {
+    let Some((lab, server)) = start("wrong") else {
+        return;
+    };
+    let (pin, _) = server
+        .url
+        .strip_prefix("anabranch://")
+        .unwrap()
+        .split_once('@')
+        .unwrap();
+    let get = |url: &str| {
+        lab.start(&["get", url, "--path", "path*", "--connect-timeout", "2"])
+            .wait(END)
+    };
+    let wrong_pin = pin.chars().rev().collect::<String>();
+    let wrong_key = get(&server.url_of("data").replace(pin, &wrong_pin));
+    assert_failed(
+        &wrong_key,
+        1,
+        &["the server's key is not the one in the URL"],
+    );
+    let no_such_name = get(&format!("anabranch://{pin}@no-such-host.invalid/data"));
+    assert_failed(
+        &no_such_name,
+        1,
+        &["no-such-host.invalid", "is the host's name right"],
+    );
+    let nobody_there = get(&format!("anabranch://{pin}@10.1.0.77/data"));
+    assert_failed(&nobody_there, 1, &["10.1.0.77", "does UDP get through?"]);
+    let closed = get(&format!("anabranch://{pin}@{}:9/data", lab.family.server()));
+    assert_failed(&closed, 1, &[":9", "is `anabranch serve` running there"]);
+    eprintln!(
+        "wrong: key after {} ms, name {} ms, host {} ms, port {} ms",
+        wrong_key.after.as_millis(),
+        no_such_name.after.as_millis(),
+        nobody_there.after.as_millis(),
+        closed.after.as_millis(),
+    );
+    for ended in [&wrong_key, &nobody_there, &closed] {
+        assert!(ended.after < Duration::from_secs(4), "{ended:?}");
+    }
+    assert!(lab.got().is_empty(), "{:?}", lab.got());
+}
+
+#[test]
+fn two_downloads_at_once_do_not_disturb_each_other() {
+    let Some((lab, server)) = start("two") else {
+        return;
+    };
+    let mut one = lab.start_get(&server, "data", &["-o", "one"]);
+    let other = lab.start_get(&server, "data", &["-o", "other"]);
+    wait_until_written(&lab, "got", 1_000_000, &mut one);
+    let same = lab.start_get(&server, "data", &["-o", "one"]).wait(END);
+    assert_failed(&same, 2, &["one.part", "another process is writing it"]);
+    for (process, name) in [(one, "got/one"), (other, "got/other")] {
+        process.wait(END).report();
+        lab.assert_same("files/data", name);
+    }
+    assert_eq!(lab.got(), ["one", "other"]);
+}
+
+#[test]
+fn noise_at_the_servers_port_does_not_stop_it_or_fill_its_memory() {
+    let Some((mut lab, server)) = start("noise") else {
+        return;
+    };
+    // Noise comes by the second link, as fast as it goes; the transfer uses the first.
+    let quiet = server.process.memory_kib();
+    let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+    let address = (Family::V4.address(1, 2), common::PORT);
+    let socket = || UdpSocket::bind((Family::V4.address(1, 1), 0)).unwrap();
+    let sockets: Vec<UdpSocket> = (0..4).map(|_| lab.client.enter(socket).unwrap()).collect();
+    let before = lab.carried(1).1;
+    let (report, loud) = thread::scope(|scope| {
+        for (seed, socket) in sockets.iter().enumerate() {
+            let (stop, sent) = (&stop, &sent);
+            scope.spawn(move || make_noise(socket, address, seed as u64, stop, sent));
+        }
+        let get = lab.start(&["get", &server.url_of("data"), "--json", "--path", "path0"]);
+        let mut loud = 0;
+        let mut get = Some(get);
+        while get.as_mut().is_some_and(Process::is_running) {
+            loud = loud.max(server.process.memory_kib());
+            thread::sleep(Duration::from_millis(50));
+        }
+        stop.store(true, Ordering::Relaxed);
+        (get.take().unwrap().wait(END).report(), loud)
+    });
+    lab.assert_same("files/data", "got/data");
+    eprintln!(
+        "noise: {} datagrams, {} bytes passed; {} Mbit/s beside them; the server's memory: {quiet} KiB \
+         before, {loud} KiB at most",
+        sent.load(Ordering::Relaxed),
+        lab.carried(1).1 - before,
+        number(&report, "goodput_bps") / 1e6,
+    );
+    assert!(loud < quiet + 64 * 1024, "{loud} KiB");
+    // And it still takes new clients.
+    let again = lab
+        .start_get(&server, "data", &["-o", "again"])
+        .wait(END)
+        .report();
+    assert_eq!(again["verified"], "whole");
+}
+
+/// Sends what looks like the beginning of QUIC packets and like nothing at all.
+fn make_noise(
+    socket: &UdpSocket,
+    address: (std::net::IpAddr, u16),
+    seed: u64,
+    stop: &AtomicBool,
+    sent: &AtomicU64,
+) {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = [0; 1252];
+    while !stop.load(Ordering::Relaxed) {
+        for eight in bytes.chunks_mut(8) {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            eight.copy_from_slice(&state.to_le_bytes()[..eight.len()]);
+        }
+        let length = match state % 4 {
+            // An Initial packet of version 1 with two connection IDs of 8 bytes and no token.
+            0 => {
+                bytes[..6].copy_from_slice(&[0xc3, 0, 0, 0, 1, 8]);
+                bytes[14] = 8;
+                bytes[23..26].copy_from_slice(&[0, 0x44, 0xb0]);
+                1200
+            }
+            // A long header of an unknown version, which may be answered.
+            1 => {
+                bytes[0] |= 0xc0;
+                1200
+            }
+            // A short header for a connection nobody has.
+            2 => {
+                bytes[0] = 0x40 | (bytes[0] & 0x3f);
+                40 + (state >> 8) as usize % 1000
+            }
+            _ => (state >> 8) as usize % bytes.len(),
+        };
+        // A full queue is no reason to stop.
+        if socket.send_to(&bytes[..length], address).is_ok() {
+            sent.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn mistakes_in_arguments_end_with_code_2_and_the_nearest_right_word() {
+    let Some(lab) = Lab::new("arguments", &LINKS) else {
+        return;
+    };
+    let url = format!("anabranch://{}@10.99.0.1/data", "0".repeat(64));
+    let cases: [(&[&str], &str); 10] = [
+        (&["gett", &url], "'get'"),
+        (&["get", &url, "--shceduler", "min-rtt"], "'--scheduler'"),
+        (&["get", &url, "--scheduler", "min-rt"], "`min-rtt`"),
+        (&["get", &url, "--scheduler", "min-rtt:idel=copy"], "`idle`"),
+        (&["get", &url, "--congestion", "cubik"], "`cubic`"),
+        (&["get", &url, "--path", "paht0"], "`path0`"),
+        (&["get", &url, "--path", "path0,bakcup"], "`backup`"),
+        (&["get", &url, "--chunk", "1"], "500"),
+        (&["get", "http://10.99.0.1/data"], "anabranch://"),
+        (
+            &["serve", "--root", "/no/such/directory"],
+            "/no/such/directory",
+        ),
+    ];
+    for (arguments, hint) in cases {
+        let ended = lab.start(arguments).wait(END);
+        assert_failed(&ended, 2, &[hint]);
+    }
+    assert!(lab.got().is_empty(), "{:?}", lab.got());
+}
+
+#[test]
+fn nobody_reading_the_output_is_no_error() {
+    let Some((lab, server)) = start("closed-pipe") else {
+        return;
+    };
+    let url = server.url_of("data");
+    let listing = format!("{}/", server.url);
+    let commands: [&[&str]; 3] = [
+        &["get", &url, "--json"],
+        &["get", &listing],
+        &["schedulers"],
+    ];
+    for arguments in commands {
+        let mut command: Command = lab.client_command(arguments);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {stderr}");
+        assert!(
+            !stderr.contains("rror") && !stderr.contains("panic"),
+            "{stderr}"
+        );
+    }
+    lab.assert_same("files/data", "got/data");
+}
