@@ -203,8 +203,10 @@ impl Connection {
         {
             return Some(Job::Control { path });
         }
+        // The peer may have taken back every connection ID of a path: then it waits for another.
+        let able = |slot: &&Slot| slot.remote_cids.active().is_some();
         let control = |slot: &Slot| slot.open().and_then(|path| self.path_control(now, path));
-        if let Some(job) = self.paths.open().find_map(control) {
+        if let Some(job) = self.paths.open().filter(able).find_map(control) {
             return Some(job);
         }
         if let Some(path) = self.acknowledgement_due(now) {
