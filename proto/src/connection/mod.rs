@@ -49,6 +49,7 @@ use close::Life;
 use control::Control;
 use schedule::Sending;
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// A QUIC connection over one or more paths.
@@ -85,6 +86,8 @@ struct Identity {
     cid_length: usize,
     /// The connection ID the client invented for its first Initial.
     original_dcid: ConnectionId,
+    /// The peer's address during the handshake.
+    handshake_remote: SocketAddr,
     /// Our connection ID during the handshake.
     handshake_scid: ConnectionId,
     /// The peer's connection ID during the handshake, once seen.
@@ -204,6 +207,7 @@ impl Connection {
             keys: from.keys,
             cid_length: local_cid.len(),
             original_dcid: from.original_dcid,
+            handshake_remote: from.tuple.remote,
             handshake_scid: local_cid,
             peer_scid: side.is_server().then_some(from.remote_cid),
             retry_scid: from.retry_scid,
