@@ -545,15 +545,19 @@ impl Connection {
         packet: &mut Packet,
         buf: &mut Vec<u8>,
     ) {
-        let Some(Repeat { from, frames, .. }) = self.sending.take_duplicate(path) else {
-            return;
-        };
         self.write_acks(now, packet, buf, false);
         packet.is_copy = true;
-        let (end, sent) = (packet.end, &mut packet.frames);
-        let bytes = self.streams.write_copy(buf, end, from, path, &frames, sent);
-        if let Some(path) = self.paths.path_mut(path) {
-            path.counters.copied_bytes += bytes;
+        // What was acknowledged meanwhile needs no copy; the next one may.
+        while let Some(Repeat { from, frames, .. }) = self.sending.take_duplicate(path) {
+            let (end, sent) = (packet.end, &mut packet.frames);
+            let bytes = self.streams.write_copy(buf, end, from, path, &frames, sent);
+            if bytes == 0 {
+                continue;
+            }
+            if let Some(path) = self.paths.path_mut(path) {
+                path.counters.copied_bytes += bytes;
+            }
+            return;
         }
     }
 
