@@ -259,6 +259,17 @@ impl Connection {
         self.routing.pop_front()
     }
 
+    /// The changes that take back everything routed to this connection.
+    pub(crate) fn last_routing(&self) -> impl Iterator<Item = Routing> + '_ {
+        let original = Routing::RemoveCid(self.identity.original_dcid);
+        let of_slots = self.paths.slots().flat_map(|slot| {
+            let cids = slot.local_cids.live();
+            let cids = cids.map(|local| Routing::RemoveCid(local.cid));
+            cids.chain(slot.remote_cids.tokens().map(Routing::RemoveToken))
+        });
+        of_slots.chain([original])
+    }
+
     fn notice(&mut self, now: Instant, notice: PathNotice) {
         self.outbox.observe(now, &Observation::Path(notice));
         self.outbox.events.push_back(Event::Path(notice));
