@@ -203,8 +203,10 @@ impl Connection {
         {
             return Some(Job::Control { path });
         }
+        // The peer may have taken back every connection ID of a path: then it waits for another.
+        let able = |slot: &&Slot| slot.remote_cids.active().is_some();
         let control = |slot: &Slot| slot.open().and_then(|path| self.path_control(now, path));
-        if let Some(job) = self.paths.open().find_map(control) {
+        if let Some(job) = self.paths.open().filter(able).find_map(control) {
             return Some(job);
         }
         if let Some(path) = self.acknowledgement_due(now) {
@@ -544,15 +546,19 @@ impl Connection {
         packet: &mut Packet,
         buf: &mut Vec<u8>,
     ) {
-        let Some(Repeat { from, frames, .. }) = self.sending.take_duplicate(path) else {
-            return;
-        };
         self.write_acks(now, packet, buf, false);
         packet.is_copy = true;
-        let (end, sent) = (packet.end, &mut packet.frames);
-        let bytes = self.streams.write_copy(buf, end, from, path, &frames, sent);
-        if let Some(path) = self.paths.path_mut(path) {
-            path.counters.copied_bytes += bytes;
+        // What was acknowledged meanwhile needs no copy; the next one may.
+        while let Some(Repeat { from, frames, .. }) = self.sending.take_duplicate(path) {
+            let (end, sent) = (packet.end, &mut packet.frames);
+            let bytes = self.streams.write_copy(buf, end, from, path, &frames, sent);
+            if bytes == 0 {
+                continue;
+            }
+            if let Some(path) = self.paths.path_mut(path) {
+                path.counters.copied_bytes += bytes;
+            }
+            return;
         }
     }
 

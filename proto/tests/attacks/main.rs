@@ -12,6 +12,7 @@ mod migration;
 mod paths;
 mod privacy;
 mod protection;
+mod wakeups;
 
 use anabranch_proto::error::ConnectionError;
 use anabranch_proto::wire::{PathId, Side, TransportErrorCode as Code};
