@@ -157,7 +157,8 @@ fn outage(name: &str, transfer: Transfer, outage: Outage) {
     let report = running.finish(&lab);
     let rtt = number(path_over(&report, "path1"), "smoothed_rtt_ms") / 1e3;
     eprintln!(
-        "{name}: paused {} ms, usual {} ms, more by {:.1} RTTs of {:.0} ms; used again after {} ms; {}",
+        "{name}: paused {} ms, usual {} ms, more by {:.1} RTTs of {:.0} ms; \
+         used again after {} ms; {}",
         pause.as_millis(),
         usual.as_millis(),
         pause.saturating_sub(usual).as_secs_f64() / rtt,
@@ -384,8 +385,8 @@ fn links_may_flap_for_long_without_leaks() {
     let theirs = paths_at_server(&log);
     let [client, server] = [0, 1].map(|side| growth(&memory, side));
     eprintln!(
-        "flap: seed {seed}, {changes} changes in {:.0} s, {} paths in turn, {open} open at the end, {theirs} \
-         at the server; memory in KiB from {} to {} (client), {} to {} (server)",
+        "flap: seed {seed}, {changes} changes in {:.0} s, {} paths in turn, {open} open at the end, \
+         {theirs} at the server; memory in KiB from {} to {} (client), {} to {} (server)",
         flapped.as_secs_f64(),
         paths(&report).len(),
         client.0,
