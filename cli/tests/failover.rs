@@ -385,8 +385,8 @@ fn links_may_flap_for_long_without_leaks() {
     let theirs = paths_at_server(&log);
     let [client, server] = [0, 1].map(|side| growth(&memory, side));
     eprintln!(
-        "flap: seed {seed}, {changes} changes in {:.0} s, {} paths in turn, {open} open at the end, \
-         {theirs} at the server; memory in KiB from {} to {} (client), {} to {} (server)",
+        "flap: seed {seed}, {changes} changes in {:.0} s, {} paths in turn, {open} open at the \
+         end, {theirs} at the server; memory in KiB from {} to {} (client), {} to {} (server)",
         flapped.as_secs_f64(),
         paths(&report).len(),
         client.0,

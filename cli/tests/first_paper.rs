@@ -93,11 +93,11 @@ fn interleaving(sent: &[Packet]) -> Vec<Window> {
     let Some((first, last)) = sent.first().zip(sent.last()) else {
         return Vec::new();
     };
-    let seconds = (last.time - first.time).as_secs() as usize;
+    let seconds = last.time.saturating_sub(first.time).as_secs() as usize;
     let mut windows: Vec<Window> = (0..seconds).map(|_| Window::default()).collect();
     let mut before = first.source;
     for packet in sent {
-        let Some(window) = windows.get_mut((packet.time - first.time).as_secs() as usize) else {
+        let Some(window) = windows.get_mut(packet.time.saturating_sub(first.time).as_secs() as usize) else {
             break;
         };
         window.sources.insert(packet.source);

@@ -39,7 +39,7 @@ fn wait_until_written(lab: &Lab, directory: &str, bytes: u64, process: &mut Proc
     wait_for("progress", Duration::from_secs(30), || {
         assert!(process.is_running(), "ended early: {}", process.stderr());
         let parts = names(&directory);
-        let mut parts = parts.iter().filter(|name| name.ends_with(".part"));
+        let mut parts = parts.iter().filter(|name| name.rsplit('.').next() == Some("part"));
         parts.any(|name| fs::metadata(directory.join(name)).is_ok_and(|data| data.len() > bytes))
     });
 }
@@ -181,7 +181,8 @@ fn a_full_disk_here_is_told_and_the_rest_comes_once_there_is_room() {
     };
     // `ip netns exec` makes a mount namespace too: nobody else sees this file system.
     let script = "mount -t tmpfs -o size=4m tmpfs . && cd \"$PWD\" && \"$0\" \"$@\"; \
-                  echo code $? >&2; ls -A >&2; mount -o remount,size=64m . ; \"$0\" \"$@\" && cmp data ../files/data";
+                  echo code $? >&2; ls -A >&2; mount -o remount,size=64m . ; \
+                  \"$0\" \"$@\" && cmp data ../files/data";
     let url = server.url_of("data");
     let mut command = lab.client.command("sh");
     command.args([
@@ -223,7 +224,7 @@ fn a_full_disk_there_is_told_and_the_server_stays() {
     let ended = lab.start_put(&server, "data", &[]).wait(END);
     assert_failed(&ended, 1, &["disk is full", "507"]);
     let ended = lab.start_get(&server, "small", &[]).wait(END);
-    assert_eq!(number(&ended.report(), "bytes"), 6.0);
+    assert_eq!(number(&ended.report(), "bytes") as u64, 6);
 }
 
 #[test]
@@ -233,7 +234,7 @@ fn a_file_that_cannot_be_read_is_told() {
     };
     for name in ["files/secret", "got/secret"] {
         let path = lab.make_file(name, 1000);
-        fs::set_permissions(path, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o0)).unwrap();
     }
     // Even root cannot read it without these.
     let without = ["--bounding-set", "-dac_override,-dac_read_search", "--"];
