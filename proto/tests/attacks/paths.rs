@@ -359,3 +359,29 @@ fn what_a_silent_path_holds_travels_on_another() {
     let doubted = Event::Path(PathNotice::Doubted { id: ONE });
     assert!(peer.events.contains(&doubted));
 }
+
+/// Row 18: what was sent on a path before the peer gave it up is still under way then, however long
+/// ago the victim did.
+#[test]
+fn late_packets_of_a_path_the_peer_gives_up_late_are_read_and_acknowledged() {
+    let mut peer = RawPeer::connected_client();
+    peer.open_path(ONE, 1);
+    let now = peer.now;
+    let victim = peer.connection().expect("the victim");
+    victim.abandon_path(now, ONE, 0).expect("an open path");
+    peer.receive();
+    let (path, code) = (ONE, 0);
+    peer.wait(Duration::from_secs(10));
+    peer.frames(ZERO, &[Frame::PathAbandon { path, code }]);
+    peer.ack_all();
+    peer.wait(Duration::from_millis(50));
+    peer.inbox.clear();
+    peer.frames(ONE, &[Frame::Ping]);
+    peer.wait(Duration::from_millis(50));
+    let late = |frame: &Frame<'_>| matches!(frame, Frame::Ack(ack) if ack.path == ONE);
+    assert!(peer.count(late) > 0, "{:?}", peer.events);
+    assert_eq!(peer.unopened.len(), 0, "answered with a reset");
+    peer.wait(Duration::from_secs(10));
+    let gone = Event::Path(PathNotice::Discarded { id: ONE });
+    assert!(peer.events.contains(&gone));
+}
