@@ -5,6 +5,8 @@
 //! modems, a server with one address, one file from the client to the server. `ANABRANCH_LONG=1`
 //! sends the paper's 104 857 600 bytes.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod common;
 
 use anabranch_testbed::{Direction, Rate};
@@ -97,7 +99,9 @@ fn interleaving(sent: &[Packet]) -> Vec<Window> {
     let mut windows: Vec<Window> = (0..seconds).map(|_| Window::default()).collect();
     let mut before = first.source;
     for packet in sent {
-        let Some(window) = windows.get_mut(packet.time.saturating_sub(first.time).as_secs() as usize) else {
+        let Some(window) =
+            windows.get_mut(packet.time.saturating_sub(first.time).as_secs() as usize)
+        else {
             break;
         };
         window.sources.insert(packet.source);

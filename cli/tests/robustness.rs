@@ -1,6 +1,8 @@
 //! Things that go wrong around a transfer: killed programs, full disks, wrong names, noise on the
 //! network. Nothing gets lost that was there, nobody is left waiting, and what is said helps.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod common;
 
 use anabranch_testbed::{Node, Rate};
@@ -39,7 +41,9 @@ fn wait_until_written(lab: &Lab, directory: &str, bytes: u64, process: &mut Proc
     wait_for("progress", Duration::from_secs(30), || {
         assert!(process.is_running(), "ended early: {}", process.stderr());
         let parts = names(&directory);
-        let mut parts = parts.iter().filter(|name| name.rsplit('.').next() == Some("part"));
+        let mut parts = parts
+            .iter()
+            .filter(|name| name.rsplit('.').next() == Some("part"));
         parts.any(|name| fs::metadata(directory.join(name)).is_ok_and(|data| data.len() > bytes))
     });
 }
