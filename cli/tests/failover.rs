@@ -170,7 +170,7 @@ fn outage(name: &str, transfer: Transfer, outage: Outage) {
     );
     assert!(pause < LONGEST_PAUSE, "it stood still for {pause:?}");
     assert_eq!(
-        paths(&report).iter().filter(is_there).count(),
+        paths(&report).iter().filter(|path| is_there(path)).count(),
         2,
         "{report}"
     );
@@ -382,7 +382,7 @@ fn links_may_flap_for_long_without_leaks() {
     let (process, _server) = (running.process, running.server);
     let report = process.wait(time + END).report();
     lab.assert_same("files/data", "got/data");
-    let open = paths(&report).iter().filter(is_there).count();
+    let open = paths(&report).iter().filter(|path| is_there(path)).count();
     let theirs = paths_at_server(&log);
     let [client, server] = [0, 1].map(|side| growth(&memory, side));
     eprintln!(
@@ -406,7 +406,7 @@ fn links_may_flap_for_long_without_leaks() {
 }
 
 /// Whether a path of a report was there at the end.
-fn is_there(path: &&serde_json::Value) -> bool {
+fn is_there(path: &serde_json::Value) -> bool {
     path["state"] != "closed" && path["state"] != "gone"
 }
 
