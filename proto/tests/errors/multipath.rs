@@ -1,6 +1,6 @@
 //! The error rules of RFC 10069.
 
-use crate::raw::{RawPeer, Setup, cid, encode, new_cid, token};
+use crate::raw::{RawPeer, Received, Setup, cid, encode, new_cid, token};
 use crate::{BOTH, ZERO, assert_breach, assert_bytes, assert_closed, assert_harmless};
 use anabranch_proto::connection::OpenPathError;
 use anabranch_proto::path::PathOptions;
@@ -261,7 +261,7 @@ fn a_server_that_withholds_the_extension_gets_none_of_it() {
     );
     peer.frames(ZERO, &[Frame::Ping, Frame::Ping]);
     peer.wait(std::time::Duration::from_secs(1));
-    let types = peer.inbox.iter().flat_map(|received| received.types());
+    let types = peer.inbox.iter().flat_map(Received::types);
     assert!(types.into_iter().all(|kind| !kind.is_multipath()));
     for payload in naming(ZERO) {
         let setup = Setup {
