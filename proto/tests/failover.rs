@@ -194,8 +194,8 @@ fn path_ids_are_not_leaked_over_two_hundred_flaps() {
             pair.transfer(flap % 40 == 0, 50_000, Duration::from_secs(5));
         }
     }
-    // Three PTO of the newest path, whose RTT is not known yet, after the peer's PATH_ABANDON.
-    pair.run_for(Duration::from_secs(4));
+    // Three probe time-outs of a path without an RTT sample, counted from the peer's agreement.
+    pair.run_for(Duration::from_secs(5));
     let paths: Vec<PathId> = pair.client_conn().paths().collect();
     assert_eq!(paths, [PathId(0), PathId(201)]);
     let stale = (1..=200).filter(|id| pair.client_conn().path_stats(PathId(*id)).is_some());

@@ -1,6 +1,6 @@
 //! Paths opened, abandoned and spoofed (rows 1 to 7, 23, 25 and 26).
 
-use crate::raw::{Packet, RawPeer, Setup, encode, new_cid, route};
+use crate::raw::{Packet, RawPeer, Setup, encode, new_cid, route, Received};
 use crate::{BOTH, ONE, ZERO, assert_closed};
 use anabranch_proto::config::TransportConfig;
 use anabranch_proto::datagram::Tuple;
@@ -72,7 +72,7 @@ fn a_peer_that_allows_four_billion_paths_gets_connection_ids_for_few() {
 fn path_ids_are_replaced_no_faster_than_their_state_goes() {
     let raised = |frame: &Frame<'_>| matches!(frame, Frame::MaxPathId { .. });
     let largest = |peer: &RawPeer| {
-        let frames = peer.inbox.iter().flat_map(|packet| packet.frames());
+        let frames = peer.inbox.iter().flat_map(Received::frames);
         let limits = frames.into_iter().filter_map(|frame| match frame {
             Frame::MaxPathId { limit } => Some(limit.0),
             _ => None,
@@ -231,7 +231,7 @@ fn a_challenge_of_one_path_is_not_answered_by_another() {
     let challenges: Vec<[u8; 8]> = peer
         .inbox
         .iter()
-        .flat_map(|packet| packet.frames())
+        .flat_map(Received::frames)
         .filter_map(|frame| match frame {
             Frame::PathChallenge { data } => Some(data),
             _ => None,
