@@ -259,6 +259,10 @@ impl Upload<'_> {
         let failure = Failure::failed(format!("{}: {words}", self.url.request_path()));
         match response.status() {
             StatusCode::FORBIDDEN => failure.hint("does the server run with `--writable`?"),
+            StatusCode::CONFLICT => failure.hint(
+                "if an upload of this file broke off just now, the server waits half a minute for \
+                 it: give the same command again then",
+            ),
             StatusCode::PRECONDITION_FAILED => {
                 failure.hint("leave out `--no-clobber` to replace it")
             }

@@ -6,6 +6,7 @@ use crate::error::TransportError;
 use crate::event::{Event, Observation};
 use crate::handshake::Level;
 use crate::handshake::token::retry_integrity_tag;
+use crate::sched::MAX_OPEN_PATHS;
 use crate::time::Instant;
 use crate::wire::frame::NewConnectionId;
 use crate::wire::params::TransportParameters;
@@ -269,6 +270,6 @@ pub(crate) fn announced_path_limit(
     if max_paths == 0 || peer_is_empty {
         None
     } else {
-        Some(PathId(max_paths - 1))
+        Some(PathId(max_paths.min(MAX_OPEN_PATHS as u32) - 1))
     }
 }

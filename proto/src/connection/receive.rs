@@ -488,6 +488,18 @@ impl Connection {
         }
     }
 
+    /// Whether any packet of the handshake could be opened.
+    pub(crate) fn has_heard_peer(&self) -> bool {
+        let mut spaces = self.early.spaces.iter();
+        self.life.is_over()
+            || self.handshake.is_complete()
+            || spaces.any(|space| {
+                space
+                    .as_ref()
+                    .is_none_or(|space| space.received.largest().is_some())
+            })
+    }
+
     /// The packet number space of a level, or of a path for 1-RTT.
     pub(super) fn space(&self, level: Level, path: PathId) -> Option<&PacketSpace> {
         match level {

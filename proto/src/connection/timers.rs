@@ -39,6 +39,9 @@ const MIN_EARLY_BUDGET: u64 = 128;
 /// How often a validation looks whether it is still kept from sending.
 const STUCK_VALIDATION: Duration = Duration::from_secs(1);
 
+/// A handshake in which nothing moves is given up after this long.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// What a time-out is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(
@@ -106,7 +109,8 @@ impl Connection {
         let silence = others.then(|| self.silence_deadline(path)).flatten();
         let size = u64::from(path.route.mtu.current());
         // Only a pacer that is the obstacle: what else stops data has a timer or event of its own.
-        let paced = (data && path.is_healthy() && path.route.room() >= size)
+        let may_carry = path.is_healthy() || !others && path.route.validated;
+        let paced = (data && may_carry && path.route.room() >= size)
             .then(|| path.route.pacer.ready_at(self.clock, size))
             .filter(|ready| *ready > self.clock);
         let path = [
@@ -234,6 +238,11 @@ impl Connection {
     fn idle_deadline(&self) -> Option<Instant> {
         let ours = self.config.max_idle_timeout;
         let theirs = Duration::from_millis(self.identity.peer.max_idle_timeout_ms);
+        if !self.handshake.is_complete() {
+            // A handshake that nobody finishes must not keep its place for ever.
+            let patience = ours.map_or(HANDSHAKE_TIMEOUT, |ours| ours.min(HANDSHAKE_TIMEOUT));
+            return Some(self.idle_since + patience.max(self.three_pto()));
+        }
         let timeout = match (ours, theirs.is_zero()) {
             (Some(ours), true) => ours,
             (Some(ours), false) => ours.min(theirs),

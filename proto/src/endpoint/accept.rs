@@ -54,11 +54,16 @@ impl Stateless {
         }
     }
 
-    fn push(&mut self, now: Instant, tuple: Tuple, bytes: Vec<u8>) {
+    /// Whether one more answer may be sent in this second.
+    fn has_budget(&mut self, now: Instant) -> bool {
         if now.since(self.since) >= Duration::from_secs(1) {
             (self.since, self.left) = (now, self.per_second);
         }
-        if self.left > 0 && self.queue.len() < MAX_STATELESS_QUEUE {
+        self.left > 0 && self.queue.len() < MAX_STATELESS_QUEUE
+    }
+
+    fn push(&mut self, now: Instant, tuple: Tuple, bytes: Vec<u8>) {
+        if self.has_budget(now) {
             self.left -= 1;
             self.queue.push_back((tuple, bytes));
         }
@@ -241,7 +246,13 @@ impl Endpoint {
             && let Some(connection) = self.connections.get_mut(&handle)
         {
             connection.handle_datagram(now, tuple, ecn, PathId::ZERO, data);
-            self.touch(handle);
+            if connection.has_heard_peer() {
+                self.touch(handle);
+            } else {
+                // Noise that looks like an Initial must not take the place of a client.
+                self.connections.remove(&handle);
+                self.routes.apply(handle, Routing::RemoveCid(initial.dcid));
+            }
         }
     }
 
@@ -309,6 +320,9 @@ impl Endpoint {
         initial: &FirstInitial<'_>,
         code: TransportErrorCode,
     ) {
+        if !self.stateless.has_budget(now) {
+            return;
+        }
         let Ok(mut handshake) = Handshake::server(&server.tls, Vec::new(), &initial.dcid) else {
             return;
         };

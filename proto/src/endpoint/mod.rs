@@ -12,6 +12,7 @@ use crate::event::Event;
 use crate::handshake::token::EndpointKeys;
 use crate::rng::Rng;
 use crate::time::Instant;
+use crate::wire::cid::MAX_CID_LEN;
 use accept::Stateless;
 use route::{Destination, Routes};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -51,7 +52,8 @@ pub struct Endpoint {
 impl Endpoint {
     /// An endpoint without connections. The seed decides every random choice it will make; it must
     /// be secret on a real network.
-    pub fn new(config: EndpointConfig, seed: [u8; 32]) -> Self {
+    pub fn new(mut config: EndpointConfig, seed: [u8; 32]) -> Self {
+        config.cid_length = config.cid_length.clamp(4, MAX_CID_LEN);
         let mut rng = Rng::from_seed(seed);
         Self {
             stateless: Stateless::new(config.max_stateless_per_second),

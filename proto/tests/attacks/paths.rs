@@ -1,6 +1,6 @@
 //! Paths opened, abandoned and spoofed (rows 1 to 7, 23, 25 and 26).
 
-use crate::raw::{Packet, RawPeer, Setup, encode, new_cid, route, Received};
+use crate::raw::{Packet, RawPeer, Received, Setup, encode, new_cid, route};
 use crate::{BOTH, ONE, ZERO, assert_closed};
 use anabranch_proto::config::TransportConfig;
 use anabranch_proto::datagram::Tuple;
@@ -147,7 +147,7 @@ fn a_path_proven_by_small_packets_has_to_pass_large_ones_too() {
     assert!(first.expect("an answer").datagram < 1200);
     peer.answer_challenges_where(|tuple| tuple == there);
     assert!(!peer.stats(ONE).validated);
-    let large = |packet: &&crate::raw::Received| {
+    let large = |packet: &&Received| {
         packet.tuple == there
             && packet.datagram >= 1200
             && packet.has(|frame| matches!(frame, Frame::PathChallenge { .. }))

@@ -1,6 +1,6 @@
 //! What outsiders can tell (rows 19, 20 and 24).
 
-use crate::raw::{RawPeer, Setup, new_cid, route, Received};
+use crate::raw::{RawPeer, Received, Setup, new_cid, route};
 use crate::{BOTH, ONE, ZERO};
 use anabranch_proto::config::RetryPolicy;
 use anabranch_proto::handshake::Level;
