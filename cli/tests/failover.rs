@@ -4,6 +4,8 @@
 //! Two links of 30 Mbit/s each; their queues hold 50 ms, which makes most of the RTT.
 //! `ANABRANCH_LONG=N` makes them flap for N seconds (1 means 600).
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod common;
 
 use anabranch_testbed::{Direction, Rate};
@@ -20,7 +22,7 @@ const LINK: Rate = Rate::mbit(30);
 /// How long the file may stop growing when a link dies. It grows by a megabyte at a time, 140 ms
 /// apart with two links and 280 ms with one: the rest is what it took to notice and to send what
 /// was lost over the other link.
-const LONGEST_PAUSE: Duration = Duration::from_millis(1000);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// How soon a link that was repaired must be used again.
 const REPAIRED: Duration = Duration::from_secs(1);
@@ -50,6 +52,13 @@ impl Outage {
         }
     }
 }
+
+const OUTAGES: [Outage; 4] = [
+    Outage::Down,
+    Outage::Silent(Direction::Both),
+    Outage::Silent(Direction::AToB),
+    Outage::Silent(Direction::BToA),
+];
 
 #[derive(Debug, Clone, Copy)]
 enum Transfer {
@@ -157,7 +166,8 @@ fn outage(name: &str, transfer: Transfer, outage: Outage) {
     let report = running.finish(&lab);
     let rtt = number(path_over(&report, "path1"), "smoothed_rtt_ms") / 1e3;
     eprintln!(
-        "{name}: paused {} ms, usual {} ms, more by {:.1} RTTs of {:.0} ms; used again after {} ms; {}",
+        "{name}: paused {} ms, usual {} ms, more by {:.1} RTTs of {:.0} ms at most; \
+         used again after {} ms; {}",
         pause.as_millis(),
         usual.as_millis(),
         pause.saturating_sub(usual).as_secs_f64() / rtt,
@@ -167,7 +177,7 @@ fn outage(name: &str, transfer: Transfer, outage: Outage) {
     );
     assert!(pause < LONGEST_PAUSE, "it stood still for {pause:?}");
     assert_eq!(
-        paths(&report).iter().filter(is_there).count(),
+        paths(&report).iter().filter(|path| is_there(path)).count(),
         2,
         "{report}"
     );
@@ -272,7 +282,7 @@ fn a_changed_address_is_used_instead_of_the_old_one() {
     change("del", "10.1.0.1/24");
     change("add", "10.1.0.9/24");
     lab.add_route(0);
-    let pause = running.longest_pause(&lab, Duration::from_millis(1000));
+    let pause = running.longest_pause(&lab, Duration::from_secs(1));
     let used = lab.until_used(0, REPAIRED);
     let report = running.finish(&lab);
     eprintln!(
@@ -353,18 +363,12 @@ fn links_may_flap_for_long_without_leaks() {
     let (started, mut changes) = (Instant::now(), 0);
     while started.elapsed() < time && running.process.is_running() {
         let at = choice.below(rates.len() as u64) as usize;
-        match broken[at].take() {
-            Some(outage) => outage.end(&mut lab, at),
-            None => {
-                let outage = [
-                    Outage::Down,
-                    Outage::Silent(Direction::Both),
-                    Outage::Silent(Direction::AToB),
-                    Outage::Silent(Direction::BToA),
-                ][choice.below(4) as usize];
-                outage.begin(&mut lab, at);
-                broken[at] = Some(outage);
-            }
+        if let Some(outage) = broken[at].take() {
+            outage.end(&mut lab, at);
+        } else {
+            let outage = OUTAGES[choice.below(OUTAGES.len() as u64) as usize];
+            outage.begin(&mut lab, at);
+            broken[at] = Some(outage);
         }
         changes += 1;
         thread::sleep(Duration::from_millis(50 + choice.below(600)));
@@ -380,12 +384,12 @@ fn links_may_flap_for_long_without_leaks() {
     let (process, _server) = (running.process, running.server);
     let report = process.wait(time + END).report();
     lab.assert_same("files/data", "got/data");
-    let open = paths(&report).iter().filter(is_there).count();
+    let open = paths(&report).iter().filter(|path| is_there(path)).count();
     let theirs = paths_at_server(&log);
     let [client, server] = [0, 1].map(|side| growth(&memory, side));
     eprintln!(
-        "flap: seed {seed}, {changes} changes in {:.0} s, {} paths in turn, {open} open at the end, {theirs} \
-         at the server; memory in KiB from {} to {} (client), {} to {} (server)",
+        "flap: seed {seed}, {changes} changes in {:.0} s, {} paths in turn, {open} open at \
+         the end, {theirs} at the server; memory in KiB from {} to {} (client), {} to {} (server)",
         flapped.as_secs_f64(),
         paths(&report).len(),
         client.0,
@@ -404,7 +408,7 @@ fn links_may_flap_for_long_without_leaks() {
 }
 
 /// Whether a path of a report was there at the end.
-fn is_there(path: &&serde_json::Value) -> bool {
+fn is_there(path: &serde_json::Value) -> bool {
     path["state"] != "closed" && path["state"] != "gone"
 }
 

@@ -1,5 +1,5 @@
-//! What the first of the papers claims of its system, shown of this one: packets of all paths are on
-//! their way at the same time and overtake each other, and copies of packets do no harm.
+//! What the first of the papers claims of its system, shown of this one: packets of all paths are
+//! on their way at the same time and overtake each other, and copies of packets do no harm.
 //!
 //! Its set-up, slowed down to what a debug build manages: a client with a fast wired link and two
 //! modems, a server with one address, one file from the client to the server. `ANABRANCH_LONG=1`
@@ -48,8 +48,8 @@ fn packets_of_all_three_paths_are_interleaved_and_overtake_each_other() {
     let windows = interleaving(&sent);
     let order = order(&sent, &received);
     eprintln!(
-        "concurrency: {} packets sent, {} received; changes of path per second: {:?}; {} of {} came \
-         before one that was sent earlier, by up to {} packets; {}",
+        "concurrency: {} packets sent, {} received; changes of path per second: {:?}; \
+         {} of {} came before one that was sent earlier, by up to {} packets; {}",
         sent.len(),
         received.len(),
         windows
@@ -162,8 +162,8 @@ fn the_copy_that_arrives_later_is_dropped() {
     }
 }
 
-/// Fetches a file over two links, a copy by each: how long that took, and how long it takes at least
-/// over one of them alone, in seconds.
+/// Fetches a file over two links, a copy by each: how long that took, and how long it takes at
+/// least over one of them alone, in seconds.
 fn fetch_twice() -> Option<(f64, f64)> {
     const LINK: u64 = 20;
     let mut lab = Lab::new("duplicate", &[Rate::mbit(LINK); 2])?;
@@ -178,11 +178,11 @@ fn fetch_twice() -> Option<(f64, f64)> {
     let mtu = number(path_over(&report, "path0"), "mtu");
     let alone = length as f64 * 8.0 / content_rate(LINK as f64 * 1e6, mtu, Family::V4);
     eprintln!(
-        "duplicate: {duplicates:.3} of the file came twice; {seconds:.2} s, {alone:.2} s over one link \
-         at best; {}",
+        "duplicate: {duplicates:.3} of the file came twice; {seconds:.2} s, {alone:.2} s over \
+         one link at best; {}",
         shares(&report),
     );
-    // Packets that fill a queue are lost on one link or the other, and then there is no second copy.
+    // What is lost when a queue is full was sent on the other link, and comes once only.
     assert!((0.9..=1.0).contains(&duplicates), "{report}");
     Some((seconds, alone))
 }

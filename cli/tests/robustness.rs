@@ -39,7 +39,7 @@ fn wait_until_written(lab: &Lab, directory: &str, bytes: u64, process: &mut Proc
     wait_for("progress", Duration::from_secs(30), || {
         assert!(process.is_running(), "ended early: {}", process.stderr());
         let parts = names(&directory);
-        let mut parts = parts.iter().filter(|name| name.ends_with(".part"));
+        let mut parts = parts.iter().filter(|name| name.contains(".part"));
         parts.any(|name| fs::metadata(directory.join(name)).is_ok_and(|data| data.len() > bytes))
     });
 }
@@ -186,7 +186,8 @@ fn a_full_disk_here_is_told_and_the_rest_comes_once_there_is_room() {
         return;
     };
     // `ip netns exec` makes a mount namespace too: nobody else sees this file system.
-    let script = "mount -t tmpfs -o size=4m tmpfs . && cd \"$PWD\" && \"$0\" \"$@\"; echo code $? >&2; \
+    let script = "mount -t tmpfs -o size=4m tmpfs . && cd \"$PWD\" && \
+                  \"$0\" \"$@\"; echo code $? >&2; \
                   ls -A >&2; mount -o remount,size=64m . ; \"$0\" \"$@\" && cmp data ../files/data";
     let url = server.url_of("data");
     let mut command = lab.client.command("sh");
@@ -221,8 +222,8 @@ fn a_full_disk_there_is_told_and_the_server_stays() {
     let root = lab.path("files");
     let server = lab.serve_with(&[lab.family.server()], &["--writable"], |node: &Node| {
         let mut command = node.command("sh");
-        let script = "mount -t tmpfs -o size=4m tmpfs \"$1\" && echo small > \"$1/small\" && shift && \
-                      exec \"$0\" \"$@\"";
+        let script = "mount -t tmpfs -o size=4m tmpfs \"$1\" && echo small > \"$1/small\" && \
+                      shift && exec \"$0\" \"$@\"";
         command.args(["-c", script, PROGRAM]).arg(&root);
         command
     });
@@ -349,8 +350,8 @@ fn noise_at_the_servers_port_does_not_stop_it_or_fill_its_memory() {
     });
     lab.assert_same("files/data", "got/data");
     eprintln!(
-        "noise: {} datagrams, {} bytes passed; {} Mbit/s beside them; the server's memory: {quiet} KiB \
-         before, {loud} KiB at most",
+        "noise: {} datagrams, {} bytes passed; {} Mbit/s beside them; the server's memory: \
+         {quiet} KiB before, {loud} KiB at most",
         sent.load(Ordering::Relaxed),
         lab.carried(1).1 - before,
         number(&report, "goodput_bps") / 1e6,

@@ -36,8 +36,8 @@ pub struct Packet {
 }
 
 impl Capture {
-    /// Starts capturing what a filter lets through, on all interfaces of a host. Nothing where there
-    /// is no tcpdump.
+    /// Starts capturing what a filter lets through, on all interfaces of a host. Nothing where
+    /// there is no tcpdump.
     pub fn start(node: &Node, name: &str, filter: &str, directory: &TempDir) -> Option<Self> {
         let file = directory.path().join(name);
         let mut command = node.command("tcpdump");

@@ -11,8 +11,8 @@ const ETHERNET_AND_UDP: f64 = 14.0 + 8.0;
 /// tag 16; STREAM frame: type 1, stream ID 1, offset 4 (below 1 GiB), length 2.
 const QUIC: f64 = 1.0 + 8.0 + 2.0 + 16.0 + 1.0 + 1.0 + 4.0 + 2.0;
 
-/// The content rate of links of this rate in sum, in bits per second, with packets of `mtu` bytes of
-/// UDP payload:
+/// The content rate of links of this rate in sum, in bits per second, with packets of `mtu` bytes
+/// of UDP payload:
 ///
 /// ```text
 /// content = rate * (mtu - QUIC) / (mtu + UDP + IP + Ethernet)

@@ -351,7 +351,8 @@ pub fn resolve(
     found
 }
 
-/// Where paths from `local` may lead: the peer's addresses in the same subnet, else all of the family.
+/// Where paths from `local` may lead: the peer's addresses in the same subnet, else all of the
+/// family.
 fn ends(
     interface: &Interface,
     local: IpAddr,

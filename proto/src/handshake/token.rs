@@ -83,8 +83,8 @@ impl EndpointKeys {
         }
     }
 
-    /// Makes reset tokens depend on `secret` and not on the seed (RFC 9000, section 10.3.2). Address
-    /// tokens do not: the clock they are dated by starts anew with the endpoint.
+    /// Makes reset tokens depend on `secret` and not on the seed (RFC 9000, section 10.3.2).
+    /// Address tokens do not: the clock they are dated by starts anew with the endpoint.
     pub fn set_reset_secret(&mut self, secret: [u8; 32]) {
         self.reset = keyed(secret);
     }

@@ -133,8 +133,8 @@ impl KeyPair {
         Fingerprint::of_spki(&self.spki)
     }
 
-    /// A secret for another purpose, which `label` names. It stays the same as long as the key does,
-    /// and tells nothing about it.
+    /// A secret for another purpose, which `label` names. It stays the same as long as the key
+    /// does, and tells nothing about it.
     pub fn derive_secret(&self, label: &[u8]) -> [u8; 32] {
         let mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.pkcs8);
         let mut mac = mac.expect("HMAC takes keys of any length");
