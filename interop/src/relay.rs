@@ -179,7 +179,8 @@ async fn forward(
                     let _ = upstream.send(&to_server[..len]).await;
                 }
             },
-            received = upstream.recv(&mut to_client) => if let (Ok(len), Some(to)) = (received, client)
+            received = upstream.recv(&mut to_client) => if let Ok(len) = received
+                && let Some(to) = client
                 && shared.passes(&shared.to_client, len)
             {
                 let _ = downstream.send_to(&to_client[..len], to).await;

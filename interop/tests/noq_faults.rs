@@ -1,6 +1,9 @@
 //! This engine and noq on one wire while paths fail: cut, mended, never answering, moved.
 //! `cargo test -p anabranch-interop --test noq_faults -- --nocapture`.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot run has failed")]
+#![allow(clippy::print_stdout, reason = "figures of a run are worth reading")]
+
 mod ours;
 mod theirs;
 
@@ -17,6 +20,9 @@ use theirs::{FromNoq, ToNoq, listen};
 
 /// Bytes that pass a relay before it cuts itself.
 const BEFORE_CUT: u64 = 200_000;
+
+/// Transfers noq gets to use its second path.
+const NOQ_TRIES: u32 = 10;
 
 async fn relay_to(server: SocketAddr) -> Arc<Relay> {
     let listen = SocketAddr::new(loopback(1), 0);
@@ -66,6 +72,18 @@ async fn from_noq_through(id: u32) -> (FromNoq, Arc<Relay>) {
     (from, relay)
 }
 
+/// Whether we abandoned this path of our own accord.
+fn gave_up(id: PathId) -> impl Fn(&PathNotice) -> bool {
+    move |notice| match notice {
+        PathNotice::Abandoned {
+            id: at,
+            by_peer: false,
+            ..
+        } => *at == id,
+        _ => false,
+    }
+}
+
 fn report(what: &str, id: u32, request: Request, relay: &Relay) -> Duration {
     let after = relay.cut_for().expect("the path was cut");
     println!("{what}, path {id} cut in {request:?}: complete {after:?} after the cut");
@@ -107,7 +125,7 @@ async fn our_client_frees_noqs_answer_from_a_dead_first_path() {
     relay.cut_after(BEFORE_CUT);
     assert_eq!(to.client.ask(request).await, Answer::expected(request));
     report("noq's server sends, no idle timer", 0, request, &relay);
-    let abandoned = |notice: &PathNotice| matches!(notice, PathNotice::Abandoned { id, by_peer: false, .. } if *id == PathId(0));
+    let abandoned = gave_up(PathId(0));
     assert_eq!(to.client.notices.count(abandoned), 1);
     to.client.close().await;
 }
@@ -125,7 +143,13 @@ async fn noqs_answer_to_our_client_survives_the_cut_of_either_path() {
         }
         let request = Request::Get(LARGE);
         relay.cut_after(BEFORE_CUT);
-        assert_eq!(to.client.ask(request).await, Answer::expected(request));
+        // noq sends on the lowest path while its window has room.
+        for _ in 0..NOQ_TRIES {
+            assert_eq!(to.client.ask(request).await, Answer::expected(request));
+            if relay.cut_for().is_some() {
+                break;
+            }
+        }
         report("noq's server sends", id, request, &relay);
         to.client.close().await;
     }
@@ -146,7 +170,12 @@ async fn noqs_upload_to_our_server_survives_the_cut_of_either_path() {
         }
         let request = Request::Put(LARGE);
         relay.cut_after(BEFORE_CUT);
-        assert_eq!(from.ask(request).await, Answer::expected(request));
+        for _ in 0..NOQ_TRIES {
+            assert_eq!(from.ask(request).await, Answer::expected(request));
+            if relay.cut_for().is_some() {
+                break;
+            }
+        }
         report("noq's client sends", id, request, &relay);
         from.client.close().await;
     }
@@ -161,7 +190,10 @@ async fn a_mended_path_to_noq_is_used_again() {
     let doubted = |notice: &PathNotice| *notice == PathNotice::Doubted { id: PathId(1) };
     to.client.notices.wait("us to doubt it", doubted).await;
     relay.restore();
-    let recovered = |notice: &PathNotice| matches!(notice, PathNotice::Recovered { id, .. } if *id == PathId(1));
+    let recovered = |notice: &PathNotice| match notice {
+        PathNotice::Recovered { id, .. } => *id == PathId(1),
+        _ => false,
+    };
     let notices = &to.client.notices;
     notices.wait("the path to recover", recovered).await;
     let before = ours::path(&to.client.connection, 1).counters.sent_bytes;
@@ -185,7 +217,7 @@ async fn our_server_refuses_a_path_on_which_its_answers_do_not_arrive() {
         noq::FourTuple::new(further.remote, Some(further.local)),
         noq::PathStatus::Available,
     );
-    let given_up = |notice: &PathNotice| matches!(notice, PathNotice::Abandoned { id, by_peer: false, .. } if *id == PathId(1));
+    let given_up = gave_up(PathId(1));
     from.notices.wait("us to give it up", given_up).await;
     assert!(soon(path).await.is_err());
     let request = Request::Get(1_000_000);
@@ -204,7 +236,7 @@ async fn our_client_gives_up_a_path_to_noq_that_never_answers() {
     };
     let started = to.client.start_path(further, PathStatus::Available);
     let id = started.await.unwrap();
-    let given_up = |notice: &PathNotice| matches!(notice, PathNotice::Abandoned { id: at, by_peer: false, .. } if *at == id);
+    let given_up = gave_up(id);
     to.client.notices.wait("us to give it up", given_up).await;
     // D1: noq ignores PATH_ABANDON for an ID it never saw in use, so only time ends it here.
     let discarded = |notice: &PathNotice| *notice == PathNotice::Discarded { id };
@@ -241,7 +273,10 @@ async fn each_follows_the_other_when_the_address_of_a_path_changes() {
         let answer = from.ask_and(request, LARGE / 4, rebind).await;
         assert_eq!(answer, Answer::expected(request));
         if id == 0 {
-            let moved = |notice: &PathNotice| matches!(notice, PathNotice::Moved { id, .. } if *id == PathId(0));
+            let moved = |notice: &PathNotice| match notice {
+                PathNotice::Moved { id, .. } => *id == PathId(0),
+                _ => false,
+            };
             from.notices.wait("us to notice the move", moved).await;
         }
         from.client.close().await;

@@ -3,6 +3,9 @@
 //!
 //! Where noq differs from RFC 10069, the test names the deviation (docs/interop.md).
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot run has failed")]
+#![allow(clippy::print_stdout, reason = "figures of a run are worth reading")]
+
 mod ours;
 mod theirs;
 

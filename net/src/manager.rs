@@ -417,7 +417,11 @@ impl Task {
         };
         match connection.open_path(socket.id, candidate.remote, candidate.options.into()) {
             Ok(path) => self.table.on_opening(entry, path, socket.keep()),
-            Err(error @ (OpenPathError::NoMultipath | OpenPathError::NotClient)) => {
+            Err(
+                error @ (OpenPathError::NoMultipath
+                | OpenPathError::NotClient
+                | OpenPathError::Forbidden),
+            ) => {
                 tracing::info!("one path only: {error}");
                 self.table.give_up_opening();
                 return Err(error);

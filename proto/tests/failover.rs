@@ -194,7 +194,8 @@ fn path_ids_are_not_leaked_over_two_hundred_flaps() {
             pair.transfer(flap % 40 == 0, 50_000, Duration::from_secs(5));
         }
     }
-    pair.run_for(Duration::from_secs(3));
+    // Three probe time-outs of a path without an RTT sample, counted from the peer's agreement.
+    pair.run_for(Duration::from_secs(5));
     let paths: Vec<PathId> = pair.client_conn().paths().collect();
     assert_eq!(paths, [PathId(0), PathId(201)]);
     let stale = (1..=200).filter(|id| pair.client_conn().path_stats(PathId(*id)).is_some());
@@ -568,7 +569,10 @@ fn a_dead_path_is_abandoned_when_the_peer_acknowledges_nowhere_else() {
     let gap = pair.flows[flow].longest_gap(at);
     println!("longest gap {gap:?}");
     assert!(gap < Duration::from_secs(3), "{gap:?}");
-    let abandoned = |notice: &PathNotice| matches!(notice, PathNotice::Abandoned { id, .. } if *id == PathId::ZERO);
+    let abandoned = |notice: &PathNotice| match notice {
+        PathNotice::Abandoned { id, .. } => *id == PathId::ZERO,
+        _ => false,
+    };
     assert!(pair.has_notice(abandoned));
     assert_eq!(state(&mut pair, false, 1), PathState::Active);
 }

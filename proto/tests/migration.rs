@@ -3,8 +3,9 @@
 mod pair;
 
 use anabranch_proto::config::{ClientConfig, ServerConfig, TransportConfig};
-use anabranch_proto::connection::MigrateError;
+use anabranch_proto::connection::{MigrateError, OpenPathError};
 use anabranch_proto::event::PathNotice;
+use anabranch_proto::path::PathOptions;
 use anabranch_proto::wire::PathId;
 use pair::{MBIT, Pair, Way, tls_pair};
 use std::net::SocketAddr;
@@ -93,4 +94,28 @@ fn a_server_that_forbids_moving_is_obeyed() {
     let (now, tuple) = (pair.now, pair.ways[1].client);
     let refused = pair.client_conn().migrate_path(now, PathId::ZERO, tuple);
     assert_eq!(refused, Err(MigrateError::Forbidden));
+}
+
+#[test]
+fn a_server_that_forbids_moving_gets_further_paths_only_at_its_other_addresses() {
+    let elsewhere: SocketAddr = "10.2.0.1:4433".parse().expect("an address");
+    let mut ways = vec![Way::new(1), Way::new(2), Way::new(3)];
+    ways[2].client.remote = elsewhere;
+    ways[2].server.local = Some(elsewhere.ip());
+    let server = TransportConfig {
+        migration: false,
+        ..TransportConfig::default()
+    };
+    let mut pair = Pair::with(ways, TransportConfig::default(), server);
+    pair.connect();
+    pair.run_for(Duration::from_millis(100));
+    let (now, same, other) = (pair.now, pair.ways[1].client, pair.ways[2].client);
+    let options = PathOptions::default();
+    let client = pair.client_conn();
+    let refused = client.open_path(now, same, options);
+    assert_eq!(refused, Err(OpenPathError::Forbidden));
+    let id = client.open_path(now, other, options).expect("a path");
+    pair.run_for(Duration::from_secs(1));
+    let stats = pair.client_conn().path_stats(id).expect("the path");
+    assert!(stats.validated);
 }

@@ -557,3 +557,13 @@ fn regression_an_acknowledgement_was_due_where_nothing_could_be_sent() {
 fn regression_an_abandonment_on_a_silent_path_was_sent_only_once() {
     run(586);
 }
+
+#[test]
+fn regression_a_doubted_path_that_was_the_last_one_carried_only_pings() {
+    run(2327);
+}
+
+#[test]
+fn regression_a_repeated_initial_began_another_connection() {
+    run(2944);
+}

@@ -13,8 +13,9 @@ use anabranch_proto::path::PathOptions;
 use anabranch_proto::sched::{
     Choice, Decision, PathSet, Reason, Registry, Scheduler, SchedulerFactory, SendView,
 };
-use anabranch_proto::wire::PathId;
 use anabranch_proto::wire::frame::PathStatus;
+use anabranch_proto::wire::{Dir, PathId};
+use bytes::Bytes;
 use pair::{MBIT, Pair, Way};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -354,6 +355,28 @@ fn a_foolish_scheduler_makes_a_transfer_slow_but_never_wrong() {
         pair.ways[1].set_open(false);
         pair.transfer(true, 20_000, LIMIT);
     }
+}
+
+#[test]
+fn an_application_that_keeps_writing_does_not_prolong_a_hold() {
+    let never = || -> Box<dyn Scheduler> {
+        let answers = |_: &SendView<'_>, _| Decision::Hold { until: None };
+        Box::new(Fool { answers, asked: 0 })
+    };
+    let config = TransportConfig {
+        scheduler: SchedulerFactory::from_fn("never anything", never),
+        ..TransportConfig::default()
+    };
+    let mut pair = connected(equal(), config);
+    let id = pair.client_conn().open(Dir::Uni).expect("a stream");
+    for _ in 0..300 {
+        let mut word = Bytes::from_static(b"word");
+        let written = pair.client_conn().write(id, &mut word);
+        assert_eq!(written.expect("room for a word"), 4);
+        pair.run_for(Duration::from_millis(10));
+    }
+    let got = pair.received.get(&id).map_or(0, Vec::len);
+    assert!(got > 600, "{got} of 1200 bytes after 3 s");
 }
 
 #[test]

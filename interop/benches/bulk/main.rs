@@ -63,13 +63,13 @@ fn measure(name: &str, megabytes: usize) -> Option<Cost> {
     let mut figures = line
         .split_whitespace()
         .filter_map(|figure| figure.parse().ok());
-    match (output.status.success(), figures.next(), figures.next()) {
-        (true, Some(wall), Some(cpu)) => Some(Cost { wall, cpu }),
-        _ => {
-            eprintln!("{name} failed: {}", String::from_utf8_lossy(&output.stderr));
-            None
-        }
+    if let (true, Some(wall), Some(cpu)) = (output.status.success(), figures.next(), figures.next())
+    {
+        return Some(Cost { wall, cpu });
     }
+    let reason = String::from_utf8_lossy(&output.stderr);
+    eprintln!("{name} failed: {reason}");
+    None
 }
 
 fn run(name: &str, megabytes: usize) {

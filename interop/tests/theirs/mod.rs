@@ -1,6 +1,7 @@
 //! noq's connections, seen as ours are.
 
 #![allow(dead_code, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot run has failed")]
 
 use crate::ours::watched::{Tripwire, Watched};
 use crate::ours::{self, loopback, soon};

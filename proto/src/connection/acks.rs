@@ -174,6 +174,7 @@ impl Connection {
                 }
             } else {
                 route.mtu.on_acked(packet.size, *pn);
+                route.mtu.resume(now, packet.size);
             }
             if packet.in_flight {
                 sum.bytes += u64::from(packet.size);
@@ -330,6 +331,7 @@ impl Connection {
             let path = target;
             self.outbox
                 .observe(now, &Observation::MtuUpdated { path, old, new });
+            self.fit_datagrams();
         }
         let Some(event) = event else {
             return;

@@ -27,6 +27,8 @@ pub(super) struct Packet {
     pub(super) is_copy: bool,
     /// Set on answers to a probe time-out.
     pub(super) is_pto_probe: bool,
+    /// Set on packets that only prove a route: they repeat by a timer of their own.
+    pub(super) is_validation: bool,
     /// Whether the packet leaves by the path's previous route.
     pub(super) by_previous: bool,
     pub(super) frames: SentFrames,
@@ -135,6 +137,7 @@ impl Connection {
             is_mtu_probe: false,
             is_copy: false,
             is_pto_probe: false,
+            is_validation: false,
             by_previous: false,
             frames: SentFrames::new(),
             end,
@@ -225,6 +228,9 @@ impl Connection {
             return;
         };
         path.last_activity = now;
+        if packet.level == Level::OneRtt && packet.ack_eliciting && !packet.is_validation {
+            path.pto_from = Some(now);
+        }
         path.counters.sent_packets += 1;
         path.counters.sent_bytes += size as u64;
         let app_limited = path.route.app_limited;

@@ -29,6 +29,10 @@ pub enum OpenPathError {
     /// The peer has not issued a connection ID for the next path yet.
     #[error("the peer has not issued a connection ID for the next path yet")]
     NoCid,
+    /// The server allows no other path to the address of the handshake
+    /// (`disable_active_migration`).
+    #[error("the server forbids further paths to its address")]
+    Forbidden,
     /// Only clients open paths.
     #[error("only the client opens paths")]
     NotClient,
@@ -121,6 +125,12 @@ impl Connection {
         }
         if !self.paths.is_multipath() {
             return Err(OpenPathError::NoMultipath);
+        }
+        // RFC 10069 leaves the server's other addresses open, such as a preferred one.
+        if self.identity.peer.disable_active_migration
+            && tuple.remote == self.identity.handshake_remote
+        {
+            return Err(OpenPathError::Forbidden);
         }
         if self.paths.open_count() >= self.path_cap() {
             return Err(OpenPathError::LimitReached);

@@ -164,10 +164,8 @@ impl Connection {
         self.handshake.set_confirmed();
         self.outbox.observe(now, &Observation::HandshakeConfirmed);
         self.discard_level(now, Level::Handshake);
-        if self.identity.side.is_server() {
-            self.routing
-                .push_back(Routing::RemoveCid(self.identity.original_dcid));
-        }
+        // The connection ID that the client invented stays routed for good: an Initial that was
+        // delayed or repeated on the way would begin another connection.
         self.issue_cids();
         self.follow_preferred_address(now);
         self.note_capacity(now);

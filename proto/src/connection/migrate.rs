@@ -204,6 +204,7 @@ impl Connection {
                 path.route.update_pacing(now);
             }
             self.sending.wake();
+            self.fit_datagrams();
             self.announce_path(now, id);
             self.on_inquiry_answered(now, id);
             return;

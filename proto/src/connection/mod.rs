@@ -49,6 +49,7 @@ use close::Life;
 use control::Control;
 use schedule::Sending;
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// A QUIC connection over one or more paths.
@@ -85,6 +86,8 @@ struct Identity {
     cid_length: usize,
     /// The connection ID the client invented for its first Initial.
     original_dcid: ConnectionId,
+    /// The peer's address during the handshake.
+    handshake_remote: SocketAddr,
     /// Our connection ID during the handshake.
     handshake_scid: ConnectionId,
     /// The peer's connection ID during the handshake, once seen.
@@ -204,6 +207,7 @@ impl Connection {
             keys: from.keys,
             cid_length: local_cid.len(),
             original_dcid: from.original_dcid,
+            handshake_remote: from.tuple.remote,
             handshake_scid: local_cid,
             peer_scid: side.is_server().then_some(from.remote_cid),
             retry_scid: from.retry_scid,
@@ -253,6 +257,17 @@ impl Connection {
     /// The next change of routing.
     pub(crate) fn poll_routing(&mut self) -> Option<Routing> {
         self.routing.pop_front()
+    }
+
+    /// The changes that take back everything routed to this connection.
+    pub(crate) fn last_routing(&self) -> impl Iterator<Item = Routing> + '_ {
+        let original = Routing::RemoveCid(self.identity.original_dcid);
+        let of_slots = self.paths.slots().flat_map(|slot| {
+            let cids = slot.local_cids.live();
+            let cids = cids.map(|local| Routing::RemoveCid(local.cid));
+            cids.chain(slot.remote_cids.tokens().map(Routing::RemoveToken))
+        });
+        of_slots.chain([original])
     }
 
     fn notice(&mut self, now: Instant, notice: PathNotice) {

@@ -265,12 +265,16 @@ impl Connection {
             return Ok(());
         }
         self.abandon(now, id, code, true);
+        let discard_at = now + self.three_pto();
         if let Some(closing) = self
             .paths
             .slot_mut(id)
             .and_then(|slot| slot.closing.as_mut())
+            .filter(|closing| !closing.peer_abandoned)
         {
             closing.peer_abandoned = true;
+            // What the peer sent on the path before may still be under way.
+            closing.discard_at = closing.discard_at.max(discard_at);
         }
         if self.paths.open_count() == 0 && !self.life.is_over() {
             // A client could open a replacement first; ours opens paths before it gives them up.
@@ -299,7 +303,7 @@ impl Connection {
         slot.closing = Some(Closing {
             code,
             abandon_pending: true,
-            peer_abandoned: by_peer,
+            peer_abandoned: false,
             abandon_acked: false,
             discard_at,
         });
@@ -415,12 +419,13 @@ impl Connection {
         now: Instant,
         carrier: PathId,
     ) -> SmallVec<[PathId; 4]> {
+        let rides_along = self.config.ack_return != AckReturn::LowestId;
         self.paths
             .slots()
             .filter_map(|slot| slot.path.as_ref().map(|path| (slot, path)))
             .filter(|(slot, path)| {
                 path.space.received.has_unreported()
-                    && (path.id == carrier
+                    && (path.id == carrier && rides_along
                         || self.ack_route(now, slot.closing.is_some(), path) == Some(carrier))
             })
             .map(|(_, path)| path.id)

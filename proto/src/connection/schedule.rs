@@ -102,11 +102,11 @@ impl Sending {
         self.patience = None;
     }
 
-    /// New data came: a hold was about less than there is now.
+    /// New data came: a hold was about less than there is now. Patience does not begin anew, or an
+    /// application that keeps writing would keep what it wrote from leaving.
     pub(super) fn on_written(&mut self) {
         self.scheduler.on_event(&PathEvent::Written);
         self.hold = None;
-        self.patience = None;
     }
 
     /// An ack-eliciting packet left.

@@ -36,7 +36,7 @@ pub(super) const MIN_BUDGET: u64 = MIN_USEFUL_ROOM as u64;
 /// The same for a long header with the longest connection IDs, and an acknowledgement.
 const MIN_EARLY_BUDGET: u64 = 128;
 
-/// How often a validation looks whether the amplification limit still stops it.
+/// How often a validation looks whether it is still kept from sending.
 const STUCK_VALIDATION: Duration = Duration::from_secs(1);
 
 /// What a time-out is for.
@@ -136,15 +136,18 @@ impl Connection {
         deadlines.min().map(|at| at.max(self.clock))
     }
 
-    /// When to repeat a challenge or give up. A challenge that is due but may not be sent for lack
-    /// of amplification budget waits for the peer.
+    /// When to repeat a challenge or give up. A challenge that is due but may not be sent, for lack
+    /// of amplification budget or of a connection ID, waits for the peer.
     fn validation_deadline(&self, path: &Path) -> Option<Instant> {
+        let slot = self.paths.slot(path.id)?;
+        let is_mute = slot.remote_cids.active().is_none();
         let routes = [Some(&path.route), path.previous.as_ref()]
             .into_iter()
             .flatten();
         let deadlines = routes.filter_map(|route| {
             let at = route.validation.as_ref()?.deadline()?;
-            let stuck = at <= self.clock && route.amplification.budget() < MIN_BUDGET;
+            let is_mute = is_mute || route.amplification.budget() < MIN_BUDGET;
+            let stuck = at <= self.clock && is_mute;
             Some(if stuck {
                 self.clock + STUCK_VALIDATION
             } else {
@@ -162,7 +165,7 @@ impl Connection {
         if path.probes_owed > 0 || !self.handshake.is_complete() {
             return None;
         }
-        let sent = path.space.last_ack_eliciting_sent()?;
+        let sent = path.pto_from?;
         let mut wait = path.pto(self.peer_max_ack_delay()) * (1 << path.pto_count.min(MAX_BACKOFF));
         // With several paths the first one to work again is worth finding soon, and probes of a
         // path that others stand in for tell nothing about congestion.

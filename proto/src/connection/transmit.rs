@@ -203,8 +203,10 @@ impl Connection {
         {
             return Some(Job::Control { path });
         }
+        // The peer may have taken back every connection ID of a path: then it waits for another.
+        let able = |slot: &&Slot| slot.remote_cids.active().is_some();
         let control = |slot: &Slot| slot.open().and_then(|path| self.path_control(now, path));
-        if let Some(job) = self.paths.open().find_map(control) {
+        if let Some(job) = self.paths.open().filter(able).find_map(control) {
             return Some(job);
         }
         if let Some(path) = self.acknowledgement_due(now) {
@@ -363,6 +365,7 @@ impl Connection {
         match job {
             Job::Validate { previous, .. } => {
                 packet.by_previous = previous;
+                packet.is_validation = true;
                 let full = end - start >= MIN_DATAGRAM_SIZE;
                 if self.write_validation(now, &mut packet, buf, full) && full {
                     rule = SizeRule::AtLeast(start + MIN_DATAGRAM_SIZE);
@@ -457,15 +460,18 @@ impl Connection {
         wrote
     }
 
-    /// A probe carries what is most useful to the peer; on a doubted path nothing but a PING.
+    /// A probe carries what is most useful to the peer; on a path that others
+    /// stand in for nothing but a PING.
     fn write_probe(&mut self, now: Instant, packet: &mut Packet, buf: &mut Vec<u8>) {
         let id = packet.path;
+        // A doubted path that nobody stands in for must carry what only it can.
+        let alone = !self.has_other_healthy(id);
         let Some(path) = self.paths.path_mut(id) else {
             return;
         };
         path.probes_owed -= 1;
         packet.is_pto_probe = true;
-        let healthy = path.is_healthy();
+        let healthy = path.is_healthy() || alone;
         let unacked = path.space.iter_unacked().map(|(_, packet)| packet);
         let mut useful = unacked.filter(|packet| packet.ack_eliciting && !packet.frames.is_empty());
         // What is oldest is what the peer waits for, and it may not know what it must do to answer.
@@ -540,15 +546,19 @@ impl Connection {
         packet: &mut Packet,
         buf: &mut Vec<u8>,
     ) {
-        let Some(Repeat { from, frames, .. }) = self.sending.take_duplicate(path) else {
-            return;
-        };
         self.write_acks(now, packet, buf, false);
         packet.is_copy = true;
-        let (end, sent) = (packet.end, &mut packet.frames);
-        let bytes = self.streams.write_copy(buf, end, from, path, &frames, sent);
-        if let Some(path) = self.paths.path_mut(path) {
-            path.counters.copied_bytes += bytes;
+        // What was acknowledged meanwhile needs no copy; the next one may.
+        while let Some(Repeat { from, frames, .. }) = self.sending.take_duplicate(path) {
+            let (end, sent) = (packet.end, &mut packet.frames);
+            let bytes = self.streams.write_copy(buf, end, from, path, &frames, sent);
+            if bytes == 0 {
+                continue;
+            }
+            if let Some(path) = self.paths.path_mut(path) {
+                path.counters.copied_bytes += bytes;
+            }
+            return;
         }
     }
 

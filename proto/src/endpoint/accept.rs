@@ -284,10 +284,7 @@ impl Endpoint {
         match server.retry {
             RetryPolicy::Never => false,
             RetryPolicy::Always => true,
-            RetryPolicy::WhenBusy => {
-                let under_way = self.connections.values().filter(|c| !c.is_established());
-                under_way.take(server.busy_handshakes).count() >= server.busy_handshakes
-            }
+            RetryPolicy::WhenBusy => self.handshaking.len() >= server.busy_handshakes,
         }
     }
 
@@ -412,6 +409,7 @@ impl Endpoint {
             },
         );
         self.connections.insert(handle, connection);
+        self.handshaking.insert(handle);
         // Until the client has seen our choice, it uses its own.
         self.routes
             .apply(handle, Routing::AddCid(initial.dcid, PathId::ZERO));

@@ -34,6 +34,8 @@ pub struct Endpoint {
     rng: Rng,
     connections: BTreeMap<Handle, Connection>,
     next_handle: u32,
+    /// Servers' connections whose handshake is under way: what makes a server busy.
+    handshaking: BTreeSet<Handle>,
     routes: Routes,
     stateless: Stateless,
     /// Connections that may have something to send, in turn.
@@ -59,6 +61,7 @@ impl Endpoint {
             rng,
             connections: BTreeMap::new(),
             next_handle: 0,
+            handshaking: BTreeSet::new(),
             routes: Routes::default(),
             ready: VecDeque::new(),
             is_ready: BTreeSet::new(),
@@ -210,12 +213,25 @@ impl Endpoint {
             } else {
                 connection.next_timeout()
             };
+            if connection.is_established() || connection.is_closed() {
+                self.handshaking.remove(&handle);
+            }
             self.arm(handle, deadline);
             if drained {
-                self.connections.remove(&handle);
-                self.routes.forget(handle);
+                self.forget(handle);
             }
         }
+    }
+
+    /// Frees what belongs to a connection, without a look at the others' routes.
+    fn forget(&mut self, handle: Handle) {
+        let Some(connection) = self.connections.remove(&handle) else {
+            return;
+        };
+        for change in connection.last_routing() {
+            self.routes.apply(handle, change);
+        }
+        debug_assert!(self.routes.is_free(handle), "a route without a connection");
     }
 
     fn arm(&mut self, handle: Handle, deadline: Option<Instant>) {

@@ -61,15 +61,17 @@ impl Routes {
                 self.tokens.insert(token, handle);
             }
             Routing::RemoveToken(ResetToken(token)) => {
-                self.tokens.remove(&token);
+                if self.tokens.get(&token) == Some(&handle) {
+                    self.tokens.remove(&token);
+                }
             }
         }
     }
 
-    /// Nothing is routed to a connection any more.
-    pub(super) fn forget(&mut self, handle: Handle) {
-        self.cids.retain(|_, (owner, _)| *owner != handle);
-        self.tokens.retain(|_, owner| *owner != handle);
+    /// Whether nothing is routed to a connection any more. Looks at every route: for assertions.
+    pub(super) fn is_free(&self, handle: Handle) -> bool {
+        let by_cid = self.cids.values().any(|(owner, _)| *owner == handle);
+        !by_cid && !self.tokens.values().any(|owner| *owner == handle)
     }
 }
 

@@ -155,18 +155,19 @@ impl MtuDiscovery {
         self.black_holes
     }
 
-    /// The size of the probe to send now, if one should be sent. Report it to
-    /// [`on_probe_sent`](Self::on_probe_sent).
-    pub fn poll_probe(&mut self, now: Instant) -> Option<u16> {
-        if self.probe.is_none()
+    /// A packet of `size` bytes arrived that was no probe. If it was as large as packets are, there
+    /// is traffic that wants larger ones: a result that has stood long enough is doubted.
+    pub fn resume(&mut self, now: Instant, size: u16) {
+        if size >= self.current
+            && self.probe.is_none()
             && matches!(self.stage, Stage::Settled { again_at } if now >= again_at)
         {
             self.search_all();
         }
-        self.probe_due()
     }
 
-    /// The size of the probe to send now, if a search is under way and none is in flight.
+    /// The size of the probe to send now, if a search is under way and none is in flight. Report it
+    /// to [`on_probe_sent`](Self::on_probe_sent).
     pub fn probe_due(&self) -> Option<u16> {
         match self.stage {
             Stage::Searching(search) if self.probe.is_none() => Some(search.next),

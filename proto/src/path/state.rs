@@ -129,6 +129,9 @@ pub(crate) struct Path {
     pub(crate) inquiry: Inquiry,
     /// When a packet was last sent or received.
     pub(crate) last_activity: Instant,
+    /// When a packet was last sent whose acknowledgement is waited for: the base of the PTO.
+    /// Challenges do not count, or a path that is asked again and again is never probed.
+    pub(crate) pto_from: Option<Instant>,
     pub(crate) last_ack: Option<Instant>,
     /// The path by which acknowledgements of this one came last.
     pub(crate) acks_came_by: Option<PathId>,
@@ -164,6 +167,7 @@ impl Path {
             detour: Detour::default(),
             inquiry: Inquiry::None,
             last_activity: now,
+            pto_from: None,
             last_ack: None,
             acks_came_by: None,
             loss: 0.0,

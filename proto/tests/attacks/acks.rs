@@ -94,7 +94,7 @@ fn claimed_delays_shrink_the_rtt_by_no_more_than_was_announced() {
         victim.ping(ZERO).expect("an open path");
         peer.receive();
         // No time-out is handled meanwhile: a probe would be acknowledged instead.
-        peer.now = peer.now + Duration::from_millis(90);
+        peer.now += Duration::from_millis(90);
         peer.ack_path(ZERO, (1 << 40) - 1);
     }
     let stats = peer.stats(ZERO);
@@ -117,7 +117,7 @@ fn min_rtt_starts_again_when_acknowledgements_take_another_way() {
     let victim = peer.connection().expect("the victim");
     victim.ping(ZERO).expect("an open path");
     peer.receive();
-    peer.now = peer.now + Duration::from_millis(300);
+    peer.now += Duration::from_millis(300);
     let last = *peer.seen(ZERO).last().expect("packets");
     let mut packet = Packet::one_rtt(ONE, ack(ZERO, last, last));
     packet.tuple = Some(there);

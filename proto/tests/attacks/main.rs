@@ -1,7 +1,6 @@
 //! What hostile peers and networks try, and what must hold: one test at least for each row of the
 //! checklist in `docs/security.md`, whose number its name or comment carries.
 
-#[allow(unreachable_pub, reason = "shared by several test binaries")]
 #[path = "../pair/mod.rs"]
 mod pair;
 #[path = "../raw/mod.rs"]
@@ -13,6 +12,7 @@ mod migration;
 mod paths;
 mod privacy;
 mod protection;
+mod wakeups;
 
 use anabranch_proto::error::ConnectionError;
 use anabranch_proto::wire::{PathId, Side, TransportErrorCode as Code};

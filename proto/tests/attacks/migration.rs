@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 fn ping(peer: &mut RawPeer, path: PathId) -> Vec<u8> {
-    peer.seal(Packet::one_rtt(path, encode(&[Frame::Ping])))
+    peer.seal(&Packet::one_rtt(path, encode(&[Frame::Ping])))
 }
 
 /// Row 8.

@@ -1,6 +1,6 @@
 //! Paths opened, abandoned and spoofed (rows 1 to 7, 23, 25 and 26).
 
-use crate::raw::{Packet, RawPeer, Setup, encode, new_cid, route};
+use crate::raw::{Packet, RawPeer, Setup, encode, new_cid, route, Received};
 use crate::{BOTH, ONE, ZERO, assert_closed};
 use anabranch_proto::config::TransportConfig;
 use anabranch_proto::datagram::Tuple;
@@ -15,7 +15,7 @@ const TWO: PathId = PathId(2);
 fn knock(peer: &mut RawPeer, path: PathId, tuple: Tuple, size: usize) -> usize {
     let mut packet = Packet::one_rtt(path, encode(&[Frame::PathChallenge { data: [3; 8] }]));
     packet.size = size;
-    let bytes = peer.seal(packet);
+    let bytes = peer.seal(&packet);
     peer.deliver(tuple, &bytes);
     bytes.len()
 }
@@ -72,7 +72,7 @@ fn a_peer_that_allows_four_billion_paths_gets_connection_ids_for_few() {
 fn path_ids_are_replaced_no_faster_than_their_state_goes() {
     let raised = |frame: &Frame<'_>| matches!(frame, Frame::MaxPathId { .. });
     let largest = |peer: &RawPeer| {
-        let frames = peer.inbox.iter().flat_map(|packet| packet.frames());
+        let frames = peer.inbox.iter().flat_map(Received::frames);
         let limits = frames.into_iter().filter_map(|frame| match frame {
             Frame::MaxPathId { limit } => Some(limit.0),
             _ => None,
@@ -186,7 +186,7 @@ fn a_path_that_moves_again_and_again_does_not_amplify() {
         let tuple = route(Side::Server, n);
         let mut packet = Packet::one_rtt(ZERO, encode(&[Frame::Ping]));
         packet.tuple = Some(tuple);
-        let bytes = peer.seal(packet);
+        let bytes = peer.seal(&packet);
         peer.deliver(tuple, &bytes);
         assert!(peer.bytes_to(tuple) <= 3 * bytes.len(), "move {n}");
     }
@@ -231,7 +231,7 @@ fn a_challenge_of_one_path_is_not_answered_by_another() {
     let challenges: Vec<[u8; 8]> = peer
         .inbox
         .iter()
-        .flat_map(|packet| packet.frames())
+        .flat_map(Received::frames)
         .filter_map(|frame| match frame {
             Frame::PathChallenge { data } => Some(data),
             _ => None,
@@ -275,7 +275,7 @@ fn nobody_without_the_keys_abandons_a_path() {
     peer.open_path(ONE, 1);
     for path in [ZERO, ONE] {
         let abandon = encode(&[Frame::PathAbandon { path, code: 0 }]);
-        let mut bytes = peer.seal(Packet::one_rtt(path, abandon));
+        let mut bytes = peer.seal(&Packet::one_rtt(path, abandon));
         let last = bytes.len() - 1;
         bytes[last] ^= 1;
         let tuple = peer.tuple;
@@ -294,7 +294,10 @@ fn a_late_abandon_does_not_touch_the_paths_that_are_left() {
         path: ZERO,
         code: 0,
     };
-    let late = peer.seal(Packet::one_rtt(ONE, encode(&[abandon.clone()])));
+    let late = peer.seal(&Packet::one_rtt(
+        ONE,
+        encode(std::slice::from_ref(&abandon)),
+    ));
     peer.tuple = there;
     peer.frames(ONE, &[abandon]);
     peer.wait(Duration::from_secs(5));
@@ -355,4 +358,30 @@ fn what_a_silent_path_holds_travels_on_another() {
     assert!(arrived.into_iter().all(|byte| byte));
     let doubted = Event::Path(PathNotice::Doubted { id: ONE });
     assert!(peer.events.contains(&doubted));
+}
+
+/// Row 18: what was sent on a path before the peer gave it up is still under way then, however long
+/// ago the victim did.
+#[test]
+fn late_packets_of_a_path_the_peer_gives_up_late_are_read_and_acknowledged() {
+    let mut peer = RawPeer::connected_client();
+    peer.open_path(ONE, 1);
+    let now = peer.now;
+    let victim = peer.connection().expect("the victim");
+    victim.abandon_path(now, ONE, 0).expect("an open path");
+    peer.receive();
+    let (path, code) = (ONE, 0);
+    peer.wait(Duration::from_secs(10));
+    peer.frames(ZERO, &[Frame::PathAbandon { path, code }]);
+    peer.ack_all();
+    peer.wait(Duration::from_millis(50));
+    peer.inbox.clear();
+    peer.frames(ONE, &[Frame::Ping]);
+    peer.wait(Duration::from_millis(50));
+    let late = |frame: &Frame<'_>| matches!(frame, Frame::Ack(ack) if ack.path == ONE);
+    assert!(peer.count(late) > 0, "{:?}", peer.events);
+    assert_eq!(peer.unopened.len(), 0, "answered with a reset");
+    peer.wait(Duration::from_secs(10));
+    let gone = Event::Path(PathNotice::Discarded { id: ONE });
+    assert!(peer.events.contains(&gone));
 }

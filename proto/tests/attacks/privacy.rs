@@ -1,6 +1,6 @@
 //! What outsiders can tell (rows 19, 20 and 24).
 
-use crate::raw::{RawPeer, Setup, new_cid, route};
+use crate::raw::{RawPeer, Setup, new_cid, route, Received};
 use crate::{BOTH, ONE, ZERO};
 use anabranch_proto::config::RetryPolicy;
 use anabranch_proto::handshake::Level;
@@ -69,7 +69,7 @@ fn the_clear_bits_of_a_packet_are_the_same_on_all_paths() {
 fn token_of_a_connection() -> Vec<u8> {
     let mut peer = RawPeer::client(Setup::default());
     peer.shake();
-    let frames = peer.inbox.iter().flat_map(|packet| packet.frames());
+    let frames = peer.inbox.iter().flat_map(Received::frames);
     let token = frames.into_iter().find_map(|frame| match frame {
         Frame::NewToken { token } => Some(token.to_vec()),
         _ => None,
@@ -85,7 +85,7 @@ fn is_served(token: &[u8], n: u16, later: Duration) -> bool {
         ..Setup::default()
     });
     peer.tuple = route(Side::Server, n);
-    peer.now = peer.now + later;
+    peer.now += later;
     peer.send_crypto_at(Level::Initial);
     let retried = peer
         .unopened

@@ -15,7 +15,7 @@ fn packets_that_fail_to_open_are_counted_over_all_paths() {
     let before = peer.connection().expect("the victim").stats();
     for (path, tuple) in [(ZERO, home), (ONE, there)] {
         for _ in 0..10 {
-            let mut bytes = peer.seal(Packet::one_rtt(path, encode(&[Frame::Ping])));
+            let mut bytes = peer.seal(&Packet::one_rtt(path, encode(&[Frame::Ping])));
             let last = bytes.len() - 1;
             bytes[last] ^= 1;
             peer.deliver(tuple, &bytes);
@@ -33,10 +33,10 @@ fn a_forged_key_update_leaves_no_trace() {
         let mut peer = RawPeer::against(victim);
         // Genuine packets of the next phase, damaged on the way.
         let tuple = peer.tuple;
-        let genuine = peer.seal(Packet::one_rtt(ZERO, encode(&[Frame::Ping])));
+        let genuine = peer.seal(&Packet::one_rtt(ZERO, encode(&[Frame::Ping])));
         peer.update_keys();
         for at in 20..30 {
-            let mut forged = peer.seal(Packet::one_rtt(ZERO, vec![1; 40]));
+            let mut forged = peer.seal(&Packet::one_rtt(ZERO, vec![1; 40]));
             forged[at] ^= 0x80;
             peer.deliver(tuple, &forged);
         }

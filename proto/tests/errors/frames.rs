@@ -8,42 +8,56 @@ use anabranch_proto::wire::{Dir, PathId, Side, StreamId, TransportErrorCode as C
 
 /// One frame of each type that may not appear before the handshake ends.
 fn late_frames() -> Vec<Vec<u8>> {
-    let id = StreamId(0);
     let path = ZERO;
-    let frames = [
+    let frames = stream_frames().into_iter().chain(other_late_frames());
+    let mut all: Vec<_> = frames.map(|frame| encode(&[frame])).collect();
+    let both_forms = [
+        new_cid(path, 1, 0),
+        Frame::RetireConnectionId { path, sequence: 0 },
+    ];
+    for frame in both_forms {
+        all.push(encode(std::slice::from_ref(&frame)));
+        all.push(encode_plain(&[frame]));
+    }
+    // PATH_ACK, without and with ECN counts.
+    all.push(vec![0x3e, 0, 0, 0, 0, 0]);
+    all.push(vec![0x3f, 0, 0, 0, 0, 0, 0, 0, 0]);
+    all
+}
+
+fn stream_frames() -> Vec<Frame<'static>> {
+    let id = StreamId(0);
+    let limit = 1;
+    let mut frames = vec![
         Frame::ResetStream {
             id,
             code: 0,
             final_size: 0,
         },
         Frame::StopSending { id, code: 0 },
-        Frame::NewToken { token: b"token" },
         Frame::Stream(Stream {
             id,
             offset: 0,
             fin: false,
             data: b"data",
         }),
-        Frame::MaxData { limit: 1 },
-        Frame::MaxStreamData { id, limit: 1 },
-        Frame::MaxStreams {
-            dir: Dir::Bi,
-            limit: 1,
-        },
-        Frame::MaxStreams {
-            dir: Dir::Uni,
-            limit: 1,
-        },
-        Frame::DataBlocked { limit: 1 },
-        Frame::StreamDataBlocked { id, limit: 1 },
-        Frame::StreamsBlocked {
-            dir: Dir::Bi,
-            limit: 1,
-        },
-        Frame::StreamsBlocked {
-            dir: Dir::Uni,
-            limit: 1,
-        },
+        Frame::MaxData { limit },
+        Frame::MaxStreamData { id, limit },
+        Frame::DataBlocked { limit },
+        Frame::StreamDataBlocked { id, limit },
+        Frame::Datagram { data: b"data" },
+    ];
+    for dir in [Dir::Bi, Dir::Uni] {
+        frames.push(Frame::MaxStreams { dir, limit });
+        frames.push(Frame::StreamsBlocked { dir, limit });
+    }
+    frames
+}
+
+fn other_late_frames() -> Vec<Frame<'static>> {
+    let path = ZERO;
+    let mut frames = vec![
+        Frame::NewToken { token: b"token" },
         Frame::PathChallenge { data: [1; 8] },
         Frame::PathResponse { data: [1; 8] },
         Frame::ConnectionClose(ConnectionClose {
@@ -53,18 +67,7 @@ fn late_frames() -> Vec<Vec<u8>> {
             reason: b"",
         }),
         Frame::HandshakeDone,
-        Frame::Datagram { data: b"data" },
         Frame::PathAbandon { path, code: 0 },
-        Frame::PathStatus {
-            path,
-            sequence: 0,
-            status: PathStatus::Backup,
-        },
-        Frame::PathStatus {
-            path,
-            sequence: 0,
-            status: PathStatus::Available,
-        },
         Frame::MaxPathId { limit: PathId(9) },
         Frame::PathsBlocked { limit: path },
         Frame::PathCidsBlocked {
@@ -72,22 +75,14 @@ fn late_frames() -> Vec<Vec<u8>> {
             next_sequence: 0,
         },
     ];
-    let both_forms = [
-        new_cid(path, 1, 0),
-        Frame::RetireConnectionId { path, sequence: 0 },
-    ];
-    let mut all: Vec<_> = frames
-        .iter()
-        .map(|frame| encode(&[frame.clone()]))
-        .collect();
-    for frame in both_forms {
-        all.push(encode(&[frame.clone()]));
-        all.push(encode_plain(&[frame]));
+    for status in [PathStatus::Backup, PathStatus::Available] {
+        frames.push(Frame::PathStatus {
+            path,
+            sequence: 0,
+            status,
+        });
     }
-    // PATH_ACK, without and with ECN counts.
-    all.push(vec![0x3e, 0, 0, 0, 0, 0]);
-    all.push(vec![0x3f, 0, 0, 0, 0, 0, 0, 0, 0]);
-    all
+    frames
 }
 
 fn half_way(victim: Side) -> RawPeer {
@@ -196,7 +191,7 @@ fn reserved_bits_of_a_forged_packet_mean_nothing() {
         let mut peer = RawPeer::against(victim);
         let mut packet = Packet::one_rtt(ZERO, encode(&[Frame::Ping]));
         packet.flip = 0x18;
-        let mut bytes = peer.seal(packet);
+        let mut bytes = peer.seal(&packet);
         *bytes.last_mut().expect("a tag") ^= 1;
         let tuple = peer.tuple;
         peer.deliver(tuple, &bytes);
@@ -214,7 +209,11 @@ fn only_a_server_says_handshake_done() {
 #[test]
 fn only_a_server_gives_tokens_and_they_are_not_empty() {
     let token = Frame::NewToken { token: b"token" };
-    assert_breach(Side::Server, &[token.clone()], Code::PROTOCOL_VIOLATION);
+    assert_breach(
+        Side::Server,
+        std::slice::from_ref(&token),
+        Code::PROTOCOL_VIOLATION,
+    );
     assert_harmless(Side::Client, &[token]);
     assert_bytes(Side::Client, &[0x07, 0x00], Code::FRAME_ENCODING_ERROR);
 }
@@ -254,9 +253,16 @@ fn crypto_data_far_ahead_exceeds_the_buffer() {
         data: b"ahead",
     };
     for victim in BOTH {
-        assert_breach(victim, &[far.clone()], Code::CRYPTO_BUFFER_EXCEEDED);
+        assert_breach(
+            victim,
+            std::slice::from_ref(&far),
+            Code::CRYPTO_BUFFER_EXCEEDED,
+        );
         let mut peer = half_way(victim);
-        peer.send(Packet::new(Level::Handshake, encode(&[far.clone()])));
+        peer.send(Packet::new(
+            Level::Handshake,
+            encode(std::slice::from_ref(&far)),
+        ));
         assert_closed(&peer, Code::CRYPTO_BUFFER_EXCEEDED);
     }
 }
@@ -278,7 +284,10 @@ fn a_tls_message_that_makes_no_sense_ends_with_its_alert() {
         data: &[0xff, 0, 0, 1, 0],
     };
     let mut peer = RawPeer::client(Setup::default());
-    peer.send(Packet::new(Level::Initial, encode(&[nonsense.clone()])));
+    peer.send(Packet::new(
+        Level::Initial,
+        encode(std::slice::from_ref(&nonsense)),
+    ));
     let (code, _) = peer.close().expect("CONNECTION_CLOSE");
     assert!((0x100..0x200).contains(&code), "code {code:#x}");
     let mut peer = RawPeer::server(Setup::default());
@@ -343,7 +352,11 @@ fn a_connection_id_never_issued_cannot_be_retired() {
             path: ZERO,
             sequence: 99,
         };
-        assert_breach(victim, &[retire.clone()], Code::PROTOCOL_VIOLATION);
+        assert_breach(
+            victim,
+            std::slice::from_ref(&retire),
+            Code::PROTOCOL_VIOLATION,
+        );
         assert_bytes(victim, &encode_plain(&[retire]), Code::PROTOCOL_VIOLATION);
     }
 }

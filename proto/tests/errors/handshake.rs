@@ -197,7 +197,7 @@ fn an_acknowledgement_that_may_not_be_sent_does_not_wake_the_server_up() {
 fn a_server_answers_no_initial_in_a_small_datagram() {
     let mut peer = RawPeer::client(Setup::default());
     let packet = Packet::new(Level::Initial, encode(&[Frame::Ping]));
-    let bytes = peer.seal(packet);
+    let bytes = peer.seal(&packet);
     let tuple = peer.tuple;
     peer.deliver(tuple, &bytes);
     assert_eq!((peer.sizes.len(), peer.handle), (0, None));
@@ -207,7 +207,7 @@ fn a_server_answers_no_initial_in_a_small_datagram() {
 fn a_small_datagram_with_an_initial_is_ignored_by_a_handshake_under_way_too() {
     let mut peer = RawPeer::client(Setup::default()).half_way();
     let breach = Packet::new(Level::Initial, encode(&[Frame::HandshakeDone]));
-    let bytes = peer.seal(breach);
+    let bytes = peer.seal(&breach);
     let tuple = peer.tuple;
     peer.deliver(tuple, &bytes);
     assert_eq!(peer.ended(), None);

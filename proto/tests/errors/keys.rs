@@ -53,7 +53,7 @@ fn old_keys_on_a_later_packet_are_an_error() {
         let mut peer = RawPeer::against(victim);
         let mut late = Packet::one_rtt(ZERO, padding());
         late.pn = Some(peer.next_pn(late.level, ZERO) + 100);
-        let late = peer.seal(late);
+        let late = peer.seal(&late);
         peer.handshake.forget_path(ZERO);
         peer.update_after_forgetting();
         let mut early = Packet::one_rtt(ZERO, padding());
@@ -70,7 +70,7 @@ fn old_keys_on_a_later_packet_are_an_error() {
 fn old_keys_on_an_earlier_packet_are_late_and_legal() {
     for victim in BOTH {
         let mut peer = RawPeer::against(victim);
-        let late = peer.seal(Packet::one_rtt(ZERO, padding()));
+        let late = peer.seal(&Packet::one_rtt(ZERO, padding()));
         peer.update_keys();
         peer.bytes(ZERO, &padding());
         let tuple = peer.tuple;
@@ -87,7 +87,7 @@ fn packet_numbers_of_one_path_do_not_judge_the_keys_of_another() {
     // A high number under old keys on path 1, then a low one under new keys on path 0.
     let mut slow = Packet::one_rtt(ONE, padding());
     slow.pn = Some(5000);
-    let slow = peer.seal(slow);
+    let slow = peer.seal(&slow);
     peer.update_keys();
     peer.bytes(ZERO, &padding());
     peer.deliver(there, &slow);
@@ -102,7 +102,7 @@ fn a_flipped_key_phase_bit_changes_nothing() {
         for _ in 0..100 {
             let mut packet = Packet::one_rtt(ZERO, encode(&[Frame::HandshakeDone]));
             packet.flip = 0x04;
-            let mut bytes = peer.seal(packet);
+            let mut bytes = peer.seal(&packet);
             *bytes.last_mut().expect("a tag") ^= 0x55;
             let tuple = peer.tuple;
             peer.deliver(tuple, &bytes);
@@ -217,7 +217,7 @@ fn tokens_follow_the_connection_id_when_a_path_moves() {
 fn no_reset_is_sent_for_a_path_abandoned_lately() {
     let mut peer = RawPeer::connected_client();
     let there = peer.open_path(ONE, 1);
-    let late = peer.seal(Packet::one_rtt(ONE, vec![1; 60]));
+    let late = peer.seal(&Packet::one_rtt(ONE, vec![1; 60]));
     peer.frames(ZERO, &[Frame::PathAbandon { path: ONE, code: 0 }]);
     peer.unopened.clear();
     peer.deliver(there, &late);

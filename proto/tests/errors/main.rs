@@ -1,6 +1,5 @@
 //! Every breach of the protocol ends the connection with the right code, on the wire.
 
-#[allow(unreachable_pub, reason = "shared by several test binaries")]
 #[path = "../pair/mod.rs"]
 mod pair;
 #[path = "../raw/mod.rs"]

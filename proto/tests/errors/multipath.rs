@@ -1,6 +1,6 @@
 //! The error rules of RFC 10069.
 
-use crate::raw::{RawPeer, Setup, cid, encode, new_cid, token};
+use crate::raw::{RawPeer, Received, Setup, cid, encode, new_cid, token};
 use crate::{BOTH, ZERO, assert_breach, assert_bytes, assert_closed, assert_harmless};
 use anabranch_proto::connection::OpenPathError;
 use anabranch_proto::path::PathOptions;
@@ -90,7 +90,7 @@ fn max_path_id_below_the_initial_limit_is_a_violation() {
         let below = Frame::MaxPathId { limit: PathId(6) };
         assert_breach(victim, &[below], Code::PROTOCOL_VIOLATION);
         let same = Frame::MaxPathId { limit: PathId(7) };
-        assert_harmless(victim, &[same.clone()]);
+        assert_harmless(victim, std::slice::from_ref(&same));
         let raised = Frame::MaxPathId {
             limit: PathId(u32::MAX),
         };
@@ -261,7 +261,7 @@ fn a_server_that_withholds_the_extension_gets_none_of_it() {
     );
     peer.frames(ZERO, &[Frame::Ping, Frame::Ping]);
     peer.wait(std::time::Duration::from_secs(1));
-    let types = peer.inbox.iter().flat_map(|received| received.types());
+    let types = peer.inbox.iter().flat_map(Received::types);
     assert!(types.into_iter().all(|kind| !kind.is_multipath()));
     for payload in naming(ZERO) {
         let setup = Setup {
@@ -282,7 +282,7 @@ fn every_path_abandon_is_answered_once() {
             path: PathId(3),
             code: 0x3e,
         };
-        peer.frames(ZERO, &[abandon.clone()]);
+        peer.frames(ZERO, std::slice::from_ref(&abandon));
         peer.frames(ZERO, &[abandon]);
         peer.ack_all();
         peer.wait(std::time::Duration::from_secs(1));

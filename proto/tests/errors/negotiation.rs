@@ -1,6 +1,6 @@
 //! Version negotiation, Retry and tokens.
 
-use crate::raw::{DELAY, ORIGINAL_DCID, Packet, RawPeer, Setup, encode, route};
+use crate::raw::{ORIGINAL_DCID, Packet, RawPeer, Setup, encode, route};
 use crate::{ZERO, assert_closed};
 use anabranch_proto::config::RetryPolicy;
 use anabranch_proto::error::ConnectionError;
@@ -8,7 +8,7 @@ use anabranch_proto::handshake::Level;
 use anabranch_proto::handshake::token::retry_integrity_tag;
 use anabranch_proto::wire::frame::Frame;
 use anabranch_proto::wire::header::{self, Header};
-use anabranch_proto::wire::{ConnectionId, PathId, Side, TransportErrorCode as Code, VERSION_1};
+use anabranch_proto::wire::{ConnectionId, Side, TransportErrorCode as Code, VERSION_1};
 use std::time::Duration;
 
 const OTHER_VERSION: u32 = 0x6b33_43cf;
@@ -216,7 +216,7 @@ fn a_token_that_is_not_genuine_is_refused_without_state() {
         |_, token| *token.last_mut().expect("a token") ^= 1,
         |_, token| token.truncate(token.len() / 2),
         |peer, _| peer.tuple = route(Side::Server, 9),
-        |peer, _| peer.now = peer.now + Duration::from_secs(3600),
+        |peer, _| peer.now += Duration::from_secs(3600),
     ];
     for spoil in spoil {
         let (mut peer, mut token) = told_to_retry();
@@ -259,5 +259,4 @@ fn a_server_never_sends_a_token_in_an_initial() {
     peer.send(Packet::new(Level::Initial, encode(&[Frame::HandshakeDone])));
     assert_eq!(peer.ended(), None, "the packets are dropped");
     assert!(!peer.victim_has_handshake_keys());
-    let _ = (DELAY, PathId::ZERO);
 }

@@ -38,6 +38,8 @@ pub struct Way {
     pub rate: u64,
     /// Bytes a queue holds before it drops.
     pub queue: u64,
+    /// Bytes of UDP payload that pass; larger datagrams vanish. 0 means any.
+    pub mtu: u64,
     pub up: bool,
     pub down: bool,
     /// Every n-th packet is lost; 0 means none.
@@ -70,6 +72,7 @@ impl Way {
             delay: Duration::from_millis(10),
             rate: 0,
             queue: 100_000,
+            mtu: 0,
             up: true,
             down: true,
             drop_every: 0,
@@ -333,7 +336,8 @@ impl Pair {
         way.carried[side] += 1;
         let open = if to_server { way.up } else { way.down };
         let turn = way.drop_every > 0 && way.carried[side] % way.drop_every == 0;
-        if !open || turn || dice.per_mille(way.loss) {
+        let fits = way.mtu == 0 || bytes <= way.mtu;
+        if !open || !fits || turn || dice.per_mille(way.loss) {
             return None;
         }
         let mut end = way.busy_until[side].max(self.now);

@@ -310,7 +310,7 @@ impl RawPeer {
         let mut packet = Packet::one_rtt(PathId::ZERO, encode(&[Frame::Ping]));
         packet.pn = Some(0);
         // Sealed for the sake of the count, never sent.
-        self.seal(packet);
+        self.seal(&packet);
         self.update_keys();
         self.handshake.forget_path(PathId::ZERO);
         self.next_pn.insert((Level::OneRtt, PathId::ZERO), before);
@@ -331,7 +331,7 @@ impl RawPeer {
 
     /// Hands a datagram to the victim and takes its answers.
     pub fn deliver(&mut self, tuple: Tuple, bytes: &[u8]) {
-        self.now = self.now + DELAY;
+        self.now += DELAY;
         *self.delivered.entry(tuple).or_default() += bytes.len();
         let mut bytes = bytes.to_vec();
         self.victim
@@ -345,7 +345,7 @@ impl RawPeer {
             packet.size = packet.size.max(1200);
         }
         let tuple = packet.tuple.unwrap_or(self.tuple);
-        let bytes = self.seal(packet);
+        let bytes = self.seal(&packet);
         self.deliver(tuple, &bytes);
     }
 
@@ -534,7 +534,7 @@ impl RawPeer {
 
     /// The frames received so far that `wanted` picks.
     pub fn count(&self, wanted: impl Fn(&Frame<'_>) -> bool) -> usize {
-        let frames = self.inbox.iter().flat_map(|received| received.frames());
+        let frames = self.inbox.iter().flat_map(Received::frames);
         frames.filter(|frame| wanted(frame)).count()
     }
 

@@ -89,8 +89,8 @@ impl RawPeer {
     }
 
     /// Seals a packet into a datagram of its own.
-    pub fn seal(&mut self, packet: Packet) -> Vec<u8> {
-        let Packet { level, path, .. } = packet;
+    pub fn seal(&mut self, packet: &Packet) -> Vec<u8> {
+        let Packet { level, path, .. } = *packet;
         let dcid = packet.dcid.unwrap_or_else(|| {
             let path = if level == Level::OneRtt {
                 path
