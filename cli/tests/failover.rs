@@ -4,7 +4,7 @@
 //! Two links of 30 Mbit/s each; their queues hold 50 ms, which makes most of the RTT.
 //! `ANABRANCH_LONG=N` makes them flap for N seconds (1 means 600).
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 
@@ -52,6 +52,13 @@ impl Outage {
         }
     }
 }
+
+const OUTAGES: [Outage; 4] = [
+    Outage::Down,
+    Outage::Silent(Direction::Both),
+    Outage::Silent(Direction::AToB),
+    Outage::Silent(Direction::BToA),
+];
 
 #[derive(Debug, Clone, Copy)]
 enum Transfer {
@@ -159,7 +166,7 @@ fn outage(name: &str, transfer: Transfer, outage: Outage) {
     let report = running.finish(&lab);
     let rtt = number(path_over(&report, "path1"), "smoothed_rtt_ms") / 1e3;
     eprintln!(
-        "{name}: paused {} ms, usual {} ms, more by {:.1} RTTs of {:.0} ms; \
+        "{name}: paused {} ms, usual {} ms, more by {:.1} RTTs of {:.0} ms at most; \
          used again after {} ms; {}",
         pause.as_millis(),
         usual.as_millis(),
@@ -359,12 +366,7 @@ fn links_may_flap_for_long_without_leaks() {
         if let Some(outage) = broken[at].take() {
             outage.end(&mut lab, at);
         } else {
-            let outage = [
-                Outage::Down,
-                Outage::Silent(Direction::Both),
-                Outage::Silent(Direction::AToB),
-                Outage::Silent(Direction::BToA),
-            ][choice.below(4) as usize];
+            let outage = OUTAGES[choice.below(OUTAGES.len() as u64) as usize];
             outage.begin(&mut lab, at);
             broken[at] = Some(outage);
         }
@@ -386,8 +388,8 @@ fn links_may_flap_for_long_without_leaks() {
     let theirs = paths_at_server(&log);
     let [client, server] = [0, 1].map(|side| growth(&memory, side));
     eprintln!(
-        "flap: seed {seed}, {changes} changes in {:.0} s, {} paths in turn, {open} open at the \
-         end, {theirs} at the server; memory in KiB from {} to {} (client), {} to {} (server)",
+        "flap: seed {seed}, {changes} changes in {:.0} s, {} paths in turn, {open} open at \
+         the end, {theirs} at the server; memory in KiB from {} to {} (client), {} to {} (server)",
         flapped.as_secs_f64(),
         paths(&report).len(),
         client.0,

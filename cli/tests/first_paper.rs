@@ -5,8 +5,6 @@
 //! modems, a server with one address, one file from the client to the server. `ANABRANCH_LONG=1`
 //! sends the paper's 104 857 600 bytes.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 mod common;
 
 use anabranch_testbed::{Direction, Rate};
@@ -50,8 +48,8 @@ fn packets_of_all_three_paths_are_interleaved_and_overtake_each_other() {
     let windows = interleaving(&sent);
     let order = order(&sent, &received);
     eprintln!(
-        "concurrency: {} packets sent, {} received; changes of path per second: {:?}; {} of {} \
-         came before one that was sent earlier, by up to {} packets; {}",
+        "concurrency: {} packets sent, {} received; changes of path per second: {:?}; \
+         {} of {} came before one that was sent earlier, by up to {} packets; {}",
         sent.len(),
         received.len(),
         windows
@@ -180,12 +178,11 @@ fn fetch_twice() -> Option<(f64, f64)> {
     let mtu = number(path_over(&report, "path0"), "mtu");
     let alone = length as f64 * 8.0 / content_rate(LINK as f64 * 1e6, mtu, Family::V4);
     eprintln!(
-        "duplicate: {duplicates:.3} of the file came twice; {seconds:.2} s, {alone:.2} s over one \
-         link at best; {}",
+        "duplicate: {duplicates:.3} of the file came twice; {seconds:.2} s, {alone:.2} s over \
+         one link at best; {}",
         shares(&report),
     );
-    // Packets that fill a queue are lost on one link or the other, and then there is no second
-    // copy.
+    // What is lost when a queue is full was sent on the other link, and comes once only.
     assert!((0.9..=1.0).contains(&duplicates), "{report}");
     Some((seconds, alone))
 }

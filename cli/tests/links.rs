@@ -1,8 +1,8 @@
 //! Transfers over one, two and three links get what the links can carry together.
 //!
 //! Each link carries 40 Mbit/s: three of them stay below what a debug build manages on two shared
-//! processors, so that the network is the limit and not the machine. `ANABRANCH_LONG=1` moves 100
-//! MB each time.
+//! processors, so that the network is the limit and not the machine. `ANABRANCH_LONG=1` moves
+//! 100 MB each time.
 
 mod common;
 
