@@ -79,3 +79,22 @@ fn a_path_that_goes_silent_does_not_stop_a_transfer() {
     let time = pair.upload(2_000_000, LIMIT);
     assert!(time < Duration::from_secs(2), "took {time:?}");
 }
+
+#[test]
+fn noise_that_looks_like_an_initial_keeps_nothing() {
+    use anabranch_proto::wire::ConnectionId;
+    use anabranch_proto::wire::header::{LongType, put_long};
+    let mut pair = Pair::new(vec![Way::new(1)], TransportConfig::default());
+    let (now, tuple) = (pair.now, pair.ways[0].server);
+    for index in 0..100_u8 {
+        let cid = |last| ConnectionId::new(&[1, 2, 3, 4, 5, 6, index, last]).expect("8 bytes");
+        let mut noise = Vec::new();
+        let header = put_long(&mut noise, LongType::Initial, &cid(1), &cid(2), &[], 0, 4);
+        noise.resize(1200, index);
+        header.set_length(&mut noise, 1200);
+        pair.server.handle_datagram(now, tuple, None, &mut noise);
+    }
+    assert_eq!(pair.server.connections().count(), 0);
+    assert!(pair.server.poll_event().is_none());
+    pair.connect();
+}
