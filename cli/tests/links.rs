@@ -15,6 +15,9 @@ use std::time::Duration;
 /// Mbit/s of a link.
 const LINK: u64 = 40;
 
+/// Mbit/s of the server's own links.
+const OWN: [u64; 2] = [LINK; 2];
+
 /// The part of the content rate that must be reached, from the first byte to the last.
 const ENOUGH: f64 = 0.95;
 
@@ -31,6 +34,8 @@ enum Hosts {
     One,
     /// By its address on each link.
     OnEachLink,
+    /// By the addresses of two links of its own, behind a router.
+    OfItsOwn,
 }
 
 /// A transfer, and over what.
@@ -44,6 +49,17 @@ struct Case {
     links: &'static [u64],
     /// How long it lasts if all is well.
     seconds: f64,
+}
+
+impl Case {
+    /// What all links carry together, in bits per second.
+    fn sum(self) -> f64 {
+        let theirs = self.links.iter().sum();
+        let own: u64 = OWN.iter().sum();
+        let is_shared = self.hosts == Hosts::OfItsOwn;
+        let least: u64 = if is_shared { own.min(theirs) } else { theirs };
+        least as f64 * 1e6
+    }
 }
 
 /// Moves a file and compares what is reported with what the links can carry.
@@ -82,8 +98,11 @@ fn measure(case: Case) -> Option<Outcome> {
         seconds,
     } = case;
     let rates: Vec<Rate> = links.iter().map(|&mbit| Rate::mbit(mbit)).collect();
-    let mut lab = Lab::with_family(name, family, &rates)?;
-    let sum = links.iter().sum::<u64>() as f64 * 1e6;
+    let mut lab = match hosts {
+        Hosts::OfItsOwn => Lab::through_router(name, &rates, &OWN.map(Rate::mbit))?,
+        _ => Lab::with_family(name, family, &rates)?,
+    };
+    let sum = case.sum();
     let length = if is_long() {
         100_000_000
     } else {
@@ -91,6 +110,7 @@ fn measure(case: Case) -> Option<Outcome> {
     };
     let addresses = match hosts {
         Hosts::One => vec![family.server()],
+        Hosts::OfItsOwn => [101, 102].map(|subnet| [10, subnet, 0, 2].into()).to_vec(),
         Hosts::OnEachLink => (0..links.len()).map(|at| family.address(at, 2)).collect(),
     };
     let server = lab.serve(&addresses, &["--writable"]);
@@ -115,11 +135,8 @@ fn assess(case: Case, report: &Value) -> Outcome {
         .iter()
         .map(|path| number(path, "mtu"))
         .fold(0.0, f64::max);
-    let [sum, best] = [
-        case.links.iter().sum::<u64>(),
-        case.links.iter().copied().max().unwrap_or(0),
-    ];
-    let [sum, best] = [sum, best].map(|rate| content_rate(rate as f64 * 1e6, mtu, case.family));
+    let best = case.links.iter().copied().max().unwrap_or(0) as f64 * 1e6;
+    let [sum, best] = [case.sum(), best].map(|rate| content_rate(rate, mtu, case.family));
     let goodput = number(report, "goodput_bps");
     eprintln!(
         "{}: {} of {} = {:.3}, best link {}; {}",
@@ -251,6 +268,34 @@ fn a_very_slow_link_does_no_harm() {
         name: "put-2-40",
         links: &[2, 40],
         seconds: 8.0,
+        ..PUT
+    });
+}
+
+#[test]
+fn both_links_of_a_server_are_used_by_one_two_and_three_of_a_client() {
+    let hosts = Hosts::OfItsOwn;
+    transfer(Case {
+        name: "get-1-via-2",
+        hosts,
+        links: &[LINK],
+        ..GET
+    });
+    transfer(Case {
+        name: "get-2-via-2",
+        hosts,
+        ..GET
+    });
+    transfer(Case {
+        name: "get-3-via-2",
+        hosts,
+        links: &[LINK; 3],
+        ..GET
+    });
+    transfer(Case {
+        name: "put-3-via-2",
+        hosts,
+        links: &[LINK; 3],
         ..PUT
     });
 }

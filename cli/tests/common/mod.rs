@@ -151,6 +151,48 @@ impl Lab {
         Some(lab)
     }
 
+    /// Links of the client and links of the server that meet in the middle. The program itself sees
+    /// to it that the server's answers leave by the link whose address was asked.
+    ///
+    /// ```text
+    /// client, path0: 10.1.0.1 ----+        +---- 10.101.0.2
+    ///         path1: 10.2.0.1 ----- router ----- 10.102.0.2    server
+    /// ```
+    pub fn through_router(name: &str, client: &[Rate], server: &[Rate]) -> Option<Self> {
+        let mut lab = Self::without_links(name, Family::V4)?;
+        let router = lab.bed.node("router").unwrap();
+        router
+            .run("sysctl", &["-q", "-w", "net.ipv4.ip_forward=1"])
+            .unwrap();
+        let subnets = (1..).take(client.len()).chain((101..).take(server.len()));
+        for (at, (subnet, &rate)) in subnets.zip(client.iter().chain(server)).enumerate() {
+            let end = |host: usize| format!("10.{subnet}.0.{host}/24").parse().unwrap();
+            let spec = LinkSpec::new(end(1), end(2)).rate(rate);
+            let of_client = at < client.len();
+            let (a, b) = if of_client {
+                (&lab.client, &router)
+            } else {
+                (&router, &lab.server)
+            };
+            let link = lab.bed.link(a, b, &spec).unwrap();
+            let (host, gateway) = if of_client {
+                (&lab.client, 2)
+            } else {
+                (&lab.server, 1)
+            };
+            let via = format!("10.{subnet}.0.{gateway}");
+            let (interface, metric) = (format!("path{at}"), (at + 10).to_string());
+            let route = ["route", "add", "default", "via", &via, "dev", &interface];
+            host.run("ip", &[&route[..], &["metric", &metric]].concat())
+                .unwrap();
+            if of_client {
+                lab.links.push(link);
+            }
+        }
+        lab.server.run(PROGRAM, &["routes", "apply"]).unwrap();
+        Some(lab)
+    }
+
     fn without_links(name: &str, family: Family) -> Option<Self> {
         let turn = turn();
         let mut bed = Testbed::require(name)?;
