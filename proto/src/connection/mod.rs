@@ -2,7 +2,7 @@
 //!
 //! The connection decides which part is asked when, and carries outcomes from one part to the next.
 //! It holds no protocol state that a part could hold: packet numbers live in spaces, windows in
-//! routes, bytes in streams. Its timers are listed in [`timers`].
+//! routes, bytes in streams. Its timers are listed in `timers`.
 
 mod acks;
 mod builder;
