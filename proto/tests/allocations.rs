@@ -21,6 +21,7 @@ fn units() -> Vec<Unit> {
         kind,
         bytes: 1200,
         carried_by,
+        ..Unit::default()
     };
     vec![
         unit(UnitKind::Fresh, PathSet::EMPTY),

@@ -86,6 +86,7 @@ mod tests {
             paths,
             backlog,
             unit,
+            ..SendView::default()
         })
     }
 

@@ -275,12 +275,14 @@ impl Connection {
             kind,
             bytes: self.sending.chunk.unwrap_or(packet),
             carried_by,
+            ..Unit::default()
         };
         let view = SendView {
             now,
             paths: views,
             backlog: self.streams.backlog(),
             unit,
+            streams: &[],
         };
         let choice = if std::mem::take(&mut self.sending.overdue) && !idle {
             MinRtt::default().select(&view)
@@ -450,11 +452,13 @@ fn snapshot(slot: &Slot, path: &crate::path::state::Path, now: Instant) -> PathV
         latest_rtt: route.rtt.latest(),
         min_rtt: route.rtt.min(),
         forward_delay_us: None,
+        forward_jitter_us: 0,
         congestion_window: route.controller.window(),
         ssthresh: route.controller.ssthresh(),
         bytes_in_flight: route.in_flight,
         queued: path.assigned,
         delivery_rate: route.rate.bandwidth(),
+        pacing_rate: 0,
         pacer_ready: route.pacer.ready_at(now, u64::from(size)),
         loss: path.loss,
         pto_count: path.pto_count,
@@ -465,6 +469,7 @@ fn snapshot(slot: &Slot, path: &crate::path::state::Path, now: Instant) -> PathV
         weight: path.options.weight,
         priority: path.options.priority,
         cost: path.options.cost,
+        bottleneck: 0,
         copyable: false,
     }
 }

@@ -6,7 +6,7 @@ use crate::datagram::Tuple;
 use crate::error::ConnectionError;
 use crate::event::{DropReason, LossTrigger, Metrics, Observation, PathNotice, Purpose};
 use crate::handshake::Level;
-use crate::sched::{Choice, Decision, Reason};
+use crate::sched::{Choice, Decision};
 use crate::time::Instant;
 use crate::wire::frame::{Frame, FrameType};
 use crate::wire::params::TransportParameters;
@@ -430,6 +430,7 @@ fn write_choice(o: &mut Object<'_>, now: Instant, choice: &Choice) {
     let (decision, path) = match choice.decision {
         Decision::Send(path) => ("send", Some(path)),
         Decision::SendAt { path, .. } => ("send_at", Some(path)),
+        Decision::SendStream { path, .. } => ("send_stream", Some(path)),
         Decision::Duplicate(_) => ("duplicate", None),
         Decision::Copy(path) => ("copy", Some(path)),
         Decision::Hold { .. } => ("hold", None),
@@ -440,6 +441,7 @@ fn write_choice(o: &mut Object<'_>, now: Instant, choice: &Choice) {
     }
     match choice.decision {
         Decision::SendAt { skip, .. } => o.number("skip", skip),
+        Decision::SendStream { stream, .. } => o.number("stream_id", stream.0),
         Decision::Duplicate(set) => o.list("path_ids", set.iter(), |out, path| {
             // Writing to a string cannot fail.
             let _ = write!(out, "{path}");
@@ -447,25 +449,7 @@ fn write_choice(o: &mut Object<'_>, now: Instant, choice: &Choice) {
         Decision::Hold { until: Some(until) } => o.millis("for", until.since(now)),
         _ => {}
     }
-    o.text("reason", reason(choice.reason));
-}
-
-fn reason(reason: Reason) -> &'static str {
-    match reason {
-        Reason::OnlyPath => "only_path",
-        Reason::Turn => "turn",
-        Reason::Weight => "weight",
-        Reason::LowestRtt => "lowest_rtt",
-        Reason::Priority => "priority",
-        Reason::Spill => "spill",
-        Reason::Backup => "backup",
-        Reason::Redundancy => "redundancy",
-        Reason::Probe => "probe",
-        Reason::NoRoom => "no_room",
-        Reason::WaitForBetter => "wait_for_better",
-        Reason::WaitForTurn => "wait_for_turn",
-        Reason::Other(words) => words,
-    }
+    o.text("reason", choice.reason.name());
 }
 
 /// All parameters but secrets: reset tokens, and the preferred address, which comes with one.

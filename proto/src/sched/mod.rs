@@ -24,12 +24,15 @@ pub use priority::Priority;
 pub use redundant::Redundant;
 pub use registry::{Entry, ParamDoc, Registry};
 pub use round_robin::RoundRobin;
-pub use view::{Backlog, MAX_OPEN_PATHS, PathSet, PathState, PathView, SendView, Unit, UnitKind};
+pub use view::{
+    Backlog, MAX_OPEN_PATHS, MAX_STREAM_VIEWS, PathSet, PathState, PathView, SendView, StreamView,
+    Unit, UnitKind,
+};
 pub use weighted::Weighted;
 
 use crate::time::{Duration, Instant};
-use anabranch_wire::PathId;
 use anabranch_wire::frame::PathStatus;
+use anabranch_wire::{PathId, StreamId};
 use std::fmt::Debug;
 
 /// Chooses a path for each scheduling unit.
@@ -47,6 +50,11 @@ pub trait Scheduler: Debug + Send {
     /// Whether [`Decision::Copy`] is ever answered. Only then are [`PathView::copyable`] and
     /// selections without fresh data worth their cost.
     fn wants_copies(&self) -> bool {
+        false
+    }
+
+    /// Whether [`SendView::streams`] is looked at. Only then is it worth filling.
+    fn wants_streams(&self) -> bool {
         false
     }
 
@@ -69,6 +77,13 @@ pub enum Decision {
         path: PathId,
         /// Bytes of unsent data to leave alone, from the oldest on.
         skip: u64,
+    },
+    /// Send fresh data of this stream on this path, although other streams come first.
+    SendStream {
+        /// The path.
+        path: PathId,
+        /// One of [`SendView::streams`].
+        stream: StreamId,
     },
     /// Send it on all of these paths at once. The receiver keeps the first copy to arrive.
     Duplicate(PathSet),
@@ -135,18 +150,57 @@ pub enum Reason {
     Spill,
     /// No available path is usable, so a backup is used.
     Backup,
+    /// The path where it is predicted to arrive first.
+    EarliestArrival,
+    /// A plan made earlier says so.
+    Planned,
+    /// The path with the most room.
+    MostRoom,
+    /// The flow or stream stays on its path.
+    Affinity,
     /// A copy for safety.
     Redundancy,
+    /// The deadline leaves no other way.
+    Deadline,
     /// A copy to measure a path that has no or old estimates.
     Probe,
     /// Every path is full or paced.
     NoRoom,
     /// A path that could send is left idle in favour of a better one.
     WaitForBetter,
+    /// A path that could send is left idle because its data would block the window.
+    WouldBlock,
     /// The path whose turn it is cannot send, and turns are not skipped.
     WaitForTurn,
     /// A reason of the scheduler's own.
     Other(&'static str),
+}
+
+impl Reason {
+    /// One word, for counts and traces.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OnlyPath => "only_path",
+            Self::Turn => "turn",
+            Self::Weight => "weight",
+            Self::LowestRtt => "lowest_rtt",
+            Self::Priority => "priority",
+            Self::Spill => "spill",
+            Self::Backup => "backup",
+            Self::EarliestArrival => "earliest_arrival",
+            Self::Planned => "planned",
+            Self::MostRoom => "most_room",
+            Self::Affinity => "affinity",
+            Self::Redundancy => "redundancy",
+            Self::Deadline => "deadline",
+            Self::Probe => "probe",
+            Self::NoRoom => "no_room",
+            Self::WaitForBetter => "wait_for_better",
+            Self::WouldBlock => "would_block",
+            Self::WaitForTurn => "wait_for_turn",
+            Self::Other(words) => words,
+        }
+    }
 }
 
 /// What a scheduler may want to know between selections.

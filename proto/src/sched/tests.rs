@@ -21,8 +21,9 @@ pub(super) fn fresh(paths: &[PathView]) -> SendView<'_> {
         unit: Unit {
             kind: UnitKind::Fresh,
             bytes: 1200,
-            carried_by: PathSet::EMPTY,
+            ..Unit::default()
         },
+        ..SendView::default()
     }
 }
 
@@ -191,6 +192,7 @@ impl Question {
             paths: &self.paths,
             backlog: self.backlog,
             unit: self.unit,
+            ..SendView::default()
         }
     }
 }
@@ -218,7 +220,7 @@ prop_compose! {
             now: at(now),
             paths,
             backlog: Backlog { unsent, retransmit, ..Backlog::default() },
-            unit: Unit { kind, bytes, carried_by },
+            unit: Unit { kind, bytes, carried_by, ..Unit::default() },
             event: match event / 40 {
                 0 => Some(PathEvent::Abandoned { path }),
                 1 => Some(PathEvent::Doubted { path }),
@@ -237,7 +239,9 @@ fn check(text: &str, scheduler: &mut dyn Scheduler, question: &Question) -> Choi
     let choice = scheduler.select(&view);
     let is_ready = |id| view.ready().any(|path| path.id == id);
     match choice.decision {
-        Decision::Send(id) | Decision::SendAt { path: id, .. } => {
+        Decision::Send(id)
+        | Decision::SendAt { path: id, .. }
+        | Decision::SendStream { path: id, .. } => {
             assert!(is_ready(id), "{text}: {choice:?} is not ready");
             assert_ne!(view.unit.kind, UnitKind::Idle, "{text}: nothing to send");
         }

@@ -2,8 +2,8 @@
 
 use super::{Choice, Decision, Reason};
 use crate::time::{Duration, Instant};
-use anabranch_wire::PathId;
 use anabranch_wire::frame::PathStatus;
+use anabranch_wire::{PathId, StreamId};
 
 /// The most paths one connection keeps open at a time.
 pub const MAX_OPEN_PATHS: usize = 16;
@@ -39,6 +39,8 @@ pub struct PathView {
     /// paths;
     /// `None` unless it can be measured. Only differences between paths mean anything.
     pub forward_delay_us: Option<i64>,
+    /// Mean deviation of the forward delay, in microseconds; 0 where it is not measured.
+    pub forward_jitter_us: u64,
     /// Congestion window.
     pub congestion_window: u64,
     /// Slow-start threshold; `u64::MAX` until the first loss.
@@ -49,6 +51,8 @@ pub struct PathView {
     pub queued: u64,
     /// Estimated delivery rate; 0 if unknown.
     pub delivery_rate: u64,
+    /// The rate the pacer lets packets go at; 0 if it does not limit.
+    pub pacing_rate: u64,
     /// When the pacer lets the next packet go.
     pub pacer_ready: Instant,
     /// Share of packets lost lately, 0.0 to 1.0.
@@ -69,6 +73,8 @@ pub struct PathView {
     pub priority: i32,
     /// The user's cost per byte, in units of the user's choice; 0 unless set.
     pub cost: u32,
+    /// Paths of the same group share a bottleneck (RFC 8382); 0 means not known to share one.
+    pub bottleneck: u16,
     /// Whether other paths carry unacknowledged data that this one has not carried. Filled only for
     /// schedulers that [want copies](super::Scheduler::wants_copies).
     pub copyable: bool,
@@ -86,11 +92,13 @@ impl PathView {
             latest_rtt: Duration::ZERO,
             min_rtt: Duration::ZERO,
             forward_delay_us: None,
+            forward_jitter_us: 0,
             congestion_window: 12_000,
             ssthresh: u64::MAX,
             bytes_in_flight: 0,
             queued: 0,
             delivery_rate: 0,
+            pacing_rate: 0,
             pacer_ready: Instant::ZERO,
             loss: 0.0,
             pto_count: 0,
@@ -101,6 +109,7 @@ impl PathView {
             weight: 1,
             priority: 0,
             cost: 0,
+            bottleneck: 0,
             copyable: false,
         }
     }
@@ -138,10 +147,13 @@ pub struct Backlog {
     pub datagrams: u64,
     /// Connection flow-control credit left for new stream bytes.
     pub credit: u64,
-    /// Sent and unacknowledged stream bytes, the oldest one's age included in `oldest_unacked`.
+    /// Sent and unacknowledged stream bytes; `oldest_unacked` tells the age of the oldest one.
     pub unacked: u64,
     /// When the oldest unacknowledged stream byte was first sent.
     pub oldest_unacked: Option<Instant>,
+    /// Stream bytes that may be sent in all, counted from the oldest unacknowledged one, before the
+    /// peer's flow control or the send buffer stops us: the send window of the connection.
+    pub send_window: u64,
 }
 
 impl Backlog {
@@ -176,10 +188,33 @@ pub struct Unit {
     pub bytes: u64,
     /// Paths that carried this data before.
     pub carried_by: PathSet,
+    /// The flow a datagram belongs to, as the application named it; 0 means none.
+    pub flow: u64,
+    /// When a datagram loses its worth.
+    pub deadline: Option<Instant>,
+    /// Whether losing or delaying the unit costs more than its bytes: small datagrams that the
+    /// application marked, the start and the end of streams.
+    pub critical: bool,
+}
+
+/// The most streams a [`SendView`] shows.
+pub const MAX_STREAM_VIEWS: usize = 16;
+
+/// A stream that could send now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamView {
+    /// The stream.
+    pub id: StreamId,
+    /// The application's priority, higher first.
+    pub priority: i32,
+    /// Bytes written and not sent yet, as far as flow control lets them go.
+    pub unsent: u64,
+    /// Whether the application has finished the stream, so that `unsent` is all there will be.
+    pub finished: bool,
 }
 
 /// Everything a decision may depend on.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct SendView<'a> {
     /// The time.
     pub now: Instant,
@@ -189,6 +224,9 @@ pub struct SendView<'a> {
     pub backlog: Backlog,
     /// What is to be placed.
     pub unit: Unit,
+    /// Streams with fresh data in the order they would be served, at most [`MAX_STREAM_VIEWS`].
+    /// Filled only for schedulers that [want streams](super::Scheduler::wants_streams).
+    pub streams: &'a [StreamView],
 }
 
 impl<'a> SendView<'a> {

@@ -499,6 +499,7 @@ impl Streams {
             credit,
             unacked: totals.unacked,
             oldest_unacked: None,
+            send_window: credit.saturating_add(totals.unacked),
         }
     }
 

@@ -6,7 +6,7 @@
     reason = "tests and benches include it and use their part"
 )]
 use anabranch_proto::sched::{
-    Backlog, Choice, Decision, PathEvent, PathSet, PathView, SendView, Unit, UnitKind,
+    Backlog, Choice, Decision, PathEvent, PathView, SendView, Unit, UnitKind,
 };
 use anabranch_proto::time::Instant;
 use std::time::Duration;
@@ -52,8 +52,9 @@ pub fn waiting(paths: &[PathView], index: u64) -> SendView<'_> {
         unit: Unit {
             kind: UnitKind::Fresh,
             bytes: 1200,
-            carried_by: PathSet::EMPTY,
+            ..Unit::default()
         },
+        ..SendView::default()
     }
 }
 

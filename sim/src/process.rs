@@ -1,0 +1,24 @@
+//! What runs on a host.
+
+use crate::Packet;
+use anabranch_proto::time::Instant;
+use std::any::Any;
+use std::fmt::Debug;
+
+/// A machine on a host: a QUIC endpoint with its application, a TCP stack, a source of datagrams.
+///
+/// The contract is the engine's: after each input the world takes packets until there is none, then
+/// sleeps exactly until [`next_timeout`](Self::next_timeout).
+pub trait Process: Debug + Any {
+    /// A packet for one of this process's addresses has arrived.
+    fn handle_packet(&mut self, now: Instant, packet: Packet);
+
+    /// The time announced has come.
+    fn handle_timeout(&mut self, now: Instant);
+
+    /// The next packet to send. `Packet::from` must be an address of the host.
+    fn poll_packet(&mut self, now: Instant) -> Option<Packet>;
+
+    /// When to wake the process if nothing arrives.
+    fn next_timeout(&mut self) -> Option<Instant>;
+}

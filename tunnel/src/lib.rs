@@ -1,0 +1,1 @@
+//! What carries packets of unmodified hosts over a multipath connection.
