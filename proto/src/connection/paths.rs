@@ -395,10 +395,9 @@ impl Connection {
         }
         let home = (!closing && path.is_healthy()).then_some(path.id);
         let wanted = match self.config.ack_return {
-            AckReturn::SamePath => home,
             AckReturn::LowestRtt => self.control.ack_home.filter(|id| self.works(*id)),
             AckReturn::Path(id) if self.works(id) => Some(id),
-            AckReturn::Path(_) => home,
+            AckReturn::SamePath | AckReturn::Path(_) => home,
             AckReturn::LowestId => {
                 let mut open = self.paths.open();
                 return open.find(|slot| can_carry(slot)).map(|slot| slot.id);

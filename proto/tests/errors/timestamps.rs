@@ -7,10 +7,13 @@ use anabranch_proto::wire::frame::Frame;
 use anabranch_proto::wire::params::{Timestamps, TransportParameters};
 use anabranch_proto::wire::{Side, TransportErrorCode as Code};
 
+/// Changes the peer's parameters.
+type Change = fn(&mut TransportParameters);
+
 const STAMP: Frame<'static> = Frame::Timestamp { time: 1000 };
 
 /// A victim that offers timestamps, and a peer with these parameters.
-fn offered(victim: Side, params: fn(&mut TransportParameters)) -> RawPeer {
+fn offered(victim: Side, params: Change) -> RawPeer {
     let setup = Setup {
         transport: TransportConfig {
             timestamps: true,
@@ -35,7 +38,7 @@ fn a_timestamp_nobody_asked_for_is_a_violation() {
 
 #[test]
 fn a_timestamp_from_a_peer_that_said_it_sends_none_is_a_violation() {
-    let silent: [fn(&mut TransportParameters); 2] = [
+    let silent: [Change; 2] = [
         |_| {},
         |params| params.enable_timestamp = Some(Timestamps::Receive),
     ];
@@ -50,7 +53,7 @@ fn a_timestamp_from_a_peer_that_said_it_sends_none_is_a_violation() {
 
 #[test]
 fn timestamps_that_were_agreed_on_are_taken_whatever_they_say() {
-    let sends: [fn(&mut TransportParameters); 2] = [
+    let sends: [Change; 2] = [
         |params| params.enable_timestamp = Some(Timestamps::Send),
         |params| params.enable_timestamp = Some(Timestamps::Both),
     ];
@@ -69,7 +72,7 @@ fn timestamps_that_were_agreed_on_are_taken_whatever_they_say() {
 
 #[test]
 fn timestamps_are_sent_to_a_peer_that_wants_them_and_to_no_other() {
-    let cases: [(fn(&mut TransportParameters), bool); 3] = [
+    let cases: [(Change, bool); 3] = [
         (
             |params| params.enable_timestamp = Some(Timestamps::Receive),
             true,

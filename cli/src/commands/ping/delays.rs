@@ -105,7 +105,7 @@ impl Delays {
         };
         let widest = found.iter().map(|one| one.uncertainty).fold(0.0, f64::max);
         format!(
-            "forward and backward: least delay against that of path {}, {how}, to {widest:.3} ms",
+            "forward and backward: least delay against that of path {}, {how}, ±{widest:.3} ms",
             one.against
         )
     }

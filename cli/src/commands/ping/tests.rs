@@ -11,7 +11,7 @@ use anabranch_net::sockets::SocketConfig;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-const RELAYS: [Ipv4Addr; 2] = [Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(127, 0, 0, 2)];
+const RELAYS: [Ipv4Addr; 2] = [Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2)];
 
 fn series(sent: u32, samples: &[(u64, bool)]) -> PathReport {
     let samples = samples.iter().map(|&(ms, is_direct)| Sample {
