@@ -596,3 +596,32 @@ fn no_path_is_abandoned_while_all_of_them_are_silent() {
         assert!(!pair.has_notice(|notice| matches!(notice, PathNotice::Abandoned { .. })));
     }
 }
+
+#[test]
+fn a_chosen_way_back_that_dies_does_not_stop_a_transfer() {
+    for ack_return in [
+        AckReturn::LowestRtt,
+        AckReturn::Path(PathId(0)),
+        AckReturn::Path(PathId(1)),
+    ] {
+        for dies in [0, 1] {
+            let server = TransportConfig {
+                ack_return,
+                ..TransportConfig::default()
+            };
+            let mut pair = Pair::with(two_ways(), TransportConfig::default(), server);
+            pair.connect();
+            pair.open_all();
+            pair.run_for(ms(300));
+            let flow = pair.start(true, 4_000_000);
+            pair.run_for(ms(500));
+            let at = pair.now;
+            // Packets arrive, acknowledgements do not.
+            pair.ways[dies].down = false;
+            pair.finish(flow, LIMIT);
+            let gap = pair.flows[flow].longest_gap(at);
+            println!("{ack_return:?}, way {dies}: longest gap {gap:?}");
+            assert!(gap < Duration::from_secs(3), "{gap:?}");
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! What the application may ask of a connection.
 
 use super::{Connection, ConnectionStats, PathStats};
+use crate::config::AckReturn;
 use crate::congestion::{ControllerFactory, ControllerInit};
 use crate::datagram::Tuple;
 use crate::event::Observer;
@@ -215,7 +216,8 @@ impl Connection {
     /// What is known of a path that is open or closing.
     pub fn path_stats(&self, id: PathId) -> Option<PathStats> {
         let slot = self.paths.slot(id)?;
-        slot.path.as_ref().map(|path| PathStats::of(slot, path))
+        let path = slot.path.as_ref()?;
+        Some(PathStats::of(slot, path, &self.one_way, self.clock))
     }
 
     /// What is known of the connection.
@@ -223,6 +225,8 @@ impl Connection {
         let mut stats = self.outbox.stats.clone();
         stats.streams = self.streams.stats();
         stats.scheduler = self.sending.stats();
+        stats.delay_outliers = self.one_way.outliers();
+        stats.clock_steps = self.one_way.clock_steps();
         stats.keys_updated = self.handshake.keys_updated();
         stats
     }
@@ -246,6 +250,14 @@ impl Connection {
         let mut config = (*self.config).clone();
         config.congestion = factory;
         self.config = config.into();
+    }
+
+    /// Sends acknowledgements back another way from now on.
+    pub fn set_ack_return(&mut self, ack_return: AckReturn) {
+        let mut config = (*self.config).clone();
+        config.ack_return = ack_return;
+        self.config = config.into();
+        self.control.ack_home = None;
     }
 
     /// Bytes each decision of the scheduler covers from now on; `None` means one packet.

@@ -15,6 +15,7 @@ mod failover;
 mod inquiry;
 mod migrate;
 mod observe;
+mod one_way;
 mod paths;
 mod receive;
 mod schedule;
@@ -39,7 +40,7 @@ use crate::path::cids::RemoteCids;
 use crate::path::manager::Manager;
 use crate::path::route::Route;
 use crate::path::state::{Path, PathOptions};
-use crate::recovery::{PacketSpace, SentPacket};
+use crate::recovery::{OneWay, PacketSpace, SentPacket};
 use crate::rng::Rng;
 use crate::streams::Streams;
 use crate::time::{Duration, Instant};
@@ -74,6 +75,10 @@ pub struct Connection {
     idle_since: Instant,
     /// The time of the last input.
     clock: Instant,
+    /// When the connection began: what our timestamps count from.
+    epoch: Instant,
+    /// Delays in one direction compare paths with each other, so no path owns them.
+    one_way: OneWay,
     scratch: Scratch,
 }
 
@@ -232,6 +237,8 @@ impl Connection {
             outbox: Outbox::default(),
             idle_since: now,
             clock: now,
+            epoch: now,
+            one_way: OneWay::new(),
             scratch: Scratch::default(),
             config,
             rng,

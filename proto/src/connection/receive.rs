@@ -31,8 +31,9 @@ struct Incoming {
 #[derive(Default)]
 struct Contents {
     ack_eliciting: bool,
-    /// Frames other than PING and PADDING were there.
+    /// Frames other than PING, PADDING and TIMESTAMP were there.
     more_than_ping: bool,
+    timestamp: bool,
 }
 
 impl Connection {
@@ -370,7 +371,10 @@ impl Connection {
             return;
         }
         match self.handle_frames(&arrival, payload, size) {
-            Ok(contents) => self.note_received(&arrival, &contents, payload.len()),
+            Ok(contents) => {
+                self.settle_delays(&arrival);
+                self.note_received(&arrival, &contents, payload.len());
+            }
             Err(error) => self.fail(now, error),
         }
     }
@@ -427,7 +431,11 @@ impl Connection {
                 TransportError::new(error.code(), error.to_string()).in_frame(error.frame_type)
             })?;
             contents.ack_eliciting |= frame_type.is_ack_eliciting();
-            contents.more_than_ping |= !matches!(frame, Frame::Ping | Frame::Padding { .. });
+            match frame {
+                Frame::Ping | Frame::Padding { .. } => {}
+                Frame::Timestamp { .. } => contents.timestamp = true,
+                _ => contents.more_than_ping = true,
+            }
             if let Some(observed) = &mut observed {
                 observed.push((frame_type, frame.clone()));
             }
@@ -480,7 +488,14 @@ impl Connection {
         }
         let lone_ping =
             contents.ack_eliciting && !contents.more_than_ping && payload_len <= MAX_LONE_PING;
-        self.note_detour(now, path, lone_ping, contents.ack_eliciting);
+        if lone_ping && contents.timestamp {
+            // It measures: it wants an answer now, and by the same way. Probes have no timestamp.
+            if let Some(space) = self.space_mut(level, path) {
+                space.received.request_immediate();
+            }
+        } else {
+            self.note_detour(now, path, lone_ping, contents.ack_eliciting);
+        }
         if ecn == Some(Ecn::Ce)
             && let Some(path) = self.paths.path_mut(path)
         {

@@ -3,6 +3,7 @@
 use super::Connection;
 use super::builder::{Packet, SizeRule};
 use super::close::Life;
+use super::one_way::ACK_DELAY_EXPONENT;
 use super::paths::can_carry;
 use super::schedule::{Carry, Payload, Repeat, can_send};
 use super::timers::MIN_BUDGET;
@@ -171,11 +172,17 @@ impl Connection {
     fn fill_handshake(&mut self, now: Instant, packet: &mut Packet, buf: &mut Vec<u8>) {
         let (level, limit) = (packet.level, packet.end);
         if let Some(space) = self.early.spaces[level as usize].as_mut() {
-            // The delay is not reported before the handshake is confirmed: exponent 0 is as good.
+            // The delay is not used before the handshake is confirmed: any exponent is as good.
             let path = PathId::ZERO;
-            space
-                .received
-                .write_ack(now, buf, limit, Form::Plain, path, 3, &mut packet.frames);
+            space.received.write_ack(
+                now,
+                buf,
+                limit,
+                Form::Plain,
+                path,
+                ACK_DELAY_EXPONENT,
+                &mut packet.frames,
+            );
         }
         self.handshake
             .write_crypto(level, buf, limit, &mut packet.frames);
@@ -272,7 +279,13 @@ impl Connection {
 
     /// The best path for frames that any path may carry: the healthiest, then the fastest.
     pub(super) fn control_path(&self) -> Option<PathId> {
+        self.control_path_except(None)
+    }
+
+    /// The best path but this one.
+    pub(super) fn control_path_except(&self, avoid: Option<PathId>) -> Option<PathId> {
         let able = self.paths.open().filter(|slot| can_carry(slot));
+        let able = able.filter(|slot| Some(slot.id) != avoid);
         able.filter_map(|slot| slot.open().map(|path| (slot, path)))
             .min_by_key(|(_, path)| {
                 (
@@ -385,6 +398,7 @@ impl Connection {
             }
             Job::Ping { path } => {
                 Frame::Ping.encode(buf, Form::Plain);
+                self.write_timestamp(now, &packet, buf);
                 packet.ack_eliciting = true;
                 if let Some(path) = self.paths.path_mut(path) {
                     path.ping_pending = false;
@@ -513,21 +527,33 @@ impl Connection {
     ) {
         let active = self.multipath_active();
         let form = if active { Form::Multipath } else { Form::Plain };
-        let exponent = 3;
         let carrier = packet.path;
         let travelling: SmallVec<[PathId; 4]> = if self.paths.open_count() <= 1 && !active {
             smallvec![carrier]
         } else {
             self.acks_travelling_on(now, carrier)
         };
+        let reported = |id: &PathId| {
+            let path = self.paths.path(*id);
+            path.is_some_and(|path| path.space.received.has_unreported())
+        };
+        let before = buf.len();
+        if travelling.iter().any(reported) {
+            self.write_timestamp(now, packet, buf);
+        }
+        let stamped = buf.len();
         for id in travelling {
             let limit = packet.end;
             if let Some(path) = self.paths.path_mut(id)
                 && path.space.received.has_unreported()
             {
-                let received = &mut path.space.received;
-                received.write_ack(now, buf, limit, form, id, exponent, &mut packet.frames);
+                let (received, frames) = (&mut path.space.received, &mut packet.frames);
+                received.write_ack(now, buf, limit, form, id, ACK_DELAY_EXPONENT, frames);
             }
+        }
+        if buf.len() == stamped {
+            // No acknowledgement fitted, so there is nothing to time.
+            buf.truncate(before);
         }
         let silent = self
             .paths
