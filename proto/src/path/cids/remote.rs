@@ -227,13 +227,6 @@ impl RemoteCids {
         self.seen.last().map_or(0, |range| range.end)
     }
 
-    /// Forgets everything: the path was abandoned, which retires its connection IDs without frames.
-    pub fn clear(&mut self) {
-        self.live.clear();
-        self.active = None;
-        self.retiring.clear();
-    }
-
     /// The number the next frame has to give back.
     pub fn next_retirement(&self) -> Option<u64> {
         let due = |entry: &&(u64, Delivery)| entry.1 == Delivery::Due;
