@@ -22,7 +22,7 @@ mod stats;
 mod timers;
 mod transmit;
 
-pub use commands::{OpenPathError, PathUnknown};
+pub use commands::{AbandonPathError, OpenPathError, PathUnknown};
 pub(crate) use establish::announced_path_limit;
 pub use migrate::MigrateError;
 pub(crate) use paths::random_cid;
