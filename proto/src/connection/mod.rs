@@ -187,6 +187,7 @@ impl Connection {
             route.validated = true;
             route.amplification.set_validated();
         }
+        route.carries_early_data = side.is_server();
         let early = [Some(early_space(&mut rng)), Some(early_space(&mut rng))];
         let space = paths::one_rtt_space(&config, &mut rng);
         let first = Path::new(PathId::ZERO, space, route, PathOptions::default(), now);

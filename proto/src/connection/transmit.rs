@@ -161,6 +161,12 @@ impl Connection {
                 || (self.handshake.has_crypto(level) && self.handshake_room()))
     }
 
+    /// Whether bytes of the handshake itself are still to be sent.
+    pub(super) fn handshake_waits(&self) -> bool {
+        let early = [Level::Initial, Level::Handshake];
+        early.iter().any(|level| self.handshake.has_crypto(*level))
+    }
+
     fn handshake_room(&self) -> bool {
         self.paths.path(PathId::ZERO).is_some_and(|path| {
             path.route.room() > 0

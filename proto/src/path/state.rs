@@ -176,9 +176,9 @@ impl Path {
         }
     }
 
-    /// Whether the path is validated and answers, so that anything may be sent on it.
+    /// Whether the path answers and its far end is proven, as far as data needs that.
     pub(crate) fn is_healthy(&self) -> bool {
-        self.route.validated && self.health == Health::Active
+        self.route.is_open_to_data() && self.health == Health::Active
     }
 
     /// What a scheduler is told of the health.
