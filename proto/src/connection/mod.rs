@@ -268,7 +268,8 @@ impl Connection {
             let cids = cids.map(|local| Routing::RemoveCid(local.cid));
             cids.chain(slot.remote_cids.tokens().map(Routing::RemoveToken))
         });
-        of_slots.chain([original])
+        let orphaned = self.paths.orphaned_cids().map(Routing::RemoveCid);
+        of_slots.chain(orphaned).chain([original])
     }
 
     fn notice(&mut self, now: Instant, notice: PathNotice) {
