@@ -5,6 +5,7 @@
 //! routes, bytes in streams. Its timers are listed in `timers`.
 
 mod acks;
+mod answers;
 mod builder;
 mod close;
 mod commands;

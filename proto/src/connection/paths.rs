@@ -10,6 +10,7 @@ use crate::handshake::Level;
 use crate::path::manager::{Closing, Slot};
 use crate::path::route::Route;
 use crate::path::state::{Path, PathOptions};
+use crate::path::validation::Elsewhere;
 use crate::recovery::PacketSpace;
 use crate::rng::Rng;
 use crate::sched::{MAX_OPEN_PATHS, PathEvent};
@@ -348,6 +349,7 @@ impl Connection {
         let packets = path.space.take_all();
         path.route.in_flight = 0;
         path.previous = None;
+        path.elsewhere = Elsewhere::default();
         path.assigned = 0;
         path.probes_owed = 0;
         path.ping_pending = false;

@@ -1,7 +1,7 @@
 //! What leaves next: path control first, then data where the scheduler wants it.
 
 use super::Connection;
-use super::builder::{Packet, SizeRule};
+use super::builder::{Packet, SizeRule, Via};
 use super::close::Life;
 use super::paths::can_carry;
 use super::schedule::{Carry, Payload, Repeat, can_send};
@@ -85,6 +85,9 @@ impl Connection {
             Life::Handshaking | Life::Established => {}
         }
         if let Some(transmit) = self.transmit_handshake(now, buf) {
+            return Some(transmit);
+        }
+        if let Some(transmit) = self.transmit_answer(now, buf) {
             return Some(transmit);
         }
         // A job that comes to nothing is not asked for again, but nothing here may depend on that.
@@ -370,7 +373,9 @@ impl Connection {
         let mut rule = SizeRule::AsIs;
         match job {
             Job::Validate { previous, .. } => {
-                packet.by_previous = previous;
+                if previous {
+                    packet.via = Via::Previous;
+                }
                 packet.is_validation = true;
                 let full = end - start >= MIN_DATAGRAM_SIZE;
                 if self.write_validation(now, &mut packet, buf, full) && full {
@@ -439,7 +444,7 @@ impl Connection {
             return false;
         };
         let route = match &mut path.previous {
-            Some(previous) if packet.by_previous => previous,
+            Some(previous) if packet.via == Via::Previous => previous,
             _ => &mut path.route,
         };
         let mut wrote = false;
@@ -460,7 +465,7 @@ impl Connection {
             wrote = true;
         }
         packet.ack_eliciting |= wrote;
-        if !packet.by_previous {
+        if packet.via == Via::Route {
             self.write_acks(now, packet, buf, false);
         }
         wrote

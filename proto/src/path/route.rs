@@ -81,12 +81,24 @@ impl Route {
         }
     }
 
-    /// Continues with what is known after the peer's port changed: most likely a NAT that forgot
-    /// the mapping, so the network between is the same (RFC 9000, section 9.4).
-    pub(crate) fn rebound(old: &Self, fresh: Self) -> Self {
-        Self {
-            rtt: old.rtt.clone(),
-            ..fresh
+    /// Exchanges the far ends of two routes, and what was proven of them. RTT, window, pacer, MTU
+    /// and ECN stay, with the packets in flight that will change them.
+    pub(crate) fn swap_far_end(&mut self, other: &mut Self) {
+        std::mem::swap(&mut self.tuple, &mut other.tuple);
+        std::mem::swap(&mut self.amplification, &mut other.amplification);
+        std::mem::swap(&mut self.validation, &mut other.validation);
+        std::mem::swap(&mut self.validated, &mut other.validated);
+        std::mem::swap(&mut self.responses, &mut other.responses);
+    }
+
+    /// This far end with what `other`, which is given up, knows of the network: if it is the same
+    /// network and knows it for longer.
+    pub(crate) fn with_measured(mut self, mut other: Self) -> Self {
+        if self.tuple.differs_by_port(&other.tuple) && other.generation < self.generation {
+            other.swap_far_end(&mut self);
+            other
+        } else {
+            self
         }
     }
 

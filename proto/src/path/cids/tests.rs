@@ -167,6 +167,27 @@ fn a_repeated_frame_changes_nothing_even_after_rotation() {
 }
 
 #[test]
+fn the_spare_is_what_rotation_switches_to() {
+    let mut cids = remote([0, 1, 2]);
+    for expected in [1, 2] {
+        assert_eq!(cids.spare(), Some(cid(expected)));
+        cids.rotate();
+        assert_eq!(cids.active().map(|(_, cid, _)| cid), Some(cid(expected)));
+    }
+    assert_eq!(cids.spare(), None);
+}
+
+#[test]
+fn a_spare_is_retired_only_if_another_one_is_left() {
+    let mut cids = remote([0, 1, 2]);
+    assert!(cids.retire_spare());
+    assert_eq!(cids.next_retirement(), Some(1));
+    assert_eq!(cids.spare(), Some(cid(2)));
+    assert!(!cids.retire_spare());
+    assert_eq!(cids.active().map(|(_, cid, _)| cid), Some(cid(0)));
+}
+
+#[test]
 fn only_the_token_in_use_is_matched() {
     let mut cids = remote([0, 1]);
     assert_eq!(cids.tokens().collect::<Vec<_>>(), [token(0)]);
