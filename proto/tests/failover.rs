@@ -8,6 +8,7 @@
 mod pair;
 
 use anabranch_proto::config::{AckReturn, TransportConfig};
+use anabranch_proto::connection::AbandonPathError;
 use anabranch_proto::datagram::SocketId;
 use anabranch_proto::event::{Event, PathNotice};
 use anabranch_proto::path::PathOptions;
@@ -338,7 +339,11 @@ fn the_last_path_cannot_be_abandoned() {
     let mut pair = connected(two_ways());
     let now = pair.now;
     assert!(pair.client_conn().abandon_path(now, PathId(0), 0).is_ok());
-    assert!(pair.client_conn().abandon_path(now, PathId(1), 0).is_err());
+    let client = pair.client_conn();
+    let gone = client.abandon_path(now, PathId(0), 0);
+    assert_eq!(gone, Err(AbandonPathError::Unknown));
+    let last = client.abandon_path(now, PathId(1), 0);
+    assert_eq!(last, Err(AbandonPathError::LastPath));
     pair.transfer(true, 200_000, Duration::from_secs(5));
     pair.transfer(false, 200_000, Duration::from_secs(5));
 }

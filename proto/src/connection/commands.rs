@@ -42,6 +42,17 @@ pub enum OpenPathError {
     Closed,
 }
 
+/// Why a path cannot be given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AbandonPathError {
+    /// The path is not open.
+    #[error("no such path is open")]
+    Unknown,
+    /// No other path is known to work: close the connection instead.
+    #[error("no other path is known to work")]
+    LastPath,
+}
+
 /// The path is not open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no such path is open")]
@@ -151,15 +162,26 @@ impl Connection {
 
     /// Gives a path up; its ID is spent. The last path that is known to work cannot be given up:
     /// close instead.
-    pub fn abandon_path(&mut self, now: Instant, id: PathId, code: u64) -> Result<(), PathUnknown> {
+    ///
+    /// # Errors
+    /// See [`AbandonPathError`].
+    pub fn abandon_path(
+        &mut self,
+        now: Instant,
+        id: PathId,
+        code: u64,
+    ) -> Result<(), AbandonPathError> {
         let open = self.paths.open().filter_map(|slot| slot.open());
         let others = open.filter(|path| path.id != id && path.route.validated);
         let is_open = self
             .paths
             .slot(id)
             .is_some_and(|slot| slot.open().is_some());
-        if !is_open || others.count() == 0 || !self.multipath_active() {
-            return Err(PathUnknown);
+        if !is_open {
+            return Err(AbandonPathError::Unknown);
+        }
+        if others.count() == 0 || !self.multipath_active() {
+            return Err(AbandonPathError::LastPath);
         }
         self.abandon(now, id, code, false);
         Ok(())

@@ -5,6 +5,7 @@
 //! routes, bytes in streams. Its timers are listed in `timers`.
 
 mod acks;
+mod answers;
 mod builder;
 mod close;
 mod commands;
@@ -23,7 +24,7 @@ mod stats;
 mod timers;
 mod transmit;
 
-pub use commands::{OpenPathError, PathUnknown};
+pub use commands::{AbandonPathError, OpenPathError, PathUnknown};
 pub(crate) use establish::announced_path_limit;
 pub use migrate::MigrateError;
 pub(crate) use paths::random_cid;
@@ -192,6 +193,7 @@ impl Connection {
             route.validated = true;
             route.amplification.set_validated();
         }
+        route.carries_early_data = side.is_server();
         let early = [Some(early_space(&mut rng)), Some(early_space(&mut rng))];
         let space = paths::one_rtt_space(&config, &mut rng);
         let first = Path::new(PathId::ZERO, space, route, PathOptions::default(), now);
@@ -274,7 +276,8 @@ impl Connection {
             let cids = cids.map(|local| Routing::RemoveCid(local.cid));
             cids.chain(slot.remote_cids.tokens().map(Routing::RemoveToken))
         });
-        of_slots.chain([original])
+        let orphaned = self.paths.orphaned_cids().map(Routing::RemoveCid);
+        of_slots.chain(orphaned).chain([original])
     }
 
     fn notice(&mut self, now: Instant, notice: PathNotice) {

@@ -199,6 +199,10 @@ impl Connection {
         if !self.may_send_one_rtt() {
             return None;
         }
+        if !self.handshake.is_complete() && self.handshake_waits() {
+            // The peer can read nothing without it, and may have earned little more.
+            return None;
+        }
         let backlog = self.streams.backlog();
         let idle = backlog.total() == 0;
         if idle {
@@ -385,7 +389,7 @@ impl Connection {
         }
     }
 
-    /// The snapshot of all validated, open paths.
+    /// The snapshot of all open paths that may carry data.
     fn fill_views(&mut self, now: Instant, idle: bool, views: &mut Vec<PathView>) {
         views.clear();
         let scheduler = &self.sending.scheduler;
@@ -395,7 +399,7 @@ impl Connection {
             scheduler.wants_copies_while_busy()
         };
         for slot in self.paths.open() {
-            let Some(path) = slot.open().filter(|path| path.route.validated) else {
+            let Some(path) = slot.open().filter(|path| path.route.is_open_to_data()) else {
                 continue;
             };
             if slot.remote_cids.active().is_none() {

@@ -1,7 +1,7 @@
 //! What leaves next: path control first, then data where the scheduler wants it.
 
 use super::Connection;
-use super::builder::{Packet, SizeRule};
+use super::builder::{Packet, SizeRule, Via};
 use super::close::Life;
 use super::one_way::ACK_DELAY_EXPONENT;
 use super::paths::can_carry;
@@ -88,6 +88,9 @@ impl Connection {
         if let Some(transmit) = self.transmit_handshake(now, buf) {
             return Some(transmit);
         }
+        if let Some(transmit) = self.transmit_answer(now, buf) {
+            return Some(transmit);
+        }
         // A job that comes to nothing is not asked for again, but nothing here may depend on that.
         for _ in 0..MAX_IDLE_JOBS {
             let Some(job) = self.next_job(now) else { break };
@@ -160,6 +163,12 @@ impl Connection {
             && (self.early.probes_owed[level as usize] > 0
                 || space.received.ack_due(now)
                 || (self.handshake.has_crypto(level) && self.handshake_room()))
+    }
+
+    /// Whether bytes of the handshake itself are still to be sent.
+    pub(super) fn handshake_waits(&self) -> bool {
+        let early = [Level::Initial, Level::Handshake];
+        early.iter().any(|level| self.handshake.has_crypto(*level))
     }
 
     fn handshake_room(&self) -> bool {
@@ -377,7 +386,9 @@ impl Connection {
         let mut rule = SizeRule::AsIs;
         match job {
             Job::Validate { previous, .. } => {
-                packet.by_previous = previous;
+                if previous {
+                    packet.via = Via::Previous;
+                }
                 packet.is_validation = true;
                 let full = end - start >= MIN_DATAGRAM_SIZE;
                 if self.write_validation(now, &mut packet, buf, full) && full {
@@ -447,7 +458,7 @@ impl Connection {
             return false;
         };
         let route = match &mut path.previous {
-            Some(previous) if packet.by_previous => previous,
+            Some(previous) if packet.via == Via::Previous => previous,
             _ => &mut path.route,
         };
         let mut wrote = false;
@@ -468,7 +479,7 @@ impl Connection {
             wrote = true;
         }
         packet.ack_eliciting |= wrote;
-        if !packet.by_previous {
+        if packet.via == Via::Route {
             self.write_acks(now, packet, buf, false);
         }
         wrote
