@@ -12,6 +12,9 @@ mod process;
 mod seed;
 mod world;
 
+pub mod app;
+pub mod quic;
+
 pub use packet::{Packet, Payload, UDP_OVERHEAD};
 pub use process::Process;
 pub use seed::{Dice, Seed};
