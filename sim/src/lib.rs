@@ -14,6 +14,7 @@ mod world;
 
 pub mod app;
 pub mod quic;
+pub mod scene;
 
 pub use packet::{Packet, Payload, UDP_OVERHEAD};
 pub use process::Process;

@@ -148,6 +148,10 @@ impl App for Bulk {
 
     fn on_timeout(&mut self, host: &mut Sessions<'_>) {
         self.pump(host);
+        if self.end().is_some_and(|end| host.now >= end) {
+            // Also where the connection is gone.
+            self.finished = true;
+        }
         if host.now >= self.start {
             // From here on the connection's events tell when to go on.
             self.start = Instant::ZERO;
