@@ -60,6 +60,14 @@ pub struct TransportConfig {
     pub migration: bool,
     /// Makes an observer for each connection, for instance one that writes [qlog](crate::qlog).
     pub observer: Option<ObserverFactory>,
+    /// **Sends and accepts 1-RTT packets without encryption and authentication.** For simulations,
+    /// whose networks have no attackers, so that they spend their time on transport: the handshake
+    /// is real and packets keep their sizes, so traces do not change. Both sides must agree.
+    ///
+    /// Exists only with the feature `null-protection`; never set it where packets leave the
+    /// process.
+    #[cfg(feature = "null-protection")]
+    pub null_protection: bool,
 }
 
 impl Default for TransportConfig {
@@ -84,6 +92,8 @@ impl Default for TransportConfig {
             active_connection_id_limit: 4,
             migration: true,
             observer: None,
+            #[cfg(feature = "null-protection")]
+            null_protection: false,
         }
     }
 }

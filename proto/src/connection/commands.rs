@@ -9,7 +9,7 @@ use crate::handshake::{ExportError, KeyUpdateRefused};
 use crate::path::manager::Missing;
 use crate::path::state::PathOptions;
 use crate::sched::Scheduler;
-use crate::streams::{ClosedStream, ReadError, SendDatagramError, WriteError};
+use crate::streams::{ClosedStream, DatagramOptions, ReadError, SendDatagramError, WriteError};
 use crate::time::Instant;
 use crate::wire::frame::PathStatus;
 use crate::wire::{Dir, PathId, Side, StreamId};
@@ -106,6 +106,18 @@ impl Connection {
     pub fn send_datagram(&mut self, data: Bytes) -> Result<(), SendDatagramError> {
         self.sending.on_written();
         self.streams.send_datagram(data)
+    }
+
+    /// Queues an unreliable datagram of which the scheduler is told more. It is dropped and
+    /// [counted](crate::streams::StreamStats::datagrams_expired) if its deadline passes before it
+    /// is sent.
+    pub fn send_datagram_with(
+        &mut self,
+        data: Bytes,
+        options: DatagramOptions,
+    ) -> Result<(), SendDatagramError> {
+        self.sending.on_written();
+        self.streams.send_datagram_with(data, options)
     }
 
     /// The next datagram received.

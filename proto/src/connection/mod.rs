@@ -194,6 +194,13 @@ impl Connection {
             route.amplification.set_validated();
         }
         route.carries_early_data = side.is_server();
+        #[cfg_attr(
+            not(feature = "null-protection"),
+            allow(unused_mut, reason = "the feature changes it")
+        )]
+        let mut handshake = from.handshake;
+        #[cfg(feature = "null-protection")]
+        handshake.set_null_protection(config.null_protection);
         let early = [Some(early_space(&mut rng)), Some(early_space(&mut rng))];
         let space = paths::one_rtt_space(&config, &mut rng);
         let first = Path::new(PathId::ZERO, space, route, PathOptions::default(), now);
@@ -224,7 +231,7 @@ impl Connection {
         let mut connection = Self {
             identity,
             life: Life::Handshaking,
-            handshake: from.handshake,
+            handshake,
             early: Early {
                 spaces: early,
                 probes_owed: [0; 2],

@@ -80,6 +80,7 @@ impl Connection {
         buf: &mut Vec<u8>,
     ) -> Option<Transmit> {
         self.clock = self.clock.max(now);
+        self.streams.set_clock(self.clock);
         match self.life {
             Life::Closing(_) => return self.transmit_close(now, buf),
             Life::Draining { .. } | Life::Drained => return None,
@@ -586,9 +587,13 @@ impl Connection {
         self.write_acks(now, packet, buf, false);
         packet.is_copy = true;
         // What was acknowledged meanwhile needs no copy; the next one may.
-        while let Some(Repeat { from, frames, .. }) = self.sending.take_duplicate(path) {
+        while let Some(repeat) = self.sending.take_duplicate(path) {
+            let Repeat { from, frames, .. } = repeat;
             let (end, sent) = (packet.end, &mut packet.frames);
-            let bytes = self.streams.write_copy(buf, end, from, path, &frames, sent);
+            let bytes = self
+                .streams
+                .write_datagram_copies(buf, end, &repeat.datagrams, sent)
+                + self.streams.write_copy(buf, end, from, path, &frames, sent);
             if bytes == 0 {
                 continue;
             }
@@ -608,14 +613,22 @@ impl Connection {
         }
         match carry.what {
             Payload::Copy => self.write_next_copy(id, packet, buf),
+            Payload::Stream(stream) => {
+                let (limit, frames) = (packet.end, &mut packet.frames);
+                let bytes = self
+                    .streams
+                    .write_stream(buf, limit, stream, carry.budget, frames);
+                self.count_stream_bytes(id, bytes, 0);
+            }
             Payload::Waiting { skip } => {
                 let before = packet.frames.len();
-                if self.streams.has_datagrams() {
-                    self.streams
-                        .write_datagrams(buf, packet.end, &mut packet.frames);
-                }
                 let limit = packet.end;
                 let frames = &mut packet.frames;
+                let mut kept = Vec::new();
+                if self.streams.has_datagrams() {
+                    let keep = (!carry.also.is_empty()).then_some(&mut kept);
+                    self.streams.write_datagrams(buf, limit, frames, keep);
+                }
                 let again = self.streams.bytes_retransmitted();
                 let bytes = self
                     .streams
@@ -627,7 +640,8 @@ impl Connection {
                 }
                 if !carry.also.is_empty() {
                     let frames: SentFrames = packet.frames[before..].iter().copied().collect();
-                    self.sending.push_duplicates(id, &carry.also, &frames);
+                    self.sending
+                        .push_duplicates(id, &carry.also, &frames, &kept);
                 }
             }
         }
