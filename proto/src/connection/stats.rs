@@ -1,10 +1,11 @@
 //! Counters and estimates, as values.
 
+use super::Connection;
 use super::schedule::Sending;
 use crate::datagram::Tuple;
 use crate::path::manager::Slot;
 use crate::path::state::{Path, PathCounters};
-use crate::sched::{PathState, Reason};
+use crate::sched::{Backlog, PathState, Reason};
 use crate::streams::StreamStats;
 use crate::wire::PathId;
 use crate::wire::frame::PathStatus;
@@ -103,6 +104,13 @@ pub struct SchedulerStats {
     pub holds: u64,
     /// Answers that could not be carried out.
     pub overruled: u64,
+}
+
+impl Connection {
+    /// What waits to be sent, and the credit it has.
+    pub fn backlog(&self) -> Backlog {
+        self.streams.backlog()
+    }
 }
 
 impl Sending {
