@@ -315,9 +315,9 @@ const RUNS: &[Field<Part>] = &[
     }),
 ];
 
-type Numbered<'a, T> = (usize, &'a T);
+type Numbered<T> = (usize, T);
 
-const PATHS: &[Field<Numbered<'_, PathOutcome>>] = &[
+const PATHS: &[Field<Numbered<PathOutcome>>] = &[
     ("path", Kind::Whole, "the path, from 1", |p| {
         Cell::Whole(p.0 as u64 + 1)
     }),
@@ -483,7 +483,7 @@ const REASONS: &[Field<(String, u64)>] = &[
     }),
 ];
 
-const DECISIONS: &[Field<Numbered<'_, Decided>>] = &[
+const DECISIONS: &[Field<Numbered<Decided>>] = &[
     ("t_ns", Kind::Whole, "virtual time", |d| {
         Cell::Whole(d.1.t_ns)
     }),
@@ -548,7 +548,7 @@ pub fn tables<'a>(parts: impl Iterator<Item = &'a Part> + Clone) -> Vec<Table> {
             .or_default()
             .push(row_of_part(part, &keys));
         let outcome = &part.outcome;
-        let paths = outcome.paths.iter().enumerate();
+        let paths = outcome.paths.iter().cloned().enumerate();
         let paths = paths.map(|path| row_of_run(part, PATHS, &path));
         rows.entry("paths").or_default().extend(paths);
         let series = outcome
@@ -561,7 +561,7 @@ pub fn tables<'a>(parts: impl Iterator<Item = &'a Part> + Clone) -> Vec<Table> {
             .iter()
             .map(|reason| row_of_run(part, REASONS, reason));
         rows.entry("reasons").or_default().extend(reasons);
-        let decisions = outcome.decisions.iter().enumerate();
+        let decisions = outcome.decisions.iter().cloned().enumerate();
         let decisions = decisions.map(|decided| row_of_run(part, DECISIONS, &decided));
         rows.entry("decisions").or_default().extend(decisions);
     }
