@@ -71,7 +71,10 @@ broken transfer goes on where it stopped when the same command is given again.
 Example:
   anabranch put big.iso \"$URL/big.iso\" --path auto --scheduler min-rtt")]
     Put(Put),
-    /// Measure each path to a server: round trip, variation, loss
+    /// Measure each path to a server: round trip, variation, loss, delay each way
+    #[command(after_help = "\
+Delays each way are against the first path: by the server's timestamps (ours sends them), else by
+a common way back of its acknowledgements.")]
     Ping(Ping),
     /// List the schedulers
     Schedulers(Listing),
@@ -201,6 +204,9 @@ pub(crate) struct Get {
     pub(crate) paths: Paths,
     #[command(flatten)]
     pub(crate) tuning: Tuning,
+    /// Exchange timestamps, so that schedulers know forward delays and not round trips alone
+    #[arg(long)]
+    pub(crate) timestamps: bool,
     #[command(flatten)]
     pub(crate) trust: ClientTrust,
     #[command(flatten)]
@@ -220,6 +226,9 @@ pub(crate) struct Put {
     pub(crate) paths: Paths,
     #[command(flatten)]
     pub(crate) tuning: Tuning,
+    /// Exchange timestamps, so that schedulers know forward delays and not round trips alone
+    #[arg(long)]
+    pub(crate) timestamps: bool,
     #[command(flatten)]
     pub(crate) trust: ClientTrust,
     #[command(flatten)]

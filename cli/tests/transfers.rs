@@ -434,4 +434,6 @@ fn ping_measures_the_path() {
     assert_eq!(report["paths"][0]["lost"], 0);
     assert!(report["paths"][0]["rtt_min_ms"].as_f64().unwrap() > 0.0);
     assert!(report["one_way_delay_difference_ms"].is_null());
+    let reason = report["one_way_delay_reason"].as_str().unwrap();
+    assert!(reason.contains("one path"), "{reason}");
 }

@@ -147,7 +147,7 @@ impl<'a> Play<'a> {
         let (mut bytes, mut sent) = (Vec::new(), SentFrames::new());
         let end = &mut self.ends[at];
         end.write_control(&mut bytes, limit, &mut sent);
-        end.write_datagrams(&mut bytes, limit, &mut sent);
+        end.write_datagrams(&mut bytes, limit, &mut sent, None);
         end.write_data(&mut bytes, limit, path, 0, u64::MAX, &mut sent);
         assert!(bytes.len() <= limit);
         if !bytes.is_empty() {

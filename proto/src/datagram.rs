@@ -21,6 +21,16 @@ pub struct Tuple {
     pub remote: SocketAddr,
 }
 
+impl Tuple {
+    /// Whether the two differ in the peer's port and in nothing else: most likely a NAT that forgot
+    /// a mapping, so the network between is the same (RFC 9000, section 9.4).
+    pub(crate) fn differs_by_port(&self, other: &Self) -> bool {
+        let mut moved = *self;
+        moved.remote.set_port(other.remote.port());
+        self != other && moved == *other
+    }
+}
+
 /// The ECN field of an IP packet, where it is not Not-ECT (RFC 3168).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ecn {

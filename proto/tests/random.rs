@@ -85,6 +85,7 @@ fn random_config(dice: &mut Dice) -> TransportConfig {
             AckReturn::SamePath,
             AckReturn::LowestRtt,
         ]),
+        timestamps: dice.0 & 64 != 0,
         ..TransportConfig::default()
     };
     if dice.below(4) == 0 {

@@ -1,14 +1,26 @@
 //! A deterministic network in virtual time around the unchanged engine.
 //!
-//! A world is a graph of nodes and links. On its hosts run [`Process`]es: QUIC endpoints
+//! A [`World`] is a graph of nodes and links. On its hosts run [`Process`]es: QUIC endpoints
 //! with their applications, TCP stacks, plain UDP sources. Time jumps to the next event; events of
 //! the same time happen in the order they were caused. There is no clock, no thread and no hash
-//! map, so the same seed gives the same trace, byte for byte.
+//! map, so the same seed gives the same trace.
 //!
 //! What runs in it comes as values: this crate reads no file and writes none.
 
+pub mod model;
 mod packet;
 mod process;
+mod seed;
+mod world;
 
-pub use packet::{Packet, Payload};
+pub mod app;
+pub mod quic;
+pub mod scene;
+
+pub use packet::{Packet, Payload, UDP_OVERHEAD};
 pub use process::Process;
+pub use seed::{Dice, Seed};
+pub use world::{
+    Change, Direction, Directions, Fade, FlowStats, LinkChange, LinkId, NodeId, NodeKind,
+    ProcessId, World,
+};

@@ -4,6 +4,7 @@ use crate::Packet;
 use anabranch_proto::time::Instant;
 use std::any::Any;
 use std::fmt::Debug;
+use std::net::IpAddr;
 
 /// A machine on a host: a QUIC endpoint with its application, a TCP stack, a source of datagrams.
 ///
@@ -21,4 +22,10 @@ pub trait Process: Debug + Any {
 
     /// When to wake the process if nothing arrives.
     fn next_timeout(&mut self) -> Option<Instant>;
+
+    /// An interface of the host was taken down or came up again, so that the host knows of it.
+    fn handle_interface(&mut self, _now: Instant, _address: IpAddr, _up: bool) {}
+
+    /// An interface of the host has another address from now on.
+    fn handle_readdress(&mut self, _now: Instant, _old: IpAddr, _new: IpAddr) {}
 }

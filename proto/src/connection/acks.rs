@@ -81,6 +81,9 @@ impl Connection {
         else {
             return;
         };
+        if sample && level == Level::OneRtt {
+            self.note_echo(target, newly, acked, ack.delay);
+        }
         self.note_spurious(now, target, spurious);
         for (_, packet) in acked {
             for frame in &packet.frames {
@@ -96,6 +99,7 @@ impl Connection {
         }
         self.detect_lost(now, level, target);
         self.grow_window(now, target, newly.time_sent, &sum);
+        self.settle_ack_home();
         self.sending.wake();
         let rtt = self.paths.path(target).map(|path| path.route.rtt.latest());
         self.sending.tell(&PathEvent::Acked {

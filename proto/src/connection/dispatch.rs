@@ -55,6 +55,7 @@ impl Connection {
             Frame::Datagram { data } => self.streams.on_datagram(data),
             Frame::NewToken { token } => self.on_new_token(token),
             Frame::HandshakeDone => self.on_handshake_done(now),
+            Frame::Timestamp { time } => self.on_timestamp(time),
             Frame::ConnectionClose(close) => {
                 self.on_connection_close(now, &close);
                 Ok(())

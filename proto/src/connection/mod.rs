@@ -5,6 +5,7 @@
 //! routes, bytes in streams. Its timers are listed in `timers`.
 
 mod acks;
+mod answers;
 mod builder;
 mod close;
 mod commands;
@@ -15,6 +16,7 @@ mod failover;
 mod inquiry;
 mod migrate;
 mod observe;
+mod one_way;
 mod paths;
 mod receive;
 mod schedule;
@@ -22,7 +24,7 @@ mod stats;
 mod timers;
 mod transmit;
 
-pub use commands::{OpenPathError, PathUnknown};
+pub use commands::{AbandonPathError, OpenPathError, PathUnknown};
 pub(crate) use establish::announced_path_limit;
 pub use migrate::MigrateError;
 pub(crate) use paths::random_cid;
@@ -39,7 +41,7 @@ use crate::path::cids::RemoteCids;
 use crate::path::manager::Manager;
 use crate::path::route::Route;
 use crate::path::state::{Path, PathOptions};
-use crate::recovery::{PacketSpace, SentPacket};
+use crate::recovery::{OneWay, PacketSpace, SentPacket};
 use crate::rng::Rng;
 use crate::streams::Streams;
 use crate::time::{Duration, Instant};
@@ -74,6 +76,10 @@ pub struct Connection {
     idle_since: Instant,
     /// The time of the last input.
     clock: Instant,
+    /// When the connection began: what our timestamps count from.
+    epoch: Instant,
+    /// Delays in one direction compare paths with each other, so no path owns them.
+    one_way: OneWay,
     scratch: Scratch,
 }
 
@@ -187,6 +193,14 @@ impl Connection {
             route.validated = true;
             route.amplification.set_validated();
         }
+        route.carries_early_data = side.is_server();
+        #[cfg_attr(
+            not(feature = "null-protection"),
+            allow(unused_mut, reason = "the feature changes it")
+        )]
+        let mut handshake = from.handshake;
+        #[cfg(feature = "null-protection")]
+        handshake.set_null_protection(config.null_protection);
         let early = [Some(early_space(&mut rng)), Some(early_space(&mut rng))];
         let space = paths::one_rtt_space(&config, &mut rng);
         let first = Path::new(PathId::ZERO, space, route, PathOptions::default(), now);
@@ -217,7 +231,7 @@ impl Connection {
         let mut connection = Self {
             identity,
             life: Life::Handshaking,
-            handshake: from.handshake,
+            handshake,
             early: Early {
                 spaces: early,
                 probes_owed: [0; 2],
@@ -232,6 +246,8 @@ impl Connection {
             outbox: Outbox::default(),
             idle_since: now,
             clock: now,
+            epoch: now,
+            one_way: OneWay::new(),
             scratch: Scratch::default(),
             config,
             rng,
@@ -267,7 +283,8 @@ impl Connection {
             let cids = cids.map(|local| Routing::RemoveCid(local.cid));
             cids.chain(slot.remote_cids.tokens().map(Routing::RemoveToken))
         });
-        of_slots.chain([original])
+        let orphaned = self.paths.orphaned_cids().map(Routing::RemoveCid);
+        of_slots.chain(orphaned).chain([original])
     }
 
     fn notice(&mut self, now: Instant, notice: PathNotice) {

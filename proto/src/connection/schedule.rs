@@ -8,10 +8,11 @@ use crate::recovery::SentPacket;
 use crate::recovery::sent::{SentFrame, SentFrames};
 use crate::sched::{
     Choice, Decision, MinRtt, PathEvent, PathSet, PathState, PathView, Reason, Scheduler, SendView,
-    Unit, UnitKind,
+    StreamView, Unit, UnitKind,
 };
 use crate::time::{Duration, Instant};
-use crate::wire::PathId;
+use crate::wire::{PathId, StreamId};
+use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Copies waiting for room on their paths; further ones are not made.
@@ -27,6 +28,8 @@ pub(super) struct Sending {
     chunk: Option<u64>,
     /// The snapshot handed to the scheduler, reused.
     views: Vec<PathView>,
+    /// The streams in it, reused too.
+    streams: Vec<StreamView>,
     /// A decision not carried out yet.
     choice: Option<Carry>,
     /// The scheduler asked for patience until then.
@@ -50,6 +53,8 @@ pub(super) struct Repeat {
     pub(super) from: PathId,
     pub(super) on: PathId,
     pub(super) frames: SentFrames,
+    /// The bytes of the datagrams among them, which nobody else keeps.
+    pub(super) datagrams: Vec<Bytes>,
 }
 
 /// A decision as the connection carries it out.
@@ -68,6 +73,8 @@ pub(super) struct Carry {
 pub(super) enum Payload {
     /// What waits, after leaving `skip` fresh bytes to others.
     Waiting { skip: u64 },
+    /// Fresh data of this stream.
+    Stream(StreamId),
     /// What other paths carry unacknowledged.
     Copy,
 }
@@ -78,6 +85,7 @@ impl Sending {
             scheduler: config.scheduler.build(),
             chunk: config.chunk,
             views: Vec::new(),
+            streams: Vec::new(),
             choice: None,
             hold: None,
             patience: None,
@@ -167,13 +175,20 @@ impl Sending {
             .find(|path| has_room(*path))
     }
 
-    pub(super) fn push_duplicates(&mut self, from: PathId, also: &PathSet, frames: &SentFrames) {
+    pub(super) fn push_duplicates(
+        &mut self,
+        from: PathId,
+        also: &PathSet,
+        frames: &SentFrames,
+        datagrams: &[Bytes],
+    ) {
         for on in also.iter().filter(|path| *path != from) {
             if self.duplicates.len() < MAX_DUPLICATES {
                 self.duplicates.push_back(Repeat {
                     from,
                     on,
                     frames: frames.clone(),
+                    datagrams: datagrams.to_vec(),
                 });
             }
         }
@@ -197,6 +212,10 @@ impl Connection {
             return Some(choice);
         }
         if !self.may_send_one_rtt() {
+            return None;
+        }
+        if !self.handshake.is_complete() && self.handshake_waits() {
+            // The peer can read nothing without it, and may have earned little more.
             return None;
         }
         let backlog = self.streams.backlog();
@@ -263,26 +282,31 @@ impl Connection {
     }
 
     fn consult(&mut self, now: Instant, idle: bool, views: &[PathView]) -> Option<Carry> {
-        let (kind, carried_by) = if idle {
-            (UnitKind::Idle, PathSet::EMPTY)
+        let next = if idle {
+            Unit {
+                kind: UnitKind::Idle,
+                ..Unit::default()
+            }
         } else {
             self.streams.next_unit()
         };
+        let mut streams = std::mem::take(&mut self.sending.streams);
+        if self.sending.scheduler.wants_streams() {
+            self.streams.fill_views(&mut streams);
+        }
         let packet = views
             .first()
             .map_or(1200, |path| u64::from(path.max_datagram_size));
         let unit = Unit {
-            kind,
             bytes: self.sending.chunk.unwrap_or(packet),
-            carried_by,
-            ..Unit::default()
+            ..next
         };
         let view = SendView {
             now,
             paths: views,
             backlog: self.streams.backlog(),
             unit,
-            streams: &[],
+            streams: &streams,
         };
         let choice = if std::mem::take(&mut self.sending.overdue) && !idle {
             MinRtt::default().select(&view)
@@ -295,6 +319,7 @@ impl Connection {
         if carry.is_none() && !idle {
             self.hold(now, &view, choice);
         }
+        self.sending.streams = streams;
         carry
     }
 
@@ -315,6 +340,9 @@ impl Connection {
             Decision::Send(path) if waiting => (path, Payload::Waiting { skip: 0 }, PathSet::EMPTY),
             Decision::SendAt { path, skip } if waiting => {
                 (path, Payload::Waiting { skip }, PathSet::EMPTY)
+            }
+            Decision::SendStream { path, stream } if waiting && self.streams.has_fresh(stream) => {
+                (path, Payload::Stream(stream), PathSet::EMPTY)
             }
             Decision::Duplicate(set) if waiting => {
                 let first = set.iter().find(|id| possible(*id).is_some())?;
@@ -374,9 +402,10 @@ impl Connection {
             return;
         }
         let path = match choice.decision {
-            Decision::Send(path) | Decision::SendAt { path, .. } | Decision::Copy(path) => {
-                Some(path)
-            }
+            Decision::Send(path)
+            | Decision::SendAt { path, .. }
+            | Decision::SendStream { path, .. }
+            | Decision::Copy(path) => Some(path),
             _ => None,
         };
         if self.sending.last_reason != Some((choice.reason, path)) {
@@ -385,7 +414,7 @@ impl Connection {
         }
     }
 
-    /// The snapshot of all validated, open paths.
+    /// The snapshot of all open paths that may carry data.
     fn fill_views(&mut self, now: Instant, idle: bool, views: &mut Vec<PathView>) {
         views.clear();
         let scheduler = &self.sending.scheduler;
@@ -395,13 +424,14 @@ impl Connection {
             scheduler.wants_copies_while_busy()
         };
         for slot in self.paths.open() {
-            let Some(path) = slot.open().filter(|path| path.route.validated) else {
+            let Some(path) = slot.open().filter(|path| path.route.is_open_to_data()) else {
                 continue;
             };
             if slot.remote_cids.active().is_none() {
                 continue;
             }
             let mut view = snapshot(slot, path, now);
+            view.forward_delay_us = self.one_way.forward(now, path.id);
             view.copyable = copies && self.next_copy(path.id).is_some();
             views.push(view);
         }
@@ -458,7 +488,7 @@ fn snapshot(slot: &Slot, path: &crate::path::state::Path, now: Instant) -> PathV
         bytes_in_flight: route.in_flight,
         queued: path.assigned,
         delivery_rate: route.rate.bandwidth(),
-        pacing_rate: 0,
+        pacing_rate: route.pacer.rate().unwrap_or(0),
         pacer_ready: route.pacer.ready_at(now, u64::from(size)),
         loss: path.loss,
         pto_count: path.pto_count,

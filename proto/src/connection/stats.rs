@@ -4,8 +4,10 @@ use super::schedule::Sending;
 use crate::datagram::Tuple;
 use crate::path::manager::Slot;
 use crate::path::state::{Path, PathCounters};
+use crate::recovery::OneWay;
 use crate::sched::{PathState, Reason};
 use crate::streams::StreamStats;
+use crate::time::Instant;
 use crate::wire::PathId;
 use crate::wire::frame::PathStatus;
 use std::time::Duration;
@@ -47,12 +49,20 @@ pub struct PathStats {
     pub ecn: bool,
     /// Probe time-outs since the last acknowledgement.
     pub pto_count: u32,
+    /// The path by which acknowledgements of its packets came last.
+    pub acks_came_by: Option<PathId>,
+    /// By how many microseconds packets take longer to the peer than on the fastest path, queues
+    /// included; `None` unless that can be [measured](super::Connection::forward_difference).
+    pub forward_delay_us: Option<i64>,
+    /// By how many microseconds packets take longer from the peer than on the fastest path;
+    /// measured by timestamps alone.
+    pub backward_delay_us: Option<i64>,
     /// What it carried.
     pub counters: PathCounters,
 }
 
 impl PathStats {
-    pub(super) fn of(slot: &Slot, path: &Path) -> Self {
+    pub(super) fn of(slot: &Slot, path: &Path, one_way: &OneWay, now: Instant) -> Self {
         let route = &path.route;
         Self {
             id: path.id,
@@ -72,6 +82,9 @@ impl PathStats {
             mtu: route.mtu.current(),
             ecn: route.ecn.is_capable(),
             pto_count: path.pto_count,
+            acks_came_by: path.acks_came_by,
+            forward_delay_us: one_way.forward(now, path.id),
+            backward_delay_us: one_way.backward(now, path.id),
             counters: path.counters,
         }
     }
@@ -88,6 +101,10 @@ pub struct ConnectionStats {
     pub packets_dropped: u64,
     /// Packets received twice.
     pub duplicate_packets: u64,
+    /// Timestamps and acknowledgement delays of the peer that were not believed.
+    pub delay_outliers: u64,
+    /// Times the peer's clock was set, as its timestamps show.
+    pub clock_steps: u64,
     /// Key updates, by either side.
     pub keys_updated: u64,
     /// Ack-eliciting packets sent since anything was received.

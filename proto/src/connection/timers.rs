@@ -109,7 +109,7 @@ impl Connection {
         let silence = others.then(|| self.silence_deadline(path)).flatten();
         let size = u64::from(path.route.mtu.current());
         // Only a pacer that is the obstacle: what else stops data has a timer or event of its own.
-        let may_carry = path.is_healthy() || !others && path.route.validated;
+        let may_carry = path.is_healthy() || !others && path.route.is_open_to_data();
         let paced = (data && may_carry && path.route.room() >= size)
             .then(|| path.route.pacer.ready_at(self.clock, size))
             .filter(|ready| *ready > self.clock);

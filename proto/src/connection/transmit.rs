@@ -1,8 +1,9 @@
 //! What leaves next: path control first, then data where the scheduler wants it.
 
 use super::Connection;
-use super::builder::{Packet, SizeRule};
+use super::builder::{Packet, SizeRule, Via};
 use super::close::Life;
+use super::one_way::ACK_DELAY_EXPONENT;
 use super::paths::can_carry;
 use super::schedule::{Carry, Payload, Repeat, can_send};
 use super::timers::MIN_BUDGET;
@@ -79,12 +80,16 @@ impl Connection {
         buf: &mut Vec<u8>,
     ) -> Option<Transmit> {
         self.clock = self.clock.max(now);
+        self.streams.set_clock(self.clock);
         match self.life {
             Life::Closing(_) => return self.transmit_close(now, buf),
             Life::Draining { .. } | Life::Drained => return None,
             Life::Handshaking | Life::Established => {}
         }
         if let Some(transmit) = self.transmit_handshake(now, buf) {
+            return Some(transmit);
+        }
+        if let Some(transmit) = self.transmit_answer(now, buf) {
             return Some(transmit);
         }
         // A job that comes to nothing is not asked for again, but nothing here may depend on that.
@@ -161,6 +166,12 @@ impl Connection {
                 || (self.handshake.has_crypto(level) && self.handshake_room()))
     }
 
+    /// Whether bytes of the handshake itself are still to be sent.
+    pub(super) fn handshake_waits(&self) -> bool {
+        let early = [Level::Initial, Level::Handshake];
+        early.iter().any(|level| self.handshake.has_crypto(*level))
+    }
+
     fn handshake_room(&self) -> bool {
         self.paths.path(PathId::ZERO).is_some_and(|path| {
             path.route.room() > 0
@@ -171,11 +182,17 @@ impl Connection {
     fn fill_handshake(&mut self, now: Instant, packet: &mut Packet, buf: &mut Vec<u8>) {
         let (level, limit) = (packet.level, packet.end);
         if let Some(space) = self.early.spaces[level as usize].as_mut() {
-            // The delay is not reported before the handshake is confirmed: exponent 0 is as good.
+            // The delay is not used before the handshake is confirmed: any exponent is as good.
             let path = PathId::ZERO;
-            space
-                .received
-                .write_ack(now, buf, limit, Form::Plain, path, 3, &mut packet.frames);
+            space.received.write_ack(
+                now,
+                buf,
+                limit,
+                Form::Plain,
+                path,
+                ACK_DELAY_EXPONENT,
+                &mut packet.frames,
+            );
         }
         self.handshake
             .write_crypto(level, buf, limit, &mut packet.frames);
@@ -272,7 +289,13 @@ impl Connection {
 
     /// The best path for frames that any path may carry: the healthiest, then the fastest.
     pub(super) fn control_path(&self) -> Option<PathId> {
+        self.control_path_except(None)
+    }
+
+    /// The best path but this one.
+    pub(super) fn control_path_except(&self, avoid: Option<PathId>) -> Option<PathId> {
         let able = self.paths.open().filter(|slot| can_carry(slot));
+        let able = able.filter(|slot| Some(slot.id) != avoid);
         able.filter_map(|slot| slot.open().map(|path| (slot, path)))
             .min_by_key(|(_, path)| {
                 (
@@ -364,7 +387,9 @@ impl Connection {
         let mut rule = SizeRule::AsIs;
         match job {
             Job::Validate { previous, .. } => {
-                packet.by_previous = previous;
+                if previous {
+                    packet.via = Via::Previous;
+                }
                 packet.is_validation = true;
                 let full = end - start >= MIN_DATAGRAM_SIZE;
                 if self.write_validation(now, &mut packet, buf, full) && full {
@@ -385,6 +410,7 @@ impl Connection {
             }
             Job::Ping { path } => {
                 Frame::Ping.encode(buf, Form::Plain);
+                self.write_timestamp(now, &packet, buf);
                 packet.ack_eliciting = true;
                 if let Some(path) = self.paths.path_mut(path) {
                     path.ping_pending = false;
@@ -433,7 +459,7 @@ impl Connection {
             return false;
         };
         let route = match &mut path.previous {
-            Some(previous) if packet.by_previous => previous,
+            Some(previous) if packet.via == Via::Previous => previous,
             _ => &mut path.route,
         };
         let mut wrote = false;
@@ -454,7 +480,7 @@ impl Connection {
             wrote = true;
         }
         packet.ack_eliciting |= wrote;
-        if !packet.by_previous {
+        if packet.via == Via::Route {
             self.write_acks(now, packet, buf, false);
         }
         wrote
@@ -513,21 +539,33 @@ impl Connection {
     ) {
         let active = self.multipath_active();
         let form = if active { Form::Multipath } else { Form::Plain };
-        let exponent = 3;
         let carrier = packet.path;
         let travelling: SmallVec<[PathId; 4]> = if self.paths.open_count() <= 1 && !active {
             smallvec![carrier]
         } else {
             self.acks_travelling_on(now, carrier)
         };
+        let reported = |id: &PathId| {
+            let path = self.paths.path(*id);
+            path.is_some_and(|path| path.space.received.has_unreported())
+        };
+        let before = buf.len();
+        if travelling.iter().any(reported) {
+            self.write_timestamp(now, packet, buf);
+        }
+        let stamped = buf.len();
         for id in travelling {
             let limit = packet.end;
             if let Some(path) = self.paths.path_mut(id)
                 && path.space.received.has_unreported()
             {
-                let received = &mut path.space.received;
-                received.write_ack(now, buf, limit, form, id, exponent, &mut packet.frames);
+                let (received, frames) = (&mut path.space.received, &mut packet.frames);
+                received.write_ack(now, buf, limit, form, id, ACK_DELAY_EXPONENT, frames);
             }
+        }
+        if buf.len() == stamped {
+            // No acknowledgement fitted, so there is nothing to time.
+            buf.truncate(before);
         }
         let silent = self
             .paths
@@ -549,9 +587,13 @@ impl Connection {
         self.write_acks(now, packet, buf, false);
         packet.is_copy = true;
         // What was acknowledged meanwhile needs no copy; the next one may.
-        while let Some(Repeat { from, frames, .. }) = self.sending.take_duplicate(path) {
+        while let Some(repeat) = self.sending.take_duplicate(path) {
+            let Repeat { from, frames, .. } = repeat;
             let (end, sent) = (packet.end, &mut packet.frames);
-            let bytes = self.streams.write_copy(buf, end, from, path, &frames, sent);
+            let bytes = self
+                .streams
+                .write_datagram_copies(buf, end, &repeat.datagrams, sent)
+                + self.streams.write_copy(buf, end, from, path, &frames, sent);
             if bytes == 0 {
                 continue;
             }
@@ -571,14 +613,22 @@ impl Connection {
         }
         match carry.what {
             Payload::Copy => self.write_next_copy(id, packet, buf),
+            Payload::Stream(stream) => {
+                let (limit, frames) = (packet.end, &mut packet.frames);
+                let bytes = self
+                    .streams
+                    .write_stream(buf, limit, stream, carry.budget, frames);
+                self.count_stream_bytes(id, bytes, 0);
+            }
             Payload::Waiting { skip } => {
                 let before = packet.frames.len();
-                if self.streams.has_datagrams() {
-                    self.streams
-                        .write_datagrams(buf, packet.end, &mut packet.frames);
-                }
                 let limit = packet.end;
                 let frames = &mut packet.frames;
+                let mut kept = Vec::new();
+                if self.streams.has_datagrams() {
+                    let keep = (!carry.also.is_empty()).then_some(&mut kept);
+                    self.streams.write_datagrams(buf, limit, frames, keep);
+                }
                 let again = self.streams.bytes_retransmitted();
                 let bytes = self
                     .streams
@@ -590,7 +640,8 @@ impl Connection {
                 }
                 if !carry.also.is_empty() {
                     let frames: SentFrames = packet.frames[before..].iter().copied().collect();
-                    self.sending.push_duplicates(id, &carry.also, &frames);
+                    self.sending
+                        .push_duplicates(id, &carry.also, &frames, &kept);
                 }
             }
         }

@@ -4,6 +4,7 @@ pub mod amplification;
 pub mod cids;
 pub mod ecn;
 pub(crate) mod manager;
+pub(crate) mod moves;
 pub mod mtu;
 pub(crate) mod route;
 pub(crate) mod state;

@@ -1,6 +1,9 @@
 //! One open path.
 
+use super::moves::Moves;
 use super::route::Route;
+use super::validation::Elsewhere;
+use crate::datagram::Tuple;
 use crate::recovery::PacketSpace;
 use crate::sched::PathState;
 use crate::time::{Duration, Instant};
@@ -114,6 +117,11 @@ pub(crate) struct Path {
     pub(crate) route: Route,
     /// The route before a migration, kept until the new one is validated.
     pub(crate) previous: Option<Route>,
+    pub(crate) moves: Moves,
+    /// Challenges from addresses the path is not at.
+    pub(crate) elsewhere: Elsewhere,
+    /// The address that was answered under the connection ID to be used next.
+    pub(crate) spare_shown_to: Option<Tuple>,
     pub(crate) health: Health,
     /// Probe time-outs since the last acknowledgement.
     pub(crate) pto_count: u32,
@@ -158,6 +166,9 @@ impl Path {
             space,
             route,
             previous: None,
+            moves: Moves::new(now),
+            elsewhere: Elsewhere::default(),
+            spare_shown_to: None,
             health: Health::Active,
             pto_count: 0,
             probes_owed: 0,
@@ -176,9 +187,9 @@ impl Path {
         }
     }
 
-    /// Whether the path is validated and answers, so that anything may be sent on it.
+    /// Whether the path answers and its far end is proven, as far as data needs that.
     pub(crate) fn is_healthy(&self) -> bool {
-        self.route.validated && self.health == Health::Active
+        self.route.is_open_to_data() && self.health == Health::Active
     }
 
     /// What a scheduler is told of the health.
@@ -187,6 +198,18 @@ impl Path {
             Health::Active => PathState::Active,
             Health::Doubtful { .. } => PathState::Doubtful,
         }
+    }
+
+    /// Goes on by `next`; returns the route left. Where only the peer's port differs, what was
+    /// measured is kept (RFC 9000, section 9.4).
+    pub(crate) fn exchange_route(&mut self, mut next: Route, use_ecn: bool) -> Route {
+        if next.tuple.differs_by_port(&self.route.tuple) {
+            self.route.swap_far_end(&mut next);
+        } else {
+            next.ecn = self.route.ecn.after_move(use_ecn);
+            std::mem::swap(&mut self.route, &mut next);
+        }
+        next
     }
 
     /// The route that sent a packet, if it is still there.

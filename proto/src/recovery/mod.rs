@@ -7,6 +7,7 @@
 //! packets.
 
 pub mod loss;
+pub mod one_way;
 pub mod pacer;
 pub mod rate;
 pub mod received;
@@ -15,6 +16,7 @@ pub mod sent;
 pub mod sent_packets;
 pub mod space;
 
+pub use one_way::{DelayDifference, DelayMethod, OneWay};
 pub use pacer::Pacer;
 pub use rate::DeliveryRate;
 pub use received::ReceivedPackets;

@@ -35,9 +35,10 @@ pub struct PathView {
     pub latest_rtt: Duration,
     /// The smallest RTT seen.
     pub min_rtt: Duration,
-    /// Forward delay relative to the other paths in microseconds, with an offset common to all
-    /// paths;
-    /// `None` unless it can be measured. Only differences between paths mean anything.
+    /// By how many microseconds packets take longer to the peer than on the fastest path, queues
+    /// included. Measured by the peer's timestamps, or because its acknowledgements of several
+    /// paths come back by one; `None` on all paths unless one of the two is so, and on a path that
+    /// was not measured lately.
     pub forward_delay_us: Option<i64>,
     /// Mean deviation of the forward delay, in microseconds; 0 where it is not measured.
     pub forward_jitter_us: u64,

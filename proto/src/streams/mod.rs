@@ -8,6 +8,7 @@
 //!
 //! Streams are forgotten once both halves are done; that a stream existed is then told by counters.
 
+mod ages;
 mod carriers;
 mod datagrams;
 mod flow;
@@ -20,10 +21,11 @@ mod recv;
 mod send;
 mod send_buf;
 mod stats;
+mod view;
 
+pub use datagrams::DatagramOptions;
 pub use stats::StreamStats;
 
-use crate::sched::{Backlog, PathSet, UnitKind};
 use crate::time::{Duration, Instant};
 use anabranch_wire::params::TransportParameters;
 use anabranch_wire::{Dir, Side, StreamId};
@@ -241,6 +243,8 @@ pub struct Streams {
     datagrams: Datagrams,
     events: VecDeque<StreamEvent>,
     tuning: Tuning,
+    /// The time of the packet that is being written.
+    clock: Instant,
     stats: StreamStats,
 }
 
@@ -265,6 +269,7 @@ impl Streams {
             ),
             events: VecDeque::new(),
             tuning: Tuning::default(),
+            clock: Instant::ZERO,
             stats: StreamStats::default(),
             limits: limits.clone(),
         }
@@ -458,9 +463,24 @@ impl Streams {
         Ok(())
     }
 
+    /// Sets the time at which packets are written from now on, and drops datagrams that are late.
+    pub fn set_clock(&mut self, now: Instant) {
+        self.clock = now;
+        self.datagrams.drop_late(now);
+    }
+
     /// Queues a datagram.
     pub fn send_datagram(&mut self, data: Bytes) -> Result<(), SendDatagramError> {
-        self.datagrams.send(data)
+        self.send_datagram_with(data, DatagramOptions::default())
+    }
+
+    /// Queues a datagram of which more is known.
+    pub fn send_datagram_with(
+        &mut self,
+        data: Bytes,
+        options: DatagramOptions,
+    ) -> Result<(), SendDatagramError> {
+        self.datagrams.send(data, options, self.clock)
     }
 
     /// The oldest received datagram.
@@ -488,46 +508,9 @@ impl Streams {
         Some(event)
     }
 
-    /// What waits to be sent. An end of stream without data counts as one byte.
-    pub fn backlog(&self) -> Backlog {
-        let totals = self.ready.totals();
-        let credit = self.outbound.credit();
-        Backlog {
-            unsent: totals.above.min(credit) + totals.free,
-            retransmit: totals.again,
-            datagrams: self.datagrams.waiting(),
-            credit,
-            unacked: totals.unacked,
-            oldest_unacked: None,
-            send_window: credit.saturating_add(totals.unacked),
-        }
-    }
-
-    /// What is to be sent next, and for a retransmission the paths that carried it: first what was
-    /// sent before, then datagrams, then fresh stream data.
-    pub fn next_unit(&self) -> (UnitKind, PathSet) {
-        let totals = self.ready.totals();
-        if let Some(carried) = self.ready.first(AGAIN).and_then(|id| self.carried_by(id)) {
-            return (UnitKind::Retransmission, carried);
-        }
-        let kind = if self.datagrams.has_waiting() {
-            UnitKind::Datagram
-        } else if totals.free > 0 || (totals.above > 0 && self.outbound.credit() > 0) {
-            UnitKind::Fresh
-        } else {
-            UnitKind::Idle
-        };
-        (kind, PathSet::EMPTY)
-    }
-
     /// Stream bytes sent again after a loss or after their path became doubtful.
     pub fn bytes_retransmitted(&self) -> u64 {
         self.stats.bytes_retransmitted
-    }
-
-    fn carried_by(&self, id: StreamId) -> Option<PathSet> {
-        let send = self.live.get(&id)?.send.as_ref()?;
-        send.buf.again_front().map(|(_, carried)| carried)
     }
 
     /// Whether nothing waits to be sent or to be acknowledged.
@@ -542,6 +525,7 @@ impl Streams {
             receive_window: self.inbound.grant.window(),
             datagrams_overflowed: self.datagrams.overflowed,
             datagrams_outgrown: self.datagrams.outgrown,
+            datagrams_expired: self.datagrams.expired,
             ..self.stats.clone()
         }
     }

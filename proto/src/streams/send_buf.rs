@@ -11,9 +11,11 @@
 //! |         | scheduler skipped      |                 |     |
 //! ```
 
+use super::ages::Ages;
 use super::carriers::{Carriers, Paths};
 use crate::ranges::RangeSet;
 use crate::sched::PathSet;
+use crate::time::Instant;
 use anabranch_wire::PathId;
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -22,6 +24,13 @@ use std::ops::Range;
 
 /// Parts of one frame's range; a frame seldom falls apart.
 type Parts = SmallVec<[Range<u64>; 4]>;
+
+/// Losing or delaying the first bytes of a stream delays all of it: about ten packets
+/// (algorithms: S20c).
+const HEAD: u64 = 12_000;
+
+/// The last bytes of a stream have nothing behind them that would show their loss: two packets.
+const TAIL: u64 = 2_400;
 
 /// What one stream adds to the connection's backlog, in bytes. The end of a stream counts as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,6 +45,8 @@ pub(super) struct Load {
     pub(super) unacked: u64,
     /// All bytes held.
     pub(super) held: u64,
+    /// Bytes between the first one that is not acknowledged and the last one sent.
+    pub(super) span: u64,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +67,7 @@ pub(super) struct SendBuf {
     /// Bytes to be sent again; each has an entry in `carriers`.
     again: RangeSet,
     carriers: Carriers,
+    ages: Ages,
 }
 
 impl SendBuf {
@@ -106,6 +118,7 @@ impl SendBuf {
             again: self.again.total(),
             unacked: held - fresh,
             held,
+            span: self.sent_end.saturating_sub(self.base),
         }
     }
 
@@ -137,9 +150,22 @@ impl SendBuf {
         Some((range.start..range.end.min(end), paths.ever))
     }
 
-    /// `range` was sent for the first time; returns the credit it took.
-    pub(super) fn on_first_sent(&mut self, range: Range<u64>) -> u64 {
+    /// When the oldest byte that is neither acknowledged nor unsent was first sent.
+    pub(super) fn oldest_sent(&self) -> Option<Instant> {
+        self.ages.oldest()
+    }
+
+    /// Whether the bytes to be sent for the first time next are among the first or the last ones.
+    pub(super) fn is_critical(&self) -> bool {
+        self.fresh.first().is_some_and(|next| {
+            next.start < HEAD || self.finished && self.end.saturating_sub(next.start) <= TAIL
+        })
+    }
+
+    /// `range` was sent for the first time, at `now`; returns the credit it took.
+    pub(super) fn on_first_sent(&mut self, range: Range<u64>, now: Instant) -> u64 {
         let data_end = range.end.min(self.end);
+        self.ages.on_sent(range.end, now);
         self.fresh.remove(range);
         let taken = data_end.saturating_sub(self.sent_end);
         self.sent_end += taken;
@@ -214,6 +240,7 @@ impl SendBuf {
             self.acked.pop_first();
             self.base = self.base.max(next.end);
         }
+        self.ages.on_base(self.base);
         while let Some((start, bytes)) = self.chunks.front()
             && self.chunks.get(1).map_or(self.end, |next| next.0) <= self.base
         {
@@ -278,6 +305,7 @@ impl SendBuf {
         self.fresh.clear();
         self.again.clear();
         self.carriers.clear();
+        self.ages.clear();
     }
 }
 

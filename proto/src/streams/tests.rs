@@ -3,12 +3,14 @@
 use super::*;
 use crate::error::TransportError;
 use crate::recovery::sent::{SentFrame, SentFrames};
+use crate::sched::{Backlog, UnitKind};
 use anabranch_wire::cursor::Reader;
 use anabranch_wire::frame::{Frame, Stream as StreamFrame, decode};
 use anabranch_wire::{PathId, TransportErrorCode};
 
 mod channel;
 mod order;
+mod view;
 
 const A: PathId = PathId(0);
 const B: PathId = PathId(1);
@@ -86,7 +88,7 @@ fn events(streams: &mut Streams) -> Vec<StreamEvent> {
 fn packet(streams: &mut Streams, path: PathId, limit: usize) -> (Vec<u8>, SentFrames) {
     let (mut out, mut sent) = (Vec::new(), SentFrames::new());
     streams.write_control(&mut out, limit, &mut sent);
-    streams.write_datagrams(&mut out, limit, &mut sent);
+    streams.write_datagrams(&mut out, limit, &mut sent, None);
     streams.write_data(&mut out, limit, path, 0, u64::MAX, &mut sent);
     assert!(out.len() <= limit);
     (out, sent)
@@ -448,7 +450,7 @@ fn the_connections_limit_holds_data_back_and_is_reported_once() {
         (backlog.unsent, backlog.credit, backlog.unacked),
         (0, 0, 3000)
     );
-    assert_eq!(client.next_unit().0, UnitKind::Idle);
+    assert_eq!(client.next_unit().kind, UnitKind::Idle);
     assert_eq!(names(&packet(&mut client, A, 100).1), ["DataBlocked"]);
     assert!(!client.has_control());
     client.on_max_data(4000);

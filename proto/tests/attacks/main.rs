@@ -11,6 +11,7 @@ mod floods;
 mod migration;
 mod paths;
 mod privacy;
+mod probing;
 mod protection;
 mod wakeups;
 

@@ -328,6 +328,72 @@ fn a_path_is_forgotten_although_the_peer_never_agrees() {
     peer.assert_alive();
 }
 
+/// Row 25: the same without a word about the end of the path. The peer acknowledges all the rest.
+#[test]
+fn a_path_is_forgotten_although_the_peer_never_acknowledges_its_end() {
+    let mut peer = RawPeer::connected_client();
+    let there = peer.open_path(ONE, 1);
+    peer.ack_all();
+    let now = peer.now;
+    let victim = peer.connection().expect("the victim");
+    victim.abandon_path(now, ONE, 0).expect("an open path");
+    peer.receive();
+    let forgotten = Event::Path(PathNotice::Discarded { id: ONE });
+    let started = peer.now;
+    while !peer.events.contains(&forgotten) {
+        assert!(peer.now.since(started) < Duration::from_secs(10));
+        peer.frames(ZERO, &[Frame::Ping]);
+        peer.disregard(|frame| matches!(frame, Frame::PathAbandon { .. }));
+        peer.ack_all();
+        peer.wait(Duration::from_millis(20));
+    }
+    let repeated = |frame: &Frame<'_>| matches!(frame, Frame::PathAbandon { .. });
+    assert!(peer.count(repeated) > 1, "it was told more than once");
+    // There is another ID in its place, and what is late is dropped in silence.
+    peer.ack_all();
+    peer.wait(Duration::from_millis(200));
+    let raised = |frame: &Frame<'_>| matches!(frame, Frame::MaxPathId { limit } if limit.0 == 8);
+    assert!(peer.count(raised) > 0);
+    let late = peer.seal(&Packet::one_rtt(ONE, vec![0; 100]));
+    peer.inbox.clear();
+    peer.deliver(there, &late);
+    assert_eq!((peer.unopened.len(), peer.inbox.len()), (0, 0));
+    peer.assert_alive();
+}
+
+/// Row 25: what is kept for such paths does not grow without end either.
+#[test]
+fn a_peer_that_never_acknowledges_the_end_of_its_paths_runs_out_of_them() {
+    let mut peer = RawPeer::connected_client();
+    let mut opened = 0;
+    for id in 1..60 {
+        let limit = PathId(id + 7);
+        peer.frames(ZERO, &[Frame::MaxPathId { limit }]);
+        peer.wait(Duration::from_millis(20));
+        let has_cid = peer.remote_cids.keys().any(|(path, _)| path.0 == id);
+        if !has_cid {
+            break;
+        }
+        peer.open_path(PathId(id), 1 + id as u16);
+        opened = id;
+        let now = peer.now;
+        let victim = peer.connection().expect("the victim");
+        victim
+            .abandon_path(now, PathId(id), 0)
+            .expect("an open path");
+        for _ in 0..100 {
+            peer.frames(ZERO, &[Frame::Ping]);
+            peer.disregard(|frame| matches!(frame, Frame::PathAbandon { .. }));
+            peer.inbox.clear();
+            peer.ack_all();
+            peer.wait(Duration::from_millis(20));
+        }
+        assert_eq!(peer.ended(), None, "path {id}");
+    }
+    assert!((16..=32).contains(&opened), "{opened} paths");
+    peer.assert_alive();
+}
+
 /// Row 26.
 #[test]
 fn what_a_silent_path_holds_travels_on_another() {

@@ -11,6 +11,7 @@ mod keys;
 mod multipath;
 mod negotiation;
 mod streams;
+mod timestamps;
 
 use anabranch_proto::error::ConnectionError;
 use anabranch_proto::wire::frame::Frame;

@@ -284,11 +284,18 @@ impl World {
 
 /// Totals are what they are the totals of.
 fn check(streams: &Streams) {
-    let mut sums = [0; 5];
+    let mut sums = [0; 6];
     for stream in streams.live.values() {
         let Some(send) = &stream.send else { continue };
         let load = send.buf.load();
-        let parts = [load.above, load.free, load.again, load.unacked, load.held];
+        let parts = [
+            load.above,
+            load.free,
+            load.again,
+            load.unacked,
+            load.held,
+            load.span,
+        ];
         sums.iter_mut()
             .zip(parts)
             .for_each(|(sum, part)| *sum += part);
@@ -300,12 +307,21 @@ fn check(streams: &Streams) {
         totals.again,
         totals.unacked,
         totals.held,
+        totals.span,
     ];
     assert_eq!(sums, expected);
     let waiting = |stream: &Stream| stream.recv.as_ref().map_or(0, Recv::out_of_order);
     let out_of_order: u64 = streams.live.values().map(|stream| waiting(stream)).sum();
     assert_eq!(streams.stats.buffered_out_of_order, out_of_order);
-    let (kind, _) = streams.next_unit();
+    let ages: Vec<_> = streams
+        .live
+        .values()
+        .filter_map(|stream| stream.send.as_ref())
+        .collect();
+    let oldest = ages.iter().filter(|send| send.buf.load().unacked > 0);
+    let oldest = oldest.filter_map(|send| send.buf.oldest_sent()).min();
+    assert_eq!(streams.backlog().oldest_unacked, oldest);
+    let kind = streams.next_unit().kind;
     let backlog = streams.backlog();
     assert_eq!(kind == UnitKind::Idle, backlog.total() == 0);
 }

@@ -1,0 +1,209 @@
+//! Many streams, each of its own size and time.
+
+use super::pattern::Pattern;
+use super::receive::Receiver;
+use crate::quic::{App, SessionId, Sessions};
+use anabranch_proto::Event;
+use anabranch_proto::connection::Connection;
+use anabranch_proto::streams::{StreamEvent, WriteError};
+use anabranch_proto::time::Instant;
+use anabranch_proto::wire::{Dir, StreamId};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// A file to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct File {
+    /// When, at the earliest.
+    pub at: Instant,
+    /// How long.
+    pub bytes: u64,
+    /// Files of higher priority go first.
+    pub priority: i32,
+}
+
+impl File {
+    /// A file of usual priority.
+    pub fn new(at: Instant, bytes: u64) -> Self {
+        let priority = 0;
+        Self {
+            at,
+            bytes,
+            priority,
+        }
+    }
+}
+
+/// What became of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sent {
+    /// The file.
+    pub file: File,
+    /// Its stream.
+    pub stream: StreamId,
+    /// When the stream was opened.
+    pub began: Instant,
+    /// When the peer was known to have it all.
+    pub acknowledged: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Active {
+    /// Index into the history.
+    record: usize,
+    written: u64,
+    finished: bool,
+}
+
+/// Sends files, each on a stream of its own.
+#[derive(Debug)]
+pub struct Files {
+    session: SessionId,
+    /// In order of time.
+    waiting: VecDeque<File>,
+    /// Files under way at a time at most.
+    parallel: usize,
+    active: Vec<Active>,
+    sent: Vec<Sent>,
+    acknowledged: usize,
+    pattern: Pattern,
+}
+
+impl Files {
+    /// Sends these files on one connection, at most `parallel` of them at a time.
+    pub fn new(session: SessionId, mut files: Vec<File>, parallel: usize) -> Self {
+        files.sort_by_key(|file| file.at);
+        Self {
+            session,
+            waiting: files.into(),
+            parallel: parallel.max(1),
+            active: Vec::new(),
+            sent: Vec::new(),
+            acknowledged: 0,
+            pattern: Pattern::new(),
+        }
+    }
+
+    /// The files begun, in that order.
+    pub fn sent(&self) -> &[Sent] {
+        &self.sent
+    }
+
+    /// For each file begun, how long it took from its beginning until the receiver had all of it;
+    /// `None` if it has not.
+    pub fn completions<'a>(
+        &'a self,
+        receiver: &'a Receiver,
+        session: SessionId,
+    ) -> impl Iterator<Item = (File, Option<Duration>)> + 'a {
+        self.sent.iter().map(move |sent| {
+            let record = receiver.stream(session, sent.stream);
+            let finished = record.and_then(|record| record.finished);
+            (sent.file, finished.map(|at| at.since(sent.began)))
+        })
+    }
+
+    fn pump(&mut self, host: &mut Sessions<'_>) {
+        let now = host.now;
+        if !host.is_open(self.session) {
+            return;
+        }
+        let Some(connection) = host.connection(self.session) else {
+            return;
+        };
+        while self.active.len() < self.parallel
+            && self.waiting.front().is_some_and(|file| file.at <= now)
+        {
+            let Some(stream) = connection.open(Dir::Uni) else {
+                return;
+            };
+            let file = self.waiting.pop_front().expect("looked at above");
+            connection
+                .set_priority(stream, file.priority)
+                .expect("the stream is new");
+            self.active.push(Active {
+                record: self.sent.len(),
+                written: 0,
+                finished: false,
+            });
+            self.sent.push(Sent {
+                file,
+                stream,
+                began: now,
+                acknowledged: None,
+            });
+            let at = self.active.len() - 1;
+            self.write(connection, at);
+        }
+    }
+
+    fn write(&mut self, connection: &mut Connection, at: usize) {
+        let active = &mut self.active[at];
+        let sent = &self.sent[active.record];
+        while !active.finished {
+            let left = sent.file.bytes - active.written;
+            if left == 0 {
+                active.finished = connection.finish(sent.stream).is_ok();
+                return;
+            }
+            let mut piece = self.pattern.piece(active.written, left);
+            match connection.write(sent.stream, &mut piece) {
+                Ok(taken) => active.written += taken as u64,
+                Err(WriteError::Blocked) => return,
+                Err(_) => active.finished = true,
+            }
+        }
+    }
+
+    fn find(&self, id: StreamId) -> Option<usize> {
+        let mut active = self.active.iter();
+        active.position(|active| self.sent[active.record].stream == id)
+    }
+}
+
+impl App for Files {
+    fn on_event(&mut self, host: &mut Sessions<'_>, session: SessionId, event: &Event) {
+        if session != self.session {
+            return;
+        }
+        match event {
+            Event::Connected | Event::Stream(StreamEvent::Available { dir: Dir::Uni }) => {
+                self.pump(host);
+            }
+            Event::Stream(StreamEvent::Writable { id }) => {
+                if let (Some(at), Some(connection)) = (self.find(*id), host.connection(session)) {
+                    self.write(connection, at);
+                }
+            }
+            Event::Stream(StreamEvent::Finished { id }) => {
+                if let Some(at) = self.find(*id) {
+                    let record = self.active.remove(at).record;
+                    self.sent[record].acknowledged = Some(host.now);
+                    self.acknowledged += 1;
+                    self.pump(host);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_timeout(&mut self, host: &mut Sessions<'_>) {
+        // Those that cannot begin now do so with an event of the connection.
+        self.pump(host);
+        for file in &mut self.waiting {
+            if file.at > host.now {
+                break;
+            }
+            file.at = Instant::ZERO;
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        let later = self.waiting.iter().map(|file| file.at);
+        later.filter(|at| *at > Instant::ZERO).min()
+    }
+
+    fn is_done(&self) -> bool {
+        self.waiting.is_empty() && self.acknowledged == self.sent.len()
+    }
+}

@@ -1,0 +1,21 @@
+//! Applications: what is transferred, and what is measured of it.
+//!
+//! Senders and receivers do not know which side of the connection they are on, so an upload and a
+//! download differ only in the host each is put on.
+
+mod bulk;
+mod chunks;
+mod datagrams;
+mod files;
+mod pattern;
+mod receive;
+mod requests;
+#[cfg(test)]
+mod tests;
+
+pub use bulk::{Amount, Bulk};
+pub use chunks::{ChunkSink, ChunkStats, Chunks, Processing};
+pub use datagrams::{DatagramSink, DatagramSource, DatagramStats};
+pub use files::{File, Files, Sent};
+pub use receive::{Received, Receiver, StreamRecord};
+pub use requests::{Exchange, Request, Requests, Responder};

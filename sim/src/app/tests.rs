@@ -1,0 +1,204 @@
+use super::*;
+use crate::quic::{QuicHost, SessionId, configs};
+use crate::scene::{FIRST, Hosts, Scene};
+use anabranch_link::{LinkConfig, Queue, Rate};
+use anabranch_proto::config::TransportConfig;
+use anabranch_proto::time::Instant;
+use std::time::Duration;
+
+fn link(mbit: u64, delay_ms: u64) -> (LinkConfig, LinkConfig) {
+    let rate = Rate::bits_per_second(mbit * 1_000_000).unwrap();
+    let config = LinkConfig {
+        queue: Queue::TailDropPackets(100),
+        ..LinkConfig::new(rate, Duration::from_millis(delay_ms))
+    };
+    (config.clone(), config)
+}
+
+fn at_ms(ms: u64) -> Instant {
+    Instant::ZERO + Duration::from_millis(ms)
+}
+
+/// One connection over these links, with an application on each side; runs until both are done.
+fn run(
+    links: &[(LinkConfig, LinkConfig)],
+    client: impl crate::quic::App,
+    server: impl crate::quic::App,
+) -> (Scene, Hosts) {
+    let mut scene = Scene::new(1, links);
+    let (near, far) = scene.pair(TransportConfig::default(), TransportConfig::default());
+    let hosts = scene.start(near.app(client), far.app(server));
+    let ends = [hosts.client, hosts.server];
+    assert!(scene.world.run_hosts(&ends, at_ms(60_000)), "unfinished");
+    (scene, hosts)
+}
+
+#[test]
+fn bulk_for_a_time_ends_when_it_is_over() {
+    let bulk = Bulk::new(FIRST, Amount::Duration(Duration::from_secs(3)), at_ms(500));
+    let (scene, hosts) = run(&[link(10, 10)], bulk, Receiver::new(1).verify());
+    let bulk = scene.world.process::<QuicHost>(hosts.client).get::<Bulk>();
+    assert_eq!(bulk.began(), Some(at_ms(500)));
+    let total = *scene
+        .world
+        .process::<QuicHost>(hosts.server)
+        .get::<Receiver>()
+        .total();
+    assert_eq!(total.corrupt, 0);
+    assert!(total.bytes == bulk.written(), "{total:?}");
+    // Three seconds and what then waited in the send buffer.
+    assert!(scene.world.now() > at_ms(3_500));
+}
+
+#[test]
+fn files_begin_at_their_times_and_a_small_one_overtakes_nothing_it_should_not() {
+    let files = vec![
+        File::new(at_ms(1_000), 50_000),
+        File::new(Instant::ZERO, 2_000_000),
+        File {
+            priority: 1,
+            ..File::new(at_ms(1_200), 50_000)
+        },
+    ];
+    let (scene, hosts) = run(
+        &[link(10, 10)],
+        Files::new(FIRST, files, 10),
+        Receiver::new(3).verify(),
+    );
+    let sender = scene.world.process::<QuicHost>(hosts.client);
+    let receiver = scene.world.process::<QuicHost>(hosts.server);
+    let receiver = receiver.get::<Receiver>();
+    let sent = sender.get::<Files>();
+    let begins: Vec<_> = sent.sent().iter().map(|sent| sent.began).collect();
+    assert_eq!(begins[1..], [at_ms(1_000), at_ms(1_200)]);
+    let times: Vec<_> = sent
+        .completions(receiver, FIRST)
+        .map(|(_, time)| time.expect("all arrived"))
+        .collect();
+    assert!(times[2] < times[1], "priority counts: {times:?}");
+    assert_eq!(receiver.total().bytes, 2_100_000);
+}
+
+#[test]
+fn one_request_follows_another_and_each_takes_a_round_trip_and_its_bytes() {
+    let request = Request {
+        at: Instant::ZERO,
+        up: 100,
+        down: 10_000,
+    };
+    let (scene, hosts) = run(
+        &[link(10, 20)],
+        Requests::new(FIRST, vec![request; 5], 1),
+        Responder::default(),
+    );
+    let client = scene.world.process::<QuicHost>(hosts.client);
+    let history = client.get::<Requests>().history();
+    assert_eq!(history.len(), 5);
+    for pair in history.windows(2) {
+        assert_eq!(pair[0].finished, Some(pair[1].began));
+    }
+    // The first one shares the initial window with the end of the handshake.
+    for exchange in &history[1..] {
+        let took = exchange.finished.expect("an answer").since(exchange.began);
+        assert_eq!(exchange.received, 10_000);
+        let expected = Duration::from_millis(40)..Duration::from_millis(60);
+        assert!(expected.contains(&took), "{took:?}");
+    }
+}
+
+#[test]
+fn requests_wait_for_their_time_and_run_side_by_side() {
+    let request = |ms| Request {
+        at: at_ms(ms),
+        up: 5_000,
+        down: 5_000,
+    };
+    let (scene, hosts) = run(
+        &[link(10, 20)],
+        Requests::new(FIRST, vec![request(700), request(200), request(701)], 8),
+        Responder::default(),
+    );
+    let client = scene.world.process::<QuicHost>(hosts.client);
+    let began: Vec<_> = client
+        .get::<Requests>()
+        .history()
+        .iter()
+        .map(|e| e.began)
+        .collect();
+    assert_eq!(began, [at_ms(200), at_ms(700), at_ms(701)]);
+}
+
+#[test]
+fn datagrams_are_counted_and_timed() {
+    let source = DatagramSource::new(
+        FIRST,
+        200,
+        Duration::from_millis(20),
+        at_ms(200),
+        at_ms(1_200),
+    );
+    let mut scene = Scene::new(1, &[link(10, 30)]);
+    let (near, far) = scene.pair(TransportConfig::default(), TransportConfig::default());
+    let sink = DatagramSink::new(FIRST, Duration::from_millis(50));
+    let hosts = scene.start(near.app(source), far.app(sink));
+    scene.world.run_until(at_ms(2_000));
+    let server = scene.world.process::<QuicHost>(hosts.server);
+    let stats = server.get::<DatagramSink>().stats();
+    assert_eq!((stats.received, stats.in_time), (50, 50), "{stats:?}");
+    assert_eq!((stats.reordered, stats.duplicates), (0, 0));
+    assert_eq!(stats.bytes, 10_000);
+    let median = stats.delay_quantile(0.5).expect("some came");
+    // The delay, and 250 bytes or so at 10 Mbit/s.
+    let expected = Duration::from_millis(30)..Duration::from_micros(30_400);
+    assert!(expected.contains(&median), "{median:?}");
+}
+
+/// A file in chunks over two connections on links of their own; seconds it took.
+fn striped(mbit: [u64; 2], weights: [u32; 2], chunk: u64, processing: Option<Processing>) -> f64 {
+    const BYTES: u64 = 3_000_000;
+    let mut scene = Scene::new(1, &[link(mbit[0], 10), link(mbit[1], 10)]);
+    let (client, server) = configs(TransportConfig::default(), TransportConfig::default());
+    let (mut near, far) = scene.hosts(server);
+    let plans = scene.plans();
+    let lanes = [0, 1].map(|at| {
+        let dial = crate::quic::Dial {
+            paths: vec![plans[at]],
+            ..scene.dial(client.clone())
+        };
+        (near.dial(dial), weights[at])
+    });
+    let chunks = Chunks::new(&lanes, BYTES, chunk).processing(processing);
+    let hosts = scene.start(near.app(chunks), far.app(ChunkSink::new(BYTES)));
+    assert!(scene.world.run_hosts(&[hosts.server], at_ms(600_000)));
+    let server = scene.world.process::<QuicHost>(hosts.server);
+    let stats = server.get::<ChunkSink>().stats();
+    assert_eq!((stats.arrived, stats.delivered), (BYTES, BYTES));
+    stats.last.expect("delivered").as_nanos() as f64 / 1e9
+}
+
+#[test]
+fn strict_turns_move_at_twice_the_slower_link_and_weights_use_both() {
+    let turns = striped([20, 5], [1, 1], 10_000, None);
+    let weighted = striped([20, 5], [4, 1], 10_000, None);
+    // 24 Mbit over 10 and over 25 Mbit/s; the send buffers of the lanes hold much of it.
+    assert!((2.2..3.2).contains(&turns), "{turns}");
+    assert!((0.9..1.5).contains(&weighted), "{weighted}");
+}
+
+#[test]
+fn a_processor_that_handles_many_chunks_sets_the_pace() {
+    let processing = Some(Processing::BTH);
+    let seconds = striped([20, 20], [1, 1], 1_000, processing);
+    let expected = Processing::BTH.ready(2_999).as_secs_f64();
+    assert!((1.8..2.0).contains(&expected), "{expected}");
+    assert!((expected..expected + 0.2).contains(&seconds), "{seconds}");
+}
+
+#[test]
+fn a_session_that_does_not_exist_is_waited_for_without_end() {
+    let bulk = Bulk::new(SessionId(3), Amount::Bytes(1), Instant::ZERO);
+    let mut scene = Scene::new(1, &[link(10, 10)]);
+    let (near, far) = scene.pair(TransportConfig::default(), TransportConfig::default());
+    let hosts = scene.start(near.app(bulk), far);
+    assert!(!scene.world.run_hosts(&[hosts.client], at_ms(1_000)));
+}

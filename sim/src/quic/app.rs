@@ -1,0 +1,57 @@
+//! What an application on a QUIC host looks like.
+
+use super::SessionId;
+use super::session::Session;
+use anabranch_proto::connection::Connection;
+use anabranch_proto::time::Instant;
+use anabranch_proto::{Endpoint, Event};
+use std::any::Any;
+use std::fmt::Debug;
+
+/// An application on a host. Several may share one: each hears of everything and takes what is its
+/// own.
+pub trait App: Debug + Any {
+    /// Something happened on a connection.
+    fn on_event(&mut self, host: &mut Sessions<'_>, session: SessionId, event: &Event);
+
+    /// The time it asked for has come.
+    fn on_timeout(&mut self, _host: &mut Sessions<'_>) {}
+
+    /// When to be called if nothing happens.
+    fn next_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Whether it has nothing left to do.
+    fn is_done(&self) -> bool {
+        true
+    }
+}
+
+/// The connections of a host, as its applications see them.
+#[derive(Debug)]
+pub struct Sessions<'a> {
+    /// The time.
+    pub now: Instant,
+    pub(super) endpoint: &'a mut Endpoint,
+    pub(super) sessions: &'a mut Vec<Session>,
+}
+
+impl Sessions<'_> {
+    /// A connection, while it is there.
+    pub fn connection(&mut self, id: SessionId) -> Option<&mut Connection> {
+        let handle = self.sessions.get(id.0)?.handle()?;
+        self.endpoint.connection_mut(handle)
+    }
+
+    /// How many connections there are or were.
+    pub fn count(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Whether the handshake of a connection is complete and it is not closed.
+    pub fn is_open(&self, id: SessionId) -> bool {
+        let session = self.sessions.get(id.0);
+        session.is_some_and(|session| session.established.is_some() && session.closed.is_none())
+    }
+}

@@ -1,0 +1,590 @@
+//! The network itself: nodes, links, and one ordered queue of what happens.
+//!
+//! ```text
+//! process --poll_packet--> emit: the interface whose address the packet bears
+//!                            -> link (queue, rate, loss, delay) -> arrive
+//! arrive at a host      -> the process of that port, or the host's
+//! arrive at a router    -> shortest way to the address -> link -> ..
+//! arrive at a NAT       -> translated, then as at a router
+//! ```
+//!
+//! Events of the same time happen in the order they were submitted. A process is drained after each
+//! input and then sleeps until exactly the time it asked for.
+
+mod change;
+mod nat;
+mod network;
+mod queue;
+#[cfg(test)]
+mod tests;
+mod trace;
+
+pub use change::{Change, Directions, Fade, LinkChange};
+
+use crate::seed::Seed;
+use crate::{Packet, Process};
+use anabranch_link::{LinkConfig, LinkStats};
+use anabranch_proto::time::Instant;
+use network::{Network, Traveller};
+use queue::{Happening, Queue};
+use std::any::Any;
+use std::fmt::{self, Display};
+use std::net::IpAddr;
+use trace::{Fate, Trace};
+
+/// Packets one process may send, and times it may be woken, without time passing. A process that
+/// wants more would go on for ever.
+const MAX_AT_ONCE: u32 = 1_000_000;
+
+/// Names a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(u32);
+
+/// Names a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(u32);
+
+/// Names a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessId(u32);
+
+impl Display for LinkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "link {}", self.0)
+    }
+}
+
+/// What a node does with packets for others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeKind {
+    /// Nothing; its own go to its processes. It may have any number of interfaces.
+    Host,
+    /// It passes them on along the shortest way.
+    Router,
+    /// As a router, and those inside share its address on the first link that was made with it as
+    /// the near end. Only UDP passes.
+    Nat,
+}
+
+/// One direction of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Direction {
+    /// From the end that was named first.
+    Forward,
+    /// To it.
+    Backward,
+}
+
+/// What passed from one address to another, as the sender named them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FlowStats {
+    /// Packets that processes sent.
+    pub packets_sent: u64,
+    /// Their bytes, headers of IP included.
+    pub bytes_sent: u64,
+    /// Packets that reached a process.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Their one-way delays, added up, in nanoseconds.
+    pub delay_total_ns: u64,
+    /// The longest of them.
+    pub delay_max_ns: u64,
+}
+
+#[derive(Debug)]
+struct Flow {
+    from: IpAddr,
+    to: IpAddr,
+    stats: FlowStats,
+}
+
+#[derive(Debug)]
+struct Attached {
+    node: NodeId,
+    process: Box<dyn Process>,
+    /// When it wants to be woken.
+    wanted: Option<Instant>,
+    /// The earliest event in the queue for it.
+    armed: Option<Instant>,
+    /// Its flow of late.
+    flow: u32,
+    /// Wake-ups since time last passed.
+    wakes: (Instant, u32),
+}
+
+/// A network, what runs in it, and its time.
+#[derive(Debug)]
+pub struct World {
+    seed: Seed,
+    now: Instant,
+    queue: Queue,
+    network: Network,
+    processes: Vec<Attached>,
+    /// Processes that somebody outside may have changed.
+    touched: Vec<u32>,
+    script: Vec<Option<Change>>,
+    flows: Vec<Flow>,
+    trace: Trace,
+    unroutable: u64,
+    events: u64,
+}
+
+impl World {
+    /// An empty world at time 0. All that is random in it follows from the seed.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed: Seed(seed),
+            now: Instant::ZERO,
+            queue: Queue::default(),
+            network: Network::default(),
+            processes: Vec::new(),
+            touched: Vec::new(),
+            script: Vec::new(),
+            flows: Vec::new(),
+            trace: Trace::default(),
+            unroutable: 0,
+            events: 0,
+        }
+    }
+
+    /// The seed, to derive others from.
+    pub fn seed(&self) -> Seed {
+        self.seed
+    }
+
+    /// Adds a node.
+    pub fn add_node(&mut self, kind: NodeKind) -> NodeId {
+        self.network.add_node(kind)
+    }
+
+    /// Joins two nodes. Each gets an interface with an address of its own. Loss, jitter and early
+    /// drops of the link depend on the world's seed and on how many links there were before.
+    pub fn connect(
+        &mut self,
+        near: NodeId,
+        far: NodeId,
+        forward: LinkConfig,
+        backward: LinkConfig,
+    ) -> LinkId {
+        self.network
+            .connect(self.seed, [near, far], [forward, backward])
+    }
+
+    /// The address of a node on a link.
+    ///
+    /// # Panics
+    /// If the node is not an end of the link.
+    pub fn address(&self, node: NodeId, link: LinkId) -> IpAddr {
+        self.network.interface(node, link).address
+    }
+
+    /// The links of a node, in the order they were made.
+    pub fn links_of(&self, node: NodeId) -> impl Iterator<Item = LinkId> + '_ {
+        let interfaces = self.network.nodes[node.0 as usize].interfaces.iter();
+        interfaces.map(|interface| interface.link)
+    }
+
+    /// Puts a process on a node; it gets all packets to the node that no other one is
+    /// [bound](Self::bind) to. It starts with the next step.
+    pub fn attach(&mut self, node: NodeId, process: Box<dyn Process>) -> ProcessId {
+        let id = self.add_process(node, process);
+        self.network.nodes[node.0 as usize].process = Some(id.0);
+        id
+    }
+
+    /// Puts a process on a node; it gets the packets to this port.
+    pub fn attach_at(&mut self, node: NodeId, port: u16, process: Box<dyn Process>) -> ProcessId {
+        let id = self.add_process(node, process);
+        self.bind(id, port);
+        id
+    }
+
+    /// Gives a process the packets to one more port of its node.
+    pub fn bind(&mut self, process: ProcessId, port: u16) {
+        let node = self.processes[process.0 as usize].node;
+        self.network.nodes[node.0 as usize]
+            .bound
+            .push((port, process.0));
+    }
+
+    fn add_process(&mut self, node: NodeId, process: Box<dyn Process>) -> ProcessId {
+        let id = self.processes.len() as u32;
+        self.processes.push(Attached {
+            node,
+            process,
+            wanted: None,
+            armed: None,
+            flow: 0,
+            wakes: (Instant::ZERO, 0),
+        });
+        self.touched.push(id);
+        ProcessId(id)
+    }
+
+    /// A process, to look at.
+    ///
+    /// # Panics
+    /// If it is of another type.
+    pub fn process<T: Process>(&self, id: ProcessId) -> &T {
+        let process: &dyn Any = &*self.processes[id.0 as usize].process;
+        process.downcast_ref().expect("a process of this type")
+    }
+
+    /// A process, to command. What it has to send is sent with the next step.
+    ///
+    /// # Panics
+    /// If it is of another type.
+    pub fn process_mut<T: Process>(&mut self, id: ProcessId) -> &mut T {
+        if !self.touched.contains(&id.0) {
+            self.touched.push(id.0);
+        }
+        let process: &mut dyn Any = &mut *self.processes[id.0 as usize].process;
+        process.downcast_mut().expect("a process of this type")
+    }
+
+    /// Lets something happen at a time, or now if that is past.
+    pub fn at(&mut self, time: Instant, change: Change) {
+        self.queue.push(
+            time.max(self.now),
+            Happening::Change(self.script.len() as u32),
+        );
+        self.script.push(Some(change));
+    }
+
+    /// Lets several things happen.
+    pub fn script(&mut self, changes: impl IntoIterator<Item = (Instant, Change)>) {
+        for (time, change) in changes {
+            self.at(time, change);
+        }
+    }
+
+    /// The time.
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Events handled so far.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Handles the next event; `false` if there is none.
+    pub fn step(&mut self) -> bool {
+        self.step_before(Instant::FAR_FUTURE)
+    }
+
+    /// Handles what happens until then; the time is then `end`.
+    pub fn run_until(&mut self, end: Instant) {
+        while self.step_before(end) {}
+        self.now = self.now.max(end);
+    }
+
+    /// Goes on while this holds and there is something to happen. Returns whether it came to hold
+    /// no more.
+    pub fn run_while(&mut self, mut condition: impl FnMut(&Self) -> bool) -> bool {
+        while condition(self) {
+            if !self.step() {
+                return !condition(self);
+            }
+        }
+        true
+    }
+
+    /// As [`Self::run_while`], but not beyond `end`.
+    pub fn run_while_until(
+        &mut self,
+        end: Instant,
+        mut condition: impl FnMut(&Self) -> bool,
+    ) -> bool {
+        while condition(self) {
+            if !self.step_before(end) {
+                self.now = self.now.max(end);
+                return !condition(self);
+            }
+        }
+        true
+    }
+
+    /// Handles the next event that lies not behind `end`.
+    pub fn step_before(&mut self, end: Instant) -> bool {
+        if !self.touched.is_empty() {
+            for process in std::mem::take(&mut self.touched) {
+                self.drain(process);
+            }
+        }
+        if self.queue.next_time().is_none_or(|at| at > end) {
+            return false;
+        }
+        let Some((at, happening)) = self.queue.pop() else {
+            return false;
+        };
+        debug_assert!(at >= self.now, "time goes forward");
+        self.now = at;
+        self.events += 1;
+        match happening {
+            Happening::Line(index) => self.poll_line(index),
+            Happening::Wake(process) => self.wake(process),
+            Happening::Change(entry) => {
+                if let Some(change) = self.script[entry as usize].take() {
+                    self.apply(change);
+                }
+            }
+        }
+        true
+    }
+
+    /// What one direction of a link did so far.
+    pub fn link_stats(&self, link: LinkId, direction: Direction) -> LinkStats {
+        self.network.line(link, direction).link.stats()
+    }
+
+    /// What one direction of a link is like now.
+    pub fn link_config(&self, link: LinkId, direction: Direction) -> &LinkConfig {
+        self.network.line(link, direction).link.config()
+    }
+
+    /// Bytes that wait in one direction of a link.
+    pub fn queued_bytes(&self, link: LinkId, direction: Direction) -> u64 {
+        self.network.line(link, direction).link.queued_bytes()
+    }
+
+    /// The links between two addresses of hosts, in order, and the directions they are passed in.
+    /// Empty if there is no way.
+    pub fn way(&mut self, from: IpAddr, to: IpAddr) -> Vec<(LinkId, Direction)> {
+        let count = self.network.nodes.len() as u32;
+        let owner = (0..count).find(|node| self.network.nodes[*node as usize].owns(from));
+        let Some(start) = owner.map(NodeId) else {
+            return Vec::new();
+        };
+        let mut way = Vec::new();
+        let mut line = self.network.first_line(start, from);
+        while let Some(index) = line {
+            let direction = match index % 2 {
+                0 => Direction::Forward,
+                _ => Direction::Backward,
+            };
+            way.push((LinkId(index / 2), direction));
+            let node = self.network.lines[index as usize].to;
+            if self.network.nodes[node.0 as usize].owns(to) {
+                return way;
+            }
+            if self.network.nodes[node.0 as usize].kind == NodeKind::Host {
+                return Vec::new();
+            }
+            line = self.network.next_line(node, to);
+        }
+        Vec::new()
+    }
+
+    /// What passed between two addresses, as the sender named them.
+    pub fn flow_stats(&self, from: IpAddr, to: IpAddr) -> FlowStats {
+        let flow = self.flows.iter().find(|f| f.from == from && f.to == to);
+        flow.map(|flow| flow.stats).unwrap_or_default()
+    }
+
+    /// Packets that were for nobody, or had no way.
+    pub fn unroutable(&self) -> u64 {
+        self.unroutable
+    }
+
+    /// A hash of everything that was sent, carried, delivered and dropped, and when. The same world
+    /// yields the same one.
+    pub fn trace_hash(&self) -> u64 {
+        let mut trace = self.trace;
+        for line in &self.network.lines {
+            let stats = line.link.stats();
+            for count in [stats.packets_in, stats.packets_out, stats.dropped()] {
+                trace.mix(count);
+            }
+        }
+        trace.value()
+    }
+
+    fn wake(&mut self, id: u32) {
+        let now = self.now;
+        let attached = &mut self.processes[id as usize];
+        if attached.armed != Some(now) {
+            return;
+        }
+        attached.armed = None;
+        if attached.wanted.is_some_and(|wanted| wanted <= now) {
+            let count = &mut attached.wakes;
+            *count = (now, if count.0 == now { count.1 + 1 } else { 0 });
+            assert!(
+                count.1 < MAX_AT_ONCE,
+                "at {now} a process wants to be woken again and again: {:?}",
+                attached.process
+            );
+            attached.process.handle_timeout(now);
+            self.drain(id);
+        } else {
+            self.arm_process(id);
+        }
+    }
+
+    /// Takes what a process has to send, and notes when it wants to be woken.
+    fn drain(&mut self, id: u32) {
+        let now = self.now;
+        let mut sent = 0;
+        loop {
+            let attached = &mut self.processes[id as usize];
+            let Some(packet) = attached.process.poll_packet(now) else {
+                attached.wanted = attached.process.next_timeout();
+                break;
+            };
+            sent += 1;
+            assert!(
+                sent < MAX_AT_ONCE,
+                "at {now} a process sends without end: {:?}",
+                attached.process
+            );
+            self.emit(id, packet);
+        }
+        self.arm_process(id);
+    }
+
+    fn arm_process(&mut self, id: u32) {
+        let attached = &mut self.processes[id as usize];
+        let Some(wanted) = attached.wanted else {
+            return;
+        };
+        let wanted = wanted.max(self.now);
+        if attached.armed.is_none_or(|armed| wanted < armed) {
+            attached.armed = Some(wanted);
+            self.queue.push(wanted, Happening::Wake(id));
+        }
+    }
+
+    /// A process sends a packet.
+    fn emit(&mut self, id: u32, packet: Packet) {
+        let node = self.processes[id as usize].node;
+        self.trace.note(self.now, Fate::Sent, id, &packet);
+        let flow = self.flow(id, &packet);
+        let stats = &mut self.flows[flow as usize].stats;
+        stats.packets_sent += 1;
+        stats.bytes_sent += u64::from(packet.size());
+        match self.network.first_line(node, packet.from.ip()) {
+            Some(line) => {
+                let sent = self.now;
+                self.enqueue(line, Traveller { packet, sent, flow });
+            }
+            None => self.lose(node, &packet),
+        }
+    }
+
+    fn flow(&mut self, id: u32, packet: &Packet) -> u32 {
+        let (from, to) = (packet.from.ip(), packet.to.ip());
+        let is_it = |flow: &Flow| flow.to == to && flow.from == from;
+        let recent = self.processes[id as usize].flow;
+        if self.flows.get(recent as usize).is_some_and(is_it) {
+            return recent;
+        }
+        let found = self.flows.iter().position(is_it).unwrap_or_else(|| {
+            let stats = FlowStats::default();
+            self.flows.push(Flow { from, to, stats });
+            self.flows.len() - 1
+        }) as u32;
+        self.processes[id as usize].flow = found;
+        found
+    }
+
+    fn enqueue(&mut self, index: u32, traveller: Traveller) {
+        let line = &mut self.network.lines[index as usize];
+        let size = traveller.packet.size();
+        line.link.enqueue(self.now.as_nanos(), size, traveller);
+        self.arm_line(index);
+    }
+
+    fn arm_line(&mut self, index: u32) {
+        let line = &mut self.network.lines[index as usize];
+        let Some(deadline) = line.link.deadline() else {
+            return;
+        };
+        let deadline = Instant::from_nanos(deadline).max(self.now);
+        if line.armed.is_none_or(|armed| deadline < armed) {
+            line.armed = Some(deadline);
+            self.queue.push(deadline, Happening::Line(index));
+        }
+    }
+
+    fn poll_line(&mut self, index: u32) {
+        let now = self.now;
+        if self.network.lines[index as usize].armed != Some(now) {
+            return;
+        }
+        self.network.lines[index as usize].armed = None;
+        loop {
+            let line = &mut self.network.lines[index as usize];
+            let Some(traveller) = line.link.poll(now.as_nanos()) else {
+                break;
+            };
+            let node = line.to;
+            self.trace
+                .note(now, Fate::Carried, index, &traveller.packet);
+            self.arrive(node, index, traveller);
+        }
+        self.arm_line(index);
+    }
+
+    /// A packet came out of a link.
+    fn arrive(&mut self, node: NodeId, line: u32, mut traveller: Traveller) {
+        let kind = self.network.nodes[node.0 as usize].kind;
+        if kind == NodeKind::Nat && !self.translate(node, line, &mut traveller.packet) {
+            return self.lose(node, &traveller.packet);
+        }
+        let here = &self.network.nodes[node.0 as usize];
+        let to = traveller.packet.to;
+        if here.owns(to.ip()) {
+            return match here.receiver(to.port()) {
+                Some(process) => self.deliver(process, traveller),
+                None => self.lose(node, &traveller.packet),
+            };
+        }
+        let next = match kind {
+            NodeKind::Host => None,
+            NodeKind::Router | NodeKind::Nat => self.network.next_line(node, to.ip()),
+        };
+        match next {
+            Some(line) => self.enqueue(line, traveller),
+            None => self.lose(node, &traveller.packet),
+        }
+    }
+
+    fn translate(&mut self, node: NodeId, line: u32, packet: &mut Packet) -> bool {
+        let Some(outside) = self.network.outside(node) else {
+            return true;
+        };
+        let (outer, out) = (outside.address, outside.out);
+        let from_outside = out ^ 1 == line;
+        let leaves = self.network.next_line(node, packet.to.ip()) == Some(out);
+        let nat = &mut self.network.nodes[node.0 as usize].nat;
+        match (from_outside, packet.to.ip() == outer, leaves) {
+            (true, true, _) => nat.translate_in(self.now, packet),
+            (true, false, _) => false,
+            (false, _, true) => nat.translate_out(self.now, outer, packet),
+            (false, _, false) => true,
+        }
+    }
+
+    fn deliver(&mut self, id: u32, traveller: Traveller) {
+        let Traveller { packet, sent, flow } = traveller;
+        self.trace.note(self.now, Fate::Delivered, id, &packet);
+        let delay = self.now.since(sent).as_nanos() as u64;
+        let stats = &mut self.flows[flow as usize].stats;
+        stats.packets += 1;
+        stats.bytes += u64::from(packet.size());
+        stats.delay_total_ns += delay;
+        stats.delay_max_ns = stats.delay_max_ns.max(delay);
+        let now = self.now;
+        self.processes[id as usize]
+            .process
+            .handle_packet(now, packet);
+        self.drain(id);
+    }
+
+    fn lose(&mut self, node: NodeId, packet: &Packet) {
+        self.trace.note(self.now, Fate::Dropped, node.0, packet);
+        self.unroutable += 1;
+    }
+}

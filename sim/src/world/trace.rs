@@ -1,0 +1,60 @@
+//! A fingerprint of everything that happened.
+
+use crate::Packet;
+use anabranch_proto::time::Instant;
+use std::net::{IpAddr, SocketAddr};
+
+/// What happened to a packet.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Fate {
+    /// A process sent it.
+    Sent = 1,
+    /// It came out of a link.
+    Carried = 2,
+    /// It reached a process.
+    Delivered = 3,
+    /// Nobody wanted it.
+    Dropped = 4,
+}
+
+/// A running hash of times, sizes, addresses and places. Contents are left out: the random numbers
+/// of TLS differ from run to run, the sizes of what is sent do not.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Trace(u64);
+
+impl Default for Trace {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Trace {
+    pub(super) fn note(&mut self, now: Instant, fate: Fate, place: u32, packet: &Packet) {
+        self.mix(now.as_nanos());
+        let ecn = packet.ecn.map_or(0, |ecn| ecn as u64 + 1);
+        self.mix(fate as u64 | ecn << 4 | u64::from(place) << 8);
+        self.mix(u64::from(packet.size()));
+        self.mix(address(&packet.from));
+        self.mix(address(&packet.to));
+    }
+
+    pub(super) fn mix(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(23) ^ word).wrapping_mul(0x9fb2_1c65_1e98_df25);
+        self.0 ^= self.0 >> 32;
+    }
+
+    pub(super) fn value(self) -> u64 {
+        self.0
+    }
+}
+
+fn address(address: &SocketAddr) -> u64 {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) => u64::from(u32::from(ip)),
+        IpAddr::V6(ip) => {
+            let bits = u128::from(ip);
+            (bits >> 64) as u64 ^ (bits as u64).rotate_left(17)
+        }
+    };
+    ip << 16 ^ u64::from(address.port())
+}
