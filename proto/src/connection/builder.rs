@@ -233,6 +233,7 @@ impl Connection {
         }
         path.counters.sent_packets += 1;
         path.counters.sent_bytes += size as u64;
+        path.shaper.on_sent(now, size as u64);
         let app_limited = path.route.app_limited;
         let route = match &mut path.previous {
             Some(previous) if packet.by_previous => previous,

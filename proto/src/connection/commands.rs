@@ -200,6 +200,7 @@ impl Connection {
         let path = self.paths.path_mut(id).ok_or(PathUnknown)?;
         let status = path.options.status;
         path.options = options;
+        path.shaper.set(options.shape, self.clock);
         self.sending.wake();
         if status == options.status {
             Ok(())
@@ -235,6 +236,7 @@ impl Connection {
         let mut stats = self.outbox.stats.clone();
         stats.streams = self.streams.stats();
         stats.scheduler = self.sending.stats();
+        stats.blocked = self.blocked.stats(self.clock);
         stats.keys_updated = self.handshake.keys_updated();
         stats
     }

@@ -5,7 +5,9 @@
 //! routes, bytes in streams. Its timers are listed in `timers`.
 
 mod acks;
+mod blocked;
 mod builder;
+mod caps;
 mod close;
 mod commands;
 mod control;
@@ -17,6 +19,7 @@ mod migrate;
 mod observe;
 mod paths;
 mod receive;
+mod retransmit;
 mod schedule;
 mod stats;
 mod timers;
@@ -26,7 +29,7 @@ pub use commands::{OpenPathError, PathUnknown};
 pub(crate) use establish::announced_path_limit;
 pub use migrate::MigrateError;
 pub(crate) use paths::random_cid;
-pub use stats::{ConnectionStats, PathStats, SchedulerStats};
+pub use stats::{BlockedStats, BlockedTime, ConnectionStats, PathStats, SchedulerStats};
 pub use timers::Timer;
 
 use crate::config::TransportConfig;
@@ -45,6 +48,7 @@ use crate::streams::Streams;
 use crate::time::{Duration, Instant};
 use crate::wire::params::TransportParameters;
 use crate::wire::{ConnectionId, PathId, ResetToken, Side};
+use blocked::Blocked;
 use close::Life;
 use control::Control;
 use schedule::Sending;
@@ -67,6 +71,7 @@ pub struct Connection {
     paths: Manager,
     streams: Streams,
     sending: Sending,
+    blocked: Blocked,
     control: Control,
     routing: VecDeque<Routing>,
     outbox: Outbox,
@@ -234,6 +239,7 @@ impl Connection {
             paths,
             streams: Streams::new(side, &config.streams),
             sending: Sending::new(&config),
+            blocked: Blocked::default(),
             control: Control::default(),
             routing,
             outbox: Outbox::default(),

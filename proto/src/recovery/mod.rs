@@ -8,6 +8,7 @@
 
 pub mod loss;
 pub mod pacer;
+pub mod packet_pair;
 pub mod rate;
 pub mod received;
 pub mod rtt;
@@ -16,6 +17,7 @@ pub mod sent_packets;
 pub mod space;
 
 pub use pacer::Pacer;
+pub use packet_pair::PacketPairs;
 pub use rate::DeliveryRate;
 pub use received::ReceivedPackets;
 pub use rtt::RttEstimator;
