@@ -175,6 +175,7 @@ impl World {
             weight: self.dice.below(4) as u32 + 1,
             priority: self.dice.below(3) as i32,
             cost: self.dice.below(2) as u32,
+            ..PathOptions::default()
         };
         let Some(client) = self.pair.side(false) else {
             return;

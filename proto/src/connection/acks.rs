@@ -154,6 +154,9 @@ impl Connection {
                 .rtt
                 .on_sample(now.since(newly.time_sent), delay, now);
         }
+        if arrival.level == Level::OneRtt {
+            path.pairs.on_ack(now, acked, path.route.mtu.current());
+        }
         let mut grown = false;
         for (pn, packet) in acked {
             sum.eliciting |= packet.ack_eliciting;
@@ -342,6 +345,7 @@ impl Connection {
             return;
         };
         self.notify_congestion(now, target, &event);
+        self.sending.fresh_loss = true;
         self.sending.wake();
         self.sending.tell(&PathEvent::Lost {
             path: target,
@@ -399,6 +403,9 @@ impl Connection {
         if let Some(path) = self.paths.path_mut(target) {
             let route = &mut path.route;
             let rate = route.rate.finish_ack(now, route.rtt.min());
+            if let Some(sample) = &rate {
+                path.shaper.on_rate(now, sample);
+            }
             if sum.bytes > 0 {
                 let event = AckEvent {
                     now,

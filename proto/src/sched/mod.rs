@@ -233,6 +233,8 @@ pub enum PathEvent {
     Lost { path: PathId, bytes: u64 },
     /// A probe time-out fired.
     Pto { path: PathId },
+    /// Data that this path carries blocked everything else and was copied onto a faster one.
+    Overtaken { path: PathId, by: PathId },
     /// The peer's flow control stops new data of a stream, or of all.
     FlowBlocked,
     /// The application wrote data.
