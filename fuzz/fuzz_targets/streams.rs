@@ -249,7 +249,9 @@ fn feed(streams: &mut Streams, bytes: &[u8]) -> Result<(), TransportError> {
             return Ok(());
         };
         match frame {
-            Frame::Stream(stream) => streams.on_stream(&stream)?,
+            Frame::Stream(stream) => {
+                streams.on_stream(&stream)?;
+            }
             Frame::ResetStream {
                 id,
                 code,

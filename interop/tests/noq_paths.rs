@@ -281,8 +281,8 @@ async fn we_stay_within_the_limit_noq_sets_and_leave_unused_ids_alone() {
     assert_eq!(refused, Err(AbandonPathError::Unknown));
     let further = to.path_from(2);
     to.client.open_path(further, PathStatus::Available).await;
-    let third = to.client.start_path(to.path_from(3), PathStatus::Available);
-    assert_eq!(third.await, Err(OpenPathError::LimitReached));
+    let third = to.client.try_path(to.path_from(3), PathStatus::Available);
+    assert_eq!(third, Err(OpenPathError::LimitReached));
     let status = connection.set_path_status(PathId(2), PathStatus::Backup);
     assert_eq!(status, Err(PathUnknown));
     let request = Request::Get(1000);

@@ -55,3 +55,16 @@ pub struct Transmit {
     /// Size of each datagram if there are several (the last one may be shorter), for GSO.
     pub segment_size: Option<usize>,
 }
+
+impl Transmit {
+    /// One datagram without an ECN field: of the handshake, or of no connection at all. Counts of
+    /// marks are kept for 1-RTT packets of a route only.
+    pub(crate) fn single(tuple: Tuple, length: usize) -> Self {
+        Self {
+            tuple,
+            ecn: None,
+            length,
+            segment_size: None,
+        }
+    }
+}

@@ -14,7 +14,9 @@ mod seed;
 mod world;
 
 pub mod app;
+pub mod profile;
 pub mod quic;
+pub mod record;
 pub mod scene;
 
 pub use packet::{Packet, Payload, UDP_OVERHEAD};

@@ -1,8 +1,9 @@
 //! `anabranch ping`: measures each path on its own.
 //!
 //! A probe is a PING frame on one path; its acknowledgement yields an RTT sample of that path.
-//! An RTT is the sum of both directions. What is forward and what is backward delay, against another
-//! path, the server's timestamps tell, or a common way back of its acknowledgements: see `delays`.
+//! An RTT is the sum of both directions. What is forward and what is backward delay, against
+//! another path, the server's timestamps tell, or a common way back of its acknowledgements: see
+//! `delays`.
 
 mod delays;
 

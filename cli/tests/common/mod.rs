@@ -365,21 +365,17 @@ impl Lab {
         (counters.b_to_a.bytes, counters.a_to_b.bytes)
     }
 
-    /// Waits until a link carries bulk data again, either way; how long that took.
-    #[track_caller]
+    /// Waits until a link carries bulk data again, either way; how long that took, or at least.
     pub fn until_used(&mut self, at: usize, limit: Duration) -> Duration {
         const BULK: u64 = 100_000;
         let started = Instant::now();
         let before = self.carried(at);
         loop {
             let now = self.carried(at);
-            if now.0 - before.0 + now.1 - before.1 > BULK {
-                return started.elapsed();
+            let elapsed = started.elapsed();
+            if now.0 - before.0 + now.1 - before.1 > BULK || elapsed > limit {
+                return elapsed;
             }
-            assert!(
-                started.elapsed() < limit,
-                "path{at} is not used within {limit:?}"
-            );
             thread::sleep(Duration::from_millis(10));
         }
     }
@@ -406,6 +402,35 @@ fn turn() -> Flock<File> {
     Flock::lock(file, FlockArg::LockExclusive)
         .map_err(|(_, error)| error)
         .expect("the lock")
+}
+
+/// Measures until the result is good enough, three times at most. `measure` tells what fell short,
+/// and returns nothing where it cannot be done.
+///
+/// A machine that is busy with something else makes a result worse and never better: the best of
+/// three says more about the program than any one of them. What must hold however long it takes is
+/// asserted inside, and not tried again.
+#[track_caller]
+pub fn measured(name: &str, mut measure: impl FnMut() -> Option<Result<(), String>>) {
+    let mut shortfalls = Vec::new();
+    for _ in 0..3 {
+        match measure() {
+            None | Some(Ok(())) => return,
+            Some(Err(shortfall)) => shortfalls.push(shortfall),
+        }
+    }
+    panic!("{name}, three times: {}", shortfalls.join("; "));
+}
+
+/// What fell short, if anything: each bar with what is to be said if it was missed.
+pub fn judge(bars: &[(bool, String)]) -> Result<(), String> {
+    let missed = bars.iter().filter(|(is_met, _)| !is_met);
+    let missed: Vec<&str> = missed.map(|(_, what)| what.as_str()).collect();
+    if missed.is_empty() {
+        Ok(())
+    } else {
+        Err(missed.join(", "))
+    }
 }
 
 /// Waits for something to become true.

@@ -135,6 +135,7 @@ impl Connection {
         let now = arrival.now;
         let path = self.paths.path_mut(target)?;
         path.last_ack = Some(now);
+        path.answers_since.get_or_insert(now);
         let mut sum = Sum {
             prior_in_flight: path.route.in_flight,
             ..Sum::default()

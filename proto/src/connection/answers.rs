@@ -78,12 +78,7 @@ impl Connection {
             SizeRule::AsIs
         };
         let length = self.finish_packet(now, packet, buf, rule);
-        (length > 0).then_some(Transmit {
-            tuple,
-            ecn: None,
-            length,
-            segment_size: None,
-        })
+        (length > 0).then_some(Transmit::single(tuple, length))
     }
 
     /// The connection ID to use towards an address the path is not at: one that no other address

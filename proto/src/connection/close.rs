@@ -234,12 +234,7 @@ impl Connection {
             }
         }
         let length = buf.len() - start;
-        (length > 0).then_some(Transmit {
-            tuple,
-            ecn: None,
-            length,
-            segment_size: None,
-        })
+        (length > 0).then_some(Transmit::single(tuple, length))
     }
 
     /// Every level the peer may be able to read (RFC 9000, section 10.2.3).

@@ -21,7 +21,12 @@ impl Connection {
             Frame::Padding { .. } | Frame::Ping => Ok(()),
             Frame::Ack(ack) => self.on_ack(arrival, &ack),
             Frame::Crypto { offset, data } => self.on_crypto(now, level, offset, data),
-            Frame::Stream(stream) => self.streams.on_stream(&stream),
+            Frame::Stream(stream) => {
+                if self.streams.on_stream(&stream)? {
+                    self.data_came = now;
+                }
+                Ok(())
+            }
             Frame::ResetStream {
                 id,
                 code,

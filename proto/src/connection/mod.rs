@@ -13,6 +13,7 @@ mod control;
 mod dispatch;
 mod establish;
 mod failover;
+mod gap;
 mod inquiry;
 mod migrate;
 mod observe;
@@ -74,6 +75,8 @@ pub struct Connection {
     outbox: Outbox,
     /// When something arrived last, or was sent first after that (RFC 9000, section 10.1).
     idle_since: Instant,
+    /// When stream data arrived last that was not there before.
+    data_came: Instant,
     /// The time of the last input.
     clock: Instant,
     /// When the connection began: what our timestamps count from.
@@ -245,6 +248,7 @@ impl Connection {
             routing,
             outbox: Outbox::default(),
             idle_since: now,
+            data_came: now,
             clock: now,
             epoch: now,
             one_way: OneWay::new(),

@@ -27,6 +27,17 @@ struct Incoming {
     scid: Option<ConnectionId>,
 }
 
+impl Incoming {
+    fn long(level: Level, pn_offset: usize, length: usize, scid: ConnectionId) -> Self {
+        Self {
+            level,
+            pn_offset,
+            length,
+            scid: Some(scid),
+        }
+    }
+}
+
 /// What frames of a packet mean for the packet.
 #[derive(Default)]
 struct Contents {
@@ -119,13 +130,7 @@ impl Connection {
                     // RFC 9000, section 17.2.2: only clients send tokens.
                     return self.drop_packet(now, path, bytes.len(), DropReason::ServerToken);
                 }
-                let level = Level::Initial;
-                let incoming = Incoming {
-                    level,
-                    pn_offset,
-                    length: packet_len,
-                    scid: Some(scid),
-                };
+                let incoming = Incoming::long(Level::Initial, pn_offset, packet_len, scid);
                 (version == VERSION_1).then_some(incoming)
             }
             Ok(Header::Long {
@@ -136,13 +141,7 @@ impl Connection {
                 packet_len,
                 ..
             }) => {
-                let level = Level::Handshake;
-                let incoming = Incoming {
-                    level,
-                    pn_offset,
-                    length: packet_len,
-                    scid: Some(scid),
-                };
+                let incoming = Incoming::long(Level::Handshake, pn_offset, packet_len, scid);
                 (version == VERSION_1).then_some(incoming)
             }
             Ok(Header::Short {

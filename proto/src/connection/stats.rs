@@ -1,11 +1,12 @@
 //! Counters and estimates, as values.
 
+use super::Connection;
 use super::schedule::Sending;
 use crate::datagram::Tuple;
 use crate::path::manager::Slot;
 use crate::path::state::{Path, PathCounters};
 use crate::recovery::OneWay;
-use crate::sched::{PathState, Reason};
+use crate::sched::{Backlog, PathState, Reason};
 use crate::streams::StreamStats;
 use crate::time::Instant;
 use crate::wire::PathId;
@@ -120,6 +121,13 @@ pub struct SchedulerStats {
     pub holds: u64,
     /// Answers that could not be carried out.
     pub overruled: u64,
+}
+
+impl Connection {
+    /// What waits to be sent, and the credit it has.
+    pub fn backlog(&self) -> Backlog {
+        self.streams.backlog()
+    }
 }
 
 impl Sending {

@@ -10,6 +10,7 @@
 //! | MTU probe | route | `MtuDiscovery` |
 //! | pacing | route | `Pacer` |
 //! | keep-alive, path idle | path | here |
+//! | the same, while data is missing | path | [`gap`](super::gap) |
 //! | abandoned path discarded | slot | `Closing` |
 //! | hold of the scheduler | connection | `Sending` |
 //! | old keys | connection | `Handshake` |
@@ -253,17 +254,23 @@ impl Connection {
     }
 
     fn keep_alive_deadline(&self, path: &Path) -> Option<Instant> {
-        let interval = self.config.keep_alive?;
         let quiet = path.route.validated && path.space.ack_eliciting_in_flight() == 0;
-        (quiet && !path.ping_pending).then(|| path.last_activity + interval)
+        if !quiet || path.ping_pending {
+            return None;
+        }
+        let wished = self.config.keep_alive.map(|it| path.last_activity + it);
+        let needed = self.gap_probe_deadline(path);
+        wished.into_iter().chain(needed).min()
     }
 
     fn path_idle_deadline(&self, path: &Path) -> Option<Instant> {
         let Health::Doubtful { since } = path.health else {
             return None;
         };
-        self.has_other_healthy(path.id)
-            .then(|| since + self.config.path_idle_timeout)
+        let idle = self
+            .has_other_healthy(path.id)
+            .then(|| since + self.config.path_idle_timeout);
+        idle.into_iter().chain(self.gap_deadline(path)).min()
     }
 
     /// Time has passed. Calling early does nothing.
@@ -369,6 +376,7 @@ impl Connection {
             return;
         };
         path.pto_count += 1;
+        path.answers_since = None;
         path.counters.ptos += 1;
         path.probes_owed = if others { 1 } else { 2 };
         self.sending.tell(&PathEvent::Pto { path: id });

@@ -147,12 +147,7 @@ impl Connection {
         let length = buf.len() - start;
         // Counts are kept per packet number space: only one of a route's spaces can be checked, and
         // the one that lasts is that of 1-RTT packets.
-        (length > 0).then_some(Transmit {
-            tuple,
-            ecn: None,
-            length,
-            segment_size: None,
-        })
+        (length > 0).then_some(Transmit::single(tuple, length))
     }
 
     fn wants_handshake_packet(&self, now: Instant, level: Level) -> bool {

@@ -141,6 +141,8 @@ pub(crate) struct Path {
     /// Challenges do not count, or a path that is asked again and again is never probed.
     pub(crate) pto_from: Option<Instant>,
     pub(crate) last_ack: Option<Instant>,
+    /// Since when it answers everything in time.
+    pub(crate) answers_since: Option<Instant>,
     /// The path by which acknowledgements of this one came last.
     pub(crate) acks_came_by: Option<PathId>,
     /// Moving share of packets lost.
@@ -180,6 +182,7 @@ impl Path {
             last_activity: now,
             pto_from: None,
             last_ack: None,
+            answers_since: None,
             acks_came_by: None,
             loss: 0.0,
             announced: false,

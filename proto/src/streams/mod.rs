@@ -513,6 +513,11 @@ impl Streams {
         self.stats.bytes_retransmitted
     }
 
+    /// Whether bytes are here that nobody can read, because earlier ones are missing.
+    pub fn has_gap(&self) -> bool {
+        self.stats.buffered_out_of_order > 0
+    }
+
     /// Whether nothing waits to be sent or to be acknowledged.
     pub fn is_idle(&self) -> bool {
         self.ready.totals().held == 0 && !self.has_control() && !self.has_datagrams()

@@ -68,12 +68,13 @@ fn receive(
     streams: &mut Streams,
     (id, offset, data, fin): (StreamId, u64, Vec<u8>, bool),
 ) -> Result<(), TransportError> {
-    streams.on_stream(&StreamFrame {
+    let frame = StreamFrame {
         id,
         offset,
         fin,
         data: &data,
-    })
+    };
+    streams.on_stream(&frame).map(drop)
 }
 
 fn code(result: Result<(), TransportError>) -> TransportErrorCode {
@@ -100,7 +101,9 @@ fn handle(streams: &mut Streams, payload: &[u8]) -> Result<(), TransportError> {
     while !reader.is_empty() {
         match decode(&mut reader).expect("frames are well formed").1 {
             Frame::Padding { .. } => {}
-            Frame::Stream(frame) => streams.on_stream(&frame)?,
+            Frame::Stream(frame) => {
+                streams.on_stream(&frame)?;
+            }
             Frame::ResetStream {
                 id,
                 code,

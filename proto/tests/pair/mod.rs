@@ -412,17 +412,7 @@ impl Pair {
         let Some(connection) = self.server.connection_mut(handle) else {
             return;
         };
-        let mut ids = Vec::new();
-        match event {
-            StreamEvent::Opened { dir } => {
-                while let Some(id) = connection.accept(dir) {
-                    ids.push(id);
-                }
-            }
-            StreamEvent::Readable { id } => ids.push(id),
-            _ => {}
-        }
-        for id in ids {
+        for id in flow::to_read(connection, event) {
             loop {
                 match connection.read(id, 1 << 16) {
                     Ok(Some(bytes)) => {

@@ -168,6 +168,10 @@ impl App for Bulk {
         }
     }
 
+    fn is_blocked(&self) -> bool {
+        self.blocked.is_some() && !self.finished
+    }
+
     fn is_done(&self) -> bool {
         self.acknowledged.is_some()
     }

@@ -222,6 +222,11 @@ impl App for Chunks {
         self.ready_at().filter(|_| !busy && !self.stalled)
     }
 
+    fn is_blocked(&self) -> bool {
+        let mut lanes = self.lanes.iter();
+        lanes.any(|lane| lane.left > 0)
+    }
+
     fn is_done(&self) -> bool {
         self.lanes.iter().all(|lane| lane.acknowledged)
     }

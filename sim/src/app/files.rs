@@ -203,6 +203,10 @@ impl App for Files {
         later.filter(|at| *at > Instant::ZERO).min()
     }
 
+    fn is_blocked(&self) -> bool {
+        self.active.iter().any(|active| !active.finished)
+    }
+
     fn is_done(&self) -> bool {
         self.waiting.is_empty() && self.acknowledged == self.sent.len()
     }

@@ -317,4 +317,9 @@ impl App for Responder {
             _ => {}
         }
     }
+
+    fn is_blocked(&self) -> bool {
+        let mut answers = self.answers.values();
+        answers.any(|answer| answer.length.is_some_and(|length| answer.written < length))
+    }
 }

@@ -22,6 +22,11 @@ pub trait App: Debug + Any {
         None
     }
 
+    /// Whether it has something to send that its connection did not take.
+    fn is_blocked(&self) -> bool {
+        false
+    }
+
     /// Whether it has nothing left to do.
     fn is_done(&self) -> bool {
         true

@@ -136,6 +136,11 @@ impl QuicHost {
         self.apps.iter().all(|app| app.is_done())
     }
 
+    /// Whether an application has something to send that its connection did not take.
+    pub fn is_blocked(&self) -> bool {
+        self.apps.iter().any(|app| app.is_blocked())
+    }
+
     /// The connections so far.
     pub fn sessions(&self) -> &[Session] {
         &self.sessions

@@ -91,8 +91,8 @@ impl DelayFilter {
             self.restart();
             self.current = fine;
         } else {
-            // Shifts round towards the past, whatever the sign: an offset common to all samples
-            // changes nothing.
+            // Shifts round down whatever the sign, so an offset common to all samples changes
+            // nothing.
             self.current += off >> 3;
             self.jitter += (off.abs() - self.jitter) >> 2;
             self.jitter = self.jitter.min(LARGEST_JITTER << FRACTION);

@@ -244,6 +244,30 @@ fn a_clock_that_is_set_is_noticed_at_once_on_all_paths() {
 }
 
 #[test]
+fn the_bounds_of_the_offset_follow_a_clock_that_drifts() {
+    // Round trips of 200 us cannot hold a drift of a millisecond.
+    let near = Line {
+        forward: 100,
+        backward: 100,
+        back: 0,
+    };
+    for drift in [37, -37] {
+        let mut net = Net::new(&[near, Line { back: 1, ..near }], 5_000_000);
+        for _ in 0..200 {
+            net.offset += drift;
+            net.rounds(1);
+        }
+        let offset = net.one_way.clock_offset().expect("timestamps came");
+        let off = (offset.start() - net.offset)
+            .abs()
+            .max((offset.end() - net.offset).abs());
+        assert!(off < 1000, "{offset:?} is far from {}", net.offset);
+        assert!(net.one_way.outliers() > 0);
+        assert_eq!(net.one_way.clock_steps(), 0);
+    }
+}
+
+#[test]
 fn the_average_follows_a_queue_and_the_least_does_not() {
     let mut net = crossed();
     net.rounds(5);

@@ -1,0 +1,248 @@
+//! Transport profiles: the engine set up like the systems of the papers.
+//!
+//! A profile is a function from a few named settings to a [`TransportConfig`]. What a system had
+//! that the engine has no setting for is said where its profile is.
+
+#[cfg(test)]
+mod tests;
+
+use anabranch_proto::config::TransportConfig;
+use anabranch_proto::congestion::{self, ControllerFactory};
+use anabranch_proto::sched::{Registry, SchedulerFactory};
+use anabranch_proto::spec::SpecError;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A chunk of the third paper's simulations: 1468 bytes with its header of 16, 20 for IP and 12 for
+/// SCTP make a packet of 1500 bytes, 1472 of which are UDP payload here.
+pub const CMT_DATAGRAM: u16 = 1472;
+
+/// Which system the engine is set up like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Profile {
+    /// The engine as it is.
+    Quic,
+    /// Concurrent multipath transfer over SCTP, as in the third paper.
+    CmtSctp,
+    /// Multipath TCP of the Linux kernel.
+    Mptcp,
+    /// Striping over plain connections, as in the first paper: one path per connection.
+    Stripe,
+}
+
+impl Profile {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Quic, Self::CmtSctp, Self::Mptcp, Self::Stripe];
+
+    /// The name users type.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Quic => "quic",
+            Self::CmtSctp => "cmt-sctp",
+            Self::Mptcp => "mptcp",
+            Self::Stripe => "stripe",
+        }
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Profile {
+    type Err = SpecError;
+
+    fn from_str(name: &str) -> Result<Self, SpecError> {
+        let found = Self::ALL.into_iter().find(|profile| profile.name() == name);
+        let known = Self::ALL.into_iter().map(Self::name);
+        found.ok_or_else(|| SpecError::unknown_name("profile", name, known))
+    }
+}
+
+/// What a scenario may set; `None` leaves it to the profile.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Settings {
+    /// The scheduler, as users name it.
+    pub scheduler: Option<String>,
+    /// The congestion controller, as users name it.
+    pub congestion: Option<String>,
+    /// The receiver's window in bytes, which then stays as it is.
+    pub receive_buffer: Option<u64>,
+    /// The sender's buffer in bytes.
+    pub send_buffer: Option<u64>,
+    /// Bytes per scheduling decision.
+    pub chunk: Option<u64>,
+    /// UDP payload of every packet, in bytes; switches path MTU discovery off.
+    pub datagram_size: Option<u16>,
+    /// Ack-eliciting packets per acknowledgement.
+    pub ack_threshold: Option<u64>,
+    /// The longest an acknowledgement waits.
+    pub max_ack_delay: Option<Duration>,
+    /// Paths at a time.
+    pub max_paths: Option<u32>,
+    /// The RTT assumed at first.
+    pub initial_rtt: Option<Duration>,
+    /// Whether packets are marked ECT.
+    pub ecn: Option<bool>,
+    /// How long a connection lives without news; `Some(None)` means for ever.
+    pub max_idle_timeout: Option<Option<Duration>>,
+}
+
+/// The schedulers and controllers that names stand for.
+#[derive(Debug, Clone)]
+pub struct Names {
+    /// Schedulers.
+    pub schedulers: Registry,
+    /// Congestion controllers.
+    pub controllers: congestion::Registry,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self {
+            schedulers: Registry::builtin(),
+            controllers: congestion::Registry::builtin(),
+        }
+    }
+}
+
+impl Names {
+    /// The scheduler of this name and parameters.
+    ///
+    /// # Errors
+    /// What is wrong with it, with the nearest name.
+    pub fn scheduler(&self, text: &str) -> Result<SchedulerFactory, SpecError> {
+        SchedulerFactory::new(&self.schedulers, &text.parse()?)
+    }
+
+    /// The congestion controller of this name and parameters.
+    ///
+    /// # Errors
+    /// What is wrong with it, with the nearest name.
+    pub fn controller(&self, text: &str) -> Result<ControllerFactory, SpecError> {
+        self.controllers.factory(&text.parse()?)
+    }
+}
+
+/// The engine's settings for a profile.
+///
+/// # Errors
+/// A name of a scheduler or controller that does not exist, or parameters that make no sense.
+pub fn transport(
+    profile: Profile,
+    settings: &Settings,
+    names: &Names,
+) -> Result<TransportConfig, SpecError> {
+    let mut config = match profile {
+        Profile::Quic => TransportConfig::default(),
+        Profile::CmtSctp => cmt_sctp(names)?,
+        Profile::Mptcp => mptcp(names)?,
+        Profile::Stripe => stripe(names)?,
+    };
+    if let Some(scheduler) = &settings.scheduler {
+        config.scheduler = names.scheduler(scheduler)?;
+    }
+    if let Some(congestion) = &settings.congestion {
+        config.congestion = names.controller(congestion)?;
+    }
+    if let Some(bytes) = settings.receive_buffer {
+        fix_receive_buffer(&mut config, bytes);
+    }
+    if let Some(size) = settings.datagram_size {
+        fix_datagram_size(&mut config, size);
+    }
+    let Settings {
+        send_buffer,
+        chunk,
+        ack_threshold,
+        max_ack_delay,
+        max_paths,
+        initial_rtt,
+        ecn,
+        max_idle_timeout,
+        ..
+    } = settings.clone();
+    config.chunk = chunk.or(config.chunk);
+    set(&mut config.streams.send_buffer, send_buffer);
+    set(&mut config.ack_threshold, ack_threshold);
+    set(&mut config.max_ack_delay, max_ack_delay);
+    set(&mut config.max_paths, max_paths);
+    set(&mut config.initial_rtt, initial_rtt);
+    set(&mut config.ecn, ecn);
+    set(&mut config.max_idle_timeout, max_idle_timeout);
+    Ok(config)
+}
+
+fn set<T>(field: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *field = value;
+    }
+}
+
+/// One window for all streams and paths that never grows, as a socket's buffer.
+fn fix_receive_buffer(config: &mut TransportConfig, bytes: u64) {
+    let streams = &mut config.streams;
+    streams.receive_window = bytes;
+    streams.max_receive_window = bytes;
+    streams.stream_receive_window = bytes;
+    streams.max_stream_receive_window = bytes;
+}
+
+/// Packets of one size from the first one on.
+fn fix_datagram_size(config: &mut TransportConfig, size: u16) {
+    config.initial_mtu = size;
+    config.mtu.min = size;
+    config.mtu.max = size;
+}
+
+/// CMT-SCTP: packets of 1500 bytes on the wire, one receive buffer of 64 KiB shared by all paths, one
+/// acknowledgement per packet on the path of the packet, loss-based control without coupling,
+/// chunks in turn on whatever path has room. CUC, SFR and DAC are what packet number spaces per
+/// path do anyway (RFC 10069), NR-SACK is what every acknowledgement of QUIC is.
+fn cmt_sctp(names: &Names) -> Result<TransportConfig, SpecError> {
+    let mut config = TransportConfig {
+        ack_threshold: 1,
+        ecn: false,
+        initial_rtt: Duration::from_millis(100),
+        scheduler: names.scheduler("round-robin")?,
+        congestion: names.controller("new-reno")?,
+        ..TransportConfig::default()
+    };
+    fix_datagram_size(&mut config, CMT_DATAGRAM);
+    fix_receive_buffer(&mut config, 64 * 1024);
+    Ok(config)
+}
+
+/// Multipath TCP: lowest RTT first, coupled increase, every second packet acknowledged after 40 ms
+/// at the latest, windows that grow to a few megabytes.
+fn mptcp(names: &Names) -> Result<TransportConfig, SpecError> {
+    let mut config = TransportConfig {
+        max_ack_delay: Duration::from_millis(40),
+        initial_rtt: Duration::from_secs(1),
+        scheduler: names.scheduler("min-rtt")?,
+        congestion: names.controller("lia")?,
+        ..TransportConfig::default()
+    };
+    // 1448 bytes of payload in a segment, as TCP with timestamps has in 1500 bytes: 1472 leaves as
+    // many for stream data, a few bytes of headers and tag apart.
+    fix_datagram_size(&mut config, CMT_DATAGRAM);
+    config.streams.receive_window = 128 * 1024;
+    config.streams.stream_receive_window = 128 * 1024;
+    config.streams.max_receive_window = 6 << 20;
+    config.streams.max_stream_receive_window = 6 << 20;
+    config.streams.send_buffer = 4 << 20;
+    Ok(config)
+}
+
+/// One connection of a stripe: a single path that behaves like TCP, with the kernel's usual buffers
+/// (128 KiB to 6 MiB and 4 MiB), of which the application uses little.
+fn stripe(names: &Names) -> Result<TransportConfig, SpecError> {
+    let mut config = mptcp(names)?;
+    config.congestion = names.controller("cubic")?;
+    config.max_paths = 0;
+    config.streams.send_buffer = 128 * 1024;
+    Ok(config)
+}

@@ -1,0 +1,76 @@
+use super::*;
+use crate::app::{Amount, Bulk, Receiver};
+use crate::scene::{FIRST, Scene};
+use anabranch_link::{LinkConfig, Rate};
+use anabranch_proto::time::Instant;
+
+/// Runs 300 kB over two links of 10 Mbit/s; returns the sizes of the packets with data.
+fn run(profile: Profile, settings: &Settings) -> Vec<u32> {
+    let link = LinkConfig::new(
+        Rate::bits_per_second(10_000_000).unwrap(),
+        Duration::from_millis(20),
+    );
+    let mut scene = Scene::new(1, &[(link.clone(), link.clone()), (link.clone(), link)]);
+    let probe = crate::record::Probe::new(crate::record::Watch {
+        packets: true,
+        ..Default::default()
+    });
+    let mut near = transport(profile, settings, &Names::default()).unwrap();
+    let far = near.clone();
+    near.observer = Some(probe.sender());
+    let (near, far) = scene.pair(near, far);
+    let bulk = Bulk::new(FIRST, Amount::Bytes(300_000), Instant::ZERO);
+    let hosts = scene.start(near.app(bulk), far.app(Receiver::new(1)));
+    let end = Instant::ZERO + Duration::from_secs(60);
+    assert!(scene.world.run_hosts(&[hosts.server], end), "{profile}");
+    let packets = probe.packets();
+    let data = packets.iter().filter(|row| row.data.is_some());
+    data.map(|row| row.bytes).collect()
+}
+
+#[test]
+fn every_profile_transfers() {
+    for profile in Profile::ALL {
+        assert!(!run(profile, &Settings::default()).is_empty());
+    }
+}
+
+#[test]
+fn packets_of_cmt_sctp_have_one_size_from_the_first_one_on() {
+    let sizes = run(Profile::CmtSctp, &Settings::default());
+    let full = sizes.iter().filter(|size| **size == 1472).count();
+    assert!(full * 10 > sizes.len() * 9, "{sizes:?}");
+    assert!(sizes.iter().all(|size| *size <= 1472));
+}
+
+#[test]
+fn a_setting_overrides_the_profile() {
+    let settings = Settings {
+        scheduler: Some("min-rtt".into()),
+        receive_buffer: Some(32 * 1024),
+        ack_threshold: Some(2),
+        ..Settings::default()
+    };
+    let config = transport(Profile::CmtSctp, &settings, &Names::default()).unwrap();
+    assert_eq!(config.scheduler.name(), "min-rtt");
+    assert_eq!(config.streams.max_stream_receive_window, 32 * 1024);
+    assert_eq!(config.ack_threshold, 2);
+}
+
+#[test]
+fn names_that_do_not_exist_are_answered_with_the_nearest_one() {
+    let settings = Settings {
+        scheduler: Some("min-rt".into()),
+        ..Settings::default()
+    };
+    let error = transport(Profile::Quic, &settings, &Names::default()).unwrap_err();
+    assert!(
+        error.to_string().contains("did you mean `min-rtt`?"),
+        "{error}"
+    );
+    let error = "cmt-stcp".parse::<Profile>().unwrap_err();
+    assert!(
+        error.to_string().contains("did you mean `cmt-sctp`?"),
+        "{error}"
+    );
+}
