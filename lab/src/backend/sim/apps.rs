@@ -4,8 +4,8 @@ use super::network::Built;
 use crate::scenario::{FlowKind, Profile, Way};
 use anabranch_proto::time::Instant;
 use anabranch_sim::app::{
-    Amount, Bulk, ChunkSink, Chunks, DatagramSink, DatagramSource, File, Files, Processing, Receiver,
-    Request, Requests, Responder,
+    Amount, Bulk, ChunkSink, Chunks, DatagramSink, DatagramSource, File, Files, Processing,
+    Receiver, Request, Requests, Responder,
 };
 use anabranch_sim::quic::{QuicHost, SessionId};
 use anabranch_sim::scene::FIRST;
@@ -35,7 +35,11 @@ pub(super) fn install(
             Way::Backward => (1, 0),
         };
         let [client, server] = hosts;
-        let (mut source, mut sink) = if near == 0 { (client, server) } else { (server, client) };
+        let (mut source, mut sink) = if near == 0 {
+            (client, server)
+        } else {
+            (server, client)
+        };
         match flow.kind {
             FlowKind::BulkBytes(bytes) => {
                 streams[far] += 1;
@@ -81,7 +85,11 @@ pub(super) fn install(
                 sink = sink.app(DatagramSink::new(FIRST, deadline.unwrap_or(NEVER)));
             }
         }
-        hosts = if near == 0 { [source, sink] } else { [sink, source] };
+        hosts = if near == 0 {
+            [source, sink]
+        } else {
+            [sink, source]
+        };
     }
     let [mut client, mut server] = hosts;
     if streams[0] > 0 {
@@ -106,12 +114,20 @@ fn install_stripe(
 ) -> (QuicHost, QuicHost) {
     let transport = &built.scenario.transport;
     let weights = weights(built);
-    let lanes: Vec<(SessionId, u32)> =
-        lanes.iter().map(|(session, path)| (*session, weights[*path])).collect();
-    let bytes = built.scenario.flows.iter().filter_map(|flow| flow.kind.bytes()).sum();
+    let lanes: Vec<(SessionId, u32)> = lanes
+        .iter()
+        .map(|(session, path)| (*session, weights[*path]))
+        .collect();
+    let bytes = built
+        .scenario
+        .flows
+        .iter()
+        .filter_map(|flow| flow.kind.bytes())
+        .sum();
     let chunk = transport.settings.chunk.unwrap_or(STRIPE_CHUNK);
     let processing = transport.settings.processing.unwrap_or(false);
-    let chunks = Chunks::new(&lanes, bytes, chunk).processing(processing.then_some(Processing::BTH));
+    let chunks =
+        Chunks::new(&lanes, bytes, chunk).processing(processing.then_some(Processing::BTH));
     if built.flows_backward() {
         (client.app(ChunkSink::new(bytes)), server.app(chunks))
     } else {
@@ -127,9 +143,16 @@ fn weights(built: &Built<'_>) -> Vec<u32> {
         return vec![1; paths.len()];
     };
     let text = spec.to_string();
-    let given = text.split(['=', ':', ',']).skip_while(|word| *word != "weights").nth(1);
+    let given = text
+        .split(['=', ':', ','])
+        .skip_while(|word| *word != "weights")
+        .nth(1);
     let given: Vec<u32> = given
-        .map(|list| list.split('/').filter_map(|weight| weight.parse().ok()).collect())
+        .map(|list| {
+            list.split('/')
+                .filter_map(|weight| weight.parse().ok())
+                .collect()
+        })
         .unwrap_or_default();
     let weight = |(index, path): (usize, &crate::scenario::NetPath)| {
         given.get(index).copied().unwrap_or(path.weight).max(1)
@@ -140,9 +163,18 @@ fn weights(built: &Built<'_>) -> Vec<u32> {
 /// Application bytes a host has got so far.
 pub(super) fn delivered(world: &World, host: ProcessId) -> u64 {
     let host = world.process::<QuicHost>(host);
-    let streams: u64 = host.all::<Receiver>().map(|receiver| receiver.total().bytes).sum();
-    let chunks: u64 = host.all::<ChunkSink>().map(|sink| sink.stats().delivered).sum();
-    let datagrams: u64 = host.all::<DatagramSink>().map(|sink| sink.stats().bytes).sum();
+    let streams: u64 = host
+        .all::<Receiver>()
+        .map(|receiver| receiver.total().bytes)
+        .sum();
+    let chunks: u64 = host
+        .all::<ChunkSink>()
+        .map(|sink| sink.stats().delivered)
+        .sum();
+    let datagrams: u64 = host
+        .all::<DatagramSink>()
+        .map(|sink| sink.stats().bytes)
+        .sum();
     let answers: u64 = host
         .all::<Requests>()
         .flat_map(Requests::history)
@@ -170,11 +202,16 @@ pub(super) fn first_and_last(world: &World, host: ProcessId) -> (Option<Instant>
 
 /// Times of the units of all flows in seconds, and how many were late or lost.
 pub(super) fn units(world: &World, [from, to]: [ProcessId; 2]) -> (Vec<f64>, u64) {
-    let (source, sink) = (world.process::<QuicHost>(from), world.process::<QuicHost>(to));
+    let (source, sink) = (
+        world.process::<QuicHost>(from),
+        world.process::<QuicHost>(to),
+    );
     let (mut times, mut late) = (Vec::new(), 0);
     for files in source.all::<Files>() {
         for receiver in sink.all::<Receiver>() {
-            let done = files.completions(receiver, FIRST).filter_map(|(_, time)| time);
+            let done = files
+                .completions(receiver, FIRST)
+                .filter_map(|(_, time)| time);
             times.extend(done.map(|time| time.as_secs_f64()));
         }
     }
@@ -183,7 +220,10 @@ pub(super) fn units(world: &World, [from, to]: [ProcessId; 2]) -> (Vec<f64>, u64
         let done = exchange.finished.map(|at| at.since(exchange.request.at));
         times.extend(done.map(|time| time.as_secs_f64()));
     }
-    let sent: u64 = source.all::<DatagramSource>().map(DatagramSource::sent).sum();
+    let sent: u64 = source
+        .all::<DatagramSource>()
+        .map(DatagramSource::sent)
+        .sum();
     for datagrams in sink.all::<DatagramSink>() {
         let stats = datagrams.stats();
         late += sent.saturating_sub(stats.in_time);

@@ -27,9 +27,17 @@ pub(super) fn outcome(
     let (first, last) = apps::first_and_last(&built.world, hosts[1]);
     let (times, late_units) = apps::units(&built.world, hosts);
     let bytes = apps::delivered(&built.world, hosts[1]);
-    let completion = progress.done.then_some(last).flatten().filter(|_| progress.cold.is_none());
+    let completion = progress
+        .done
+        .then_some(last)
+        .flatten()
+        .filter(|_| progress.cold.is_none());
     let mut outcome = Outcome {
-        status: if progress.done { Status::Ok } else { Status::Timeout },
+        status: if progress.done {
+            Status::Ok
+        } else {
+            Status::Timeout
+        },
         reason: why(built, hosts, progress),
         bytes,
         handshake_s: totals.established.map(|at| seconds(at.since(begin))),
@@ -54,15 +62,22 @@ pub(super) fn outcome(
     if built.scenario.record.series.is_some() {
         outcome.series = recorder.rows().iter().map(|row| bin(row, &names)).collect();
     }
-    outcome.decisions = recorder.probe().decisions().iter().map(|row| decided(row, &names)).collect();
+    outcome.decisions = recorder
+        .probe()
+        .decisions()
+        .iter()
+        .map(|row| decided(row, &names))
+        .collect();
     outcome
 }
 
 /// Bytes after the warm-up over the time they took.
 fn goodput(progress: &Progress, bytes: u64, last: Option<Instant>, now: Instant) -> Option<f64> {
     let (before, since) = progress.warm?;
-    let (after, until) = progress.cold.or(Some((bytes, last.filter(|_| progress.done).unwrap_or(now))))?;
-    let time = seconds(until.saturating_since(since));
+    let (after, until) = progress
+        .cold
+        .or(Some((bytes, last.filter(|_| progress.done).unwrap_or(now))))?;
+    let time = seconds(until.since(since));
     (time > 0.0).then(|| after.saturating_sub(before) as f64 * 8.0 / time)
 }
 
@@ -71,10 +86,15 @@ fn seconds(time: Duration) -> f64 {
 }
 
 fn why(built: &Built<'_>, hosts: [ProcessId; 2], progress: &Progress) -> String {
-    let sessions = hosts.iter().flat_map(|host| built.world.process::<QuicHost>(*host).sessions());
+    let sessions = hosts
+        .iter()
+        .flat_map(|host| built.world.process::<QuicHost>(*host).sessions());
     let closed = sessions.filter_map(|session| session.closed()).next();
     match closed {
-        Some((at, error)) => format!("closed at {:.3} s: {error}", seconds(at.since(Instant::ZERO))),
+        Some((at, error)) => format!(
+            "closed at {:.3} s: {error}",
+            seconds(at.since(Instant::ZERO))
+        ),
         None if progress.done => String::new(),
         None => "the limit of virtual time was reached".to_owned(),
     }
@@ -82,7 +102,10 @@ fn why(built: &Built<'_>, hosts: [ProcessId; 2], progress: &Progress) -> String 
 
 fn packets(built: &Built<'_>) -> u64 {
     let both = [Direction::Forward, Direction::Backward];
-    let count = |link| both.iter().map(move |way| built.world.link_stats(link, *way).packets_in);
+    let count = |link| {
+        both.iter()
+            .map(move |way| built.world.link_stats(link, *way).packets_in)
+    };
     built.links.iter().flat_map(|link| count(*link)).sum()
 }
 
@@ -103,7 +126,9 @@ fn add_totals(outcome: &mut Outcome, totals: &Totals) {
     outcome.blocked_hold_s = Some(seconds(totals.blocked.scheduler));
     outcome.holds = Some(sender.scheduler.holds);
     let reasons = sender.scheduler.reasons.iter();
-    outcome.reasons = reasons.map(|(reason, count)| (reason.name().to_owned(), *count)).collect();
+    outcome.reasons = reasons
+        .map(|(reason, count)| (reason.name().to_owned(), *count))
+        .collect();
 }
 
 /// Which path of the scenario each path ID stands for, found by its addresses.
@@ -111,13 +136,20 @@ fn paths_by_id(built: &Built<'_>, paths: &[PathTotals]) -> BTreeMap<PathId, usiz
     let used = &built.scenario.transport.paths;
     let backward = built.flows_backward();
     let of = |totals: &PathTotals| {
-        let ends = if backward { (totals.ends.1, totals.ends.0) } else { totals.ends };
+        let ends = if backward {
+            (totals.ends.1, totals.ends.0)
+        } else {
+            totals.ends
+        };
         let same = used.iter().find(|path| built.ends(**path) == ends);
         let remote = used.iter().find(|path| built.ends(**path).1 == ends.1);
         let by_order = used.get(totals.path.0 as usize);
         same.or(remote).or(by_order).copied().unwrap_or(used[0])
     };
-    paths.iter().map(|totals| (totals.path, of(totals))).collect()
+    paths
+        .iter()
+        .map(|totals| (totals.path, of(totals)))
+        .collect()
 }
 
 fn path_outcomes(
@@ -138,18 +170,31 @@ fn path_outcomes(
         .collect();
     let stripe = scenario.transport.profile == Profile::Stripe;
     let began = built.first_start();
-    let elapsed = seconds(built.world.now().saturating_since(began));
+    let elapsed = seconds(built.world.now().since(began));
     for path in 0..all.len() {
         let (client, server) = built.ends(path);
-        let (from, to) = if built.flows_backward() { (server, client) } else { (client, server) };
+        let (from, to) = if built.flows_backward() {
+            (server, client)
+        } else {
+            (client, server)
+        };
         let flow = built.world.flow_stats(from, to);
         let one = &mut all[path];
         one.sent_bytes = flow.bytes_sent;
         one.delivered_bytes = flow.bytes;
-        one.owd_mean_s = (flow.packets > 0).then(|| flow.delay_total_ns as f64 / flow.packets as f64 / 1e9);
-        let way = if built.flows_backward() { Way::Backward } else { Way::Forward };
-        let could = scenario.path_rate(path, way).map(|rate| rate as f64 / 8.0 * elapsed);
-        one.utilisation = could.filter(|could| *could > 0.0).map(|could| flow.bytes as f64 / could);
+        one.owd_mean_s =
+            (flow.packets > 0).then(|| flow.delay_total_ns as f64 / flow.packets as f64 / 1e9);
+        let way = if built.flows_backward() {
+            Way::Backward
+        } else {
+            Way::Forward
+        };
+        let could = scenario
+            .path_rate(path, way)
+            .map(|rate| rate as f64 / 8.0 * elapsed);
+        one.utilisation = could
+            .filter(|could| *could > 0.0)
+            .map(|could| flow.bytes as f64 / could);
     }
     let sent: u64 = all.iter().map(|path| path.sent_bytes).sum();
     for one in &mut all {

@@ -79,7 +79,12 @@ impl Sim {
         let step = scenario.record.series.unwrap_or(STEP);
         let mut recorder = Recorder::new(end(from), end(to), probe, step);
         let progress = drive(&mut built, &mut recorder, [from, to]);
-        Ok(measure::outcome(&mut built, &mut recorder, &progress, [from, to]))
+        Ok(measure::outcome(
+            &mut built,
+            &mut recorder,
+            &progress,
+            [from, to],
+        ))
     }
 
     /// The settings of the sender and of the receiver, with a probe that watches both.
@@ -97,7 +102,11 @@ impl Sim {
         };
         let striped = transport.profile == Profile::Stripe;
         let named = Settings {
-            scheduler: transport.scheduler.as_ref().filter(|_| !striped).map(ToString::to_string),
+            scheduler: transport
+                .scheduler
+                .as_ref()
+                .filter(|_| !striped)
+                .map(ToString::to_string),
             congestion: transport.congestion.as_ref().map(ToString::to_string),
             receive_buffer: settings.receive_buffer,
             send_buffer: settings.send_buffer,
@@ -170,20 +179,27 @@ fn refuse_what_it_cannot_do(scenario: &Scenario) -> Result<(), Box<Outcome>> {
         Kind::Bonding => Some("a bonding device"),
         Kind::Mlppp => Some("multilink PPP"),
     };
-    let cannot = cannot.or_else(|| (!scenario.background.is_empty()).then_some("background traffic"));
+    let cannot =
+        cannot.or_else(|| (!scenario.background.is_empty()).then_some("background traffic"));
     let missing = [
         (settings.initial_window.is_some(), "initial-window"),
         (settings.pacing.is_some(), "pacing"),
         (settings.retransmit.is_some(), "retransmit"),
         (settings.split.is_some(), "buffer-split"),
         (settings.renegable.is_some(), "renegable"),
-        (settings.opportunistic.is_some(), "opportunistic-retransmission"),
+        (
+            settings.opportunistic.is_some(),
+            "opportunistic-retransmission",
+        ),
         (settings.penalise.is_some(), "penalise"),
         (settings.bufferbloat_cap.is_some(), "bufferbloat-cap"),
         (settings.protection == Some(false), "protection = false"),
         (settings.max_window.is_some(), "max-window"),
     ];
-    let missing = missing.iter().find(|(given, _)| *given).map(|(_, name)| *name);
+    let missing = missing
+        .iter()
+        .find(|(given, _)| *given)
+        .map(|(_, name)| *name);
     match cannot.or(missing) {
         None => Ok(()),
         Some(what) => Err(Box::new(ended(Status::Unsupported, what))),
@@ -201,5 +217,8 @@ fn ended(status: Status, reason: &str) -> Outcome {
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("panic: {}", text.unwrap_or_else(|| "without a message".to_owned()))
+    format!(
+        "panic: {}",
+        text.unwrap_or_else(|| "without a message".to_owned())
+    )
 }

@@ -1,8 +1,8 @@
 //! A scenario's network as a world.
 
 use crate::scenario::{
-    Action, Cellular, Direction, FULL_PACKET, FlowKind, NetLink, NodeKind as Kind, Profile, Scenario,
-    Sides, Way,
+    Action, Cellular, Direction, FULL_PACKET, FlowKind, NetLink, NodeKind as Kind, Profile,
+    Scenario, Sides, Way,
 };
 use anabranch_link::{LinkConfig, Rate, Trace};
 use anabranch_proto::config::{ClientConfig, ServerConfig};
@@ -41,10 +41,14 @@ impl<'a> Built<'a> {
             Kind::Router => NodeKind::Router,
             Kind::Nat => NodeKind::Nat,
         };
-        let nodes: Vec<NodeId> =
-            network.nodes.iter().map(|one| world.add_node(node(one.kind))).collect();
+        let nodes: Vec<NodeId> = network
+            .nodes
+            .iter()
+            .map(|one| world.add_node(node(one.kind)))
+            .collect();
         let links = network.links.iter().enumerate().map(|(index, link)| {
-            let (forward, backward) = configs(link, Seed(seed).derive("cellular", index as u64), scenario);
+            let (forward, backward) =
+                configs(link, Seed(seed).derive("cellular", index as u64), scenario);
             world.connect(nodes[link.ends.0], nodes[link.ends.1], forward, backward)
         });
         let links: Vec<LinkId> = links.collect();
@@ -73,7 +77,10 @@ impl<'a> Built<'a> {
 
     /// Whether the first flow's data goes to the client.
     pub(super) fn flows_backward(&self) -> bool {
-        self.scenario.flows.first().is_some_and(|flow| flow.way == Way::Backward)
+        self.scenario
+            .flows
+            .first()
+            .is_some_and(|flow| flow.way == Way::Backward)
     }
 
     /// When the longest warm-up is over.
@@ -102,8 +109,12 @@ impl<'a> Built<'a> {
     /// The addresses at both ends of a path, the client's first.
     pub(super) fn ends(&self, path: usize) -> (IpAddr, IpAddr) {
         let path = &self.scenario.network.paths[path];
-        let client = self.world.address(self.nodes[0], self.links[path.client_link]);
-        let server = self.world.address(self.nodes[1], self.links[path.server_link]);
+        let client = self
+            .world
+            .address(self.nodes[0], self.links[path.client_link]);
+        let server = self
+            .world
+            .address(self.nodes[1], self.links[path.server_link]);
         (client, server)
     }
 
@@ -111,11 +122,22 @@ impl<'a> Built<'a> {
         let seed = self.world.seed();
         let on = |node: usize, links: &[usize], port: u16| -> Vec<SocketAddr> {
             let address = |link: &usize| self.world.address(self.nodes[node], self.links[*link]);
-            links.iter().map(|link| SocketAddr::new(address(link), port)).collect()
+            links
+                .iter()
+                .map(|link| SocketAddr::new(address(link), port))
+                .collect()
         };
         let client = QuicHost::new(seed.derive("client", 0), on(0, &self.sockets, CLIENT_PORT));
-        let server = QuicHost::new(seed.derive("server", 0), on(1, &self.server_links, SERVER_PORT));
-        let options = self.scenario.transport.paths.iter().map(|path| self.options(*path));
+        let server = QuicHost::new(
+            seed.derive("server", 0),
+            on(1, &self.server_links, SERVER_PORT),
+        );
+        let options = self
+            .scenario
+            .transport
+            .paths
+            .iter()
+            .map(|path| self.options(*path));
         (client, server.serve(config).path_options(options.collect()))
     }
 
@@ -130,7 +152,11 @@ impl<'a> Built<'a> {
         let transport = &self.scenario.transport;
         let first = transport.paths[0];
         if transport.profile != Profile::Stripe {
-            let paths = transport.paths.iter().map(|path| self.plan(*path, first)).collect();
+            let paths = transport
+                .paths
+                .iter()
+                .map(|path| self.plan(*path, first))
+                .collect();
             let config = config.clone();
             return vec![(client.dial(Dial { config, at, paths }), first)];
         }
@@ -153,19 +179,32 @@ impl<'a> Built<'a> {
 
     fn plan(&self, path: usize, first: usize) -> PathPlan {
         let planned = &self.scenario.network.paths[path];
-        let socket = self.sockets.iter().position(|link| *link == planned.client_link);
-        let server = self.world.address(self.nodes[1], self.links[planned.server_link]);
+        let socket = self
+            .sockets
+            .iter()
+            .position(|link| *link == planned.client_link);
+        let server = self
+            .world
+            .address(self.nodes[1], self.links[planned.server_link]);
         let remote = SocketAddr::new(server, SERVER_PORT);
         let mut plan = PathPlan::new(socket.expect("every path has a socket"), remote);
         plan.options = self.options(path);
-        plan.after = if path == first { Duration::ZERO } else { planned.opens };
+        plan.after = if path == first {
+            Duration::ZERO
+        } else {
+            planned.opens
+        };
         plan
     }
 
     fn options(&self, path: usize) -> PathOptions {
         let path = &self.scenario.network.paths[path];
         PathOptions {
-            status: if path.backup { PathStatus::Backup } else { PathStatus::Available },
+            status: if path.backup {
+                PathStatus::Backup
+            } else {
+                PathStatus::Available
+            },
             weight: path.weight,
             priority: path.priority,
             cost: path.cost,
@@ -182,7 +221,9 @@ impl<'a> Built<'a> {
             .collect();
         for event in &self.scenario.events {
             let (link, at) = (self.links[event.link], Instant::ZERO + event.at);
-            let up = |sides: &Sides, up: bool| Change::link(link, directions(*sides), LinkChange::Up(up));
+            let up = |sides: &Sides, up: bool| {
+                Change::link(link, directions(*sides), LinkChange::Up(up))
+            };
             match &event.action {
                 Action::Down(sides) => self.world.at(at, up(sides, false)),
                 Action::Up(sides) => self.world.at(at, up(sides, true)),
@@ -190,7 +231,11 @@ impl<'a> Built<'a> {
                 Action::AdminUp => self.world.at(at, Change::Admin { link, up: true }),
                 Action::Handover => {
                     let (node, address) = (self.nodes[0], None);
-                    let change = Change::Readdress { node, link, address };
+                    let change = Change::Readdress {
+                        node,
+                        link,
+                        address,
+                    };
                     self.world.at(at, change);
                 }
                 Action::Rebind => {
@@ -208,7 +253,8 @@ impl<'a> Built<'a> {
                         *side = change.applied_to(side);
                         let change = parts(side);
                         for change in change {
-                            self.world.at(at, Change::link(link, Directions::Only(line), change));
+                            self.world
+                                .at(at, Change::link(link, Directions::Only(line), change));
                         }
                     }
                 }
@@ -263,7 +309,8 @@ const DRAWN: Duration = Duration::from_secs(600);
 /// A trace of a link whose rate is drawn for each slot, and which stalls.
 fn draw(cellular: &Cellular, seed: Seed, stop: Duration) -> Rate {
     let mut dice = Dice::new(seed);
-    let mut even = |low: f64, high: f64| low + (high - low) * (dice.next() as f64 / u64::MAX as f64);
+    let mut even =
+        |low: f64, high: f64| low + (high - low) * (dice.next() as f64 / u64::MAX as f64);
     let end = stop.min(DRAWN).as_secs_f64().max(1.0);
     let (mut time, mut credit, mut stalled) = (0.0, 0.0, 0.0);
     let mut text = String::new();
@@ -275,7 +322,10 @@ fn draw(cellular: &Cellular, seed: Seed, stop: Duration) -> Rate {
             credit -= 1.0;
             if even(0.0, 1.0) < cellular.stall {
                 let (short, long) = cellular.stall_time;
-                stalled = f64::max(stalled, time + even(short.as_secs_f64(), long.as_secs_f64()));
+                stalled = f64::max(
+                    stalled,
+                    time + even(short.as_secs_f64(), long.as_secs_f64()),
+                );
             }
             let share = packet as f64 / count as f64;
             let at = time + cellular.slot.as_secs_f64() * share;

@@ -41,14 +41,20 @@ fn a_bulk_transfer_uses_both_paths_and_says_so() {
         assert!(path.share.unwrap() > 0.2, "{path:?}");
         assert!(path.owd_mean_s.unwrap() >= 0.010);
     }
-    let total: u64 = outcome.series.iter().filter(|bin| bin.path == 0).map(|bin| bin.goodput_bytes).sum();
+    let total: u64 = outcome
+        .series
+        .iter()
+        .filter(|bin| bin.path == 0)
+        .map(|bin| bin.goodput_bytes)
+        .sum();
     assert_eq!(total, 4_000_000, "the bins hold every byte");
     assert!(outcome.reasons.iter().map(|(_, count)| count).sum::<u64>() > 1000);
 }
 
 #[test]
 fn the_same_run_gives_the_same_outcome() {
-    let lossy = TWO.replace("queue = \"50ms\"", "queue = \"50ms\", loss = \"0.5%\"") + "[repeat]\nruns = 1\n";
+    let lossy = TWO.replace("queue = \"50ms\"", "queue = \"50ms\", loss = \"0.5%\"")
+        + "[repeat]\nruns = 1\n";
     let (mut first, mut second) = (run(&lossy), run(&lossy));
     (first.wall_s, second.wall_s) = (0.0, 0.0);
     assert_eq!(first, second);
@@ -57,10 +63,17 @@ fn the_same_run_gives_the_same_outcome() {
 
 #[test]
 fn a_download_flows_backward() {
-    let outcome = run(&TWO.replace("bytes = \"4MB\"", "bytes = \"4MB\"\ndirection = \"backward\""));
+    let outcome = run(&TWO.replace(
+        "bytes = \"4MB\"",
+        "bytes = \"4MB\"\ndirection = \"backward\"",
+    ));
     assert_eq!(outcome.status, Status::Ok, "{}", outcome.reason);
     assert_eq!(outcome.bytes, 4_000_000);
-    assert!(outcome.paths[0].sent_bytes > 1_000_000, "{:?}", outcome.paths[0]);
+    assert!(
+        outcome.paths[0].sent_bytes > 1_000_000,
+        "{:?}",
+        outcome.paths[0]
+    );
 }
 
 #[test]
@@ -84,14 +97,32 @@ fn one_path_alone_is_limited_to_its_rate() {
 fn files_requests_and_datagrams_are_timed() {
     let flow = |text: &str| run(&TWO.replace("kind = \"bulk\"\nbytes = \"4MB\"", text));
     let files = flow("kind = \"files\"\ncount = 5\nsize = \"20kB\"");
-    assert_eq!((files.status, files.units), (Status::Ok, 5), "{}", files.reason);
+    assert_eq!(
+        (files.status, files.units),
+        (Status::Ok, 5),
+        "{}",
+        files.reason
+    );
     assert!(files.unit_p50_s.unwrap() > 0.016);
-    let requests = flow("kind = \"requests\"\ncount = 4\nsize = \"200B\"\nanswer = \"50kB\"\nevery = \"200ms\"");
-    assert_eq!((requests.status, requests.units), (Status::Ok, 4), "{}", requests.reason);
+    let requests = flow(
+        "kind = \"requests\"\ncount = 4\nsize = \"200B\"\nanswer = \"50kB\"\nevery = \"200ms\"",
+    );
+    assert_eq!(
+        (requests.status, requests.units),
+        (Status::Ok, 4),
+        "{}",
+        requests.reason
+    );
     assert_eq!(requests.bytes, 200_000);
-    let datagrams = flow("kind = \"datagrams\"\nsize = \"1000B\"\nrate = \"1Mbit/s\"\nduration = \"2s\"\ndeadline = \"100ms\"");
+    let datagrams = flow(
+        "kind = \"datagrams\"\nsize = \"1000B\"\nrate = \"1Mbit/s\"\nduration = \"2s\"\ndeadline = \"100ms\"",
+    );
     assert_eq!(datagrams.status, Status::Ok, "{}", datagrams.reason);
-    assert!((240..=251).contains(&datagrams.units), "{}", datagrams.units);
+    assert!(
+        (240..=251).contains(&datagrams.units),
+        "{}",
+        datagrams.units
+    );
 }
 
 #[test]
@@ -109,7 +140,12 @@ fn a_stripe_deals_chunks_over_connections() {
 fn a_silent_path_is_survived_and_a_limit_of_time_is_a_timeout() {
     let cut = TWO.to_owned() + "[[event]]\nat = \"1s\"\npath = \"a\"\ndown = \"both\"\n";
     let outcome = run(&cut);
-    assert_eq!((outcome.status, outcome.bytes), (Status::Ok, 4_000_000), "{}", outcome.reason);
+    assert_eq!(
+        (outcome.status, outcome.bytes),
+        (Status::Ok, 4_000_000),
+        "{}",
+        outcome.reason
+    );
     let short = run(&TWO.replace("60s", "1s"));
     assert_eq!(short.status, Status::Timeout);
     assert!(short.bytes > 0 && short.completion_s.is_none());
