@@ -256,6 +256,7 @@ fn decided(row: &DecisionRow, names: &BTreeMap<PathId, usize>) -> Decided {
         Decision::Duplicate(_) => ("duplicate", None),
         Decision::Copy(path) => ("copy", Some(path)),
         Decision::Hold { .. } => ("hold", None),
+        _ => ("other", None),
     };
     Decided {
         t_ns: row.at.since(Instant::ZERO).as_nanos() as u64,
