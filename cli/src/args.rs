@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) mod sim;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,7 @@ Examples:
   anabranch get \"$URL/big.iso\" --path eth0 --path wwan0
   anabranch put photo.tar \"$URL/photo.tar\" --path auto --scheduler round-robin
   anabranch doctor                                 what this machine can do
+  anabranch sim new s.toml; anabranch sim run s.toml    try schedulers on simulated networks
 
 Exit codes: 0 done, 1 a transfer or check failed, 2 wrong usage or nothing could be done.
 Data goes to stdout, everything else to stderr. SSLKEYLOGFILE is honoured.";
@@ -91,6 +93,9 @@ an address still leaves by the default route. What is applied is marked, and rev
 exactly that."
     )]
     Routes(Routes),
+    /// Run scenarios in simulated networks, exactly repeatable
+    #[command(subcommand)]
+    Sim(sim::Sim),
     /// Write the completion script of a shell to stdout
     Completions {
         /// The shell

@@ -10,7 +10,10 @@
 //! papers     the experiments of the five documents and the statements checked on their results
 //! ```
 
+pub mod backend;
+pub mod campaign;
 pub mod plan;
+pub mod report;
 pub mod results;
 pub mod scenario;
 pub mod stats;

@@ -182,8 +182,6 @@ pub struct Decided {
     pub path: Option<u32>,
     /// Why.
     pub reason: String,
-    /// How many paths had room.
-    pub candidates: u32,
 }
 
 /// A run and its outcome: what is kept of it on disk.

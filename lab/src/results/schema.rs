@@ -500,9 +500,6 @@ const DECISIONS: &[Field<Numbered<Decided>>] = &[
         whole(d.1.path.map(u64::from))
     }),
     ("reason", Kind::Text, "why", |d| text(&d.1.reason)),
-    ("candidates", Kind::Whole, "paths that had room", |d| {
-        Cell::Whole(d.1.candidates.into())
-    }),
 ];
 
 fn columns_of<T>(fields: &[Field<T>]) -> Vec<Column> {
