@@ -536,6 +536,13 @@ fn random_worlds_settle_second_half() {
     run_part(1, 2);
 }
 
+/// A server freed a path although its client had not acknowledged that it was given up, only other
+/// things; the client had no other path left and talked to nobody.
+#[test]
+fn regression_a_path_was_freed_that_was_the_peers_last() {
+    run(3239);
+}
+
 #[test]
 fn the_same_seed_does_the_same_again() {
     for seed in [3, 14, 15] {

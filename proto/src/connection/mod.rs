@@ -293,8 +293,7 @@ impl Connection {
             let cids = cids.map(|local| Routing::RemoveCid(local.cid));
             cids.chain(slot.remote_cids.tokens().map(Routing::RemoveToken))
         });
-        let orphaned = self.paths.orphaned_cids().map(Routing::RemoveCid);
-        of_slots.chain(orphaned).chain([original])
+        of_slots.chain([original])
     }
 
     fn notice(&mut self, now: Instant, notice: PathNotice) {
