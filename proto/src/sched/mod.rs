@@ -12,6 +12,7 @@ mod priority;
 mod redundant;
 mod registry;
 mod round_robin;
+mod shares;
 #[cfg(test)]
 mod tests;
 mod view;
