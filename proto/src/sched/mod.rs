@@ -5,30 +5,63 @@
 //! every answer, so a scheduler can be slow but never unsafe. An answer that cannot be carried out
 //! (an unknown path, a full one) counts as a hold.
 
+mod adaptive_redundant;
+mod affinity;
+mod atsss;
+mod blest;
+mod budget;
+mod critical_redundant;
+mod deadline_redundant;
+mod demote;
+mod ecf;
+mod estimate;
 mod factory;
+mod flow_table;
+mod guard;
+mod late;
+mod linger;
 mod min_rtt;
 mod patience;
+mod per_path;
 mod priority;
+mod prober;
 mod redundant;
 mod registry;
 mod round_robin;
+mod sa_ecf;
+mod sttf;
+mod target_rate;
 #[cfg(test)]
 mod tests;
 mod view;
 mod weighted;
+mod wlb;
 
+pub use adaptive_redundant::AdaptiveRedundant;
+pub use affinity::Affinity;
+pub use atsss::{Atsss, Steering, SteeringAccess, SteeringError, SteeringRule};
+pub use blest::Blest;
+pub use critical_redundant::CriticalRedundant;
+pub use deadline_redundant::DeadlineRedundant;
+pub use ecf::Ecf;
 pub use factory::SchedulerFactory;
+pub use guard::Guard;
+pub use linger::Linger;
 pub use min_rtt::{MinRtt, lowest_rtt};
 pub use patience::Patience;
 pub use priority::Priority;
 pub use redundant::Redundant;
-pub use registry::{Entry, ParamDoc, Registry};
+pub use registry::{Entry, ParamDoc, Registry, Wrap, Wrapper};
 pub use round_robin::RoundRobin;
+pub use sa_ecf::SaEcf;
+pub use sttf::Sttf;
+pub use target_rate::TargetRate;
 pub use view::{
     Backlog, MAX_OPEN_PATHS, MAX_STREAM_VIEWS, PathSet, PathState, PathView, SendView, StreamView,
     Unit, UnitKind,
 };
 pub use weighted::Weighted;
+pub use wlb::Wlb;
 
 use crate::time::{Duration, Instant};
 use anabranch_wire::frame::PathStatus;
