@@ -1,6 +1,6 @@
 //! The worked examples of the papers, and whether ours come out the same.
 
-use super::critical;
+use super::{critical, delivery};
 use anabranch_proto::sched::{Registry, Scheduler};
 
 /// A statement of a paper next to what was found.
@@ -22,7 +22,9 @@ pub struct Verdict {
 
 /// Runs all worked examples.
 pub fn verdicts() -> Vec<Verdict> {
-    critical::verdicts()
+    let mut all = critical::verdicts();
+    all.extend(delivery::verdicts());
+    all
 }
 
 /// A scheduler of the engine by its name.
@@ -60,5 +62,10 @@ mod tests {
     #[test]
     fn the_third_papers_tables_come_out_as_published() {
         all_hold(critical::verdicts());
+    }
+
+    #[test]
+    fn the_fifth_papers_tables_come_out_as_published() {
+        all_hold(delivery::verdicts());
     }
 }

@@ -6,6 +6,7 @@
 //! in one space over all paths, as SCTP does; a path's window grows by what is acknowledged on it.
 
 mod critical;
+mod delivery;
 mod examples;
 mod trace;
 
