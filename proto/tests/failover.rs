@@ -596,3 +596,17 @@ fn no_path_is_abandoned_while_all_of_them_are_silent() {
         assert!(!pair.has_notice(|notice| matches!(notice, PathNotice::Abandoned { .. })));
     }
 }
+
+#[test]
+fn a_path_slower_than_the_probe_interval_is_not_doubted_while_it_answers() {
+    // As by satellite: a round trip of 700 ms.
+    let ways = vec![Way::new(1).delay(10), Way::new(2).delay(350)];
+    let mut pair = connected(ways);
+    pair.run_for(Duration::from_secs(5));
+    for _ in 0..10 {
+        pair.client_conn().ping(PathId(1)).expect("an open path");
+        pair.run_for(Duration::from_secs(2));
+    }
+    let doubted = |notice: &PathNotice| matches!(notice, PathNotice::Doubted { .. });
+    assert!(!pair.has_notice(doubted), "{}", pair.report());
+}

@@ -15,6 +15,7 @@ mod world;
 pub mod app;
 pub mod profile;
 pub mod quic;
+pub mod random;
 pub mod record;
 pub mod scene;
 

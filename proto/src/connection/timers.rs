@@ -170,11 +170,13 @@ impl Connection {
             return None;
         }
         let sent = path.pto_from?;
-        let mut wait = path.pto(self.peer_max_ack_delay()) * (1 << path.pto_count.min(MAX_BACKOFF));
+        let pto = path.pto(self.peer_max_ack_delay());
+        let mut wait = pto * (1 << path.pto_count.min(MAX_BACKOFF));
         // With several paths the first one to work again is worth finding soon, and probes of a
-        // path that others stand in for tell nothing about congestion.
+        // path that others stand in for tell nothing about congestion. But a path that is slower
+        // than that must get the time to answer: each probe would find the one before unanswered.
         if path.health != Health::Active || self.paths.open_count() > 1 {
-            wait = wait.min(MAX_PROBE_INTERVAL);
+            wait = wait.min(MAX_PROBE_INTERVAL.max(pto));
         }
         Some(sent + wait)
     }

@@ -327,6 +327,7 @@ impl QuicHost {
             return;
         };
         let opened = connection.open_path(now, tuple, plan.options);
+        if opened.is_err() {}
         self.sessions[id.0].progress[at] = match opened {
             Ok(path) => Progress::Open(path),
             Err(anabranch_proto::connection::OpenPathError::NoMultipath) => Progress::Over,
