@@ -13,6 +13,7 @@ mod seed;
 mod world;
 
 pub mod app;
+pub mod conformance;
 pub mod profile;
 pub mod quic;
 pub mod random;

@@ -132,12 +132,13 @@ impl Connection {
             .paths
             .slots()
             .filter_map(|slot| Some((slot, slot.path.as_ref()?)));
-        let routed = paths.filter(|(slot, path)| {
-            self.ack_route(self.clock, slot.closing.is_some(), path)
-                .is_some()
+        let due = paths.filter_map(|(slot, path)| {
+            // The cheap question first: few paths have an acknowledgement to send.
+            let at = path.space.received.deadline()?;
+            let closing = slot.closing.is_some();
+            self.ack_route(self.clock, closing, path).map(|_| at)
         });
-        let deadlines = routed.filter_map(|(_, path)| path.space.received.deadline());
-        deadlines.min().map(|at| at.max(self.clock))
+        due.min().map(|at| at.max(self.clock))
     }
 
     /// When to repeat a challenge or give up. A challenge that is due but may not be sent, for lack
