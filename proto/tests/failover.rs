@@ -630,3 +630,17 @@ fn a_chosen_way_back_that_dies_does_not_stop_a_transfer() {
         }
     }
 }
+
+#[test]
+fn a_path_slower_than_the_probe_interval_is_not_doubted_while_it_answers() {
+    // As by satellite: a round trip of 700 ms.
+    let ways = vec![Way::new(1).delay(10), Way::new(2).delay(350)];
+    let mut pair = connected(ways);
+    pair.run_for(Duration::from_secs(5));
+    for _ in 0..10 {
+        pair.client_conn().ping(PathId(1)).expect("an open path");
+        pair.run_for(Duration::from_secs(2));
+    }
+    let doubted = |notice: &PathNotice| matches!(notice, PathNotice::Doubted { .. });
+    assert!(!pair.has_notice(doubted), "{}", pair.report());
+}

@@ -14,8 +14,10 @@ mod seed;
 mod world;
 
 pub mod app;
+pub mod conformance;
 pub mod profile;
 pub mod quic;
+pub mod random;
 pub mod record;
 pub mod scene;
 

@@ -133,12 +133,13 @@ impl Connection {
             .paths
             .slots()
             .filter_map(|slot| Some((slot, slot.path.as_ref()?)));
-        let routed = paths.filter(|(slot, path)| {
-            self.ack_route(self.clock, slot.closing.is_some(), path)
-                .is_some()
+        let due = paths.filter_map(|(slot, path)| {
+            // The cheap question first: few paths have an acknowledgement to send.
+            let at = path.space.received.deadline()?;
+            let closing = slot.closing.is_some();
+            self.ack_route(self.clock, closing, path).map(|_| at)
         });
-        let deadlines = routed.filter_map(|(_, path)| path.space.received.deadline());
-        deadlines.min().map(|at| at.max(self.clock))
+        due.min().map(|at| at.max(self.clock))
     }
 
     /// When to repeat a challenge or give up. A challenge that is due but may not be sent, for lack
@@ -171,11 +172,13 @@ impl Connection {
             return None;
         }
         let sent = path.pto_from?;
-        let mut wait = path.pto(self.peer_max_ack_delay()) * (1 << path.pto_count.min(MAX_BACKOFF));
+        let pto = path.pto(self.peer_max_ack_delay());
+        let mut wait = pto * (1 << path.pto_count.min(MAX_BACKOFF));
         // With several paths the first one to work again is worth finding soon, and probes of a
-        // path that others stand in for tell nothing about congestion.
+        // path that others stand in for tell nothing about congestion. But a path that is slower
+        // than that must get the time to answer: each probe would find the one before unanswered.
         if path.health != Health::Active || self.paths.open_count() > 1 {
-            wait = wait.min(MAX_PROBE_INTERVAL);
+            wait = wait.min(MAX_PROBE_INTERVAL.max(pto));
         }
         Some(sent + wait)
     }

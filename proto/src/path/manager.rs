@@ -163,11 +163,18 @@ impl Manager {
         }
     }
 
-    /// Creates slots for every ID both sides allow, so that connection IDs can be issued.
+    /// Creates slots for every ID this side allows, so that connection IDs can be issued and kept.
+    ///
+    /// The peer issues some for an ID as soon as both sides allow it. That it does may be heard
+    /// before its own limit is, whose packet was lost or overtaken; it will not say so again.
     fn fill_slots(&mut self) {
+        let limit = match self.local_limit {
+            Some(local) if self.is_multipath() => local,
+            _ => PathId::ZERO,
+        };
         let next = self.slots.last().map_or(0, |slot| slot.id.0 + 1);
         let next = next.max(self.spent.last().map_or(0, |run| run.end as u32));
-        for id in next..=self.usable_limit().0 {
+        for id in next..=limit.0 {
             self.slots.push(Slot::new(PathId(id)));
         }
     }

@@ -5,6 +5,7 @@ use crate::{BOTH, ONE, ZERO, assert_closed};
 use anabranch_proto::config::TransportConfig;
 use anabranch_proto::datagram::Tuple;
 use anabranch_proto::event::{Event, PathNotice};
+use anabranch_proto::path::PathOptions;
 use anabranch_proto::wire::frame::Frame;
 use anabranch_proto::wire::{PathId, Side, TransportErrorCode as Code};
 use std::time::Duration;
@@ -384,4 +385,21 @@ fn late_packets_of_a_path_the_peer_gives_up_late_are_read_and_acknowledged() {
     peer.wait(Duration::from_secs(10));
     let gone = Event::Path(PathNotice::Discarded { id: ONE });
     assert!(peer.events.contains(&gone));
+}
+
+/// A server issues connection IDs for an ID as soon as it allows it itself; the packet that says so
+/// may be lost.
+#[test]
+fn a_connection_id_that_comes_before_its_path_is_allowed_is_kept() {
+    let setup = Setup {
+        params: |params| params.initial_max_path_id = Some(PathId(0)),
+        ..few_paths()
+    };
+    let mut peer = RawPeer::server(setup).establish();
+    peer.frames(ZERO, &[new_cid(ONE, 0, 0)]);
+    peer.frames(ZERO, &[Frame::MaxPathId { limit: ONE }]);
+    let now = peer.now;
+    let client = peer.connection().expect("a connection");
+    let opened = client.open_path(now, route(Side::Client, 1), PathOptions::default());
+    assert_eq!(opened, Ok(ONE));
 }

@@ -45,6 +45,8 @@ pub struct Sent {
     pub began: Instant,
     /// When the peer was known to have it all.
     pub acknowledged: Option<Instant>,
+    /// Whether it was given up on purpose.
+    pub cut: bool,
 }
 
 #[derive(Debug)]
@@ -82,6 +84,32 @@ impl Files {
             acknowledged: 0,
             pattern: Pattern::new(),
         }
+    }
+
+    /// Adds a file; its time must lie ahead.
+    pub fn add(&mut self, file: File) {
+        let at = self.waiting.partition_point(|other| other.at <= file.at);
+        self.waiting.insert(at, file);
+    }
+
+    /// Waits no longer for a stream that was reset or stopped on purpose.
+    pub fn forget(&mut self, stream: StreamId) {
+        if let Some(at) = self.find(stream) {
+            let record = self.active.remove(at).record;
+            self.sent[record].cut = true;
+            self.acknowledged += 1;
+        }
+    }
+
+    /// Whether no file waits for its turn.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// The streams under way.
+    pub fn active(&self) -> impl Iterator<Item = StreamId> + '_ {
+        let records = self.active.iter().map(|active| active.record);
+        records.map(|record| self.sent[record].stream)
     }
 
     /// The files begun, in that order.
@@ -131,6 +159,7 @@ impl Files {
                 stream,
                 began: now,
                 acknowledged: None,
+                cut: false,
             });
             let at = self.active.len() - 1;
             self.write(connection, at);

@@ -70,6 +70,11 @@ impl Receiver {
         self
     }
 
+    /// Whether as many streams as expected are finished.
+    pub fn is_complete(&self) -> bool {
+        self.total.finished >= self.expected
+    }
+
     /// What came in all.
     pub fn total(&self) -> &Received {
         &self.total
@@ -154,6 +159,6 @@ impl App for Receiver {
     }
 
     fn is_done(&self) -> bool {
-        self.total.finished >= self.expected
+        self.is_complete()
     }
 }

@@ -327,6 +327,7 @@ impl QuicHost {
             return;
         };
         let opened = connection.open_path(now, tuple, plan.options);
+        if opened.is_err() {}
         self.sessions[id.0].progress[at] = match opened {
             Ok(path) => Progress::Open(path),
             Err(anabranch_proto::connection::OpenPathError::NoMultipath) => Progress::Over,
@@ -401,13 +402,13 @@ impl Process for QuicHost {
             if let Some(packet) = self.next_datagram() {
                 return Some(packet);
             }
-            self.serve_events(now);
             self.buffer.clear();
             let transmit = self
                 .endpoint
                 .poll_transmit(now, MAX_SEGMENTS, &mut self.buffer);
             match transmit {
                 Some(transmit) => self.batch = Some(Batch { transmit, at: 0 }),
+                // What applications do about events may be worth another look.
                 None if self.serve_events(now) => {}
                 None => {
                     // That a handshake is confirmed is no event.

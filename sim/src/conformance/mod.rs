@@ -1,0 +1,305 @@
+//! The conformance kit: does a scheduler keep the promises users take for granted?
+//!
+//! ```no_run
+//! use anabranch_sim::conformance::Kit;
+//! use anabranch_sim::profile::Names;
+//!
+//! let report = Kit::new().check(&Names::default(), "min-rtt").expect("a scheduler");
+//! println!("{report}");
+//! assert!(report.is_conformant());
+//! ```
+//!
+//! Everything runs on the real engine in virtual time, so a scheduler either passes or does not: no
+//! machine is too slow for it. A scheduler of one's own is registered in [`Names`] under its name.
+
+mod networks;
+#[cfg(test)]
+mod tests;
+mod trial;
+
+pub use networks::{Network, networks};
+
+use crate::profile::Names;
+use anabranch_proto::sched::SchedulerFactory;
+use anabranch_proto::spec::{Spec, SpecError};
+use std::fmt;
+use std::time::Duration;
+use trial::Result as Trial;
+
+/// How much longer than on the best single path a transfer may take.
+pub const TOLERANCE: f64 = 0.05;
+
+/// The longest time without progress on a network that loses nothing: several round trips of the
+/// slower path, queues included.
+pub const MAX_PAUSE: Duration = Duration::from_millis(600);
+
+/// A promise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rule {
+    /// Never more than [`TOLERANCE`] slower than the best single path.
+    BestPath,
+    /// Streams of equal priority all arrive in the time that is fair for all of them.
+    NoStarvation,
+    /// Progress never pauses for longer than [`MAX_PAUSE`] on a sound network.
+    BoundedHold,
+    /// A transfer survives a path that fails and returns again and again, in no more than twice the
+    /// time the other path takes alone.
+    Flapping,
+    /// A path in doubt carries no new data while another one answers.
+    Doubt,
+}
+
+impl Rule {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::BestPath,
+        Self::NoStarvation,
+        Self::BoundedHold,
+        Self::Flapping,
+        Self::Doubt,
+    ];
+
+    /// A short name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BestPath => "best path",
+            Self::NoStarvation => "no starvation",
+            Self::BoundedHold => "bounded hold",
+            Self::Flapping => "flapping",
+            Self::Doubt => "doubt",
+        }
+    }
+}
+
+/// A scheduler that cannot keep a rule, by its nature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Excuse {
+    /// The scheduler's name.
+    pub scheduler: &'static str,
+    /// A parameter without which it is not excused, such as `("mode", "hold")`.
+    pub only_with: Option<(&'static str, &'static str)>,
+    /// The rule.
+    pub rule: Rule,
+    /// Why.
+    pub reason: &'static str,
+}
+
+const STRICT: &str = "turns are kept even if the path whose turn it is has no room: the slowest \
+                      path sets the pace";
+
+const fn strict(scheduler: &'static str, rule: Rule) -> Excuse {
+    Excuse {
+        scheduler,
+        only_with: Some(("mode", "hold")),
+        rule,
+        reason: STRICT,
+    }
+}
+
+/// Who is excused from what.
+pub const EXCUSES: &[Excuse] = &[
+    strict("round-robin", Rule::BestPath),
+    strict("round-robin", Rule::NoStarvation),
+    strict("round-robin", Rule::Flapping),
+    strict("weighted", Rule::BestPath),
+    strict("weighted", Rule::NoStarvation),
+    strict("weighted", Rule::Flapping),
+];
+
+/// One measurement.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finding {
+    /// The rule.
+    pub rule: Rule,
+    /// The network.
+    pub network: &'static str,
+    /// Whether the rule was kept.
+    pub kept: bool,
+    /// The reason why it need not be.
+    pub excuse: Option<&'static str>,
+    /// The figure, in words.
+    pub figure: String,
+}
+
+/// What became of one scheduler.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// Its name and parameters.
+    pub scheduler: String,
+    /// All measurements.
+    pub findings: Vec<Finding>,
+}
+
+impl Report {
+    /// Whether every rule was kept or is excused.
+    pub fn is_conformant(&self) -> bool {
+        self.breaches().next().is_none()
+    }
+
+    /// What was neither kept nor excused.
+    pub fn breaches(&self) -> impl Iterator<Item = &Finding> {
+        let broken = |finding: &&Finding| !finding.kept && finding.excuse.is_none();
+        self.findings.iter().filter(broken)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.scheduler)?;
+        for finding in &self.findings {
+            let verdict = match (finding.kept, finding.excuse) {
+                (true, _) => "ok",
+                (false, Some(_)) => "excused",
+                (false, None) => "BROKEN",
+            };
+            writeln!(
+                f,
+                "  {verdict:<8} {:<14} {:<22} {}",
+                finding.rule.name(),
+                finding.network,
+                finding.figure
+            )?;
+            if let (false, Some(reason)) = (finding.kept, finding.excuse) {
+                writeln!(f, "           because {reason}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The networks, and how long a single path takes on each.
+#[derive(Debug)]
+pub struct Kit {
+    networks: Vec<(Network, Duration)>,
+}
+
+impl Default for Kit {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Kit {
+    /// All networks; measures the single paths.
+    pub fn new() -> Self {
+        Self::on(networks())
+    }
+
+    /// These networks; measures their single paths.
+    ///
+    /// # Panics
+    /// If nothing gets through a network by either path.
+    pub fn on(networks: Vec<Network>) -> Self {
+        let alone = |network: Network| {
+            let scheduler = SchedulerFactory::default();
+            let times = network.links.iter().filter_map(|link| {
+                let link = std::slice::from_ref(link);
+                trial::bulk(&scheduler, link, false).took
+            });
+            let best = times.min().expect("a transfer over a single path ends");
+            (network, best)
+        };
+        Self {
+            networks: networks.into_iter().map(alone).collect(),
+        }
+    }
+
+    /// Measures one scheduler.
+    ///
+    /// # Errors
+    /// If there is no scheduler of this name, or its parameters make no sense.
+    pub fn check(&self, names: &Names, spec: &str) -> Result<Report, SpecError> {
+        let parsed: Spec = spec.parse()?;
+        let scheduler = SchedulerFactory::new(&names.schedulers, &parsed)?;
+        let mut findings = Vec::new();
+        for (index, (network, best)) in self.networks.iter().enumerate() {
+            let trial = trial::bulk(&scheduler, &network.links, false);
+            findings.push(against_best(network, &trial, *best));
+            let sound = network
+                .links
+                .iter()
+                .all(|link| link.loss == anabranch_link::Loss::None);
+            if sound {
+                findings.push(pause(network, &trial));
+            }
+            // Once is enough for what does not depend on the figures of the network.
+            if index == 0 {
+                let streams = trial::streams(&scheduler, &network.links);
+                findings.push(starvation(network, &streams, *best));
+                let flaps = trial::bulk(&scheduler, &network.links, true);
+                findings.push(flapping(network, &flaps, *best));
+                findings.push(doubt(network, &flaps));
+            }
+        }
+        for finding in &mut findings {
+            finding.excuse = excuse(&parsed, spec, finding.rule);
+        }
+        Ok(Report {
+            scheduler: spec.to_owned(),
+            findings,
+        })
+    }
+}
+
+fn excuse(parsed: &Spec, spec: &str, rule: Rule) -> Option<&'static str> {
+    let applies = |excuse: &&Excuse| {
+        let with = excuse.only_with.is_none_or(|(key, value)| {
+            let wanted = format!("{key}={value}");
+            spec.split([':', ',']).any(|part| part.trim() == wanted)
+        });
+        excuse.scheduler == parsed.name && excuse.rule == rule && with
+    };
+    EXCUSES.iter().find(applies).map(|excuse| excuse.reason)
+}
+
+fn finding(rule: Rule, network: &Network, kept: bool, figure: String) -> Finding {
+    Finding {
+        rule,
+        network: network.name,
+        kept,
+        excuse: None,
+        figure,
+    }
+}
+
+fn seconds(took: Option<Duration>) -> String {
+    took.map_or("not finished".into(), |took| {
+        format!("{:.3} s", took.as_secs_f64())
+    })
+}
+
+fn within(took: Option<Duration>, best: Duration, factor: f64) -> bool {
+    took.is_some_and(|took| took <= best.mul_f64(factor))
+}
+
+fn against_best(network: &Network, trial: &Trial, best: Duration) -> Finding {
+    let figure = format!("{} against {}", seconds(trial.took), seconds(Some(best)));
+    let kept = within(trial.took, best, 1.0 / (1.0 - TOLERANCE));
+    finding(Rule::BestPath, network, kept, figure)
+}
+
+fn starvation(network: &Network, trial: &Trial, best: Duration) -> Finding {
+    let figure = format!("{} against {}", seconds(trial.took), seconds(Some(best)));
+    let kept = within(trial.took, best, 1.0 / (1.0 - TOLERANCE));
+    finding(Rule::NoStarvation, network, kept, figure)
+}
+
+fn pause(network: &Network, trial: &Trial) -> Finding {
+    let figure = format!("{} ms at most", trial.pause.as_millis());
+    finding(Rule::BoundedHold, network, trial.pause <= MAX_PAUSE, figure)
+}
+
+fn flapping(network: &Network, trial: &Trial, best: Duration) -> Finding {
+    let figure = format!("{} against {}", seconds(trial.took), seconds(Some(best)));
+    finding(
+        Rule::Flapping,
+        network,
+        within(trial.took, best, 2.0),
+        figure,
+    )
+}
+
+fn doubt(network: &Network, trial: &Trial) -> Finding {
+    let figure = format!("{} packets", trial.on_doubted);
+    finding(Rule::Doubt, network, trial.on_doubted == 0, figure)
+}

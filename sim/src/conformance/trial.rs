@@ -1,0 +1,175 @@
+//! One transfer, and what is seen of it.
+
+use crate::app::{Amount, Bulk, File, Files, Receiver};
+use crate::quic::QuicHost;
+use crate::scene::{FIRST, Hosts, Scene};
+use crate::{Change, World};
+use anabranch_link::{LinkConfig, Loss};
+use anabranch_proto::config::TransportConfig;
+use anabranch_proto::event::{Observation, Observer, ObserverFactory, PathNotice, Purpose};
+use anabranch_proto::handshake::Level;
+use anabranch_proto::sched::SchedulerFactory;
+use anabranch_proto::time::Instant;
+use anabranch_proto::wire::PathId;
+use anabranch_proto::wire::frame::Frame;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// What is transferred when speed is measured: long enough that the start does not decide.
+pub(super) const BYTES: u64 = 6_000_000;
+
+/// Streams side by side when fairness between them is looked at.
+const STREAMS: u64 = 4;
+
+/// When a transfer has failed.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What came of one transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Result {
+    /// From the first byte written until the last one could be read; `None` if that did not happen.
+    pub(super) took: Option<Duration>,
+    /// The longest time without progress in between.
+    pub(super) pause: Duration,
+    /// Packets with new data on a path in doubt while another one answered.
+    pub(super) on_doubted: u64,
+}
+
+/// A bulk transfer over these links; the second one fails and comes back again and again if it
+/// `flaps`.
+pub(super) fn bulk(scheduler: &SchedulerFactory, links: &[LinkConfig], flaps: bool) -> Result {
+    let (mut scene, watch, hosts) = start(scheduler, links, false);
+    if flaps {
+        let link = scene.links[1];
+        for at in 1..20_u32 {
+            let time = Instant::ZERO + Duration::from_millis(300) * at;
+            let up = at % 2 == 0;
+            scene.world.at(time, Change::up(link, up));
+        }
+    }
+    follow(&mut scene.world, hosts, &watch)
+}
+
+/// Several equal streams at once over these links.
+pub(super) fn streams(scheduler: &SchedulerFactory, links: &[LinkConfig]) -> Result {
+    let (mut scene, watch, hosts) = start(scheduler, links, true);
+    follow(&mut scene.world, hosts, &watch)
+}
+
+fn start(
+    scheduler: &SchedulerFactory,
+    links: &[LinkConfig],
+    streams: bool,
+) -> (Scene, DoubtWatch, Hosts) {
+    let both = |link: &LinkConfig| {
+        let backward = LinkConfig {
+            loss: Loss::None,
+            ..link.clone()
+        };
+        (link.clone(), backward)
+    };
+    let links: Vec<_> = links.iter().map(both).collect();
+    let mut scene = Scene::new(1, &links);
+    let watch = DoubtWatch::default();
+    let sender = TransportConfig {
+        scheduler: scheduler.clone(),
+        observer: Some(watch.factory()),
+        ..TransportConfig::default()
+    };
+    let (near, far) = scene.pair(sender, TransportConfig::default());
+    let (near, expected) = if streams {
+        let file = File::new(Instant::ZERO, BYTES / STREAMS);
+        let files = vec![file; STREAMS as usize];
+        (near.app(Files::new(FIRST, files, 8)), STREAMS)
+    } else {
+        let bulk = Bulk::new(FIRST, Amount::Bytes(BYTES), Instant::ZERO);
+        (near.app(bulk), 1)
+    };
+    let hosts = scene.start(near, far.app(Receiver::new(expected).verify()));
+    (scene, watch, hosts)
+}
+
+fn follow(world: &mut World, hosts: Hosts, watch: &DoubtWatch) -> Result {
+    let end = Instant::ZERO + LIMIT;
+    let (mut bytes, mut since, mut pause) = (0, None::<Instant>, Duration::ZERO);
+    let done = world.run_while_until(end, |world| {
+        let receiver = world.process::<QuicHost>(hosts.server).get::<Receiver>();
+        let total = receiver.total();
+        if total.bytes > bytes {
+            let now = world.now();
+            pause = pause.max(since.map_or(Duration::ZERO, |since| now.since(since)));
+            (bytes, since) = (total.bytes, Some(now));
+        }
+        !receiver.is_complete()
+    });
+    let server = world.process::<QuicHost>(hosts.server);
+    let last = server.get::<Receiver>().total().last_byte;
+    let intact = server.get::<Receiver>().total().corrupt == 0;
+    let session = &world.process::<QuicHost>(hosts.client).sessions()[FIRST.0];
+    let took = last.zip(session.established());
+    let took = took.map(|(last, established)| last.since(established));
+    Result {
+        took: took.filter(|_| done && intact),
+        pause,
+        on_doubted: watch.count(),
+    }
+}
+
+#[derive(Debug, Default)]
+struct Doubts {
+    open: BTreeSet<PathId>,
+    doubted: BTreeSet<PathId>,
+    count: u64,
+}
+
+/// Counts packets with stream data on paths in doubt while another path answers.
+#[derive(Debug, Clone, Default)]
+struct DoubtWatch(Arc<Mutex<Doubts>>);
+
+impl DoubtWatch {
+    fn factory(&self) -> ObserverFactory {
+        let watch = self.clone();
+        ObserverFactory::from_fn(move |_| Some(Box::new(watch.clone())))
+    }
+
+    fn count(&self) -> u64 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).count
+    }
+}
+
+impl Observer for DoubtWatch {
+    fn observe(&mut self, _: Instant, observation: &Observation<'_>) {
+        let mut doubts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match observation {
+            Observation::Path(PathNotice::Opened { id, .. }) => {
+                doubts.open.insert(*id);
+            }
+            Observation::Path(PathNotice::Doubted { id }) => {
+                doubts.doubted.insert(*id);
+            }
+            Observation::Path(PathNotice::Recovered { id, .. }) => {
+                doubts.doubted.remove(id);
+            }
+            Observation::Path(PathNotice::Abandoned { id, .. }) => {
+                doubts.open.remove(id);
+                doubts.doubted.remove(id);
+            }
+            Observation::PacketSent {
+                level: Level::OneRtt,
+                path,
+                purpose: Purpose::Frames,
+                frames,
+                ..
+            } => {
+                let data = |frame: &Frame<'_>| matches!(frame, Frame::Stream(_));
+                let has_data = frames.iter().any(|(_, frame)| data(frame));
+                let others = doubts.open.difference(&doubts.doubted).any(|id| id != path);
+                if has_data && others && doubts.doubted.contains(path) {
+                    doubts.count += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! `ANABRANCH_SIM_SEEDS=n` runs n seeds instead of the usual number, `ANABRANCH_SIM_SEED=s` only
+//! that one.
+
+use super::*;
+
+const SEEDS: u64 = 200;
+
+fn seeds() -> std::ops::Range<u64> {
+    let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+    if let Some(seed) = number("ANABRANCH_SIM_SEED") {
+        return seed..seed + 1;
+    }
+    0..number("ANABRANCH_SIM_SEEDS").unwrap_or(SEEDS)
+}
+
+/// Every `of`-th seed from `first` on, so that several tests share the work.
+fn run_part(first: u64, of: u64) {
+    let names = Names::default();
+    let (mut failed, mut lost, mut all) = (Vec::new(), 0, 0);
+    for seed in seeds().filter(|seed| seed % of == first) {
+        all += 1;
+        match std::panic::catch_unwind(|| run(seed, &names)) {
+            Ok(Ok(Outcome::Settled(_))) => {}
+            Ok(Ok(Outcome::Lost)) => lost += 1,
+            Ok(Err(failure)) => {
+                eprintln!("{failure}");
+                failed.push(seed);
+            }
+            Err(_) => {
+                eprintln!("seed {seed} panicked");
+                failed.push(seed);
+            }
+        }
+    }
+    assert!(failed.is_empty(), "seeds {failed:?}");
+    assert!(
+        lost * 10 <= all + 20,
+        "{lost} of {all} connections ran out of paths"
+    );
+}
+
+#[test]
+fn random_worlds_settle_first_half() {
+    run_part(0, 2);
+}
+
+#[test]
+fn random_worlds_settle_second_half() {
+    run_part(1, 2);
+}
+
+#[test]
+fn the_same_seed_does_the_same_again() {
+    let names = Names::default();
+    for seed in [3, 14, 15] {
+        assert_eq!(run(seed, &names), run(seed, &names), "seed {seed}");
+    }
+    assert_ne!(run(3, &names), run(14, &names));
+}
+
+fn settles(seed: u64) {
+    let outcome = run(seed, &Names::default());
+    assert!(
+        matches!(outcome, Ok(Outcome::Settled(_))),
+        "{}",
+        outcome.expect_err("it did not settle")
+    );
+}
+
+#[test]
+fn regression_a_path_slower_than_the_longest_probe_interval_was_doubted_again_and_again() {
+    settles(7);
+    settles(25);
+}
+
+#[test]
+fn regression_a_connection_id_that_came_before_its_path_was_allowed_was_forgotten() {
+    settles(448);
+}
