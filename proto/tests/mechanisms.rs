@@ -34,7 +34,7 @@ fn connected(ways: Vec<Way>, config: TransportConfig) -> Pair {
     let mut pair = Pair::new(ways, config);
     pair.connect();
     pair.open_all();
-    pair.run_for(Duration::from_millis(1000));
+    pair.run_for(Duration::from_secs(1));
     pair
 }
 
