@@ -606,8 +606,13 @@ impl Connection {
                 }
                 if !carry.also.is_empty() {
                     let frames: SentFrames = packet.frames[before..].iter().copied().collect();
-                    self.sending
-                        .push_duplicates(id, &carry.also, &frames, &kept);
+                    let streams = frames
+                        .iter()
+                        .any(|frame| matches!(frame, SentFrame::Stream { .. }));
+                    if streams || !kept.is_empty() {
+                        self.sending
+                            .push_duplicates(id, &carry.also, &frames, &kept);
+                    }
                 }
             }
         }

@@ -397,7 +397,7 @@ impl Streams {
 
     /// Appends DATAGRAM frames, as many as fit and as one decision covers: of the same flow, all
     /// critical or none. Returns the bytes of their payloads. The last frame may extend to `limit`.
-    /// What was sent is appended to `kept`, if copies are wanted.
+    /// What was sent and is critical is appended to `kept`, if copies are wanted.
     pub fn write_datagrams(
         &mut self,
         out: &mut Vec<u8>,
@@ -415,7 +415,7 @@ impl Streams {
             self.stats.datagrams_sent += 1;
             written += length as u64;
             previous = Some(options);
-            if let Some(kept) = &mut kept {
+            if let Some(kept) = kept.as_mut().filter(|_| options.critical) {
                 kept.push(data);
             }
         }
