@@ -313,6 +313,21 @@ fn every_retransmission_policy_repairs_losses_on_the_path_it_names() {
 }
 
 #[test]
+fn fresh_data_does_not_wait_for_the_path_that_lost_something() {
+    let took = [RetransmissionPolicy::Same, RetransmissionPolicy::LowestLoss].map(|policy| {
+        let way = |index| Way::new(index).rate(10 * MBIT).queue_ms(2000);
+        let ways = vec![way(1).delay(100).loss(20), way(2).delay(20)];
+        let mechanisms = Mechanisms {
+            retransmission: policy,
+            ..Mechanisms::default()
+        };
+        let mut pair = connected(ways, with(mechanisms, Limits::default()));
+        pair.transfer(true, 3_000_000, LIMIT)
+    });
+    assert!(took[0] < took[1].mul_f64(1.5), "{took:?}");
+}
+
+#[test]
 fn mechanisms_change_nothing_unless_set() {
     let trace = |config: TransportConfig| {
         let mut pair = connected(unequal(), config);

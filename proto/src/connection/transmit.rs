@@ -578,6 +578,16 @@ impl Connection {
         match carry.what {
             Payload::Copy => self.write_next_copy(id, packet, buf),
             Payload::Hole { from } => self.write_hole(from, packet, buf),
+            Payload::Fresh { skip } => {
+                let (limit, frames) = (packet.end, &mut packet.frames);
+                let bytes = self
+                    .streams
+                    .write_fresh_data(buf, limit, skip, carry.budget, frames);
+                self.count_stream_bytes(id, bytes, 0);
+                if let Some(path) = self.paths.path_mut(id) {
+                    path.assigned = path.assigned.saturating_sub(bytes);
+                }
+            }
             Payload::Stream(stream) => {
                 let (limit, frames) = (packet.end, &mut packet.frames);
                 let bytes = self

@@ -243,6 +243,27 @@ impl Streams {
         written
     }
 
+    /// As [`write_data`](Self::write_data), but only fresh data.
+    pub fn write_fresh_data(
+        &mut self,
+        out: &mut Vec<u8>,
+        limit: usize,
+        skip: u64,
+        max_bytes: u64,
+        sent: &mut SentFrames,
+    ) -> u64 {
+        let mut packet = Packet {
+            out,
+            limit,
+            budget: max_bytes,
+            data: 0,
+            sent,
+        };
+        let written = self.write_fresh(&mut packet, skip);
+        self.stats.bytes_sent += packet.data;
+        written
+    }
+
     /// As [`write_data`](Self::write_data), but only fresh data of this stream.
     pub fn write_stream(
         &mut self,
