@@ -34,7 +34,7 @@ fn connected(ways: Vec<Way>, config: TransportConfig) -> Pair {
     let mut pair = Pair::new(ways, config);
     pair.connect();
     pair.open_all();
-    pair.run_for(Duration::from_millis(1000));
+    pair.run_for(Duration::from_secs(1));
     pair
 }
 
@@ -310,6 +310,21 @@ fn every_retransmission_policy_repairs_losses_on_the_path_it_names() {
             _ => assert!(here + there > 0, "{policy:?}"),
         }
     }
+}
+
+#[test]
+fn fresh_data_does_not_wait_for_the_path_that_lost_something() {
+    let took = [RetransmissionPolicy::Same, RetransmissionPolicy::LowestLoss].map(|policy| {
+        let way = |index| Way::new(index).rate(10 * MBIT).queue_ms(2000);
+        let ways = vec![way(1).delay(100).loss(20), way(2).delay(20)];
+        let mechanisms = Mechanisms {
+            retransmission: policy,
+            ..Mechanisms::default()
+        };
+        let mut pair = connected(ways, with(mechanisms, Limits::default()));
+        pair.transfer(true, 3_000_000, LIMIT)
+    });
+    assert!(took[0] < took[1].mul_f64(1.5), "{took:?}");
 }
 
 #[test]

@@ -47,8 +47,8 @@ pub enum RetransmissionPolicy {
     LowestLoss,
 }
 
-/// Opportunistic retransmission (algorithms: M4): while flow control or a full send buffer stops new
-/// data, the data everything waits for is copied from a slow path onto a faster one with room.
+/// Opportunistic retransmission (algorithms: M4): while flow control or a full send buffer stops
+/// new data, the data everything waits for is copied from a slow path onto a faster one with room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rescue {
     /// Data stays where it is until it is lost.

@@ -202,13 +202,6 @@ impl Connection {
             route.amplification.set_validated();
         }
         route.carries_early_data = side.is_server();
-        #[cfg_attr(
-            not(feature = "null-protection"),
-            allow(unused_mut, reason = "the feature changes it")
-        )]
-        let mut handshake = from.handshake;
-        #[cfg(feature = "null-protection")]
-        handshake.set_null_protection(config.null_protection);
         let early = [Some(early_space(&mut rng)), Some(early_space(&mut rng))];
         let space = paths::one_rtt_space(&config, &mut rng);
         let first = Path::new(PathId::ZERO, space, route, PathOptions::default(), now);
@@ -239,7 +232,7 @@ impl Connection {
         let mut connection = Self {
             identity,
             life: Life::Handshaking,
-            handshake,
+            handshake: set_up(from.handshake, &config),
             early: Early {
                 spaces: early,
                 probes_owed: [0; 2],
@@ -325,6 +318,19 @@ impl Connection {
     fn fail(&mut self, now: Instant, error: TransportError) {
         self.close_with_error(now, error);
     }
+}
+
+/// Tells the handshake what protection the configuration wants.
+#[cfg(feature = "null-protection")]
+fn set_up(mut handshake: Handshake, config: &TransportConfig) -> Handshake {
+    handshake.set_null_protection(config.null_protection);
+    handshake
+}
+
+/// Without the feature there is nothing to choose.
+#[cfg(not(feature = "null-protection"))]
+fn set_up(handshake: Handshake, _config: &TransportConfig) -> Handshake {
+    handshake
 }
 
 /// The space of Initial or Handshake packets, which are acknowledged without delay.

@@ -77,6 +77,8 @@ pub(super) struct Carry {
 pub(super) enum Payload {
     /// What waits, after leaving `skip` fresh bytes to others.
     Waiting { skip: u64 },
+    /// Fresh data, although other data is to be sent again.
+    Fresh { skip: u64 },
     /// Fresh data of this stream.
     Stream(StreamId),
     /// What everything waits for, which this path carries.
@@ -231,7 +233,8 @@ impl Connection {
         let idle = backlog.total() == 0;
         if idle {
             self.drop_assignments();
-            if let Some(carry) = self.rescue(now) {
+            let held = self.sending.hold.is_some_and(|until| now < until);
+            if !held && let Some(carry) = self.rescue(now) {
                 self.sending.choice = Some(carry);
                 return Some(carry);
             }
@@ -322,20 +325,23 @@ impl Connection {
             bytes: self.sending.chunk.unwrap_or(packet),
             ..next
         };
-        let view = SendView {
+        let mut view = SendView {
             now,
             paths: views,
             backlog: self.streams.backlog(),
             unit,
             streams: &streams,
         };
-        let urgent = self.is_urgent();
-        let decided = if unit.kind == UnitKind::Retransmission {
-            let policy = self.config.mechanisms.retransmission;
-            retransmit::decide(policy, &view, urgent, &mut self.rng)
-        } else {
-            None
-        };
+        let mut decided = self.follow_policy(&view);
+        // What has to wait for its path leaves the others to fresh data.
+        let overtakes = decided.is_some_and(|choice| choice.reason == Reason::NoRoom);
+        if overtakes && let Some(fresh) = self.streams.next_fresh() {
+            decided = None;
+            view.unit = Unit {
+                bytes: unit.bytes,
+                ..fresh
+            };
+        }
         let choice = if let Some(choice) = decided {
             choice
         } else if std::mem::take(&mut self.sending.overdue) && !idle {
@@ -345,12 +351,27 @@ impl Connection {
         };
         self.sending.count(choice.reason);
         self.observe_choice(now, choice);
-        let carry = self.admit_choice(&view, choice);
+        let mut carry = self.admit_choice(&view, choice);
+        if unit.kind != view.unit.kind
+            && let Some(carry) = &mut carry
+            && let Payload::Waiting { skip } = carry.what
+        {
+            carry.what = Payload::Fresh { skip };
+        }
         if carry.is_none() && !idle {
             self.hold(now, &view, choice);
         }
         self.sending.streams = streams;
         carry
+    }
+
+    /// What the policy for retransmissions says about the next one.
+    fn follow_policy(&mut self, view: &SendView<'_>) -> Option<Choice> {
+        if view.unit.kind != UnitKind::Retransmission {
+            return None;
+        }
+        let (policy, urgent) = (self.config.mechanisms.retransmission, self.is_urgent());
+        retransmit::decide(policy, view, urgent, &mut self.rng)
     }
 
     /// Turns an answer into something that is possible and allowed, or nothing.

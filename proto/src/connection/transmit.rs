@@ -610,6 +610,16 @@ impl Connection {
         match carry.what {
             Payload::Copy => self.write_next_copy(id, packet, buf),
             Payload::Hole { from } => self.write_hole(from, packet, buf),
+            Payload::Fresh { skip } => {
+                let (limit, frames) = (packet.end, &mut packet.frames);
+                let bytes = self
+                    .streams
+                    .write_fresh_data(buf, limit, skip, carry.budget, frames);
+                self.count_stream_bytes(id, bytes, 0);
+                if let Some(path) = self.paths.path_mut(id) {
+                    path.assigned = path.assigned.saturating_sub(bytes);
+                }
+            }
             Payload::Stream(stream) => {
                 let (limit, frames) = (packet.end, &mut packet.frames);
                 let bytes = self
@@ -638,8 +648,13 @@ impl Connection {
                 }
                 if !carry.also.is_empty() {
                     let frames: SentFrames = packet.frames[before..].iter().copied().collect();
-                    self.sending
-                        .push_duplicates(id, &carry.also, &frames, &kept);
+                    let streams = frames
+                        .iter()
+                        .any(|frame| matches!(frame, SentFrame::Stream { .. }));
+                    if streams || !kept.is_empty() {
+                        self.sending
+                            .push_duplicates(id, &carry.also, &frames, &kept);
+                    }
                 }
             }
         }

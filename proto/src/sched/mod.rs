@@ -148,7 +148,8 @@ pub enum Decision {
         /// One of [`SendView::streams`].
         stream: StreamId,
     },
-    /// Send it on all of these paths at once. The receiver keeps the first copy to arrive.
+    /// Send it on all of these paths at once. The receiver keeps the first copy to arrive; so
+    /// datagrams, which it would pass on twice, are copied only if they are [critical](Unit).
     Duplicate(PathSet),
     /// Send on this path the oldest unacknowledged data that only other paths have carried.
     Copy(PathId),

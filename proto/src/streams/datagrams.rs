@@ -25,7 +25,8 @@ pub struct DatagramOptions {
     pub flow: u64,
     /// When it loses its worth: it is dropped and counted if it was not sent by then.
     pub deadline: Option<Instant>,
-    /// Whether its loss costs more than its bytes, so that schedulers may send copies.
+    /// Whether its loss costs more than its bytes. Only such datagrams are copied where a scheduler
+    /// wants copies, and each copy arrives at the peer's application: it must know them apart.
     pub critical: bool,
 }
 

@@ -243,6 +243,27 @@ impl Streams {
         written
     }
 
+    /// As [`write_data`](Self::write_data), but only fresh data.
+    pub fn write_fresh_data(
+        &mut self,
+        out: &mut Vec<u8>,
+        limit: usize,
+        skip: u64,
+        max_bytes: u64,
+        sent: &mut SentFrames,
+    ) -> u64 {
+        let mut packet = Packet {
+            out,
+            limit,
+            budget: max_bytes,
+            data: 0,
+            sent,
+        };
+        let written = self.write_fresh(&mut packet, skip);
+        self.stats.bytes_sent += packet.data;
+        written
+    }
+
     /// As [`write_data`](Self::write_data), but only fresh data of this stream.
     pub fn write_stream(
         &mut self,
@@ -397,7 +418,7 @@ impl Streams {
 
     /// Appends DATAGRAM frames, as many as fit and as one decision covers: of the same flow, all
     /// critical or none. Returns the bytes of their payloads. The last frame may extend to `limit`.
-    /// What was sent is appended to `kept`, if copies are wanted.
+    /// What was sent and is critical is appended to `kept`, if copies are wanted.
     pub fn write_datagrams(
         &mut self,
         out: &mut Vec<u8>,
@@ -415,7 +436,7 @@ impl Streams {
             self.stats.datagrams_sent += 1;
             written += length as u64;
             previous = Some(options);
-            if let Some(kept) = &mut kept {
+            if let Some(kept) = kept.as_mut().filter(|_| options.critical) {
                 kept.push(data);
             }
         }

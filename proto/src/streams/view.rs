@@ -28,7 +28,6 @@ impl Streams {
     /// sent before, then datagrams, then fresh stream data. How many bytes a decision covers is
     /// left to the caller.
     pub fn next_unit(&self) -> Unit {
-        let totals = self.ready.totals();
         if let Some(carried_by) = self.ready.first(AGAIN).and_then(|id| self.carried_by(id)) {
             return Unit {
                 kind: UnitKind::Retransmission,
@@ -45,6 +44,15 @@ impl Streams {
                 ..Unit::default()
             };
         }
+        self.next_fresh().unwrap_or(Unit {
+            kind: UnitKind::Idle,
+            ..Unit::default()
+        })
+    }
+
+    /// The unit of fresh stream data that is sent next, if there is any.
+    pub fn next_fresh(&self) -> Option<Unit> {
+        let totals = self.ready.totals();
         let next = if totals.free > 0 {
             self.ready.first(FREE)
         } else if totals.above > 0 && self.outbound.credit() > 0 {
@@ -52,17 +60,12 @@ impl Streams {
         } else {
             None
         };
-        let Some(id) = next else {
-            return Unit {
-                kind: UnitKind::Idle,
-                ..Unit::default()
-            };
-        };
-        Unit {
+        let id = next?;
+        Some(Unit {
             kind: UnitKind::Fresh,
             critical: self.buf_of(id).is_some_and(SendBuf::is_critical),
             ..Unit::default()
-        }
+        })
     }
 
     fn carried_by(&self, id: StreamId) -> Option<PathSet> {

@@ -288,7 +288,8 @@ proptest! {
             got.extend(bench.put(now, PathId(path), number));
             prop_assert_eq!(&got, &expected, "{} on {}", number, path);
             prop_assert_eq!(bench.inner.deadline(), model.deadline());
-            prop_assert_eq!((bench.inner.next(), bench.inner.held()), (model.next, model.held.len()));
+            let (next, held) = (bench.inner.next(), bench.inner.held());
+            prop_assert_eq!((next, held), (model.next, model.held.len()));
             prop_assert!(bench.inner.held() <= capacity);
             prop_assert!(bench.inner.window.len() <= capacity);
             prop_assert!(bench.inner.arrivals.len() <= 2 * capacity);

@@ -1,3 +1,5 @@
+//! Queues of datagrams: what fits, what is late, what goes together.
+
 use super::*;
 use crate::time::Duration;
 use anabranch_wire::cursor::Reader;
