@@ -127,6 +127,9 @@ impl Sim {
         });
         let mut receiver = sender.clone();
         let mut sender = sender;
+        if let Some(timestamps) = settings.timestamps {
+            (sender.timestamps, receiver.timestamps) = (timestamps, timestamps);
+        }
         sender.observer = Some(probe.sender());
         receiver.observer = Some(probe.receiver());
         Ok((sender, receiver, probe))
@@ -194,7 +197,6 @@ fn refuse_what_it_cannot_do(scenario: &Scenario) -> Result<(), Box<Outcome>> {
         (settings.penalise.is_some(), "penalise"),
         (settings.bufferbloat_cap.is_some(), "bufferbloat-cap"),
         (settings.protection == Some(false), "protection = false"),
-        (settings.max_window.is_some(), "max-window"),
     ];
     let missing = missing
         .iter()
