@@ -10,7 +10,7 @@ mod theirs;
 use anabranch_interop::{Answer, FetchConfig, Fetched, FurtherPath, Request, ServeConfig, Trust};
 use anabranch_interop::{noq_peer, noq_peer::Listener};
 use anabranch_net::Connection;
-use anabranch_net::engine::{PathStats, TransportConfig};
+use anabranch_net::engine::{DelayMethod, PathStats, TransportConfig};
 use anabranch_proto::wire::PathId;
 use anabranch_proto::wire::frame::PathStatus;
 use ours::{Client, LARGE, Server, Setup, in_turn, loopback, soon, soon_over, until, v6};
@@ -103,6 +103,17 @@ async fn shared<F: Future<Output = Answer>>(
     assert!(enough(), "{before:?} before");
 }
 
+/// noq has no timestamps, but acknowledges all paths by the lowest: our forward delays can be
+/// compared.
+fn assert_way_back_is_common(connection: &Connection) {
+    for (id, stats) in connection.paths().into_iter().skip(1) {
+        let found = connection.with_engine(|engine| engine.forward_difference(id, PathId::ZERO));
+        let found = found.unwrap().expect("both paths carried data just now");
+        assert_eq!(found.method, DelayMethod::Shared(PathId::ZERO), "{found:?}");
+        assert!(stats.forward_delay_us.is_some(), "{stats:?}");
+    }
+}
+
 /// Moves [`LARGE`] bytes each way between our client and noq over paths from these addresses.
 async fn over_paths_to_noq(first: SocketAddr, locals: &[u8]) {
     let config = ServeConfig {
@@ -126,6 +137,9 @@ async fn over_paths_to_noq(first: SocketAddr, locals: &[u8]) {
         let we_send = matches!(request, Request::Put(_));
         let ask = || to.client.ask(request);
         shared(request, &to.client.connection, &to.theirs, we_send, ask).await;
+        if we_send {
+            assert_way_back_is_common(&to.client.connection);
+        }
     }
     to.client.close().await;
     // D28: noq may miss a close behind its acknowledgements; ours arrives.

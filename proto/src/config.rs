@@ -1,6 +1,10 @@
 //! Settings and limits. Every queue in the engine is bounded by a value named here or beside its
 //! owner.
 
+mod mechanisms;
+
+pub use mechanisms::{Mechanisms, Rescue, RetransmissionPolicy, Split};
+
 use crate::congestion::ControllerFactory;
 use crate::event::ObserverFactory;
 use crate::path::mtu::MtuConfig;
@@ -58,6 +62,8 @@ pub struct TransportConfig {
     /// Whether the peer's address may change on a path (RFC 9000, section 9); `false` announces
     /// `disable_active_migration`.
     pub migration: bool,
+    /// Mechanisms of the multipath literature; none by default.
+    pub mechanisms: Mechanisms,
     /// Makes an observer for each connection, for instance one that writes [qlog](crate::qlog).
     pub observer: Option<ObserverFactory>,
     /// **Sends and accepts 1-RTT packets without encryption and authentication.** For simulations,
@@ -91,6 +97,7 @@ impl Default for TransportConfig {
             timestamps: false,
             active_connection_id_limit: 4,
             migration: true,
+            mechanisms: Mechanisms::default(),
             observer: None,
             #[cfg(feature = "null-protection")]
             null_protection: false,

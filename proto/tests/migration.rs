@@ -190,3 +190,25 @@ fn a_client_that_only_listens_takes_the_server_along() {
     assert!(at_server.validated && at_server.tuple == pair.ways[1].server);
     pair.transfer(false, 100_000, LIMIT);
 }
+
+#[test]
+fn what_the_route_before_lost_or_took_long_for_is_not_blamed_on_the_new_one() {
+    let ways = vec![Way::new(1).delay(150), Way::new(2).delay(10)];
+    let mut pair = Pair::new(ways, single_path());
+    pair.connect();
+    let flow = pair.start(false, 30_000_000);
+    pair.run_for(Duration::from_millis(1500));
+    assert!(pair.flows[flow].done_at.is_none());
+    let (now, tuple) = (pair.now, pair.ways[1].client);
+    pair.client_conn()
+        .migrate_path(now, PathId::ZERO, tuple)
+        .expect("a spare connection ID");
+    // Some of what is under way arrives yet and is acknowledged by the new route, the rest is lost.
+    pair.run_for(Duration::from_millis(100));
+    pair.ways[0].down = false;
+    pair.finish(flow, LIMIT);
+    let stats = pair.server_conn().path_stats(PathId::ZERO).expect("path 0");
+    assert!(stats.counters.lost_packets > 0, "{stats:?}");
+    assert!(stats.smoothed_rtt < Duration::from_millis(40), "{stats:?}");
+    assert_eq!(stats.ssthresh, u64::MAX, "{stats:?}");
+}

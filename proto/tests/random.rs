@@ -175,6 +175,7 @@ impl World {
             weight: self.dice.below(4) as u32 + 1,
             priority: self.dice.below(3) as i32,
             cost: self.dice.below(2) as u32,
+            ..PathOptions::default()
         };
         let Some(client) = self.pair.side(false) else {
             return;
@@ -533,6 +534,13 @@ fn random_worlds_settle_first_half() {
 #[test]
 fn random_worlds_settle_second_half() {
     run_part(1, 2);
+}
+
+/// A server freed a path although its client had not acknowledged that it was given up, only other
+/// things; the client had no other path left and talked to nobody.
+#[test]
+fn regression_a_path_was_freed_that_was_the_peers_last() {
+    run(3239);
 }
 
 #[test]

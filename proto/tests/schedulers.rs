@@ -83,6 +83,23 @@ fn every_scheduler_delivers_the_same_bytes_over_unequal_paths() {
         "priority",
         "priority:mode=strict",
         "redundant",
+        "dynamic-weighted-like",
+        "mlppp-like",
+        "mlppp-like:fragments=equal",
+        "delivery-delay",
+        "idd-like",
+        "osia-like",
+        "fdps-like",
+        "fdps-like:mode=fps",
+        "fdps-like:mode=dpsaf",
+        "daps",
+        "otias",
+        "bas-like",
+        "ods-like",
+        "edpf-like",
+        "window-score",
+        "cwnd-aware-like",
+        "cwnd-aware-like:mode=random",
     ];
     let names = Registry::builtin();
     for entry in names.entries() {

@@ -259,6 +259,7 @@ impl Connection {
         }
         path.counters.sent_packets += 1;
         path.counters.sent_bytes += size as u64;
+        path.shaper.on_sent(now, size as u64);
         let app_limited = path.route.app_limited;
         let route = &mut path.route;
         route.amplification.on_sent(size as u64);

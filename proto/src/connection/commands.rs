@@ -223,6 +223,7 @@ impl Connection {
         let path = self.paths.path_mut(id).ok_or(PathUnknown)?;
         let status = path.options.status;
         path.options = options;
+        path.shaper.set(options.shape, self.clock);
         self.sending.wake();
         if status == options.status {
             Ok(())
@@ -261,6 +262,7 @@ impl Connection {
         stats.scheduler = self.sending.stats();
         stats.delay_outliers = self.one_way.outliers();
         stats.clock_steps = self.one_way.clock_steps();
+        stats.blocked = self.blocked.stats(self.clock);
         stats.keys_updated = self.handshake.keys_updated();
         stats
     }

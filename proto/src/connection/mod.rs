@@ -6,7 +6,9 @@
 
 mod acks;
 mod answers;
+mod blocked;
 mod builder;
+mod caps;
 mod close;
 mod commands;
 mod control;
@@ -20,6 +22,7 @@ mod observe;
 mod one_way;
 mod paths;
 mod receive;
+mod retransmit;
 mod schedule;
 mod stats;
 mod timers;
@@ -29,7 +32,7 @@ pub use commands::{AbandonPathError, OpenPathError, PathUnknown};
 pub(crate) use establish::announced_path_limit;
 pub use migrate::MigrateError;
 pub(crate) use paths::random_cid;
-pub use stats::{ConnectionStats, PathStats, SchedulerStats};
+pub use stats::{BlockedStats, BlockedTime, ConnectionStats, PathStats, SchedulerStats};
 pub use timers::Timer;
 
 use crate::config::TransportConfig;
@@ -48,6 +51,7 @@ use crate::streams::Streams;
 use crate::time::{Duration, Instant};
 use crate::wire::params::TransportParameters;
 use crate::wire::{ConnectionId, PathId, ResetToken, Side};
+use blocked::Blocked;
 use close::Life;
 use control::Control;
 use schedule::Sending;
@@ -70,6 +74,7 @@ pub struct Connection {
     paths: Manager,
     streams: Streams,
     sending: Sending,
+    blocked: Blocked,
     control: Control,
     routing: VecDeque<Routing>,
     outbox: Outbox,
@@ -244,6 +249,7 @@ impl Connection {
             paths,
             streams: Streams::new(side, &config.streams),
             sending: Sending::new(&config),
+            blocked: Blocked::default(),
             control: Control::default(),
             routing,
             outbox: Outbox::default(),
@@ -287,8 +293,7 @@ impl Connection {
             let cids = cids.map(|local| Routing::RemoveCid(local.cid));
             cids.chain(slot.remote_cids.tokens().map(Routing::RemoveToken))
         });
-        let orphaned = self.paths.orphaned_cids().map(Routing::RemoveCid);
-        of_slots.chain(orphaned).chain([original])
+        of_slots.chain([original])
     }
 
     fn notice(&mut self, now: Instant, notice: PathNotice) {

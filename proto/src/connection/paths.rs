@@ -23,10 +23,6 @@ use smallvec::SmallVec;
 /// noq takes at most 5.
 const CIDS_PER_PATH: u64 = 2;
 
-/// How often three PTOs pass before a path is freed whose end the peer does not acknowledge. Its
-/// `PATH_ABANDON` was lost and repeated a few times by then, if it was lost at all.
-const PATIENCE: u32 = 4;
-
 /// Short header with the longest connection ID and packet number, and tag.
 const ONE_RTT_OVERHEAD: usize = 1 + 20 + 4 + 16;
 
@@ -309,8 +305,7 @@ impl Connection {
 
     /// Gives a path up: nothing more is sent on it, its data goes elsewhere.
     pub(super) fn abandon(&mut self, now: Instant, id: PathId, code: u64, by_peer: bool) {
-        let three_pto = self.three_pto();
-        let discard_at = now + three_pto;
+        let discard_at = now + self.three_pto();
         let Some(slot) = self.paths.slot_mut(id) else {
             return;
         };
@@ -323,7 +318,6 @@ impl Connection {
             peer_abandoned: false,
             abandon_acked: false,
             discard_at,
-            patience_ends: Some(now + three_pto * PATIENCE),
         });
         let tokens: Vec<ResetToken> = slot.remote_cids.tokens().collect();
         self.reroute_tokens(&tokens, &[]);
@@ -363,29 +357,21 @@ impl Connection {
 
     /// Frees paths that were given up long enough ago.
     pub(super) fn discard_closed_paths(&mut self, now: Instant) {
-        let due = |slot: &&Slot| {
-            let deadline = slot.closing.and_then(|closing| closing.deadline());
-            deadline.is_some_and(|at| at <= now)
-        };
-        let due = self.paths.slots().filter(due);
-        let due: SmallVec<[(PathId, bool); 8]> = due
-            .map(|slot| {
-                let known = slot.closing.is_some_and(|c| c.is_known_to_peer());
-                (slot.id, known)
+        let due: Vec<PathId> = self
+            .paths
+            .slots()
+            .filter(|slot| {
+                slot.closing
+                    .and_then(|closing| closing.deadline())
+                    .is_some_and(|at| at <= now)
             })
+            .map(|slot| slot.id)
             .collect();
-        for (id, known_to_peer) in due {
-            if !known_to_peer && !self.may_orphan(now, id) {
-                continue;
-            }
+        for id in due {
             match self.paths.discard(id) {
                 Ok(Some(slot)) => {
-                    if known_to_peer {
-                        let cids = slot.local_cids.live();
-                        self.routing
-                            .extend(cids.map(|local| Routing::RemoveCid(local.cid)));
-                    } else {
-                        self.paths.orphan(&slot);
+                    for cid in slot.local_cids.live() {
+                        self.routing.push_back(Routing::RemoveCid(cid.cid));
                     }
                     self.handshake.forget_path(id);
                     self.control.paths_dirty = true;
@@ -405,26 +391,6 @@ impl Connection {
             self.issue_cids();
             self.note_capacity(now);
         }
-    }
-
-    /// Whether a path can be freed whose end the peer does not acknowledge: it acknowledges other
-    /// things, so it will have heard. RFC 10069 leaves open what to do then; closing would be
-    /// allowed. If it is silent altogether, the word may not have reached it.
-    fn may_orphan(&mut self, now: Instant, id: PathId) -> bool {
-        let three_pto = self.three_pto();
-        let lately = |at: Instant| now.since(at) <= three_pto;
-        let answers = |path: &Path| path.is_healthy() && path.last_ack.is_some_and(lately);
-        let answers = self.paths.open().filter_map(Slot::open).any(answers);
-        let room = self
-            .paths
-            .slot(id)
-            .is_some_and(|slot| self.paths.can_orphan(slot));
-        let closing = self.paths.slot_mut(id).and_then(|s| s.closing.as_mut());
-        let Some(closing) = closing else {
-            return false;
-        };
-        closing.patience_ends = room.then(|| now + three_pto * PATIENCE);
-        room && answers && !closing.abandon_pending
     }
 
     pub(super) fn knows_token(&self, token: ResetToken) -> bool {

@@ -1,7 +1,7 @@
 //! Asks the scheduler, and holds it to what is possible.
 
-use super::Connection;
-use crate::config::TransportConfig;
+use super::{Connection, retransmit};
+use crate::config::{RetransmissionPolicy, TransportConfig};
 use crate::event::Observation;
 use crate::path::manager::Slot;
 use crate::recovery::SentPacket;
@@ -41,6 +41,10 @@ pub(super) struct Sending {
     overdue: bool,
     /// Frames to be repeated on a path.
     duplicates: VecDeque<Repeat>,
+    /// Something was lost, and no retransmission was sent since.
+    pub(super) fresh_loss: bool,
+    /// The most connection credit seen: what the peer's receive buffer holds at least.
+    pub(super) widest_credit: u64,
     last_reason: Option<(Reason, Option<PathId>)>,
     pub(super) reasons: BTreeMap<Reason, u64>,
     pub(super) holds: u64,
@@ -75,6 +79,8 @@ pub(super) enum Payload {
     Waiting { skip: u64 },
     /// Fresh data of this stream.
     Stream(StreamId),
+    /// What everything waits for, which this path carries.
+    Hole { from: PathId },
     /// What other paths carry unacknowledged.
     Copy,
 }
@@ -91,6 +97,8 @@ impl Sending {
             patience: None,
             overdue: false,
             duplicates: VecDeque::new(),
+            fresh_loss: false,
+            widest_credit: 0,
             last_reason: None,
             reasons: BTreeMap::new(),
             holds: 0,
@@ -218,10 +226,15 @@ impl Connection {
             // The peer can read nothing without it, and may have earned little more.
             return None;
         }
+        self.refresh_caps(now);
         let backlog = self.streams.backlog();
         let idle = backlog.total() == 0;
         if idle {
             self.drop_assignments();
+            if let Some(carry) = self.rescue(now) {
+                self.sending.choice = Some(carry);
+                return Some(carry);
+            }
             if !self.sending.wants_copies() || backlog.unacked == 0 {
                 return None;
             }
@@ -242,6 +255,13 @@ impl Connection {
     pub(super) fn take_choice(&mut self) {
         self.sending.choice = None;
         self.sending.patience = None;
+    }
+
+    /// Whether the policy for retransmissions may send one although no window has room.
+    fn is_urgent(&self) -> bool {
+        self.sending.fresh_loss
+            && self.config.mechanisms.retransmission != RetransmissionPolicy::Scheduler
+            && self.streams.backlog().retransmit > 0
     }
 
     /// The rest of an earlier decision that covered more than a packet.
@@ -269,9 +289,10 @@ impl Connection {
     fn ask(&mut self, now: Instant, idle: bool) -> Option<Carry> {
         let mut views = std::mem::take(&mut self.sending.views);
         self.fill_views(now, idle, &mut views);
-        let any_room = views
-            .iter()
-            .any(|path| path.has_room(u64::from(path.max_datagram_size), now));
+        let any_room = self.is_urgent()
+            || views
+                .iter()
+                .any(|path| path.has_room(u64::from(path.max_datagram_size), now));
         let carry = if any_room {
             self.consult(now, idle, &views)
         } else {
@@ -308,7 +329,16 @@ impl Connection {
             unit,
             streams: &streams,
         };
-        let choice = if std::mem::take(&mut self.sending.overdue) && !idle {
+        let urgent = self.is_urgent();
+        let decided = if unit.kind == UnitKind::Retransmission {
+            let policy = self.config.mechanisms.retransmission;
+            retransmit::decide(policy, &view, urgent, &mut self.rng)
+        } else {
+            None
+        };
+        let choice = if let Some(choice) = decided {
+            choice
+        } else if std::mem::take(&mut self.sending.overdue) && !idle {
             MinRtt::default().select(&view)
         } else {
             self.sending.scheduler.select(&view)
@@ -329,9 +359,10 @@ impl Connection {
             .paths
             .iter()
             .any(|path| path.state == PathState::Active);
+        let urgent = view.unit.kind == UnitKind::Retransmission && self.is_urgent();
         let possible = |id: PathId| {
             view.path(id).filter(|path| {
-                path.has_room(u64::from(path.max_datagram_size), view.now)
+                (urgent || path.has_room(u64::from(path.max_datagram_size), view.now))
                     && (path.state == PathState::Active || !any_active)
             })
         };
@@ -463,7 +494,7 @@ impl Connection {
 /// Whether window and pacer let a full packet go now.
 pub(super) fn can_send(path: &crate::path::state::Path, now: Instant) -> bool {
     let size = u64::from(path.route.mtu.current());
-    path.is_healthy() && path.route.room() >= size && path.route.pacer.ready_at(now, size) <= now
+    path.is_healthy() && path.room() >= size && path.ready_at(now, size) <= now
 }
 
 fn snapshot(slot: &Slot, path: &crate::path::state::Path, now: Instant) -> PathView {
@@ -483,13 +514,13 @@ fn snapshot(slot: &Slot, path: &crate::path::state::Path, now: Instant) -> PathV
         min_rtt: route.rtt.min(),
         forward_delay_us: None,
         forward_jitter_us: 0,
-        congestion_window: route.controller.window(),
+        congestion_window: path.window(),
         ssthresh: route.controller.ssthresh(),
         bytes_in_flight: route.in_flight,
         queued: path.assigned,
         delivery_rate: route.rate.bandwidth(),
         pacing_rate: route.pacer.rate().unwrap_or(0),
-        pacer_ready: route.pacer.ready_at(now, u64::from(size)),
+        pacer_ready: path.ready_at(now, u64::from(size)),
         loss: path.loss,
         pto_count: path.pto_count,
         last_ack: path.last_ack,

@@ -38,12 +38,16 @@ pub struct PathStats {
     pub latest_rtt: Duration,
     /// Congestion window.
     pub congestion_window: u64,
+    /// What of it may be used: less if a mechanism caps it.
+    pub usable_window: u64,
     /// Slow-start threshold.
     pub ssthresh: u64,
     /// Bytes in flight.
     pub bytes_in_flight: u64,
     /// Estimated delivery rate.
     pub delivery_rate: u64,
+    /// Capacity of the bottleneck as estimated from packet pairs; `None` until enough were seen.
+    pub pair_rate: Option<u64>,
     /// Largest UDP payload known to pass.
     pub mtu: u16,
     /// Whether ECN works on the route.
@@ -77,9 +81,11 @@ impl PathStats {
             min_rtt: route.rtt.min(),
             latest_rtt: route.rtt.latest(),
             congestion_window: route.controller.window(),
+            usable_window: path.window(),
             ssthresh: route.controller.ssthresh(),
             bytes_in_flight: route.in_flight,
             delivery_rate: route.rate.bandwidth(),
+            pair_rate: path.pairs.estimate(),
             mtu: route.mtu.current(),
             ecn: route.ecn.is_capable(),
             pto_count: path.pto_count,
@@ -98,6 +104,8 @@ pub struct ConnectionStats {
     pub streams: StreamStats,
     /// The scheduler's decisions.
     pub scheduler: SchedulerStats,
+    /// What kept it from sending while paths had room.
+    pub blocked: BlockedStats,
     /// Packets or datagrams that could not be used.
     pub packets_dropped: u64,
     /// Packets received twice.
@@ -110,6 +118,27 @@ pub struct ConnectionStats {
     pub keys_updated: u64,
     /// Ack-eliciting packets sent since anything was received.
     pub(super) sent_since_received: u64,
+}
+
+/// What kept a connection from sending while a path had room. Which path's unacknowledged data was
+/// waited for is counted in [`PathCounters::blocking`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BlockedStats {
+    /// The peer's flow control: receive-buffer blocking.
+    pub receive_window: BlockedTime,
+    /// Unacknowledged data that fills the send buffer: send-buffer blocking.
+    pub send_buffer: BlockedTime,
+    /// The scheduler, which waits for another path.
+    pub scheduler: BlockedTime,
+}
+
+/// How often and how long something lasted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BlockedTime {
+    /// How often it began.
+    pub times: u64,
+    /// How long it lasted in all.
+    pub time: Duration,
 }
 
 /// How the scheduler decided.

@@ -8,7 +8,7 @@
 //! | no response while another path responds | path | [`inquiry`](super::inquiry) |
 //! | challenge repeat, validation failure | route | `Validation` |
 //! | MTU probe | route | `MtuDiscovery` |
-//! | pacing | route | `Pacer` |
+//! | pacing, shaping | route, path | `Pacer`, `Shaper` |
 //! | keep-alive, path idle | path | here |
 //! | the same, while data is missing | path | [`gap`](super::gap) |
 //! | abandoned path discarded | slot | `Closing` |
@@ -111,8 +111,8 @@ impl Connection {
         let size = u64::from(path.route.mtu.current());
         // Only a pacer that is the obstacle: what else stops data has a timer or event of its own.
         let may_carry = path.is_healthy() || !others && path.route.is_open_to_data();
-        let paced = (data && may_carry && path.route.room() >= size)
-            .then(|| path.route.pacer.ready_at(self.clock, size))
+        let paced = (data && may_carry && path.room() >= size)
+            .then(|| path.ready_at(self.clock, size))
             .filter(|ready| *ready > self.clock);
         let path = [
             (path.space.loss_time(), Timer::Loss),

@@ -103,6 +103,7 @@ impl Connection {
             }
         }
         self.note_app_limited(now);
+        self.note_blocked(now);
         None
     }
 
@@ -608,6 +609,7 @@ impl Connection {
         }
         match carry.what {
             Payload::Copy => self.write_next_copy(id, packet, buf),
+            Payload::Hole { from } => self.write_hole(from, packet, buf),
             Payload::Stream(stream) => {
                 let (limit, frames) = (packet.end, &mut packet.frames);
                 let bytes = self
@@ -629,6 +631,7 @@ impl Connection {
                     .streams
                     .write_data(buf, limit, id, skip, carry.budget, frames);
                 let again = self.streams.bytes_retransmitted() - again;
+                self.sending.fresh_loss &= again == 0;
                 self.count_stream_bytes(id, bytes, again);
                 if let Some(path) = self.paths.path_mut(id) {
                     path.assigned = path.assigned.saturating_sub(bytes);
@@ -677,6 +680,23 @@ impl Connection {
             if rest || bytes == 0 {
                 return;
             }
+        }
+    }
+
+    /// Writes what everything waits for, which `from` carries.
+    fn write_hole(&mut self, from: PathId, packet: &mut Packet, buf: &mut Vec<u8>) {
+        packet.is_copy = true;
+        let (id, end) = (packet.path, packet.end);
+        let room = packet.room(buf) as u64;
+        let hole = self.streams.hole();
+        let Some(frame) = hole.and_then(|hole| self.streams.frame_of(&hole, room)) else {
+            return;
+        };
+        let sent = &mut packet.frames;
+        let bytes = self.streams.write_copy(buf, end, from, id, &[frame], sent);
+        if let Some(path) = self.paths.path_mut(id) {
+            path.counters.copied_bytes += bytes;
+            path.counters.rescued_bytes += bytes;
         }
     }
 

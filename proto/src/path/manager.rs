@@ -9,16 +9,12 @@ use super::cids::{LocalCids, RemoteCids};
 use super::state::Path;
 use crate::ranges::RangeSet;
 use crate::time::Instant;
+use anabranch_wire::PathId;
 use anabranch_wire::frame::PathStatus;
-use anabranch_wire::{ConnectionId, PathId};
 
 /// Separate runs of spent path IDs kept before the connection is closed: IDs are handed out in
 /// order, so an honest peer leaves few holes (wire.md, attack 3).
 const MAX_SPENT_RUNS: usize = 64;
-
-/// Connection IDs kept for paths that were freed although the peer never acknowledged their end: of
-/// sixteen paths with a spare each. Further ones are not freed.
-const MAX_ORPHANED_CIDS: usize = 32;
 
 /// Everything kept under one path ID, whether the path is open or not.
 #[derive(Debug)]
@@ -56,25 +52,14 @@ pub(crate) struct Closing {
     /// When the state is freed at the earliest. The peer need not answer: one that never learned of
     /// the path never does.
     pub(crate) discard_at: Instant,
-    /// When it is looked at whether the state can be freed although the peer neither answered nor
-    /// acknowledged; `None` if that will not be.
-    pub(crate) patience_ends: Option<Instant>,
 }
 
 impl Closing {
-    /// Whether the peer knows that the path is given up. While it may not, packets to the
-    /// connection IDs of the path must not be answered with a stateless reset.
-    pub(crate) fn is_known_to_peer(&self) -> bool {
-        self.abandon_acked || self.peer_abandoned
-    }
-
-    /// When the state is freed, or may be. Nothing grows meanwhile, as its ID is not replaced.
+    /// When the state is freed; `None` while the peer may not know yet that the path is given up:
+    /// it would be answered with a stateless reset. Nothing grows meanwhile, as its ID is not
+    /// replaced.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        if self.is_known_to_peer() {
-            Some(self.discard_at)
-        } else {
-            self.patience_ends
-        }
+        (self.abandon_acked || self.peer_abandoned).then_some(self.discard_at)
     }
 }
 
@@ -126,9 +111,6 @@ pub(crate) struct Manager {
     slots: Vec<Slot>,
     /// IDs whose state is gone.
     spent: RangeSet,
-    /// Connection IDs of paths whose end the peer never acknowledged: still routed, so that packets
-    /// to them are dropped in silence.
-    orphaned_cids: Vec<ConnectionId>,
     /// The largest ID we told the peer it may use; `None` without the extension.
     pub(crate) local_limit: Option<PathId>,
     /// The largest ID the peer told us we may use; `None` without the extension.
@@ -151,7 +133,6 @@ impl Manager {
         Self {
             slots: vec![slot],
             spent: RangeSet::default(),
-            orphaned_cids: Vec::new(),
             local_limit: None,
             remote_limit: None,
             remote_initial: None,
@@ -283,22 +264,6 @@ impl Manager {
                 Err(Missing::Id)
             }
         }
-    }
-
-    /// Whether the connection IDs of one more path that the peer may still use can be kept.
-    pub(crate) fn can_orphan(&self, slot: &Slot) -> bool {
-        self.orphaned_cids.len() + slot.local_cids.live().len() <= MAX_ORPHANED_CIDS
-    }
-
-    /// Keeps connection IDs of a path that is freed although the peer may still use them.
-    pub(crate) fn orphan(&mut self, slot: &Slot) {
-        let cids = slot.local_cids.live().map(|local| local.cid);
-        self.orphaned_cids.extend(cids);
-    }
-
-    /// Those connection IDs.
-    pub(crate) fn orphaned_cids(&self) -> impl Iterator<Item = ConnectionId> {
-        self.orphaned_cids.iter().copied()
     }
 
     /// Frees a closing path for good. Its ID is spent; the peer may use one more instead.

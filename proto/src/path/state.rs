@@ -1,10 +1,12 @@
 //! One open path.
 
+use super::caps::{Penalty, RecentMinimum};
 use super::moves::Moves;
 use super::route::Route;
+use super::shaper::{Shape, Shaper};
 use super::validation::Elsewhere;
 use crate::datagram::Tuple;
-use crate::recovery::PacketSpace;
+use crate::recovery::{PacketPairs, PacketSpace};
 use crate::sched::PathState;
 use crate::time::{Duration, Instant};
 use anabranch_wire::PathId;
@@ -21,6 +23,8 @@ pub struct PathOptions {
     pub priority: i32,
     /// For schedulers that count cost.
     pub cost: u32,
+    /// How fast at most we send there.
+    pub shape: Option<Shape>,
 }
 
 impl Default for PathOptions {
@@ -30,6 +34,7 @@ impl Default for PathOptions {
             weight: 1,
             priority: 0,
             cost: 0,
+            shape: None,
         }
     }
 }
@@ -98,6 +103,10 @@ pub struct PathCounters {
     pub retransmitted_bytes: u64,
     /// Stream bytes sent as copies by the scheduler's wish.
     pub copied_bytes: u64,
+    /// Those of them that were copied because everything else waited for them.
+    pub rescued_bytes: u64,
+    /// How long the connection could send nothing because it waited for data in flight here.
+    pub blocking: Duration,
     /// Stream bytes taken from this path while it was doubted, to travel elsewhere.
     pub reinjected_bytes: u64,
     /// Probe time-outs.
@@ -145,6 +154,13 @@ pub(crate) struct Path {
     pub(crate) answers_since: Option<Instant>,
     /// The path by which acknowledgements of this one came last.
     pub(crate) acks_came_by: Option<PathId>,
+    /// What may be in flight whatever the congestion controller allows.
+    pub(crate) cap: u64,
+    pub(crate) recent_min: RecentMinimum,
+    pub(crate) penalty: Option<Penalty>,
+    pub(crate) penalised_at: Option<Instant>,
+    pub(crate) shaper: Shaper,
+    pub(crate) pairs: PacketPairs,
     /// Moving share of packets lost.
     pub(crate) loss: f32,
     /// Whether the peer's announcement of the path was followed by [`PathNotice::Opened`].
@@ -184,6 +200,12 @@ impl Path {
             last_ack: None,
             answers_since: None,
             acks_came_by: None,
+            cap: u64::MAX,
+            recent_min: RecentMinimum::default(),
+            penalty: None,
+            penalised_at: None,
+            shaper: Shaper::new(options.shape, now),
+            pairs: PacketPairs::default(),
             loss: 0.0,
             announced: false,
             counters: PathCounters::default(),
@@ -193,6 +215,22 @@ impl Path {
     /// Whether the path answers and its far end is proven, as far as data needs that.
     pub(crate) fn is_healthy(&self) -> bool {
         self.route.is_open_to_data() && self.health == Health::Active
+    }
+
+    /// The congestion window, or what mechanisms leave of it.
+    pub(crate) fn window(&self) -> u64 {
+        self.route.controller.window().min(self.cap)
+    }
+
+    /// How much of [`window`](Self::window) is left.
+    pub(crate) fn room(&self) -> u64 {
+        self.window().saturating_sub(self.route.in_flight)
+    }
+
+    /// When pacer and shaper let `bytes` go: not later than `now` if at once.
+    pub(crate) fn ready_at(&self, now: Instant, bytes: u64) -> Instant {
+        let paced = self.route.pacer.ready_at(now, bytes);
+        paced.max(self.shaper.ready_at(now, bytes))
     }
 
     /// What a scheduler is told of the health.

@@ -5,20 +5,49 @@
 //! every answer, so a scheduler can be slow but never unsafe. An answer that cannot be carried out
 //! (an unknown path, a full one) counts as a hold.
 
+mod arrival;
+mod bandwidth_aware;
+mod booked;
+mod cwnd_aware;
+mod daps;
+mod delivery_delay;
+mod dynamic_weighted;
+mod edpf;
+mod estimate;
 mod factory;
+mod fdps;
+mod idd;
 mod min_rtt;
+mod mlppp;
+mod on_demand;
+mod osia;
+mod otias;
 mod patience;
 mod priority;
 mod redundant;
 mod registry;
 mod round_robin;
+mod shares;
 #[cfg(test)]
 mod tests;
 mod view;
 mod weighted;
+mod window_score;
 
+pub use bandwidth_aware::BandwidthAware;
+pub use cwnd_aware::WindowAware;
+pub use daps::DelayAware;
+pub use delivery_delay::DeliveryDelay;
+pub use dynamic_weighted::DynamicWeighted;
+pub use edpf::EarliestDelivery;
 pub use factory::SchedulerFactory;
+pub use fdps::ForwardDelay;
+pub use idd::IntelligentDelay;
 pub use min_rtt::{MinRtt, lowest_rtt};
+pub use mlppp::Fragments;
+pub use on_demand::OnDemand;
+pub use osia::OutOfOrder;
+pub use otias::Otias;
 pub use patience::Patience;
 pub use priority::Priority;
 pub use redundant::Redundant;
@@ -29,6 +58,7 @@ pub use view::{
     Unit, UnitKind,
 };
 pub use weighted::Weighted;
+pub use window_score::WindowScore;
 
 use crate::time::{Duration, Instant};
 use anabranch_wire::frame::PathStatus;
@@ -233,6 +263,8 @@ pub enum PathEvent {
     Lost { path: PathId, bytes: u64 },
     /// A probe time-out fired.
     Pto { path: PathId },
+    /// Data that this path carries blocked everything else and was copied onto a faster one.
+    Overtaken { path: PathId, by: PathId },
     /// The peer's flow control stops new data of a stream, or of all.
     FlowBlocked,
     /// The application wrote data.

@@ -1,6 +1,10 @@
 //! Schedulers by name.
 
-use super::{Scheduler, min_rtt, priority, redundant, round_robin, weighted};
+use super::{
+    Scheduler, bandwidth_aware, cwnd_aware, daps, delivery_delay, dynamic_weighted, edpf, fdps,
+    idd, min_rtt, mlppp, on_demand, osia, otias, priority, redundant, round_robin, weighted,
+    window_score,
+};
 pub use crate::spec::ParamDoc;
 use crate::spec::{Params, Spec, SpecError};
 
@@ -32,6 +36,19 @@ impl Registry {
             weighted::ENTRY,
             priority::ENTRY,
             redundant::ENTRY,
+            dynamic_weighted::ENTRY,
+            mlppp::ENTRY,
+            delivery_delay::ENTRY,
+            idd::ENTRY,
+            osia::ENTRY,
+            fdps::ENTRY,
+            daps::ENTRY,
+            otias::ENTRY,
+            bandwidth_aware::ENTRY,
+            on_demand::ENTRY,
+            edpf::ENTRY,
+            window_score::ENTRY,
+            cwnd_aware::ENTRY,
         ];
         Self {
             entries: entries.to_vec(),

@@ -9,6 +9,7 @@
 //! Streams are forgotten once both halves are done; that a stream existed is then told by counters.
 
 mod ages;
+mod buffers;
 mod carriers;
 mod datagrams;
 mod flow;
@@ -23,9 +24,11 @@ mod send_buf;
 mod stats;
 mod view;
 
+pub use buffers::{Blockade, CreditUpdate, Hole, Release};
 pub use datagrams::DatagramOptions;
 pub use stats::StreamStats;
 
+use crate::sched::MAX_OPEN_PATHS;
 use crate::time::{Duration, Instant};
 use anabranch_wire::params::TransportParameters;
 use anabranch_wire::{Dir, Side, StreamId};
@@ -35,7 +38,7 @@ use flow::{Inbound, Outbound, Tuning};
 use ids::{LocalIds, RemoteIds};
 use recv::{Read, Recv};
 use send::{ABOVE, AGAIN, FREE, Ready, Send};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Sizes and counts this side allows. Bytes unless named otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +63,13 @@ pub struct Limits {
     pub datagram_send_buffer: usize,
     /// The largest DATAGRAM frame accepted, type and length included; 0 turns datagrams off.
     pub max_datagram_frame_size: u64,
+    /// How often the peer is told of new credit.
+    pub credit_update: CreditUpdate,
+    /// When the send buffer gives up bytes.
+    pub release: Release,
+    /// The most paths that carry the same stream bytes at a time because copies of them were made;
+    /// the one that carried them first counts.
+    pub max_copies: usize,
 }
 
 impl Default for Limits {
@@ -78,6 +88,9 @@ impl Default for Limits {
             datagram_receive_buffer: 1 << 20,
             datagram_send_buffer: 1 << 20,
             max_datagram_frame_size: 65_535,
+            credit_update: CreditUpdate::default(),
+            release: Release::default(),
+            max_copies: MAX_OPEN_PATHS,
         }
     }
 }
@@ -240,6 +253,8 @@ pub struct Streams {
     control: Control,
     /// Streams whose application waits for space in the send buffer.
     waiting: VecDeque<StreamId>,
+    /// Streams whose application met the peer's limit; some may have got past it.
+    starved: BTreeSet<StreamId>,
     datagrams: Datagrams,
     events: VecDeque<StreamEvent>,
     tuning: Tuning,
@@ -257,11 +272,16 @@ impl Streams {
             live: BTreeMap::new(),
             local: [LocalIds::default(), LocalIds::default()],
             remote: [limits.max_streams_bidi, limits.max_streams_uni].map(RemoteIds::new),
-            inbound: Inbound::new(limits.receive_window, limits.max_receive_window),
+            inbound: Inbound::new(
+                limits.receive_window,
+                limits.max_receive_window,
+                limits.credit_update,
+            ),
             outbound: Outbound::default(),
             ready: Ready::default(),
             control: Control::default(),
             waiting: VecDeque::new(),
+            starved: BTreeSet::new(),
             datagrams: Datagrams::new(
                 limits.datagram_send_buffer,
                 limits.datagram_receive_buffer,
@@ -324,7 +344,7 @@ impl Streams {
         };
         let receives = id.dir() == Dir::Bi || !is_ours;
         let stream = Stream {
-            send: sends.map(Send::new),
+            send: sends.map(|max_data| Send::new(max_data, self.limits.release)),
             recv: receives.then(|| Recv::new(&self.limits, self.tuning)),
             control: StreamControl::default(),
         };
@@ -356,6 +376,7 @@ impl Streams {
         if count == 0 {
             send.wants_write = true;
             if credit == 0 {
+                self.starved.insert(id);
                 if send.blocked_at.replace(send.max_data) != Some(send.max_data) {
                     stream.control.blocked = true;
                     self.control.enqueue(id, &mut stream.control);
@@ -603,6 +624,7 @@ impl Streams {
         if let Some(stream) = self.live.get_mut(&id) {
             stream.send = None;
         }
+        self.starved.remove(&id);
         self.forget_if_done(id);
     }
 

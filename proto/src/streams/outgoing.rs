@@ -361,6 +361,7 @@ impl Streams {
             data: 0,
             sent,
         };
+        let max_copies = self.limits.max_copies;
         let mut written = 0;
         for frame in frames {
             let SentFrame::Stream {
@@ -376,7 +377,7 @@ impl Streams {
                 continue;
             };
             let whole = range_of(start, length, fin);
-            while let Some(part) = send.buf.copyable(whole.clone(), path) {
+            while let Some(part) = send.buf.copyable(whole.clone(), path, max_copies) {
                 let Some(done) = packet.put_stream(id, &send.buf, part) else {
                     break;
                 };

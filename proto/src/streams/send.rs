@@ -1,5 +1,6 @@
 //! The sending half of a stream (RFC 9000, section 3.1), and the order in which streams send.
 
+use super::Release;
 use super::send_buf::{Load, SendBuf};
 use crate::time::Instant;
 use anabranch_wire::StreamId;
@@ -38,8 +39,9 @@ pub(super) struct Reset {
 }
 
 impl Send {
-    pub(super) fn new(max_data: u64) -> Self {
+    pub(super) fn new(max_data: u64, release: Release) -> Self {
         Self {
+            buf: SendBuf::new(release),
             max_data,
             ..Self::default()
         }

@@ -11,6 +11,7 @@
 //! |         | scheduler skipped      |                 |     |
 //! ```
 
+use super::Release;
 use super::ages::Ages;
 use super::carriers::{Carriers, Paths};
 use crate::ranges::RangeSet;
@@ -51,6 +52,7 @@ pub(super) struct Load {
 
 #[derive(Debug, Default)]
 pub(super) struct SendBuf {
+    release: Release,
     /// Written bytes with the offset of each piece's first one. Acknowledged pieces are empty.
     chunks: VecDeque<(u64, Bytes)>,
     /// Bytes written.
@@ -71,6 +73,13 @@ pub(super) struct SendBuf {
 }
 
 impl SendBuf {
+    pub(super) fn new(release: Release) -> Self {
+        Self {
+            release,
+            ..Self::default()
+        }
+    }
+
     /// Appends bytes.
     pub(super) fn write(&mut self, data: Bytes) {
         let start = self.end;
@@ -107,7 +116,8 @@ impl SendBuf {
 
     /// This stream's part of the backlog.
     pub(super) fn load(&self) -> Load {
-        let held = self.end + u64::from(self.finished) - self.base - self.acked.total();
+        let above_base = self.end + u64::from(self.finished) - self.base;
+        let unacked = above_base - self.acked.total();
         let above = self.end - self.sent_end;
         let fresh = self.fresh.total();
         // A FIN behind unsent bytes goes with them; alone it would claim their credit.
@@ -116,8 +126,11 @@ impl SendBuf {
             above,
             free: fresh - above - fin_waits,
             again: self.again.total(),
-            unacked: held - fresh,
-            held,
+            unacked: unacked - fresh,
+            held: match self.release {
+                Release::Acknowledged => unacked,
+                Release::InOrder => above_base,
+            },
             span: self.sent_end.saturating_sub(self.base),
         }
     }
@@ -189,16 +202,46 @@ impl SendBuf {
         });
     }
 
-    /// The first part of `range` that is worth a copy on `path`: not acknowledged and never carried
-    /// by it.
-    pub(super) fn copyable(&self, range: Range<u64>, path: PathId) -> Option<Range<u64>> {
+    /// The oldest bytes sent and neither acknowledged nor queued again, up to where the history
+    /// changes; with their paths, if they have an entry.
+    pub(super) fn hole(&self) -> Option<(Range<u64>, Option<Paths>)> {
+        let first = self.unacked_in(self.base..u64::MAX).next()?;
+        let is_under_way = !self.fresh.contains(first.start) && !self.again.contains(first.start);
+        let end = first.end.min(self.end + u64::from(self.finished));
+        let not_under_way = [&self.fresh, &self.again];
+        let cuts = not_under_way.map(|set| set.overlap(first.start..end).next());
+        let end = cuts
+            .into_iter()
+            .flatten()
+            .map(|cut| cut.start)
+            .fold(end, u64::min);
+        let (end, paths) = match self.carriers.at(first.start) {
+            Some((known, paths)) => (end.min(known), Some(*paths)),
+            None => (end.min(self.carriers.next_start(first.start)), None),
+        };
+        (is_under_way && first.start < end).then_some((first.start..end, paths))
+    }
+
+    /// The first part of `range` that is worth a copy on `path`: not acknowledged, never carried by
+    /// it, and not under way on `max_copies` paths.
+    pub(super) fn copyable(
+        &self,
+        range: Range<u64>,
+        path: PathId,
+        max_copies: usize,
+    ) -> Option<Range<u64>> {
         self.unacked_in(range).find_map(|part| {
             let mut at = part.start;
             while at < part.end {
                 match self.carriers.at(at) {
-                    Some((end, paths)) if paths.ever.contains(path) => at = end,
+                    Some((end, paths))
+                        if paths.ever.contains(path) || paths.live.len() >= max_copies =>
+                    {
+                        at = end;
+                    }
                     Some((end, _)) => return Some(at..end.min(part.end)),
                     // The parts of a range without an entry end where one begins.
+                    None if max_copies <= 1 => at = self.carriers.next_start(at).min(part.end),
                     None => return Some(at..self.carriers.next_start(at).min(part.end)),
                 }
             }
@@ -230,7 +273,9 @@ impl SendBuf {
         self.again.remove(range.clone());
         if range.start > self.base {
             self.acked.insert(range.clone());
-            self.free_acked_chunks(range);
+            if self.release == Release::Acknowledged {
+                self.free_acked_chunks(range);
+            }
             return;
         }
         self.base = self.base.max(range.end);

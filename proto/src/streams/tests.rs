@@ -8,6 +8,7 @@ use anabranch_wire::cursor::Reader;
 use anabranch_wire::frame::{Frame, Stream as StreamFrame, decode};
 use anabranch_wire::{PathId, TransportErrorCode};
 
+mod buffers;
 mod channel;
 mod order;
 mod view;
@@ -27,6 +28,7 @@ fn limits() -> Limits {
         datagram_receive_buffer: 1000,
         datagram_send_buffer: 1000,
         max_datagram_frame_size: 1000,
+        ..Limits::default()
     }
 }
 

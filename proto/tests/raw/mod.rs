@@ -390,16 +390,6 @@ impl RawPeer {
         self.bytes(PathId::ZERO, &payload);
     }
 
-    /// Never acknowledges packets received so far that hold such a frame.
-    pub fn disregard(&mut self, wanted: impl Fn(&Frame<'_>) -> bool) {
-        let picked = self.inbox.iter().filter(|packet| packet.has(&wanted));
-        for (path, pn) in picked.map(|packet| (packet.path, packet.pn)) {
-            if let Some(seen) = self.seen.get_mut(&path) {
-                seen.remove(&pn);
-            }
-        }
-    }
-
     /// Numbers of the packets received on a path, ascending.
     pub fn seen(&self, path: PathId) -> Vec<u64> {
         let seen = self.seen.get(&path);

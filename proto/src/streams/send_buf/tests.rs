@@ -71,9 +71,9 @@ fn an_acknowledged_copy_cancels_the_retransmission() {
 fn a_lost_copy_is_not_sent_again_while_another_path_carries_it() {
     let mut buf = written(10);
     send(&mut buf, 0, 10);
-    assert_eq!(buf.copyable(0..10, B), Some(0..10));
+    assert_eq!(buf.copyable(0..10, B, 2), Some(0..10));
     buf.on_copied(0..10, A, B);
-    assert_eq!(buf.copyable(0..10, B), None);
+    assert_eq!(buf.copyable(0..10, B, 2), None);
     assert_eq!(buf.on_lost(0..10, A), 0);
     assert_eq!(buf.on_lost(0..10, B), 10);
     let (range, carried) = buf.again_front().unwrap();

@@ -47,8 +47,13 @@ fn small() -> Limits {
 }
 
 impl World {
-    fn new() -> Self {
-        let sides = [side(Side::Client, &small()), side(Side::Server, &small())];
+    fn new(release: Release, max_copies: usize) -> Self {
+        let limits = Limits {
+            release,
+            max_copies,
+            ..small()
+        };
+        let sides = [Side::Client, Side::Server].map(|of| side(of, &limits));
         Self {
             sides,
             flights: Vec::new(),
@@ -331,8 +336,10 @@ proptest! {
     #[test]
     fn every_stream_arrives_whole_or_reset_over_a_channel_that_does_anything(
         steps in prop::collection::vec((0..18u8, any::<usize>(), any::<usize>()), 1..250),
+        release in prop::sample::select(vec![Release::Acknowledged, Release::InOrder]),
+        max_copies in 1..4usize,
     ) {
-        let mut world = World::new();
+        let mut world = World::new(release, max_copies);
         for step in steps {
             world.step(step);
         }
