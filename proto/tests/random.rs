@@ -26,7 +26,7 @@ const SEEDS: u64 = 200;
 /// Virtual time within which a healed world must finish its transfers.
 const SETTLING: Duration = Duration::from_secs(120);
 
-const SCHEDULERS: [&str; 10] = [
+const SCHEDULERS: [&str; 22] = [
     "min-rtt",
     "min-rtt:idle=copy",
     "min-rtt:idle=hold",
@@ -37,6 +37,18 @@ const SCHEDULERS: [&str; 10] = [
     "priority",
     "priority:mode=strict",
     "redundant",
+    "blest",
+    "ecf",
+    "sa-ecf",
+    "sttf",
+    "linger",
+    "adaptive-redundant",
+    "critical-redundant",
+    "deadline-redundant",
+    "target-rate",
+    "affinity",
+    "atsss:mode=redundant,max-loss=1",
+    "guard+linger:guard.window-ms=100",
 ];
 
 const CONTROLLERS: [&str; 4] = ["cubic", "new-reno", "bbr", "lia"];

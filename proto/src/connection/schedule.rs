@@ -463,7 +463,10 @@ impl Connection {
             }
             let mut view = snapshot(slot, path, now);
             view.forward_delay_us = self.one_way.forward(now, path.id);
-            view.copyable = copies && self.next_copy(path.id).is_some();
+            if copies {
+                view.copyable_since = self.oldest_copy(path.id).map(|(sent, ..)| sent);
+                view.copyable = view.copyable_since.is_some();
+            }
             views.push(view);
         }
     }
@@ -471,6 +474,11 @@ impl Connection {
     /// The oldest packet in flight elsewhere whose data `path` has not carried: by which path, its
     /// number.
     pub(super) fn next_copy(&self, path: PathId) -> Option<(PathId, u64)> {
+        self.oldest_copy(path).map(|(_, id, pn)| (id, pn))
+    }
+
+    /// The same, with the time it was sent.
+    fn oldest_copy(&self, path: PathId) -> Option<(Instant, PathId, u64)> {
         let here = self.paths.path(path)?;
         let others = self.paths.slots().filter_map(|slot| slot.path.as_ref());
         let candidates = others.filter(|other| other.id != path).filter_map(|other| {
@@ -487,7 +495,7 @@ impl Connection {
             });
             packet.map(|(pn, packet)| (packet.time_sent, other.id, pn))
         });
-        candidates.min().map(|(_, id, pn)| (id, pn))
+        candidates.min()
     }
 }
 
@@ -532,5 +540,6 @@ fn snapshot(slot: &Slot, path: &crate::path::state::Path, now: Instant) -> PathV
         cost: path.options.cost,
         bottleneck: 0,
         copyable: false,
+        copyable_since: None,
     }
 }

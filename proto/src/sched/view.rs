@@ -79,6 +79,9 @@ pub struct PathView {
     /// Whether other paths carry unacknowledged data that this one has not carried. Filled only for
     /// schedulers that [want copies](super::Scheduler::wants_copies).
     pub copyable: bool,
+    /// When the data that a copy on this path would repeat was sent; `None` where nothing is
+    /// [copyable](Self::copyable).
+    pub copyable_since: Option<Instant>,
 }
 
 impl PathView {
@@ -112,6 +115,7 @@ impl PathView {
             cost: 0,
             bottleneck: 0,
             copyable: false,
+            copyable_since: None,
         }
     }
 

@@ -55,6 +55,16 @@ pub struct Weighted {
 
 impl Weighted {
     fn from_params(params: &mut Params) -> Result<Self, SpecError> {
+        Ok(Self {
+            hold: params.choice("mode", false, &[("skip", false), ("hold", true)])?,
+            by_deficit: params.choice("variant", false, &[("smooth", false), ("deficit", true)])?,
+            quantum: params.take_in("quantum", 0, 0..=1 << 30)?,
+            ..Self::of(params)?
+        })
+    }
+
+    /// The parameter `weights`, all else as usual.
+    pub(super) fn of(params: &mut Params) -> Result<Self, SpecError> {
         let weights: Vec<u32> = params.list("weights")?;
         if let Some(bad) = weights
             .iter()
@@ -65,9 +75,6 @@ impl Weighted {
         }
         Ok(Self {
             weights,
-            hold: params.choice("mode", false, &[("skip", false), ("hold", true)])?,
-            by_deficit: params.choice("variant", false, &[("smooth", false), ("deficit", true)])?,
-            quantum: params.take_in("quantum", 0, 0..=1 << 30)?,
             ..Self::default()
         })
     }
