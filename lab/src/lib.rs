@@ -12,6 +12,7 @@
 
 pub mod backend;
 pub mod campaign;
+pub mod papers;
 pub mod plan;
 pub mod report;
 pub mod results;

@@ -106,7 +106,9 @@ pub(crate) struct Papers {
 
 fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
-        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().into(), value.trim().into())),
+        Some((key, value)) if !key.trim().is_empty() => {
+            Ok((key.trim().into(), value.trim().into()))
+        }
         _ => Err("expected KEY=VALUE".into()),
     }
 }

@@ -58,6 +58,8 @@ pub struct Plan {
 pub struct Changes {
     /// `key=value`, in the order given.
     pub set: Vec<(String, String)>,
+    /// Other values for swept keys, as TOML.
+    pub sweep: Vec<(String, String)>,
     /// The campaign's seed.
     pub seed: Option<u64>,
     /// Repetitions.
@@ -85,6 +87,12 @@ impl Plan {
         let mut document = document.clone();
         for (key, value) in &changes.set {
             document.set(key, &Node::typed(value))?;
+        }
+        if let Some(mut sweep) = document.root.remove("sweep") {
+            for (key, values) in &changes.sweep {
+                sweep.insert(key, Node::typed(values));
+            }
+            document.root.insert("sweep", sweep);
         }
         let mut repeat = repeat(&document)?;
         repeat.seed = changes.seed.unwrap_or(repeat.seed);

@@ -108,18 +108,6 @@ impl<'a> Table<'a> {
         Err(mistake)
     }
 
-    /// All entries as items, for tables with names chosen by the user.
-    pub(super) fn all(&self) -> impl Iterator<Item = (&'a str, Item<'a>)> + '_ {
-        self.entries.iter().map(|entry| {
-            let item = Item {
-                context: self.context,
-                node: &entry.node,
-                key: self.key_of(&entry.key),
-            };
-            (entry.key.as_str(), item)
-        })
-    }
-
     fn key_of(&self, key: &str) -> String {
         if self.key.is_empty() {
             key.to_owned()

@@ -135,9 +135,8 @@ pub struct Settings {
     pub processing: Option<bool>,
     /// Whether packets are encrypted; without, runs are faster and take the same course.
     pub protection: Option<bool>,
-    /// Whether loss and growth of windows are kept per path even with one path: the largest
-    /// window, in bytes.
-    pub max_window: Option<u64>,
+    /// Whether packets carry timestamps, so that one-way delays can be compared.
+    pub timestamps: Option<bool>,
 }
 
 /// Reads `[transport]`, with what the contender changes laid over it.
@@ -224,7 +223,7 @@ fn settings(table: &mut Table<'_>) -> Result<Settings, Mistake> {
         connections: table.read("connections", |item| item.count(1..=64))?,
         processing: table.read("processing", Item::flag)?,
         protection: table.read("protection", Item::flag)?,
-        max_window: bytes(table, "max-window", 2400)?,
+        timestamps: table.read("timestamps", Item::flag)?,
     })
 }
 

@@ -54,6 +54,7 @@ fn plan(file: &Path, change: &Change) -> Outcome<Plan> {
         set: change.set.clone(),
         seed: change.seed,
         runs: change.runs,
+        ..Changes::default()
     };
     Plan::make(&document, &changes).map_err(Failure::usage)
 }
@@ -80,7 +81,11 @@ fn expand(args: &Expand) -> Outcome {
     }
     let mut table = Table::new(&["run", "contender", ">repetition", ">seed", "swept"]);
     for run in &plan.runs {
-        let swept: Vec<String> = run.swept.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let swept: Vec<String> = run
+            .swept
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
         table.row([
             run.id.clone(),
             run.contender.clone(),

@@ -47,7 +47,10 @@ pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
         output::say(format!("results are in {}", store.folder().display()));
     }
     if results.missing > 0 {
-        let failure = Failure::failed(format!("interrupted: {} runs were not started", results.missing));
+        let failure = Failure::failed(format!(
+            "interrupted: {} runs were not started",
+            results.missing
+        ));
         return Err(match store {
             Some(_) => failure.hint("the same command goes on where it stopped"),
             None => failure.hint("with --out a second run goes on where the first one stopped"),
@@ -109,6 +112,8 @@ pub(super) async fn carry_out(
     bar.finish_and_clear();
     match outcome {
         Ok(results) => results.map_err(Failure::failed),
-        Err(error) => Err(Failure::failed(format!("the simulator ended badly: {error}"))),
+        Err(error) => Err(Failure::failed(format!(
+            "the simulator ended badly: {error}"
+        ))),
     }
 }

@@ -14,7 +14,15 @@ const SHOWN: usize = 10;
 pub(super) fn report(report: &Report) -> Outcome {
     let swept = report.rows.iter().any(|row| !row.swept.is_empty());
     let timed = report.rows.iter().any(|row| row.completion.is_some());
-    let mut head = vec!["contender", ">goodput", ">sd", ">95 %", ">against first", ">p", ">gain"];
+    let mut head = vec![
+        "contender",
+        ">goodput",
+        ">sd",
+        ">95 %",
+        ">against first",
+        ">p",
+        ">gain",
+    ];
     head.push(">wait");
     if timed {
         head.push(">completion");
@@ -55,7 +63,8 @@ pub(super) fn say_failures(report: &Report) {
 
 fn cells(row: &Row) -> Vec<String> {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
-    let goodput = |get: fn(&Summary) -> f64| or_dash(row.goodput.as_ref().map(|s| units::bit_rate(get(s))));
+    let goodput =
+        |get: fn(&Summary) -> f64| or_dash(row.goodput.as_ref().map(|s| units::bit_rate(get(s))));
     let interval = row.goodput.and_then(|summary| {
         let interval = summary.interval?;
         let half = (interval.high - interval.low) / 2.0;
@@ -81,7 +90,10 @@ fn cells(row: &Row) -> Vec<String> {
         or_dash(against),
         or_dash(row.p.map(|p| format!("{p:.3}"))),
         or_dash(row.gain.map(|gain| format!("{gain:.2}"))),
-        or_dash(row.reseq_wait.map(|wait| format!("{:.1} ms", wait * 1000.0))),
+        or_dash(
+            row.reseq_wait
+                .map(|wait| format!("{:.1} ms", wait * 1000.0)),
+        ),
         format!("{}/{}", row.ok.0, row.ok.1),
     ]
 }
@@ -89,9 +101,17 @@ fn cells(row: &Row) -> Vec<String> {
 fn checks(rows: &[CheckRow]) -> Table {
     let mut table = Table::new(&["check", "contender", "swept", ">ours", "holds"]);
     for row in rows {
-        let ours = row.ratio.map_or_else(|| "-".into(), |ratio| format!("{:.1} %", ratio * 100.0));
+        let ours = row
+            .ratio
+            .map_or_else(|| "-".into(), |ratio| format!("{:.1} %", ratio * 100.0));
         let holds = if row.holds { "yes" } else { "NO" };
-        table.row([row.demand.clone(), row.contender.clone(), point(&row.swept), ours, holds.into()]);
+        table.row([
+            row.demand.clone(),
+            row.contender.clone(),
+            point(&row.swept),
+            ours,
+            holds.into(),
+        ]);
     }
     table
 }
@@ -99,6 +119,9 @@ fn checks(rows: &[CheckRow]) -> Table {
 fn point(swept: &[(String, String)]) -> String {
     // The last part of a key is what tells it from others; the whole is in the results.
     let short = |key: &str| key.rsplit('.').next().unwrap_or(key).to_owned();
-    let parts: Vec<String> = swept.iter().map(|(key, value)| format!("{}={value}", short(key))).collect();
+    let parts: Vec<String> = swept
+        .iter()
+        .map(|(key, value)| format!("{}={value}", short(key)))
+        .collect();
     parts.join(" ")
 }

@@ -2,6 +2,7 @@
 
 mod apps;
 mod measure;
+mod mechanisms;
 mod network;
 
 #[cfg(test)]
@@ -127,6 +128,9 @@ impl Sim {
         });
         let mut receiver = sender.clone();
         let mut sender = sender;
+        for side in [&mut sender, &mut receiver] {
+            mechanisms::apply(side, transport);
+        }
         sender.observer = Some(probe.sender());
         receiver.observer = Some(probe.receiver());
         Ok((sender, receiver, probe))
@@ -184,17 +188,8 @@ fn refuse_what_it_cannot_do(scenario: &Scenario) -> Result<(), Box<Outcome>> {
     let missing = [
         (settings.initial_window.is_some(), "initial-window"),
         (settings.pacing.is_some(), "pacing"),
-        (settings.retransmit.is_some(), "retransmit"),
-        (settings.split.is_some(), "buffer-split"),
-        (settings.renegable.is_some(), "renegable"),
-        (
-            settings.opportunistic.is_some(),
-            "opportunistic-retransmission",
-        ),
-        (settings.penalise.is_some(), "penalise"),
-        (settings.bufferbloat_cap.is_some(), "bufferbloat-cap"),
         (settings.protection == Some(false), "protection = false"),
-        (settings.max_window.is_some(), "max-window"),
+        (scenario.record.qlog, "qlog"),
     ];
     let missing = missing
         .iter()

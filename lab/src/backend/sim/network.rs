@@ -312,7 +312,7 @@ fn draw(cellular: &Cellular, seed: Seed, stop: Duration) -> Rate {
     let mut even =
         |low: f64, high: f64| low + (high - low) * (dice.next() as f64 / u64::MAX as f64);
     let end = stop.min(DRAWN).as_secs_f64().max(1.0);
-    let (mut time, mut credit, mut stalled) = (0.0, 0.0, 0.0);
+    let (mut time, mut credit, mut stalled, mut latest) = (0.0, 0.0, 0.0, 0);
     let mut text = String::new();
     while time < end {
         let rate = even(cellular.rate.0 as f64, cellular.rate.1 as f64);
@@ -331,14 +331,13 @@ fn draw(cellular: &Cellular, seed: Seed, stop: Duration) -> Rate {
             let at = time + cellular.slot.as_secs_f64() * share;
             // What a stall delays is delivered right after it, in order.
             let at = f64::max(at, stalled);
-            text += &format!("{}\n", (at * 1000.0).round() as u64);
+            latest = (at * 1000.0).round() as u64;
+            text += &format!("{latest}\n");
         }
         time += cellular.slot.as_secs_f64();
     }
     // A time after 0 closes the recording, whatever was drawn.
-    text += &format!("{}\n", (f64::max(end, stalled) * 1000.0).ceil() as u64);
-    match Trace::parse(&text) {
-        Ok(trace) => Rate::Trace(Arc::new(trace)),
-        Err(_) => Rate::Unlimited,
-    }
+    text += &format!("{}\n", latest.max((end * 1000.0).ceil() as u64));
+    let trace = Trace::parse(&text).expect("times that ascend");
+    Rate::Trace(Arc::new(trace))
 }
