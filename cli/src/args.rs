@@ -143,6 +143,9 @@ pub(crate) struct Demo {
     /// Congestion control of all runs: see `anabranch congestion`
     #[arg(long, value_name = "NAME[:KEY=VALUE,...]", value_parser = crate::tuning::congestion)]
     pub(crate) congestion: Option<anabranch_proto::spec::Spec>,
+    /// Run every scheduler there is, not only one of each kind; takes some minutes
+    #[arg(long)]
+    pub(crate) all: bool,
     /// Write the results as JSON to stdout (docs/json.md)
     #[arg(long)]
     pub(crate) json: bool,

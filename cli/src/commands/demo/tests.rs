@@ -8,15 +8,22 @@ fn args() -> Demo {
         size: ByteSize(1_000_000),
         seed: 1,
         congestion: None,
+        all: false,
         json: false,
     }
 }
 
 #[test]
 fn every_path_and_every_scheduler_has_its_run() {
-    let plans = plans(&args()).unwrap();
+    let every = Demo {
+        all: true,
+        ..args()
+    };
     let schedulers = Registry::builtin().entries().len();
-    assert_eq!(plans.len(), SHAPES.len() + schedulers + 1);
+    let others = SHAPES.len() + 1;
+    assert_eq!(super::plans(&every).unwrap().len(), others + schedulers);
+    let plans = plans(&args()).unwrap();
+    assert_eq!(plans.len(), others + SHOWN.len());
     assert_eq!(
         plans
             .iter()
