@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) mod sim;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,7 @@ Examples:
   anabranch get \"$URL/big.iso\" --path eth0 --path wwan0
   anabranch put photo.tar \"$URL/photo.tar\" --path auto --scheduler round-robin
   anabranch doctor                                 what this machine can do
+  anabranch sim new s.toml; anabranch sim run s.toml    try schedulers on simulated networks
 
 Exit codes: 0 done, 1 a transfer or check failed, 2 wrong usage or nothing could be done.
 Data goes to stdout, everything else to stderr. SSLKEYLOGFILE is honoured.";
@@ -71,7 +73,10 @@ broken transfer goes on where it stopped when the same command is given again.
 Example:
   anabranch put big.iso \"$URL/big.iso\" --path auto --scheduler min-rtt")]
     Put(Put),
-    /// Measure each path to a server: round trip, variation, loss
+    /// Measure each path to a server: round trip, variation, loss, delay each way
+    #[command(after_help = "\
+Delays each way are against the first path: by the server's timestamps (ours sends them), else by
+a common way back of its acknowledgements.")]
     Ping(Ping),
     /// List the schedulers
     Schedulers(Listing),
@@ -88,6 +93,9 @@ an address still leaves by the default route. What is applied is marked, and rev
 exactly that."
     )]
     Routes(Routes),
+    /// Run scenarios in simulated networks, exactly repeatable
+    #[command(subcommand)]
+    Sim(sim::Sim),
     /// Write the completion script of a shell to stdout
     Completions {
         /// The shell
@@ -201,6 +209,9 @@ pub(crate) struct Get {
     pub(crate) paths: Paths,
     #[command(flatten)]
     pub(crate) tuning: Tuning,
+    /// Exchange timestamps, so that schedulers know forward delays and not round trips alone
+    #[arg(long)]
+    pub(crate) timestamps: bool,
     #[command(flatten)]
     pub(crate) trust: ClientTrust,
     #[command(flatten)]
@@ -220,6 +231,9 @@ pub(crate) struct Put {
     pub(crate) paths: Paths,
     #[command(flatten)]
     pub(crate) tuning: Tuning,
+    /// Exchange timestamps, so that schedulers know forward delays and not round trips alone
+    #[arg(long)]
+    pub(crate) timestamps: bool,
     #[command(flatten)]
     pub(crate) trust: ClientTrust,
     #[command(flatten)]

@@ -59,6 +59,8 @@ pub(crate) struct Options<'a> {
     pub(crate) trust: &'a ClientTrust,
     /// Where to write qlog.
     pub(crate) qlog: Option<&'a Path>,
+    /// Whether it offers timestamps.
+    pub(crate) timestamps: bool,
 }
 
 impl Session {
@@ -70,6 +72,7 @@ impl Session {
     pub(crate) async fn open(url: &ServerUrl, options: &Options<'_>) -> Outcome<Self> {
         let mut transport = TransportConfig {
             keep_alive: Some(KEEP_ALIVE),
+            timestamps: options.timestamps,
             ..TransportConfig::default()
         };
         options

@@ -1,19 +1,19 @@
 //! Transfers over one, two and three links get what the links can carry together.
 //!
-//! Each link carries 40 Mbit/s: three of them stay below what a debug build manages on two shared
-//! processors, so that the network is the limit and not the machine. `ANABRANCH_LONG=1` moves
-//! 100 MB each time.
+//! Each link carries 10 Mbit/s: three of them stay below what a debug build manages on two shared
+//! processors with other work beside it (70 Mbit/s with three busy loops, 46 with ten builds), so
+//! that the network is the limit and not the machine. `ANABRANCH_LONG=1` moves 100 MB each time.
 
 mod common;
 
 use anabranch_testbed::Rate;
 use common::figures::{content_rate, mbit, number, paths, shares};
-use common::{Family, Lab, is_long};
+use common::{Family, Lab, is_long, judge, measured};
 use serde_json::Value;
 use std::time::Duration;
 
 /// Mbit/s of a link.
-const LINK: u64 = 40;
+const LINK: u64 = 10;
 
 /// Mbit/s of the server's own links.
 const OWN: [u64; 2] = [LINK; 2];
@@ -63,23 +63,12 @@ impl Case {
 }
 
 /// Moves a file and compares what is reported with what the links can carry.
-///
-/// A machine that is busy with something else makes a measurement too low and never too high: one
-/// that falls short is repeated.
 fn transfer(case: Case) {
-    let mut goodputs = Vec::new();
-    for _ in 0..3 {
-        let Some(outcome) = measure(case) else { return };
-        let is_enough = outcome.goodput >= outcome.least;
-        goodputs.push(mbit(outcome.goodput));
-        if is_enough {
-            return;
-        }
-    }
-    panic!(
-        "{}: {goodputs:?} is less than the links can carry",
-        case.name
-    );
+    measured(case.name, || {
+        let Outcome { goodput, least } = measure(case)?;
+        let shortfall = format!("{} is less than the links can carry", mbit(goodput));
+        Some(judge(&[(goodput >= least, shortfall)]))
+    });
 }
 
 /// What a transfer reached, and what it must reach, in bits per second.
@@ -123,7 +112,7 @@ fn measure(case: Case) -> Option<Outcome> {
         Command::Get => lab.start_get(&server, "data", &[]),
         Command::Put => lab.start_put(&server, "data", &[]),
     };
-    let report = process.wait(Duration::from_secs(120)).report();
+    let report = process.wait(Duration::from_secs(300)).report();
     lab.assert_same(from, to);
     assert_eq!(report["verified"], "whole");
     assert_eq!(paths(&report).len(), links.len(), "{report}");
@@ -243,13 +232,13 @@ fn ipv6_does_as_well() {
 #[test]
 fn a_slow_link_beside_a_fast_one_adds_its_share() {
     transfer(Case {
-        name: "get-40-10",
-        links: &[40, 10],
+        name: "get-20-5",
+        links: &[20, 5],
         ..GET
     });
     transfer(Case {
-        name: "put-40-10",
-        links: &[40, 10],
+        name: "put-20-5",
+        links: &[20, 5],
         ..PUT
     });
 }
@@ -259,14 +248,14 @@ fn a_slow_link_beside_a_fast_one_adds_its_share() {
 #[test]
 fn a_very_slow_link_does_no_harm() {
     transfer(Case {
-        name: "get-40-2",
-        links: &[40, 2],
+        name: "get-20-1",
+        links: &[20, 1],
         seconds: 8.0,
         ..GET
     });
     transfer(Case {
-        name: "put-2-40",
-        links: &[2, 40],
+        name: "put-1-20",
+        links: &[1, 20],
         seconds: 8.0,
         ..PUT
     });

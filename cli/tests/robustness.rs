@@ -16,13 +16,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Two links: 4 MB/s together.
-const LINKS: [Rate; 2] = [Rate::mbit(16); 2];
+/// Two links: 2 MB/s together.
+const LINKS: [Rate; 2] = [Rate::mbit(8); 2];
 
-/// Two and a half seconds' worth.
+/// Five seconds' worth: enough for something to go wrong in the middle.
 const LENGTH: usize = 10_000_000;
 
-const END: Duration = Duration::from_secs(60);
+/// For what has no limit of its own but must not hang.
+const END: Duration = Duration::from_secs(300);
+
+/// For what must not wait for the idle time-out of half a minute, on however busy a machine.
+const AT_ONCE: Duration = Duration::from_secs(15);
+
+/// What `--connect-timeout` is unless given.
+const CONNECT: Duration = Duration::from_secs(10);
 
 /// A network with a server, and a file to fetch.
 fn start(name: &str) -> Option<(Lab, Server)> {
@@ -36,7 +43,7 @@ fn start(name: &str) -> Option<(Lab, Server)> {
 #[track_caller]
 fn wait_until_written(lab: &Lab, directory: &str, bytes: u64, process: &mut Process) {
     let directory = lab.path(directory);
-    wait_for("progress", Duration::from_secs(30), || {
+    wait_for("progress", END, || {
         assert!(process.is_running(), "ended early: {}", process.stderr());
         let parts = names(&directory);
         let mut parts = parts.iter().filter(|name| name.contains(".part"));
@@ -90,7 +97,7 @@ fn a_download_goes_on_after_the_server_was_killed() {
         noticed.as_secs_f64()
     );
     assert_failed(&ended, 1, &["data.part is kept", "same command again"]);
-    assert!(noticed < Duration::from_secs(5), "{noticed:?}");
+    assert!(noticed < AT_ONCE, "{noticed:?}");
     assert_resumes(&lab, lab.start_get(&server, "data", &[]));
     assert_eq!(lab.got(), ["data"]);
 }
@@ -162,7 +169,7 @@ fn an_interrupted_transfer_ends_at_once_and_goes_on_later() {
     let after = interrupted.elapsed();
     eprintln!("interrupted: ended after {} ms", after.as_millis());
     assert_failed(&ended, 1, &["interrupted", "data.part is kept"]);
-    assert!(after < Duration::from_secs(2), "{after:?}");
+    assert!(after < AT_ONCE, "{after:?}");
     assert_resumes(&lab, lab.start_get(&server, "data", &[]));
 }
 
@@ -174,9 +181,9 @@ fn a_server_that_is_stopped_says_so() {
     let mut get = lab.start_get(&server, "data", &[]);
     wait_until_written(&lab, "got", 3_000_000, &mut get);
     server.process.signal(Signal::SIGINT);
-    let ended = get.wait(Duration::from_secs(3));
+    let ended = get.wait(AT_ONCE);
     assert_failed(&ended, 1, &["the server was stopped", "data.part is kept"]);
-    let server = server.process.wait(Duration::from_secs(3));
+    let server = server.process.wait(AT_ONCE);
     assert_eq!(server.code(), Some(0), "{server:?}");
 }
 
@@ -299,7 +306,7 @@ fn a_wrong_key_a_wrong_host_and_a_closed_port_are_told_apart() {
         closed.after.as_millis(),
     );
     for ended in [&wrong_key, &nobody_there, &closed] {
-        assert!(ended.after < Duration::from_secs(4), "{ended:?}");
+        assert!(ended.after < CONNECT, "{ended:?}");
     }
     assert!(lab.got().is_empty(), "{:?}", lab.got());
 }

@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "common/relay.rs"]
+mod relay;
+
+use relay::Relay;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -56,6 +60,14 @@ impl Server {
         let data = noise(length);
         fs::write(self.root(name), &data).unwrap();
         data
+    }
+
+    /// A way to it that dies after so many bytes, and its URL by that way.
+    fn behind_a_dying_link(&self, bytes: u64) -> (Relay, String) {
+        let (pin, host) = self.url.split_once('@').unwrap();
+        let relay = Relay::start(host.parse().unwrap(), bytes);
+        let url = format!("{pin}@{}", relay.addr);
+        (relay, url)
     }
 
     fn kill(mut self) -> TempDir {
@@ -284,6 +296,7 @@ fn a_port_without_server_is_told_in_time() {
     let started = Instant::now();
     let output = run(here.path(), &["get", &url, "--connect-timeout", "1"]);
     assert_eq!(output.status.code(), Some(1));
+    // What `--connect-timeout` is unless given.
     assert!(started.elapsed() < Duration::from_secs(10));
     assert!(stderr(&output).contains("serve"), "{}", stderr(&output));
 }
@@ -303,9 +316,10 @@ fn a_directory_is_listed() {
 fn an_upload_goes_on_after_the_server_was_killed() {
     let server = Server::start(&["--writable"]);
     let here = tempfile::tempdir().unwrap();
-    let data = noise(60_000_000);
+    let data = noise(20_000_000);
     fs::write(here.path().join("file"), &data).unwrap();
-    let url = format!("{}/sent", server.url);
+    let (_relay, url) = server.behind_a_dying_link(8_000_000);
+    let url = format!("{url}/sent");
     let mut put = client(here.path(), &["put", "file", &url, "--quiet"])
         .stderr(Stdio::null())
         .spawn()
@@ -334,7 +348,7 @@ fn an_upload_goes_on_after_the_server_was_killed() {
 
 /// Waits until an unfinished file in `directory` is so long.
 fn wait_for_part(directory: &Path, length: u64) -> PathBuf {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(180);
     loop {
         for name in names(directory) {
             let path = directory.join(&name);
@@ -351,10 +365,10 @@ fn wait_for_part(directory: &Path, length: u64) -> PathBuf {
 #[test]
 fn an_interrupted_download_tells_how_to_go_on() {
     let server = Server::start(&[]);
-    let data = server.offer("file", 60_000_000);
+    let data = server.offer("file", 20_000_000);
     let here = tempfile::tempdir().unwrap();
-    let url = format!("{}/file", server.url);
-    let get = client(here.path(), &["get", &url])
+    let (_relay, dying) = server.behind_a_dying_link(8_000_000);
+    let get = client(here.path(), &["get", &format!("{dying}/file")])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
@@ -369,6 +383,7 @@ fn an_interrupted_download_tells_how_to_go_on() {
         stderr(&output)
     );
     assert_eq!(names(here.path()), ["file.etag.part", "file.part"]);
+    let url = format!("{}/file", server.url);
     let output = run(here.path(), &["get", &url, "--json"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -431,7 +446,9 @@ fn ping_measures_the_path() {
     );
     assert!(output.status.success(), "{}", stderr(&output));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["paths"][0]["lost"], 0);
+    assert_eq!(report["paths"][0]["sent"], 3);
     assert!(report["paths"][0]["rtt_min_ms"].as_f64().unwrap() > 0.0);
     assert!(report["one_way_delay_difference_ms"].is_null());
+    let reason = report["one_way_delay_reason"].as_str().unwrap();
+    assert!(reason.contains("one path"), "{reason}");
 }

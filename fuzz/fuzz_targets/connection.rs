@@ -1,6 +1,7 @@
 //! A script plays against a real endpoint: it may do what it likes with the keys it has.
 //!
-//! The first byte chooses the victim's side and how far the handshake is; each step after it is a
+//! The first byte chooses the victim's side, how far the handshake is and whether there are
+//! timestamps; each step after it is a
 //! byte for what to do and a few for how.
 
 #![no_main]
@@ -13,6 +14,7 @@ mod raw;
 use anabranch_proto::datagram::Tuple;
 use anabranch_proto::handshake::Level;
 use anabranch_proto::wire::frame::PathStatus;
+use anabranch_proto::wire::params::Timestamps;
 use anabranch_proto::wire::{Dir, PathId, Side, StreamId};
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
@@ -33,9 +35,9 @@ fuzz_target!(|script: &[u8]| {
         Side::Client
     };
     let peer = if victim.is_server() {
-        RawPeer::client(Setup::default())
+        RawPeer::client(setup(first & 4 != 0))
     } else {
-        RawPeer::server(Setup::default())
+        RawPeer::server(setup(first & 4 != 0))
     };
     let peer = if first & 2 == 0 {
         peer.establish()
@@ -55,6 +57,15 @@ fuzz_target!(|script: &[u8]| {
     }
     play.check();
 });
+
+fn setup(timestamps: bool) -> Setup {
+    let mut setup = Setup::default();
+    if timestamps {
+        setup.transport.timestamps = true;
+        setup.params = |params| params.enable_timestamp = Some(Timestamps::Both);
+    }
+    setup
+}
 
 struct Play<'a> {
     peer: RawPeer,

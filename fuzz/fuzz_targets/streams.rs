@@ -147,7 +147,7 @@ impl<'a> Play<'a> {
         let (mut bytes, mut sent) = (Vec::new(), SentFrames::new());
         let end = &mut self.ends[at];
         end.write_control(&mut bytes, limit, &mut sent);
-        end.write_datagrams(&mut bytes, limit, &mut sent);
+        end.write_datagrams(&mut bytes, limit, &mut sent, None);
         end.write_data(&mut bytes, limit, path, 0, u64::MAX, &mut sent);
         assert!(bytes.len() <= limit);
         if !bytes.is_empty() {
@@ -249,7 +249,9 @@ fn feed(streams: &mut Streams, bytes: &[u8]) -> Result<(), TransportError> {
             return Ok(());
         };
         match frame {
-            Frame::Stream(stream) => streams.on_stream(&stream)?,
+            Frame::Stream(stream) => {
+                streams.on_stream(&stream)?;
+            }
             Frame::ResetStream {
                 id,
                 code,

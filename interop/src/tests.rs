@@ -9,10 +9,10 @@ const SIZE: u64 = 3_000_000;
 
 /// A transfer that hangs is a failed one.
 async fn soon<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    let limit = Duration::from_secs(30);
+    let limit = Duration::from_secs(180);
     tokio::time::timeout(limit, work)
         .await
-        .expect("loopback transfers end within seconds")
+        .expect("loopback transfers end within minutes")
 }
 
 fn by_certificate(server: &Server, request: Request) -> FetchConfig {
@@ -143,7 +143,7 @@ async fn a_dropped_server_stops_listening() {
     let server = quinn_peer::serve(&ServeConfig::default()).await.unwrap();
     let addr: SocketAddr = server.addr();
     drop(server);
-    for _ in 0..50 {
+    for _ in 0..5000 {
         tokio::time::sleep(Duration::from_millis(20)).await;
         if tokio::net::UdpSocket::bind(addr).await.is_ok() {
             return;

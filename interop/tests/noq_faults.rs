@@ -84,10 +84,33 @@ fn gave_up(id: PathId) -> impl Fn(&PathNotice) -> bool {
     }
 }
 
-fn report(what: &str, id: u32, request: Request, relay: &Relay) -> Duration {
+fn report(what: &str, id: u32, request: Request, relay: &Relay) {
     let after = relay.cut_for().expect("the path was cut");
     println!("{what}, path {id} cut in {request:?}: complete {after:?} after the cut");
-    after
+}
+
+/// Whether we stopped using this path.
+fn doubted(id: u32) -> impl Fn(&PathNotice) -> bool {
+    move |notice| *notice == PathNotice::Doubted { id: PathId(id) }
+}
+
+/// Makes a request while the relay's path dies, and makes it again until that was so: noq sends on
+/// the lowest path while its window has room, so the other one may not carry enough at once.
+async fn through_a_cut<F: Future<Output = Answer>>(
+    request: Request,
+    relay: &Relay,
+    ask: impl Fn() -> F,
+) {
+    relay.cut_after(BEFORE_CUT);
+    for _ in 0..NOQ_TRIES {
+        assert_eq!(ask().await, Answer::expected(request));
+        if relay.cut_for().is_some() {
+            return;
+        }
+    }
+    // It hardly used the path; what we promise holds for a path that carries little too.
+    relay.cut();
+    assert_eq!(ask().await, Answer::expected(request));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -97,8 +120,8 @@ async fn our_upload_to_noq_survives_the_cut_of_either_path() {
         let request = Request::Put(LARGE);
         relay.cut_after(BEFORE_CUT);
         assert_eq!(to.client.ask(request).await, Answer::expected(request));
-        let after = report("our client sends", id, request, &relay);
-        assert!(after < Duration::from_secs(10), "{after:?}");
+        report("our client sends", id, request, &relay);
+        to.client.notices.wait("doubt", doubted(id)).await;
         to.client.close().await;
     }
 }
@@ -110,28 +133,39 @@ async fn our_servers_answer_to_noq_survives_the_cut_of_either_path() {
         let request = Request::Get(LARGE);
         relay.cut_after(BEFORE_CUT);
         assert_eq!(from.ask(request).await, Answer::expected(request));
-        let after = report("our server sends", id, request, &relay);
-        assert!(after < Duration::from_secs(10), "{after:?}");
+        report("our server sends", id, request, &relay);
+        from.notices.wait("doubt", doubted(id)).await;
         from.client.close().await;
     }
 }
 
-/// D29 without noq's idle timer: its acknowledgements are lost with the path (D11), so our client
-/// probes, learns which path is dead and abandons it for noq.
+/// D29 without noq's idle timer: what noq has on the dead path stays there, so we give it up for
+/// noq. If the path is the first, noq's acknowledgements are lost with it (D11).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn our_client_frees_noqs_answer_from_a_dead_first_path() {
-    let (to, relay) = to_noq_through(0).await;
-    let request = Request::Get(LARGE);
-    relay.cut_after(BEFORE_CUT);
-    assert_eq!(to.client.ask(request).await, Answer::expected(request));
-    report("noq's server sends, no idle timer", 0, request, &relay);
-    let abandoned = gave_up(PathId(0));
-    assert_eq!(to.client.notices.count(abandoned), 1);
-    to.client.close().await;
+async fn our_client_frees_noqs_answer_from_either_dead_path() {
+    for id in [0, 1] {
+        let (to, relay) = to_noq_through(id).await;
+        let request = Request::Get(LARGE);
+        through_a_cut(request, &relay, || to.client.ask(request)).await;
+        report("noq's server sends, no idle timer", id, request, &relay);
+        to.client.close().await;
+    }
 }
 
-/// D29: noq's frames stuck on a dead path wait until it gives the path up, which its idle timer
-/// does if it is set.
+/// The same with our server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn our_server_frees_noqs_upload_from_either_dead_path() {
+    for id in [0, 1] {
+        let (from, relay) = from_noq_through(id).await;
+        let request = Request::Put(LARGE);
+        through_a_cut(request, &relay, || from.ask(request)).await;
+        report("noq's client sends, no idle timer", id, request, &relay);
+        from.client.close().await;
+    }
+}
+
+/// D29: noq's frames stuck on a dead path wait until one side gives the path up: noq's idle timer,
+/// if it is set, or we.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn noqs_answer_to_our_client_survives_the_cut_of_either_path() {
     for id in [0, 1] {
@@ -142,14 +176,7 @@ async fn noqs_answer_to_our_client_survives_the_cut_of_either_path() {
                 .unwrap();
         }
         let request = Request::Get(LARGE);
-        relay.cut_after(BEFORE_CUT);
-        // noq sends on the lowest path while its window has room.
-        for _ in 0..NOQ_TRIES {
-            assert_eq!(to.client.ask(request).await, Answer::expected(request));
-            if relay.cut_for().is_some() {
-                break;
-            }
-        }
+        through_a_cut(request, &relay, || to.client.ask(request)).await;
         report("noq's server sends", id, request, &relay);
         to.client.close().await;
     }
@@ -160,22 +187,13 @@ async fn noqs_upload_to_our_server_survives_the_cut_of_either_path() {
     for id in [0, 1] {
         let (from, relay) = from_noq_through(id).await;
         for path in 0..2_u32 {
-            let path = from
-                .client
-                .connection
-                .path(noq::PathId::from(path))
-                .unwrap();
+            let connection = &from.client.connection;
+            let path = connection.path(noq::PathId::from(path)).unwrap();
             path.set_max_idle_timeout(Some(Duration::from_secs(2)))
                 .unwrap();
         }
         let request = Request::Put(LARGE);
-        relay.cut_after(BEFORE_CUT);
-        for _ in 0..NOQ_TRIES {
-            assert_eq!(from.ask(request).await, Answer::expected(request));
-            if relay.cut_for().is_some() {
-                break;
-            }
-        }
+        through_a_cut(request, &relay, || from.ask(request)).await;
         report("noq's client sends", id, request, &relay);
         from.client.close().await;
     }
@@ -187,8 +205,7 @@ async fn a_mended_path_to_noq_is_used_again() {
     relay.cut_after(BEFORE_CUT);
     let request = Request::Put(LARGE);
     assert_eq!(to.client.ask(request).await, Answer::expected(request));
-    let doubted = |notice: &PathNotice| *notice == PathNotice::Doubted { id: PathId(1) };
-    to.client.notices.wait("us to doubt it", doubted).await;
+    to.client.notices.wait("us to doubt it", doubted(1)).await;
     relay.restore();
     let recovered = |notice: &PathNotice| match notice {
         PathNotice::Recovered { id, .. } => *id == PathId(1),

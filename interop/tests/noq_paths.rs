@@ -11,7 +11,9 @@ mod theirs;
 
 use anabranch_interop::noq_peer::Listener;
 use anabranch_interop::{Answer, Request, ServeConfig};
-use anabranch_net::engine::{OpenPathError, PathNotice, PathUnknown, TransportConfig};
+use anabranch_net::engine::{
+    AbandonPathError, OpenPathError, PathNotice, PathUnknown, TransportConfig,
+};
 use anabranch_proto::wire::frame::PathStatus;
 use anabranch_proto::wire::{PathId, TransportErrorCode};
 use ours::{LARGE, Server, Setup, in_turn, until};
@@ -275,11 +277,12 @@ async fn we_stay_within_the_limit_noq_sets_and_leave_unused_ids_alone() {
     };
     let to = ToNoq::connect_over(Listener::bind(&config).unwrap(), None).await;
     let connection = &to.client.connection;
-    assert_eq!(connection.abandon_path(PathId(1), CODE), Err(PathUnknown));
+    let refused = connection.abandon_path(PathId(1), CODE);
+    assert_eq!(refused, Err(AbandonPathError::Unknown));
     let further = to.path_from(2);
     to.client.open_path(further, PathStatus::Available).await;
-    let third = to.client.start_path(to.path_from(3), PathStatus::Available);
-    assert_eq!(third.await, Err(OpenPathError::LimitReached));
+    let third = to.client.try_path(to.path_from(3), PathStatus::Available);
+    assert_eq!(third, Err(OpenPathError::LimitReached));
     let status = connection.set_path_status(PathId(2), PathStatus::Backup);
     assert_eq!(status, Err(PathUnknown));
     let request = Request::Get(1000);
@@ -296,7 +299,8 @@ async fn we_stay_within_the_limit_noq_sets_and_leave_unused_ids_alone() {
 async fn neither_side_abandons_the_last_path() {
     let to = ToNoq::connect().await;
     let connection = &to.client.connection;
-    assert_eq!(connection.abandon_path(PathId(0), CODE), Err(PathUnknown));
+    let refused = connection.abandon_path(PathId(0), CODE);
+    assert_eq!(refused, Err(AbandonPathError::LastPath));
     let theirs = to.theirs.path(noq::PathId::ZERO).unwrap();
     assert!(theirs.close().is_err());
     let request = Request::Get(1000);

@@ -1,4 +1,20 @@
-//! Experiments as data: scenarios, the runs they unfold into, results and statistics.
+//! Scenarios, runs, results and statistics for multipath experiments on any backend.
 //!
-//! A scenario file says what the networks are like, who transfers what over them and which
-//! contenders are compared. A backend runs it; every backend returns the same columns.
+//! ```text
+//! scenario   TOML -> Scenario, with file, line and nearest name in every complaint
+//! plan       sweeps and contenders unfold into runs, each with its seed
+//! backend    one run -> one outcome
+//! campaign   runs a plan on all cores, resumes, writes results
+//! results    tables with units, as CSV, JSON lines and Parquet
+//! stats      means, intervals, paired comparisons
+//! papers     the experiments of the five documents and the statements checked on their results
+//! ```
+
+pub mod backend;
+pub mod campaign;
+pub mod papers;
+pub mod plan;
+pub mod report;
+pub mod results;
+pub mod scenario;
+pub mod stats;

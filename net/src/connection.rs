@@ -1,8 +1,8 @@
 //! Connections as an application sees them.
 
 use crate::engine::{
-    self, ConnectionError, ConnectionStats, OpenPathError, PathNotice, PathOptions, PathStats,
-    PathUnknown,
+    self, AbandonPathError, ConnectionError, ConnectionStats, OpenPathError, PathNotice,
+    PathOptions, PathStats, PathUnknown,
 };
 use crate::error::{KeyUpdateError, SendDatagramError};
 use crate::state::{Key, Shared, Tracked, Wait, snapshot};
@@ -278,12 +278,12 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// There is no such path.
-    pub fn abandon_path(&self, id: PathId, code: u64) -> Result<(), PathUnknown> {
+    /// There is no such path, or no other one that works.
+    pub fn abandon_path(&self, id: PathId, code: u64) -> Result<(), AbandonPathError> {
         let now = self.holder.shared.clock.now();
         self.holder
             .act(|_, connection| connection.abandon_path(now, id, code))
-            .unwrap_or(Err(PathUnknown))
+            .unwrap_or(Err(AbandonPathError::Unknown))
     }
 
     /// Tells the peer how to use a path.

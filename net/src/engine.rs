@@ -4,13 +4,14 @@ pub use anabranch_proto::config::{
     AckReturn, ClientConfig, EndpointConfig, RetryPolicy, ServerConfig, TransportConfig,
 };
 pub use anabranch_proto::connection::{
-    Connection, ConnectionStats, OpenPathError, PathStats, PathUnknown,
+    AbandonPathError, Connection, ConnectionStats, OpenPathError, PathStats, PathUnknown,
 };
 pub use anabranch_proto::endpoint::{ConnectError, Endpoint, Handle};
 pub use anabranch_proto::error::ConnectionError;
 pub use anabranch_proto::event::{Event, PathNotice};
 pub use anabranch_proto::handshake::KeyUpdateRefused;
 pub use anabranch_proto::path::PathOptions;
+pub use anabranch_proto::recovery::{DelayDifference, DelayMethod};
 pub use anabranch_proto::streams::{
     ClosedStream, ReadError, SendDatagramError, StreamEvent, WriteError,
 };

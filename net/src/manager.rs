@@ -110,6 +110,7 @@ impl From<SpecOptions> for PathOptions {
             weight,
             priority,
             cost,
+            ..Self::default()
         }
     }
 }

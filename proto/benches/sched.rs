@@ -20,7 +20,7 @@ const DECISIONS: u32 = 25_000;
 
 fn main() {
     println!(
-        "{:<16} {:>5} {:>10} {:>10} {:>10}",
+        "{:<20} {:>5} {:>10} {:>10} {:>10}",
         "scheduler", "paths", "free", "one full", "all full"
     );
     let registry = Registry::builtin();
@@ -37,7 +37,7 @@ fn main() {
                 per_decision(scheduler, &views)
             });
             println!(
-                "{:<16} {count:>5} {:>10.1} {:>10.1} {:>10.1}",
+                "{:<20} {count:>5} {:>10.1} {:>10.1} {:>10.1}",
                 entry.name, nanos[0], nanos[1], nanos[2]
             );
         }

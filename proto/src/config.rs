@@ -1,13 +1,18 @@
 //! Settings and limits. Every queue in the engine is bounded by a value named here or beside its
 //! owner.
 
+mod mechanisms;
+
+pub use mechanisms::{Mechanisms, Rescue, RetransmissionPolicy, Split};
+
 use crate::congestion::ControllerFactory;
 use crate::event::ObserverFactory;
 use crate::path::mtu::MtuConfig;
 use crate::sched::SchedulerFactory;
 use crate::streams::Limits;
 use crate::tls;
-use crate::wire::params::TransportParameters;
+use crate::wire::PathId;
+use crate::wire::params::{Timestamps, TransportParameters};
 use crate::wire::varint;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -47,14 +52,28 @@ pub struct TransportConfig {
     pub scheduler: SchedulerFactory,
     /// Where acknowledgements travel.
     pub ack_return: AckReturn,
+    /// Whether timestamps are offered, both ways (draft-huitema-quic-ts-08). If the peer offers
+    /// them too, packets with acknowledgements carry 5 to 10 bytes more, and one-way delays of
+    /// paths can be compared whatever way acknowledgements take.
+    pub timestamps: bool,
     /// Connection IDs the peer may keep for each path (RFC 9000, section 18.2; per path ID with
     /// multipath).
     pub active_connection_id_limit: u64,
     /// Whether the peer's address may change on a path (RFC 9000, section 9); `false` announces
     /// `disable_active_migration`.
     pub migration: bool,
+    /// Mechanisms of the multipath literature; none by default.
+    pub mechanisms: Mechanisms,
     /// Makes an observer for each connection, for instance one that writes [qlog](crate::qlog).
     pub observer: Option<ObserverFactory>,
+    /// **Sends and accepts 1-RTT packets without encryption and authentication.** For simulations,
+    /// whose networks have no attackers, so that they spend their time on transport: the handshake
+    /// is real and packets keep their sizes, so traces do not change. Both sides must agree.
+    ///
+    /// Exists only with the feature `null-protection`; never set it where packets leave the
+    /// process.
+    #[cfg(feature = "null-protection")]
+    pub null_protection: bool,
 }
 
 impl Default for TransportConfig {
@@ -75,9 +94,13 @@ impl Default for TransportConfig {
             congestion: ControllerFactory::default(),
             scheduler: SchedulerFactory::default(),
             ack_return: AckReturn::default(),
+            timestamps: false,
             active_connection_id_limit: 4,
             migration: true,
+            mechanisms: Mechanisms::default(),
             observer: None,
+            #[cfg(feature = "null-protection")]
+            null_protection: false,
         }
     }
 }
@@ -91,6 +114,7 @@ impl TransportConfig {
             max_ack_delay_ms: self.max_ack_delay.as_millis() as u64,
             disable_active_migration: !self.migration,
             active_connection_id_limit: self.active_connection_id_limit,
+            enable_timestamp: self.timestamps.then_some(Timestamps::Both),
             ..TransportParameters::default()
         };
         self.streams.announce(&mut params);
@@ -106,7 +130,11 @@ pub enum AckReturn {
     #[default]
     SamePath,
     /// On the path with the lowest smoothed RTT: shorter control loops when return delays differ.
+    /// All acknowledgements take the same way, so that the peer can tell its forward delays
+    /// apart; the way is kept until another is faster by an eighth.
     LowestRtt,
+    /// On this path while it answers, else as [`SamePath`](Self::SamePath).
+    Path(PathId),
     /// On the open path with the lowest ID, even if it is dead, as some peers do: to test against.
     LowestId,
 }

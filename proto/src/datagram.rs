@@ -21,6 +21,16 @@ pub struct Tuple {
     pub remote: SocketAddr,
 }
 
+impl Tuple {
+    /// Whether the two differ in the peer's port and in nothing else: most likely a NAT that forgot
+    /// a mapping, so the network between is the same (RFC 9000, section 9.4).
+    pub(crate) fn differs_by_port(&self, other: &Self) -> bool {
+        let mut moved = *self;
+        moved.remote.set_port(other.remote.port());
+        self != other && moved == *other
+    }
+}
+
 /// The ECN field of an IP packet, where it is not Not-ECT (RFC 3168).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ecn {
@@ -44,4 +54,17 @@ pub struct Transmit {
     pub length: usize,
     /// Size of each datagram if there are several (the last one may be shorter), for GSO.
     pub segment_size: Option<usize>,
+}
+
+impl Transmit {
+    /// One datagram without an ECN field: of the handshake, or of no connection at all. Counts of
+    /// marks are kept for 1-RTT packets of a route only.
+    pub(crate) fn single(tuple: Tuple, length: usize) -> Self {
+        Self {
+            tuple,
+            ecn: None,
+            length,
+            segment_size: None,
+        }
+    }
 }

@@ -221,6 +221,8 @@ pub enum DropReason {
     TooShort,
     /// Neither authentic nor a stateless reset.
     Undecryptable,
+    /// It came from an address the path must not move to.
+    ForeignAddress,
     /// Received before.
     Duplicate,
     /// It came before its keys, and nothing more is kept.
@@ -237,6 +239,7 @@ impl fmt::Display for DropReason {
             Self::OutOfState => "of no use in this state of the connection",
             Self::TooShort => "too short for header protection",
             Self::Undecryptable => "cannot be decrypted",
+            Self::ForeignAddress => "from an address the path must not move to",
             Self::Duplicate => "received before",
             Self::KeysMissing => "came before its keys",
         })

@@ -1,5 +1,7 @@
 //! Names with parameters, as users type them: `NAME[:key=value,...]`.
 //!
+//! A name may be a chain of names joined by `+`; a key may be that of a link of it, before a dot.
+//!
 //! Schedulers and congestion controllers are both named this way. A mistake becomes a message that
 //! says what is wrong and what is nearest to it; nothing is guessed.
 
@@ -27,7 +29,7 @@ impl FromStr for Spec {
             Some((name, rest)) => (name.trim(), Some(rest)),
             None => (text.trim(), None),
         };
-        if !is_word(name) {
+        if !name.split('+').all(is_word) {
             return Err(SpecError::syntax(
                 text,
                 "a name of letters, digits and dashes comes first",
@@ -40,7 +42,7 @@ impl FromStr for Spec {
         for item in rest.iter().flat_map(|rest| rest.split(',')) {
             let (key, value) = item.split_once('=').unwrap_or((item, "true"));
             let (key, value) = (key.trim(), value.trim());
-            if !is_word(key) || value.is_empty() {
+            if !is_key(key) || value.is_empty() {
                 return Err(SpecError::syntax(
                     text,
                     "after the colon comes key=value,key=value",
@@ -73,6 +75,12 @@ impl Display for Spec {
 fn is_word(text: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     !text.is_empty() && text.chars().all(fits)
+}
+
+/// A word, or two with a dot between them.
+fn is_key(text: &str) -> bool {
+    let (owner, key) = text.split_once('.').unwrap_or(("x", text));
+    is_word(owner) && is_word(key)
 }
 
 /// The description of one parameter, for help texts and for finding misspelt keys.
@@ -166,6 +174,30 @@ impl Params {
     pub fn check(&self, docs: &[ParamDoc]) -> Result<(), SpecError> {
         let known: Vec<&str> = docs.iter().map(|doc| doc.key).collect();
         self.refuse_unknown(&known)
+    }
+
+    /// Takes out the parameters whose keys begin with `owner` and a dot: those are its own.
+    #[must_use]
+    pub fn split_off(&mut self, owner: &str) -> Self {
+        let mut own = Self::default().owned_by(owner);
+        self.given.retain(|(key, value)| {
+            let key = key
+                .strip_prefix(owner)
+                .and_then(|key| key.strip_prefix('.'));
+            own.given
+                .extend(key.map(|key| (key.to_owned(), value.clone())));
+            key.is_none()
+        });
+        own
+    }
+
+    /// The same parameters with another owner, for messages.
+    #[must_use]
+    pub fn owned_by(self, owner: &str) -> Self {
+        Self {
+            owner: owner.to_owned(),
+            ..self
+        }
     }
 
     /// An error about the value of `key`, for checks that only the owner can make.
@@ -290,9 +322,9 @@ pub enum SpecError {
 }
 
 impl SpecError {
-    fn syntax(text: &str, expected: &'static str) -> Self {
+    pub(crate) fn syntax(text: &(impl Display + ?Sized), expected: &'static str) -> Self {
         Self::Syntax {
-            text: text.to_owned(),
+            text: text.to_string(),
             expected,
         }
     }

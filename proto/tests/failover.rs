@@ -8,6 +8,7 @@
 mod pair;
 
 use anabranch_proto::config::{AckReturn, TransportConfig};
+use anabranch_proto::connection::AbandonPathError;
 use anabranch_proto::datagram::SocketId;
 use anabranch_proto::event::{Event, PathNotice};
 use anabranch_proto::path::PathOptions;
@@ -338,7 +339,11 @@ fn the_last_path_cannot_be_abandoned() {
     let mut pair = connected(two_ways());
     let now = pair.now;
     assert!(pair.client_conn().abandon_path(now, PathId(0), 0).is_ok());
-    assert!(pair.client_conn().abandon_path(now, PathId(1), 0).is_err());
+    let client = pair.client_conn();
+    let gone = client.abandon_path(now, PathId(0), 0);
+    assert_eq!(gone, Err(AbandonPathError::Unknown));
+    let last = client.abandon_path(now, PathId(1), 0);
+    assert_eq!(last, Err(AbandonPathError::LastPath));
     pair.transfer(true, 200_000, Duration::from_secs(5));
     pair.transfer(false, 200_000, Duration::from_secs(5));
 }
@@ -594,6 +599,35 @@ fn no_path_is_abandoned_while_all_of_them_are_silent() {
         let gap = pair.flows[flow].longest_gap(healed);
         assert!(gap < Duration::from_secs(3), "{gap:?}");
         assert!(!pair.has_notice(|notice| matches!(notice, PathNotice::Abandoned { .. })));
+    }
+}
+
+#[test]
+fn a_chosen_way_back_that_dies_does_not_stop_a_transfer() {
+    for ack_return in [
+        AckReturn::LowestRtt,
+        AckReturn::Path(PathId(0)),
+        AckReturn::Path(PathId(1)),
+    ] {
+        for dies in [0, 1] {
+            let server = TransportConfig {
+                ack_return,
+                ..TransportConfig::default()
+            };
+            let mut pair = Pair::with(two_ways(), TransportConfig::default(), server);
+            pair.connect();
+            pair.open_all();
+            pair.run_for(ms(300));
+            let flow = pair.start(true, 4_000_000);
+            pair.run_for(ms(500));
+            let at = pair.now;
+            // Packets arrive, acknowledgements do not.
+            pair.ways[dies].down = false;
+            pair.finish(flow, LIMIT);
+            let gap = pair.flows[flow].longest_gap(at);
+            println!("{ack_return:?}, way {dies}: longest gap {gap:?}");
+            assert!(gap < Duration::from_secs(3), "{gap:?}");
+        }
     }
 }
 

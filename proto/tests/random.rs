@@ -9,12 +9,14 @@
 
 mod pair;
 
-use anabranch_proto::config::{AckReturn, TransportConfig};
+use anabranch_proto::config::{
+    AckReturn, Mechanisms, Rescue, RetransmissionPolicy, Split, TransportConfig,
+};
 use anabranch_proto::congestion;
 use anabranch_proto::event::Event;
-use anabranch_proto::path::PathOptions;
+use anabranch_proto::path::{PathOptions, Shape};
 use anabranch_proto::sched::{Registry, SchedulerFactory};
-use anabranch_proto::streams::Limits;
+use anabranch_proto::streams::{DatagramOptions, Limits, Release};
 use anabranch_proto::wire::frame::PathStatus;
 use anabranch_proto::wire::{Dir, PathId};
 use bytes::Bytes;
@@ -26,7 +28,7 @@ const SEEDS: u64 = 200;
 /// Virtual time within which a healed world must finish its transfers.
 const SETTLING: Duration = Duration::from_secs(120);
 
-const SCHEDULERS: [&str; 10] = [
+const SCHEDULERS: [&str; 22] = [
     "min-rtt",
     "min-rtt:idle=copy",
     "min-rtt:idle=hold",
@@ -37,6 +39,18 @@ const SCHEDULERS: [&str; 10] = [
     "priority",
     "priority:mode=strict",
     "redundant",
+    "blest",
+    "ecf",
+    "sa-ecf",
+    "sttf",
+    "linger",
+    "adaptive-redundant",
+    "critical-redundant",
+    "deadline-redundant",
+    "target-rate",
+    "affinity",
+    "atsss:mode=redundant,max-loss=1",
+    "guard+linger:guard.window-ms=100",
 ];
 
 const CONTROLLERS: [&str; 4] = ["cubic", "new-reno", "bbr", "lia"];
@@ -85,6 +99,7 @@ fn random_config(dice: &mut Dice) -> TransportConfig {
             AckReturn::SamePath,
             AckReturn::LowestRtt,
         ]),
+        timestamps: dice.0 & 64 != 0,
         ..TransportConfig::default()
     };
     if dice.below(4) == 0 {
@@ -98,7 +113,50 @@ fn random_config(dice: &mut Dice) -> TransportConfig {
             ..Limits::default()
         };
     }
+    // Dice of their own: worlds without mechanisms are what they were.
+    let mut extra = Dice(dice.0 ^ 0x6d65_6368);
+    if extra.below(2) == 0 {
+        random_mechanisms(&mut extra, &mut config);
+    }
     config
+}
+
+fn random_mechanisms(dice: &mut Dice, config: &mut TransportConfig) {
+    use RetransmissionPolicy as Policy;
+    let splits = [Split::Off, Split::Off, Split::Equal, Split::Proportional];
+    config.mechanisms = Mechanisms {
+        retransmission: dice.pick(&[
+            Policy::Scheduler,
+            Policy::Same,
+            Policy::Asap,
+            Policy::LargestWindow,
+            Policy::LargestThreshold,
+            Policy::LowestLoss,
+        ]),
+        rescue: dice.pick(&[Rescue::Off, Rescue::Copy, Rescue::CopyAndPenalise]),
+        split_send: dice.pick(&splits),
+        split_receive: dice.pick(&splits),
+        bufferbloat_factor: dice.pick(&[None, Some(1.0), Some(1.5), Some(3.0)]),
+    };
+    let limits = &mut config.streams;
+    limits.release = dice.pick(&[Release::Acknowledged, Release::InOrder]);
+    limits.max_copies = dice.pick(&[1, 2, 16]);
+    if dice.below(3) == 0 {
+        let bytes = dice.pick(&[16 << 10, 64 << 10, 128 << 10]);
+        *limits = limits.clone().with_shared_receive_buffer(bytes);
+    }
+}
+
+fn random_shape(dice: &mut Dice) -> Option<Shape> {
+    let fixed = |rate| Some(Shape::Fixed { rate, burst: None });
+    dice.pick(&[
+        None,
+        None,
+        None,
+        Some(Shape::Auto),
+        fixed(500_000),
+        fixed(5 << 20),
+    ])
 }
 
 impl World {
@@ -174,6 +232,7 @@ impl World {
             weight: self.dice.below(4) as u32 + 1,
             priority: self.dice.below(3) as i32,
             cost: self.dice.below(2) as u32,
+            shape: random_shape(&mut Dice(self.dice.0 ^ 0x6d65_6368)),
         };
         let Some(client) = self.pair.side(false) else {
             return;
@@ -316,11 +375,18 @@ impl World {
     fn send_datagrams(&mut self) {
         let server = self.dice.below(2) == 0;
         let size = self.dice.below(1100) as usize;
+        let now = self.pair.now;
         let Some(connection) = self.pair.side(server) else {
             return;
         };
-        for _ in 0..5 {
-            let _ = connection.send_datagram(Bytes::from(vec![9; size]));
+        for number in 0..5u64 {
+            let options = DatagramOptions {
+                flow: number / 2,
+                deadline: (number == 3).then_some(now + Duration::from_millis(30)),
+                critical: number == 4,
+            };
+            let data = Bytes::from(vec![9; size]);
+            let _ = connection.send_datagram_with(data, options);
         }
         while connection.recv_datagram().is_some() {}
     }
@@ -532,6 +598,13 @@ fn random_worlds_settle_first_half() {
 #[test]
 fn random_worlds_settle_second_half() {
     run_part(1, 2);
+}
+
+/// A server freed a path although its client had not acknowledged that it was given up, only other
+/// things; the client had no other path left and talked to nobody.
+#[test]
+fn regression_a_path_was_freed_that_was_the_peers_last() {
+    run(3239);
 }
 
 #[test]

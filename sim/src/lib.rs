@@ -7,6 +7,7 @@
 //!
 //! What runs in it comes as values: this crate reads no file and writes none.
 
+pub mod model;
 mod packet;
 mod process;
 mod seed;

@@ -1,4 +1,5 @@
-//! Transport parameters (RFC 9000, section 18; RFC 9221; RFC 9287; RFC 10069).
+//! Transport parameters (RFC 9000, section 18; RFC 9221; RFC 9287; RFC 10069;
+//! draft-huitema-quic-ts-08).
 //!
 //! Checked here: everything that a list of parameters tells by itself. Whether the connection IDs
 //! are those of the handshake, and whether multipath is possible with them, only the engine knows.
@@ -51,6 +52,47 @@ pub struct PreferredAddress {
     pub reset_token: ResetToken,
 }
 
+/// What an endpoint does with timestamps (draft-huitema-quic-ts-08).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Timestamps {
+    /// It wants to receive them.
+    Receive,
+    /// It can send them.
+    Send,
+    /// Both.
+    Both,
+}
+
+impl Timestamps {
+    /// Whether it wants to receive them.
+    pub const fn receives(self) -> bool {
+        matches!(self, Self::Receive | Self::Both)
+    }
+
+    /// Whether it can send them.
+    pub const fn sends(self) -> bool {
+        matches!(self, Self::Send | Self::Both)
+    }
+
+    /// The value on the wire.
+    const fn value(self) -> u64 {
+        match self {
+            Self::Receive => 1,
+            Self::Send => 2,
+            Self::Both => 3,
+        }
+    }
+
+    fn decode(value: &[u8]) -> Result<Self, &'static str> {
+        match integer(value)? {
+            1 => Ok(Self::Receive),
+            2 => Ok(Self::Send),
+            3 => Ok(Self::Both),
+            _ => Err("it is not 1, 2 or 3"),
+        }
+    }
+}
+
 /// What an endpoint declares about itself in the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransportParameters {
@@ -99,8 +141,8 @@ pub struct TransportParameters {
     /// The shortest delay of acknowledgements that may be asked for, in microseconds
     /// (draft-ietf-quic-ack-frequency).
     pub min_ack_delay_us: Option<u64>,
-    /// Which timestamps are supported (draft-huitema-quic-ts).
-    pub enable_timestamp: Option<u64>,
+    /// What the sender of the parameter does with timestamps; none without the extension.
+    pub enable_timestamp: Option<Timestamps>,
 }
 
 impl Default for TransportParameters {
@@ -262,7 +304,10 @@ impl TransportParameters {
                 self.initial_max_path_id.map(|path| u64::from(path.0)),
             ),
             (id::MIN_ACK_DELAY, self.min_ack_delay_us),
-            (id::ENABLE_TIMESTAMP, self.enable_timestamp),
+            (
+                id::ENABLE_TIMESTAMP,
+                self.enable_timestamp.map(Timestamps::value),
+            ),
         ];
         for (parameter, value) in optional {
             if let Some(value) = value {
@@ -387,7 +432,7 @@ impl TransportParameters {
                 self.initial_max_path_id = Some(PathId(path as u32));
             }
             id::MIN_ACK_DELAY => self.min_ack_delay_us = Some(integer(value)?),
-            id::ENABLE_TIMESTAMP => self.enable_timestamp = Some(integer(value)?),
+            id::ENABLE_TIMESTAMP => self.enable_timestamp = Some(Timestamps::decode(value)?),
             _ => {}
         }
         Ok(())

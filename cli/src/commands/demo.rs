@@ -4,7 +4,7 @@
 //! each shaped by a modelled link. The same file is fetched over each path alone, then over all of
 //! them with each scheduler, then once more with the best path cut in the middle.
 
-mod relay;
+pub(crate) mod relay;
 mod run;
 
 use crate::args::Demo;

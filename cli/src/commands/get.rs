@@ -90,6 +90,7 @@ async fn open(args: &Get) -> Outcome<Session> {
         tuning: &args.tuning,
         trust: &args.trust,
         qlog: args.report.qlog.as_deref(),
+        timestamps: args.timestamps,
     };
     Session::open(&args.url, &options).await
 }

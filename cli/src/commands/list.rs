@@ -14,6 +14,9 @@ struct Entry {
     name: &'static str,
     summary: &'static str,
     is_default: bool,
+    /// Goes around a scheduler, as in `guard+blest`, and is none itself.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_wrapper: bool,
     parameters: Vec<Parameter>,
 }
 
@@ -37,7 +40,11 @@ pub(crate) fn schedulers(args: &Listing) -> Outcome {
             entry.name == default.name(),
         )
     });
-    show(&entries.collect::<Vec<_>>(), args.json)
+    let wrappers = registry.wrappers().iter().map(|wrapper| Entry {
+        is_wrapper: true,
+        ..make(wrapper.name, wrapper.summary, wrapper.params, false)
+    });
+    show(&entries.chain(wrappers).collect::<Vec<_>>(), args.json)
 }
 
 /// Lists the congestion controls.
@@ -71,6 +78,7 @@ fn make(
         name,
         summary,
         is_default,
+        is_wrapper: false,
         parameters: parameters.collect(),
     }
 }
@@ -85,11 +93,26 @@ fn show(entries: &[Entry], json: bool) -> Outcome {
 
 fn table(entries: &[Entry]) -> Table {
     let mut table = Table::new(&["name", "default", "what it does"]);
+    let mut wraps = false;
     for entry in entries {
+        if entry.is_wrapper && !std::mem::replace(&mut wraps, true) {
+            table.row([String::new(), String::new(), String::new()]);
+            let how = "around any of them, as in guard+blest:scale=1.1,guard.margin=0.9";
+            table.row(["wrappers".into(), String::new(), how.into()]);
+        }
         let mark = if entry.is_default { "*" } else { "" };
-        table.row([entry.name.into(), mark.into(), entry.summary.into()]);
+        let name = if entry.is_wrapper {
+            format!("{}+", entry.name)
+        } else {
+            entry.name.into()
+        };
+        table.row([name, mark.into(), entry.summary.into()]);
         for parameter in &entry.parameters {
-            let key = format!("  {}=", parameter.key);
+            let key = if entry.is_wrapper {
+                format!("  {}.{}=", entry.name, parameter.key)
+            } else {
+                format!("  {}=", parameter.key)
+            };
             table.row([
                 key,
                 parameter.default.into(),
@@ -120,5 +143,24 @@ mod tests {
         assert_eq!(lines.len(), 4);
         assert!(lines[1].starts_with("one") && lines[1].contains('*'));
         assert!(lines[2].contains("mode=") && lines[2].contains("skip"));
+    }
+
+    #[test]
+    fn wrappers_stand_apart_with_their_names_before_their_parameters() {
+        let docs: &'static [ParamDoc] = &[ParamDoc {
+            key: "margin",
+            default: "0.95",
+            summary: "how much is enough",
+        }];
+        let wrapper = Entry {
+            is_wrapper: true,
+            ..make("guard", "watches", docs, false)
+        };
+        let text = table(&[make("one", "does one thing", &[], true), wrapper]).to_string();
+        let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+        assert_eq!(lines.len(), 6);
+        assert!(lines[2].is_empty() && lines[3].starts_with("wrappers"));
+        assert!(lines[4].starts_with("guard+"));
+        assert!(lines[5].contains("guard.margin="));
     }
 }

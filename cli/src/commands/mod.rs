@@ -9,6 +9,7 @@ pub(crate) mod ping;
 pub(crate) mod put;
 pub(crate) mod routes;
 pub(crate) mod serve;
+pub(crate) mod sim;
 
 use crate::files::digest::Sum;
 use crate::output::{self, units};

@@ -1,9 +1,13 @@
 //! `anabranch ping`: measures each path on its own.
 //!
 //! A probe is a PING frame on one path; its acknowledgement yields an RTT sample of that path.
-//! RTTs are sums of both directions, and the protocol carries no timestamps: what is forward and
-//! what is backward delay cannot be told, and this command says so instead of guessing.
+//! An RTT is the sum of both directions. What is forward and what is backward delay, against
+//! another path, the server's timestamps tell, or a common way back of its acknowledgements: see
+//! `delays`.
 
+mod delays;
+
+use self::delays::Delays;
 use super::interrupted;
 use crate::args::Ping;
 use crate::failure::{Failure, Outcome};
@@ -31,14 +35,22 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 struct Series {
     sent: u32,
-    samples: Vec<Duration>,
+    samples: Vec<Sample>,
+}
+
+/// One answer.
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    rtt: Duration,
+    /// Whether it came back by the path itself.
+    is_direct: bool,
 }
 
 #[derive(Debug, Serialize)]
 struct Report {
     paths: Vec<PathReport>,
-    /// Always `null`: not measurable without timestamps in the protocol.
-    one_way_delay_difference_ms: Option<f64>,
+    #[serde(flatten)]
+    delays: Delays,
 }
 
 #[derive(Debug, Serialize)]
@@ -64,6 +76,7 @@ pub(crate) async fn run(args: &Ping, quiet: bool) -> Outcome {
         tuning: &tuning,
         trust: &args.trust,
         qlog: args.report.qlog.as_deref(),
+        timestamps: true,
     };
     let session = Session::open(&args.url, &options).await?;
     let mut series = BTreeMap::new();
@@ -85,18 +98,16 @@ pub(crate) async fn run(args: &Ping, quiet: bool) -> Outcome {
     });
     let report = Report {
         paths: paths.collect(),
-        one_way_delay_difference_ms: None,
+        delays: Delays::measured(&session.connection, series.keys().copied()),
     };
     let reason = session.connection.close_reason();
     session.close().await;
     if args.report.json {
         output::json(&report)?;
     } else {
-        output::data(table(&report.paths))?;
+        output::data(table(&report))?;
         if !quiet {
-            output::say(
-                "forward and backward delay cannot be told apart: no timestamps in the protocol",
-            );
+            output::say(report.delays.remark());
         }
     }
     match (
@@ -144,11 +155,10 @@ async fn probe_once(connection: &Connection, series: &mut BTreeMap<PathId, Serie
                 return false;
             };
             if now.counters.acked_bytes > before.counters.acked_bytes {
-                series
-                    .entry(before.id)
-                    .or_default()
-                    .samples
-                    .push(now.latest_rtt);
+                series.entry(before.id).or_default().samples.push(Sample {
+                    rtt: now.latest_rtt,
+                    is_direct: now.acks_came_by == Some(now.id),
+                });
                 return false;
             }
             started.elapsed() < PATIENCE.max(3 * before.smoothed_rtt)
@@ -157,15 +167,21 @@ async fn probe_once(connection: &Connection, series: &mut BTreeMap<PathId, Serie
 }
 
 impl Series {
+    /// Round trips of the path itself, or by another path back if there were no such.
+    fn rtts(&self) -> Vec<Duration> {
+        let direct = self.samples.iter().any(|sample| sample.is_direct);
+        let comparable = self.samples.iter().filter(|s| s.is_direct || !direct);
+        comparable.map(|sample| sample.rtt).collect()
+    }
+
     fn report(&self, id: PathId, interface: String, remote: String) -> PathReport {
         let count = self.samples.len() as u32;
         let lost = self.sent - count.min(self.sent);
-        let total: Duration = self.samples.iter().sum();
-        let steps = self
-            .samples
-            .windows(2)
-            .map(|pair| pair[0].abs_diff(pair[1]));
+        let rtts = self.rtts();
+        let total: Duration = rtts.iter().sum();
+        let steps = rtts.windows(2).map(|pair| pair[0].abs_diff(pair[1]));
         let jitter: Duration = steps.sum();
+        let timed = rtts.len() as u32;
         PathReport {
             path: id.0,
             interface,
@@ -173,15 +189,15 @@ impl Series {
             sent: self.sent,
             lost,
             loss: f64::from(lost) / f64::from(self.sent.max(1)),
-            rtt_min_ms: self.samples.iter().min().copied().map(units::json_millis),
-            rtt_avg_ms: (count > 0).then(|| units::json_millis(total / count)),
-            rtt_max_ms: self.samples.iter().max().copied().map(units::json_millis),
-            jitter_ms: (count > 1).then(|| units::json_millis(jitter / (count - 1))),
+            rtt_min_ms: rtts.iter().min().copied().map(units::json_millis),
+            rtt_avg_ms: (timed > 0).then(|| units::json_millis(total / timed)),
+            rtt_max_ms: rtts.iter().max().copied().map(units::json_millis),
+            jitter_ms: (timed > 1).then(|| units::json_millis(jitter / (timed - 1))),
         }
     }
 }
 
-fn table(paths: &[PathReport]) -> Table {
+fn table(report: &Report) -> Table {
     let head = [
         "path",
         "interface",
@@ -192,10 +208,13 @@ fn table(paths: &[PathReport]) -> Table {
         ">avg",
         ">max",
         ">jitter",
+        ">forward",
+        ">backward",
     ];
     let mut table = Table::new(&head);
     let ms = |value: Option<f64>| value.map_or_else(|| "-".into(), |ms| format!("{ms:.3} ms"));
-    for path in paths {
+    for path in &report.paths {
+        let (forward, backward) = report.delays.shown(path.path);
         table.row([
             path.path.to_string(),
             path.interface.clone(),
@@ -206,38 +225,12 @@ fn table(paths: &[PathReport]) -> Table {
             ms(path.rtt_avg_ms),
             ms(path.rtt_max_ms),
             ms(path.jitter_ms),
+            forward,
+            backward,
         ]);
     }
     table
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn report(sent: u32, samples: &[u64]) -> PathReport {
-        let samples = samples
-            .iter()
-            .map(|&ms| Duration::from_millis(ms))
-            .collect();
-        Series { sent, samples }.report(PathId(0), "lo".into(), "x".into())
-    }
-
-    #[test]
-    fn samples_are_summed_up() {
-        let report = report(4, &[10, 30, 20]);
-        assert_eq!((report.sent, report.lost), (4, 1));
-        assert_eq!(report.rtt_min_ms, Some(10.0));
-        assert_eq!(report.rtt_avg_ms, Some(20.0));
-        assert_eq!(report.rtt_max_ms, Some(30.0));
-        assert_eq!(report.jitter_ms, Some(15.0));
-    }
-
-    #[test]
-    fn a_silent_path_has_no_rtt() {
-        let report = report(3, &[]);
-        assert!((report.loss - 1.0).abs() < f64::EPSILON);
-        assert_eq!((report.rtt_avg_ms, report.jitter_ms), (None, None));
-        assert!(table(&[report]).to_string().contains("3 (100 %)"));
-    }
-}
+mod tests;

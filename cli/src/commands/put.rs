@@ -29,6 +29,7 @@ pub(crate) async fn run(args: &Put, quiet: bool) -> Outcome {
         tuning: &args.tuning,
         trust: &args.trust,
         qlog: args.report.qlog.as_deref(),
+        timestamps: args.timestamps,
     };
     let started = Instant::now();
     let session = tokio::select! {

@@ -35,7 +35,11 @@ pub(crate) async fn run(args: &Serve, quiet: bool) -> Outcome {
         Failure::usage(format!("cannot serve {}: {error}", args.root.display()))
             .hint("`--root` must be a directory that can be read (and Linux 5.6 or later)")
     })?;
-    let mut transport = TransportConfig::default();
+    // Used by clients that ask for them.
+    let mut transport = TransportConfig {
+        timestamps: true,
+        ..TransportConfig::default()
+    };
     args.tuning
         .configure(&mut transport)
         .map_err(Failure::usage)?;

@@ -70,7 +70,7 @@ impl Capture {
             return None;
         }
         let process = Process::start(&mut command, directory);
-        wait_for("tcpdump", Duration::from_secs(10), || {
+        wait_for("tcpdump", Duration::from_secs(120), || {
             process.stderr().contains("listening on")
         });
         Some(Self { process, file })
@@ -80,7 +80,7 @@ impl Capture {
     #[track_caller]
     pub fn finish(self) -> Vec<Packet> {
         self.process.signal(Signal::SIGTERM);
-        let ended = self.process.wait(Duration::from_secs(10));
+        let ended = self.process.wait(Duration::from_secs(120));
         let complete = ended.stderr.contains("\n0 packets dropped by kernel");
         assert!(complete, "the capture has holes: {}", ended.stderr);
         parse(&fs::read(&self.file).expect("the capture"))

@@ -1,12 +1,13 @@
 //! Events to wait for, and streams that act when so much has passed.
 
-use super::until;
+use super::soon_over;
 use anabranch_interop::Request;
 use std::fmt::Debug;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Everything of a kind that has happened so far.
@@ -16,8 +17,11 @@ pub(crate) struct Watched<T>(pub(crate) Arc<Mutex<Vec<T>>>);
 impl<T: Clone + Debug> Watched<T> {
     /// Waits until something of this description has happened.
     pub(crate) async fn wait(&self, what: &str, is_it: impl Fn(&T) -> bool) {
-        let what = format!("{what}; seen: {:?}", self.all());
-        until(&what, || self.0.lock().unwrap().iter().any(&is_it)).await;
+        let is_late = soon_over();
+        while self.count(&is_it) == 0 {
+            assert!(!is_late(), "in vain for {what}; seen: {:?}", self.all());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     pub(crate) fn all(&self) -> Vec<T> {

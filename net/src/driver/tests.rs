@@ -102,12 +102,16 @@ fn a_full_socket_keeps_datagrams_in_order_and_sends_them_when_there_is_room() {
                 Poll::Pending
             }
         });
-        tokio::time::timeout(Duration::from_secs(10), flushed)
+        tokio::time::timeout(Duration::from_secs(180), flushed)
             .await
             .expect("woken for room");
         assert_eq!((lane.blocked_bytes, faulty), (0, vec![]));
         let arrived: Vec<u32> = (0..COUNT)
-            .map(|_| told.recv_timeout(Duration::from_secs(5)).unwrap().unwrap())
+            .map(|_| {
+                told.recv_timeout(Duration::from_secs(180))
+                    .unwrap()
+                    .unwrap()
+            })
             .collect();
         assert_eq!(arrived, (0..COUNT).collect::<Vec<u32>>());
     });

@@ -331,7 +331,7 @@ fn a_new_interface_its_address_its_route_and_its_end_are_followed() {
                 }
             }
         };
-        let v0 = tokio::time::timeout(Duration::from_secs(5), settled)
+        let v0 = tokio::time::timeout(Duration::from_secs(180), settled)
             .await
             .unwrap();
         assert_eq!(v0.kind, Kind::Virtual);
@@ -351,7 +351,7 @@ fn a_new_interface_its_address_its_route_and_its_end_are_followed() {
                 }
             }
         };
-        tokio::time::timeout(Duration::from_secs(5), gone)
+        tokio::time::timeout(Duration::from_secs(180), gone)
             .await
             .unwrap();
     });

@@ -10,7 +10,7 @@ fn loopback() -> Socket {
 
 async fn receive(socket: &Socket, batch: &mut RecvBatch) {
     let wait = poll_fn(|cx| socket.poll_recv(cx, batch));
-    tokio::time::timeout(Duration::from_secs(5), wait)
+    tokio::time::timeout(Duration::from_secs(180), wait)
         .await
         .expect("datagram")
         .unwrap();

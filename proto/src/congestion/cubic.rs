@@ -5,8 +5,8 @@
 
 use super::hystart::{CONSERVATIVE_DIVISOR, HyStart, Pace};
 use super::registry::Entry;
-use super::window::Window;
-use super::{AckEvent, CongestionEvent, Controller, Member};
+use super::window::{LossBased, Window};
+use super::{AckEvent, CongestionEvent, Member};
 use crate::spec::ParamDoc;
 use crate::time::{Duration, Instant};
 
@@ -149,8 +149,16 @@ impl Cubic {
     }
 }
 
-impl Controller for Cubic {
-    fn on_ack(&mut self, event: &AckEvent, _group: &[Member]) {
+impl LossBased for Cubic {
+    fn base(&self) -> &Window {
+        &self.window
+    }
+
+    fn base_mut(&mut self) -> &mut Window {
+        &mut self.window
+    }
+
+    fn grow(&mut self, event: &AckEvent, _group: &[Member]) {
         let idle = event.now.since(self.last_ack);
         self.last_ack = event.now;
         if event.app_limited
@@ -168,7 +176,7 @@ impl Controller for Cubic {
         }
     }
 
-    fn on_congestion(&mut self, event: &CongestionEvent, _group: &[Member]) {
+    fn shrink(&mut self, event: &CongestionEvent) {
         let before = self.curve;
         if let Some(prior) = self.window.reduce(event, BETA) {
             let prior = prior as f64;
@@ -192,43 +200,20 @@ impl Controller for Cubic {
         }
     }
 
-    fn on_spurious_loss(&mut self, _now: Instant) {
-        if self.window.on_spurious_loss() {
-            self.curve = self.previous;
-        }
+    fn undo(&mut self) {
+        self.curve = self.previous;
     }
 
-    fn on_mtu(&mut self, max_datagram_size: u16) {
-        self.window.on_mtu(max_datagram_size);
-        // The curve counts in datagrams: it starts over from the present window.
-        self.curve.epoch = None;
-    }
-
-    fn restart(&mut self, now: Instant) {
-        self.window.restart(now);
+    fn start_over(&mut self) {
+        // The curve counts in datagrams, from the window it started at.
         self.curve.epoch = None;
         self.fraction = 0.0;
-    }
-
-    fn window(&self) -> u64 {
-        self.window.size
-    }
-
-    fn ssthresh(&self) -> u64 {
-        self.window.ssthresh
-    }
-
-    fn in_recovery(&self) -> bool {
-        self.window.in_recovery()
-    }
-
-    fn bytes_between_losses(&self) -> u64 {
-        self.window.bytes_between_losses()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Controller;
     use super::super::tests::{ack, at, loss};
     use super::*;
 

@@ -5,9 +5,8 @@
 
 use super::new_reno::LOSS_REDUCTION_FACTOR;
 use super::registry::Entry;
-use super::window::Window;
-use super::{AckEvent, CongestionEvent, Controller, Member};
-use crate::time::Instant;
+use super::window::{LossBased, Window};
+use super::{AckEvent, CongestionEvent, Member};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "lia",
@@ -83,8 +82,16 @@ impl Coupling {
     }
 }
 
-impl Controller for Lia {
-    fn on_ack(&mut self, event: &AckEvent, group: &[Member]) {
+impl LossBased for Lia {
+    fn base(&self) -> &Window {
+        &self.window
+    }
+
+    fn base_mut(&mut self) -> &mut Window {
+        &mut self.window
+    }
+
+    fn grow(&mut self, event: &AckEvent, group: &[Member]) {
         let counted = self.window.on_ack(event);
         let rest = self.window.slow_start(counted);
         if rest > 0 {
@@ -92,44 +99,20 @@ impl Controller for Lia {
         }
     }
 
-    fn on_congestion(&mut self, event: &CongestionEvent, _group: &[Member]) {
+    fn shrink(&mut self, event: &CongestionEvent) {
         if self.window.reduce(event, LOSS_REDUCTION_FACTOR).is_some() {
             self.fraction = 0.0;
         }
     }
 
-    fn on_spurious_loss(&mut self, _now: Instant) {
-        self.window.on_spurious_loss();
-    }
-
-    fn on_mtu(&mut self, max_datagram_size: u16) {
-        self.window.on_mtu(max_datagram_size);
-    }
-
-    fn restart(&mut self, now: Instant) {
-        self.window.restart(now);
+    fn start_over(&mut self) {
         self.fraction = 0.0;
-    }
-
-    fn window(&self) -> u64 {
-        self.window.size
-    }
-
-    fn ssthresh(&self) -> u64 {
-        self.window.ssthresh
-    }
-
-    fn in_recovery(&self) -> bool {
-        self.window.in_recovery()
-    }
-
-    fn bytes_between_losses(&self) -> u64 {
-        self.window.bytes_between_losses()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Controller;
     use super::super::tests::{ack, loss};
     use super::*;
     use crate::time::Duration;

@@ -1,9 +1,8 @@
 //! NewReno as RFC 9002 describes it: halve on loss, one datagram per round trip otherwise.
 
 use super::registry::Entry;
-use super::window::Window;
-use super::{AckEvent, CongestionEvent, Controller, Member};
-use crate::time::Instant;
+use super::window::{LossBased, Window};
+use super::{AckEvent, CongestionEvent, Member};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "new-reno",
@@ -30,48 +29,29 @@ impl NewReno {
     }
 }
 
-impl Controller for NewReno {
-    fn on_ack(&mut self, event: &AckEvent, _group: &[Member]) {
+impl LossBased for NewReno {
+    fn base(&self) -> &Window {
+        &self.window
+    }
+
+    fn base_mut(&mut self) -> &mut Window {
+        &mut self.window
+    }
+
+    fn grow(&mut self, event: &AckEvent, _group: &[Member]) {
         let counted = self.window.on_ack(event);
         let rest = self.window.slow_start(counted);
         self.window.avoid_congestion(rest);
     }
 
-    fn on_congestion(&mut self, event: &CongestionEvent, _group: &[Member]) {
+    fn shrink(&mut self, event: &CongestionEvent) {
         self.window.reduce(event, LOSS_REDUCTION_FACTOR);
-    }
-
-    fn on_spurious_loss(&mut self, _now: Instant) {
-        self.window.on_spurious_loss();
-    }
-
-    fn on_mtu(&mut self, max_datagram_size: u16) {
-        self.window.on_mtu(max_datagram_size);
-    }
-
-    fn restart(&mut self, now: Instant) {
-        self.window.restart(now);
-    }
-
-    fn window(&self) -> u64 {
-        self.window.size
-    }
-
-    fn ssthresh(&self) -> u64 {
-        self.window.ssthresh
-    }
-
-    fn in_recovery(&self) -> bool {
-        self.window.in_recovery()
-    }
-
-    fn bytes_between_losses(&self) -> u64 {
-        self.window.bytes_between_losses()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Controller;
     use super::super::tests::{ack, at, loss};
     use super::*;
 

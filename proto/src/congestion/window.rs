@@ -1,8 +1,9 @@
 //! What the loss-based controllers share: slow start, recovery periods, and taking a reduction
 //! back.
 
-use super::{AckEvent, CongestionEvent};
+use super::{AckEvent, CongestionEvent, Controller, Member};
 use crate::time::Instant;
+use std::fmt::Debug;
 
 /// The window a path starts with (RFC 9002, section 7.2).
 pub(super) fn initial_window(max_datagram_size: u64) -> u64 {
@@ -12,6 +13,68 @@ pub(super) fn initial_window(max_datagram_size: u64) -> u64 {
 /// The smallest window (RFC 9002, section 7.2).
 pub(super) fn minimum_window(max_datagram_size: u64) -> u64 {
     2 * max_datagram_size
+}
+
+/// A controller with a [`Window`]: it decides by how much that grows and shrinks. Each is a
+/// [`Controller`].
+pub(super) trait LossBased: Debug + Send {
+    fn base(&self) -> &Window;
+    fn base_mut(&mut self) -> &mut Window;
+
+    /// See [`Controller::on_ack`].
+    fn grow(&mut self, event: &AckEvent, group: &[Member]);
+
+    /// See [`Controller::on_congestion`].
+    fn shrink(&mut self, event: &CongestionEvent);
+
+    /// The latest reduction was taken back.
+    fn undo(&mut self) {}
+
+    /// What the controller keeps beside the window is about another window now: the path starts
+    /// over, or its datagrams have another size.
+    fn start_over(&mut self) {}
+}
+
+impl<T: LossBased> Controller for T {
+    fn on_ack(&mut self, event: &AckEvent, group: &[Member]) {
+        self.grow(event, group);
+    }
+
+    fn on_congestion(&mut self, event: &CongestionEvent, _group: &[Member]) {
+        self.shrink(event);
+    }
+
+    fn on_spurious_loss(&mut self, _now: Instant) {
+        if self.base_mut().on_spurious_loss() {
+            self.undo();
+        }
+    }
+
+    fn on_mtu(&mut self, max_datagram_size: u16) {
+        self.base_mut().on_mtu(max_datagram_size);
+        self.start_over();
+    }
+
+    fn restart(&mut self, now: Instant) {
+        self.base_mut().restart(now);
+        self.start_over();
+    }
+
+    fn window(&self) -> u64 {
+        self.base().size
+    }
+
+    fn ssthresh(&self) -> u64 {
+        self.base().ssthresh
+    }
+
+    fn in_recovery(&self) -> bool {
+        self.base().in_recovery()
+    }
+
+    fn bytes_between_losses(&self) -> u64 {
+        self.base().bytes_between_losses()
+    }
 }
 
 /// A congestion window with its slow-start threshold and recovery period.

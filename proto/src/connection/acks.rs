@@ -81,6 +81,9 @@ impl Connection {
         else {
             return;
         };
+        if sample && level == Level::OneRtt {
+            self.note_echo(target, newly, acked, ack.delay);
+        }
         self.note_spurious(now, target, spurious);
         for (_, packet) in acked {
             for frame in &packet.frames {
@@ -96,6 +99,7 @@ impl Connection {
         }
         self.detect_lost(now, level, target);
         self.grow_window(now, target, newly.time_sent, &sum);
+        self.settle_ack_home();
         self.sending.wake();
         let rtt = self.paths.path(target).map(|path| path.route.rtt.latest());
         self.sending.tell(&PathEvent::Acked {
@@ -131,6 +135,7 @@ impl Connection {
         let now = arrival.now;
         let path = self.paths.path_mut(target)?;
         path.last_ack = Some(now);
+        path.answers_since.get_or_insert(now);
         let mut sum = Sum {
             prior_in_flight: path.route.in_flight,
             ..Sum::default()
@@ -145,9 +150,19 @@ impl Connection {
                 // RFC 10069: an RTT spans both directions, so another return path is another RTT.
                 path.route.rtt.restart_min();
             }
-            path.route
-                .rtt
-                .on_sample(now.since(newly.time_sent), delay, now);
+            // The route before had an RTT of its own (RFC 9000, section 9.4).
+            let current = path.route.generation;
+            let on_route = |(pn, packet): &(u64, SentPacket)| {
+                *pn == newly.pn && packet.tuple_generation == current
+            };
+            if acked.iter().any(on_route) {
+                path.route
+                    .rtt
+                    .on_sample(now.since(newly.time_sent), delay, now);
+            }
+        }
+        if arrival.level == Level::OneRtt {
+            path.pairs.on_ack(now, acked, path.route.mtu.current());
         }
         let mut grown = false;
         for (pn, packet) in acked {
@@ -337,6 +352,7 @@ impl Connection {
             return;
         };
         self.notify_congestion(now, target, &event);
+        self.sending.fresh_loss = true;
         self.sending.wake();
         self.sending.tell(&PathEvent::Lost {
             path: target,
@@ -394,6 +410,9 @@ impl Connection {
         if let Some(path) = self.paths.path_mut(target) {
             let route = &mut path.route;
             let rate = route.rate.finish_ack(now, route.rtt.min());
+            if let Some(sample) = &rate {
+                path.shaper.on_rate(now, sample);
+            }
             if sum.bytes > 0 {
                 let event = AckEvent {
                     now,
@@ -546,6 +565,7 @@ fn account_lost(
 ) -> Option<CongestionEvent> {
     let mut event = None;
     for (pn, packet) in lost {
+        let current = packet.tuple_generation == path.route.generation;
         let Some(route) = path.route_of(packet.tuple_generation) else {
             continue;
         };
@@ -568,7 +588,8 @@ fn account_lost(
         path.counters.lost_packets += 1;
         path.counters.lost_bytes += size;
         path.loss += (1.0 - path.loss) * LOSS_GAIN;
-        if packet.in_flight {
+        // What the route before lost says nothing about the present one.
+        if packet.in_flight && current {
             let event = event.get_or_insert(CongestionEvent {
                 now,
                 last_sent: packet.time_sent,

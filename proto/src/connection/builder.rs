@@ -10,10 +10,13 @@ use crate::time::Instant;
 use crate::wire::cursor::Reader;
 use crate::wire::frame;
 use crate::wire::header::{self, LongHeader, LongType};
-use crate::wire::{PathId, packet_number};
+use crate::wire::{ConnectionId, PathId, packet_number};
 
 /// Room below which starting a packet is not worth its header and tag.
 pub(super) const MIN_USEFUL_ROOM: usize = 64;
+
+/// The generation that no route ever has.
+const NO_ROUTE: u32 = u32::MAX;
 
 /// A packet whose frames are being written.
 pub(super) struct Packet {
@@ -29,8 +32,7 @@ pub(super) struct Packet {
     pub(super) is_pto_probe: bool,
     /// Set on packets that only prove a route: they repeat by a timer of their own.
     pub(super) is_validation: bool,
-    /// Whether the packet leaves by the path's previous route.
-    pub(super) by_previous: bool,
+    pub(super) via: Via,
     pub(super) frames: SentFrames,
     /// Where frames must end for the tag to fit.
     pub(super) end: usize,
@@ -79,6 +81,17 @@ impl Packet {
     }
 }
 
+/// Which way a packet leaves. Only what leaves by the path's route is on its account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Via {
+    /// The path's route.
+    Route,
+    /// The path's route before it moved.
+    Previous,
+    /// An address the path is not at.
+    Elsewhere,
+}
+
 /// How large a finished packet has to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SizeRule {
@@ -96,10 +109,22 @@ impl Connection {
         buf: &mut Vec<u8>,
         datagram_end: usize,
     ) -> Option<Packet> {
+        let (_, dcid, _) = self.paths.slot(path)?.remote_cids.active()?;
+        self.begin_packet_for(&dcid, level, path, buf, datagram_end)
+    }
+
+    /// As [`begin_packet`](Self::begin_packet), to another connection ID than the one in use.
+    pub(super) fn begin_packet_for(
+        &mut self,
+        dcid: &ConnectionId,
+        level: Level,
+        path: PathId,
+        buf: &mut Vec<u8>,
+        datagram_end: usize,
+    ) -> Option<Packet> {
         if datagram_end < buf.len() + MIN_USEFUL_ROOM {
             return None;
         }
-        let (_, dcid, _) = self.paths.slot(path)?.remote_cids.active()?;
         let space = self.space(level, path)?;
         let pn = space.peek_pn();
         let pn_len = packet_number::encoded_len(pn, space.largest_acked());
@@ -108,10 +133,7 @@ impl Connection {
         let (long, pn_offset) = match level {
             Level::OneRtt => {
                 let phase = self.handshake.key_phase();
-                (
-                    None,
-                    header::put_short(buf, &dcid, false, phase, pn, pn_len),
-                )
+                (None, header::put_short(buf, dcid, false, phase, pn, pn_len))
             }
             Level::Initial | Level::Handshake => {
                 let (kind, token) = if level == Level::Initial {
@@ -119,7 +141,7 @@ impl Connection {
                 } else {
                     (LongType::Handshake, [].as_slice())
                 };
-                let long = header::put_long(buf, kind, &dcid, scid, token, pn, pn_len);
+                let long = header::put_long(buf, kind, dcid, scid, token, pn, pn_len);
                 let offset = long.pn_offset;
                 (Some(long), offset)
             }
@@ -138,7 +160,7 @@ impl Connection {
             is_copy: false,
             is_pto_probe: false,
             is_validation: false,
-            by_previous: false,
+            via: Via::Route,
             frames: SentFrames::new(),
             end,
             start,
@@ -191,7 +213,11 @@ impl Connection {
         if let Some(payload) = payload {
             self.observe_sent(now, &packet, &payload, size);
         }
-        self.remember(now, packet, size, padded);
+        if packet.via == Via::Route {
+            self.remember(now, packet, size, padded);
+        } else {
+            self.remember_elsewhere(now, packet, size);
+        }
         size
     }
 
@@ -233,15 +259,12 @@ impl Connection {
         }
         path.counters.sent_packets += 1;
         path.counters.sent_bytes += size as u64;
+        path.shaper.on_sent(now, size as u64);
         let app_limited = path.route.app_limited;
-        let route = match &mut path.previous {
-            Some(previous) if packet.by_previous => previous,
-            _ => &mut path.route,
-        };
+        let route = &mut path.route;
         route.amplification.on_sent(size as u64);
         let in_flight = packet.ack_eliciting || padded;
-        let can_mark = packet.level == Level::OneRtt && !packet.by_previous;
-        let ecn_marked = can_mark && route.ecn.marking().is_some();
+        let ecn_marked = packet.level == Level::OneRtt && route.ecn.marking().is_some();
         route.ecn.on_sent(ecn_marked);
         let mut snapshot = rate::Snapshot::default();
         if in_flight {
@@ -274,10 +297,42 @@ impl Connection {
         if sent.ack_eliciting && packet.level == Level::OneRtt {
             self.sending.on_sent(packet.path, &sent);
         }
-        if let Some(space) = self.space_mut(packet.level, packet.path) {
-            let pn = space.next_pn();
-            debug_assert_eq!(pn, packet.pn, "the packet number was announced by peek_pn");
-            space.on_sent(pn, sent);
+        self.put_into_space(packet.level, packet.path, packet.pn, sent);
+    }
+
+    /// Remembers a packet that did not leave by the path's route: its number is used up, and that
+    /// is all. What becomes of it says nothing about RTT, congestion or MTU of the route (RFC 9000,
+    /// section 9.4), and nothing in it is repeated: it asks or answers, and the asker repeats.
+    fn remember_elsewhere(&mut self, now: Instant, packet: Packet, size: usize) {
+        let Some(path) = self.paths.path_mut(packet.path) else {
+            return;
+        };
+        path.counters.sent_packets += 1;
+        path.counters.sent_bytes += size as u64;
+        if let (Via::Previous, Some(previous)) = (packet.via, &mut path.previous) {
+            previous.amplification.on_sent(size as u64);
+        }
+        let sent = SentPacket {
+            time_sent: now,
+            size: size as u16,
+            ack_eliciting: false,
+            in_flight: false,
+            is_copy: false,
+            is_mtu_probe: false,
+            ecn_marked: false,
+            tuple_generation: NO_ROUTE,
+            bytes_in_flight_after: path.route.in_flight,
+            rate: rate::Snapshot::default(),
+            frames: packet.frames,
+        };
+        self.put_into_space(packet.level, packet.path, packet.pn, sent);
+    }
+
+    fn put_into_space(&mut self, level: Level, path: PathId, pn: u64, sent: SentPacket) {
+        if let Some(space) = self.space_mut(level, path) {
+            let next = space.next_pn();
+            debug_assert_eq!(next, pn, "the packet number was announced by peek_pn");
+            space.on_sent(next, sent);
         }
     }
 }

@@ -14,6 +14,10 @@ use crate::wire::{PathId, TransportErrorCode};
 /// (RFC 9000, section 10.2.1 asks for a decreasing rate).
 const MAX_CLOSE_BACKOFF: u32 = 10;
 
+/// Room for one more packet with a `CONNECTION_CLOSE`: the longest long header, the frame with a
+/// short reason, and the tag.
+const CLOSE_ROOM: usize = 160;
+
 /// Where a connection is in its life.
 #[derive(Debug)]
 pub(super) enum Life {
@@ -208,26 +212,29 @@ impl Connection {
         let (tuple, budget) = (route.tuple, route.amplification.budget());
         let size = u64::from(route.mtu.current()).min(budget) as usize;
         let start = buf.len();
-        for level in self.close_levels() {
+        let mut levels = self.close_levels().peekable();
+        let mut must_fill = false;
+        while let Some(level) = levels.next() {
             let Some(mut packet) = self.begin_packet(level, path, buf, start + size) else {
                 continue;
             };
             self.put_close(level, &packet, buf);
             packet.ack_eliciting = false;
-            let rule = if level == Level::Initial && self.identity.side.is_client() {
+            must_fill |= level == Level::Initial && self.identity.side.is_client();
+            // The last packet fills the datagram: the others share it.
+            let is_last = levels.peek().is_none() || packet.room(buf) < CLOSE_ROOM;
+            let rule = if must_fill && is_last {
                 SizeRule::AtLeast(start + crate::wire::MIN_DATAGRAM_SIZE)
             } else {
                 SizeRule::AsIs
             };
             self.finish_packet(now, packet, buf, rule);
+            if is_last {
+                break;
+            }
         }
         let length = buf.len() - start;
-        (length > 0).then_some(Transmit {
-            tuple,
-            ecn: None,
-            length,
-            segment_size: None,
-        })
+        (length > 0).then_some(Transmit::single(tuple, length))
     }
 
     /// Every level the peer may be able to read (RFC 9000, section 10.2.3).

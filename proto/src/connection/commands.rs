@@ -1,6 +1,7 @@
 //! What the application may ask of a connection.
 
 use super::{Connection, ConnectionStats, PathStats};
+use crate::config::AckReturn;
 use crate::congestion::{ControllerFactory, ControllerInit};
 use crate::datagram::Tuple;
 use crate::event::Observer;
@@ -8,7 +9,7 @@ use crate::handshake::{ExportError, KeyUpdateRefused};
 use crate::path::manager::Missing;
 use crate::path::state::PathOptions;
 use crate::sched::Scheduler;
-use crate::streams::{ClosedStream, ReadError, SendDatagramError, WriteError};
+use crate::streams::{ClosedStream, DatagramOptions, ReadError, SendDatagramError, WriteError};
 use crate::time::Instant;
 use crate::wire::frame::PathStatus;
 use crate::wire::{Dir, PathId, Side, StreamId};
@@ -39,6 +40,17 @@ pub enum OpenPathError {
     /// The connection is over.
     #[error("the connection is closed")]
     Closed,
+}
+
+/// Why a path cannot be given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AbandonPathError {
+    /// The path is not open.
+    #[error("no such path is open")]
+    Unknown,
+    /// No other path is known to work: close the connection instead.
+    #[error("no other path is known to work")]
+    LastPath,
 }
 
 /// The path is not open.
@@ -96,6 +108,18 @@ impl Connection {
         self.streams.send_datagram(data)
     }
 
+    /// Queues an unreliable datagram of which the scheduler is told more. It is dropped and
+    /// [counted](crate::streams::StreamStats::datagrams_expired) if its deadline passes before it
+    /// is sent.
+    pub fn send_datagram_with(
+        &mut self,
+        data: Bytes,
+        options: DatagramOptions,
+    ) -> Result<(), SendDatagramError> {
+        self.sending.on_written();
+        self.streams.send_datagram_with(data, options)
+    }
+
     /// The next datagram received.
     pub fn recv_datagram(&mut self) -> Option<Bytes> {
         self.streams.recv_datagram()
@@ -150,15 +174,26 @@ impl Connection {
 
     /// Gives a path up; its ID is spent. The last path that is known to work cannot be given up:
     /// close instead.
-    pub fn abandon_path(&mut self, now: Instant, id: PathId, code: u64) -> Result<(), PathUnknown> {
+    ///
+    /// # Errors
+    /// See [`AbandonPathError`].
+    pub fn abandon_path(
+        &mut self,
+        now: Instant,
+        id: PathId,
+        code: u64,
+    ) -> Result<(), AbandonPathError> {
         let open = self.paths.open().filter_map(|slot| slot.open());
         let others = open.filter(|path| path.id != id && path.route.validated);
         let is_open = self
             .paths
             .slot(id)
             .is_some_and(|slot| slot.open().is_some());
-        if !is_open || others.count() == 0 || !self.multipath_active() {
-            return Err(PathUnknown);
+        if !is_open {
+            return Err(AbandonPathError::Unknown);
+        }
+        if others.count() == 0 || !self.multipath_active() {
+            return Err(AbandonPathError::LastPath);
         }
         self.abandon(now, id, code, false);
         Ok(())
@@ -188,6 +223,7 @@ impl Connection {
         let path = self.paths.path_mut(id).ok_or(PathUnknown)?;
         let status = path.options.status;
         path.options = options;
+        path.shaper.set(options.shape, self.clock);
         self.sending.wake();
         if status == options.status {
             Ok(())
@@ -215,7 +251,8 @@ impl Connection {
     /// What is known of a path that is open or closing.
     pub fn path_stats(&self, id: PathId) -> Option<PathStats> {
         let slot = self.paths.slot(id)?;
-        slot.path.as_ref().map(|path| PathStats::of(slot, path))
+        let path = slot.path.as_ref()?;
+        Some(PathStats::of(slot, path, &self.one_way, self.clock))
     }
 
     /// What is known of the connection.
@@ -223,6 +260,9 @@ impl Connection {
         let mut stats = self.outbox.stats.clone();
         stats.streams = self.streams.stats();
         stats.scheduler = self.sending.stats();
+        stats.delay_outliers = self.one_way.outliers();
+        stats.clock_steps = self.one_way.clock_steps();
+        stats.blocked = self.blocked.stats(self.clock);
         stats.keys_updated = self.handshake.keys_updated();
         stats
     }
@@ -246,6 +286,14 @@ impl Connection {
         let mut config = (*self.config).clone();
         config.congestion = factory;
         self.config = config.into();
+    }
+
+    /// Sends acknowledgements back another way from now on.
+    pub fn set_ack_return(&mut self, ack_return: AckReturn) {
+        let mut config = (*self.config).clone();
+        config.ack_return = ack_return;
+        self.config = config.into();
+        self.control.ack_home = None;
     }
 
     /// Bytes each decision of the scheduler covers from now on; `None` means one packet.

@@ -21,6 +21,9 @@ pub(super) struct Control {
     pub(super) paths_dirty: bool,
     /// The application was told that it can open a path, and has not been turned away since.
     pub(super) capacity_told: bool,
+    /// The path by which all acknowledgements return, with
+    /// [`AckReturn::LowestRtt`](crate::config::AckReturn).
+    pub(super) ack_home: Option<PathId>,
 }
 
 impl Connection {

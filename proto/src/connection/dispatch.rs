@@ -21,7 +21,12 @@ impl Connection {
             Frame::Padding { .. } | Frame::Ping => Ok(()),
             Frame::Ack(ack) => self.on_ack(arrival, &ack),
             Frame::Crypto { offset, data } => self.on_crypto(now, level, offset, data),
-            Frame::Stream(stream) => self.streams.on_stream(&stream),
+            Frame::Stream(stream) => {
+                if self.streams.on_stream(&stream)? {
+                    self.data_came = now;
+                }
+                Ok(())
+            }
             Frame::ResetStream {
                 id,
                 code,
@@ -55,6 +60,7 @@ impl Connection {
             Frame::Datagram { data } => self.streams.on_datagram(data),
             Frame::NewToken { token } => self.on_new_token(token),
             Frame::HandshakeDone => self.on_handshake_done(now),
+            Frame::Timestamp { time } => self.on_timestamp(time),
             Frame::ConnectionClose(close) => {
                 self.on_connection_close(now, &close);
                 Ok(())

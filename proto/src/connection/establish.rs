@@ -76,6 +76,7 @@ impl Connection {
                 path.route.mtu.set_peer_limit(params.max_udp_payload_size);
             }
         }
+        self.one_way.set_exponent(params.ack_delay_exponent);
         self.identity.peer = params;
         let (by_peer, params) = (true, &self.identity.peer);
         self.outbox

@@ -44,6 +44,7 @@ impl Connection {
             return;
         }
         path.health = Health::Doubtful { since: now };
+        path.answers_since = None;
         path.assigned = 0;
         path.counters.doubts += 1;
         self.notice(now, PathNotice::Doubted { id });

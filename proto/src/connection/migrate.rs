@@ -1,7 +1,6 @@
 //! A path whose far end moves, and proof that somebody is there (RFC 9000, sections 8.2 and 9).
 
 use super::Connection;
-use super::receive::Arrival;
 use crate::datagram::Tuple;
 use crate::event::{Observation, PathNotice};
 use crate::path::route::Route;
@@ -34,11 +33,15 @@ pub enum MigrateError {
 impl Connection {
     /// The newest packet of a path came from elsewhere: follow it, and ask for proof.
     pub(super) fn on_new_tuple(&mut self, now: Instant, id: PathId, tuple: Tuple, bytes: u64) {
-        if self.identity.side.is_client()
-            || !self.config.migration
-            || !self.handshake.is_confirmed()
-        {
+        if self.identity.side.is_client() || !self.handshake.is_confirmed() {
             // A client decides itself by which socket it sends, and servers do not move.
+            return;
+        }
+        let Some(path) = self.paths.path_mut(id) else {
+            return;
+        };
+        let is_return = path.previous.as_ref().is_some_and(|old| old.tuple == tuple);
+        if !is_return && !path.moves.take(now) {
             return;
         }
         self.move_route(now, id, tuple, bytes);
@@ -107,44 +110,37 @@ impl Connection {
 
     /// Replaces the route of a path; `bytes` arrived by the new one already.
     fn move_route(&mut self, now: Instant, id: PathId, tuple: Tuple, bytes: u64) {
-        let config = self.config.clone();
+        let Some(path) = self.paths.path(id) else {
+            return;
+        };
+        let is_return = path.previous.as_ref().is_some_and(|old| old.tuple == tuple);
+        let kept = path.previous.as_ref().map_or(0, |old| old.generation);
+        let generation = path.route.generation.max(kept) + 1;
+        let fresh = (!is_return).then(|| self.new_route(now, id, tuple, generation));
         let Some(path) = self.paths.path_mut(id) else {
             return;
         };
-        let generation = path
-            .route
-            .generation
-            .max(path.previous.as_ref().map_or(0, |r| r.generation))
-            + 1;
-        let known = path
-            .previous
-            .as_ref()
-            .is_some_and(|previous| previous.tuple == tuple);
-        let mut route = match path.previous.take() {
-            // It came back to where it was.
-            Some(previous) if known => previous,
-            kept => {
-                let mut fresh = Route::new(&config, &mut self.rng, now, id, tuple, generation);
-                if fresh.tuple.remote.ip() == path.route.tuple.remote.ip() {
-                    fresh = Route::rebound(&path.route, fresh);
-                }
-                path.previous = kept;
+        let (next, kept) = match fresh {
+            Some(mut fresh) => {
                 fresh.amplification.on_received(bytes);
-                fresh
+                (Some(fresh), path.previous.take())
             }
+            None => (path.previous.take(), None),
         };
-        if !route.validated {
-            route.validate(now, &mut self.rng);
+        let Some(next) = next else { return };
+        let mut old = path.exchange_route(next, self.config.ecn);
+        if !path.route.validated {
+            path.route.validate(now, &mut self.rng);
         }
-        route.ecn = path.route.ecn.after_move(config.ecn);
-        let mut old = std::mem::replace(&mut path.route, route);
-        if old.validated {
+        path.previous = if old.validated {
             // The old address is asked too: if it still answers, the move was somebody else's doing
             // (RFC 9000, section 9.3.3).
             old.validate(now, &mut self.rng);
-            path.previous = Some(old);
-        }
-        self.rotate_cid(id);
+            Some(old)
+        } else {
+            kept.map(|kept| kept.with_measured(old))
+        };
+        self.rotate_cid(id, tuple);
         self.sending.wake();
         self.outbox
             .observe(now, &Observation::RouteAssigned { path: id, tuple });
@@ -152,31 +148,20 @@ impl Connection {
     }
 
     /// Another connection ID for another route, so that observers cannot link the two.
-    fn rotate_cid(&mut self, id: PathId) {
+    fn rotate_cid(&mut self, id: PathId, tuple: Tuple) {
         let Some(slot) = self.paths.slot_mut(id) else {
             return;
         };
+        let shown_to = slot.path.as_mut().and_then(|p| p.spare_shown_to.take());
+        if shown_to.is_some_and(|other| other != tuple) {
+            slot.remote_cids.retire_spare();
+            self.control.paths_dirty = true;
+        }
         let before: SmallVec<[ResetToken; 1]> = slot.remote_cids.tokens().collect();
         if slot.remote_cids.rotate().is_some() {
             let after: SmallVec<[ResetToken; 1]> = slot.remote_cids.tokens().collect();
             self.reroute_tokens(&before, &after);
             self.control.paths_dirty = true;
-        }
-    }
-
-    pub(super) fn on_path_challenge(&mut self, arrival: &Arrival, data: [u8; 8]) {
-        let Some(path) = self.paths.path_mut(arrival.path) else {
-            return;
-        };
-        for route in [Some(&mut path.route), path.previous.as_mut()]
-            .into_iter()
-            .flatten()
-        {
-            // A client answers where it sends from, whichever socket the question came by.
-            if route.tuple == arrival.tuple || route.tuple.remote == arrival.tuple.remote {
-                route.responses.push(data);
-                return;
-            }
         }
     }
 
@@ -198,7 +183,11 @@ impl Connection {
                 return;
             }
             path.route.validated = true;
-            path.previous = None;
+            if path.previous.take().is_some() && self.identity.side.is_client() {
+                // Proof alone does not move a server (RFC 9000, section 9.3): something else must
+                // follow, whether there is data or not.
+                path.ping_pending = true;
+            }
             if !path.route.rtt.has_sample() {
                 path.route.rtt.seed(rtt);
                 path.route.update_pacing(now);
@@ -242,9 +231,8 @@ impl Connection {
         }
         match path.previous.take() {
             Some(previous) if previous.validated => {
-                let failed = std::mem::replace(&mut path.route, previous);
+                path.exchange_route(previous, self.config.ecn);
                 path.route.validation = None;
-                path.route.ecn = failed.ecn.after_move(self.config.ecn);
                 let tuple = path.route.tuple;
                 self.outbox
                     .observe(now, &Observation::RouteAssigned { path: id, tuple });

@@ -5,28 +5,34 @@
 //! routes, bytes in streams. Its timers are listed in `timers`.
 
 mod acks;
+mod answers;
+mod blocked;
 mod builder;
+mod caps;
 mod close;
 mod commands;
 mod control;
 mod dispatch;
 mod establish;
 mod failover;
+mod gap;
 mod inquiry;
 mod migrate;
 mod observe;
+mod one_way;
 mod paths;
 mod receive;
+mod retransmit;
 mod schedule;
 mod stats;
 mod timers;
 mod transmit;
 
-pub use commands::{OpenPathError, PathUnknown};
+pub use commands::{AbandonPathError, OpenPathError, PathUnknown};
 pub(crate) use establish::announced_path_limit;
 pub use migrate::MigrateError;
 pub(crate) use paths::random_cid;
-pub use stats::{ConnectionStats, PathStats, SchedulerStats};
+pub use stats::{BlockedStats, BlockedTime, ConnectionStats, PathStats, SchedulerStats};
 pub use timers::Timer;
 
 use crate::config::TransportConfig;
@@ -39,12 +45,13 @@ use crate::path::cids::RemoteCids;
 use crate::path::manager::Manager;
 use crate::path::route::Route;
 use crate::path::state::{Path, PathOptions};
-use crate::recovery::{PacketSpace, SentPacket};
+use crate::recovery::{OneWay, PacketSpace, SentPacket};
 use crate::rng::Rng;
 use crate::streams::Streams;
 use crate::time::{Duration, Instant};
 use crate::wire::params::TransportParameters;
 use crate::wire::{ConnectionId, PathId, ResetToken, Side};
+use blocked::Blocked;
 use close::Life;
 use control::Control;
 use schedule::Sending;
@@ -67,13 +74,20 @@ pub struct Connection {
     paths: Manager,
     streams: Streams,
     sending: Sending,
+    blocked: Blocked,
     control: Control,
     routing: VecDeque<Routing>,
     outbox: Outbox,
     /// When something arrived last, or was sent first after that (RFC 9000, section 10.1).
     idle_since: Instant,
+    /// When stream data arrived last that was not there before.
+    data_came: Instant,
     /// The time of the last input.
     clock: Instant,
+    /// When the connection began: what our timestamps count from.
+    epoch: Instant,
+    /// Delays in one direction compare paths with each other, so no path owns them.
+    one_way: OneWay,
     scratch: Scratch,
 }
 
@@ -187,6 +201,7 @@ impl Connection {
             route.validated = true;
             route.amplification.set_validated();
         }
+        route.carries_early_data = side.is_server();
         let early = [Some(early_space(&mut rng)), Some(early_space(&mut rng))];
         let space = paths::one_rtt_space(&config, &mut rng);
         let first = Path::new(PathId::ZERO, space, route, PathOptions::default(), now);
@@ -217,7 +232,7 @@ impl Connection {
         let mut connection = Self {
             identity,
             life: Life::Handshaking,
-            handshake: from.handshake,
+            handshake: set_up(from.handshake, &config),
             early: Early {
                 spaces: early,
                 probes_owed: [0; 2],
@@ -227,11 +242,15 @@ impl Connection {
             paths,
             streams: Streams::new(side, &config.streams),
             sending: Sending::new(&config),
+            blocked: Blocked::default(),
             control: Control::default(),
             routing,
             outbox: Outbox::default(),
             idle_since: now,
+            data_came: now,
             clock: now,
+            epoch: now,
+            one_way: OneWay::new(),
             scratch: Scratch::default(),
             config,
             rng,
@@ -299,6 +318,19 @@ impl Connection {
     fn fail(&mut self, now: Instant, error: TransportError) {
         self.close_with_error(now, error);
     }
+}
+
+/// Tells the handshake what protection the configuration wants.
+#[cfg(feature = "null-protection")]
+fn set_up(mut handshake: Handshake, config: &TransportConfig) -> Handshake {
+    handshake.set_null_protection(config.null_protection);
+    handshake
+}
+
+/// Without the feature there is nothing to choose.
+#[cfg(not(feature = "null-protection"))]
+fn set_up(handshake: Handshake, _config: &TransportConfig) -> Handshake {
+    handshake
 }
 
 /// The space of Initial or Handshake packets, which are acknowledged without delay.

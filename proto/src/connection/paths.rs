@@ -10,6 +10,7 @@ use crate::handshake::Level;
 use crate::path::manager::{Closing, Slot};
 use crate::path::route::Route;
 use crate::path::state::{Path, PathOptions};
+use crate::path::validation::Elsewhere;
 use crate::recovery::PacketSpace;
 use crate::rng::Rng;
 use crate::sched::{MAX_OPEN_PATHS, PathEvent};
@@ -45,10 +46,7 @@ impl Connection {
         options: PathOptions,
     ) {
         let space = one_rtt_space(&self.config, &mut self.rng);
-        let mut route = Route::new(&self.config, &mut self.rng, now, id, tuple, 0);
-        route
-            .mtu
-            .set_peer_limit(self.identity.peer.max_udp_payload_size);
+        let mut route = self.new_route(now, id, tuple, 0);
         route.validate(now, &mut self.rng);
         if self.identity.side.is_client() {
             // The client chose the address itself: nobody is amplified at.
@@ -61,6 +59,20 @@ impl Connection {
         self.outbox
             .observe(now, &Observation::RouteAssigned { path: id, tuple });
         self.control.paths_dirty = true;
+    }
+
+    /// A route nothing is known about, with the peer's limits.
+    pub(super) fn new_route(
+        &mut self,
+        now: Instant,
+        id: PathId,
+        tuple: Tuple,
+        generation: u32,
+    ) -> Route {
+        let mut route = Route::new(&self.config, &mut self.rng, now, id, tuple, generation);
+        let limit = self.identity.peer.max_udp_payload_size;
+        route.mtu.set_peer_limit(limit);
+        route
     }
 
     /// The peer used a path ID for the first time: it opens the path (only clients may).
@@ -311,6 +323,7 @@ impl Connection {
         self.reroute_tokens(&tokens, &[]);
         self.control.paths_dirty = true;
         self.sending.forget(id);
+        self.one_way.forget(now, id);
         if self.paths.path(id).is_some() {
             self.release(id);
             self.sending.tell(&PathEvent::Abandoned { path: id });
@@ -331,6 +344,7 @@ impl Connection {
         let packets = path.space.take_all();
         path.route.in_flight = 0;
         path.previous = None;
+        path.elsewhere = Elsewhere::default();
         path.assigned = 0;
         path.probes_owed = 0;
         path.ping_pending = false;
@@ -387,30 +401,53 @@ impl Connection {
 
     /// Where the acknowledgement of `path` travels.
     pub(super) fn ack_route(&self, now: Instant, closing: bool, path: &Path) -> Option<PathId> {
-        let own = || {
-            let slot = self.paths.slot(path.id);
-            slot.filter(|slot| can_carry(slot)).map(|slot| slot.id)
-        };
+        let carrier = |id: PathId| self.paths.slot(id).filter(|slot| can_carry(slot));
+        let own = || carrier(path.id).map(|slot| slot.id);
         if !self.multipath_active() {
             return own();
         }
-        let home = !closing && path.is_healthy();
-        if self.config.ack_return == AckReturn::LowestId {
-            return self
-                .paths
-                .open()
-                .find(|slot| can_carry(slot))
-                .map(|slot| slot.id);
-        }
-        let stays = home && !path.detour.is_active(now);
-        if stays && self.config.ack_return == AckReturn::SamePath {
-            return own();
+        let home = (!closing && path.is_healthy()).then_some(path.id);
+        let wanted = match self.config.ack_return {
+            AckReturn::LowestRtt => self.control.ack_home.filter(|id| self.works(*id)),
+            AckReturn::Path(id) if self.works(id) => Some(id),
+            AckReturn::SamePath | AckReturn::Path(_) => home,
+            AckReturn::LowestId => {
+                let mut open = self.paths.open();
+                return open.find(|slot| can_carry(slot)).map(|slot| slot.id);
+            }
+        };
+        let wanted = wanted.and_then(carrier).map(|slot| slot.id);
+        if wanted.is_some() && !path.detour.is_active(now) {
+            return wanted;
         }
         // A detour is worth it by a path that answers. Where none does, both sides may have doubts
         // about the one that works again: they learn of it only by answering there.
         let answers = |id: &PathId| self.paths.path(*id).is_some_and(|path| path.pto_count == 0);
+        let best = self.control_path_except(wanted);
+        best.filter(answers)
+            .or_else(own)
+            .or_else(|| self.control_path())
+    }
+
+    /// Whether a path works, as far as is known.
+    fn works(&self, id: PathId) -> bool {
+        let path = self.paths.slot(id).and_then(|slot| slot.open());
+        path.is_some_and(|path| path.is_healthy() && path.pto_count == 0)
+    }
+
+    /// Chooses the path by which all acknowledgements return. One that is hardly faster than the
+    /// chosen one is left alone: to the peer another way back is another RTT.
+    pub(super) fn settle_ack_home(&mut self) {
+        if self.config.ack_return != AckReturn::LowestRtt {
+            return;
+        }
+        let smoothed = |id: PathId| self.paths.path(id).map(|path| path.route.rtt.smoothed());
         let best = self.control_path();
-        best.filter(answers).or_else(own).or(best)
+        let kept = self.control.ack_home.filter(|home| {
+            let much_slower = smoothed(*home) > best.and_then(smoothed).map(|rtt| rtt * 9 / 8);
+            self.works(*home) && !much_slower
+        });
+        self.control.ack_home = kept.or(best);
     }
 
     /// The paths whose acknowledgements a packet on `carrier` takes along.
@@ -419,7 +456,7 @@ impl Connection {
         now: Instant,
         carrier: PathId,
     ) -> SmallVec<[PathId; 4]> {
-        let rides_along = self.config.ack_return != AckReturn::LowestId;
+        let rides_along = self.config.ack_return == AckReturn::SamePath;
         self.paths
             .slots()
             .filter_map(|slot| slot.path.as_ref().map(|path| (slot, path)))

@@ -27,12 +27,24 @@ struct Incoming {
     scid: Option<ConnectionId>,
 }
 
+impl Incoming {
+    fn long(level: Level, pn_offset: usize, length: usize, scid: ConnectionId) -> Self {
+        Self {
+            level,
+            pn_offset,
+            length,
+            scid: Some(scid),
+        }
+    }
+}
+
 /// What frames of a packet mean for the packet.
 #[derive(Default)]
 struct Contents {
     ack_eliciting: bool,
-    /// Frames other than PING and PADDING were there.
+    /// Frames other than PING, PADDING and TIMESTAMP were there.
     more_than_ping: bool,
+    timestamp: bool,
 }
 
 impl Connection {
@@ -48,6 +60,10 @@ impl Connection {
         self.clock = self.clock.max(now);
         if self.life.is_over() {
             self.on_straggler(path);
+            return;
+        }
+        if self.is_foreign(tuple, path) {
+            self.drop_packet::<()>(now, path, data.len(), DropReason::ForeignAddress);
             return;
         }
         self.account_received(tuple, path, data.len() as u64);
@@ -70,6 +86,19 @@ impl Connection {
             }
             rest = tail;
         }
+    }
+
+    /// Whether a datagram comes from an address its path must not move to, because we said so
+    /// (`disable_active_migration`): it is as good as lost (RFC 9000, section 9). Our own end may
+    /// differ: the client was invited to a preferred address.
+    fn is_foreign(&self, tuple: Tuple, path: PathId) -> bool {
+        self.identity.side.is_server()
+            && !self.config.migration
+            && self.handshake.is_confirmed()
+            && self
+                .paths
+                .path(path)
+                .is_some_and(|path| path.route.tuple.remote != tuple.remote)
     }
 
     fn account_received(&mut self, tuple: Tuple, path: PathId, bytes: u64) {
@@ -101,13 +130,7 @@ impl Connection {
                     // RFC 9000, section 17.2.2: only clients send tokens.
                     return self.drop_packet(now, path, bytes.len(), DropReason::ServerToken);
                 }
-                let level = Level::Initial;
-                let incoming = Incoming {
-                    level,
-                    pn_offset,
-                    length: packet_len,
-                    scid: Some(scid),
-                };
+                let incoming = Incoming::long(Level::Initial, pn_offset, packet_len, scid);
                 (version == VERSION_1).then_some(incoming)
             }
             Ok(Header::Long {
@@ -118,13 +141,7 @@ impl Connection {
                 packet_len,
                 ..
             }) => {
-                let level = Level::Handshake;
-                let incoming = Incoming {
-                    level,
-                    pn_offset,
-                    length: packet_len,
-                    scid: Some(scid),
-                };
+                let incoming = Incoming::long(Level::Handshake, pn_offset, packet_len, scid);
                 (version == VERSION_1).then_some(incoming)
             }
             Ok(Header::Short {
@@ -246,11 +263,12 @@ impl Connection {
                     path,
                     level,
                     pn,
+                    size: packet.len(),
                 };
                 if let Some(scid) = incoming.scid {
                     self.learn_peer_cid(scid);
                 }
-                self.on_authenticated(arrival, &packet[payload], packet.len());
+                self.on_authenticated(arrival, &packet[payload]);
             }
             Err(OpenError::Undecryptable) => {
                 self.on_unusable(now, path, tail, packet.len(), DropReason::Undecryptable);
@@ -357,7 +375,7 @@ impl Connection {
         is_reset
     }
 
-    fn on_authenticated(&mut self, arrival: Arrival, payload: &[u8], size: usize) {
+    fn on_authenticated(&mut self, arrival: Arrival, payload: &[u8]) {
         let Arrival {
             now, path, level, ..
         } = arrival;
@@ -365,29 +383,34 @@ impl Connection {
         self.outbox.stats.sent_since_received = 0;
         self.on_level_used(now, level);
         self.observe_keys(now, true);
-        self.admit(&arrival, size);
+        self.admit(&arrival, payload);
         if self.space(level, path).is_none() {
             return;
         }
-        match self.handle_frames(&arrival, payload, size) {
-            Ok(contents) => self.note_received(&arrival, &contents, payload.len()),
+        match self.handle_frames(&arrival, payload) {
+            Ok(contents) => {
+                self.settle_delays(&arrival);
+                self.note_received(&arrival, &contents, payload.len());
+            }
             Err(error) => self.fail(now, error),
         }
     }
 
     /// Creates the path or follows it to a new address, before frames are looked at.
-    fn admit(&mut self, arrival: &Arrival, size: usize) {
+    fn admit(&mut self, arrival: &Arrival, payload: &[u8]) {
         let Arrival {
             now,
             tuple,
             path,
             level,
             pn,
+            size,
             ..
         } = *arrival;
         if level != Level::OneRtt {
             return;
         }
+        let multipath = self.multipath_active();
         if self.paths.path(path).is_none() {
             self.on_first_packet(now, path, tuple, size as u64);
             return;
@@ -402,7 +425,9 @@ impl Connection {
             .received
             .largest()
             .is_none_or(|largest| pn > largest);
-        if known.route.tuple != tuple && newest {
+        // RFC 9000, section 9.3. With several paths there is no need to probe an address under a
+        // path ID that is elsewhere: whatever comes from there is the path.
+        if known.route.tuple != tuple && newest && (multipath || !is_probing(payload)) {
             self.on_new_tuple(now, path, tuple, size as u64);
         }
     }
@@ -411,7 +436,6 @@ impl Connection {
         &mut self,
         arrival: &Arrival,
         payload: &[u8],
-        size: usize,
     ) -> Result<Contents, TransportError> {
         if payload.is_empty() {
             return Err(TransportError::violation("a packet without frames"));
@@ -427,7 +451,11 @@ impl Connection {
                 TransportError::new(error.code(), error.to_string()).in_frame(error.frame_type)
             })?;
             contents.ack_eliciting |= frame_type.is_ack_eliciting();
-            contents.more_than_ping |= !matches!(frame, Frame::Ping | Frame::Padding { .. });
+            match frame {
+                Frame::Ping | Frame::Padding { .. } => {}
+                Frame::Timestamp { .. } => contents.timestamp = true,
+                _ => contents.more_than_ping = true,
+            }
             if let Some(observed) = &mut observed {
                 observed.push((frame_type, frame.clone()));
             }
@@ -443,6 +471,7 @@ impl Connection {
                 path,
                 level,
                 pn,
+                size,
                 ..
             } = *arrival;
             let packet = Observation::PacketReceived {
@@ -480,7 +509,14 @@ impl Connection {
         }
         let lone_ping =
             contents.ack_eliciting && !contents.more_than_ping && payload_len <= MAX_LONE_PING;
-        self.note_detour(now, path, lone_ping, contents.ack_eliciting);
+        if lone_ping && contents.timestamp {
+            // It measures: it wants an answer now, and by the same way. Probes have no timestamp.
+            if let Some(space) = self.space_mut(level, path) {
+                space.received.request_immediate();
+            }
+        } else {
+            self.note_detour(now, path, lone_ping, contents.ack_eliciting);
+        }
         if ecn == Some(Ecn::Ce)
             && let Some(path) = self.paths.path_mut(path)
         {
@@ -519,6 +555,26 @@ impl Connection {
     }
 }
 
+/// Whether a packet only asks about an address, without moving there (RFC 9000, section 9.1).
+fn is_probing(payload: &[u8]) -> bool {
+    let mut reader = Reader::new(payload);
+    while !reader.is_empty() {
+        match frame::decode(&mut reader) {
+            Ok((
+                _,
+                Frame::Padding { .. }
+                | Frame::PathChallenge { .. }
+                | Frame::PathResponse { .. }
+                | Frame::NewConnectionId(_),
+            )) => {}
+            Ok(_) => return false,
+            // The connection is about to be closed; where it is does not matter any more.
+            Err(_) => return true,
+        }
+    }
+    true
+}
+
 /// Frames of the extension are out of place before the handshake ends, whatever is in them.
 fn refuse_extension(reader: &Reader<'_>) -> Result<(), TransportError> {
     match reader.clone().varint().map(frame::FrameType) {
@@ -539,4 +595,6 @@ pub(super) struct Arrival {
     pub(super) path: PathId,
     pub(super) level: Level,
     pub(super) pn: u64,
+    /// Size of the packet in bytes.
+    pub(super) size: usize,
 }

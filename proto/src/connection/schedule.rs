@@ -1,17 +1,18 @@
 //! Asks the scheduler, and holds it to what is possible.
 
-use super::Connection;
-use crate::config::TransportConfig;
+use super::{Connection, retransmit};
+use crate::config::{RetransmissionPolicy, TransportConfig};
 use crate::event::Observation;
 use crate::path::manager::Slot;
 use crate::recovery::SentPacket;
 use crate::recovery::sent::{SentFrame, SentFrames};
 use crate::sched::{
     Choice, Decision, MinRtt, PathEvent, PathSet, PathState, PathView, Reason, Scheduler, SendView,
-    Unit, UnitKind,
+    StreamView, Unit, UnitKind,
 };
 use crate::time::{Duration, Instant};
-use crate::wire::PathId;
+use crate::wire::{PathId, StreamId};
+use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Copies waiting for room on their paths; further ones are not made.
@@ -27,6 +28,8 @@ pub(super) struct Sending {
     chunk: Option<u64>,
     /// The snapshot handed to the scheduler, reused.
     views: Vec<PathView>,
+    /// The streams in it, reused too.
+    streams: Vec<StreamView>,
     /// A decision not carried out yet.
     choice: Option<Carry>,
     /// The scheduler asked for patience until then.
@@ -38,6 +41,10 @@ pub(super) struct Sending {
     overdue: bool,
     /// Frames to be repeated on a path.
     duplicates: VecDeque<Repeat>,
+    /// Something was lost, and no retransmission was sent since.
+    pub(super) fresh_loss: bool,
+    /// The most connection credit seen: what the peer's receive buffer holds at least.
+    pub(super) widest_credit: u64,
     last_reason: Option<(Reason, Option<PathId>)>,
     pub(super) reasons: BTreeMap<Reason, u64>,
     pub(super) holds: u64,
@@ -50,6 +57,8 @@ pub(super) struct Repeat {
     pub(super) from: PathId,
     pub(super) on: PathId,
     pub(super) frames: SentFrames,
+    /// The bytes of the datagrams among them, which nobody else keeps.
+    pub(super) datagrams: Vec<Bytes>,
 }
 
 /// A decision as the connection carries it out.
@@ -68,6 +77,12 @@ pub(super) struct Carry {
 pub(super) enum Payload {
     /// What waits, after leaving `skip` fresh bytes to others.
     Waiting { skip: u64 },
+    /// Fresh data, although other data is to be sent again.
+    Fresh { skip: u64 },
+    /// Fresh data of this stream.
+    Stream(StreamId),
+    /// What everything waits for, which this path carries.
+    Hole { from: PathId },
     /// What other paths carry unacknowledged.
     Copy,
 }
@@ -78,11 +93,14 @@ impl Sending {
             scheduler: config.scheduler.build(),
             chunk: config.chunk,
             views: Vec::new(),
+            streams: Vec::new(),
             choice: None,
             hold: None,
             patience: None,
             overdue: false,
             duplicates: VecDeque::new(),
+            fresh_loss: false,
+            widest_credit: 0,
             last_reason: None,
             reasons: BTreeMap::new(),
             holds: 0,
@@ -167,13 +185,20 @@ impl Sending {
             .find(|path| has_room(*path))
     }
 
-    pub(super) fn push_duplicates(&mut self, from: PathId, also: &PathSet, frames: &SentFrames) {
+    pub(super) fn push_duplicates(
+        &mut self,
+        from: PathId,
+        also: &PathSet,
+        frames: &SentFrames,
+        datagrams: &[Bytes],
+    ) {
         for on in also.iter().filter(|path| *path != from) {
             if self.duplicates.len() < MAX_DUPLICATES {
                 self.duplicates.push_back(Repeat {
                     from,
                     on,
                     frames: frames.clone(),
+                    datagrams: datagrams.to_vec(),
                 });
             }
         }
@@ -199,10 +224,20 @@ impl Connection {
         if !self.may_send_one_rtt() {
             return None;
         }
+        if !self.handshake.is_complete() && self.handshake_waits() {
+            // The peer can read nothing without it, and may have earned little more.
+            return None;
+        }
+        self.refresh_caps(now);
         let backlog = self.streams.backlog();
         let idle = backlog.total() == 0;
         if idle {
             self.drop_assignments();
+            let held = self.sending.hold.is_some_and(|until| now < until);
+            if !held && let Some(carry) = self.rescue(now) {
+                self.sending.choice = Some(carry);
+                return Some(carry);
+            }
             if !self.sending.wants_copies() || backlog.unacked == 0 {
                 return None;
             }
@@ -223,6 +258,13 @@ impl Connection {
     pub(super) fn take_choice(&mut self) {
         self.sending.choice = None;
         self.sending.patience = None;
+    }
+
+    /// Whether the policy for retransmissions may send one although no window has room.
+    fn is_urgent(&self) -> bool {
+        self.sending.fresh_loss
+            && self.config.mechanisms.retransmission != RetransmissionPolicy::Scheduler
+            && self.streams.backlog().retransmit > 0
     }
 
     /// The rest of an earlier decision that covered more than a packet.
@@ -250,9 +292,10 @@ impl Connection {
     fn ask(&mut self, now: Instant, idle: bool) -> Option<Carry> {
         let mut views = std::mem::take(&mut self.sending.views);
         self.fill_views(now, idle, &mut views);
-        let any_room = views
-            .iter()
-            .any(|path| path.has_room(u64::from(path.max_datagram_size), now));
+        let any_room = self.is_urgent()
+            || views
+                .iter()
+                .any(|path| path.has_room(u64::from(path.max_datagram_size), now));
         let carry = if any_room {
             self.consult(now, idle, &views)
         } else {
@@ -263,39 +306,72 @@ impl Connection {
     }
 
     fn consult(&mut self, now: Instant, idle: bool, views: &[PathView]) -> Option<Carry> {
-        let (kind, carried_by) = if idle {
-            (UnitKind::Idle, PathSet::EMPTY)
+        let next = if idle {
+            Unit {
+                kind: UnitKind::Idle,
+                ..Unit::default()
+            }
         } else {
             self.streams.next_unit()
         };
+        let mut streams = std::mem::take(&mut self.sending.streams);
+        if self.sending.scheduler.wants_streams() {
+            self.streams.fill_views(&mut streams);
+        }
         let packet = views
             .first()
             .map_or(1200, |path| u64::from(path.max_datagram_size));
         let unit = Unit {
-            kind,
             bytes: self.sending.chunk.unwrap_or(packet),
-            carried_by,
-            ..Unit::default()
+            ..next
         };
-        let view = SendView {
+        let mut view = SendView {
             now,
             paths: views,
             backlog: self.streams.backlog(),
             unit,
-            streams: &[],
+            streams: &streams,
         };
-        let choice = if std::mem::take(&mut self.sending.overdue) && !idle {
+        let mut decided = self.follow_policy(&view);
+        // What has to wait for its path leaves the others to fresh data.
+        let overtakes = decided.is_some_and(|choice| choice.reason == Reason::NoRoom);
+        if overtakes && let Some(fresh) = self.streams.next_fresh() {
+            decided = None;
+            view.unit = Unit {
+                bytes: unit.bytes,
+                ..fresh
+            };
+        }
+        let choice = if let Some(choice) = decided {
+            choice
+        } else if std::mem::take(&mut self.sending.overdue) && !idle {
             MinRtt::default().select(&view)
         } else {
             self.sending.scheduler.select(&view)
         };
         self.sending.count(choice.reason);
         self.observe_choice(now, choice);
-        let carry = self.admit_choice(&view, choice);
+        let mut carry = self.admit_choice(&view, choice);
+        if unit.kind != view.unit.kind
+            && let Some(carry) = &mut carry
+            && let Payload::Waiting { skip } = carry.what
+        {
+            carry.what = Payload::Fresh { skip };
+        }
         if carry.is_none() && !idle {
             self.hold(now, &view, choice);
         }
+        self.sending.streams = streams;
         carry
+    }
+
+    /// What the policy for retransmissions says about the next one.
+    fn follow_policy(&mut self, view: &SendView<'_>) -> Option<Choice> {
+        if view.unit.kind != UnitKind::Retransmission {
+            return None;
+        }
+        let (policy, urgent) = (self.config.mechanisms.retransmission, self.is_urgent());
+        retransmit::decide(policy, view, urgent, &mut self.rng)
     }
 
     /// Turns an answer into something that is possible and allowed, or nothing.
@@ -304,9 +380,10 @@ impl Connection {
             .paths
             .iter()
             .any(|path| path.state == PathState::Active);
+        let urgent = view.unit.kind == UnitKind::Retransmission && self.is_urgent();
         let possible = |id: PathId| {
             view.path(id).filter(|path| {
-                path.has_room(u64::from(path.max_datagram_size), view.now)
+                (urgent || path.has_room(u64::from(path.max_datagram_size), view.now))
                     && (path.state == PathState::Active || !any_active)
             })
         };
@@ -315,6 +392,9 @@ impl Connection {
             Decision::Send(path) if waiting => (path, Payload::Waiting { skip: 0 }, PathSet::EMPTY),
             Decision::SendAt { path, skip } if waiting => {
                 (path, Payload::Waiting { skip }, PathSet::EMPTY)
+            }
+            Decision::SendStream { path, stream } if waiting && self.streams.has_fresh(stream) => {
+                (path, Payload::Stream(stream), PathSet::EMPTY)
             }
             Decision::Duplicate(set) if waiting => {
                 let first = set.iter().find(|id| possible(*id).is_some())?;
@@ -374,9 +454,10 @@ impl Connection {
             return;
         }
         let path = match choice.decision {
-            Decision::Send(path) | Decision::SendAt { path, .. } | Decision::Copy(path) => {
-                Some(path)
-            }
+            Decision::Send(path)
+            | Decision::SendAt { path, .. }
+            | Decision::SendStream { path, .. }
+            | Decision::Copy(path) => Some(path),
             _ => None,
         };
         if self.sending.last_reason != Some((choice.reason, path)) {
@@ -385,7 +466,7 @@ impl Connection {
         }
     }
 
-    /// The snapshot of all validated, open paths.
+    /// The snapshot of all open paths that may carry data.
     fn fill_views(&mut self, now: Instant, idle: bool, views: &mut Vec<PathView>) {
         views.clear();
         let scheduler = &self.sending.scheduler;
@@ -395,14 +476,18 @@ impl Connection {
             scheduler.wants_copies_while_busy()
         };
         for slot in self.paths.open() {
-            let Some(path) = slot.open().filter(|path| path.route.validated) else {
+            let Some(path) = slot.open().filter(|path| path.route.is_open_to_data()) else {
                 continue;
             };
             if slot.remote_cids.active().is_none() {
                 continue;
             }
             let mut view = snapshot(slot, path, now);
-            view.copyable = copies && self.next_copy(path.id).is_some();
+            view.forward_delay_us = self.one_way.forward(now, path.id);
+            if copies {
+                view.copyable_since = self.oldest_copy(path.id).map(|(sent, ..)| sent);
+                view.copyable = view.copyable_since.is_some();
+            }
             views.push(view);
         }
     }
@@ -410,6 +495,11 @@ impl Connection {
     /// The oldest packet in flight elsewhere whose data `path` has not carried: by which path, its
     /// number.
     pub(super) fn next_copy(&self, path: PathId) -> Option<(PathId, u64)> {
+        self.oldest_copy(path).map(|(_, id, pn)| (id, pn))
+    }
+
+    /// The same, with the time it was sent.
+    fn oldest_copy(&self, path: PathId) -> Option<(Instant, PathId, u64)> {
         let here = self.paths.path(path)?;
         let others = self.paths.slots().filter_map(|slot| slot.path.as_ref());
         let candidates = others.filter(|other| other.id != path).filter_map(|other| {
@@ -426,14 +516,14 @@ impl Connection {
             });
             packet.map(|(pn, packet)| (packet.time_sent, other.id, pn))
         });
-        candidates.min().map(|(_, id, pn)| (id, pn))
+        candidates.min()
     }
 }
 
 /// Whether window and pacer let a full packet go now.
 pub(super) fn can_send(path: &crate::path::state::Path, now: Instant) -> bool {
     let size = u64::from(path.route.mtu.current());
-    path.is_healthy() && path.route.room() >= size && path.route.pacer.ready_at(now, size) <= now
+    path.is_healthy() && path.room() >= size && path.ready_at(now, size) <= now
 }
 
 fn snapshot(slot: &Slot, path: &crate::path::state::Path, now: Instant) -> PathView {
@@ -453,13 +543,13 @@ fn snapshot(slot: &Slot, path: &crate::path::state::Path, now: Instant) -> PathV
         min_rtt: route.rtt.min(),
         forward_delay_us: None,
         forward_jitter_us: 0,
-        congestion_window: route.controller.window(),
+        congestion_window: path.window(),
         ssthresh: route.controller.ssthresh(),
         bytes_in_flight: route.in_flight,
         queued: path.assigned,
         delivery_rate: route.rate.bandwidth(),
-        pacing_rate: 0,
-        pacer_ready: route.pacer.ready_at(now, u64::from(size)),
+        pacing_rate: route.pacer.rate().unwrap_or(0),
+        pacer_ready: path.ready_at(now, u64::from(size)),
         loss: path.loss,
         pto_count: path.pto_count,
         last_ack: path.last_ack,
@@ -471,5 +561,6 @@ fn snapshot(slot: &Slot, path: &crate::path::state::Path, now: Instant) -> PathV
         cost: path.options.cost,
         bottleneck: 0,
         copyable: false,
+        copyable_since: None,
     }
 }

@@ -5,8 +5,10 @@ use super::schedule::Sending;
 use crate::datagram::Tuple;
 use crate::path::manager::Slot;
 use crate::path::state::{Path, PathCounters};
+use crate::recovery::OneWay;
 use crate::sched::{Backlog, PathState, Reason};
 use crate::streams::StreamStats;
+use crate::time::Instant;
 use crate::wire::PathId;
 use crate::wire::frame::PathStatus;
 use std::time::Duration;
@@ -36,24 +38,36 @@ pub struct PathStats {
     pub latest_rtt: Duration,
     /// Congestion window.
     pub congestion_window: u64,
+    /// What of it may be used: less if a mechanism caps it.
+    pub usable_window: u64,
     /// Slow-start threshold.
     pub ssthresh: u64,
     /// Bytes in flight.
     pub bytes_in_flight: u64,
     /// Estimated delivery rate.
     pub delivery_rate: u64,
+    /// Capacity of the bottleneck as estimated from packet pairs; `None` until enough were seen.
+    pub pair_rate: Option<u64>,
     /// Largest UDP payload known to pass.
     pub mtu: u16,
     /// Whether ECN works on the route.
     pub ecn: bool,
     /// Probe time-outs since the last acknowledgement.
     pub pto_count: u32,
+    /// The path by which acknowledgements of its packets came last.
+    pub acks_came_by: Option<PathId>,
+    /// By how many microseconds packets take longer to the peer than on the fastest path, queues
+    /// included; `None` unless that can be [measured](super::Connection::forward_difference).
+    pub forward_delay_us: Option<i64>,
+    /// By how many microseconds packets take longer from the peer than on the fastest path;
+    /// measured by timestamps alone.
+    pub backward_delay_us: Option<i64>,
     /// What it carried.
     pub counters: PathCounters,
 }
 
 impl PathStats {
-    pub(super) fn of(slot: &Slot, path: &Path) -> Self {
+    pub(super) fn of(slot: &Slot, path: &Path, one_way: &OneWay, now: Instant) -> Self {
         let route = &path.route;
         Self {
             id: path.id,
@@ -67,12 +81,17 @@ impl PathStats {
             min_rtt: route.rtt.min(),
             latest_rtt: route.rtt.latest(),
             congestion_window: route.controller.window(),
+            usable_window: path.window(),
             ssthresh: route.controller.ssthresh(),
             bytes_in_flight: route.in_flight,
             delivery_rate: route.rate.bandwidth(),
+            pair_rate: path.pairs.estimate(),
             mtu: route.mtu.current(),
             ecn: route.ecn.is_capable(),
             pto_count: path.pto_count,
+            acks_came_by: path.acks_came_by,
+            forward_delay_us: one_way.forward(now, path.id),
+            backward_delay_us: one_way.backward(now, path.id),
             counters: path.counters,
         }
     }
@@ -85,14 +104,41 @@ pub struct ConnectionStats {
     pub streams: StreamStats,
     /// The scheduler's decisions.
     pub scheduler: SchedulerStats,
+    /// What kept it from sending while paths had room.
+    pub blocked: BlockedStats,
     /// Packets or datagrams that could not be used.
     pub packets_dropped: u64,
     /// Packets received twice.
     pub duplicate_packets: u64,
+    /// Timestamps and acknowledgement delays of the peer that were not believed.
+    pub delay_outliers: u64,
+    /// Times the peer's clock was set, as its timestamps show.
+    pub clock_steps: u64,
     /// Key updates, by either side.
     pub keys_updated: u64,
     /// Ack-eliciting packets sent since anything was received.
     pub(super) sent_since_received: u64,
+}
+
+/// What kept a connection from sending while a path had room. Which path's unacknowledged data was
+/// waited for is counted in [`PathCounters::blocking`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BlockedStats {
+    /// The peer's flow control: receive-buffer blocking.
+    pub receive_window: BlockedTime,
+    /// Unacknowledged data that fills the send buffer: send-buffer blocking.
+    pub send_buffer: BlockedTime,
+    /// The scheduler, which waits for another path.
+    pub scheduler: BlockedTime,
+}
+
+/// How often and how long something lasted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BlockedTime {
+    /// How often it began.
+    pub times: u64,
+    /// How long it lasted in all.
+    pub time: Duration,
 }
 
 /// How the scheduler decided.

@@ -8,8 +8,9 @@
 //! | no response while another path responds | path | [`inquiry`](super::inquiry) |
 //! | challenge repeat, validation failure | route | `Validation` |
 //! | MTU probe | route | `MtuDiscovery` |
-//! | pacing | route | `Pacer` |
+//! | pacing, shaping | route, path | `Pacer`, `Shaper` |
 //! | keep-alive, path idle | path | here |
+//! | the same, while data is missing | path | [`gap`](super::gap) |
 //! | abandoned path discarded | slot | `Closing` |
 //! | hold of the scheduler | connection | `Sending` |
 //! | old keys | connection | `Handshake` |
@@ -109,9 +110,9 @@ impl Connection {
         let silence = others.then(|| self.silence_deadline(path)).flatten();
         let size = u64::from(path.route.mtu.current());
         // Only a pacer that is the obstacle: what else stops data has a timer or event of its own.
-        let may_carry = path.is_healthy() || !others && path.route.validated;
-        let paced = (data && may_carry && path.route.room() >= size)
-            .then(|| path.route.pacer.ready_at(self.clock, size))
+        let may_carry = path.is_healthy() || !others && path.route.is_open_to_data();
+        let paced = (data && may_carry && path.room() >= size)
+            .then(|| path.ready_at(self.clock, size))
             .filter(|ready| *ready > self.clock);
         let path = [
             (path.space.loss_time(), Timer::Loss),
@@ -256,17 +257,23 @@ impl Connection {
     }
 
     fn keep_alive_deadline(&self, path: &Path) -> Option<Instant> {
-        let interval = self.config.keep_alive?;
         let quiet = path.route.validated && path.space.ack_eliciting_in_flight() == 0;
-        (quiet && !path.ping_pending).then(|| path.last_activity + interval)
+        if !quiet || path.ping_pending {
+            return None;
+        }
+        let wished = self.config.keep_alive.map(|it| path.last_activity + it);
+        let needed = self.gap_probe_deadline(path);
+        wished.into_iter().chain(needed).min()
     }
 
     fn path_idle_deadline(&self, path: &Path) -> Option<Instant> {
         let Health::Doubtful { since } = path.health else {
             return None;
         };
-        self.has_other_healthy(path.id)
-            .then(|| since + self.config.path_idle_timeout)
+        let idle = self
+            .has_other_healthy(path.id)
+            .then(|| since + self.config.path_idle_timeout);
+        idle.into_iter().chain(self.gap_deadline(path)).min()
     }
 
     /// Time has passed. Calling early does nothing.
@@ -372,6 +379,7 @@ impl Connection {
             return;
         };
         path.pto_count += 1;
+        path.answers_since = None;
         path.counters.ptos += 1;
         path.probes_owed = if others { 1 } else { 2 };
         self.sending.tell(&PathEvent::Pto { path: id });

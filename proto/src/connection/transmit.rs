@@ -1,8 +1,9 @@
 //! What leaves next: path control first, then data where the scheduler wants it.
 
 use super::Connection;
-use super::builder::{Packet, SizeRule};
+use super::builder::{Packet, SizeRule, Via};
 use super::close::Life;
+use super::one_way::ACK_DELAY_EXPONENT;
 use super::paths::can_carry;
 use super::schedule::{Carry, Payload, Repeat, can_send};
 use super::timers::MIN_BUDGET;
@@ -79,12 +80,16 @@ impl Connection {
         buf: &mut Vec<u8>,
     ) -> Option<Transmit> {
         self.clock = self.clock.max(now);
+        self.streams.set_clock(self.clock);
         match self.life {
             Life::Closing(_) => return self.transmit_close(now, buf),
             Life::Draining { .. } | Life::Drained => return None,
             Life::Handshaking | Life::Established => {}
         }
         if let Some(transmit) = self.transmit_handshake(now, buf) {
+            return Some(transmit);
+        }
+        if let Some(transmit) = self.transmit_answer(now, buf) {
             return Some(transmit);
         }
         // A job that comes to nothing is not asked for again, but nothing here may depend on that.
@@ -98,6 +103,7 @@ impl Connection {
             }
         }
         self.note_app_limited(now);
+        self.note_blocked(now);
         None
     }
 
@@ -142,12 +148,7 @@ impl Connection {
         let length = buf.len() - start;
         // Counts are kept per packet number space: only one of a route's spaces can be checked, and
         // the one that lasts is that of 1-RTT packets.
-        (length > 0).then_some(Transmit {
-            tuple,
-            ecn: None,
-            length,
-            segment_size: None,
-        })
+        (length > 0).then_some(Transmit::single(tuple, length))
     }
 
     fn wants_handshake_packet(&self, now: Instant, level: Level) -> bool {
@@ -161,6 +162,12 @@ impl Connection {
                 || (self.handshake.has_crypto(level) && self.handshake_room()))
     }
 
+    /// Whether bytes of the handshake itself are still to be sent.
+    pub(super) fn handshake_waits(&self) -> bool {
+        let early = [Level::Initial, Level::Handshake];
+        early.iter().any(|level| self.handshake.has_crypto(*level))
+    }
+
     fn handshake_room(&self) -> bool {
         self.paths.path(PathId::ZERO).is_some_and(|path| {
             path.route.room() > 0
@@ -171,11 +178,17 @@ impl Connection {
     fn fill_handshake(&mut self, now: Instant, packet: &mut Packet, buf: &mut Vec<u8>) {
         let (level, limit) = (packet.level, packet.end);
         if let Some(space) = self.early.spaces[level as usize].as_mut() {
-            // The delay is not reported before the handshake is confirmed: exponent 0 is as good.
+            // The delay is not used before the handshake is confirmed: any exponent is as good.
             let path = PathId::ZERO;
-            space
-                .received
-                .write_ack(now, buf, limit, Form::Plain, path, 3, &mut packet.frames);
+            space.received.write_ack(
+                now,
+                buf,
+                limit,
+                Form::Plain,
+                path,
+                ACK_DELAY_EXPONENT,
+                &mut packet.frames,
+            );
         }
         self.handshake
             .write_crypto(level, buf, limit, &mut packet.frames);
@@ -272,7 +285,13 @@ impl Connection {
 
     /// The best path for frames that any path may carry: the healthiest, then the fastest.
     pub(super) fn control_path(&self) -> Option<PathId> {
+        self.control_path_except(None)
+    }
+
+    /// The best path but this one.
+    pub(super) fn control_path_except(&self, avoid: Option<PathId>) -> Option<PathId> {
         let able = self.paths.open().filter(|slot| can_carry(slot));
+        let able = able.filter(|slot| Some(slot.id) != avoid);
         able.filter_map(|slot| slot.open().map(|path| (slot, path)))
             .min_by_key(|(_, path)| {
                 (
@@ -364,7 +383,9 @@ impl Connection {
         let mut rule = SizeRule::AsIs;
         match job {
             Job::Validate { previous, .. } => {
-                packet.by_previous = previous;
+                if previous {
+                    packet.via = Via::Previous;
+                }
                 packet.is_validation = true;
                 let full = end - start >= MIN_DATAGRAM_SIZE;
                 if self.write_validation(now, &mut packet, buf, full) && full {
@@ -385,6 +406,7 @@ impl Connection {
             }
             Job::Ping { path } => {
                 Frame::Ping.encode(buf, Form::Plain);
+                self.write_timestamp(now, &packet, buf);
                 packet.ack_eliciting = true;
                 if let Some(path) = self.paths.path_mut(path) {
                     path.ping_pending = false;
@@ -433,7 +455,7 @@ impl Connection {
             return false;
         };
         let route = match &mut path.previous {
-            Some(previous) if packet.by_previous => previous,
+            Some(previous) if packet.via == Via::Previous => previous,
             _ => &mut path.route,
         };
         let mut wrote = false;
@@ -454,7 +476,7 @@ impl Connection {
             wrote = true;
         }
         packet.ack_eliciting |= wrote;
-        if !packet.by_previous {
+        if packet.via == Via::Route {
             self.write_acks(now, packet, buf, false);
         }
         wrote
@@ -513,21 +535,33 @@ impl Connection {
     ) {
         let active = self.multipath_active();
         let form = if active { Form::Multipath } else { Form::Plain };
-        let exponent = 3;
         let carrier = packet.path;
         let travelling: SmallVec<[PathId; 4]> = if self.paths.open_count() <= 1 && !active {
             smallvec![carrier]
         } else {
             self.acks_travelling_on(now, carrier)
         };
+        let reported = |id: &PathId| {
+            let path = self.paths.path(*id);
+            path.is_some_and(|path| path.space.received.has_unreported())
+        };
+        let before = buf.len();
+        if travelling.iter().any(reported) {
+            self.write_timestamp(now, packet, buf);
+        }
+        let stamped = buf.len();
         for id in travelling {
             let limit = packet.end;
             if let Some(path) = self.paths.path_mut(id)
                 && path.space.received.has_unreported()
             {
-                let received = &mut path.space.received;
-                received.write_ack(now, buf, limit, form, id, exponent, &mut packet.frames);
+                let (received, frames) = (&mut path.space.received, &mut packet.frames);
+                received.write_ack(now, buf, limit, form, id, ACK_DELAY_EXPONENT, frames);
             }
+        }
+        if buf.len() == stamped {
+            // No acknowledgement fitted, so there is nothing to time.
+            buf.truncate(before);
         }
         let silent = self
             .paths
@@ -549,9 +583,13 @@ impl Connection {
         self.write_acks(now, packet, buf, false);
         packet.is_copy = true;
         // What was acknowledged meanwhile needs no copy; the next one may.
-        while let Some(Repeat { from, frames, .. }) = self.sending.take_duplicate(path) {
+        while let Some(repeat) = self.sending.take_duplicate(path) {
+            let Repeat { from, frames, .. } = repeat;
             let (end, sent) = (packet.end, &mut packet.frames);
-            let bytes = self.streams.write_copy(buf, end, from, path, &frames, sent);
+            let bytes = self
+                .streams
+                .write_datagram_copies(buf, end, &repeat.datagrams, sent)
+                + self.streams.write_copy(buf, end, from, path, &frames, sent);
             if bytes == 0 {
                 continue;
             }
@@ -571,26 +609,52 @@ impl Connection {
         }
         match carry.what {
             Payload::Copy => self.write_next_copy(id, packet, buf),
+            Payload::Hole { from } => self.write_hole(from, packet, buf),
+            Payload::Fresh { skip } => {
+                let (limit, frames) = (packet.end, &mut packet.frames);
+                let bytes = self
+                    .streams
+                    .write_fresh_data(buf, limit, skip, carry.budget, frames);
+                self.count_stream_bytes(id, bytes, 0);
+                if let Some(path) = self.paths.path_mut(id) {
+                    path.assigned = path.assigned.saturating_sub(bytes);
+                }
+            }
+            Payload::Stream(stream) => {
+                let (limit, frames) = (packet.end, &mut packet.frames);
+                let bytes = self
+                    .streams
+                    .write_stream(buf, limit, stream, carry.budget, frames);
+                self.count_stream_bytes(id, bytes, 0);
+            }
             Payload::Waiting { skip } => {
                 let before = packet.frames.len();
-                if self.streams.has_datagrams() {
-                    self.streams
-                        .write_datagrams(buf, packet.end, &mut packet.frames);
-                }
                 let limit = packet.end;
                 let frames = &mut packet.frames;
+                let mut kept = Vec::new();
+                if self.streams.has_datagrams() {
+                    let keep = (!carry.also.is_empty()).then_some(&mut kept);
+                    self.streams.write_datagrams(buf, limit, frames, keep);
+                }
                 let again = self.streams.bytes_retransmitted();
                 let bytes = self
                     .streams
                     .write_data(buf, limit, id, skip, carry.budget, frames);
                 let again = self.streams.bytes_retransmitted() - again;
+                self.sending.fresh_loss &= again == 0;
                 self.count_stream_bytes(id, bytes, again);
                 if let Some(path) = self.paths.path_mut(id) {
                     path.assigned = path.assigned.saturating_sub(bytes);
                 }
                 if !carry.also.is_empty() {
                     let frames: SentFrames = packet.frames[before..].iter().copied().collect();
-                    self.sending.push_duplicates(id, &carry.also, &frames);
+                    let streams = frames
+                        .iter()
+                        .any(|frame| matches!(frame, SentFrame::Stream { .. }));
+                    if streams || !kept.is_empty() {
+                        self.sending
+                            .push_duplicates(id, &carry.also, &frames, &kept);
+                    }
                 }
             }
         }
@@ -631,6 +695,23 @@ impl Connection {
             if rest || bytes == 0 {
                 return;
             }
+        }
+    }
+
+    /// Writes what everything waits for, which `from` carries.
+    fn write_hole(&mut self, from: PathId, packet: &mut Packet, buf: &mut Vec<u8>) {
+        packet.is_copy = true;
+        let (id, end) = (packet.path, packet.end);
+        let room = packet.room(buf) as u64;
+        let hole = self.streams.hole();
+        let Some(frame) = hole.and_then(|hole| self.streams.frame_of(&hole, room)) else {
+            return;
+        };
+        let sent = &mut packet.frames;
+        let bytes = self.streams.write_copy(buf, end, from, id, &[frame], sent);
+        if let Some(path) = self.paths.path_mut(id) {
+            path.counters.copied_bytes += bytes;
+            path.counters.rescued_bytes += bytes;
         }
     }
 

@@ -72,12 +72,7 @@ impl Stateless {
     pub(super) fn poll_transmit(&mut self, buf: &mut Vec<u8>) -> Option<Transmit> {
         let (tuple, bytes) = self.queue.pop_front()?;
         buf.extend_from_slice(&bytes);
-        Some(Transmit {
-            tuple,
-            ecn: None,
-            length: bytes.len(),
-            segment_size: None,
-        })
+        Some(Transmit::single(tuple, bytes.len()))
     }
 }
 

@@ -98,6 +98,8 @@ pub struct Handshake {
     confirmed: bool,
     /// Packets that failed to open, of all levels and paths (RFC 9001, section 6.6).
     failed_opens: u64,
+    #[cfg(feature = "null-protection")]
+    null_protection: bool,
 }
 
 impl Handshake {
@@ -148,7 +150,16 @@ impl Handshake {
             write_level: Level::Initial,
             confirmed: false,
             failed_opens: 0,
+            #[cfg(feature = "null-protection")]
+            null_protection: false,
         }
+    }
+
+    /// Leaves 1-RTT packets without any protection once the handshake yields their keys. To be
+    /// called before the first packet is handled, and for both sides.
+    #[cfg(feature = "null-protection")]
+    pub fn set_null_protection(&mut self, on: bool) {
+        self.null_protection = on;
     }
 
     /// A Retry told the client to start again at `new_dcid`: new Initial keys, and all CRYPTO bytes
@@ -222,6 +233,12 @@ impl Handshake {
                     self.write_level = Level::Handshake;
                 }
                 Some(KeyChange::OneRtt(keys, secrets)) => {
+                    #[cfg(feature = "null-protection")]
+                    let (keys, secrets) = if self.null_protection {
+                        keys.without_protection()
+                    } else {
+                        (keys, secrets)
+                    };
                     self.one_rtt = Some(OneRttKeys::new(keys, secrets));
                     self.write_level = Level::OneRtt;
                 }

@@ -1,12 +1,16 @@
 //! Paths: their connection IDs, routes, validation, MTU and ECN.
 
 pub mod amplification;
+pub(crate) mod caps;
 pub mod cids;
 pub mod ecn;
 pub(crate) mod manager;
+pub(crate) mod moves;
 pub mod mtu;
 pub(crate) mod route;
+pub mod shaper;
 pub(crate) mod state;
 pub mod validation;
 
+pub use shaper::Shape;
 pub use state::{PathCounters, PathOptions};

@@ -13,6 +13,9 @@ use crate::rng::Rng;
 use crate::time::Instant;
 use anabranch_wire::PathId;
 
+/// Less than this is left to acknowledgements of the handshake.
+const MIN_EARLY_DATA_BUDGET: u64 = 256;
+
 /// The two ends of a path as they are now, with RTT, window, pacer, MTU and ECN.
 ///
 /// Migration replaces the route; the path, its packet numbers and connection IDs stay.
@@ -31,6 +34,9 @@ pub(crate) struct Route {
     /// The validation under way, if any.
     pub(crate) validation: Option<Validation>,
     pub(crate) validated: bool,
+    /// Set on the route of a server's handshake: data may leave before the far end is proven
+    /// (0.5-RTT), within the amplification limit.
+    pub(crate) carries_early_data: bool,
     /// Challenges of the peer that arrived by this route.
     pub(crate) responses: Responses,
     /// Bytes sent by this route and neither acknowledged nor lost, over all packet number spaces.
@@ -68,24 +74,43 @@ impl Route {
             amplification: Amplification::default(),
             validation: None,
             validated: false,
+            carries_early_data: false,
             responses: Responses::default(),
             in_flight: 0,
             app_limited: false,
         }
     }
 
-    /// Continues with what is known after the peer's port changed: most likely a NAT that forgot
-    /// the mapping, so the network between is the same (RFC 9000, section 9.4).
-    pub(crate) fn rebound(old: &Self, fresh: Self) -> Self {
-        Self {
-            rtt: old.rtt.clone(),
-            ..fresh
+    /// Exchanges the far ends of two routes, and what was proven of them. RTT, window, pacer, MTU
+    /// and ECN stay, with the packets in flight that will change them.
+    pub(crate) fn swap_far_end(&mut self, other: &mut Self) {
+        std::mem::swap(&mut self.tuple, &mut other.tuple);
+        std::mem::swap(&mut self.amplification, &mut other.amplification);
+        std::mem::swap(&mut self.validation, &mut other.validation);
+        std::mem::swap(&mut self.validated, &mut other.validated);
+        std::mem::swap(&mut self.responses, &mut other.responses);
+    }
+
+    /// This far end with what `other`, which is given up, knows of the network: if it is the same
+    /// network and knows it for longer.
+    pub(crate) fn with_measured(mut self, mut other: Self) -> Self {
+        if self.tuple.differs_by_port(&other.tuple) && other.generation < self.generation {
+            other.swap_far_end(&mut self);
+            other
+        } else {
+            self
         }
     }
 
     /// Starts to prove that the peer answers at the far end.
     pub(crate) fn validate(&mut self, now: Instant, rng: &mut Rng) {
         self.validation = Some(Validation::start(now, rng, self.rtt.pto_base()));
+    }
+
+    /// Whether data may be sent to the far end.
+    pub(crate) fn is_open_to_data(&self) -> bool {
+        self.validated
+            || self.carries_early_data && self.amplification.budget() >= MIN_EARLY_DATA_BUDGET
     }
 
     /// Congestion window left.

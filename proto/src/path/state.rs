@@ -1,7 +1,12 @@
 //! One open path.
 
+use super::caps::{Penalty, RecentMinimum};
+use super::moves::Moves;
 use super::route::Route;
-use crate::recovery::PacketSpace;
+use super::shaper::{Shape, Shaper};
+use super::validation::Elsewhere;
+use crate::datagram::Tuple;
+use crate::recovery::{PacketPairs, PacketSpace};
 use crate::sched::PathState;
 use crate::time::{Duration, Instant};
 use anabranch_wire::PathId;
@@ -18,6 +23,8 @@ pub struct PathOptions {
     pub priority: i32,
     /// For schedulers that count cost.
     pub cost: u32,
+    /// How fast at most we send there.
+    pub shape: Option<Shape>,
 }
 
 impl Default for PathOptions {
@@ -27,6 +34,7 @@ impl Default for PathOptions {
             weight: 1,
             priority: 0,
             cost: 0,
+            shape: None,
         }
     }
 }
@@ -95,6 +103,10 @@ pub struct PathCounters {
     pub retransmitted_bytes: u64,
     /// Stream bytes sent as copies by the scheduler's wish.
     pub copied_bytes: u64,
+    /// Those of them that were copied because everything else waited for them.
+    pub rescued_bytes: u64,
+    /// How long the connection could send nothing because it waited for data in flight here.
+    pub blocking: Duration,
     /// Stream bytes taken from this path while it was doubted, to travel elsewhere.
     pub reinjected_bytes: u64,
     /// Probe time-outs.
@@ -114,6 +126,11 @@ pub(crate) struct Path {
     pub(crate) route: Route,
     /// The route before a migration, kept until the new one is validated.
     pub(crate) previous: Option<Route>,
+    pub(crate) moves: Moves,
+    /// Challenges from addresses the path is not at.
+    pub(crate) elsewhere: Elsewhere,
+    /// The address that was answered under the connection ID to be used next.
+    pub(crate) spare_shown_to: Option<Tuple>,
     pub(crate) health: Health,
     /// Probe time-outs since the last acknowledgement.
     pub(crate) pto_count: u32,
@@ -133,8 +150,17 @@ pub(crate) struct Path {
     /// Challenges do not count, or a path that is asked again and again is never probed.
     pub(crate) pto_from: Option<Instant>,
     pub(crate) last_ack: Option<Instant>,
+    /// Since when it answers everything in time.
+    pub(crate) answers_since: Option<Instant>,
     /// The path by which acknowledgements of this one came last.
     pub(crate) acks_came_by: Option<PathId>,
+    /// What may be in flight whatever the congestion controller allows.
+    pub(crate) cap: u64,
+    pub(crate) recent_min: RecentMinimum,
+    pub(crate) penalty: Option<Penalty>,
+    pub(crate) penalised_at: Option<Instant>,
+    pub(crate) shaper: Shaper,
+    pub(crate) pairs: PacketPairs,
     /// Moving share of packets lost.
     pub(crate) loss: f32,
     /// Whether the peer's announcement of the path was followed by [`PathNotice::Opened`].
@@ -158,6 +184,9 @@ impl Path {
             space,
             route,
             previous: None,
+            moves: Moves::new(now),
+            elsewhere: Elsewhere::default(),
+            spare_shown_to: None,
             health: Health::Active,
             pto_count: 0,
             probes_owed: 0,
@@ -169,16 +198,39 @@ impl Path {
             last_activity: now,
             pto_from: None,
             last_ack: None,
+            answers_since: None,
             acks_came_by: None,
+            cap: u64::MAX,
+            recent_min: RecentMinimum::default(),
+            penalty: None,
+            penalised_at: None,
+            shaper: Shaper::new(options.shape, now),
+            pairs: PacketPairs::default(),
             loss: 0.0,
             announced: false,
             counters: PathCounters::default(),
         }
     }
 
-    /// Whether the path is validated and answers, so that anything may be sent on it.
+    /// Whether the path answers and its far end is proven, as far as data needs that.
     pub(crate) fn is_healthy(&self) -> bool {
-        self.route.validated && self.health == Health::Active
+        self.route.is_open_to_data() && self.health == Health::Active
+    }
+
+    /// The congestion window, or what mechanisms leave of it.
+    pub(crate) fn window(&self) -> u64 {
+        self.route.controller.window().min(self.cap)
+    }
+
+    /// How much of [`window`](Self::window) is left.
+    pub(crate) fn room(&self) -> u64 {
+        self.window().saturating_sub(self.route.in_flight)
+    }
+
+    /// When pacer and shaper let `bytes` go: not later than `now` if at once.
+    pub(crate) fn ready_at(&self, now: Instant, bytes: u64) -> Instant {
+        let paced = self.route.pacer.ready_at(now, bytes);
+        paced.max(self.shaper.ready_at(now, bytes))
     }
 
     /// What a scheduler is told of the health.
@@ -187,6 +239,18 @@ impl Path {
             Health::Active => PathState::Active,
             Health::Doubtful { .. } => PathState::Doubtful,
         }
+    }
+
+    /// Goes on by `next`; returns the route left. Where only the peer's port differs, what was
+    /// measured is kept (RFC 9000, section 9.4).
+    pub(crate) fn exchange_route(&mut self, mut next: Route, use_ecn: bool) -> Route {
+        if next.tuple.differs_by_port(&self.route.tuple) {
+            self.route.swap_far_end(&mut next);
+        } else {
+            next.ecn = self.route.ecn.after_move(use_ecn);
+            std::mem::swap(&mut self.route, &mut next);
+        }
+        next
     }
 
     /// The route that sent a packet, if it is still there.

@@ -16,6 +16,8 @@
 #[cfg(test)]
 mod tests;
 
+use super::amplification::Amplification;
+use crate::datagram::Tuple;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use smallvec::SmallVec;
@@ -155,9 +157,7 @@ impl Validation {
 /// Challenges of the peer that wait for an answer: the newest few.
 ///
 /// A peer that floods us with challenges gets answers to its latest ones; older ones are forgotten,
-/// as if they had been lost. Use it with the route in the item where challenges of one path may
-/// arrive from several addresses: an answer goes where its challenge came from (RFC 9000, section
-/// 8.2.2).
+/// as if they had been lost.
 #[derive(Debug, Clone)]
 pub struct Responses<T = [u8; 8]> {
     queue: VecDeque<T>,
@@ -205,5 +205,78 @@ impl<T: PartialEq> Responses<T> {
 impl<T: PartialEq> Default for Responses<T> {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// Challenges that came to a path from addresses it is not at: the newest few, each with what may
+/// be sent back for it (RFC 9000, section 8).
+#[derive(Debug, Clone, Default)]
+pub struct Elsewhere {
+    queue: Responses<Asked>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Asked {
+    tuple: Tuple,
+    data: [u8; 8],
+    /// The packet that held the challenge.
+    pn: u64,
+    /// Bytes that may be sent back. A packet earns them once, whatever is in it.
+    budget: u64,
+}
+
+/// What one address is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ElsewhereAnswers {
+    /// Where to.
+    pub tuple: Tuple,
+    /// The challenges to echo, at most [`Responses::CAPACITY`].
+    pub data: SmallVec<[[u8; 8]; 2]>,
+    /// UDP payload bytes that may be sent.
+    pub budget: u64,
+}
+
+impl Elsewhere {
+    /// Packet `pn`, of `size` bytes, brought a challenge from `tuple`.
+    pub fn push(&mut self, tuple: Tuple, data: [u8; 8], pn: u64, size: usize) {
+        let mut account = Amplification::new();
+        account.on_received(size as u64);
+        let mut budget = account.budget();
+        for other in &mut self.queue.queue {
+            if other.pn == pn {
+                // The newest of a packet's challenges holds its budget, as it is forgotten last.
+                budget = std::mem::take(&mut other.budget);
+            }
+        }
+        self.queue.push(Asked {
+            tuple,
+            data,
+            pn,
+            budget,
+        });
+    }
+
+    /// Takes all that waits for the address that waits longest.
+    pub fn pop(&mut self) -> Option<ElsewhereAnswers> {
+        let tuple = self.queue.peek()?.tuple;
+        let mut answers = ElsewhereAnswers {
+            tuple,
+            data: SmallVec::new(),
+            budget: 0,
+        };
+        self.queue.queue.retain(|asked| {
+            let taken = asked.tuple == tuple;
+            if taken {
+                answers.data.push(asked.data);
+                answers.budget = answers.budget.saturating_add(asked.budget);
+            }
+            !taken
+        });
+        Some(answers)
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
     }
 }

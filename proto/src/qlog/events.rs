@@ -190,7 +190,7 @@ impl Qlog {
             | DropReason::MalformedHeader
             | DropReason::TooShort => "invalid",
             DropReason::Unsupported => "unsupported",
-            DropReason::OutOfState => "rejected",
+            DropReason::OutOfState | DropReason::ForeignAddress => "rejected",
             DropReason::Undecryptable => "decryption_failure",
             DropReason::Duplicate => "duplicate",
             DropReason::KeysMissing => "key_unavailable",

@@ -12,7 +12,8 @@ use smallvec::SmallVec;
 use std::fmt::Write;
 use std::ops::RangeInclusive;
 
-/// Writes the members of one frame. `exponent` scales the delays of its sender's acknowledgements.
+/// Writes the members of one frame. `exponent` scales the delays of its sender's acknowledgements
+/// and its timestamps.
 pub(super) fn write(o: &mut Object<'_>, kind: FrameType, frame: &Frame<'_>, exponent: u64) {
     o.text("frame_type", kind.name());
     match frame {
@@ -36,6 +37,9 @@ pub(super) fn write(o: &mut Object<'_>, kind: FrameType, frame: &Frame<'_>, expo
         Frame::NewConnectionId(new) => write_new_cid(o, kind, new),
         Frame::PathChallenge { data } | Frame::PathResponse { data } => o.hex("data", data),
         Frame::ConnectionClose(close) => write_close(o, close),
+        Frame::Timestamp { time } => {
+            o.number("timestamp", time.saturating_mul(1 << exponent.min(20)));
+        }
         Frame::RetireConnectionId { .. }
         | Frame::PathAbandon { .. }
         | Frame::PathStatus { .. }

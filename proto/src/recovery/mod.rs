@@ -7,7 +7,9 @@
 //! packets.
 
 pub mod loss;
+pub mod one_way;
 pub mod pacer;
+pub mod packet_pair;
 pub mod rate;
 pub mod received;
 pub mod rtt;
@@ -15,7 +17,9 @@ pub mod sent;
 pub mod sent_packets;
 pub mod space;
 
+pub use one_way::{DelayDifference, DelayMethod, OneWay};
 pub use pacer::Pacer;
+pub use packet_pair::PacketPairs;
 pub use rate::DeliveryRate;
 pub use received::ReceivedPackets;
 pub use rtt::RttEstimator;

@@ -3,15 +3,15 @@
 //! The default policy and the one others fall back to. It never leaves a path idle while data
 //! waits, so a slow path can hold up in-order delivery; that is the price of its simplicity.
 
+use super::prober::Prober;
 use super::{
-    Choice, Decision, Entry, MAX_OPEN_PATHS, ParamDoc, PathEvent, PathSet, PathView, Reason,
-    Scheduler, SendView, UnitKind,
+    Choice, Decision, Entry, ParamDoc, PathEvent, PathSet, PathView, Reason, Scheduler, SendView,
+    UnitKind,
 };
 use crate::spec::{Params, SpecError};
-use crate::time::{Duration, Instant};
+use crate::time::Duration;
 use anabranch_wire::PathId;
 use anabranch_wire::frame::PathStatus;
-use smallvec::SmallVec;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "min-rtt",
@@ -27,12 +27,19 @@ pub(super) const ENTRY: Entry = Entry {
             default: "0",
             summary: "copy one packet to a path unheard of for so many RTTs; 0 for never",
         },
+        ParamDoc {
+            key: "copies",
+            default: "off",
+            summary: "opportunistic: on all paths free at that moment; when-idle: as idle=copy",
+        },
+        ParamDoc {
+            key: "freshness",
+            default: "off",
+            summary: "on: as probe=5",
+        },
     ],
     build: |params| Ok(Box::new(MinRtt::from_params(params)?)),
 };
-
-/// Paths are probed no more often than this, however short their RTT.
-const PROBE_INTERVAL_MIN: Duration = Duration::from_millis(200);
 
 /// What a free path does with nothing fresh to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -46,6 +53,9 @@ enum Idle {
     Copy,
 }
 
+/// Unheard of for so many RTTs, the estimates of a path count as old.
+const FRESH_RTTS: u32 = 5;
+
 /// RTTs of paths that differ by less than this part count as equal.
 const MARGIN: u32 = 4;
 
@@ -53,21 +63,28 @@ const MARGIN: u32 = 4;
 #[derive(Debug, Default)]
 pub struct MinRtt {
     idle: Idle,
-    probe_after_rtts: u32,
-    probed: SmallVec<[(PathId, Instant); MAX_OPEN_PATHS]>,
+    opportunistic: bool,
+    prober: Prober,
 }
 
 impl MinRtt {
     fn from_params(params: &mut Params) -> Result<Self, SpecError> {
+        let copies = [
+            ("off", (false, Idle::Tail)),
+            ("opportunistic", (true, Idle::Hold)),
+            ("when-idle", (false, Idle::Copy)),
+        ];
+        let (opportunistic, idle) = params.choice("copies", copies[0].1, &copies)?;
         let modes = [
             ("hold", Idle::Hold),
             ("tail", Idle::Tail),
             ("copy", Idle::Copy),
         ];
+        let rtts = params.choice("freshness", 0, &[("off", 0), ("on", FRESH_RTTS)])?;
         Ok(Self {
-            idle: params.choice("idle", Idle::Tail, &modes)?,
-            probe_after_rtts: params.take_in("probe", 0, 0..=1000)?,
-            probed: SmallVec::new(),
+            idle: params.choice("idle", idle, &modes)?,
+            opportunistic,
+            prober: Prober::after_rtts(params.take_in("probe", rtts, 0..=1000)?),
         })
     }
 
@@ -91,29 +108,26 @@ impl MinRtt {
         }
     }
 
-    /// A path whose estimates are old and that may carry a copy to renew them. Paths that cost
-    /// something and backups are left alone.
-    fn stale(&self, view: &SendView<'_>, chosen: PathId) -> Option<PathId> {
-        let stale = |path: &&PathView| {
-            let age = path.smoothed_rtt.saturating_mul(self.probe_after_rtts);
-            let probed = self
-                .probed
-                .iter()
-                .find(|(id, _)| *id == path.id)
-                .map(|(_, at)| *at);
-            let heard = path.last_ack.max(probed).unwrap_or(Instant::ZERO);
-            let free = path.is_usable() && path.cost == 0 && path.id != chosen;
-            free && view.now.since(heard) >= age.max(PROBE_INTERVAL_MIN)
+    /// Adds every other path that is free now and costs nothing: thin traffic becomes fully
+    /// redundant, bulk keeps the windows full and is hardly ever copied.
+    fn copy_to_all_free(view: &SendView<'_>, choice: Choice) -> Choice {
+        let Decision::Send(first) = choice.decision else {
+            return choice;
         };
-        view.ready().find(stale).map(|path| path.id)
-    }
-
-    fn note_probe(&mut self, view: &SendView<'_>, path: PathId) {
-        self.probed.retain(|(id, _)| *id != path);
-        if self.probed.len() == MAX_OPEN_PATHS {
-            self.probed.retain(|(id, _)| view.path(*id).is_some());
+        let free = view
+            .ready()
+            .filter(|path| path.is_usable() && path.cost == 0);
+        let mut all = PathSet::from_iter([first]);
+        free.for_each(|path| {
+            all.insert(path.id);
+        });
+        if all.len() == 1 {
+            return choice;
         }
-        self.probed.push((path, view.now));
+        Choice {
+            decision: Decision::Duplicate(all),
+            reason: Reason::Redundancy,
+        }
     }
 }
 
@@ -123,25 +137,14 @@ impl Scheduler for MinRtt {
             return self.copy(view);
         }
         let choice = lowest_rtt(view);
-        if self.probe_after_rtts > 0
-            && let Decision::Send(chosen) = choice.decision
-            && view.unit.kind == UnitKind::Fresh
-            && let Some(stale) = self.stale(view, chosen)
-        {
-            self.note_probe(view, stale);
-            let both = PathSet::from_iter([chosen, stale]);
-            return Choice {
-                decision: Decision::Duplicate(both),
-                reason: Reason::Probe,
-            };
+        if self.opportunistic && view.unit.kind == UnitKind::Fresh {
+            return Self::copy_to_all_free(view, choice);
         }
-        choice
+        self.prober.add(view, choice, PathView::is_usable)
     }
 
     fn on_event(&mut self, event: &PathEvent) {
-        if let PathEvent::Abandoned { path } = event {
-            self.probed.retain(|(id, _)| id != path);
-        }
+        self.prober.on_event(event);
     }
 
     fn wants_copies(&self) -> bool {
@@ -310,8 +313,55 @@ mod tests {
     }
 
     #[test]
+    fn opportunistic_copies_go_where_there_is_room_now_and_never_later() {
+        let mut min_rtt = built("min-rtt:copies=opportunistic");
+        let both = PathSet::from_iter([PathId(0), PathId(1)]);
+        let twice = Choice {
+            decision: Decision::Duplicate(both),
+            reason: Reason::Redundancy,
+        };
+        let (fast, slow) = (path(0, 20, 1), path(1, 50, 1));
+        assert_eq!(min_rtt.select(&fresh(&[fast, slow])), twice);
+        let alone = min_rtt.select(&fresh(&[fast, path(1, 50, 0)]));
+        assert_eq!(alone, send(0, Reason::LowestRtt));
+        assert!(!min_rtt.wants_copies(), "what went out alone stays alone");
+        let costly = PathView { cost: 1, ..slow };
+        assert_eq!(
+            min_rtt.select(&fresh(&[fast, costly])),
+            send(0, Reason::LowestRtt)
+        );
+    }
+
+    #[test]
+    fn copies_when_idle_go_one_by_one_and_after_new_data() {
+        let mut min_rtt = built("min-rtt:copies=when-idle");
+        let open = PathView {
+            copyable: true,
+            ..path(1, 50, 1)
+        };
+        let sending = path(0, 20, 0);
+        assert_eq!(min_rtt.select(&idle(&[sending, open])), copy(1));
+        let new = min_rtt.select(&fresh(&[sending, open]));
+        assert_eq!(new, send(1, Reason::Spill));
+        assert_eq!(min_rtt.select(&idle(&[sending, open])), copy(1));
+        let done = PathView {
+            copyable: false,
+            ..open
+        };
+        assert_eq!(
+            min_rtt.select(&idle(&[sending, done])),
+            hold(Reason::NoRoom)
+        );
+    }
+
+    #[test]
     fn a_stale_path_gets_one_copy_per_interval() {
-        let mut probing = built("min-rtt:probe=5");
+        for text in ["min-rtt:probe=5", "min-rtt:freshness=on"] {
+            stale_path_is_probed(built(text));
+        }
+    }
+
+    fn stale_path_is_probed(mut probing: Box<dyn Scheduler>) {
         let ask = |probing: &mut Box<dyn Scheduler>, now_ms| {
             let (mut fast, mut slow) = (path(0, 20, 1), path(1, 100, 1));
             fast.last_ack = Some(at(now_ms));

@@ -5,30 +5,93 @@
 //! every answer, so a scheduler can be slow but never unsafe. An answer that cannot be carried out
 //! (an unknown path, a full one) counts as a hold.
 
+mod adaptive_redundant;
+mod affinity;
+mod arrival;
+mod atsss;
+mod bandwidth_aware;
+mod blest;
+mod booked;
+mod budget;
+mod critical_redundant;
+mod cwnd_aware;
+mod daps;
+mod deadline_redundant;
+mod delivery_delay;
+mod demote;
+mod dynamic_weighted;
+mod ecf;
+mod edpf;
+mod estimate;
 mod factory;
+mod fdps;
+mod figures;
+mod flow_table;
+mod guard;
+mod idd;
+mod late;
+mod linger;
 mod min_rtt;
+mod mlppp;
+mod on_demand;
+mod osia;
+mod otias;
 mod patience;
+mod per_path;
 mod priority;
+mod prober;
 mod redundant;
 mod registry;
 mod round_robin;
+mod sa_ecf;
+mod shares;
+mod sttf;
+mod target_rate;
 #[cfg(test)]
 mod tests;
 mod view;
 mod weighted;
+mod window_score;
+mod wlb;
 
+pub use adaptive_redundant::AdaptiveRedundant;
+pub use affinity::Affinity;
+pub use atsss::{Atsss, Steering, SteeringAccess, SteeringError, SteeringRule};
+pub use bandwidth_aware::BandwidthAware;
+pub use blest::Blest;
+pub use critical_redundant::CriticalRedundant;
+pub use cwnd_aware::WindowAware;
+pub use daps::DelayAware;
+pub use deadline_redundant::DeadlineRedundant;
+pub use delivery_delay::DeliveryDelay;
+pub use dynamic_weighted::DynamicWeighted;
+pub use ecf::Ecf;
+pub use edpf::EarliestDelivery;
 pub use factory::SchedulerFactory;
+pub use fdps::ForwardDelay;
+pub use guard::Guard;
+pub use idd::IntelligentDelay;
+pub use linger::Linger;
 pub use min_rtt::{MinRtt, lowest_rtt};
+pub use mlppp::Fragments;
+pub use on_demand::OnDemand;
+pub use osia::OutOfOrder;
+pub use otias::Otias;
 pub use patience::Patience;
 pub use priority::Priority;
 pub use redundant::Redundant;
-pub use registry::{Entry, ParamDoc, Registry};
+pub use registry::{Entry, ParamDoc, Registry, Wrap, Wrapper};
 pub use round_robin::RoundRobin;
+pub use sa_ecf::SaEcf;
+pub use sttf::Sttf;
+pub use target_rate::TargetRate;
 pub use view::{
     Backlog, MAX_OPEN_PATHS, MAX_STREAM_VIEWS, PathSet, PathState, PathView, SendView, StreamView,
     Unit, UnitKind,
 };
 pub use weighted::Weighted;
+pub use window_score::WindowScore;
+pub use wlb::Wlb;
 
 use crate::time::{Duration, Instant};
 use anabranch_wire::frame::PathStatus;
@@ -85,7 +148,8 @@ pub enum Decision {
         /// One of [`SendView::streams`].
         stream: StreamId,
     },
-    /// Send it on all of these paths at once. The receiver keeps the first copy to arrive.
+    /// Send it on all of these paths at once. The receiver keeps the first copy to arrive; so
+    /// datagrams, which it would pass on twice, are copied only if they are [critical](Unit).
     Duplicate(PathSet),
     /// Send on this path the oldest unacknowledged data that only other paths have carried.
     Copy(PathId),
@@ -233,6 +297,8 @@ pub enum PathEvent {
     Lost { path: PathId, bytes: u64 },
     /// A probe time-out fired.
     Pto { path: PathId },
+    /// Data that this path carries blocked everything else and was copied onto a faster one.
+    Overtaken { path: PathId, by: PathId },
     /// The peer's flow control stops new data of a stream, or of all.
     FlowBlocked,
     /// The application wrote data.

@@ -2,22 +2,32 @@
 //!
 //! `backup` leaves lower classes alone while a path of the highest one answers, full or not:
 //! nothing is spent on a metered link that a free one could carry a moment later. `strict`
-//! overflows.
+//! overflows. A path that goes silent leaves its class at its first probe time-out while another
+//! answers (the engine's failover), so no class is held up by a dead path.
 
 use super::min_rtt::{lowest_by, rank};
 use super::patience::hold_for;
-use super::{Choice, Decision, Entry, ParamDoc, Reason, Scheduler, SendView};
+use super::prober::Prober;
+use super::{Choice, Decision, Entry, ParamDoc, PathEvent, PathView, Reason, Scheduler, SendView};
 use crate::spec::{Params, SpecError};
+use crate::time::Duration;
 use std::cmp::Reverse;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "priority",
     summary: "the highest priority first; lower ones stand by or take the overflow",
-    params: &[ParamDoc {
-        key: "mode",
-        default: "backup",
-        summary: "backup: lower classes only if no higher path answers; strict: also if it is full",
-    }],
+    params: &[
+        ParamDoc {
+            key: "mode",
+            default: "backup",
+            summary: "backup: lower classes only if no higher path answers; strict: if it is full",
+        },
+        ParamDoc {
+            key: "probe-ms",
+            default: "0",
+            summary: "copy one packet to a standby path unheard of for so long; 0 for never",
+        },
+    ],
     build: |params| Ok(Box::new(Priority::from_params(params)?)),
 };
 
@@ -25,17 +35,32 @@ pub(super) const ENTRY: Entry = Entry {
 #[derive(Debug, Default)]
 pub struct Priority {
     overflow: bool,
+    prober: Prober,
 }
+
+/// A standby path is not disturbed more often than this.
+const PROBE_MS_MIN: u64 = 1000;
 
 impl Priority {
     fn from_params(params: &mut Params) -> Result<Self, SpecError> {
         let overflow = params.choice("mode", false, &[("backup", false), ("strict", true)])?;
-        Ok(Self { overflow })
+        let probe_ms: u64 = params.take_in("probe-ms", 0, 0..=3_600_000)?;
+        if (1..PROBE_MS_MIN).contains(&probe_ms) {
+            let expected = "0 or at least 1000";
+            return Err(params.bad_value("probe-ms", &probe_ms.to_string(), expected));
+        }
+        Ok(Self::new(overflow, Duration::from_millis(probe_ms)))
     }
-}
 
-impl Scheduler for Priority {
-    fn select(&mut self, view: &SendView<'_>) -> Choice {
+    /// Lower classes take the overflow or not; standby paths are probed this often, if ever.
+    pub(super) fn new(overflow: bool, probe: Duration) -> Self {
+        Self {
+            overflow,
+            prober: Prober::after(probe),
+        }
+    }
+
+    fn choose(&self, view: &SendView<'_>) -> Choice {
         let choice = lowest_by(
             view,
             |path| (Reverse(path.priority), rank(path)),
@@ -59,12 +84,23 @@ impl Scheduler for Priority {
     }
 }
 
+impl Scheduler for Priority {
+    fn select(&mut self, view: &SendView<'_>) -> Choice {
+        let choice = self.choose(view);
+        self.prober.add(view, choice, PathView::is_usable)
+    }
+
+    fn on_event(&mut self, event: &PathEvent) {
+        self.prober.on_event(event);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::{at, built, fresh, full, send};
-    use super::super::{PathState, PathView};
+    use super::super::{PathSet, PathState};
     use super::*;
-    use crate::time::Duration;
+    use anabranch_wire::PathId;
 
     fn path(id: u32, priority: i32) -> PathView {
         PathView {
@@ -111,6 +147,31 @@ mod tests {
         );
         let choice = priority.select(&fresh(&[path(0, 2), path(1, 1)]));
         assert_eq!(choice, send(0, Reason::Priority));
+    }
+
+    #[test]
+    fn a_standby_path_is_probed_if_asked_to() {
+        let mut priority = built("priority:probe-ms=1000");
+        let standby = path(1, 1);
+        let mut ask = |ms, standby: PathView| {
+            let paths = [path(0, 2), standby];
+            let mut view = fresh(&paths);
+            view.now = at(ms);
+            priority.select(&view)
+        };
+        assert_eq!(ask(999, standby), send(0, Reason::Priority));
+        let probe = Choice {
+            decision: Decision::Duplicate(PathSet::from_iter([PathId(0), PathId(1)])),
+            reason: Reason::Probe,
+        };
+        assert_eq!(ask(1000, standby), probe);
+        assert_eq!(ask(1001, standby), send(0, Reason::Priority));
+        let metered = PathView { cost: 1, ..standby };
+        assert_eq!(ask(9000, metered), send(0, Reason::Priority));
+        assert_eq!(ask(9000, standby), probe);
+        let spec = "priority:probe-ms=5".parse().unwrap();
+        let message = super::super::Registry::builtin().build(&spec).unwrap_err();
+        assert!(message.to_string().contains("at least 1000"), "{message}");
     }
 
     #[test]

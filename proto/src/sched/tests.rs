@@ -1,6 +1,7 @@
 //! Helpers for the schedulers' own tests, and the rules every scheduler keeps.
 
 use super::*;
+use anabranch_wire::StreamId;
 use proptest::prelude::*;
 
 /// `ms` milliseconds after the epoch.
@@ -98,7 +99,7 @@ pub(super) fn packets(scheduler: &mut dyn Scheduler, mut room: Room, count: usiz
 }
 
 /// Every scheduler in every mode.
-const ALL: [&str; 14] = [
+const ALL: &[&str] = &[
     "min-rtt",
     "min-rtt:idle=copy,probe=5",
     "round-robin",
@@ -113,7 +114,63 @@ const ALL: [&str; 14] = [
     "redundant:datagrams=copy",
     "priority",
     "priority:mode=strict",
+    "dynamic-weighted-like",
+    "mlppp-like",
+    "mlppp-like:message=5000,fragments=equal",
+    "delivery-delay",
+    "idd-like",
+    "osia-like",
+    "fdps-like",
+    "fdps-like:mode=fps",
+    "fdps-like:mode=dpsaf",
+    "daps",
+    "otias",
+    "bas-like",
+    "ods-like",
+    "edpf-like",
+    "edpf-like:probe=0",
+    "window-score",
+    "cwnd-aware-like",
+    "cwnd-aware-like:mode=random,seed=7",
+    "priority:mode=strict,probe-ms=1000",
+    "min-rtt:copies=opportunistic",
+    "min-rtt:copies=when-idle,freshness=on",
+    "blest",
+    "blest:scale=1.0,adapt=false",
+    "ecf",
+    "ecf:beta=1",
+    "sa-ecf",
+    "sttf",
+    "sttf:mode=wait,rtt=smoothed",
+    "linger",
+    "adaptive-redundant",
+    "critical-redundant",
+    "critical-redundant:budget=1,copies=3",
+    "deadline-redundant",
+    "deadline-redundant:budget=1,gate=1/0",
+    "target-rate",
+    "target-rate:target-mbps=0.1",
+    "affinity",
+    "affinity:flowlets=false",
+    "wlb",
+    "atsss",
+    "atsss:mode=active-standby",
+    "atsss:mode=load-balancing,max-loss=1,max-rtt-ms=100",
+    "atsss:mode=load-balancing,autonomous=true",
+    "atsss:mode=priority-based,max-rtt-ms=100",
+    "atsss:mode=redundant,max-rtt-ms=100",
+    "atsss:mode=redundant,primary=true",
+    "guard+min-rtt",
+    "guard+ecf:guard.window-ms=100,guard.max-wait-ms=1",
 ];
+
+/// Those of which the first packet is drawn or follows weights.
+fn is_arbitrary(text: &str) -> bool {
+    text.contains("1000000") || text.contains("random")
+}
+
+/// Those that leave lower classes alone for as long as a higher one answers.
+const STAND_BY: [&str; 2] = ["priority", "atsss:mode=active-standby"];
 
 fn any_size() -> impl Strategy<Value = u64> {
     prop_oneof![4 => 0_u64..40_000, 1 => Just(0), 1 => Just(u64::MAX)]
@@ -148,7 +205,34 @@ fn any_path() -> impl Strategy<Value = PathView> {
         0_u16..3000,
     );
     let wishes = (any::<u32>(), -2_i32..3, 0_u32..2);
-    (names, times, sizes, wishes).prop_map(|(names, times, sizes, wishes)| PathView {
+    let any_forward = prop_oneof![
+        6 => 0_i64..500_000,
+        1 => Just(i64::MIN),
+        1 => Just(i64::MAX),
+    ];
+    let any_rate = || prop_oneof![2 => Just(0), 6 => 1_u64..10_000_000, 1 => Just(u64::MAX)];
+    let measured = (
+        prop::option::weighted(0.8, any_forward),
+        prop_oneof![4 => Just(0), 4 => 0_u64..50_000, 1 => Just(u64::MAX)],
+        any_rate(),
+        any_rate(),
+        any_duration(),
+        0.0_f32..1.0,
+        any::<bool>(),
+        any_size(),
+    );
+    let fields = (names, times, sizes, wishes, measured);
+    fields.prop_map(|(names, times, sizes, wishes, measured)| PathView {
+        forward_delay_us: measured.0,
+        forward_jitter_us: measured.1,
+        delivery_rate: measured.2,
+        pacing_rate: measured.3,
+        min_rtt: measured.4,
+        loss: measured.5,
+        app_limited: measured.6,
+        copyable_since: names.3.then(|| at(times.2)),
+        latest_rtt: measured.4,
+        ssthresh: measured.7,
         status: if names.1 {
             PathStatus::Available
         } else {
@@ -182,6 +266,7 @@ struct Question {
     paths: Vec<PathView>,
     backlog: Backlog,
     unit: Unit,
+    streams: Vec<StreamView>,
     event: Option<PathEvent>,
 }
 
@@ -192,9 +277,20 @@ impl Question {
             paths: &self.paths,
             backlog: self.backlog,
             unit: self.unit,
-            ..SendView::default()
+            streams: &self.streams,
         }
     }
+}
+
+fn any_streams() -> impl Strategy<Value = Vec<StreamView>> {
+    let any = (0_u64..9, -2_i32..3, any_size(), any::<bool>());
+    let stream = any.prop_map(|(id, priority, unsent, finished)| StreamView {
+        id: StreamId(id),
+        priority,
+        unsent,
+        finished,
+    });
+    prop::collection::vec(stream, 0..6)
 }
 
 prop_compose! {
@@ -207,8 +303,17 @@ prop_compose! {
             UnitKind::Fresh, UnitKind::Fresh, UnitKind::Retransmission, UnitKind::Datagram,
             UnitKind::Idle,
         ]),
-        event in 0_u32..120,
+        (window, credit, flow, deadline, critical, mut streams) in (
+            any_size(), any_size(), 0_u64..4, prop::option::of(0_u64..2000), any::<bool>(),
+            any_streams(),
+        ),
+        event in 0_u32..280,
     ) -> Question {
+        streams.sort_by_key(|stream| stream.id);
+        streams.dedup_by_key(|stream| stream.id);
+        if kind != UnitKind::Fresh {
+            streams.clear();
+        }
         paths.sort_by_key(|path| path.id);
         paths.dedup_by_key(|path| path.id);
         let carried_by = match kind {
@@ -219,11 +324,22 @@ prop_compose! {
         Question {
             now: at(now),
             paths,
-            backlog: Backlog { unsent, retransmit, ..Backlog::default() },
-            unit: Unit { kind, bytes, carried_by, ..Unit::default() },
+            backlog: Backlog {
+                unsent,
+                retransmit,
+                credit,
+                send_window: window,
+                ..Backlog::default()
+            },
+            unit: Unit { kind, bytes, carried_by, flow, deadline: deadline.map(at), critical },
+            streams,
             event: match event / 40 {
                 0 => Some(PathEvent::Abandoned { path }),
                 1 => Some(PathEvent::Doubted { path }),
+                2 => Some(PathEvent::Recovered { path }),
+                3 => Some(PathEvent::Acked { path, bytes, rtt: None }),
+                4 => Some(PathEvent::Sent { path, bytes }),
+                5 => Some(PathEvent::Lost { path, bytes }),
                 _ => None,
             },
         }
@@ -239,11 +355,19 @@ fn check(text: &str, scheduler: &mut dyn Scheduler, question: &Question) -> Choi
     let choice = scheduler.select(&view);
     let is_ready = |id| view.ready().any(|path| path.id == id);
     match choice.decision {
-        Decision::Send(id)
-        | Decision::SendAt { path: id, .. }
-        | Decision::SendStream { path: id, .. } => {
+        Decision::Send(id) | Decision::SendStream { path: id, .. } => {
+            if let Decision::SendStream { stream, .. } = choice.decision {
+                let known = view.streams.iter().any(|known| known.id == stream);
+                assert!(scheduler.wants_streams() && known, "{text}: {choice:?}");
+            }
             assert!(is_ready(id), "{text}: {choice:?} is not ready");
             assert_ne!(view.unit.kind, UnitKind::Idle, "{text}: nothing to send");
+        }
+        Decision::SendAt { path: id, skip } => {
+            assert!(is_ready(id), "{text}: {choice:?} is not ready");
+            assert_eq!(view.unit.kind, UnitKind::Fresh, "{text}: {choice:?}");
+            let there = (1..view.backlog.unsent).contains(&skip);
+            assert!(there, "{text}: nothing is behind {choice:?}");
         }
         Decision::Duplicate(paths) => {
             assert!(
@@ -297,7 +421,7 @@ proptest! {
         mut questions in prop::collection::vec(any_question(), 1..30),
     ) {
         questions.sort_by_key(|question| question.now);
-        for text in ALL {
+        for &text in ALL {
             let (mut one, mut other) = (built(text), built(text));
             // Only schedulers that copy are asked while nothing waits.
             let asked = |question: &&Question| {
@@ -317,7 +441,7 @@ proptest! {
             question.unit.kind = UnitKind::Fresh;
         }
         // The exception waits for as long as the path it prefers answers.
-        for text in ALL.into_iter().filter(|text| *text != "priority") {
+        for &text in ALL.iter().filter(|text| !STAND_BY.contains(text)) {
             let mut scheduler = built(text);
             let start = question.now;
             for _ in 0..40 {
@@ -346,7 +470,7 @@ proptest! {
     #[test]
     fn equal_paths_are_taken_from_the_lowest_id(count in 1_u32..10, first in 0_u32..100) {
         let paths: Vec<PathView> = (first..first + count).map(PathView::new).collect();
-        for text in ALL.into_iter().filter(|text| !text.contains("1000000")) {
+        for &text in ALL.iter().filter(|text| !is_arbitrary(text)) {
             let mut lowest = built(text);
             if text.contains("weights") && count > 1 {
                 lowest = built(text.split(':').next().expect("a name"));

@@ -35,9 +35,10 @@ pub struct PathView {
     pub latest_rtt: Duration,
     /// The smallest RTT seen.
     pub min_rtt: Duration,
-    /// Forward delay relative to the other paths in microseconds, with an offset common to all
-    /// paths;
-    /// `None` unless it can be measured. Only differences between paths mean anything.
+    /// By how many microseconds packets take longer to the peer than on the fastest path, queues
+    /// included. Measured by the peer's timestamps, or because its acknowledgements of several
+    /// paths come back by one; `None` on all paths unless one of the two is so, and on a path that
+    /// was not measured lately.
     pub forward_delay_us: Option<i64>,
     /// Mean deviation of the forward delay, in microseconds; 0 where it is not measured.
     pub forward_jitter_us: u64,
@@ -78,6 +79,9 @@ pub struct PathView {
     /// Whether other paths carry unacknowledged data that this one has not carried. Filled only for
     /// schedulers that [want copies](super::Scheduler::wants_copies).
     pub copyable: bool,
+    /// When the data that a copy on this path would repeat was sent; `None` where nothing is
+    /// [copyable](Self::copyable).
+    pub copyable_since: Option<Instant>,
 }
 
 impl PathView {
@@ -111,6 +115,7 @@ impl PathView {
             cost: 0,
             bottleneck: 0,
             copyable: false,
+            copyable_since: None,
         }
     }
 

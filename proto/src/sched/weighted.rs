@@ -3,13 +3,10 @@
 //! With `mode=skip` the proportions hold only while no path is full: where windows are the limit,
 //! they decide. `smooth` counts units and interleaves; `deficit` counts bytes and sends in runs.
 
-use super::{
-    Choice, Entry, MAX_OPEN_PATHS, ParamDoc, PathEvent, PathView, Patience, Reason, Scheduler,
-    SendView,
-};
+use super::shares::Shares;
+use super::{Choice, Entry, ParamDoc, PathEvent, PathView, Patience, Reason, Scheduler, SendView};
 use crate::spec::{Params, SpecError};
 use anabranch_wire::PathId;
-use smallvec::SmallVec;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "weighted",
@@ -49,22 +46,25 @@ pub struct Weighted {
     hold: bool,
     by_deficit: bool,
     quantum: u64,
-    shares: SmallVec<[Share; MAX_OPEN_PATHS]>,
+    /// What each path is owed: units times the sum of weights (smooth), bytes (deficit).
+    shares: Shares,
     /// Whose turn it is (deficit).
     turn: Option<PathId>,
     patience: Patience,
 }
 
-/// What one path is owed: units times the sum of weights (smooth), bytes (deficit).
-#[derive(Debug, Clone, Copy)]
-struct Share {
-    path: PathId,
-    weight: i64,
-    owed: i64,
-}
-
 impl Weighted {
     fn from_params(params: &mut Params) -> Result<Self, SpecError> {
+        Ok(Self {
+            hold: params.choice("mode", false, &[("skip", false), ("hold", true)])?,
+            by_deficit: params.choice("variant", false, &[("smooth", false), ("deficit", true)])?,
+            quantum: params.take_in("quantum", 0, 0..=1 << 30)?,
+            ..Self::of(params)?
+        })
+    }
+
+    /// The parameter `weights`, all else as usual.
+    pub(super) fn of(params: &mut Params) -> Result<Self, SpecError> {
         let weights: Vec<u32> = params.list("weights")?;
         if let Some(bad) = weights
             .iter()
@@ -75,9 +75,6 @@ impl Weighted {
         }
         Ok(Self {
             weights,
-            hold: params.choice("mode", false, &[("skip", false), ("hold", true)])?,
-            by_deficit: params.choice("variant", false, &[("smooth", false), ("deficit", true)])?,
-            quantum: params.take_in("quantum", 0, 0..=1 << 30)?,
             ..Self::default()
         })
     }
@@ -88,63 +85,16 @@ impl Weighted {
         for (rank, path) in view.paths.iter().enumerate() {
             let weight = self.weights.get(rank).copied().unwrap_or(path.weight);
             let weight = i64::from(weight.clamp(1, WEIGHT_MAX));
-            if let Some(share) = self.share(path.id) {
-                changed |= std::mem::replace(&mut share.weight, weight) != weight;
-                continue;
-            }
-            if self.shares.len() >= MAX_OPEN_PATHS {
-                self.shares.retain(|share| view.path(share.path).is_some());
-            }
-            self.shares.push(Share {
-                path: path.id,
-                weight,
-                owed: 0,
-            });
+            changed |= self.shares.set_weight(view, path.id, weight);
         }
         if changed {
-            self.shares.iter_mut().for_each(|share| share.owed = 0);
+            self.shares.settle();
         }
     }
 
-    fn share(&mut self, path: PathId) -> Option<&mut Share> {
-        self.shares.iter_mut().find(|share| share.path == path)
-    }
-
-    /// Every contender earns its weight; the one that is owed most pays for all of them.
     fn smooth(&mut self, view: &SendView<'_>) -> Choice {
-        let hold = self.hold;
-        let contenders = || {
-            view.candidates()
-                .filter(move |p| hold || p.can_send(view.now))
-        };
-        let mut most: Option<(i64, &PathView)> = None;
-        let mut sum = 0;
-        for path in contenders() {
-            let Some(share) = self.share(path.id) else {
-                continue;
-            };
-            sum += share.weight;
-            let owed = share.owed + share.weight;
-            if most.is_none_or(|(best, _)| owed > best) {
-                most = Some((owed, path));
-            }
-        }
-        let Some((_, path)) = most else {
-            return view.no_room();
-        };
-        if !path.can_send(view.now) {
-            return self.patience.wait_for(view, path, Reason::WaitForTurn);
-        }
-        for contender in contenders() {
-            if let Some(share) = self.share(contender.id) {
-                share.owed += share.weight;
-                if contender.id == path.id {
-                    share.owed -= sum;
-                }
-            }
-        }
-        self.patience.end();
-        Choice::send(path.id, Reason::Weight)
+        self.shares
+            .next(view, self.hold.then_some(&mut self.patience))
     }
 
     fn deficit(&mut self, view: &SendView<'_>) -> Choice {
@@ -163,7 +113,7 @@ impl Weighted {
         }
         for path in view.ring(self.turn) {
             self.turn = Some(path.id);
-            if let Some(share) = self.share(path.id) {
+            if let Some(share) = self.shares.of(path.id) {
                 share.owed = share.owed.saturating_add(share.weight * quantum);
             }
             if let Some(choice) = self.spend(view, path) {
@@ -184,7 +134,7 @@ impl Weighted {
         };
         let unit = unit.clamp(1, i64::MAX as u64 >> 32) as i64;
         let hold = self.hold;
-        let share = self.share(path.id)?;
+        let share = self.shares.of(path.id)?;
         if share.owed < unit {
             return None;
         }
@@ -214,7 +164,7 @@ impl Scheduler for Weighted {
     fn on_event(&mut self, event: &PathEvent) {
         self.patience.on_event(event);
         if let PathEvent::Abandoned { path } | PathEvent::Doubted { path } = event {
-            self.shares.retain(|share| share.path != *path);
+            self.shares.forget(*path);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::SendDatagramError;
 use crate::error::TransportError;
+use crate::time::Instant;
 use anabranch_wire::frame::{datagram_header_len, put_datagram_header};
 use anabranch_wire::{MIN_DATAGRAM_SIZE, varint};
 use bytes::{Bytes, BytesMut};
@@ -17,10 +18,37 @@ const ARENA: usize = 64 * 1024;
 /// (1 + 20 + 4 bytes) and the tag of the cipher (16 bytes).
 const SURE_ROOM: usize = MIN_DATAGRAM_SIZE - 41;
 
+/// What the application knows of a datagram it sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DatagramOptions {
+    /// A number for the flow it belongs to, which schedulers may keep on one path; 0 means none.
+    pub flow: u64,
+    /// When it loses its worth: it is dropped and counted if it was not sent by then.
+    pub deadline: Option<Instant>,
+    /// Whether its loss costs more than its bytes. Only such datagrams are copied where a scheduler
+    /// wants copies, and each copy arrives at the peer's application: it must know them apart.
+    pub critical: bool,
+}
+
+impl DatagramOptions {
+    /// Whether one decision of a scheduler may cover a datagram of each.
+    fn goes_with(&self, other: &Self) -> bool {
+        self.flow == other.flow
+            && self.critical == other.critical
+            && self.deadline.is_some() == other.deadline.is_some()
+    }
+
+    fn is_late(&self, now: Instant) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Datagrams {
-    outgoing: Queue,
-    incoming: Queue,
+    outgoing: Queue<DatagramOptions>,
+    incoming: Queue<()>,
+    /// No queued datagram has an earlier deadline.
+    earliest_deadline: Option<Instant>,
     /// The peer's limit on the frame; 0 if it takes none.
     peer_max_frame: u64,
     own_max_frame: u64,
@@ -33,17 +61,19 @@ pub(super) struct Datagrams {
     pub(super) overflowed: u64,
     /// Datagrams given up because the room in packets shrank.
     pub(super) outgrown: u64,
+    /// Datagrams given up because their deadline passed before they were sent.
+    pub(super) expired: u64,
 }
 
 #[derive(Debug)]
-struct Queue {
-    items: VecDeque<Bytes>,
+struct Queue<T> {
+    items: VecDeque<(Bytes, T)>,
     bytes: usize,
     cost: usize,
     limit: usize,
 }
 
-impl Queue {
+impl<T> Queue<T> {
     fn new(limit: usize) -> Self {
         Self {
             items: VecDeque::new(),
@@ -58,17 +88,26 @@ impl Queue {
         self.items.is_empty() || self.cost + length + OVERHEAD <= self.limit
     }
 
-    fn push(&mut self, item: Bytes) {
+    fn push(&mut self, item: Bytes, about: T) {
         self.bytes += item.len();
         self.cost += item.len() + OVERHEAD;
-        self.items.push_back(item);
+        self.items.push_back((item, about));
     }
 
-    fn pop(&mut self) -> Option<Bytes> {
-        let item = self.items.pop_front()?;
+    fn pop(&mut self) -> Option<(Bytes, T)> {
+        let (item, about) = self.items.pop_front()?;
         self.bytes -= item.len();
         self.cost -= item.len() + OVERHEAD;
-        Some(item)
+        Some((item, about))
+    }
+
+    /// Drops what `keep` refuses; returns how many that were.
+    fn retain(&mut self, mut keep: impl FnMut(&Bytes, &T) -> bool) -> u64 {
+        let before = self.items.len();
+        self.items.retain(|(item, about)| keep(item, about));
+        self.bytes = self.items.iter().map(|(item, _)| item.len()).sum();
+        self.cost = self.bytes + self.items.len() * OVERHEAD;
+        (before - self.items.len()) as u64
     }
 }
 
@@ -85,6 +124,8 @@ impl Datagrams {
             wants_recv: true,
             overflowed: 0,
             outgrown: 0,
+            expired: 0,
+            earliest_deadline: None,
         }
     }
 
@@ -100,15 +141,7 @@ impl Datagrams {
         let Some(max) = self.max_payload().filter(|_| shrunk) else {
             return;
         };
-        let items = std::mem::take(&mut self.outgoing.items);
-        self.outgoing = Queue::new(self.outgoing.limit);
-        for item in items {
-            if item.len() <= max {
-                self.outgoing.push(item);
-            } else {
-                self.outgrown += 1;
-            }
-        }
+        self.outgrown += self.outgoing.retain(|item, _| item.len() <= max);
     }
 
     /// The largest payload that can be sent; `None` if the peer takes no datagrams.
@@ -127,17 +160,58 @@ impl Datagrams {
     }
 
     /// Queues a datagram.
-    pub(super) fn send(&mut self, data: Bytes) -> Result<(), SendDatagramError> {
+    pub(super) fn send(
+        &mut self,
+        data: Bytes,
+        options: DatagramOptions,
+        now: Instant,
+    ) -> Result<(), SendDatagramError> {
         let max = self.max_payload().ok_or(SendDatagramError::Unsupported)?;
         if data.len() > max {
             return Err(SendDatagramError::TooLarge { max });
         }
         if !self.outgoing.has_space(data.len()) {
+            self.drop_all_late(now);
+        }
+        if !self.outgoing.has_space(data.len()) {
             self.wants_send = true;
             return Err(SendDatagramError::Full);
         }
-        self.outgoing.push(data);
+        let deadlines = self.earliest_deadline.into_iter().chain(options.deadline);
+        self.earliest_deadline = deadlines.min();
+        self.outgoing.push(data, options);
         Ok(())
+    }
+
+    /// Drops datagrams at the front whose time is over.
+    pub(super) fn drop_late(&mut self, now: Instant) {
+        if self.earliest_deadline.is_none_or(|earliest| now < earliest) {
+            return;
+        }
+        while let Some((_, options)) = self.outgoing.items.front()
+            && options.is_late(now)
+        {
+            self.outgoing.pop();
+            self.expired += 1;
+        }
+        if !self.has_waiting() {
+            self.earliest_deadline = None;
+        }
+    }
+
+    /// Drops datagrams anywhere in the queue whose time is over.
+    fn drop_all_late(&mut self, now: Instant) {
+        if self.earliest_deadline.is_none_or(|earliest| now < earliest) {
+            return;
+        }
+        self.expired += self.outgoing.retain(|_, options| !options.is_late(now));
+        let deadlines = self.outgoing.items.iter();
+        self.earliest_deadline = deadlines.filter_map(|(_, options)| options.deadline).min();
+    }
+
+    /// The options of the datagram that is sent next.
+    pub(super) fn front(&self) -> Option<&DatagramOptions> {
+        self.outgoing.items.front().map(|(_, options)| options)
     }
 
     /// Bytes waiting to be sent; an empty datagram counts as one.
@@ -149,22 +223,20 @@ impl Datagrams {
         !self.outgoing.items.is_empty()
     }
 
-    /// Appends one frame; returns the bytes of its payload, or `None` if nothing fits.
-    pub(super) fn write(&mut self, out: &mut Vec<u8>, limit: usize) -> Option<usize> {
-        let length = self.outgoing.items.front()?.len();
-        let room = limit.checked_sub(out.len() + length)?;
-        if room >= datagram_header_len(length, true) {
-            put_datagram_header(out, Some(length));
-        } else {
-            // The frame extends to the end of the packet; padding closes a gap of a byte or more
-            // that is too short for a length.
-            let padding = room.checked_sub(datagram_header_len(length, false))?;
-            out.resize(out.len() + padding, 0);
-            put_datagram_header(out, None);
+    /// Appends the next datagram in a frame if it fits and goes with `previous`; returns it.
+    pub(super) fn write(
+        &mut self,
+        out: &mut Vec<u8>,
+        limit: usize,
+        previous: Option<&DatagramOptions>,
+    ) -> Option<(Bytes, DatagramOptions)> {
+        let (data, options) = self.outgoing.items.front()?;
+        let fits = previous.is_none_or(|previous| options.goes_with(previous))
+            && put_datagram(out, limit, data);
+        if !fits {
+            return None;
         }
-        let data = self.outgoing.pop().expect("the front was just looked at");
-        out.extend_from_slice(&data);
-        Some(length)
+        self.outgoing.pop()
     }
 
     /// Whether the application, turned away before, can send again.
@@ -195,7 +267,7 @@ impl Datagrams {
             self.arena.reserve(ARENA.max(data.len()));
         }
         self.arena.extend_from_slice(data);
-        self.incoming.push(self.arena.split().freeze());
+        self.incoming.push(self.arena.split().freeze(), ());
         Ok(std::mem::take(&mut self.wants_recv))
     }
 
@@ -203,110 +275,30 @@ impl Datagrams {
     pub(super) fn recv(&mut self) -> Option<Bytes> {
         let data = self.incoming.pop();
         self.wants_recv |= data.is_none();
-        data
+        data.map(|(data, ())| data)
     }
+}
+
+/// Appends one frame; returns whether it fits.
+pub(super) fn put_datagram(out: &mut Vec<u8>, limit: usize, data: &Bytes) -> bool {
+    let length = data.len();
+    let Some(room) = limit.checked_sub(out.len() + length) else {
+        return false;
+    };
+    if room >= datagram_header_len(length, true) {
+        put_datagram_header(out, Some(length));
+    } else {
+        // The frame extends to the end of the packet; padding closes a gap of a byte or more that
+        // is too short for a length.
+        let Some(padding) = room.checked_sub(datagram_header_len(length, false)) else {
+            return false;
+        };
+        out.resize(out.len() + padding, 0);
+        put_datagram_header(out, None);
+    }
+    out.extend_from_slice(data);
+    true
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use anabranch_wire::cursor::Reader;
-    use anabranch_wire::frame::{Frame, decode};
-
-    fn ready(limit: usize) -> Datagrams {
-        let mut datagrams = Datagrams::new(limit, limit, 65_535);
-        datagrams.set_peer_max_frame(65_535);
-        datagrams
-    }
-
-    fn payload(length: usize) -> Bytes {
-        Bytes::from(vec![7; length])
-    }
-
-    #[test]
-    fn nothing_is_sent_to_a_peer_that_takes_no_datagrams() {
-        let mut datagrams = Datagrams::new(1000, 1000, 0);
-        assert_eq!(datagrams.max_payload(), None);
-        assert_eq!(
-            datagrams.send(payload(1)),
-            Err(SendDatagramError::Unsupported)
-        );
-        assert!(datagrams.on_received(b"x").is_err());
-    }
-
-    #[test]
-    fn the_largest_payload_fills_the_frame() {
-        let mut datagrams = ready(100_000);
-        for frame in [2, 64, 65, 66, 67, 68, 1000, 16_386, 16_387, 16_390, 60_000] {
-            datagrams.set_room(100_000);
-            datagrams.set_peer_max_frame(frame);
-            let max = datagrams.max_payload().unwrap();
-            assert!(
-                (datagram_header_len(max, true) + max) as u64 <= frame,
-                "{frame}"
-            );
-            assert!(
-                (datagram_header_len(max + 2, true) + max + 2) as u64 > frame,
-                "{frame}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_datagram_is_whole_wherever_the_packet_ends() {
-        for room in 100..110 {
-            let mut datagrams = ready(1000);
-            datagrams.send(payload(100)).unwrap();
-            let mut out = Vec::new();
-            let Some(100) = datagrams.write(&mut out, room) else {
-                assert_eq!((room, out.len()), (100, 0));
-                continue;
-            };
-            assert!(out.len() <= room);
-            let mut reader = Reader::new(&out);
-            let mut found = None;
-            while !reader.is_empty() {
-                if let (_, Frame::Datagram { data }) = decode(&mut reader).unwrap() {
-                    found = Some(data.to_vec());
-                }
-            }
-            assert_eq!(found, Some(vec![7; 100]));
-        }
-    }
-
-    #[test]
-    fn a_full_queue_turns_away_and_tells_when_half_is_free() {
-        let mut datagrams = ready(4 * (100 + OVERHEAD));
-        for _ in 0..4 {
-            datagrams.send(payload(100)).unwrap();
-        }
-        assert_eq!(datagrams.send(payload(100)), Err(SendDatagramError::Full));
-        datagrams.write(&mut Vec::new(), 1000);
-        assert!(!datagrams.take_unblocked());
-        datagrams.write(&mut Vec::new(), 1000);
-        assert!(datagrams.take_unblocked());
-        assert!(!datagrams.take_unblocked());
-    }
-
-    #[test]
-    fn a_slow_reader_loses_the_oldest() {
-        let mut datagrams = ready(2 * (1 + OVERHEAD));
-        for byte in 0..5 {
-            datagrams.on_received(&[byte]).unwrap();
-        }
-        assert_eq!(datagrams.overflowed, 3);
-        assert_eq!(datagrams.recv().as_deref(), Some(&[3][..]));
-        assert_eq!(datagrams.recv().as_deref(), Some(&[4][..]));
-        assert_eq!(datagrams.recv(), None);
-    }
-
-    #[test]
-    fn datagrams_that_fit_no_more_do_not_block_those_that_do() {
-        let mut datagrams = ready(10_000);
-        datagrams.send(payload(1100)).unwrap();
-        datagrams.send(payload(10)).unwrap();
-        datagrams.set_room(600);
-        assert_eq!(datagrams.write(&mut Vec::new(), 600), Some(10));
-        assert_eq!(datagrams.outgrown, 1);
-    }
-}
+mod tests;

@@ -1,5 +1,6 @@
 //! Flow control (RFC 9000, section 4): credit granted to the peer and credit it granted.
 
+use super::CreditUpdate;
 use crate::error::TransportError;
 use crate::time::{Duration, Instant};
 use anabranch_wire::{TransportErrorCode, varint};
@@ -27,6 +28,7 @@ pub(super) struct Tuning {
 pub(super) struct Grant {
     window: u64,
     max_window: u64,
+    update: CreditUpdate,
     /// Bytes the application read or will never read.
     consumed: u64,
     /// The limit the peer was told.
@@ -37,9 +39,10 @@ pub(super) struct Grant {
 }
 
 impl Grant {
-    pub(super) fn new(window: u64, max_window: u64, now: Instant) -> Self {
+    pub(super) fn new(window: u64, max_window: u64, update: CreditUpdate, now: Instant) -> Self {
         Self {
             window,
+            update,
             max_window: max_window.max(window),
             consumed: 0,
             advertised: window,
@@ -83,7 +86,11 @@ impl Grant {
     }
 
     fn is_worth_announcing(&self) -> bool {
-        self.limit().saturating_sub(self.advertised) >= (self.window / ANNOUNCED_PART).max(1)
+        let step = match self.update {
+            CreditUpdate::Eighth => (self.window / ANNOUNCED_PART).max(1),
+            CreditUpdate::EveryRead => 1,
+        };
+        self.limit().saturating_sub(self.advertised) >= step
     }
 
     fn limit(&self) -> u64 {
@@ -121,9 +128,9 @@ pub(super) struct Inbound {
 }
 
 impl Inbound {
-    pub(super) fn new(window: u64, max_window: u64) -> Self {
+    pub(super) fn new(window: u64, max_window: u64, update: CreditUpdate) -> Self {
         Self {
-            grant: Grant::new(window, max_window, Instant::ZERO),
+            grant: Grant::new(window, max_window, update, Instant::ZERO),
             received: 0,
         }
     }
@@ -197,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_limit_is_announced_once_an_eighth_of_the_window_is_free() {
-        let mut grant = Grant::new(800, 800, Instant::ZERO);
+        let mut grant = Grant::new(800, 800, CreditUpdate::Eighth, Instant::ZERO);
         assert!(!grant.on_read(99, at(0, 0)));
         assert!(grant.on_read(1, at(0, 0)));
         assert_eq!(grant.announce(), 900);
@@ -206,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_window_used_up_within_two_round_trips_doubles_to_its_maximum() {
-        let mut grant = Grant::new(1000, 3000, Instant::ZERO);
+        let mut grant = Grant::new(1000, 3000, CreditUpdate::Eighth, Instant::ZERO);
         grant.on_read(500, at(5, 10));
         assert_eq!(grant.window(), 2000);
         grant.on_read(1000, at(10, 10));
@@ -215,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_window_read_slowly_keeps_its_size() {
-        let mut grant = Grant::new(1000, 4000, Instant::ZERO);
+        let mut grant = Grant::new(1000, 4000, CreditUpdate::Eighth, Instant::ZERO);
         for ms in [11, 22, 33] {
             grant.on_read(500, at(ms, 10));
         }
@@ -224,7 +231,7 @@ mod tests {
 
     #[test]
     fn bytes_that_nobody_reads_do_not_widen_the_window() {
-        let mut grant = Grant::new(1000, 4000, Instant::ZERO);
+        let mut grant = Grant::new(1000, 4000, CreditUpdate::Eighth, Instant::ZERO);
         assert!(grant.on_discarded(900));
         grant.on_read(100, at(1, 10));
         assert_eq!(grant.window(), 1000);

@@ -8,18 +8,18 @@ use anabranch_wire::frame::Stream as StreamFrame;
 use anabranch_wire::{Dir, StreamId, TransportErrorCode};
 
 impl Streams {
-    /// `STREAM`.
-    pub fn on_stream(&mut self, frame: &StreamFrame<'_>) -> Result<(), TransportError> {
+    /// `STREAM`; returns whether it brought bytes that were not there before.
+    pub fn on_stream(&mut self, frame: &StreamFrame<'_>) -> Result<bool, TransportError> {
         let id = frame.id;
         if !self.admit_receiving(id)? {
-            return Ok(());
+            return Ok(false);
         }
         let Some(recv) = self
             .live
             .get_mut(&id)
             .and_then(|stream| stream.recv.as_mut())
         else {
-            return Ok(());
+            return Ok(false);
         };
         let waiting = recv.out_of_order();
         let arrival = recv.on_data(frame.offset, frame.data, frame.fin, &mut self.inbound)?;
@@ -38,7 +38,7 @@ impl Streams {
         if is_done {
             self.close_recv(id);
         }
-        Ok(())
+        Ok(arrival.inserted.fresh > 0)
     }
 
     /// `RESET_STREAM`.

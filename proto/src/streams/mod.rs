@@ -8,6 +8,8 @@
 //!
 //! Streams are forgotten once both halves are done; that a stream existed is then told by counters.
 
+mod ages;
+mod buffers;
 mod carriers;
 mod datagrams;
 mod flow;
@@ -20,10 +22,13 @@ mod recv;
 mod send;
 mod send_buf;
 mod stats;
+mod view;
 
+pub use buffers::{Blockade, CreditUpdate, Hole, Release};
+pub use datagrams::DatagramOptions;
 pub use stats::StreamStats;
 
-use crate::sched::{Backlog, PathSet, UnitKind};
+use crate::sched::MAX_OPEN_PATHS;
 use crate::time::{Duration, Instant};
 use anabranch_wire::params::TransportParameters;
 use anabranch_wire::{Dir, Side, StreamId};
@@ -33,7 +38,7 @@ use flow::{Inbound, Outbound, Tuning};
 use ids::{LocalIds, RemoteIds};
 use recv::{Read, Recv};
 use send::{ABOVE, AGAIN, FREE, Ready, Send};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Sizes and counts this side allows. Bytes unless named otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +63,13 @@ pub struct Limits {
     pub datagram_send_buffer: usize,
     /// The largest DATAGRAM frame accepted, type and length included; 0 turns datagrams off.
     pub max_datagram_frame_size: u64,
+    /// How often the peer is told of new credit.
+    pub credit_update: CreditUpdate,
+    /// When the send buffer gives up bytes.
+    pub release: Release,
+    /// The most paths that carry the same stream bytes at a time because copies of them were made;
+    /// the one that carried them first counts.
+    pub max_copies: usize,
 }
 
 impl Default for Limits {
@@ -76,6 +88,9 @@ impl Default for Limits {
             datagram_receive_buffer: 1 << 20,
             datagram_send_buffer: 1 << 20,
             max_datagram_frame_size: 65_535,
+            credit_update: CreditUpdate::default(),
+            release: Release::default(),
+            max_copies: MAX_OPEN_PATHS,
         }
     }
 }
@@ -238,9 +253,13 @@ pub struct Streams {
     control: Control,
     /// Streams whose application waits for space in the send buffer.
     waiting: VecDeque<StreamId>,
+    /// Streams whose application met the peer's limit; some may have got past it.
+    starved: BTreeSet<StreamId>,
     datagrams: Datagrams,
     events: VecDeque<StreamEvent>,
     tuning: Tuning,
+    /// The time of the packet that is being written.
+    clock: Instant,
     stats: StreamStats,
 }
 
@@ -253,11 +272,16 @@ impl Streams {
             live: BTreeMap::new(),
             local: [LocalIds::default(), LocalIds::default()],
             remote: [limits.max_streams_bidi, limits.max_streams_uni].map(RemoteIds::new),
-            inbound: Inbound::new(limits.receive_window, limits.max_receive_window),
+            inbound: Inbound::new(
+                limits.receive_window,
+                limits.max_receive_window,
+                limits.credit_update,
+            ),
             outbound: Outbound::default(),
             ready: Ready::default(),
             control: Control::default(),
             waiting: VecDeque::new(),
+            starved: BTreeSet::new(),
             datagrams: Datagrams::new(
                 limits.datagram_send_buffer,
                 limits.datagram_receive_buffer,
@@ -265,6 +289,7 @@ impl Streams {
             ),
             events: VecDeque::new(),
             tuning: Tuning::default(),
+            clock: Instant::ZERO,
             stats: StreamStats::default(),
             limits: limits.clone(),
         }
@@ -319,7 +344,7 @@ impl Streams {
         };
         let receives = id.dir() == Dir::Bi || !is_ours;
         let stream = Stream {
-            send: sends.map(Send::new),
+            send: sends.map(|max_data| Send::new(max_data, self.limits.release)),
             recv: receives.then(|| Recv::new(&self.limits, self.tuning)),
             control: StreamControl::default(),
         };
@@ -351,6 +376,7 @@ impl Streams {
         if count == 0 {
             send.wants_write = true;
             if credit == 0 {
+                self.starved.insert(id);
                 if send.blocked_at.replace(send.max_data) != Some(send.max_data) {
                     stream.control.blocked = true;
                     self.control.enqueue(id, &mut stream.control);
@@ -458,9 +484,24 @@ impl Streams {
         Ok(())
     }
 
+    /// Sets the time at which packets are written from now on, and drops datagrams that are late.
+    pub fn set_clock(&mut self, now: Instant) {
+        self.clock = now;
+        self.datagrams.drop_late(now);
+    }
+
     /// Queues a datagram.
     pub fn send_datagram(&mut self, data: Bytes) -> Result<(), SendDatagramError> {
-        self.datagrams.send(data)
+        self.send_datagram_with(data, DatagramOptions::default())
+    }
+
+    /// Queues a datagram of which more is known.
+    pub fn send_datagram_with(
+        &mut self,
+        data: Bytes,
+        options: DatagramOptions,
+    ) -> Result<(), SendDatagramError> {
+        self.datagrams.send(data, options, self.clock)
     }
 
     /// The oldest received datagram.
@@ -488,46 +529,14 @@ impl Streams {
         Some(event)
     }
 
-    /// What waits to be sent. An end of stream without data counts as one byte.
-    pub fn backlog(&self) -> Backlog {
-        let totals = self.ready.totals();
-        let credit = self.outbound.credit();
-        Backlog {
-            unsent: totals.above.min(credit) + totals.free,
-            retransmit: totals.again,
-            datagrams: self.datagrams.waiting(),
-            credit,
-            unacked: totals.unacked,
-            oldest_unacked: None,
-            send_window: credit.saturating_add(totals.unacked),
-        }
-    }
-
-    /// What is to be sent next, and for a retransmission the paths that carried it: first what was
-    /// sent before, then datagrams, then fresh stream data.
-    pub fn next_unit(&self) -> (UnitKind, PathSet) {
-        let totals = self.ready.totals();
-        if let Some(carried) = self.ready.first(AGAIN).and_then(|id| self.carried_by(id)) {
-            return (UnitKind::Retransmission, carried);
-        }
-        let kind = if self.datagrams.has_waiting() {
-            UnitKind::Datagram
-        } else if totals.free > 0 || (totals.above > 0 && self.outbound.credit() > 0) {
-            UnitKind::Fresh
-        } else {
-            UnitKind::Idle
-        };
-        (kind, PathSet::EMPTY)
-    }
-
     /// Stream bytes sent again after a loss or after their path became doubtful.
     pub fn bytes_retransmitted(&self) -> u64 {
         self.stats.bytes_retransmitted
     }
 
-    fn carried_by(&self, id: StreamId) -> Option<PathSet> {
-        let send = self.live.get(&id)?.send.as_ref()?;
-        send.buf.again_front().map(|(_, carried)| carried)
+    /// Whether bytes are here that nobody can read, because earlier ones are missing.
+    pub fn has_gap(&self) -> bool {
+        self.stats.buffered_out_of_order > 0
     }
 
     /// Whether nothing waits to be sent or to be acknowledged.
@@ -542,6 +551,7 @@ impl Streams {
             receive_window: self.inbound.grant.window(),
             datagrams_overflowed: self.datagrams.overflowed,
             datagrams_outgrown: self.datagrams.outgrown,
+            datagrams_expired: self.datagrams.expired,
             ..self.stats.clone()
         }
     }
@@ -614,6 +624,7 @@ impl Streams {
         if let Some(stream) = self.live.get_mut(&id) {
             stream.send = None;
         }
+        self.starved.remove(&id);
         self.forget_if_done(id);
     }
 

@@ -1,11 +1,13 @@
 //! Frames out.
 
+use super::datagrams::put_datagram;
 use super::recv::Recv;
 use super::send_buf::SendBuf;
 use super::{ABOVE, AGAIN, FREE, StreamEvent, Streams};
 use crate::recovery::sent::{SentFrame, SentFrames};
 use anabranch_wire::frame::{Form, Frame, put_stream_header, stream_header_len};
 use anabranch_wire::{Dir, PathId, StreamId, varint};
+use bytes::Bytes;
 use std::ops::Range;
 
 /// The least part of a longer range that is worth a frame of its own: a frame header takes up to 25
@@ -241,37 +243,93 @@ impl Streams {
         written
     }
 
+    /// As [`write_data`](Self::write_data), but only fresh data.
+    pub fn write_fresh_data(
+        &mut self,
+        out: &mut Vec<u8>,
+        limit: usize,
+        skip: u64,
+        max_bytes: u64,
+        sent: &mut SentFrames,
+    ) -> u64 {
+        let mut packet = Packet {
+            out,
+            limit,
+            budget: max_bytes,
+            data: 0,
+            sent,
+        };
+        let written = self.write_fresh(&mut packet, skip);
+        self.stats.bytes_sent += packet.data;
+        written
+    }
+
+    /// As [`write_data`](Self::write_data), but only fresh data of this stream.
+    pub fn write_stream(
+        &mut self,
+        out: &mut Vec<u8>,
+        limit: usize,
+        id: StreamId,
+        max_bytes: u64,
+        sent: &mut SentFrames,
+    ) -> u64 {
+        let mut packet = Packet {
+            out,
+            limit,
+            budget: max_bytes,
+            data: 0,
+            sent,
+        };
+        let mut written = 0;
+        while packet.budget > 0
+            && let Some(done) = self.put_fresh(&mut packet, id, 0)
+        {
+            written += done;
+        }
+        self.after_fresh((written > 0).then_some(id));
+        self.stats.bytes_sent += packet.data;
+        written
+    }
+
     fn write_fresh(&mut self, packet: &mut Packet<'_>, skip: u64) -> u64 {
         let mut written = 0;
         let mut last = None;
         while packet.budget > 0
             && let Some((id, within)) = self.locate_fresh(skip)
+            && let Some(done) = self.put_fresh(packet, id, within)
         {
-            let credit = self.outbound.credit();
-            let Ok(send) = self.send_half(id) else { break };
-            let Some(range) = send.buf.fresh_after(within, credit) else {
-                break;
-            };
-            let Some(done) = packet.put_stream(id, &send.buf, range) else {
-                break;
-            };
-            written += done.end - done.start;
-            let taken = send.buf.on_first_sent(done);
-            self.outbound.use_up(taken);
-            self.refresh(id);
+            written += done;
             last = Some(id);
         }
-        if let Some(id) = last {
-            if let Some(send) = self
-                .live
-                .get_mut(&id)
-                .and_then(|stream| stream.send.as_mut())
-            {
-                self.ready.rotate(id, send);
-            }
-            self.note_blocked();
-        }
+        self.after_fresh(last);
         written
+    }
+
+    /// Appends one frame of fresh data of a stream, behind `skip` unsent bytes of it; returns how
+    /// much that was.
+    fn put_fresh(&mut self, packet: &mut Packet<'_>, id: StreamId, skip: u64) -> Option<u64> {
+        let (credit, now) = (self.outbound.credit(), self.clock);
+        let send = self.send_half(id).ok()?;
+        let range = send.buf.fresh_after(skip, credit)?;
+        let done = packet.put_stream(id, &send.buf, range)?;
+        let written = done.end - done.start;
+        let taken = send.buf.on_first_sent(done, now);
+        self.outbound.use_up(taken);
+        self.refresh(id);
+        Some(written)
+    }
+
+    /// Lets the streams behind `last`, which sent, have their turn.
+    fn after_fresh(&mut self, last: Option<StreamId>) {
+        let Some(id) = last else { return };
+        if let Some(send) = self
+            .live
+            .get_mut(&id)
+            .and_then(|stream| stream.send.as_mut())
+        {
+            self.ready.rotate(id, send);
+        }
+        self.note_blocked();
     }
 
     /// The stream that fresh data comes from next, after leaving out `skip` bytes, and how many of
@@ -324,6 +382,7 @@ impl Streams {
             data: 0,
             sent,
         };
+        let max_copies = self.limits.max_copies;
         let mut written = 0;
         for frame in frames {
             let SentFrame::Stream {
@@ -339,7 +398,7 @@ impl Streams {
                 continue;
             };
             let whole = range_of(start, length, fin);
-            while let Some(part) = send.buf.copyable(whole.clone(), path) {
+            while let Some(part) = send.buf.copyable(whole.clone(), path, max_copies) {
                 let Some(done) = packet.put_stream(id, &send.buf, part) else {
                     break;
                 };
@@ -357,24 +416,56 @@ impl Streams {
         self.datagrams.has_waiting()
     }
 
-    /// Appends DATAGRAM frames, as many as fit; returns the bytes of their payloads. The last frame
-    /// may extend to `limit`.
+    /// Appends DATAGRAM frames, as many as fit and as one decision covers: of the same flow, all
+    /// critical or none. Returns the bytes of their payloads. The last frame may extend to `limit`.
+    /// What was sent and is critical is appended to `kept`, if copies are wanted.
     pub fn write_datagrams(
         &mut self,
         out: &mut Vec<u8>,
         limit: usize,
         sent: &mut SentFrames,
+        mut kept: Option<&mut Vec<Bytes>>,
     ) -> u64 {
         let mut written = 0;
-        while let Some(length) = self.datagrams.write(out, limit) {
+        let mut previous = None;
+        while let Some((data, options)) = self.datagrams.write(out, limit, previous.as_ref()) {
+            let length = data.len();
             sent.push(SentFrame::Datagram {
                 length: length as u16,
             });
             self.stats.datagrams_sent += 1;
             written += length as u64;
+            previous = Some(options);
+            if let Some(kept) = kept.as_mut().filter(|_| options.critical) {
+                kept.push(data);
+            }
         }
         if self.datagrams.take_unblocked() {
             self.events.push_back(StreamEvent::DatagramsUnblocked);
+        }
+        written
+    }
+
+    /// Appends copies of datagrams sent before, as many as fit; returns the bytes of their
+    /// payloads. They fit any packet that has nothing else in it.
+    pub fn write_datagram_copies(
+        &mut self,
+        out: &mut Vec<u8>,
+        limit: usize,
+        datagrams: &[Bytes],
+        sent: &mut SentFrames,
+    ) -> u64 {
+        let mut written = 0;
+        for data in datagrams {
+            if !put_datagram(out, limit, data) {
+                break;
+            }
+            let length = data.len();
+            sent.push(SentFrame::Datagram {
+                length: length as u16,
+            });
+            self.stats.datagrams_copied += 1;
+            written += length as u64;
         }
         written
     }

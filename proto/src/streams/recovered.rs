@@ -100,7 +100,9 @@ impl Streams {
         let Some(send) = send.filter(|send| send.reset.is_none()) else {
             return false;
         };
-        send.buf.copyable(range, path).is_some()
+        send.buf
+            .copyable(range, path, self.limits.max_copies)
+            .is_some()
     }
 }
 

@@ -71,7 +71,12 @@ impl Recv {
             buf: Reassembly::default(),
             highest: 0,
             final_size: None,
-            grant: Grant::new(window, limits.max_stream_receive_window, tuning.now),
+            grant: Grant::new(
+                window,
+                limits.max_stream_receive_window,
+                limits.credit_update,
+                tuning.now,
+            ),
             state: State::Receiving,
             wants_read: true,
         }

@@ -1,6 +1,8 @@
 //! The sending half of a stream (RFC 9000, section 3.1), and the order in which streams send.
 
+use super::Release;
 use super::send_buf::{Load, SendBuf};
+use crate::time::Instant;
 use anabranch_wire::StreamId;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -23,6 +25,8 @@ pub(super) struct Send {
     pub(super) blocked_at: Option<u64>,
     /// What the totals of [`Ready`] include for this stream.
     load: Load,
+    /// What the ages of [`Ready`] include for this stream.
+    age: Option<Instant>,
     /// The stream's place in each queue of [`Ready`].
     turns: [Option<u64>; QUEUES],
 }
@@ -35,8 +39,9 @@ pub(super) struct Reset {
 }
 
 impl Send {
-    pub(super) fn new(max_data: u64) -> Self {
+    pub(super) fn new(max_data: u64, release: Release) -> Self {
         Self {
+            buf: SendBuf::new(release),
             max_data,
             ..Self::default()
         }
@@ -82,12 +87,19 @@ pub(super) struct Ready {
     /// The number of the next turn given out.
     turn: u64,
     totals: Load,
+    /// Streams with unacknowledged bytes, by when the oldest was first sent.
+    ages: BTreeSet<(Instant, StreamId)>,
 }
 
 impl Ready {
     /// The sum over all streams.
     pub(super) fn totals(&self) -> &Load {
         &self.totals
+    }
+
+    /// The stream whose oldest unacknowledged byte is the oldest of all, and when it was sent.
+    pub(super) fn oldest(&self) -> Option<(Instant, StreamId)> {
+        self.ages.first().copied()
     }
 
     /// The stream whose turn it is.
@@ -110,6 +122,8 @@ impl Ready {
         totals.again = totals.again - old.again + new.again;
         totals.unacked = totals.unacked - old.unacked + new.unacked;
         totals.held = totals.held - old.held + new.held;
+        totals.span = totals.span - old.span + new.span;
+        self.note_age(id, send, new.unacked > 0);
         let amounts = [new.again, new.free, new.above];
         for (queue, amount) in amounts.into_iter().enumerate() {
             if (amount > 0) != send.turns[queue].is_some() {
@@ -119,6 +133,19 @@ impl Ready {
                     self.leave(queue, id, send);
                 }
             }
+        }
+    }
+
+    fn note_age(&mut self, id: StreamId, send: &mut Send, has_unacked: bool) {
+        let age = send.buf.oldest_sent().filter(|_| has_unacked);
+        if age == send.age {
+            return;
+        }
+        if let Some(old) = std::mem::replace(&mut send.age, age) {
+            self.ages.remove(&(old, id));
+        }
+        if let Some(new) = age {
+            self.ages.insert((new, id));
         }
     }
 

@@ -11,9 +11,12 @@
 //! |         | scheduler skipped      |                 |     |
 //! ```
 
+use super::Release;
+use super::ages::Ages;
 use super::carriers::{Carriers, Paths};
 use crate::ranges::RangeSet;
 use crate::sched::PathSet;
+use crate::time::Instant;
 use anabranch_wire::PathId;
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -22,6 +25,13 @@ use std::ops::Range;
 
 /// Parts of one frame's range; a frame seldom falls apart.
 type Parts = SmallVec<[Range<u64>; 4]>;
+
+/// Losing or delaying the first bytes of a stream delays all of it: about ten packets
+/// (algorithms: S20c).
+const HEAD: u64 = 12_000;
+
+/// The last bytes of a stream have nothing behind them that would show their loss: two packets.
+const TAIL: u64 = 2_400;
 
 /// What one stream adds to the connection's backlog, in bytes. The end of a stream counts as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,10 +46,13 @@ pub(super) struct Load {
     pub(super) unacked: u64,
     /// All bytes held.
     pub(super) held: u64,
+    /// Bytes between the first one that is not acknowledged and the last one sent.
+    pub(super) span: u64,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct SendBuf {
+    release: Release,
     /// Written bytes with the offset of each piece's first one. Acknowledged pieces are empty.
     chunks: VecDeque<(u64, Bytes)>,
     /// Bytes written.
@@ -56,9 +69,17 @@ pub(super) struct SendBuf {
     /// Bytes to be sent again; each has an entry in `carriers`.
     again: RangeSet,
     carriers: Carriers,
+    ages: Ages,
 }
 
 impl SendBuf {
+    pub(super) fn new(release: Release) -> Self {
+        Self {
+            release,
+            ..Self::default()
+        }
+    }
+
     /// Appends bytes.
     pub(super) fn write(&mut self, data: Bytes) {
         let start = self.end;
@@ -95,7 +116,8 @@ impl SendBuf {
 
     /// This stream's part of the backlog.
     pub(super) fn load(&self) -> Load {
-        let held = self.end + u64::from(self.finished) - self.base - self.acked.total();
+        let above_base = self.end + u64::from(self.finished) - self.base;
+        let unacked = above_base - self.acked.total();
         let above = self.end - self.sent_end;
         let fresh = self.fresh.total();
         // A FIN behind unsent bytes goes with them; alone it would claim their credit.
@@ -104,8 +126,12 @@ impl SendBuf {
             above,
             free: fresh - above - fin_waits,
             again: self.again.total(),
-            unacked: held - fresh,
-            held,
+            unacked: unacked - fresh,
+            held: match self.release {
+                Release::Acknowledged => unacked,
+                Release::InOrder => above_base,
+            },
+            span: self.sent_end.saturating_sub(self.base),
         }
     }
 
@@ -137,9 +163,22 @@ impl SendBuf {
         Some((range.start..range.end.min(end), paths.ever))
     }
 
-    /// `range` was sent for the first time; returns the credit it took.
-    pub(super) fn on_first_sent(&mut self, range: Range<u64>) -> u64 {
+    /// When the oldest byte that is neither acknowledged nor unsent was first sent.
+    pub(super) fn oldest_sent(&self) -> Option<Instant> {
+        self.ages.oldest()
+    }
+
+    /// Whether the bytes to be sent for the first time next are among the first or the last ones.
+    pub(super) fn is_critical(&self) -> bool {
+        self.fresh.first().is_some_and(|next| {
+            next.start < HEAD || self.finished && self.end.saturating_sub(next.start) <= TAIL
+        })
+    }
+
+    /// `range` was sent for the first time, at `now`; returns the credit it took.
+    pub(super) fn on_first_sent(&mut self, range: Range<u64>, now: Instant) -> u64 {
         let data_end = range.end.min(self.end);
+        self.ages.on_sent(range.end, now);
         self.fresh.remove(range);
         let taken = data_end.saturating_sub(self.sent_end);
         self.sent_end += taken;
@@ -163,16 +202,46 @@ impl SendBuf {
         });
     }
 
-    /// The first part of `range` that is worth a copy on `path`: not acknowledged and never carried
-    /// by it.
-    pub(super) fn copyable(&self, range: Range<u64>, path: PathId) -> Option<Range<u64>> {
+    /// The oldest bytes sent and neither acknowledged nor queued again, up to where the history
+    /// changes; with their paths, if they have an entry.
+    pub(super) fn hole(&self) -> Option<(Range<u64>, Option<Paths>)> {
+        let first = self.unacked_in(self.base..u64::MAX).next()?;
+        let is_under_way = !self.fresh.contains(first.start) && !self.again.contains(first.start);
+        let end = first.end.min(self.end + u64::from(self.finished));
+        let not_under_way = [&self.fresh, &self.again];
+        let cuts = not_under_way.map(|set| set.overlap(first.start..end).next());
+        let end = cuts
+            .into_iter()
+            .flatten()
+            .map(|cut| cut.start)
+            .fold(end, u64::min);
+        let (end, paths) = match self.carriers.at(first.start) {
+            Some((known, paths)) => (end.min(known), Some(*paths)),
+            None => (end.min(self.carriers.next_start(first.start)), None),
+        };
+        (is_under_way && first.start < end).then_some((first.start..end, paths))
+    }
+
+    /// The first part of `range` that is worth a copy on `path`: not acknowledged, never carried by
+    /// it, and not under way on `max_copies` paths.
+    pub(super) fn copyable(
+        &self,
+        range: Range<u64>,
+        path: PathId,
+        max_copies: usize,
+    ) -> Option<Range<u64>> {
         self.unacked_in(range).find_map(|part| {
             let mut at = part.start;
             while at < part.end {
                 match self.carriers.at(at) {
-                    Some((end, paths)) if paths.ever.contains(path) => at = end,
+                    Some((end, paths))
+                        if paths.ever.contains(path) || paths.live.len() >= max_copies =>
+                    {
+                        at = end;
+                    }
                     Some((end, _)) => return Some(at..end.min(part.end)),
                     // The parts of a range without an entry end where one begins.
+                    None if max_copies <= 1 => at = self.carriers.next_start(at).min(part.end),
                     None => return Some(at..self.carriers.next_start(at).min(part.end)),
                 }
             }
@@ -204,7 +273,9 @@ impl SendBuf {
         self.again.remove(range.clone());
         if range.start > self.base {
             self.acked.insert(range.clone());
-            self.free_acked_chunks(range);
+            if self.release == Release::Acknowledged {
+                self.free_acked_chunks(range);
+            }
             return;
         }
         self.base = self.base.max(range.end);
@@ -214,6 +285,7 @@ impl SendBuf {
             self.acked.pop_first();
             self.base = self.base.max(next.end);
         }
+        self.ages.on_base(self.base);
         while let Some((start, bytes)) = self.chunks.front()
             && self.chunks.get(1).map_or(self.end, |next| next.0) <= self.base
         {
@@ -278,6 +350,7 @@ impl SendBuf {
         self.fresh.clear();
         self.again.clear();
         self.carriers.clear();
+        self.ages.clear();
     }
 }
 

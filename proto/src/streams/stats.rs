@@ -43,4 +43,8 @@ pub struct StreamStats {
     pub datagrams_overflowed: u64,
     /// Datagrams dropped before sending because packets became smaller.
     pub datagrams_outgrown: u64,
+    /// Datagrams dropped because their deadline passed before they were sent.
+    pub datagrams_expired: u64,
+    /// Datagrams sent as copies on further paths.
+    pub datagrams_copied: u64,
 }

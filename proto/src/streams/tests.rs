@@ -3,12 +3,15 @@
 use super::*;
 use crate::error::TransportError;
 use crate::recovery::sent::{SentFrame, SentFrames};
+use crate::sched::{Backlog, UnitKind};
 use anabranch_wire::cursor::Reader;
 use anabranch_wire::frame::{Frame, Stream as StreamFrame, decode};
 use anabranch_wire::{PathId, TransportErrorCode};
 
+mod buffers;
 mod channel;
 mod order;
+mod view;
 
 const A: PathId = PathId(0);
 const B: PathId = PathId(1);
@@ -25,6 +28,7 @@ fn limits() -> Limits {
         datagram_receive_buffer: 1000,
         datagram_send_buffer: 1000,
         max_datagram_frame_size: 1000,
+        ..Limits::default()
     }
 }
 
@@ -66,12 +70,13 @@ fn receive(
     streams: &mut Streams,
     (id, offset, data, fin): (StreamId, u64, Vec<u8>, bool),
 ) -> Result<(), TransportError> {
-    streams.on_stream(&StreamFrame {
+    let frame = StreamFrame {
         id,
         offset,
         fin,
         data: &data,
-    })
+    };
+    streams.on_stream(&frame).map(drop)
 }
 
 fn code(result: Result<(), TransportError>) -> TransportErrorCode {
@@ -86,7 +91,7 @@ fn events(streams: &mut Streams) -> Vec<StreamEvent> {
 fn packet(streams: &mut Streams, path: PathId, limit: usize) -> (Vec<u8>, SentFrames) {
     let (mut out, mut sent) = (Vec::new(), SentFrames::new());
     streams.write_control(&mut out, limit, &mut sent);
-    streams.write_datagrams(&mut out, limit, &mut sent);
+    streams.write_datagrams(&mut out, limit, &mut sent, None);
     streams.write_data(&mut out, limit, path, 0, u64::MAX, &mut sent);
     assert!(out.len() <= limit);
     (out, sent)
@@ -98,7 +103,9 @@ fn handle(streams: &mut Streams, payload: &[u8]) -> Result<(), TransportError> {
     while !reader.is_empty() {
         match decode(&mut reader).expect("frames are well formed").1 {
             Frame::Padding { .. } => {}
-            Frame::Stream(frame) => streams.on_stream(&frame)?,
+            Frame::Stream(frame) => {
+                streams.on_stream(&frame)?;
+            }
             Frame::ResetStream {
                 id,
                 code,
@@ -448,7 +455,7 @@ fn the_connections_limit_holds_data_back_and_is_reported_once() {
         (backlog.unsent, backlog.credit, backlog.unacked),
         (0, 0, 3000)
     );
-    assert_eq!(client.next_unit().0, UnitKind::Idle);
+    assert_eq!(client.next_unit().kind, UnitKind::Idle);
     assert_eq!(names(&packet(&mut client, A, 100).1), ["DataBlocked"]);
     assert!(!client.has_control());
     client.on_max_data(4000);

@@ -140,3 +140,36 @@ fn a_path_id_is_never_used_again() {
     );
     peer.assert_alive();
 }
+
+/// Row 8: a rewritten port costs nothing that was measured, whether validation fails or the true
+/// peer speaks first.
+#[test]
+fn a_rewritten_port_leaves_rtt_window_and_mtu_as_they_were() {
+    for returns in [false, true] {
+        let mut peer = RawPeer::connected_client();
+        peer.provoke(100_000);
+        for _ in 0..30 {
+            peer.ack_all();
+            peer.wait(Duration::from_millis(20));
+        }
+        let (home, before) = (peer.tuple, peer.stats(ZERO));
+        assert!(before.mtu > 1200 && before.congestion_window > 12_000);
+        let mut elsewhere = home;
+        elsewhere.remote.set_port(6666);
+        let bytes = ping(&mut peer, ZERO);
+        peer.deliver(elsewhere, &bytes);
+        assert_eq!(peer.stats(ZERO).tuple, elsewhere);
+        assert!(!peer.stats(ZERO).validated);
+        if returns {
+            peer.frames(ZERO, &[Frame::Ping]);
+        } else {
+            peer.wait(Duration::from_secs(5));
+        }
+        let after = peer.stats(ZERO);
+        assert_eq!((after.tuple, after.validated), (home, true));
+        assert_eq!(after.mtu, before.mtu);
+        assert_eq!(after.congestion_window, before.congestion_window);
+        assert_eq!(after.min_rtt, before.min_rtt);
+        peer.assert_alive();
+    }
+}

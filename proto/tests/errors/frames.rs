@@ -67,6 +67,7 @@ fn other_late_frames() -> Vec<Frame<'static>> {
             reason: b"",
         }),
         Frame::HandshakeDone,
+        Frame::Timestamp { time: 1 },
         Frame::PathAbandon { path, code: 0 },
         Frame::MaxPathId { limit: PathId(9) },
         Frame::PathsBlocked { limit: path },

@@ -239,3 +239,71 @@ fn a_client_needs_a_connection_id_of_eight_bytes_to_be_answered() {
     peer.send(packet);
     assert_eq!((peer.sizes.len(), peer.handle), (0, None));
 }
+
+#[test]
+fn a_server_speaks_before_the_address_is_proven_within_three_times_what_it_heard() {
+    let mut peer = RawPeer::client(Setup::default());
+    peer.send_crypto_at(Level::Initial);
+    peer.inbox.clear();
+    // The flight of the handshake has left; what it left of the budget is free.
+    peer.provoke(50_000);
+    let early = |peer: &RawPeer| peer.count(|frame| matches!(frame, Frame::Stream(_)));
+    let tuple = peer.tuple;
+    assert!(early(&peer) > 0, "0.5-RTT data");
+    assert!(!peer.stats(ZERO).validated);
+    let (to, from) = (peer.bytes_to(tuple), peer.bytes_from(tuple));
+    assert!(to > 2 * from && to <= 3 * from, "{to} bytes for {from}");
+    peer.wait(Duration::from_secs(2));
+    assert!(peer.bytes_to(tuple) <= 3 * from);
+    // More is earned by what is heard, whatever it says.
+    let mut ping = Packet::new(Level::Initial, encode(&[Frame::Ping]));
+    ping.tuple = Some(tuple);
+    let before = early(&peer);
+    peer.send(ping);
+    assert!(early(&peer) > before);
+    let (to, from) = (peer.bytes_to(tuple), peer.bytes_from(tuple));
+    assert!(to <= 3 * from, "{to} bytes for {from}");
+    // Everything arrives once the handshake is done.
+    peer.shake();
+    for _ in 0..50 {
+        peer.ack_all();
+        peer.wait(Duration::from_millis(30));
+    }
+    assert_eq!(peer.ended(), None);
+    assert_eq!(peer.stats(ZERO).bytes_in_flight, 0);
+    assert!(peer.stats(ZERO).validated);
+}
+
+#[test]
+fn a_client_that_closes_half_way_says_so_at_both_levels_in_one_full_datagram() {
+    for reason in [&b""[..], &[b'x'; 3000]] {
+        let mut peer = RawPeer::server(Setup::default()).half_way();
+        let now = peer.now;
+        peer.sizes.clear();
+        let victim = peer.connection().expect("the victim");
+        victim.close(now, 7, reason);
+        peer.receive();
+        let close = |frame: &Frame<'_>| matches!(frame, Frame::ConnectionClose(_));
+        let said = peer.inbox.iter().filter(|packet| packet.has(close));
+        let said: Vec<_> = said.map(|packet| (packet.level, packet.datagram)).collect();
+        assert_eq!(said, [(Level::Initial, 1200), (Level::Handshake, 1200)]);
+        assert_eq!(peer.sizes.len(), 1);
+    }
+}
+
+#[test]
+fn a_client_that_closes_at_once_fills_its_datagram() {
+    let mut peer = RawPeer::server(Setup::default());
+    peer.receive();
+    peer.inbox.clear();
+    let now = peer.now;
+    let victim = peer.connection().expect("the victim");
+    victim.close(now, 7, b"changed my mind");
+    peer.receive();
+    let said: Vec<_> = peer
+        .inbox
+        .iter()
+        .map(|packet| (packet.level, packet.datagram))
+        .collect();
+    assert_eq!(said, [(Level::Initial, 1200)]);
+}

@@ -11,25 +11,14 @@ mod keys;
 mod multipath;
 mod negotiation;
 mod streams;
+mod timestamps;
 
-use anabranch_proto::error::ConnectionError;
 use anabranch_proto::wire::frame::Frame;
 use anabranch_proto::wire::{PathId, Side, TransportErrorCode as Code};
-use raw::RawPeer;
+use raw::{RawPeer, assert_closed};
 
 const BOTH: [Side; 2] = [Side::Client, Side::Server];
 const ZERO: PathId = PathId::ZERO;
-
-/// Asserts that the victim closed with this code: to its peer and to its application.
-#[track_caller]
-fn assert_closed(peer: &RawPeer, code: Code) {
-    match peer.ended() {
-        Some(ConnectionError::Transport(error)) => assert_eq!(error.code, code, "{error}"),
-        other => panic!("the victim should have closed with {code}: {other:?}"),
-    }
-    let (sent, _) = peer.close().expect("CONNECTION_CLOSE reaches the peer");
-    assert_eq!(Code(sent), code);
-}
 
 /// Asserts that a victim of this side closes with `code` after these frames in a 1-RTT packet.
 #[track_caller]

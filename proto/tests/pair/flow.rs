@@ -1,6 +1,7 @@
 //! Streams of either direction whose bytes follow a pattern, checked as they arrive.
 
 use super::Pair;
+use anabranch_proto::connection::Connection;
 use anabranch_proto::streams::{ReadError, StreamEvent, WriteError};
 use anabranch_proto::time::Instant;
 use anabranch_proto::wire::{Dir, StreamId};
@@ -72,6 +73,15 @@ pub fn end(flows: &mut [Flow], now: Instant, to_server: bool, id: StreamId) {
         assert_eq!(flow.received, flow.length, "stream {id} ends early");
         assert_eq!(flow.done_at, None, "stream {id} ends twice");
         flow.done_at = Some(now);
+    }
+}
+
+/// The streams an event says there is something to read on.
+pub fn to_read(connection: &mut Connection, event: StreamEvent) -> Vec<StreamId> {
+    match event {
+        StreamEvent::Opened { dir } => std::iter::from_fn(|| connection.accept(dir)).collect(),
+        StreamEvent::Readable { id } => vec![id],
+        _ => Vec::new(),
     }
 }
 
@@ -209,17 +219,7 @@ impl Pair {
         let Some(connection) = self.client.connection_mut(self.client_handle) else {
             return;
         };
-        let mut ids = Vec::new();
-        match event {
-            StreamEvent::Opened { dir } => {
-                while let Some(id) = connection.accept(dir) {
-                    ids.push(id);
-                }
-            }
-            StreamEvent::Readable { id } => ids.push(id),
-            _ => {}
-        }
-        for id in ids {
+        for id in to_read(connection, event) {
             loop {
                 match connection.read(id, 1 << 16) {
                     Ok(Some(bytes)) => {

@@ -34,6 +34,8 @@ pub struct Way {
     pub client: Tuple,
     pub server: Tuple,
     pub delay: Duration,
+    /// The delay from server to client, if it is another.
+    pub delay_down: Option<Duration>,
     /// Bytes per second in each direction; 0 means unlimited.
     pub rate: u64,
     /// Bytes a queue holds before it drops.
@@ -70,6 +72,7 @@ impl Way {
                 remote: client,
             },
             delay: Duration::from_millis(10),
+            delay_down: None,
             rate: 0,
             queue: 100_000,
             mtu: 0,
@@ -88,6 +91,12 @@ impl Way {
     pub fn delay(mut self, ms: u64) -> Self {
         self.delay = Duration::from_millis(ms);
         self
+    }
+
+    /// Delays from client to server and back.
+    pub fn delays(mut self, up_ms: u64, down_ms: u64) -> Self {
+        self.delay_down = Some(Duration::from_millis(down_ms));
+        self.delay(up_ms)
     }
 
     pub fn rate(mut self, bytes_per_second: u64) -> Self {
@@ -126,6 +135,8 @@ struct Flight {
 /// Two endpoints and the ways between them.
 pub struct Pair {
     pub now: Instant,
+    /// What the server's clock shows more than the client's. It may grow.
+    pub server_ahead: Duration,
     pub client: Endpoint,
     pub server: Endpoint,
     pub ways: Vec<Way>,
@@ -223,6 +234,7 @@ impl Pair {
             .expect("a connection attempt");
         Self {
             now,
+            server_ahead: Duration::ZERO,
             client: client_endpoint,
             server: server_endpoint,
             ways,
@@ -280,12 +292,12 @@ impl Pair {
                     self.now
                 );
                 buf.clear();
-                let endpoint = if to_server {
-                    &mut self.client
+                let (endpoint, now) = if to_server {
+                    (&mut self.client, self.now)
                 } else {
-                    &mut self.server
+                    (&mut self.server, self.now + self.server_ahead)
                 };
-                let Some(transmit) = endpoint.poll_transmit(self.now, 10, &mut buf) else {
+                let Some(transmit) = endpoint.poll_transmit(now, 10, &mut buf) else {
                     break;
                 };
                 assert_eq!(transmit.length, buf.len());
@@ -349,7 +361,8 @@ impl Pair {
             end += Duration::from_nanos(bytes * 1_000_000_000 / way.rate);
             way.busy_until[side] = end;
         }
-        let mut arrival = end + way.delay;
+        let down = way.delay_down.filter(|_| !to_server);
+        let mut arrival = end + down.unwrap_or(way.delay);
         if dice.per_mille(way.late) {
             arrival += way.jitter.mul_f64(dice.below(1000) as f64 / 1000.0);
         }
@@ -399,17 +412,7 @@ impl Pair {
         let Some(connection) = self.server.connection_mut(handle) else {
             return;
         };
-        let mut ids = Vec::new();
-        match event {
-            StreamEvent::Opened { dir } => {
-                while let Some(id) = connection.accept(dir) {
-                    ids.push(id);
-                }
-            }
-            StreamEvent::Readable { id } => ids.push(id),
-            _ => {}
-        }
-        for id in ids {
+        for id in flow::to_read(connection, event) {
             loop {
                 match connection.read(id, 1 << 16) {
                     Ok(Some(bytes)) => {
@@ -451,7 +454,9 @@ impl Pair {
         self.pump_flows();
         self.drain();
         let arrival = self.flights.keys().next().map(|(at, _)| *at);
-        let timers = [self.client.next_timeout(), self.server.next_timeout()];
+        let of_server = self.server.next_timeout();
+        let of_server = of_server.map(|at| at - self.server_ahead);
+        let timers = [self.client.next_timeout(), of_server];
         let timer = timers.into_iter().flatten().min();
         let Some(next) = [arrival, timer].into_iter().flatten().min() else {
             self.now = if end == Instant::FAR_FUTURE {
@@ -470,15 +475,15 @@ impl Pair {
         if arrival == Some(next) {
             let ((_, _), mut flight) = self.flights.pop_first().expect("a datagram is under way");
             self.delivered += 1;
-            let endpoint = if flight.to_server {
-                &mut self.server
+            let (endpoint, now) = if flight.to_server {
+                (&mut self.server, self.now + self.server_ahead)
             } else {
-                &mut self.client
+                (&mut self.client, self.now)
             };
-            endpoint.handle_datagram(self.now, flight.tuple, flight.ecn, &mut flight.bytes);
+            endpoint.handle_datagram(now, flight.tuple, flight.ecn, &mut flight.bytes);
         } else {
             self.client.handle_timeout(self.now);
-            self.server.handle_timeout(self.now);
+            self.server.handle_timeout(self.now + self.server_ahead);
         }
         true
     }

@@ -25,7 +25,9 @@ use anabranch_proto::wire::cursor::Reader;
 use anabranch_proto::wire::frame::{self, ConnectionClose, Form, Frame, NewConnectionId};
 use anabranch_proto::wire::header::{self, Header};
 use anabranch_proto::wire::params::TransportParameters;
-use anabranch_proto::wire::{ConnectionId, Dir, PathId, ResetToken, Side};
+use anabranch_proto::wire::{
+    ConnectionId, Dir, PathId, ResetToken, Side, TransportErrorCode as Code,
+};
 use anabranch_proto::{Endpoint, Handle};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -623,6 +625,17 @@ impl Setup {
         bytes.extend_from_slice(&self.extra_params);
         bytes
     }
+}
+
+/// Asserts that the victim closed with this code: to its peer and to its application.
+#[track_caller]
+pub fn assert_closed(peer: &RawPeer, code: Code) {
+    match peer.ended() {
+        Some(ConnectionError::Transport(error)) => assert_eq!(error.code, code, "{error}"),
+        other => panic!("the victim should have closed with {code}: {other:?}"),
+    }
+    let (sent, _) = peer.close().expect("CONNECTION_CLOSE reaches the peer");
+    assert_eq!(Code(sent), code);
 }
 
 /// Frames as bytes, in their multipath form if they have one.

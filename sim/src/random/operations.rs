@@ -138,6 +138,7 @@ impl Trial {
             weight: self.dice.below(4) as u32 + 1,
             priority: self.dice.below(3) as i32,
             cost: self.dice.below(2) as u32,
+            ..PathOptions::default()
         };
         if let Some(connection) = self.host_mut(server).connection_mut(FIRST) {
             let done = connection.set_path_options(path, options);

@@ -122,6 +122,7 @@ impl Topology {
                     weight: dice.below(4) as u32 + 1,
                     priority: dice.below(3) as i32,
                     cost: dice.below(2) as u32,
+                    ..PathOptions::default()
                 },
                 after: Duration::from_millis(dice.pick(&[0, 0, 50, 1000])),
                 reopen: Some(Duration::from_millis(dice.pick(&[100, 1000, 5000]))),

@@ -36,6 +36,7 @@ pub fn decode<'a>(reader: &mut Reader<'a>) -> Result<(FrameType, Frame<'a>), Fra
         }),
         0x31 => datagram(reader),
         0x3e | 0x3f | 0x3e75..=0x3e7c => decode_multipath(reader, frame_type),
+        0x02f5 => timestamp(reader),
         _ => Err(FrameErrorKind::Unknown),
     };
     frame
@@ -136,6 +137,12 @@ fn decode_multipath<'a>(
             next_sequence: reader.varint()?,
         },
         _ => return Err(FrameErrorKind::Unknown),
+    })
+}
+
+fn timestamp<'a>(reader: &mut Reader<'a>) -> Result<Frame<'a>, FrameErrorKind> {
+    Ok(Frame::Timestamp {
+        time: reader.varint()?,
     })
 }
 

@@ -51,6 +51,7 @@ impl Frame<'_> {
             Self::MaxPathId { .. } => FrameType::MAX_PATH_ID,
             Self::PathsBlocked { .. } => FrameType::PATHS_BLOCKED,
             Self::PathCidsBlocked { .. } => FrameType::PATH_CIDS_BLOCKED,
+            Self::Timestamp { .. } => FrameType::TIMESTAMP,
         }
     }
 
@@ -120,7 +121,8 @@ impl Frame<'_> {
             Self::MaxData { limit }
             | Self::DataBlocked { limit }
             | Self::MaxStreams { limit, .. }
-            | Self::StreamsBlocked { limit, .. } => out.varint(*limit),
+            | Self::StreamsBlocked { limit, .. }
+            | Self::Timestamp { time: limit } => out.varint(*limit),
             Self::MaxStreamData { id, limit } | Self::StreamDataBlocked { id, limit } => {
                 out.varints(&[id.0, *limit]);
             }

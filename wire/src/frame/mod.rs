@@ -1,4 +1,5 @@
-//! Frames (RFC 9000, section 19; RFC 9221; RFC 10069) as values, and as bytes.
+//! Frames (RFC 9000, section 19; RFC 9221; RFC 10069; draft-huitema-quic-ts-08) as values, and as
+//! bytes.
 
 mod ack;
 mod decode;
@@ -130,7 +131,7 @@ pub enum Frame<'a> {
     Datagram {
         data: &'a [u8],
     },
-    /// RFC 10069, as are all below.
+    /// RFC 10069, as are all below but the last.
     PathAbandon {
         path: PathId,
         code: u64,
@@ -149,6 +150,11 @@ pub enum Frame<'a> {
     PathCidsBlocked {
         path: PathId,
         next_sequence: u64,
+    },
+    /// draft-huitema-quic-ts-08: when the packet was sent, in microseconds since an epoch of the
+    /// sender's, divided by 2 to the power of its `ack_delay_exponent`.
+    Timestamp {
+        time: u64,
     },
 }
 

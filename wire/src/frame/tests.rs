@@ -106,6 +106,20 @@ fn multipath_frames_have_the_layouts_of_rfc_10069() {
 }
 
 #[test]
+fn a_timestamp_is_its_type_and_one_integer() {
+    same("42f5 25", Form::Plain, &Frame::Timestamp { time: 37 });
+    let time = varint::MAX;
+    same(
+        "42f5 ffffffffffffffff",
+        Form::Multipath,
+        &Frame::Timestamp { time },
+    );
+    assert_eq!(refused("42f5"), FrameErrorKind::UnexpectedEnd);
+    assert_eq!(refused("42f5 80"), FrameErrorKind::UnexpectedEnd);
+    assert_eq!(refused("800002f5 25"), FrameErrorKind::LongType);
+}
+
+#[test]
 fn the_form_decides_how_connection_ids_and_acknowledgements_are_written() {
     let token = "000102030405060708090a0b0c0d0e0f";
     let new = |path| {
@@ -379,6 +393,7 @@ fn types_fall_into_the_classes_of_table_3() {
     let known = (0..=0x1e)
         .chain(0x30..=0x31)
         .chain(0x3e..=0x3f)
+        .chain([0x02f5])
         .chain(0x3e75..=0x3e7c);
     let known: Vec<u64> = known.collect();
     let of = |class: fn(FrameType) -> bool| -> Vec<u64> {
@@ -387,7 +402,7 @@ fn types_fall_into_the_classes_of_table_3() {
             .collect()
     };
     let quiet = of(|frame_type| !frame_type.is_ack_eliciting());
-    assert_eq!(quiet, [0x00, 0x02, 0x03, 0x1c, 0x1d, 0x3e, 0x3f]);
+    assert_eq!(quiet, [0x00, 0x02, 0x03, 0x1c, 0x1d, 0x3e, 0x3f, 0x02f5]);
     assert_eq!(of(FrameType::is_probing), [0x00, 0x18, 0x1a, 0x1b]);
     let early = of(FrameType::allowed_in_initial_or_handshake);
     assert_eq!(early, [0x00, 0x01, 0x02, 0x03, 0x06, 0x1c]);

@@ -8,7 +8,7 @@ pub struct FrameType(pub u64);
 
 macro_rules! types {
     ($($name:ident = $value:literal;)*) => {
-        #[allow(missing_docs, reason = "the names are those of RFC 9000, RFC 9221 and RFC 10069")]
+        #[allow(missing_docs, reason = "the names are those of the RFCs and of the draft")]
         impl FrameType {
             $(pub const $name: Self = Self($value);)*
         }
@@ -44,6 +44,7 @@ types! {
     DATAGRAM_WITH_LENGTH = 0x31;
     PATH_ACK = 0x3e;
     PATH_ACK_ECN = 0x3f;
+    TIMESTAMP = 0x02f5;
     PATH_ABANDON = 0x3e75;
     PATH_STATUS_BACKUP = 0x3e76;
     PATH_STATUS_AVAILABLE = 0x3e77;
@@ -80,6 +81,7 @@ impl FrameType {
             0x1e => "handshake_done",
             0x30 | 0x31 => "datagram",
             0x3e | 0x3f => "path_ack",
+            0x02f5 => "timestamp",
             0x3e75 => "path_abandon",
             0x3e76 => "path_status_backup",
             0x3e77 => "path_status_available",
@@ -107,7 +109,10 @@ impl FrameType {
 
     /// Whether a packet with this frame is to be acknowledged (RFC 9002, section 2).
     pub const fn is_ack_eliciting(self) -> bool {
-        !matches!(self.0, 0x00 | 0x02 | 0x03 | 0x1c | 0x1d | 0x3e | 0x3f)
+        !matches!(
+            self.0,
+            0x00 | 0x02 | 0x03 | 0x1c | 0x1d | 0x3e | 0x3f | 0x02f5
+        )
     }
 
     /// Whether the frame may travel in Initial and Handshake packets (RFC 9000, section 12.4).

@@ -66,6 +66,30 @@ fn the_multipath_parameter_is_one_integer_up_to_32_bits() {
 }
 
 #[test]
+fn the_timestamp_parameter_is_one_two_or_three() {
+    let timestamps = |text: &str| from_server(text).map(|params| params.enable_timestamp);
+    for (value, direction) in [
+        ("01", Timestamps::Receive),
+        ("02", Timestamps::Send),
+        ("03", Timestamps::Both),
+    ] {
+        let text = format!("8000 7158 01 {value}");
+        assert_eq!(timestamps(&text), Ok(Some(direction)));
+        let params = TransportParameters {
+            enable_timestamp: Some(direction),
+            ..TransportParameters::default()
+        };
+        assert_eq!(encoded(&params, Side::Client), hex(&text));
+    }
+    assert_eq!(timestamps(""), Ok(None));
+    for wrong in ["01 00", "01 04", "00", "02 0303", "08 c000000000000100"] {
+        let error = refused(&format!("80007158 {wrong}"));
+        assert_eq!(error.parameter, Some(0x7158));
+        assert_eq!(error.code(), TransportErrorCode::TRANSPORT_PARAMETER_ERROR);
+    }
+}
+
+#[test]
 fn integers_are_written_in_their_shortest_form_and_read_in_any() {
     let params = TransportParameters {
         initial_max_data: 37,
@@ -226,7 +250,11 @@ fn parameters() -> impl Strategy<Value = TransportParameters> {
     );
     let optional = (
         prop::option::of(any::<u32>()),
-        prop::option::of(number()),
+        prop::option::of(prop::sample::select(vec![
+            Timestamps::Receive,
+            Timestamps::Send,
+            Timestamps::Both,
+        ])),
         prop::option::of(any::<[u8; 16]>()),
         prop::option::of(preferred_address()),
     );

@@ -60,8 +60,9 @@ const RULES: &[Rule] = &[
         &["anabranch-wire", "anabranch-proto", "anabranch-link"],
         &[],
     ),
-    // What a stranger writes: a scheduler of their own on the public API.
+    // What a stranger writes: schedulers of their own on the public API.
     rule("own-scheduler", BELOW_LAB, &[]),
+    rule("learning-scheduler", BELOW_LAB, &[]),
     rule("xtask", &[], &[]),
 ];
 

@@ -1,8 +1,8 @@
 //! A shaped path: two UDP sockets on a loopback address, and a modelled link in each direction.
 //!
 //! ```text
-//! client -> [front] -> link -> [back] -> server
-//! client <- [front] <- link <- [back] <- server
+//! client -> [front] -> link -> [rear] -> server
+//! client <- [front] <- link <- [rear] <- server
 //! ```
 //!
 //! A thread of its own per path sleeps to the nanosecond the links ask for, as well as the kernel
@@ -33,25 +33,25 @@ const BATCH: usize = 64;
 /// Buffers kept for reuse.
 const SPARE: usize = 1024;
 
-/// What a path is like, both ways.
+/// What a path is like one way.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Shape {
+pub(crate) struct Shape {
     /// Megabits per second.
-    pub(super) mbit: u32,
+    pub(crate) mbit: u32,
     /// One-way delay in milliseconds.
-    pub(super) delay_ms: u32,
+    pub(crate) delay_ms: u32,
     /// Share of packets lost.
-    pub(super) loss: f64,
+    pub(crate) loss: f64,
 }
 
 impl Shape {
     /// Bits per second.
-    pub(super) fn rate(self) -> f64 {
+    pub(crate) fn rate(self) -> f64 {
         f64::from(self.mbit) * 1e6
     }
 
-    /// The round trip without queueing.
-    pub(super) fn rtt(self) -> Duration {
+    /// The round trip without queueing, if the way back is alike.
+    pub(crate) fn rtt(self) -> Duration {
         Duration::from_millis(2 * u64::from(self.delay_ms))
     }
 
@@ -71,9 +71,9 @@ impl Shape {
 
 /// A running path. Stops when it is dropped.
 #[derive(Debug)]
-pub(super) struct Relay {
+pub(crate) struct Relay {
     /// Where the client sends to.
-    pub(super) front: SocketAddr,
+    pub(crate) front: SocketAddr,
     switches: Arc<Switches>,
     thread: Option<JoinHandle<()>>,
 }
@@ -85,31 +85,32 @@ struct Switches {
 }
 
 impl Relay {
-    /// Starts a path from `ip` to `server`. The seed decides which packets get lost.
+    /// Starts a path from `ip` to `server`, shaped there and back. The seed decides which packets
+    /// get lost.
     ///
     /// # Errors
     ///
     /// No socket or thread.
-    pub(super) fn start(
+    pub(crate) fn start(
         ip: IpAddr,
         server: SocketAddr,
-        shape: Shape,
+        [there, back]: [Shape; 2],
         seed: u64,
     ) -> io::Result<Self> {
         let front = socket(ip)?;
-        let back = socket(ip)?;
-        back.connect(server)?;
+        let rear = socket(ip)?;
+        rear.connect(server)?;
         let switches = Arc::new(Switches::default());
         let address = front.local_addr()?;
         let mut relay = Worker {
             started: Instant::now(),
             there: Side {
-                socket: back,
-                link: Link::new(shape.link(), seed),
+                socket: rear,
+                link: Link::new(there.link(), seed),
             },
             here: Side {
                 socket: front,
-                link: Link::new(shape.link(), !seed),
+                link: Link::new(back.link(), !seed),
             },
             client: None,
             spare: Vec::new(),
@@ -126,7 +127,7 @@ impl Relay {
     }
 
     /// From now on nothing passes, silently, in either direction.
-    pub(super) fn cut(&self) {
+    pub(crate) fn cut(&self) {
         self.switches.cut.store(true, Ordering::Relaxed);
     }
 }
@@ -286,7 +287,7 @@ mod tests {
     fn pair() -> (UdpSocket, UdpSocket, Relay) {
         let ip = IpAddr::from([127, 0, 0, 1]);
         let server = UdpSocket::bind((ip, 0)).unwrap();
-        let relay = Relay::start(ip, server.local_addr().unwrap(), SHAPE, 1).unwrap();
+        let relay = Relay::start(ip, server.local_addr().unwrap(), [SHAPE; 2], 1).unwrap();
         let client = UdpSocket::bind((ip, 0)).unwrap();
         client.connect(relay.front).unwrap();
         for socket in [&server, &client] {

@@ -84,7 +84,12 @@ async fn transfer(target: &Target, plan: &Plan) -> Outcome<Figures> {
     let mut relays = Vec::new();
     for &place in &plan.paths {
         let seed = plan.seed.wrapping_mul(31).wrapping_add(place as u64);
-        let relay = Relay::start(address(place), target.address, plan.shapes[place], seed);
+        let relay = Relay::start(
+            address(place),
+            target.address,
+            [plan.shapes[place]; 2],
+            seed,
+        );
         relays.push(relay.map_err(|error| Failure::io("cannot start a path", &error))?);
     }
     let endpoint = Endpoint::client().map_err(|error| Failure::io("no socket", &error))?;

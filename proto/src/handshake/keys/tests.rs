@@ -135,27 +135,23 @@ fn old_receive_keys_go_three_ptos_after_the_first_packet_of_the_new_phase() {
 
 #[test]
 fn old_keys_after_new_ones_on_the_same_path_are_an_error() {
-    let mut pair = ready();
-    round_trip(&mut pair, at(0), FAST, 0);
-    // A faulty client: the packet with the higher number is sealed with the older keys.
-    let old = sealed(&mut pair.client, FAST, 9);
-    pair.client.update_keys(at(300), THREE_PTO).unwrap();
-    pair.client.forget_path(FAST);
-    let new = sealed(&mut pair.client, FAST, 5);
-    opened(&mut pair.server, at(301), FAST, new).unwrap();
-    let result = opened(&mut pair.server, at(302), FAST, old);
-    assert_eq!(fatal(result), TransportErrorCode::KEY_UPDATE_ERROR);
-
-    // The same packets in the other order.
-    let mut pair = ready();
-    round_trip(&mut pair, at(0), FAST, 0);
-    let old = sealed(&mut pair.client, FAST, 9);
-    pair.client.update_keys(at(300), THREE_PTO).unwrap();
-    pair.client.forget_path(FAST);
-    let new = sealed(&mut pair.client, FAST, 5);
-    opened(&mut pair.server, at(301), FAST, old).unwrap();
-    let result = opened(&mut pair.server, at(302), FAST, new);
-    assert_eq!(fatal(result), TransportErrorCode::KEY_UPDATE_ERROR);
+    for old_comes_last in [true, false] {
+        let mut pair = ready();
+        round_trip(&mut pair, at(0), FAST, 0);
+        // A faulty client: the packet with the higher number is sealed with the older keys.
+        let old = sealed(&mut pair.client, FAST, 9);
+        pair.client.update_keys(at(300), THREE_PTO).unwrap();
+        pair.client.forget_path(FAST);
+        let new = sealed(&mut pair.client, FAST, 5);
+        let (first, second) = if old_comes_last {
+            (new, old)
+        } else {
+            (old, new)
+        };
+        opened(&mut pair.server, at(301), FAST, first).unwrap();
+        let result = opened(&mut pair.server, at(302), FAST, second);
+        assert_eq!(fatal(result), TransportErrorCode::KEY_UPDATE_ERROR);
+    }
 }
 
 #[test]

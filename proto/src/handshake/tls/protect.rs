@@ -3,6 +3,9 @@
 use anabranch_wire::{ConnectionId, PathId, Side};
 use rustls::quic;
 
+#[cfg(feature = "null-protection")]
+mod null;
+
 /// Bytes of the tag every cipher suite of QUIC v1 appends (RFC 9001, section 5.3).
 pub(crate) const TAG_LEN: usize = 16;
 /// Bytes sampled for header protection (RFC 9001, section 5.4.2).
@@ -11,19 +14,29 @@ const SAMPLE_LEN: usize = 16;
 const MAX_PN_LEN: usize = 4;
 
 /// One direction's header protection key.
-pub(crate) struct HeaderKey(Box<dyn quic::HeaderProtectionKey>);
+pub(crate) enum HeaderKey {
+    Cipher(Box<dyn quic::HeaderProtectionKey>),
+    #[cfg(feature = "null-protection")]
+    Null,
+}
 
 impl HeaderKey {
     /// Masks the first byte and the packet number of a sealed packet; false if it is too short.
     pub(crate) fn protect(&self, packet: &mut [u8], pn_offset: usize) -> bool {
-        split(packet, pn_offset)
-            .is_some_and(|(first, pn, sample)| self.0.encrypt_in_place(sample, first, pn).is_ok())
+        split(packet, pn_offset).is_some_and(|(first, pn, sample)| match self {
+            Self::Cipher(key) => key.encrypt_in_place(sample, first, pn).is_ok(),
+            #[cfg(feature = "null-protection")]
+            Self::Null => true,
+        })
     }
 
     /// Undoes [`protect`](Self::protect); a packet that is too short stays as it was.
     pub(crate) fn unprotect(&self, packet: &mut [u8], pn_offset: usize) -> bool {
-        split(packet, pn_offset)
-            .is_some_and(|(first, pn, sample)| self.0.decrypt_in_place(sample, first, pn).is_ok())
+        split(packet, pn_offset).is_some_and(|(first, pn, sample)| match self {
+            Self::Cipher(key) => key.decrypt_in_place(sample, first, pn).is_ok(),
+            #[cfg(feature = "null-protection")]
+            Self::Null => true,
+        })
     }
 }
 
@@ -36,7 +49,11 @@ fn split(packet: &mut [u8], pn_offset: usize) -> Option<(&mut u8, &mut [u8], &[u
 }
 
 /// One direction's AEAD key of one key phase.
-pub(crate) struct PacketKey(Box<dyn quic::PacketKey>);
+pub(crate) enum PacketKey {
+    Cipher(Box<dyn quic::PacketKey>),
+    #[cfg(feature = "null-protection")]
+    Null(null::NullKey),
+}
 
 impl PacketKey {
     /// Encrypts `payload` in place and returns the tag, or `None` if the cipher cannot.
@@ -50,11 +67,15 @@ impl PacketKey {
         header: &[u8],
         payload: &mut [u8],
     ) -> Option<[u8; TAG_LEN]> {
+        let key = match self {
+            Self::Cipher(key) => key,
+            #[cfg(feature = "null-protection")]
+            Self::Null(key) => return Some(key.tag()),
+        };
         let tag = if path == PathId::ZERO {
-            self.0.encrypt_in_place(pn, header, payload)
+            key.encrypt_in_place(pn, header, payload)
         } else {
-            self.0
-                .encrypt_in_place_for_path(path.0, pn, header, payload)
+            key.encrypt_in_place_for_path(path.0, pn, header, payload)
         };
         tag.ok()?.as_ref().try_into().ok()
     }
@@ -69,29 +90,41 @@ impl PacketKey {
         header: &[u8],
         payload: &mut [u8],
     ) -> Option<usize> {
+        let key = match self {
+            Self::Cipher(key) => key,
+            #[cfg(feature = "null-protection")]
+            Self::Null(key) => return key.open(payload),
+        };
         let plaintext = if path == PathId::ZERO {
-            self.0.decrypt_in_place(pn, header, payload)
+            key.decrypt_in_place(pn, header, payload)
         } else {
-            self.0
-                .decrypt_in_place_for_path(path.0, pn, header, payload)
+            key.decrypt_in_place_for_path(path.0, pn, header, payload)
         };
         plaintext.ok().map(<[u8]>::len)
     }
 
     /// Packets that may be sealed with this key (RFC 9001, section 6.6).
     pub(crate) fn confidentiality_limit(&self) -> u64 {
-        self.0.confidentiality_limit()
+        match self {
+            Self::Cipher(key) => key.confidentiality_limit(),
+            #[cfg(feature = "null-protection")]
+            Self::Null(key) => key.confidentiality_limit,
+        }
     }
 
     /// Packets that may fail to open in a connection that uses this cipher.
     pub(crate) fn integrity_limit(&self) -> u64 {
-        self.0.integrity_limit()
+        match self {
+            Self::Cipher(key) => key.integrity_limit(),
+            #[cfg(feature = "null-protection")]
+            Self::Null(key) => key.integrity_limit,
+        }
     }
 }
 
 impl From<Box<dyn quic::PacketKey>> for PacketKey {
     fn from(key: Box<dyn quic::PacketKey>) -> Self {
-        Self(key)
+        Self::Cipher(key)
     }
 }
 
@@ -110,7 +143,7 @@ pub(crate) struct Keys {
 impl From<quic::Keys> for Keys {
     fn from(keys: quic::Keys) -> Self {
         let direction = |keys: quic::DirectionalKeys| DirectionKeys {
-            header: HeaderKey(keys.header),
+            header: HeaderKey::Cipher(keys.header),
             packet: keys.packet.into(),
         };
         Self {
@@ -127,15 +160,25 @@ pub(crate) struct PhaseKeys {
 }
 
 /// What the packet keys of all later key phases derive from (RFC 9001, section 6.1).
-pub(crate) struct Secrets(pub(super) quic::Secrets);
+pub(crate) enum Secrets {
+    Tls(quic::Secrets),
+    #[cfg(feature = "null-protection")]
+    Null(PhaseKeys),
+}
 
 impl Secrets {
     /// The keys of the following key phase; each call goes one further.
     pub(crate) fn next(&mut self) -> PhaseKeys {
-        let keys = self.0.next_packet_keys();
-        PhaseKeys {
-            local: PacketKey(keys.local),
-            remote: PacketKey(keys.remote),
+        match self {
+            Self::Tls(secrets) => {
+                let keys = secrets.next_packet_keys();
+                PhaseKeys {
+                    local: PacketKey::Cipher(keys.local),
+                    remote: PacketKey::Cipher(keys.remote),
+                }
+            }
+            #[cfg(feature = "null-protection")]
+            Self::Null(newest) => null::following(newest),
         }
     }
 }

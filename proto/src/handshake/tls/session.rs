@@ -78,7 +78,9 @@ impl Session {
         };
         connection.write_hs(out).map(|change| match change {
             quic::KeyChange::Handshake { keys } => KeyChange::Handshake(keys.into()),
-            quic::KeyChange::OneRtt { keys, next } => KeyChange::OneRtt(keys.into(), Secrets(next)),
+            quic::KeyChange::OneRtt { keys, next } => {
+                KeyChange::OneRtt(keys.into(), Secrets::Tls(next))
+            }
         })
     }
 

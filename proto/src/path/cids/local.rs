@@ -40,10 +40,6 @@ pub struct LocalCids {
 }
 
 impl LocalCids {
-    /// The most connection IDs of one path that are live, whatever the peer's limit: one in use,
-    /// and spares for migrations in quick succession.
-    pub const MAX_LIVE: u64 = 4;
-
     /// None issued yet.
     pub fn new() -> Self {
         Self {
@@ -89,13 +85,6 @@ impl LocalCids {
         Ok(position.map(|position| self.live.remove(position).cid))
     }
 
-    /// Retires everything: the path was abandoned. Returns what was live.
-    pub fn retire_all(&mut self) -> impl Iterator<Item = ConnectionId> + use<> {
-        std::mem::take(&mut self.live)
-            .into_iter()
-            .map(|entry| entry.cid)
-    }
-
     /// What the peer may use.
     pub fn live(&self) -> impl ExactSizeIterator<Item = &LocalCid> {
         self.live.iter()
@@ -104,12 +93,6 @@ impl LocalCids {
     /// The number the next connection ID gets.
     pub fn next_sequence(&self) -> u64 {
         self.next
-    }
-
-    /// How many more to issue so that the peer has as many as it wants to hold
-    /// (`active_connection_id_limit`) and we want to keep.
-    pub fn needs_more(&self, limit: u64) -> usize {
-        (limit.min(Self::MAX_LIVE) as usize).saturating_sub(self.live.len())
     }
 
     /// The first connection ID to announce.

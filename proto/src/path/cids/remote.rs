@@ -199,13 +199,33 @@ impl RemoteCids {
         self.live.len() > 1
     }
 
+    /// The connection ID that [`rotate`](Self::rotate) would switch to.
+    pub fn spare(&self) -> Option<ConnectionId> {
+        Some(self.live[self.spare_position()?].cid)
+    }
+
+    /// Retires that one, if there is another spare. Returns whether it did.
+    pub fn retire_spare(&mut self) -> bool {
+        let Some(spare) = self.spare_position().filter(|_| self.live.len() > 2) else {
+            return false;
+        };
+        let retired = self.live.remove(spare).sequence;
+        self.retiring.push((retired, Delivery::Due));
+        true
+    }
+
+    fn spare_position(&self) -> Option<usize> {
+        let active = self.position(self.active).filter(|_| self.has_spare())?;
+        Some((active + 1) % self.live.len())
+    }
+
     /// Switches to a connection ID not used before and retires the old one, so that observers of
     /// two routes cannot link them. Returns the retired number, or `None` if there is no spare.
     pub fn rotate(&mut self) -> Option<u64> {
-        let old = self.position(self.active).filter(|_| self.has_spare())?;
+        let next = self.live[self.spare_position()?].sequence;
+        let old = self.position(self.active)?;
         let retired = self.live.remove(old).sequence;
-        let next = if old < self.live.len() { old } else { 0 };
-        self.active = Some(self.live[next].sequence);
+        self.active = Some(next);
         self.retiring.push((retired, Delivery::Due));
         Some(retired)
     }
@@ -225,13 +245,6 @@ impl RemoteCids {
     /// The number we expect the peer to give its next connection ID, for `PATH_CIDS_BLOCKED`.
     pub fn next_expected(&self) -> u64 {
         self.seen.last().map_or(0, |range| range.end)
-    }
-
-    /// Forgets everything: the path was abandoned, which retires its connection IDs without frames.
-    pub fn clear(&mut self) {
-        self.live.clear();
-        self.active = None;
-        self.retiring.clear();
     }
 
     /// The number the next frame has to give back.

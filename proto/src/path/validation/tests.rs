@@ -116,3 +116,50 @@ fn a_flood_of_challenges_is_answered_from_its_newest_end() {
     assert_eq!(answered, [[96; 8], [97; 8], [98; 8], [99; 8]]);
     assert!(responses.is_empty());
 }
+
+fn tuple(port: u16) -> Tuple {
+    Tuple {
+        socket: crate::datagram::SocketId(0),
+        local: None,
+        remote: ([192, 0, 2, 1], port).into(),
+    }
+}
+
+#[test]
+fn what_one_address_asked_is_answered_together_and_in_order() {
+    let mut elsewhere = Elsewhere::default();
+    elsewhere.push(tuple(1), [1; 8], 10, 100);
+    elsewhere.push(tuple(2), [2; 8], 11, 50);
+    elsewhere.push(tuple(1), [3; 8], 12, 100);
+    let first = elsewhere.pop().unwrap();
+    assert_eq!((first.tuple, first.budget), (tuple(1), 600));
+    assert_eq!(first.data.as_slice(), [[1; 8], [3; 8]]);
+    let second = elsewhere.pop().unwrap();
+    assert_eq!((second.tuple, second.budget), (tuple(2), 150));
+    assert!(elsewhere.is_empty() && elsewhere.pop().is_none());
+}
+
+proptest::proptest! {
+    #[test]
+    fn answers_elsewhere_never_exceed_three_times_the_packets(
+        asked in proptest::collection::vec((0..4_u16, 1..4_usize, 20..1500_usize), 0..40),
+        pops in proptest::collection::vec(0..3_usize, 40),
+    ) {
+        let mut elsewhere = Elsewhere::default();
+        let (mut earned, mut spent) = ([0; 4], [0; 4]);
+        for (pn, ((port, challenges, size), pops)) in asked.into_iter().zip(pops).enumerate() {
+            earned[usize::from(port)] += 3 * size as u64;
+            for n in 0..challenges {
+                elsewhere.push(tuple(port), [n as u8; 8], pn as u64, size);
+            }
+            for _ in 0..pops {
+                let Some(answers) = elsewhere.pop() else { break };
+                proptest::prop_assert!(answers.data.len() <= Responses::<[u8; 8]>::CAPACITY);
+                spent[usize::from(answers.tuple.remote.port())] += answers.budget;
+            }
+            for (spent, earned) in spent.iter().zip(&earned) {
+                proptest::prop_assert!(spent <= earned);
+            }
+        }
+    }
+}

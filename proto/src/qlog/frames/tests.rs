@@ -162,6 +162,10 @@ fn streams_limits_and_the_rest_have_the_names_of_the_draft() {
     let cases = [
         (Frame::Ping, json!({"frame_type": "ping"})),
         (
+            Frame::Timestamp { time: 37 },
+            json!({"frame_type": "timestamp", "timestamp": 296}),
+        ),
+        (
             Frame::HandshakeDone,
             json!({"frame_type": "handshake_done"}),
         ),

@@ -17,7 +17,7 @@ fn written(length: u64) -> SendBuf {
 fn send(buf: &mut SendBuf, skip: u64, length: u64) -> Range<u64> {
     let range = buf.fresh_after(skip, ALL).expect("something is unsent");
     let range = range.start..range.end.min(range.start + length);
-    buf.on_first_sent(range.clone());
+    buf.on_first_sent(range.clone(), Instant::ZERO);
     range
 }
 
@@ -36,11 +36,11 @@ fn bytes_of_several_writes_are_copied_out_as_one() {
 fn skipped_bytes_stay_unsent_and_take_no_credit_later() {
     let mut buf = written(100);
     assert_eq!(buf.fresh_after(40, ALL), Some(40..100));
-    assert_eq!(buf.on_first_sent(40..60), 60);
+    assert_eq!(buf.on_first_sent(40..60, Instant::ZERO), 60);
     assert_eq!(buf.fresh_after(0, 0), Some(0..40));
     let load = buf.load();
     assert_eq!((load.free, load.above, load.unacked), (40, 40, 20));
-    assert_eq!(buf.on_first_sent(0..40), 0);
+    assert_eq!(buf.on_first_sent(0..40, Instant::ZERO), 0);
     assert_eq!(buf.fresh_after(0, 0), None);
 }
 
@@ -51,7 +51,7 @@ fn the_end_of_a_stream_waits_for_credit_of_the_bytes_before_it() {
     assert_eq!(buf.load().free, 0);
     assert_eq!(buf.fresh_after(0, 9), Some(0..9));
     assert_eq!(buf.fresh_after(0, 10), Some(0..11));
-    buf.on_first_sent(0..10);
+    buf.on_first_sent(0..10, Instant::ZERO);
     assert_eq!(buf.load().free, 1);
     assert_eq!(buf.fresh_after(0, 0), Some(10..11));
 }
@@ -71,9 +71,9 @@ fn an_acknowledged_copy_cancels_the_retransmission() {
 fn a_lost_copy_is_not_sent_again_while_another_path_carries_it() {
     let mut buf = written(10);
     send(&mut buf, 0, 10);
-    assert_eq!(buf.copyable(0..10, B), Some(0..10));
+    assert_eq!(buf.copyable(0..10, B, 2), Some(0..10));
     buf.on_copied(0..10, A, B);
-    assert_eq!(buf.copyable(0..10, B), None);
+    assert_eq!(buf.copyable(0..10, B, 2), None);
     assert_eq!(buf.on_lost(0..10, A), 0);
     assert_eq!(buf.on_lost(0..10, B), 10);
     let (range, carried) = buf.again_front().unwrap();
@@ -156,7 +156,7 @@ proptest! {
                     prop_assert_eq!(next.as_ref().map(|next| next.start), expected);
                     let Some(next) = next else { continue };
                     let next = next.start..next.end.min(next.start + size);
-                    buf.on_first_sent(next.clone());
+                    buf.on_first_sent(next.clone(), Instant::ZERO);
                     model[next.start as usize..next.end as usize].fill(Byte::Sent);
                 }
                 2 if all_sent => {

@@ -47,8 +47,13 @@ fn small() -> Limits {
 }
 
 impl World {
-    fn new() -> Self {
-        let sides = [side(Side::Client, &small()), side(Side::Server, &small())];
+    fn new(release: Release, max_copies: usize) -> Self {
+        let limits = Limits {
+            release,
+            max_copies,
+            ..small()
+        };
+        let sides = [Side::Client, Side::Server].map(|of| side(of, &limits));
         Self {
             sides,
             flights: Vec::new(),
@@ -284,11 +289,18 @@ impl World {
 
 /// Totals are what they are the totals of.
 fn check(streams: &Streams) {
-    let mut sums = [0; 5];
+    let mut sums = [0; 6];
     for stream in streams.live.values() {
         let Some(send) = &stream.send else { continue };
         let load = send.buf.load();
-        let parts = [load.above, load.free, load.again, load.unacked, load.held];
+        let parts = [
+            load.above,
+            load.free,
+            load.again,
+            load.unacked,
+            load.held,
+            load.span,
+        ];
         sums.iter_mut()
             .zip(parts)
             .for_each(|(sum, part)| *sum += part);
@@ -300,12 +312,21 @@ fn check(streams: &Streams) {
         totals.again,
         totals.unacked,
         totals.held,
+        totals.span,
     ];
     assert_eq!(sums, expected);
     let waiting = |stream: &Stream| stream.recv.as_ref().map_or(0, Recv::out_of_order);
     let out_of_order: u64 = streams.live.values().map(|stream| waiting(stream)).sum();
     assert_eq!(streams.stats.buffered_out_of_order, out_of_order);
-    let (kind, _) = streams.next_unit();
+    let ages: Vec<_> = streams
+        .live
+        .values()
+        .filter_map(|stream| stream.send.as_ref())
+        .collect();
+    let oldest = ages.iter().filter(|send| send.buf.load().unacked > 0);
+    let oldest = oldest.filter_map(|send| send.buf.oldest_sent()).min();
+    assert_eq!(streams.backlog().oldest_unacked, oldest);
+    let kind = streams.next_unit().kind;
     let backlog = streams.backlog();
     assert_eq!(kind == UnitKind::Idle, backlog.total() == 0);
 }
@@ -315,8 +336,10 @@ proptest! {
     #[test]
     fn every_stream_arrives_whole_or_reset_over_a_channel_that_does_anything(
         steps in prop::collection::vec((0..18u8, any::<usize>(), any::<usize>()), 1..250),
+        release in prop::sample::select(vec![Release::Acknowledged, Release::InOrder]),
+        max_copies in 1..4usize,
     ) {
-        let mut world = World::new();
+        let mut world = World::new(release, max_copies);
         for step in steps {
             world.step(step);
         }

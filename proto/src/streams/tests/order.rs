@@ -124,9 +124,9 @@ fn lost_bytes_go_before_fresh_ones_and_name_their_carriers() {
     let (mut client, id) = with_stream(1000);
     let first = write_at(&mut client, A, 100, 0);
     client.on_lost(&first[0], A);
-    let (kind, carried) = client.next_unit();
+    let unit = client.next_unit();
     assert_eq!(
-        (kind, carried.iter().collect::<Vec<_>>()),
+        (unit.kind, unit.carried_by.iter().collect::<Vec<_>>()),
         (UnitKind::Retransmission, vec![A])
     );
     assert_eq!(client.backlog().retransmit, 98);
@@ -134,7 +134,7 @@ fn lost_bytes_go_before_fresh_ones_and_name_their_carriers() {
     assert_eq!(again[0], first[0]);
     assert!(matches!(again[1], SentFrame::Stream { start: 98, .. }));
     client.on_lost(&again[0], B);
-    let carried = client.next_unit().1;
+    let carried = client.next_unit().carried_by;
     assert!(carried.contains(A) && carried.contains(B));
     assert_eq!(client.stats().bytes_retransmitted, 98);
     assert_eq!(client.live.len(), 1);
@@ -165,6 +165,7 @@ fn an_acknowledged_original_cancels_its_retransmission() {
         client.backlog(),
         Backlog {
             credit: 2900,
+            send_window: 2900,
             ..Backlog::default()
         }
     );
@@ -205,9 +206,9 @@ fn a_copy_spares_the_retransmission_unless_it_is_lost_too() {
     assert!(!client.is_copyable(&sent[0], B));
     assert_eq!(client.write_copy(&mut out, 1200, A, B, &sent, &mut copy), 0);
     client.on_lost(&sent[0], A);
-    assert_eq!(client.next_unit().0, UnitKind::Idle);
+    assert_eq!(client.next_unit().kind, UnitKind::Idle);
     client.on_lost(&copy[0], B);
-    assert_eq!(client.next_unit().0, UnitKind::Retransmission);
+    assert_eq!(client.next_unit().kind, UnitKind::Retransmission);
 }
 
 #[test]
@@ -226,7 +227,7 @@ fn the_end_of_a_stream_alone_is_worth_a_packet() {
     write_at(&mut client, A, 1200, 0);
     client.finish(id).unwrap();
     assert_eq!(
-        (client.backlog().unsent, client.next_unit().0),
+        (client.backlog().unsent, client.next_unit().kind),
         (1, UnitKind::Fresh)
     );
     let sent = write_at(&mut client, A, 1200, 0);
@@ -251,10 +252,10 @@ fn the_end_of_a_stream_alone_is_worth_a_packet() {
 fn datagrams_go_before_fresh_stream_data_and_behind_lost() {
     let (mut client, _) = with_stream(1000);
     client.send_datagram(Bytes::from_static(b"now")).unwrap();
-    assert_eq!(client.next_unit().0, UnitKind::Datagram);
+    assert_eq!(client.next_unit().kind, UnitKind::Datagram);
     let sent = write_at(&mut client, A, 100, 0);
     client.on_lost(&sent[0], A);
-    assert_eq!(client.next_unit().0, UnitKind::Retransmission);
+    assert_eq!(client.next_unit().kind, UnitKind::Retransmission);
     let mut server = server();
     transfer(&mut client, &mut server);
     assert!(events(&mut server).contains(&StreamEvent::DatagramReceived));

@@ -19,7 +19,7 @@ struct Parts {
     ranges: Vec<RangeInclusive<u64>>,
 }
 
-const KINDS: usize = 26;
+const KINDS: usize = 27;
 
 fn parts() -> impl Strategy<Value = Parts> {
     (
@@ -166,6 +166,7 @@ impl Parts {
             22 => Frame::MaxStreams { dir, limit: count },
             23 => Frame::DataBlocked { limit: b },
             24 => Frame::StreamDataBlocked { id, limit: b },
+            25 => Frame::Timestamp { time: b },
             _ => Frame::StreamsBlocked { dir, limit: count },
         }
     }

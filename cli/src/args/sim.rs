@@ -1,0 +1,114 @@
+//! What can be typed after `anabranch sim`.
+
+use crate::args::Listing;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// What to do with the simulator.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Sim {
+    /// Run a scenario and compare its contenders
+    #[command(after_help = "\
+Runs go to all cores. With --out, a second run starts only what is missing. Ctrl-C ends after the runs
+under way. Exit code 1 if a run failed or a [check] of the scenario does not hold.
+
+Examples:
+  anabranch sim new scenario.toml
+  anabranch sim run scenario.toml --out results
+  anabranch sim run scenario.toml --set path.lte.forward.loss=1% --runs 10")]
+    Run(Run),
+    /// Write a commented scenario that runs
+    New {
+        /// Where to write it; stdout if not given
+        file: Option<PathBuf>,
+    },
+    /// List the runs of a scenario without running them
+    Expand(Expand),
+    /// Re-run the experiments of the five papers and check what they state
+    #[command(after_help = "\
+Each statement holds or does not hold; our figure stands beside the published one. Exit code 1 if
+one does not hold.
+
+Examples:
+  anabranch sim papers --list
+  anabranch sim papers critical-s1 critical-s3a --full
+  anabranch sim papers 'bremen-*'")]
+    Papers(Papers),
+}
+
+/// How a scenario is changed for this run.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Change {
+    /// Change a value, as path.dsl.forward.rate=20Mbit/s; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+    pub(crate) set: Vec<(String, String)>,
+    /// Where all randomness comes from
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Repetitions
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub(crate) runs: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The scenario (docs/scenarios.md)
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) change: Change,
+    /// Keep results in this directory (docs/results.md)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Write the tables as Parquet too
+    #[arg(long, requires = "out")]
+    pub(crate) parquet: bool,
+    /// Runs at a time [default: one per core]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=4096))]
+    pub(crate) jobs: u32,
+    /// Write a JSON object per run to stdout, as in the table `runs`
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Expand {
+    /// The scenario
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) change: Change,
+    #[command(flatten)]
+    pub(crate) listing: Listing,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Papers {
+    /// Experiments, or patterns such as 'bremen-*'; all if none is given
+    pub(crate) ids: Vec<String>,
+    /// List the experiments instead of running them
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// The whole grid with all repetitions instead of a small one
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Keep results in this directory, in a folder for each scenario
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Runs at a time [default: one per core]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=4096))]
+    pub(crate) jobs: u32,
+    /// Write a JSON object per statement to stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => {
+            Ok((key.trim().into(), value.trim().into()))
+        }
+        _ => Err("expected KEY=VALUE".into()),
+    }
+}

@@ -1,0 +1,100 @@
+//! `anabranch sim`: scenarios in virtual time.
+
+mod papers;
+mod run;
+mod show;
+
+use crate::args::sim::{Change, Expand, Sim};
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::output::table::Table;
+use anabranch_lab::plan::{Changes, Plan};
+use anabranch_lab::scenario::{Document, TEMPLATE};
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+/// Runs the command.
+pub(crate) async fn run(command: &Sim, quiet: bool) -> Outcome {
+    match command {
+        Sim::Run(args) => run::run(args, quiet).await,
+        Sim::New { file } => new(file.as_deref()),
+        Sim::Expand(args) => expand(args),
+        Sim::Papers(args) => papers::run(args, quiet).await,
+    }
+}
+
+fn new(file: Option<&Path>) -> Outcome {
+    let Some(path) = file else {
+        return output::raw(TEMPLATE.as_bytes());
+    };
+    // A file that is there may hold hours of somebody's thoughts.
+    let made = OpenOptions::new().write(true).create_new(true).open(path);
+    match made.and_then(|mut file| file.write_all(TEMPLATE.as_bytes())) {
+        Ok(()) => {
+            output::say(format!("run it with: anabranch sim run {}", path.display()));
+            Ok(())
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let failure = Failure::usage(format!("{} is there already", path.display()));
+            Err(failure.hint("choose another name"))
+        }
+        Err(error) => Err(Failure::usage(format!("{}: {error}", path.display()))),
+    }
+}
+
+/// Reads and unfolds a scenario.
+fn plan(file: &Path, change: &Change) -> Outcome<Plan> {
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        let failure = Failure::usage(format!("{}: {error}", file.display()));
+        failure.hint("`anabranch sim new FILE` writes a scenario to begin with")
+    })?;
+    let document = Document::parse(&file.display().to_string(), &text).map_err(Failure::usage)?;
+    let changes = Changes {
+        set: change.set.clone(),
+        seed: change.seed,
+        runs: change.runs,
+        ..Changes::default()
+    };
+    Plan::make(&document, &changes).map_err(Failure::usage)
+}
+
+fn expand(args: &Expand) -> Outcome {
+    let plan = plan(&args.file, &args.change)?;
+    if args.listing.json {
+        for run in &plan.runs {
+            let swept: serde_json::Map<String, serde_json::Value> = run
+                .swept
+                .iter()
+                .map(|(key, value)| (key.clone(), value.as_str().into()))
+                .collect();
+            output::json(&serde_json::json!({
+                "run_id": run.id,
+                "contender": run.contender,
+                "single": run.single,
+                "repetition": run.repetition,
+                "seed": run.seed.to_string(),
+                "swept": swept,
+            }))?;
+        }
+        return Ok(());
+    }
+    let mut table = Table::new(&["run", "contender", ">repetition", ">seed", "swept"]);
+    for run in &plan.runs {
+        let swept: Vec<String> = run
+            .swept
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        table.row([
+            run.id.clone(),
+            run.contender.clone(),
+            run.repetition.to_string(),
+            run.seed.to_string(),
+            swept.join(" "),
+        ]);
+    }
+    output::data(table)?;
+    output::say(format!("{} runs", plan.runs.len()));
+    Ok(())
+}

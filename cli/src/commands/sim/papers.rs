@@ -1,0 +1,156 @@
+//! `anabranch sim papers`: the experiments of the five papers.
+
+use super::run::carry_out;
+use crate::args::sim::Papers;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::output::table::Table;
+use anabranch_lab::papers::{Data, Experiment, Statement, Verdict, experiments};
+use anabranch_lab::results::Store;
+use anabranch_lab::scenario::nearest;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Runs the command.
+pub(super) async fn run(args: &Papers, quiet: bool) -> Outcome {
+    let chosen = chosen(&args.ids)?;
+    if args.list {
+        return list(&chosen);
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut statements = Vec::new();
+    for experiment in &chosen {
+        if !quiet {
+            output::say(format!("{}: {}", experiment.name(), experiment.about));
+        }
+        let found = one(experiment, args, quiet, &stop).await?;
+        if args.json {
+            for statement in &found {
+                output::json(&json(statement))?;
+            }
+        }
+        statements.extend(found);
+        if stop.load(Ordering::Relaxed) {
+            return Err(Failure::failed("interrupted"));
+        }
+    }
+    if !args.json {
+        output::data(table(&statements))?;
+    }
+    let count = |verdict: Verdict| statements.iter().filter(|s| s.verdict == verdict).count();
+    let (holds, fails, missing) = (
+        count(Verdict::Holds),
+        count(Verdict::Fails),
+        count(Verdict::Missing),
+    );
+    output::say(format!(
+        "{holds} statements hold, {fails} do not, {missing} could not be run"
+    ));
+    if fails + missing > 0 {
+        return Err(Failure::failed("not every statement holds"));
+    }
+    Ok(())
+}
+
+async fn one(
+    experiment: &Experiment,
+    args: &Papers,
+    quiet: bool,
+    stop: &Arc<AtomicBool>,
+) -> Outcome<Vec<Statement>> {
+    let plan = match experiment.plan(args.full) {
+        Ok(Some(plan)) => Arc::new(plan),
+        Ok(None) => return Ok(experiment.judge(&Data::new(&[]))),
+        Err(mistake) => {
+            return Ok(vec![Statement::missing(
+                &experiment.name(),
+                &mistake.to_string(),
+            )]);
+        }
+    };
+    let store = match &args.out {
+        Some(folder) => {
+            let opened = Store::open(&folder.join(&plan.name), &plan.name, &plan.expanded);
+            Some(opened.map_err(Failure::usage)?)
+        }
+        None => None,
+    };
+    let results = carry_out(&plan, store.clone(), args.jobs, quiet, stop).await?;
+    if let Some(store) = &store {
+        store
+            .write_tables(&results.parts, false)
+            .map_err(Failure::failed)?;
+    }
+    Ok(experiment.judge(&Data::new(&results.parts)))
+}
+
+fn chosen(patterns: &[String]) -> Outcome<Vec<Experiment>> {
+    let all = experiments();
+    for pattern in patterns {
+        if !all.iter().any(|experiment| experiment.is_meant_by(pattern)) {
+            let failure = Failure::usage(format!("there is no experiment `{pattern}`"));
+            let ids = all.iter().flat_map(|experiment| experiment.ids).copied();
+            return Err(match nearest(pattern, ids) {
+                Some(id) => failure.hint(format!("did you mean `{id}`? `--list` shows all")),
+                None => failure.hint("`anabranch sim papers --list` shows all"),
+            });
+        }
+    }
+    let meant = |experiment: &Experiment| {
+        patterns.is_empty()
+            || patterns
+                .iter()
+                .any(|pattern| experiment.is_meant_by(pattern))
+    };
+    Ok(all.into_iter().filter(meant).collect())
+}
+
+fn list(experiments: &[Experiment]) -> Outcome {
+    let mut table = Table::new(&["experiment", "source", "about"]);
+    for experiment in experiments {
+        table.row([
+            experiment.ids.join(" "),
+            experiment.source.into(),
+            experiment.about.into(),
+        ]);
+    }
+    output::data(table)
+}
+
+fn table(statements: &[Statement]) -> Table {
+    let mut table = Table::new(&[
+        "experiment",
+        "",
+        "statement",
+        "published",
+        "ours",
+        "verdict",
+    ]);
+    for statement in statements {
+        table.row([
+            statement.experiment.clone(),
+            statement.number.clone(),
+            statement.text.clone(),
+            statement.published.clone(),
+            statement.ours.clone(),
+            statement.verdict.name().into(),
+        ]);
+    }
+    table
+}
+
+fn json(statement: &Statement) -> serde_json::Value {
+    serde_json::json!({
+        "experiment": statement.experiment,
+        "statement": statement.number,
+        "text": statement.text,
+        "published": statement.published,
+        "ours": statement.ours,
+        "verdict": match statement.verdict {
+            Verdict::Holds => "holds",
+            Verdict::Fails => "fails",
+            Verdict::Told => "told",
+            Verdict::Missing => "missing",
+        },
+    })
+}

@@ -1,0 +1,119 @@
+//! `anabranch sim run`: all runs of a scenario, and what they say.
+
+use super::{plan, show};
+use crate::args::sim::Run;
+use crate::commands::interrupted;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use anabranch_lab::backend::sim::Sim;
+use anabranch_lab::campaign::{Campaign, Progress, Results};
+use anabranch_lab::plan::Plan;
+use anabranch_lab::report::Report;
+use anabranch_lab::results::{Store, json_lines, tables};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::task::spawn_blocking;
+
+/// Runs the command.
+pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
+    let plan = Arc::new(plan(&args.file, &args.change)?);
+    let store = match &args.out {
+        Some(folder) => {
+            let opened = Store::open(folder, &plan.name, &plan.expanded);
+            Some(opened.map_err(Failure::usage)?)
+        }
+        None => None,
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let results = carry_out(&plan, store.clone(), args.jobs, quiet, &stop).await?;
+    if let Some(store) = &store {
+        let written = store.write_tables(&results.parts, args.parquet);
+        written.map_err(Failure::failed)?;
+    }
+    if args.json {
+        let mut lines = Vec::new();
+        let table = &tables(results.parts.iter())[0];
+        json_lines(table, &mut lines).map_err(|error| Failure::io("cannot write JSON", &error))?;
+        output::raw(&lines)?;
+    }
+    let report = Report::of(&plan, &results.parts);
+    if args.json {
+        show::say_failures(&report);
+    } else {
+        show::report(&report)?;
+    }
+    if let Some(store) = &store {
+        output::say(format!("results are in {}", store.folder().display()));
+    }
+    if results.missing > 0 {
+        let failure = Failure::failed(format!(
+            "interrupted: {} runs were not started",
+            results.missing
+        ));
+        return Err(match store {
+            Some(_) => failure.hint("the same command goes on where it stopped"),
+            None => failure.hint("with --out a second run goes on where the first one stopped"),
+        });
+    }
+    if report.is_good() {
+        Ok(())
+    } else {
+        Err(Failure::failed("a run failed or a check does not hold"))
+    }
+}
+
+/// Runs a plan with a bar; a signal ends it after the runs under way, a second one at once.
+pub(super) async fn carry_out(
+    plan: &Arc<Plan>,
+    store: Option<Store>,
+    jobs: u32,
+    quiet: bool,
+    stop: &Arc<AtomicBool>,
+) -> Outcome<Results> {
+    let bar = if quiet || !output::is_interactive() {
+        ProgressBar::hidden()
+    } else {
+        ProgressBar::new(plan.runs.len() as u64)
+    };
+    if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} runs {eta} {wide_msg}") {
+        bar.set_style(style);
+    }
+    let work = {
+        let (plan, bar, stop) = (Arc::clone(plan), bar.clone(), Arc::clone(stop));
+        spawn_blocking(move || {
+            let campaign = Campaign {
+                store: store.as_ref(),
+                jobs: jobs as usize,
+                stop: Some(&stop),
+            };
+            campaign.run(&plan, &Sim::default(), &|progress| {
+                let (Progress::Found(part) | Progress::Ended(part)) = progress;
+                bar.inc(1);
+                bar.set_message(part.contender.clone());
+            })
+        })
+    };
+    tokio::pin!(work);
+    let outcome = tokio::select! {
+        outcome = &mut work => outcome,
+        () = interrupted() => {
+            stop.store(true, Ordering::Relaxed);
+            output::say("ending after the runs under way; once more to end at once");
+            tokio::select! {
+                outcome = &mut work => outcome,
+                () = interrupted() => {
+                    bar.finish_and_clear();
+                    return Err(Failure::failed("interrupted"));
+                }
+            }
+        }
+    };
+    bar.finish_and_clear();
+    match outcome {
+        Ok(results) => results.map_err(Failure::failed),
+        Err(error) => Err(Failure::failed(format!(
+            "the simulator ended badly: {error}"
+        ))),
+    }
+}

@@ -1,0 +1,16 @@
+//! What can run a scenario.
+
+pub mod sim;
+
+use crate::plan::Run;
+use crate::results::Outcome;
+use std::fmt::Debug;
+
+/// Runs scenarios, several at a time.
+pub trait Backend: Debug + Send + Sync {
+    /// Its name in results.
+    fn name(&self) -> &'static str;
+
+    /// Runs one. Whatever goes wrong is told by the outcome's status.
+    fn run(&self, run: &Run) -> Outcome;
+}

@@ -1,0 +1,267 @@
+//! What a world that ran says, in the terms of results.
+
+use super::network::Built;
+use super::{Progress, apps};
+use crate::results::{Bin, Decided, Outcome, PathOutcome, Status};
+use crate::scenario::{Profile, Way};
+use crate::stats::quantile;
+use anabranch_proto::sched::Decision;
+use anabranch_proto::time::Instant;
+use anabranch_proto::wire::PathId;
+use anabranch_sim::quic::QuicHost;
+use anabranch_sim::record::{DecisionRow, PathTotals, Recorder, SeriesRow, Totals};
+use anabranch_sim::{Direction, ProcessId};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What came of a run.
+pub(super) fn outcome(
+    built: &mut Built<'_>,
+    recorder: &mut Recorder,
+    progress: &Progress,
+    hosts: [ProcessId; 2],
+) -> Outcome {
+    let totals = recorder.totals(&mut built.world);
+    let paths = recorder.paths(&mut built.world);
+    let begin = built.first_start();
+    let (first, last) = apps::first_and_last(&built.world, hosts[1]);
+    let (times, late_units) = apps::units(&built.world, hosts);
+    let bytes = apps::delivered(&built.world, hosts[1]);
+    let completion = progress
+        .done
+        .then_some(last)
+        .flatten()
+        .filter(|_| progress.cold.is_none());
+    let mut outcome = Outcome {
+        status: if progress.done {
+            Status::Ok
+        } else {
+            Status::Timeout
+        },
+        reason: why(built, hosts, progress),
+        bytes,
+        handshake_s: totals.established.map(|at| seconds(at.since(begin))),
+        first_byte_s: first.map(|at| seconds(at.since(begin))),
+        completion_s: completion.map(|at| seconds(at.since(begin))),
+        goodput_bps: goodput(progress, bytes, last, built.world.now()),
+        units: times.len() as u64,
+        late_units,
+        unit_p50_s: quantile(&times, 0.5),
+        unit_p95_s: quantile(&times, 0.95),
+        unit_p99_s: quantile(&times, 0.99),
+        events: Some(built.world.events()),
+        packets: Some(packets(built)),
+        trace_hash: Some(format!("{:016x}", built.world.trace_hash())),
+        ..Outcome::default()
+    };
+    let names = paths_by_id(built, &paths);
+    outcome.paths = path_outcomes(built, &paths, &names, recorder.rows());
+    if built.scenario.transport.profile != Profile::Stripe {
+        add_totals(&mut outcome, &totals);
+    }
+    if built.scenario.record.series.is_some() {
+        outcome.series = recorder.rows().iter().map(|row| bin(row, &names)).collect();
+    }
+    outcome.decisions = recorder
+        .probe()
+        .decisions()
+        .iter()
+        .map(|row| decided(row, &names))
+        .collect();
+    outcome
+}
+
+/// Bytes after the warm-up over the time they took.
+fn goodput(progress: &Progress, bytes: u64, last: Option<Instant>, now: Instant) -> Option<f64> {
+    let (before, since) = progress.warm?;
+    let (after, until) = progress
+        .cold
+        .or(Some((bytes, last.filter(|_| progress.done).unwrap_or(now))))?;
+    let time = seconds(until.since(since));
+    (time > 0.0).then(|| after.saturating_sub(before) as f64 * 8.0 / time)
+}
+
+fn seconds(time: Duration) -> f64 {
+    time.as_secs_f64()
+}
+
+fn why(built: &Built<'_>, hosts: [ProcessId; 2], progress: &Progress) -> String {
+    let sessions = hosts
+        .iter()
+        .flat_map(|host| built.world.process::<QuicHost>(*host).sessions());
+    let closed = sessions.filter_map(|session| session.closed()).next();
+    match closed {
+        Some((at, error)) => format!(
+            "closed at {:.3} s: {error}",
+            seconds(at.since(Instant::ZERO))
+        ),
+        None if progress.done => String::new(),
+        None => "the limit of virtual time was reached".to_owned(),
+    }
+}
+
+fn packets(built: &Built<'_>) -> u64 {
+    let both = [Direction::Forward, Direction::Backward];
+    let count = |link| {
+        both.iter()
+            .map(move |way| built.world.link_stats(link, *way).packets_in)
+    };
+    built.links.iter().flat_map(|link| count(*link)).sum()
+}
+
+fn add_totals(outcome: &mut Outcome, totals: &Totals) {
+    let (sender, receiver) = (&totals.sender, &totals.receiver);
+    let waits = &totals.reseq_waits;
+    outcome.reseq_peak_bytes = Some(totals.reseq_peak_bytes);
+    outcome.reseq_mean_bytes = Some(totals.reseq_mean_bytes);
+    outcome.reseq_wait_mean_s = Some(seconds(waits.mean()));
+    outcome.reseq_wait_p50_s = Some(seconds(waits.quantile(0.5)));
+    outcome.reseq_wait_p95_s = Some(seconds(waits.quantile(0.95)));
+    outcome.reseq_wait_p99_s = Some(seconds(waits.quantile(0.99)));
+    outcome.retransmitted_bytes = Some(sender.streams.bytes_retransmitted);
+    outcome.reinjected_bytes = Some(sender.streams.bytes_reinjected);
+    outcome.duplicate_bytes = Some(receiver.streams.duplicate_bytes);
+    outcome.blocked_receive_s = Some(seconds(totals.blocked.receive_window));
+    outcome.blocked_send_s = Some(seconds(totals.blocked.send_buffer));
+    outcome.blocked_hold_s = Some(seconds(totals.blocked.scheduler));
+    outcome.holds = Some(sender.scheduler.holds);
+    let reasons = sender.scheduler.reasons.iter();
+    outcome.reasons = reasons
+        .map(|(reason, count)| (reason.name().to_owned(), *count))
+        .collect();
+}
+
+/// Which path of the scenario each path ID stands for, found by its addresses.
+fn paths_by_id(built: &Built<'_>, paths: &[PathTotals]) -> BTreeMap<PathId, usize> {
+    let used = &built.scenario.transport.paths;
+    let backward = built.flows_backward();
+    let of = |totals: &PathTotals| {
+        let ends = if backward {
+            (totals.ends.1, totals.ends.0)
+        } else {
+            totals.ends
+        };
+        let same = used.iter().find(|path| built.ends(**path) == ends);
+        let remote = used.iter().find(|path| built.ends(**path).1 == ends.1);
+        let by_order = used.get(totals.path.0 as usize);
+        same.or(remote).or(by_order).copied().unwrap_or(used[0])
+    };
+    paths
+        .iter()
+        .map(|totals| (totals.path, of(totals)))
+        .collect()
+}
+
+fn path_outcomes(
+    built: &mut Built<'_>,
+    totals: &[PathTotals],
+    names: &BTreeMap<PathId, usize>,
+    rows: &[SeriesRow],
+) -> Vec<PathOutcome> {
+    let scenario = built.scenario;
+    let mut all: Vec<PathOutcome> = scenario
+        .network
+        .paths
+        .iter()
+        .map(|path| PathOutcome {
+            name: path.name.clone(),
+            ..PathOutcome::default()
+        })
+        .collect();
+    let stripe = scenario.transport.profile == Profile::Stripe;
+    let began = built.first_start();
+    let elapsed = seconds(built.world.now().since(began));
+    for path in 0..all.len() {
+        let (client, server) = built.ends(path);
+        let (from, to) = if built.flows_backward() {
+            (server, client)
+        } else {
+            (client, server)
+        };
+        let flow = built.world.flow_stats(from, to);
+        let one = &mut all[path];
+        one.sent_bytes = flow.bytes_sent;
+        one.delivered_bytes = flow.bytes;
+        one.owd_mean_s =
+            (flow.packets > 0).then(|| flow.delay_total_ns as f64 / flow.packets as f64 / 1e9);
+        let way = if built.flows_backward() {
+            Way::Backward
+        } else {
+            Way::Forward
+        };
+        let could = scenario
+            .path_rate(path, way)
+            .map(|rate| rate as f64 / 8.0 * elapsed);
+        one.utilisation = could
+            .filter(|could| *could > 0.0)
+            .map(|could| flow.bytes as f64 / could);
+    }
+    let sent: u64 = all.iter().map(|path| path.sent_bytes).sum();
+    for one in &mut all {
+        one.share = (sent > 0).then(|| one.sent_bytes as f64 / sent as f64);
+    }
+    for total in totals {
+        let one = &mut all[names[&total.path]];
+        add(&mut one.lost_declared, total.sent.lost_packets);
+        add(&mut one.spurious, total.sent.spurious_losses);
+        one.lost_queue = Some(total.lost_queue);
+        one.lost_random = Some(total.lost_random);
+        if !stripe {
+            add(&mut one.first_copy_bytes, total.bytes.first_copy);
+        }
+        // Of a path opened again, the last life counts for what is a mean.
+        one.srtt_mean_s = Some(seconds(total.srtt_mean));
+        one.srtt_p95_s = Some(seconds(total.srtt_p95));
+        one.queue_mean_bytes = Some(total.queue_mean_bytes);
+        one.queue_max_bytes = Some(total.queue_max_bytes.max(one.queue_max_bytes.unwrap_or(0)));
+        let windows = rows.iter().filter(|row| row.path == Some(total.path));
+        let windows: Vec<f64> = windows.map(|row| row.cwnd_bytes as f64).collect();
+        let mean = windows.iter().sum::<f64>() / windows.len().max(1) as f64;
+        one.cwnd_mean_bytes = (!windows.is_empty()).then_some(mean);
+    }
+    all
+}
+
+fn add(slot: &mut Option<u64>, more: u64) {
+    *slot = Some(slot.unwrap_or(0) + more);
+}
+
+fn number(names: &BTreeMap<PathId, usize>, path: PathId) -> u32 {
+    names.get(&path).map_or(path.0, |index| *index as u32) + 1
+}
+
+fn bin(row: &SeriesRow, names: &BTreeMap<PathId, usize>) -> Bin {
+    Bin {
+        t_s: seconds(row.at.since(Instant::ZERO)),
+        path: row.path.map_or(0, |path| number(names, path)),
+        sent_bytes: row.sent_bytes,
+        delivered_bytes: row.delivered_bytes,
+        goodput_bytes: row.goodput_bytes,
+        inflight_bytes: row.inflight_bytes,
+        cwnd_bytes: row.cwnd_bytes,
+        srtt_s: row.srtt.map(seconds),
+        owd_s: row.owd.map(seconds),
+        queue_bytes: row.queue_bytes,
+        reseq_bytes: row.reseq_bytes,
+        flow_credit_bytes: row.flow_credit_bytes,
+        blocked_s: seconds(row.blocked.receive_window),
+    }
+}
+
+fn decided(row: &DecisionRow, names: &BTreeMap<PathId, usize>) -> Decided {
+    let (decision, path) = match row.choice.decision {
+        Decision::Send(path) => ("send", Some(path)),
+        Decision::SendAt { path, .. } => ("send-at", Some(path)),
+        Decision::SendStream { path, .. } => ("send-stream", Some(path)),
+        Decision::Duplicate(_) => ("duplicate", None),
+        Decision::Copy(path) => ("copy", Some(path)),
+        Decision::Hold { .. } => ("hold", None),
+        _ => ("other", None),
+    };
+    Decided {
+        t_ns: row.at.since(Instant::ZERO).as_nanos() as u64,
+        decision: decision.to_owned(),
+        path: path.map(|path| number(names, path)),
+        reason: row.choice.reason.name().to_owned(),
+    }
+}

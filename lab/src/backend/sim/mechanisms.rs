@@ -1,0 +1,53 @@
+//! A scenario's mechanisms as settings of the engine.
+
+use crate::scenario::{Profile, Retransmit, Split as Shares, Transport};
+use anabranch_proto::config::{Rescue, RetransmissionPolicy, Split, TransportConfig};
+use anabranch_proto::streams::{CreditUpdate, Release};
+
+/// Sets what the scenario names, and leaves the rest to the profile.
+pub(super) fn apply(config: &mut TransportConfig, transport: &Transport) {
+    let settings = &transport.settings;
+    if let Some(timestamps) = settings.timestamps {
+        config.timestamps = timestamps;
+    }
+    // The receiver of the third paper tells its free buffer in every acknowledgement; credit that
+    // comes in steps would make small buffers smaller still.
+    if transport.profile == Profile::CmtSctp {
+        config.streams.credit_update = CreditUpdate::EveryRead;
+    }
+    if let Some(renegable) = settings.renegable {
+        config.streams.release = if renegable {
+            Release::InOrder
+        } else {
+            Release::Acknowledged
+        };
+    }
+    let mechanisms = &mut config.mechanisms;
+    if let Some(policy) = settings.retransmit {
+        mechanisms.retransmission = match policy {
+            Retransmit::Scheduler => RetransmissionPolicy::Scheduler,
+            Retransmit::Same => RetransmissionPolicy::Same,
+            Retransmit::Soon => RetransmissionPolicy::Asap,
+            Retransmit::Window => RetransmissionPolicy::LargestWindow,
+            Retransmit::Ssthresh => RetransmissionPolicy::LargestThreshold,
+            Retransmit::Loss => RetransmissionPolicy::LowestLoss,
+        };
+    }
+    if let Some(split) = settings.split {
+        let split = match split {
+            Shares::Shared => Split::Off,
+            Shares::Equal => Split::Equal,
+            Shares::Proportional => Split::Proportional,
+        };
+        (mechanisms.split_send, mechanisms.split_receive) = (split, split);
+    }
+    match (settings.opportunistic, settings.penalise) {
+        (_, Some(true)) => mechanisms.rescue = Rescue::CopyAndPenalise,
+        (Some(true), _) => mechanisms.rescue = Rescue::Copy,
+        (Some(false), _) => mechanisms.rescue = Rescue::Off,
+        (None, _) => {}
+    }
+    if settings.bufferbloat_cap.is_some() {
+        mechanisms.bufferbloat_factor = settings.bufferbloat_cap;
+    }
+}

@@ -1,0 +1,343 @@
+//! A scenario's network as a world.
+
+use crate::scenario::{
+    Action, Cellular, Direction, FULL_PACKET, FlowKind, NetLink, NodeKind as Kind, Profile,
+    Scenario, Sides, Way,
+};
+use anabranch_link::{LinkConfig, Rate, Trace};
+use anabranch_proto::config::{ClientConfig, ServerConfig};
+use anabranch_proto::path::PathOptions;
+use anabranch_proto::time::Instant;
+use anabranch_proto::wire::frame::PathStatus;
+use anabranch_sim::quic::{Dial, PathPlan, QuicHost, SessionId};
+use anabranch_sim::scene::{CLIENT_PORT, Hosts, SERVER_PORT};
+use anabranch_sim::{
+    Change, Dice, Direction as Line, Directions, LinkChange, LinkId, NodeId, NodeKind, Seed, World,
+};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A world made from a scenario, and how to find things in it.
+#[derive(Debug)]
+pub(super) struct Built<'a> {
+    pub(super) scenario: &'a Scenario,
+    pub(super) world: World,
+    pub(super) links: Vec<LinkId>,
+    /// When each flow begins.
+    pub(super) starts: Vec<Instant>,
+    nodes: Vec<NodeId>,
+    /// Links the client has sockets on, as indices of the scenario's, in socket order.
+    sockets: Vec<usize>,
+    server_links: Vec<usize>,
+}
+
+impl<'a> Built<'a> {
+    pub(super) fn of(scenario: &'a Scenario, seed: u64) -> Self {
+        let mut world = World::new(seed);
+        let network = &scenario.network;
+        let node = |kind: Kind| match kind {
+            Kind::Host => NodeKind::Host,
+            Kind::Router => NodeKind::Router,
+            Kind::Nat => NodeKind::Nat,
+        };
+        let nodes: Vec<NodeId> = network
+            .nodes
+            .iter()
+            .map(|one| world.add_node(node(one.kind)))
+            .collect();
+        let links = network.links.iter().enumerate().map(|(index, link)| {
+            let (forward, backward) =
+                configs(link, Seed(seed).derive("cellular", index as u64), scenario);
+            world.connect(nodes[link.ends.0], nodes[link.ends.1], forward, backward)
+        });
+        let links: Vec<LinkId> = links.collect();
+        let starts = scenario.flows.iter().enumerate().map(|(index, flow)| {
+            let mut dice = Dice::new(Seed(seed).derive("start", index as u64));
+            let draw = dice.next() as f64 / u64::MAX as f64;
+            Instant::ZERO + flow.start.at(draw)
+        });
+        let starts = starts.collect();
+        let mut built = Self {
+            scenario,
+            world,
+            links,
+            starts,
+            nodes,
+            sockets: distinct(network.paths.iter().map(|path| path.client_link)),
+            server_links: distinct(network.paths.iter().map(|path| path.server_link)),
+        };
+        built.write_script();
+        built
+    }
+
+    pub(super) fn first_start(&self) -> Instant {
+        self.starts.iter().copied().min().unwrap_or(Instant::ZERO)
+    }
+
+    /// Whether the first flow's data goes to the client.
+    pub(super) fn flows_backward(&self) -> bool {
+        self.scenario
+            .flows
+            .first()
+            .is_some_and(|flow| flow.way == Way::Backward)
+    }
+
+    /// When the longest warm-up is over.
+    pub(super) fn warm_at(&self) -> Instant {
+        let flows = self.scenario.flows.iter().zip(&self.starts);
+        let warm = flows.map(|(flow, start)| *start + flow.warm_up).max();
+        warm.unwrap_or(Instant::ZERO)
+    }
+
+    /// When the last flow that lasts a given time is over; `None` if there is none.
+    pub(super) fn over_at(&self) -> Option<Instant> {
+        let flows = self.scenario.flows.iter().zip(&self.starts);
+        let over = flows.filter_map(|(flow, start)| match flow.kind {
+            FlowKind::BulkTime(time) => Some(*start + time),
+            _ => None,
+        });
+        over.max()
+    }
+
+    /// Whether all flows last a given time.
+    pub(super) fn only_timed(&self) -> bool {
+        let mut flows = self.scenario.flows.iter();
+        flows.all(|flow| matches!(flow.kind, FlowKind::BulkTime(_)))
+    }
+
+    /// The addresses at both ends of a path, the client's first.
+    pub(super) fn ends(&self, path: usize) -> (IpAddr, IpAddr) {
+        let path = &self.scenario.network.paths[path];
+        let client = self
+            .world
+            .address(self.nodes[0], self.links[path.client_link]);
+        let server = self
+            .world
+            .address(self.nodes[1], self.links[path.server_link]);
+        (client, server)
+    }
+
+    pub(super) fn hosts(&self, config: ServerConfig) -> (QuicHost, QuicHost) {
+        let seed = self.world.seed();
+        let on = |node: usize, links: &[usize], port: u16| -> Vec<SocketAddr> {
+            let address = |link: &usize| self.world.address(self.nodes[node], self.links[*link]);
+            links
+                .iter()
+                .map(|link| SocketAddr::new(address(link), port))
+                .collect()
+        };
+        let client = QuicHost::new(seed.derive("client", 0), on(0, &self.sockets, CLIENT_PORT));
+        let server = QuicHost::new(
+            seed.derive("server", 0),
+            on(1, &self.server_links, SERVER_PORT),
+        );
+        let options = self
+            .scenario
+            .transport
+            .paths
+            .iter()
+            .map(|path| self.options(*path));
+        (client, server.serve(config).path_options(options.collect()))
+    }
+
+    /// Dials what the profile wants: one connection over all paths, or several over each. Returns
+    /// the connections with the path each begins on.
+    pub(super) fn dial(
+        &self,
+        client: &mut QuicHost,
+        config: &ClientConfig,
+        at: Instant,
+    ) -> Vec<(SessionId, usize)> {
+        let transport = &self.scenario.transport;
+        let first = transport.paths[0];
+        if transport.profile != Profile::Stripe {
+            let paths = transport
+                .paths
+                .iter()
+                .map(|path| self.plan(*path, first))
+                .collect();
+            let config = config.clone();
+            return vec![(client.dial(Dial { config, at, paths }), first)];
+        }
+        let mut lanes = Vec::new();
+        for path in &transport.paths {
+            for _ in 0..transport.settings.connections.unwrap_or(1) {
+                let (config, paths) = (config.clone(), vec![self.plan(*path, *path)]);
+                lanes.push((client.dial(Dial { config, at, paths }), *path));
+            }
+        }
+        lanes
+    }
+
+    pub(super) fn start(&mut self, client: QuicHost, server: QuicHost) -> Hosts {
+        Hosts {
+            client: self.world.attach(self.nodes[0], Box::new(client)),
+            server: self.world.attach(self.nodes[1], Box::new(server)),
+        }
+    }
+
+    fn plan(&self, path: usize, first: usize) -> PathPlan {
+        let planned = &self.scenario.network.paths[path];
+        let socket = self
+            .sockets
+            .iter()
+            .position(|link| *link == planned.client_link);
+        let server = self
+            .world
+            .address(self.nodes[1], self.links[planned.server_link]);
+        let remote = SocketAddr::new(server, SERVER_PORT);
+        let mut plan = PathPlan::new(socket.expect("every path has a socket"), remote);
+        plan.options = self.options(path);
+        plan.after = if path == first {
+            Duration::ZERO
+        } else {
+            planned.opens
+        };
+        plan
+    }
+
+    fn options(&self, path: usize) -> PathOptions {
+        let path = &self.scenario.network.paths[path];
+        PathOptions {
+            status: if path.backup {
+                PathStatus::Backup
+            } else {
+                PathStatus::Available
+            },
+            weight: path.weight,
+            priority: path.priority,
+            cost: path.cost,
+            ..PathOptions::default()
+        }
+    }
+
+    fn write_script(&mut self) {
+        let network = &self.scenario.network;
+        let mut configs: Vec<[LinkConfig; 2]> = network
+            .links
+            .iter()
+            .map(|link| [link.forward.link.clone(), link.backward.link.clone()])
+            .collect();
+        for event in &self.scenario.events {
+            let (link, at) = (self.links[event.link], Instant::ZERO + event.at);
+            let up = |sides: &Sides, up: bool| {
+                Change::link(link, directions(*sides), LinkChange::Up(up))
+            };
+            match &event.action {
+                Action::Down(sides) => self.world.at(at, up(sides, false)),
+                Action::Up(sides) => self.world.at(at, up(sides, true)),
+                Action::AdminDown => self.world.at(at, Change::Admin { link, up: false }),
+                Action::AdminUp => self.world.at(at, Change::Admin { link, up: true }),
+                Action::Handover => {
+                    let (node, address) = (self.nodes[0], None);
+                    let change = Change::Readdress {
+                        node,
+                        link,
+                        address,
+                    };
+                    self.world.at(at, change);
+                }
+                Action::Rebind => {
+                    let ends = network.links[event.link].ends;
+                    let nat = |end: &usize| network.nodes[*end].kind == Kind::Nat;
+                    if let Some(end) = [ends.0, ends.1].iter().find(|end| nat(end)) {
+                        let node = self.nodes[*end];
+                        self.world.at(at, Change::Rebind { node });
+                    }
+                }
+                Action::Set(sides, change) => {
+                    for line in directions(*sides).iter() {
+                        // Properties that earlier events changed stay changed.
+                        let side = &mut configs[event.link][usize::from(line == Line::Backward)];
+                        *side = change.applied_to(side);
+                        let change = parts(side);
+                        for change in change {
+                            self.world
+                                .at(at, Change::link(link, Directions::Only(line), change));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Changes that make a link like `config` without touching whether it is up.
+fn parts(config: &LinkConfig) -> [LinkChange; 5] {
+    [
+        LinkChange::Rate(config.rate.clone()),
+        LinkChange::Delay(config.delay),
+        LinkChange::Jitter(config.jitter),
+        LinkChange::Loss(config.loss),
+        LinkChange::Queue(config.queue),
+    ]
+}
+
+fn directions(sides: Sides) -> Directions {
+    match sides {
+        Sides::Both => Directions::Both,
+        Sides::Forward => Directions::Only(Line::Forward),
+        Sides::Backward => Directions::Only(Line::Backward),
+    }
+}
+
+fn distinct(links: impl Iterator<Item = usize>) -> Vec<usize> {
+    let mut all = Vec::new();
+    for link in links {
+        if !all.contains(&link) {
+            all.push(link);
+        }
+    }
+    all
+}
+
+fn configs(link: &NetLink, seed: Seed, scenario: &Scenario) -> (LinkConfig, LinkConfig) {
+    let config = |direction: &Direction, line: u64| {
+        let mut config = direction.link.clone();
+        if let Some(cellular) = &direction.cellular {
+            config.rate = draw(cellular, seed.derive("rate", line), scenario.stop);
+        }
+        config
+    };
+    (config(&link.forward, 0), config(&link.backward, 1))
+}
+
+/// The longest stretch of a cellular link's future that is drawn; it repeats after that.
+const DRAWN: Duration = Duration::from_secs(600);
+
+/// A trace of a link whose rate is drawn for each slot, and which stalls.
+fn draw(cellular: &Cellular, seed: Seed, stop: Duration) -> Rate {
+    let mut dice = Dice::new(seed);
+    let mut even =
+        |low: f64, high: f64| low + (high - low) * (dice.next() as f64 / u64::MAX as f64);
+    let end = stop.min(DRAWN).as_secs_f64().max(1.0);
+    let (mut time, mut credit, mut stalled, mut latest) = (0.0, 0.0, 0.0, 0);
+    let mut text = String::new();
+    while time < end {
+        let rate = even(cellular.rate.0 as f64, cellular.rate.1 as f64);
+        credit += rate * cellular.slot.as_secs_f64() / (8.0 * FULL_PACKET as f64);
+        let count = (credit as u64).max(1);
+        for packet in 0..count.min(credit as u64) {
+            credit -= 1.0;
+            if even(0.0, 1.0) < cellular.stall {
+                let (short, long) = cellular.stall_time;
+                stalled = f64::max(
+                    stalled,
+                    time + even(short.as_secs_f64(), long.as_secs_f64()),
+                );
+            }
+            let share = packet as f64 / count as f64;
+            let at = time + cellular.slot.as_secs_f64() * share;
+            // What a stall delays is delivered right after it, in order.
+            let at = f64::max(at, stalled);
+            latest = (at * 1000.0).round() as u64;
+            text += &format!("{latest}\n");
+        }
+        time += cellular.slot.as_secs_f64();
+    }
+    // A time after 0 closes the recording, whatever was drawn.
+    text += &format!("{}\n", latest.max((end * 1000.0).ceil() as u64));
+    let trace = Trace::parse(&text).expect("times that ascend");
+    Rate::Trace(Arc::new(trace))
+}

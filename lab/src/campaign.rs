@@ -1,0 +1,213 @@
+//! Runs a plan on all cores, keeps what comes, and goes on where an earlier campaign stopped.
+
+use crate::backend::Backend;
+use crate::plan::{Plan, Run};
+use crate::results::{Part, SCHEMA_VERSION, Store, StoreError};
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+use std::fmt::Debug;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What happens while a plan runs.
+#[derive(Debug, Clone, Copy)]
+pub enum Progress<'a> {
+    /// A run was there already.
+    Found(&'a Part),
+    /// A run has ended.
+    Ended(&'a Part),
+}
+
+/// How a plan is to be run.
+#[derive(Debug, Default)]
+pub struct Campaign<'a> {
+    /// Where results are kept; nowhere if not given.
+    pub store: Option<&'a Store>,
+    /// Runs at a time; as many as there are cores if 0.
+    pub jobs: usize,
+    /// Once set, no further run is started.
+    pub stop: Option<&'a AtomicBool>,
+}
+
+/// What came of a plan.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Results {
+    /// The runs that ended, in the order of the plan.
+    pub parts: Vec<Part>,
+    /// Runs that were not started.
+    pub missing: usize,
+}
+
+impl Campaign<'_> {
+    /// Runs what is missing of `plan`.
+    ///
+    /// # Errors
+    /// [`StoreError`] if a result could not be kept; runs under way are finished first.
+    pub fn run(
+        &self,
+        plan: &Plan,
+        backend: &dyn Backend,
+        progress: &(dyn Fn(Progress<'_>) + Sync),
+    ) -> Result<Results, StoreError> {
+        let binary = binary_hash();
+        let failure: Mutex<Option<StoreError>> = Mutex::new(None);
+        let one = |run: &Run| -> Option<Part> {
+            if let Some(part) = self.store.and_then(|store| store.part(&run.id, &binary)) {
+                progress(Progress::Found(&part));
+                return Some(part);
+            }
+            if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                return None;
+            }
+            let part = part(run, backend, &binary);
+            if let Some(Err(error)) = self.store.map(|store| store.keep(&part)) {
+                // The first failure is told; without a place for results there is no use going on.
+                let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
+                failure.get_or_insert(error);
+                return None;
+            }
+            progress(Progress::Ended(&part));
+            Some(part)
+        };
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(self.jobs)
+            .build();
+        let parts: Vec<Option<Part>> = match pool {
+            Ok(pool) => pool.install(|| plan.runs.par_iter().with_max_len(1).map(one).collect()),
+            // No threads to be had: one after the other works as well.
+            Err(_) => plan.runs.iter().map(one).collect(),
+        };
+        if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(error);
+        }
+        let missing = parts.iter().filter(|part| part.is_none()).count();
+        Ok(Results {
+            parts: parts.into_iter().flatten().collect(),
+            missing,
+        })
+    }
+}
+
+fn part(run: &Run, backend: &dyn Backend, binary: &str) -> Part {
+    let transport = &run.scenario.transport;
+    let name = |spec: &Option<anabranch_proto::spec::Spec>| {
+        spec.as_ref().map(ToString::to_string).unwrap_or_default()
+    };
+    Part {
+        schema: SCHEMA_VERSION,
+        binary_hash: binary.to_owned(),
+        run_id: run.id.clone(),
+        scenario: run.scenario.name.clone(),
+        backend: backend.name().to_owned(),
+        contender: run.contender.clone(),
+        single: run.single,
+        scheduler: name(&transport.scheduler),
+        congestion: name(&transport.congestion),
+        swept: run.swept.as_ref().clone(),
+        repetition: run.repetition,
+        seed: run.seed.to_string(),
+        sum_rate_bps: run.scenario.sum_of_rates(),
+        outcome: backend.run(run),
+    }
+}
+
+/// A hash of the program that runs: its results and those of another build are not mixed.
+fn binary_hash() -> String {
+    let bytes = std::env::current_exe().and_then(std::fs::read);
+    match bytes {
+        Ok(bytes) => {
+            let digest = Sha256::digest(&bytes);
+            digest
+                .iter()
+                .take(8)
+                .map(|byte| format!("{byte:02x}"))
+                .collect()
+        }
+        Err(_) => env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Changes;
+    use crate::results::{Outcome, Status};
+    use crate::scenario::{Document, TEMPLATE};
+    use std::sync::atomic::AtomicUsize;
+
+    /// Tells nothing but that it was asked.
+    #[derive(Debug, Default)]
+    struct Counting {
+        asked: AtomicUsize,
+        stop_after: Option<(usize, AtomicBool)>,
+    }
+
+    impl Backend for Counting {
+        fn name(&self) -> &'static str {
+            "counting"
+        }
+
+        fn run(&self, run: &Run) -> Outcome {
+            let asked = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
+            if let Some((limit, stop)) = &self.stop_after {
+                stop.store(asked >= *limit, Ordering::Relaxed);
+            }
+            Outcome {
+                status: Status::Ok,
+                goodput_bps: Some(run.seed as f64),
+                ..Outcome::default()
+            }
+        }
+    }
+
+    fn plan() -> Plan {
+        let document = Document::parse("t", TEMPLATE).unwrap();
+        Plan::make(&document, &Changes::default()).unwrap()
+    }
+
+    #[test]
+    fn results_come_in_the_order_of_the_plan_whatever_the_number_of_jobs() {
+        let plan = plan();
+        let run = |jobs| {
+            let campaign = Campaign {
+                jobs,
+                ..Campaign::default()
+            };
+            campaign.run(&plan, &Counting::default(), &|_| {}).unwrap()
+        };
+        let ids: Vec<String> = run(3).parts.into_iter().map(|part| part.run_id).collect();
+        let expected: Vec<&String> = plan.runs.iter().map(|run| &run.id).collect();
+        assert_eq!(ids.iter().collect::<Vec<_>>(), expected);
+        assert_eq!(run(1), run(4));
+    }
+
+    #[test]
+    fn a_stopped_campaign_goes_on_where_it_stopped() {
+        let plan = plan();
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), &plan.name, &plan.expanded).unwrap();
+        let first = Counting {
+            stop_after: Some((4, AtomicBool::new(false))),
+            ..Counting::default()
+        };
+        let campaign = Campaign {
+            store: Some(&store),
+            jobs: 1,
+            stop: first.stop_after.as_ref().map(|(_, stop)| stop),
+        };
+        let results = campaign.run(&plan, &first, &|_| {}).unwrap();
+        assert_eq!(
+            (results.parts.len(), results.missing),
+            (4, plan.runs.len() - 4)
+        );
+        let second = Counting::default();
+        let campaign = Campaign {
+            store: Some(&store),
+            ..Campaign::default()
+        };
+        let results = campaign.run(&plan, &second, &|_| {}).unwrap();
+        assert_eq!(results.missing, 0);
+        assert_eq!(second.asked.load(Ordering::Relaxed), plan.runs.len() - 4);
+    }
+}

@@ -1,0 +1,320 @@
+//! Fifth paper: the delivery-delay scheduler.
+
+use super::data::{Data, Worst, figure};
+use super::{Check, Experiment, Statement, worked};
+
+const H: &[&str] = &[
+    "bremen-H1",
+    "bremen-H2",
+    "bremen-H3",
+    "bremen-H4",
+    "bremen-H5",
+    "bremen-H6",
+    "bremen-H7",
+    "bremen-H8",
+    "bremen-H9",
+    "bremen-H10",
+    "bremen-H11",
+    "bremen-H12",
+];
+
+const QUICK_TIME: (&str, &str) = ("flow.1.duration", "8s");
+
+pub(super) const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        ids: &["bremen-delay-validation"],
+        source: "fifth paper, backup",
+        about: "delay at the router is measured as configured",
+        check: Check::Measured {
+            scenario: include_str!("../../scenarios/bremen-delay-validation.toml"),
+            quick: &[],
+            quick_set: &[],
+            quick_runs: None,
+            judge: validation,
+        },
+    },
+    Experiment {
+        ids: &["bremen-estimator"],
+        source: "fifth paper",
+        about: "worked example of the estimator",
+        check: Check::Exact(worked),
+    },
+    Experiment {
+        ids: &["bremen-selector-1", "bremen-selector-2"],
+        source: "fifth paper",
+        about: "decisions of the selector",
+        check: Check::Exact(worked),
+    },
+    Experiment {
+        ids: H,
+        source: "fifth paper",
+        about: "backward delay of subflow 1",
+        check: Check::Measured {
+            scenario: include_str!("../../scenarios/bremen-h.toml"),
+            quick: &[],
+            quick_set: &[QUICK_TIME],
+            quick_runs: None,
+            judge: h,
+        },
+    },
+    Experiment {
+        ids: &["bremen-router-A", "bremen-router-C", "bremen-router-G"],
+        source: "fifth paper, backup",
+        about: "delay scenarios with a router",
+        check: Check::Measured {
+            scenario: include_str!("../../scenarios/bremen-router.toml"),
+            quick: &[],
+            quick_set: &[QUICK_TIME],
+            quick_runs: None,
+            judge: |data| scenarios(data, "bremen-router", &["A", "C", "G"]),
+        },
+    },
+    Experiment {
+        ids: &[
+            "bremen-simple-A",
+            "bremen-simple-B",
+            "bremen-simple-C",
+            "bremen-simple-D",
+            "bremen-simple-E",
+            "bremen-simple-F",
+        ],
+        source: "fifth paper",
+        about: "delay scenarios of two nodes",
+        check: Check::Measured {
+            scenario: include_str!("../../scenarios/bremen-simple.toml"),
+            quick: &[],
+            quick_set: &[QUICK_TIME],
+            quick_runs: None,
+            judge: |data| scenarios(data, "bremen-simple", &["A", "B", "C", "D", "E", "F"]),
+        },
+    },
+    Experiment {
+        ids: &[
+            "bremen-extended-A",
+            "bremen-extended-B",
+            "bremen-extended-C",
+            "bremen-extended-D",
+            "bremen-extended-E",
+        ],
+        source: "fifth paper",
+        about: "with a competing TCP flow",
+        check: Check::Measured {
+            scenario: include_str!("../../scenarios/bremen-extended.toml"),
+            quick: &[],
+            quick_set: &[QUICK_TIME],
+            quick_runs: None,
+            judge: |data| scenarios(data, "bremen-extended", &["A", "B", "C", "D", "E"]),
+        },
+    },
+    Experiment {
+        ids: &["bremen-rcvbuf"],
+        source: "fifth paper",
+        about: "arrival order, packet by packet",
+        check: Check::Exact(worked),
+    },
+    Experiment {
+        ids: &["bremen-dd-outlook", "bremen-intelligent-dd"],
+        source: "fifth paper",
+        about: "delays, packet by packet",
+        check: Check::Exact(worked),
+    },
+];
+
+/// Capacities in Mbit/s of subflows 1 and 2, as the files sweep them.
+const CAPACITIES: [(&str, &str); 3] = [
+    ("100Mbit/s", "100Mbit/s"),
+    ("100Mbit/s", "10Mbit/s"),
+    ("10Mbit/s", "10Mbit/s"),
+];
+
+const BACKWARD: [&str; 12] = [
+    "10ms", "20ms", "40ms", "60ms", "80ms", "100ms", "125ms", "150ms", "175ms", "200ms", "225ms",
+    "250ms",
+];
+
+fn validation(data: &Data<'_>) -> Vec<Statement> {
+    let delays = ["10Mbit/s", "100Mbit/s"].map(|rate| {
+        data.mean("anabranch", &[("rate", rate)], |part| {
+            part.outcome.unit_p50_s
+        }) * 1000.0
+    });
+    // 20 ms and what a packet of about 1050 bytes takes to leave.
+    let near = delays.iter().all(|delay| (20.0..=22.0).contains(delay));
+    vec![Statement::new(
+        ("bremen-delay-validation", "T1"),
+        "one-way delay as configured at the router (ms)",
+        "20",
+        delays.map(figure).join(", "),
+        near,
+    )]
+}
+
+fn h(data: &Data<'_>) -> Vec<Statement> {
+    let id = "bremen-H";
+    let goodput = |who: &str, (r1, r2): (&str, &str), bpd: &str| {
+        data.goodput(who, &[("rate1", r1), ("rate2", r2), ("bpd1", bpd)])
+    };
+    let wait = |who: &str, (r1, r2): (&str, &str), bpd: &str| {
+        let at = [("rate1", r1), ("rate2", r2), ("bpd1", bpd)];
+        data.mean(who, &at, |part| part.outcome.reseq_wait_mean_s)
+    };
+    let share = |who: &str, (r1, r2): (&str, &str), bpd: &str, path: usize| {
+        let at = [("rate1", r1), ("rate2", r2), ("bpd1", bpd)];
+        data.mean(who, &at, |part| part.outcome.paths[path].owd_mean_s)
+    };
+    let (mut delay, mut equal, mut below, mut never) = (
+        Worst::default(),
+        Worst::default(),
+        Worst::default(),
+        Worst::default(),
+    );
+    let (mut waits, mut same) = (Worst::default(), Worst::default());
+    for capacity in CAPACITIES {
+        for (index, bpd) in BACKWARD.iter().enumerate() {
+            let place = format!("H{} {}/{}", index + 1, capacity.0, capacity.1);
+            for (path, configured) in [(0, 0.010), (1, 0.050)] {
+                // Queueing only adds: a thousand packets may wait.
+                let measured = share("dd", capacity, bpd, path);
+                delay.add(measured - configured, place.clone(), measured >= configured);
+            }
+            let (dd, srtt, rr) = (
+                goodput("dd", capacity, bpd),
+                goodput("srtt", capacity, bpd),
+                goodput("rr", capacity, bpd),
+            );
+            equal.add(
+                -(dd / srtt - 1.0).abs(),
+                place.clone(),
+                (dd / srtt - 1.0).abs() <= 0.05,
+            );
+            if capacity == CAPACITIES[1] && index >= 7 {
+                below.add(-rr / srtt, place.clone(), rr <= 0.9 * srtt);
+            } else {
+                never.add(-rr / dd.max(srtt), place.clone(), rr <= 1.05 * dd.max(srtt));
+            }
+            let (dd, srtt) = (wait("dd", capacity, bpd), wait("srtt", capacity, bpd));
+            if index >= 3 {
+                waits.add(srtt - dd, place, dd <= srtt * 1.02 + 1e-4);
+            } else {
+                same.add(
+                    -(dd - srtt).abs(),
+                    place,
+                    (dd - srtt).abs() <= srtt * 0.05 + 1e-4,
+                );
+            }
+        }
+    }
+    vec![
+        Statement::new(
+            (id, "T1"),
+            "delivery delays follow the configured ones",
+            "10 and 50 ms + queue",
+            delay.text(),
+            delay.all_good(),
+        ),
+        Statement::new(
+            (id, "T3"),
+            "DD and sRTT within 5 % of each other",
+            "equal",
+            equal.text(),
+            equal.all_good(),
+        ),
+        Statement::new(
+            (id, "T4"),
+            "RR at most 0.9 of sRTT at 100/10, H8..H12",
+            "below",
+            below.text(),
+            below.all_good(),
+        ),
+        Statement::new(
+            (id, "T4b"),
+            "elsewhere RR at most 1.05 of the better",
+            "below or equal",
+            never.text(),
+            never.all_good(),
+        ),
+        Statement::new(
+            (id, "T5"),
+            "mean re-sequencing delay DD <= sRTT in H4..H12",
+            "below",
+            waits.text(),
+            waits.all_good(),
+        ),
+        Statement::new(
+            (id, "T5b"),
+            "and equal in H1..H3",
+            "equal",
+            same.text(),
+            same.all_good(),
+        ),
+    ]
+}
+
+/// Forward and backward delays of both subflows by letter.
+const LETTERS: [(&str, [&str; 4]); 7] = [
+    ("A", ["10ms", "20ms", "20ms", "10ms"]),
+    ("B", ["10ms", "10ms", "20ms", "10ms"]),
+    ("C", ["10ms", "40ms", "20ms", "20ms"]),
+    ("D", ["10ms", "20ms", "20ms", "40ms"]),
+    ("E", ["10ms", "10ms", "20ms", "20ms"]),
+    ("F", ["10ms", "200ms", "20ms", "400ms"]),
+    ("G", ["10ms", "10ms", "10ms", "10ms"]),
+];
+
+fn scenarios(data: &Data<'_>, id: &str, letters: &[&str]) -> Vec<Statement> {
+    let (mut equal, mut worst, mut same) = (Worst::default(), Worst::default(), Worst::default());
+    for (letter, [fpd1, bpd1, fpd2, bpd2]) in LETTERS.iter().filter(|(l, _)| letters.contains(l)) {
+        for (r1, r2) in CAPACITIES {
+            let at = [
+                ("rate1", r1),
+                ("rate2", r2),
+                ("fpd1", *fpd1),
+                ("bpd1", *bpd1),
+                ("fpd2", *fpd2),
+                ("bpd2", *bpd2),
+            ];
+            let place = format!("{letter} {r1}/{r2}");
+            let (dd, srtt, rr) = (
+                data.goodput("dd", &at),
+                data.goodput("srtt", &at),
+                data.goodput("rr", &at),
+            );
+            equal.add(
+                -(dd / srtt - 1.0).abs(),
+                place.clone(),
+                (dd / srtt - 1.0).abs() <= 0.05,
+            );
+            worst.add(-rr / dd.max(srtt), place.clone(), rr <= 1.05 * dd.max(srtt));
+            if *letter == "G" && r1 == r2 {
+                let spread = dd.max(srtt).max(rr) / dd.min(srtt).min(rr);
+                same.add(-spread, place, spread <= 1.03);
+            }
+        }
+    }
+    let mut all = vec![
+        Statement::new(
+            (id, "T1"),
+            "DD and sRTT within 5 % of each other",
+            "equal",
+            equal.text(),
+            equal.all_good(),
+        ),
+        Statement::new(
+            (id, "T1b"),
+            "RR worst, or equal within 5 %",
+            "worst or equal",
+            worst.text(),
+            worst.all_good(),
+        ),
+    ];
+    if letters.contains(&"G") {
+        all.push(Statement::new(
+            (id, "T1c"),
+            "equal paths: all three within 3 %",
+            "equal",
+            same.text(),
+            same.all_good(),
+        ));
+    }
+    all
+}

@@ -1,0 +1,496 @@
+//! Third paper: when does one path beat two?
+
+use super::data::{Data, Worst, amount, figure, percent};
+use super::{Check, Experiment, Statement, worked};
+
+const BUFFERS: [&str; 3] = ["32KiB", "64KiB", "128KiB"];
+const QUICK_TIME: (&str, &str) = ("flow.1.duration", "25s");
+
+pub(super) const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        ids: &["critical-fig1"],
+        source: "third paper, 3.2",
+        about: "unequal rates put packets out of order",
+        check: Check::Measured {
+            scenario: include_str!("../../scenarios/critical-fig1.toml"),
+            quick: &[],
+            quick_set: &[],
+            quick_runs: None,
+            judge: |data| reordering(data, "critical-fig1", "low"),
+        },
+    },
+    Experiment {
+        ids: &["critical-fig2"],
+        source: "third paper, 3.2",
+        about: "unequal delays put packets out of order",
+        check: Check::Measured {
+            scenario: include_str!("../../scenarios/critical-fig2.toml"),
+            quick: &[],
+            quick_set: &[],
+            quick_runs: None,
+            judge: |data| reordering(data, "critical-fig2", "near"),
+        },
+    },
+    Experiment {
+        ids: &["critical-fig3-trace"],
+        source: "third paper, 3.2",
+        about: "receive buffer blocking caused by loss",
+        check: Check::Exact(worked),
+    },
+    Experiment {
+        ids: &["critical-fig4-trace"],
+        source: "third paper, 3.2",
+        about: "receive buffer blocking without loss",
+        check: Check::Exact(worked),
+    },
+    Experiment {
+        ids: &["critical-s1"],
+        source: "third paper, 4.1",
+        about: "rate, RTT and receive buffer",
+        check: Check::Measured {
+            scenario: include_str!("../../scenarios/critical-s1.toml"),
+            quick: &[
+                (
+                    "parameters.rate",
+                    r#"["1Mbit/s", "2Mbit/s", "4Mbit/s", "7Mbit/s", "10Mbit/s"]"#,
+                ),
+                ("parameters.main-rtt", r#"["50ms", "100ms"]"#),
+            ],
+            quick_set: &[QUICK_TIME],
+            quick_runs: None,
+            judge: s1,
+        },
+    },
+    Experiment {
+        ids: &["critical-s2"],
+        source: "third paper, 4.2",
+        about: "rate, loss and receive buffer",
+        check: Check::Measured {
+            scenario: include_str!("../../scenarios/critical-s2.toml"),
+            quick: &[
+                ("parameters.rate", r#"["2Mbit/s", "10Mbit/s"]"#),
+                ("parameters.loss", r#"["1%", "4%", "8%"]"#),
+            ],
+            quick_set: &[QUICK_TIME],
+            quick_runs: Some(3),
+            judge: s2,
+        },
+    },
+    Experiment {
+        ids: &["critical-s3a"],
+        source: "third paper, 4.3",
+        about: "RTT of the other path",
+        check: Check::Measured {
+            scenario: include_str!("../../scenarios/critical-s3a.toml"),
+            quick: &[],
+            quick_set: &[QUICK_TIME],
+            quick_runs: None,
+            judge: s3a,
+        },
+    },
+    Experiment {
+        ids: &["critical-s3b"],
+        source: "third paper, 4.3",
+        about: "RTTs with a constant sum",
+        check: Check::Measured {
+            scenario: include_str!("../../scenarios/critical-s3b.toml"),
+            quick: &[],
+            quick_set: &[QUICK_TIME],
+            quick_runs: None,
+            judge: s3b,
+        },
+    },
+];
+
+fn reordering(data: &Data<'_>, id: &str, key: &str) -> Vec<Statement> {
+    let peak = |value: &str| {
+        data.mean("anabranch", &[(key, value)], |part| {
+            part.outcome.reseq_peak_bytes.map(|b| b as f64)
+        })
+    };
+    let values = data.values(key);
+    let peaks: Vec<f64> = values.iter().map(|value| peak(value)).collect();
+    // Two packets of 1472 bytes are the initial window of the paper; the engine's is ten.
+    let window = 10.0 * 1472.0 * 2.0;
+    let rises = peaks.windows(2).all(|pair| pair[1] > pair[0]);
+    let shown: Vec<String> = values
+        .iter()
+        .zip(&peaks)
+        .map(|(v, p)| format!("{v}: {p:.0} B"))
+        .collect();
+    let equal = peaks.first().copied().unwrap_or(f64::NAN);
+    vec![
+        Statement::new(
+            (id, "T1"),
+            "peak re-sequencing grows with the asymmetry",
+            "grows",
+            shown.join(", "),
+            rises && peaks.len() > 1,
+        ),
+        Statement::new(
+            (id, "T1b"),
+            "with equal paths it stays within the initial windows",
+            "at most the initial window",
+            format!("{equal:.0} B of {window:.0} B"),
+            equal <= window,
+        ),
+    ]
+}
+
+/// A published change: where from, where to, and by how many percent.
+type Shift<'s> = ([&'s str; 3], [&'s str; 3], f64);
+
+const SHIFTS: [Shift<'static>; 8] = [
+    (
+        ["1Mbit/s", "50ms", "128KiB"],
+        ["10Mbit/s", "50ms", "128KiB"],
+        424.2,
+    ),
+    (
+        ["1Mbit/s", "50ms", "64KiB"],
+        ["10Mbit/s", "50ms", "64KiB"],
+        163.9,
+    ),
+    (
+        ["1Mbit/s", "50ms", "32KiB"],
+        ["10Mbit/s", "50ms", "32KiB"],
+        39.6,
+    ),
+    (
+        ["10Mbit/s", "50ms", "32KiB"],
+        ["10Mbit/s", "50ms", "64KiB"],
+        99.7,
+    ),
+    (
+        ["10Mbit/s", "50ms", "32KiB"],
+        ["10Mbit/s", "50ms", "128KiB"],
+        303.6,
+    ),
+    (
+        ["1Mbit/s", "100ms", "32KiB"],
+        ["1Mbit/s", "100ms", "64KiB"],
+        54.2,
+    ),
+    (
+        ["1Mbit/s", "100ms", "32KiB"],
+        ["1Mbit/s", "100ms", "128KiB"],
+        60.6,
+    ),
+    (
+        ["10Mbit/s", "50ms", "128KiB"],
+        ["10Mbit/s", "100ms", "128KiB"],
+        -49.8,
+    ),
+];
+
+fn s1(data: &Data<'_>) -> Vec<Statement> {
+    let id = "critical-s1";
+    let at = |contender: &str, [rate, rtt, buffer]: [&str; 3]| {
+        data.goodput(
+            contender,
+            &[("rate", rate), ("main-rtt", rtt), ("buffer", buffer)],
+        )
+    };
+    let mut all = Vec::new();
+    for (from, to, published) in SHIFTS {
+        let ours = (at("mp", to) / at("mp", from) - 1.0) * 100.0;
+        let tolerance = if published.abs() < 100.0 {
+            10.0
+        } else {
+            published.abs() * 0.1
+        };
+        let text = format!("MP from ({}) to ({})", from.join(" "), to.join(" "));
+        let holds = (ours - published).abs() <= tolerance;
+        let published = format!("{published:+.1} %");
+        all.push(Statement::new(
+            (id, "T1"),
+            &text,
+            &published,
+            format!("{ours:+.1} %"),
+            holds,
+        ));
+    }
+    let (rates, rtts) = (data.values("rate"), data.values("main-rtt"));
+    let mut never_worse = Worst::default();
+    for rate in &rates {
+        for rtt in &rtts {
+            for buffer in BUFFERS {
+                let point = [rate.as_str(), rtt.as_str(), buffer];
+                let ratio = at("mp", point) / at("sp", point);
+                never_worse.add(ratio, point.join(" "), ratio >= 0.98);
+            }
+        }
+    }
+    all.push(Statement::new(
+        (id, "T2"),
+        "MP at least 0.98 of SP everywhere",
+        "always",
+        never_worse.text(),
+        never_worse.all_good(),
+    ));
+    let gains = BUFFERS.map(|buffer| {
+        let point = ["1Mbit/s", "50ms", buffer];
+        at("mp", point) / at("sp", point)
+    });
+    let rising = gains.windows(2).all(|pair| pair[1] >= pair[0] * 0.98);
+    let within = gains.iter().all(|gain| (1.75..=2.0).contains(gain));
+    let shown = gains.map(figure).join(", ");
+    all.push(Statement::new(
+        (id, "T3"),
+        "MP/SP at 1 Mbit/s, RTT 50: 1.75 to 2, rising with the buffer",
+        "1.86, 1.96, 1.98",
+        shown,
+        rising && within,
+    ));
+    let flat: Vec<f64> = rtts
+        .iter()
+        .map(|rtt| at("mp", ["1Mbit/s", rtt, "128KiB"]))
+        .collect();
+    let (low, high) = extremes(&flat);
+    all.push(Statement::new(
+        (id, "T4"),
+        "128 KB, 1 Mbit/s: RTT matters less than 2 %",
+        "< 1 %",
+        percent(high / low),
+        high / low < 1.02,
+    ));
+    for buffer in BUFFERS {
+        let knee = |contender: &str| knee(&rates, |rate| at(contender, [rate, "50ms", buffer]));
+        let (mp, sp) = (knee("mp"), knee("sp"));
+        let shown = format!("MP {mp} Mbit/s, SP {sp} Mbit/s");
+        // A curve that still rises at the last rate has its knee beyond it.
+        let holds = mp < sp || (mp.is_infinite() && sp.is_infinite());
+        all.push(Statement::new(
+            (id, "T5"),
+            &format!("{buffer}: MP flattens at a lower rate than SP"),
+            "sooner",
+            shown,
+            holds,
+        ));
+    }
+    all
+}
+
+/// The rate from which one more Mbit/s brings less than 2 %.
+fn knee(rates: &[String], goodput: impl Fn(&str) -> f64) -> f64 {
+    for pair in rates.windows(2) {
+        let (low, high) = (goodput(&pair[0]), goodput(&pair[1]));
+        let step = amount(&pair[1]) - amount(&pair[0]);
+        if (high / low - 1.0) / step < 0.02 {
+            return amount(&pair[0]);
+        }
+    }
+    f64::INFINITY
+}
+
+fn extremes(values: &[f64]) -> (f64, f64) {
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    (low, high)
+}
+
+fn s2(data: &Data<'_>) -> Vec<Statement> {
+    let id = "critical-s2";
+    let at = |contender: &str, [rate, loss, buffer]: [&str; 3]| {
+        data.goodput(
+            contender,
+            &[("rate", rate), ("loss", loss), ("buffer", buffer)],
+        )
+    };
+    let (rates, losses) = (data.values("rate"), data.values("loss"));
+    let (mut above, mut best) = (Worst::default(), [f64::NEG_INFINITY; 3]);
+    let (mut flat, mut falling, mut useless) =
+        (Worst::default(), Worst::default(), Worst::default());
+    for rate in &rates {
+        for loss in &losses {
+            for (index, buffer) in BUFFERS.iter().enumerate() {
+                let point = [rate.as_str(), loss.as_str(), *buffer];
+                let ratio = at("mp", point) / at("sp", point);
+                above.add(ratio, point.join(" "), ratio > 1.0);
+                best[index] = best[index].max(ratio - 1.0);
+            }
+            if amount(loss) > 4.0 {
+                let ratio = at("mp", [rate, loss, "128KiB"]) / at("mp", [rate, loss, "32KiB"]);
+                flat.add(-ratio, format!("{rate} {loss}"), ratio <= 1.15);
+            }
+        }
+        for buffer in BUFFERS {
+            for pair in losses.windows(2) {
+                let change =
+                    at("mp", [rate, &pair[1], buffer]) / at("mp", [rate, &pair[0], buffer]);
+                falling.add(
+                    -change,
+                    format!("{rate} {} {buffer}", pair[1]),
+                    change <= 1.05,
+                );
+            }
+        }
+    }
+    for loss in losses.iter().filter(|loss| amount(loss) >= 4.0) {
+        for buffer in BUFFERS {
+            let gain = at("mp", ["10Mbit/s", loss, buffer]) / at("mp", ["2Mbit/s", loss, buffer]);
+            useless.add(-gain, format!("{loss} {buffer}"), gain < 1.25);
+        }
+    }
+    let share = above.count - above.bad;
+    let mostly = share as f64 >= 0.95 * above.count as f64;
+    let targets = [0.363, 0.841, 1.145];
+    let near = best
+        .iter()
+        .zip(targets)
+        .all(|(ours, target)| (ours - target).abs() <= 0.25);
+    let rising = best.windows(2).all(|pair| pair[1] > pair[0]);
+    let shown = best.map(|gain| percent(gain + 1.0)).join(", ");
+    vec![
+        Statement::new(
+            (id, "T1"),
+            "MP above SP at 95 % of the points at least",
+            "every point",
+            above.text(),
+            mostly,
+        ),
+        Statement::new(
+            (id, "T2"),
+            "best gain grows with the buffer",
+            "+36.3 %, +84.1 %, +114.5 %",
+            shown,
+            near && rising,
+        ),
+        Statement::new(
+            (id, "T3"),
+            "above 4 % loss the buffer matters less than 15 %",
+            "hardly at all",
+            flat.text(),
+            flat.all_good(),
+        ),
+        Statement::new(
+            (id, "T4"),
+            "goodput never rises with loss (5 % noise)",
+            "falls",
+            falling.text(),
+            falling.all_good(),
+        ),
+        Statement::new(
+            (id, "T4b"),
+            "from 4 % loss on, 10 instead of 2 Mbit/s bring less than 25 %",
+            "flat from 2 Mbit/s",
+            useless.text(),
+            useless.all_good(),
+        ),
+    ]
+}
+
+fn s3a(data: &Data<'_>) -> Vec<Statement> {
+    let id = "critical-s3a";
+    let at = |contender: &str, rtt: &str, buffer: &str| {
+        data.goodput(contender, &[("other-rtt", rtt), ("buffer", buffer)])
+    };
+    let ratio = |rtt: &str, buffer: &str| at("mp", rtt, buffer) / at("sp", rtt, buffer);
+    let rtts = data.values("other-rtt");
+    let equal = BUFFERS.map(|buffer| ratio("50ms", buffer));
+    let close = (equal[0] - 1.0).abs() <= 0.1 && (equal[1] - 1.0).abs() <= 0.1;
+    let mut all = vec![Statement::new(
+        (id, "T1"),
+        "equal RTTs: MP/SP within 10 % of 1 (32, 64 KB), 1 to 1.15 (128 KB)",
+        "about 1, about 1, above 1",
+        equal.map(figure).join(", "),
+        close && (1.0..=1.15).contains(&equal[2]),
+    )];
+    for (buffer, published) in BUFFERS.iter().zip([-47.3, -41.5, -48.7]) {
+        let curve: Vec<f64> = rtts.iter().map(|rtt| at("mp", rtt, buffer)).collect();
+        let falls = curve.windows(2).all(|pair| pair[1] <= pair[0] * 1.02);
+        let fall = at("mp", "100ms", buffer) / at("mp", "50ms", buffer);
+        all.push(Statement::new(
+            (id, "T2"),
+            &format!("{buffer}: MP falls with the other RTT, by 35 to 55 % in all"),
+            &format!("{published:+.1} %"),
+            percent(fall),
+            falls && (0.45..=0.65).contains(&fall),
+        ));
+    }
+    let mut below = Worst::default();
+    for rtt in rtts.iter().filter(|rtt| amount(rtt) >= 60.0) {
+        for buffer in BUFFERS {
+            let ratio = ratio(rtt, buffer);
+            below.add(-ratio, format!("{rtt} {buffer}"), ratio < 1.0);
+        }
+    }
+    let crossover = ratio("50ms", "128KiB") >= 1.0 && ratio("60ms", "128KiB") < 1.0;
+    let shown = format!(
+        "{}; 128KiB: {} at 50, {} at 55, {} at 60",
+        below.text(),
+        figure(ratio("50ms", "128KiB")),
+        figure(ratio("55ms", "128KiB")),
+        figure(ratio("60ms", "128KiB"))
+    );
+    all.push(Statement::new(
+        (id, "T3"),
+        "MP below SP from RTT 60 on; crossover of 128 KB between 50 and 60",
+        "above 55 ms",
+        shown,
+        below.all_good() && crossover,
+    ));
+    all
+}
+
+fn s3b(data: &Data<'_>) -> Vec<Statement> {
+    let id = "critical-s3b";
+    let at = |contender: &str, rtt: &str, buffer: &str| {
+        data.goodput(contender, &[("main-rtt", rtt), ("buffer", buffer)])
+    };
+    let rtts = data.values("main-rtt");
+    let (mut rises, mut below, mut bounded) =
+        (Worst::default(), Worst::default(), Worst::default());
+    let mut fall = (1.0, String::new());
+    for buffer in BUFFERS {
+        for pair in rtts.windows(2) {
+            let (before, after) = (at("sp", &pair[0], buffer), at("sp", &pair[1], buffer));
+            // Once the link is full there is nothing to rise to.
+            let good = after >= before * 0.98 || after > 9.2;
+            rises.add(after / before, format!("{} {buffer}", pair[1]), good);
+        }
+        let limit = if buffer == "128KiB" { 40.0 } else { 49.9 };
+        for rtt in &rtts {
+            let ratio = at("mp", rtt, buffer) / at("sp", rtt, buffer);
+            if amount(rtt) <= limit {
+                below.add(-ratio, format!("{rtt} {buffer}"), ratio < 1.0);
+            }
+            let change = at("mp", rtt, buffer) / at("mp", "50ms", buffer);
+            bounded.add(-change, format!("{rtt} {buffer}"), change <= 1.05);
+            if change < fall.0 {
+                fall = (change, format!("{rtt} {buffer}"));
+            }
+        }
+    }
+    let in_range = (0.3..=0.6).contains(&fall.0);
+    vec![
+        Statement::new(
+            (id, "T1"),
+            "SP rises as its RTT shrinks, until the link is full",
+            "rises",
+            rises.text(),
+            rises.all_good(),
+        ),
+        Statement::new(
+            (id, "T2"),
+            "MP below SP (32, 64 KB: below 50; 128 KB: from 40 down)",
+            "in most cases",
+            below.text(),
+            below.all_good(),
+        ),
+        Statement::new(
+            (id, "T3"),
+            "MP never more than 5 % above its value at 50/50",
+            "falls",
+            bounded.text(),
+            bounded.all_good(),
+        ),
+        Statement::new(
+            (id, "T3b"),
+            "largest fall 40 to 70 %",
+            "-64.1 %",
+            format!("{} at {}", percent(fall.0), fall.1),
+            in_range,
+        ),
+    ]
+}

@@ -1,0 +1,233 @@
+//! The experiments of the five documents, and whether what they state comes out here.
+//!
+//! Each experiment is a scenario file of this crate or a worked example of the simulator's model.
+//! A statement that does not hold stays so: its figure stands beside the published one.
+
+mod aveiro;
+mod bremen;
+mod bth;
+mod critical;
+mod data;
+mod nitk;
+#[cfg(test)]
+mod tests;
+
+pub use data::Data;
+
+use crate::plan::{Changes, Plan};
+use crate::scenario::{Document, Mistake};
+
+/// An experiment, or several that share a scenario file.
+#[derive(Debug, Clone, Copy)]
+pub struct Experiment {
+    /// The names by which it is asked for.
+    pub ids: &'static [&'static str],
+    /// The document and the place in it.
+    pub source: &'static str,
+    /// What it is about.
+    pub about: &'static str,
+    /// How its statements are checked.
+    pub check: Check,
+}
+
+/// How statements are checked.
+#[derive(Debug, Clone, Copy)]
+pub enum Check {
+    /// By a worked example without a network.
+    Exact(fn(&str) -> Vec<Statement>),
+    /// By running a scenario.
+    Measured {
+        /// The scenario file.
+        scenario: &'static str,
+        /// Values swept in a quick run, where they differ.
+        quick: &'static [(&'static str, &'static str)],
+        /// Values set in a quick run, where they differ.
+        quick_set: &'static [(&'static str, &'static str)],
+        /// Repetitions in a quick run; the file's if not given.
+        quick_runs: Option<u64>,
+        /// Judges the results.
+        judge: fn(&Data<'_>) -> Vec<Statement>,
+    },
+}
+
+/// Whether a statement holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It does.
+    Holds,
+    /// It does not.
+    Fails,
+    /// It is told, not judged: the document contradicts itself, or says nothing definite.
+    Told,
+    /// It could not be run.
+    Missing,
+}
+
+impl Verdict {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::Fails => "DOES NOT HOLD",
+            Self::Told => "told only",
+            Self::Missing => "not run",
+        }
+    }
+}
+
+/// A statement of a document next to what came out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statement {
+    /// The experiment.
+    pub experiment: String,
+    /// Its number there, as `T1`.
+    pub number: String,
+    /// What is stated.
+    pub text: String,
+    /// The published figure.
+    pub published: String,
+    /// Ours.
+    pub ours: String,
+    /// Whether they agree.
+    pub verdict: Verdict,
+}
+
+impl Statement {
+    /// A statement that holds or does not.
+    pub fn new(
+        (experiment, number): (&str, &str),
+        text: &str,
+        published: &str,
+        ours: impl Into<String>,
+        holds: bool,
+    ) -> Self {
+        Self {
+            experiment: experiment.to_owned(),
+            number: number.to_owned(),
+            text: text.to_owned(),
+            published: published.to_owned(),
+            ours: ours.into(),
+            verdict: if holds {
+                Verdict::Holds
+            } else {
+                Verdict::Fails
+            },
+        }
+    }
+
+    /// The same, told only.
+    pub fn told(mut self) -> Self {
+        self.verdict = Verdict::Told;
+        self
+    }
+
+    /// The statement as one that could not be run.
+    pub fn missing(experiment: &str, why: &str) -> Self {
+        Self {
+            experiment: experiment.to_owned(),
+            number: "-".to_owned(),
+            text: "all statements".to_owned(),
+            published: String::new(),
+            ours: why.to_owned(),
+            verdict: Verdict::Missing,
+        }
+    }
+}
+
+/// All experiments, in the order of the documents.
+pub fn experiments() -> Vec<Experiment> {
+    let groups = [
+        bth::EXPERIMENTS,
+        nitk::EXPERIMENTS,
+        critical::EXPERIMENTS,
+        aveiro::EXPERIMENTS,
+        bremen::EXPERIMENTS,
+    ];
+    groups.concat()
+}
+
+impl Experiment {
+    /// Whether `pattern`, an id or one with a `*`, means it.
+    pub fn is_meant_by(&self, pattern: &str) -> bool {
+        let fits = |id: &str| match pattern.split_once('*') {
+            Some((start, end)) => {
+                id.len() >= start.len() + end.len() && id.starts_with(start) && id.ends_with(end)
+            }
+            None => id == pattern,
+        };
+        self.ids.iter().any(|id| fits(id))
+    }
+
+    /// What it is called in tables.
+    pub fn name(&self) -> String {
+        match self.ids {
+            [one] => (*one).to_owned(),
+            [first, .., last] => format!("{first}..{last}"),
+            [] => String::new(),
+        }
+    }
+
+    /// The runs it needs; `None` for a worked example.
+    ///
+    /// # Errors
+    /// A [`Mistake`] if the scenario names something this build does not have.
+    pub fn plan(&self, full: bool) -> Result<Option<Plan>, Mistake> {
+        let Check::Measured {
+            scenario,
+            quick,
+            quick_set,
+            quick_runs,
+            ..
+        } = self.check
+        else {
+            return Ok(None);
+        };
+        let document = Document::parse(&format!("{}.toml", self.name()), scenario)?;
+        let owned = |pairs: &[(&str, &str)]| {
+            let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+            pairs.iter().map(pair).collect()
+        };
+        let changes = if full {
+            Changes::default()
+        } else {
+            Changes {
+                set: owned(quick_set),
+                sweep: owned(quick),
+                runs: quick_runs,
+                seed: None,
+            }
+        };
+        Plan::make(&document, &changes).map(Some)
+    }
+
+    /// Checks the statements on the results of its plan.
+    pub fn judge(&self, data: &Data<'_>) -> Vec<Statement> {
+        let name = self.name();
+        match self.check {
+            Check::Exact(check) => self.ids.iter().flat_map(|id| check(id)).collect(),
+            Check::Measured { judge, .. } => match data.unusable() {
+                Some(why) => vec![Statement::missing(&name, &why)],
+                None => judge(data),
+            },
+        }
+    }
+}
+
+/// The worked examples that the simulator's model checks.
+fn worked(id: &str) -> Vec<Statement> {
+    let verdicts = anabranch_sim::model::verdicts();
+    let mine = verdicts
+        .into_iter()
+        .filter(|verdict| verdict.experiment == id);
+    let statements: Vec<Statement> = mine
+        .map(|verdict| {
+            let number = (verdict.experiment, verdict.statement);
+            let (published, ours) = (&verdict.published, verdict.ours.clone());
+            Statement::new(number, verdict.text, published, ours, verdict.holds)
+        })
+        .collect();
+    if statements.is_empty() {
+        return vec![Statement::missing(id, "the model has no such example yet")];
+    }
+    statements
+}

@@ -1,0 +1,107 @@
+//! Every experiment is there, and every file unfolds.
+
+use super::*;
+use std::collections::BTreeSet;
+
+/// The index of the project's catalogue of experiments.
+const IDS: &[&str] = &[
+    "bth-concurrency",
+    "bth-duplicate",
+    "bth-paths",
+    "bth-chunk-size",
+    "bth-chunk-count",
+    "nitk-lowrtt",
+    "nitk-roundrobin",
+    "nitk-blest",
+    "nitk-table1",
+    "critical-fig1",
+    "critical-fig2",
+    "critical-fig3-trace",
+    "critical-fig4-trace",
+    "critical-s1",
+    "critical-s2",
+    "critical-s3a",
+    "critical-s3b",
+    "aveiro-lbd",
+    "aveiro-shaped",
+    "aveiro-mptcp",
+    "aveiro-mptcp-sim",
+    "aveiro-small-files",
+    "bremen-delay-validation",
+    "bremen-estimator",
+    "bremen-selector-1",
+    "bremen-selector-2",
+    "bremen-H1",
+    "bremen-H12",
+    "bremen-router-A",
+    "bremen-router-C",
+    "bremen-router-G",
+    "bremen-simple-A",
+    "bremen-simple-F",
+    "bremen-extended-A",
+    "bremen-extended-E",
+    "bremen-rcvbuf",
+    "bremen-dd-outlook",
+    "bremen-intelligent-dd",
+];
+
+#[test]
+fn every_experiment_of_the_catalogue_is_there_once() {
+    let experiments = experiments();
+    for id in IDS {
+        let count = experiments
+            .iter()
+            .filter(|experiment| experiment.is_meant_by(id))
+            .count();
+        assert_eq!(count, 1, "{id}");
+    }
+    let ids: Vec<&&str> = experiments
+        .iter()
+        .flat_map(|experiment| experiment.ids)
+        .collect();
+    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
+}
+
+#[test]
+fn every_scenario_file_unfolds_quick_and_full() {
+    for experiment in experiments() {
+        for full in [false, true] {
+            match experiment.plan(full) {
+                Ok(plan) => {
+                    let measured = matches!(experiment.check, Check::Measured { .. });
+                    assert_eq!(plan.is_some(), measured, "{}", experiment.name());
+                }
+                // A build without all schedulers tells so, and runs the rest.
+                Err(mistake) if mistake.what.contains("there is no scheduler") => {}
+                Err(mistake) => panic!("{}: {mistake}", experiment.name()),
+            }
+        }
+    }
+}
+
+#[test]
+fn without_results_nothing_holds() {
+    for experiment in experiments() {
+        if let Check::Measured { judge, .. } = experiment.check {
+            let statements = judge(&Data::new(&[]));
+            assert!(!statements.is_empty());
+            for statement in statements {
+                assert_ne!(statement.verdict, Verdict::Holds, "{statement:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn patterns_mean_what_they_match() {
+    let meant = |pattern: &str| {
+        experiments()
+            .iter()
+            .filter(|e| e.is_meant_by(pattern))
+            .count()
+    };
+    assert_eq!(meant("critical-s*"), 4);
+    assert_eq!(meant("bremen-H7"), 1);
+    assert_eq!(meant("nothing"), 0);
+    assert_eq!(meant("*"), experiments().len());
+}

@@ -1,0 +1,160 @@
+//! What a file unfolds into.
+
+use super::*;
+use crate::scenario::TEMPLATE;
+use std::collections::BTreeSet;
+
+const FILE: &str = r#"
+format = 1
+name = "sweep"
+stop = "10s"
+[parameters]
+rtt = "50ms"
+[[path]]
+name = "a"
+forward = { rate = "1Mbit/s", delay = "=rtt / 2", loss = "1%" }
+[[path]]
+name = "b"
+forward = { rate = "1Mbit/s", delay = "=rtt / 2" }
+[[flow]]
+kind = "bulk"
+bytes = "1MB"
+[contenders]
+anabranch = { scheduler = ["min-rtt", "round-robin"] }
+[sweep]
+"parameters.rtt" = { from = "50ms", to = "100ms", step = "25ms" }
+"path.a.forward.rate" = ["1Mbit/s", "2Mbit/s"]
+[repeat]
+runs = 2
+"#;
+
+fn plan(text: &str, changes: &Changes) -> Result<Plan, Mistake> {
+    Plan::make(&Document::parse("f.toml", text)?, changes)
+}
+
+#[test]
+fn sweeps_contenders_and_repetitions_multiply() {
+    let plan = plan(FILE, &Changes::default()).unwrap();
+    // 3 delays, 2 rates, 2 schedulers and 2 paths alone, 2 repetitions.
+    assert_eq!(plan.runs.len(), 3 * 2 * 4 * 2);
+    assert_eq!(
+        plan.contenders,
+        ["anabranch min-rtt", "anabranch round-robin"]
+    );
+    assert_eq!(plan.swept, ["parameters.rtt", "path.a.forward.rate"]);
+    let delays: BTreeSet<_> = plan
+        .runs
+        .iter()
+        .map(|run| run.scenario.network.links[0].forward.link.delay.as_micros())
+        .collect();
+    assert_eq!(
+        delays.into_iter().collect::<Vec<_>>(),
+        [25_000, 37_500, 50_000]
+    );
+    assert_eq!(plan.runs[0].swept[0].1, "50ms");
+    let ids: BTreeSet<_> = plan.runs.iter().map(|run| &run.id).collect();
+    assert_eq!(ids.len(), plan.runs.len(), "ids are unique");
+}
+
+#[test]
+fn contenders_of_one_repetition_share_a_seed_and_others_do_not() {
+    let plan = plan(FILE, &Changes::default()).unwrap();
+    let first = &plan.runs[0];
+    for run in &plan.runs {
+        let same = run.swept == first.swept && run.repetition == first.repetition;
+        assert_eq!(
+            run.seed == first.seed,
+            same,
+            "{} {:?}",
+            run.contender,
+            run.swept
+        );
+    }
+}
+
+#[test]
+fn the_same_file_gives_the_same_ids_and_a_change_gives_others() {
+    let ids = |changes: &Changes| {
+        let plan = plan(FILE, changes).unwrap();
+        plan.runs
+            .into_iter()
+            .map(|run| run.id)
+            .collect::<BTreeSet<_>>()
+    };
+    let default = ids(&Changes::default());
+    assert_eq!(default, ids(&Changes::default()));
+    let set = |key: &str, value: &str| Changes {
+        set: vec![(key.into(), value.into())],
+        ..Changes::default()
+    };
+    assert!(default.is_disjoint(&ids(&set("path.b.forward.rate", "3Mbit/s"))));
+    let more = Changes {
+        runs: Some(3),
+        ..Changes::default()
+    };
+    assert!(
+        ids(&more).is_superset(&default),
+        "more repetitions keep those that are there"
+    );
+}
+
+#[test]
+fn lists_in_a_zip_advance_together() {
+    let text = FILE.replace(
+        "\"path.a.forward.rate\" = [\"1Mbit/s\", \"2Mbit/s\"]",
+        "[[sweep.zip]]\n\"path.a.forward.rate\" = [\"1Mbit/s\", \"2Mbit/s\"]\n\"path.b.forward.rate\" = [\"4Mbit/s\", \"3Mbit/s\"]",
+    );
+    let plan = plan(&text, &Changes::default()).unwrap();
+    assert_eq!(plan.runs.len(), 3 * 2 * 4 * 2);
+    for run in &plan.runs {
+        assert_eq!(run.scenario.sum_of_rates(), Some(5_000_000));
+    }
+}
+
+#[test]
+fn a_scenario_without_chance_runs_once() {
+    let text = FILE
+        .replace(", loss = \"1%\"", "")
+        .replace("[repeat]\nruns = 2", "");
+    let plan = plan(&text, &Changes::default()).unwrap();
+    assert_eq!(plan.runs.len(), 3 * 2 * 4);
+}
+
+#[test]
+fn mistakes_in_sweeps_and_contenders_name_their_line() {
+    let cases = [
+        ("step = \"25ms\"", "step = \"1Mbit/s\"", "of one kind"),
+        ("step = \"25ms\"", "stap = \"25ms\"", "`step` is missing"),
+        ("[\"1Mbit/s\", \"2Mbit/s\"]", "[\"1Mb\"]", "f.toml:20"),
+        (
+            "path.a.forward.rate",
+            "path.c.forward.rate",
+            "`c` leads nowhere",
+        ),
+        (
+            "\"round-robin\"]",
+            "\"round-robbin\"]",
+            "did you mean `round-robin`",
+        ),
+        ("runs = 2", "run = 2", "did you mean `runs`"),
+        ("runs = 2", "runs = 0", "from 1 to"),
+        (
+            "anabranch = {",
+            "anabranch = { shceduler = 1,",
+            "did you mean `scheduler`",
+        ),
+    ];
+    for (good, bad, expected) in cases {
+        let message = plan(&FILE.replace(good, bad), &Changes::default())
+            .unwrap_err()
+            .to_string();
+        assert!(message.contains(expected), "{bad}: {message}");
+    }
+}
+
+#[test]
+fn the_template_unfolds() {
+    let plan = plan(TEMPLATE, &Changes::default()).unwrap();
+    assert_eq!(plan.contenders.len(), 3);
+    assert_eq!(plan.runs.len(), (3 + 2) * 5);
+}

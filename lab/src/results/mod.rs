@@ -1,0 +1,20 @@
+//! What runs leave behind: one outcome each, and tidy tables of all of them.
+//!
+//! Base units only (seconds, bytes, bits per second), the unit in the name, one row a fact.
+//! `docs/results.md` describes every column; a test holds it to the schema.
+
+mod outcome;
+mod schema;
+mod store;
+mod write;
+
+#[cfg(feature = "parquet")]
+mod parquet;
+
+#[cfg(test)]
+mod tests;
+
+pub use outcome::{Bin, Decided, Outcome, Part, PathOutcome, Status};
+pub use schema::{Cell, Column, Kind, SCHEMA_VERSION, TABLES, Table, TableInfo, tables};
+pub use store::{Store, StoreError};
+pub use write::{csv, json_lines};

@@ -1,0 +1,218 @@
+//! What one run did.
+
+use serde::{Deserialize, Serialize};
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// Everything was delivered.
+    #[default]
+    Ok,
+    /// Virtual time ran out first.
+    Timeout,
+    /// It broke: see the reason.
+    Failed,
+    /// The backend did not keep what it promised, so that the figures mean nothing.
+    Invalid,
+    /// The backend cannot do this.
+    Unsupported,
+}
+
+impl Status {
+    /// As it stands in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Timeout => "timeout",
+            Self::Failed => "failed",
+            Self::Invalid => "invalid",
+            Self::Unsupported => "unsupported",
+        }
+    }
+}
+
+/// What a backend tells of a run. What it did not measure is `None`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// How it ended.
+    pub status: Status,
+    /// Why, if not well.
+    pub reason: String,
+    /// Application bytes delivered.
+    pub bytes: u64,
+    /// From the first packet to the end of the handshake.
+    pub handshake_s: Option<f64>,
+    /// From the start of the first flow to its first byte.
+    pub first_byte_s: Option<f64>,
+    /// From the start of the first flow to the last byte of the last.
+    pub completion_s: Option<f64>,
+    /// Application bytes delivered in order after the warm-up, per time.
+    pub goodput_bps: Option<f64>,
+    /// The most bytes that waited behind a gap.
+    pub reseq_peak_bytes: Option<u64>,
+    /// The mean of them over time.
+    pub reseq_mean_bytes: Option<f64>,
+    /// Median time that bytes waited for those before them.
+    pub reseq_wait_p50_s: Option<f64>,
+    /// 95th percentile of that time.
+    pub reseq_wait_p95_s: Option<f64>,
+    /// 99th percentile of that time.
+    pub reseq_wait_p99_s: Option<f64>,
+    /// Mean of that time.
+    pub reseq_wait_mean_s: Option<f64>,
+    /// Stream bytes sent again.
+    pub retransmitted_bytes: Option<u64>,
+    /// Stream bytes taken from a silent path and sent on another one.
+    pub reinjected_bytes: Option<u64>,
+    /// Stream bytes that arrived more than once.
+    pub duplicate_bytes: Option<u64>,
+    /// Time in which the peer's receive window stopped the sender.
+    pub blocked_receive_s: Option<f64>,
+    /// Time in which the full send buffer stopped the application.
+    pub blocked_send_s: Option<f64>,
+    /// Time in which the scheduler held data although a path had room.
+    pub blocked_hold_s: Option<f64>,
+    /// Units of the flow that were completed: files, requests, datagrams.
+    pub units: u64,
+    /// Datagrams that arrived after their deadline or not at all.
+    pub late_units: u64,
+    /// Median time of a unit.
+    pub unit_p50_s: Option<f64>,
+    /// 95th percentile of the time of a unit.
+    pub unit_p95_s: Option<f64>,
+    /// 99th percentile of the time of a unit.
+    pub unit_p99_s: Option<f64>,
+    /// Times the scheduler left a path with room idle.
+    pub holds: Option<u64>,
+    /// Events of the simulator.
+    pub events: Option<u64>,
+    /// Packets over links, each hop counted.
+    pub packets: Option<u64>,
+    /// A hash of all that happened, in hexadecimal digits.
+    pub trace_hash: Option<String>,
+    /// Time the run took on this machine.
+    pub wall_s: f64,
+    /// The paths, in the order of the scenario.
+    pub paths: Vec<PathOutcome>,
+    /// The time series.
+    pub series: Vec<Bin>,
+    /// Decisions by reason.
+    pub reasons: Vec<(String, u64)>,
+    /// Decisions one by one, if asked for.
+    pub decisions: Vec<Decided>,
+}
+
+/// What one path did.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct PathOutcome {
+    /// Its name in the scenario.
+    pub name: String,
+    /// Bytes sent over it in the direction of the flow, with headers.
+    pub sent_bytes: u64,
+    /// Bytes of these that arrived.
+    pub delivered_bytes: u64,
+    /// Application bytes that arrived over it before they arrived over another one.
+    pub first_copy_bytes: Option<u64>,
+    /// Its share of the bytes sent.
+    pub share: Option<f64>,
+    /// Bytes delivered over what the path could have carried from the start to the end.
+    pub utilisation: Option<f64>,
+    /// Packets dropped by its queue.
+    pub lost_queue: Option<u64>,
+    /// Packets lost by chance.
+    pub lost_random: Option<u64>,
+    /// Packets the sender declared lost.
+    pub lost_declared: Option<u64>,
+    /// Packets declared lost that arrived.
+    pub spurious: Option<u64>,
+    /// Mean of the smoothed RTT.
+    pub srtt_mean_s: Option<f64>,
+    /// 95th percentile of the smoothed RTT.
+    pub srtt_p95_s: Option<f64>,
+    /// Mean one-way delay of the packets in the direction of the flow.
+    pub owd_mean_s: Option<f64>,
+    /// Mean bytes in its queue.
+    pub queue_mean_bytes: Option<f64>,
+    /// Most bytes in its queue.
+    pub queue_max_bytes: Option<u64>,
+    /// Mean congestion window.
+    pub cwnd_mean_bytes: Option<f64>,
+}
+
+/// A bin of the time series; path 0 is the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Bin {
+    /// The end of the bin.
+    pub t_s: f64,
+    /// The path, counted from 1.
+    pub path: u32,
+    /// Bytes sent in the bin.
+    pub sent_bytes: u64,
+    /// Bytes that arrived in the bin.
+    pub delivered_bytes: u64,
+    /// Application bytes delivered in order in the bin (path 0).
+    pub goodput_bytes: u64,
+    /// Bytes in flight at the end of the bin.
+    pub inflight_bytes: u64,
+    /// Congestion window at the end of the bin.
+    pub cwnd_bytes: u64,
+    /// Smoothed RTT at the end of the bin.
+    pub srtt_s: Option<f64>,
+    /// Mean one-way delay of the packets that arrived in the bin.
+    pub owd_s: Option<f64>,
+    /// Bytes in the queue at the end of the bin.
+    pub queue_bytes: u64,
+    /// Bytes waiting behind a gap at the end of the bin (path 0).
+    pub reseq_bytes: u64,
+    /// Credit of flow control left at the end of the bin (path 0).
+    pub flow_credit_bytes: u64,
+    /// Time in the bin during which the receive window stopped the sender (path 0).
+    pub blocked_s: f64,
+}
+
+/// One decision of a scheduler.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Decided {
+    /// When, in virtual nanoseconds.
+    pub t_ns: u64,
+    /// What: `send`, `duplicate`, `hold` and so on.
+    pub decision: String,
+    /// The path, counted from 1, if there is one.
+    pub path: Option<u32>,
+    /// Why.
+    pub reason: String,
+}
+
+/// A run and its outcome: what is kept of it on disk.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Part {
+    /// The version of the schema.
+    pub schema: u32,
+    /// A hash of the program that ran it.
+    pub binary_hash: String,
+    /// The run's id.
+    pub run_id: String,
+    /// The scenario's name.
+    pub scenario: String,
+    /// What ran it.
+    pub backend: String,
+    /// Who carried the flows.
+    pub contender: String,
+    /// Whether it is there only to tell what one path can do alone.
+    pub single: bool,
+    /// The scheduler's name with its parameters.
+    pub scheduler: String,
+    /// The congestion control's name with its parameters.
+    pub congestion: String,
+    /// The swept keys with their values.
+    pub swept: Vec<(String, String)>,
+    /// Which repetition.
+    pub repetition: u64,
+    /// The seed, in decimal digits: programs that read JSON lose large numbers.
+    pub seed: String,
+    /// The sum of the rates of the paths.
+    pub sum_rate_bps: Option<u64>,
+    /// What happened.
+    pub outcome: Outcome,
+}

@@ -1,0 +1,163 @@
+//! A folder of results: a part for each run while they come, tables when all is done.
+//!
+//! ```text
+//! campaign.toml      the scenario as it was understood
+//! parts/ID.json      one run each; written under another name first, so that a part is whole
+//! runs.csv, paths.csv, series.csv, reasons.csv, decisions.jsonl
+//! runs.parquet, ...  if asked for
+//! qlog/ID/           if recorded
+//! ```
+
+use super::outcome::Part;
+use super::schema::{SCHEMA_VERSION, tables};
+use super::write;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// A folder of results.
+#[derive(Debug, Clone)]
+pub struct Store {
+    folder: PathBuf,
+}
+
+/// What went wrong with a folder of results.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A file could not be read or written.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The folder holds results of another scenario.
+    #[error("{} holds results of another scenario: choose another folder, or remove it", path.display())]
+    Other {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A Parquet file could not be made.
+    #[error("{}: {what}", path.display())]
+    Parquet {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        what: String,
+    },
+}
+
+impl Store {
+    /// Opens a folder for the results of a scenario called `name`, making it if need be.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it cannot be written, or holds results of a scenario of another name.
+    pub fn open(folder: &Path, name: &str, expanded: &str) -> Result<Self, StoreError> {
+        let store = Self {
+            folder: folder.to_owned(),
+        };
+        let campaign = folder.join("campaign.toml");
+        let first = format!("# {name}\n");
+        if let Ok(known) = fs::read_to_string(&campaign) {
+            if !known.starts_with(&first) {
+                let path = folder.to_owned();
+                return Err(StoreError::Other { path });
+            }
+        }
+        let parts = folder.join("parts");
+        fs::create_dir_all(&parts).map_err(|error| at(&parts, error))?;
+        store.replace(&campaign, |out| write!(out, "{first}{expanded}"))?;
+        Ok(store)
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where a run's qlog files go.
+    pub fn qlog(&self, run_id: &str) -> PathBuf {
+        self.folder.join("qlog").join(run_id)
+    }
+
+    /// The part of a run, if it is there, whole, and made by this program.
+    pub fn part(&self, run_id: &str, binary_hash: &str) -> Option<Part> {
+        let text = fs::read_to_string(self.part_path(run_id)).ok()?;
+        let part: Part = serde_json::from_str(&text).ok()?;
+        let same = part.schema == SCHEMA_VERSION && part.binary_hash == binary_hash;
+        same.then_some(part)
+    }
+
+    /// Keeps the part of a run.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it cannot be written.
+    pub fn keep(&self, part: &Part) -> Result<(), StoreError> {
+        let path = self.part_path(&part.run_id);
+        self.replace(&path, |out| Ok(serde_json::to_writer(out, part)?))
+    }
+
+    /// Writes the tables.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they cannot be written.
+    pub fn write_tables(&self, parts: &[Part], parquet: bool) -> Result<(), StoreError> {
+        for table in tables(parts.iter()) {
+            if table.name == "decisions" {
+                if !table.rows.is_empty() {
+                    let path = self.folder.join("decisions.jsonl");
+                    self.replace(&path, |out| write::json_lines(&table, out))?;
+                }
+                continue;
+            }
+            let path = self.folder.join(format!("{}.csv", table.name));
+            self.replace(&path, |out| write::csv(&table, out))?;
+            #[cfg(feature = "parquet")]
+            if parquet && !table.rows.is_empty() {
+                let path = self.folder.join(format!("{}.parquet", table.name));
+                super::parquet::write(&table, &path).map_err(|what| StoreError::Parquet {
+                    path: path.clone(),
+                    what,
+                })?;
+            }
+        }
+        #[cfg(not(feature = "parquet"))]
+        if parquet {
+            return Err(StoreError::Parquet {
+                path: self.folder.clone(),
+                what: "this program was built without Parquet".to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    fn part_path(&self, run_id: &str) -> PathBuf {
+        self.folder.join("parts").join(format!("{run_id}.json"))
+    }
+
+    /// Writes a file under another name and renames it, so that nobody ever sees half of it.
+    fn replace(
+        &self,
+        path: &Path,
+        write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+    ) -> Result<(), StoreError> {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".new");
+        let partial = path.with_file_name(name);
+        let done = File::create(&partial).and_then(|file| {
+            let mut out = BufWriter::new(file);
+            write(&mut out)?;
+            out.flush()
+        });
+        let done = done.and_then(|()| fs::rename(&partial, path));
+        done.map_err(|error| at(path, error))
+    }
+}
+
+fn at(path: &Path, error: io::Error) -> StoreError {
+    StoreError::File {
+        path: path.to_owned(),
+        error,
+    }
+}

@@ -1,0 +1,530 @@
+//! A scenario file as a tree that remembers where each value stands, so that every complaint can
+//! name its line, and so that sweeps and `--set` can change any value before it is understood.
+
+use super::mistake::Mistake;
+use std::fmt::Write as _;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Where a value comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Place {
+    /// A line and a column of the file, both counted from 1.
+    File {
+        /// The line.
+        line: u32,
+        /// The column, in characters.
+        column: u32,
+    },
+    /// The command line or a program.
+    #[default]
+    Given,
+}
+
+/// A value and where it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    /// The value.
+    pub value: Value,
+    /// Its place.
+    pub place: Place,
+}
+
+/// A TOML value. Dates are refused when the file is read.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// A string.
+    Text(String),
+    /// A whole number.
+    Whole(i64),
+    /// A number with a fraction.
+    Number(f64),
+    /// True or false.
+    Flag(bool),
+    /// A list.
+    List(Vec<Node>),
+    /// Keys and values, in the order of the file.
+    Table(Vec<Entry>),
+}
+
+/// A key with its value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// Where the key stands.
+    pub place: Place,
+    /// Its value.
+    pub node: Node,
+}
+
+/// A scenario file that is TOML; whether it means anything is another question.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Document {
+    /// What messages call the file.
+    pub file: String,
+    /// The top-level table.
+    pub root: Node,
+}
+
+impl Document {
+    /// Reads `text`, which messages call `file`.
+    ///
+    /// # Errors
+    /// A [`Mistake`] with line and column if it is not TOML.
+    pub fn parse(file: &str, text: &str) -> Result<Self, Mistake> {
+        let lines = Lines::of(text);
+        let parsed = DeTable::parse(text).map_err(|error| Mistake {
+            file: file.to_owned(),
+            place: error
+                .span()
+                .map_or(Place::Given, |span| lines.place(span.start)),
+            key: String::new(),
+            what: error.message().trim().replace('\n', ", "),
+            hint: None,
+        })?;
+        let place = Place::File { line: 1, column: 1 };
+        let reading = Reading { file, lines };
+        let root = Node {
+            value: reading.table(parsed.get_ref())?,
+            place,
+        };
+        Ok(Self {
+            file: file.to_owned(),
+            root,
+        })
+    }
+
+    /// Replaces or adds the value at `key`, as `path.dsl.forward.rate`: elements of lists of tables
+    /// are addressed by their name, by their number from 1, or all at once by `*`.
+    ///
+    /// # Errors
+    /// A [`Mistake`] that names the part of the key that leads nowhere.
+    pub fn set(&mut self, key: &str, node: &Node) -> Result<(), Mistake> {
+        let parts: Vec<&str> = key.split('.').collect();
+        let outcome = set_in(&mut self.root, &parts, node);
+        outcome.map_err(|(part, known)| {
+            let hint = super::mistake::nearest(&part, known.iter().map(String::as_str));
+            Mistake {
+                file: self.file.clone(),
+                place: node.place,
+                key: key.to_owned(),
+                what: if known.is_empty() {
+                    format!("`{part}` leads nowhere: there is no table to put it into")
+                } else {
+                    format!(
+                        "`{part}` leads nowhere: expected one of {}",
+                        known.join(", ")
+                    )
+                },
+                hint,
+            }
+        })
+    }
+
+    /// The document as TOML, in a canonical form: what was read, with all changes.
+    pub fn to_toml(&self) -> String {
+        let mut text = String::new();
+        if let Value::Table(entries) = &self.root.value {
+            write_table(&mut text, "", entries);
+        }
+        text
+    }
+}
+
+impl Node {
+    /// A value that no file holds.
+    pub fn given(value: Value) -> Self {
+        Self {
+            value,
+            place: Place::Given,
+        }
+    }
+
+    /// What someone typed after `--set key=`: TOML if it is, else a string.
+    pub fn typed(text: &str) -> Self {
+        let parsed = DeValue::parse(text).ok().and_then(|value| {
+            let reading = Reading {
+                file: "",
+                lines: Lines::of(text),
+            };
+            reading.value(value.get_ref(), Place::Given).ok()
+        });
+        Self::given(parsed.unwrap_or_else(|| Value::Text(text.to_owned())))
+    }
+
+    /// The value of `key`, if this is a table that has it.
+    pub fn get(&self, key: &str) -> Option<&Self> {
+        let Value::Table(entries) = &self.value else {
+            return None;
+        };
+        let entry = entries.iter().find(|entry| entry.key == key);
+        entry.map(|entry| &entry.node)
+    }
+
+    /// Takes `key` out of this table.
+    pub fn remove(&mut self, key: &str) -> Option<Self> {
+        let Value::Table(entries) = &mut self.value else {
+            return None;
+        };
+        let at = entries.iter().position(|entry| entry.key == key)?;
+        Some(entries.remove(at).node)
+    }
+
+    /// Puts `node` under `key` into this table, replacing what is there.
+    pub fn insert(&mut self, key: &str, node: Self) {
+        if let Value::Table(entries) = &mut self.value {
+            if let Some(entry) = entries.iter_mut().find(|entry| entry.key == key) {
+                entry.node = node;
+            } else {
+                entries.push(Entry {
+                    key: key.to_owned(),
+                    place: node.place,
+                    node,
+                });
+            }
+        }
+    }
+
+    /// What is there, for a message.
+    pub(crate) fn found(&self) -> String {
+        match &self.value {
+            Value::Text(text) => format!("\"{text}\""),
+            Value::Whole(number) => format!("{number} without a unit or quotes"),
+            Value::Number(number) => format!("{number} without a unit or quotes"),
+            Value::Flag(flag) => flag.to_string(),
+            Value::List(_) => "a list".to_owned(),
+            Value::Table(_) => "a table".to_owned(),
+        }
+    }
+
+    /// The value on one line, as in an inline table.
+    pub fn inline(&self) -> String {
+        let mut text = String::new();
+        write_inline(&mut text, self);
+        text
+    }
+
+    /// The value as people write it in a table: a string without its quotes.
+    pub fn plain(&self) -> String {
+        match &self.value {
+            Value::Text(text) => text.clone(),
+            _ => self.inline(),
+        }
+    }
+}
+
+/// A part that leads nowhere, and what would have.
+type Astray = (String, Vec<String>);
+
+fn set_in(node: &mut Node, parts: &[&str], new: &Node) -> Result<(), Astray> {
+    let Some((part, rest)) = parts.split_first() else {
+        *node = new.clone();
+        return Ok(());
+    };
+    match &mut node.value {
+        Value::List(items) => {
+            let names: Vec<String> = items.iter().enumerate().map(name_of).collect();
+            let chosen =
+                |at: usize| *part == "*" || names[at] == *part || (at + 1).to_string() == *part;
+            let mut any = false;
+            for (at, item) in items.iter_mut().enumerate() {
+                if chosen(at) {
+                    any = true;
+                    set_in(item, rest, new)?;
+                }
+            }
+            if any {
+                Ok(())
+            } else {
+                Err(((*part).to_owned(), names))
+            }
+        }
+        Value::Table(entries) => {
+            if *part == "*" {
+                for entry in entries {
+                    set_in(&mut entry.node, rest, new)?;
+                }
+                return Ok(());
+            }
+            if let Some(entry) = entries.iter_mut().find(|entry| entry.key == *part) {
+                return set_in(&mut entry.node, rest, new);
+            }
+            // A key that is not there yet is added; whether it may be is asked when it is read.
+            let mut made = Node::given(Value::Table(Vec::new()));
+            set_in(&mut made, rest, new)?;
+            entries.push(Entry {
+                key: (*part).to_owned(),
+                place: new.place,
+                node: made,
+            });
+            Ok(())
+        }
+        _ => Err(((*part).to_owned(), Vec::new())),
+    }
+}
+
+/// How an element of a list of tables is addressed.
+fn name_of((at, item): (usize, &Node)) -> String {
+    match item.get("name").map(|node| &node.value) {
+        Some(Value::Text(name)) => name.clone(),
+        _ => (at + 1).to_string(),
+    }
+}
+
+struct Reading<'a> {
+    file: &'a str,
+    lines: Lines,
+}
+
+impl Reading<'_> {
+    fn node(&self, value: &Spanned<DeValue<'_>>) -> Result<Node, Mistake> {
+        let place = self.lines.place(value.span().start);
+        Ok(Node {
+            value: self.value(value.get_ref(), place)?,
+            place,
+        })
+    }
+
+    fn value(&self, value: &DeValue<'_>, place: Place) -> Result<Value, Mistake> {
+        let refuse = |what: String| Mistake {
+            file: self.file.to_owned(),
+            place,
+            key: String::new(),
+            what,
+            hint: None,
+        };
+        Ok(match value {
+            DeValue::String(text) => Value::Text(text.to_string()),
+            DeValue::Integer(number) => {
+                let digits = number.as_str();
+                let whole = i64::from_str_radix(digits, number.radix());
+                Value::Whole(whole.map_err(|_| refuse(format!("{digits} is too large")))?)
+            }
+            DeValue::Float(number) => {
+                let parsed = number.as_str().parse::<f64>().ok();
+                let finite = parsed.filter(|number| number.is_finite());
+                Value::Number(finite.ok_or_else(|| refuse(format!("{number} is no number")))?)
+            }
+            DeValue::Boolean(flag) => Value::Flag(*flag),
+            DeValue::Datetime(_) => {
+                return Err(refuse(
+                    "a scenario knows no dates, only virtual time".into(),
+                ));
+            }
+            DeValue::Array(items) => {
+                let items: Result<Vec<Node>, Mistake> =
+                    items.iter().map(|i| self.node(i)).collect();
+                Value::List(items?)
+            }
+            DeValue::Table(table) => self.table(table)?,
+        })
+    }
+
+    fn table(&self, table: &DeTable<'_>) -> Result<Value, Mistake> {
+        let mut entries = Vec::new();
+        for (key, value) in table {
+            entries.push(Entry {
+                key: key.get_ref().to_string(),
+                place: self.lines.place(key.span().start),
+                node: self.node(value)?,
+            });
+        }
+        // The parser sorts by key; people and results want the order of the file.
+        entries.sort_by_key(|entry| match entry.place {
+            Place::File { line, column } => (line, column),
+            Place::Given => (0, 0),
+        });
+        Ok(Value::Table(entries))
+    }
+}
+
+/// Where lines start.
+struct Lines {
+    text: String,
+    starts: Vec<usize>,
+}
+
+impl Lines {
+    fn of(text: &str) -> Self {
+        let after = text.match_indices('\n').map(|(at, _)| at + 1);
+        Self {
+            text: text.to_owned(),
+            starts: std::iter::once(0).chain(after).collect(),
+        }
+    }
+
+    fn place(&self, offset: usize) -> Place {
+        let line = self.starts.partition_point(|start| *start <= offset);
+        let start = self.starts[line.saturating_sub(1)];
+        let before = self.text.get(start..offset).unwrap_or_default();
+        Place::File {
+            line: line as u32,
+            column: before.chars().count() as u32 + 1,
+        }
+    }
+}
+
+fn is_table(node: &Node) -> bool {
+    matches!(node.value, Value::Table(_))
+}
+
+fn is_tables(node: &Node) -> bool {
+    matches!(&node.value, Value::List(items) if !items.is_empty() && items.iter().all(is_table))
+}
+
+fn write_table(out: &mut String, prefix: &str, entries: &[Entry]) {
+    // Writing to a string cannot fail.
+    for entry in entries {
+        if !is_table(&entry.node) && !is_tables(&entry.node) {
+            let _ = writeln!(out, "{} = {}", quoted_key(&entry.key), entry.node.inline());
+        }
+    }
+    for entry in entries {
+        let name = match prefix {
+            "" => quoted_key(&entry.key),
+            _ => format!("{prefix}.{}", quoted_key(&entry.key)),
+        };
+        match &entry.node.value {
+            Value::Table(inner) => {
+                let _ = writeln!(out, "\n[{name}]");
+                write_flat(out, inner);
+            }
+            Value::List(items) if is_tables(&entry.node) => {
+                for item in items {
+                    let _ = writeln!(out, "\n[[{name}]]");
+                    if let Value::Table(inner) = &item.value {
+                        write_flat(out, inner);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn write_flat(out: &mut String, entries: &[Entry]) {
+    for entry in entries {
+        let _ = writeln!(out, "{} = {}", quoted_key(&entry.key), entry.node.inline());
+    }
+}
+
+fn write_inline(out: &mut String, node: &Node) {
+    let _ = match &node.value {
+        Value::Text(text) => write!(out, "{}", quoted(text)),
+        Value::Whole(number) => write!(out, "{number}"),
+        Value::Number(number) => write!(out, "{number:?}"),
+        Value::Flag(flag) => write!(out, "{flag}"),
+        Value::List(items) => {
+            let items: Vec<String> = items.iter().map(Node::inline).collect();
+            write!(out, "[{}]", items.join(", "))
+        }
+        Value::Table(entries) => {
+            let of =
+                |entry: &Entry| format!("{} = {}", quoted_key(&entry.key), entry.node.inline());
+            let entries: Vec<String> = entries.iter().map(of).collect();
+            write!(out, "{{ {} }}", entries.join(", "))
+        }
+    };
+}
+
+fn quoted_key(key: &str) -> String {
+    let bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if !key.is_empty() && key.chars().all(bare) {
+        key.to_owned()
+    } else {
+        quoted(key)
+    }
+}
+
+/// A basic string: TOML has the escapes of JSON, and wants one more character escaped.
+fn quoted(text: &str) -> String {
+    let quoted = serde_json::Value::from(text).to_string();
+    quoted.replace('\u{7f}', "\\u007F")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "name = \"x\"\n\n[[path]]\nname = \"dsl\"\nforward = { rate = \"1Mbit/s\" }\n\n[[path]]\nforward = { rate = \"2Mbit/s\" }\n";
+
+    fn rates(document: &Document) -> Vec<String> {
+        let Some(Value::List(paths)) = document.root.get("path").map(|node| &node.value) else {
+            panic!("no paths")
+        };
+        let rate = |path: &Node| {
+            path.get("forward")
+                .and_then(|f| f.get("rate"))
+                .map(Node::plain)
+        };
+        paths.iter().filter_map(rate).collect()
+    }
+
+    #[test]
+    fn every_value_knows_its_line() {
+        let document = Document::parse("f", TEXT).unwrap();
+        let Some(Value::List(paths)) = document.root.get("path").map(|node| &node.value) else {
+            panic!("no paths")
+        };
+        let rate = paths[1].get("forward").and_then(|node| node.get("rate"));
+        let expected = Place::File {
+            line: 8,
+            column: 20,
+        };
+        assert_eq!(rate.map(|node| node.place), Some(expected));
+    }
+
+    #[test]
+    fn values_are_set_by_name_by_number_and_all_at_once() {
+        let mut document = Document::parse("f", TEXT).unwrap();
+        let three = Node::typed("3Mbit/s");
+        document.set("path.dsl.forward.rate", &three).unwrap();
+        assert_eq!(rates(&document), ["3Mbit/s", "2Mbit/s"]);
+        document
+            .set("path.2.forward.rate", &Node::typed("\"4Mbit/s\""))
+            .unwrap();
+        assert_eq!(rates(&document), ["3Mbit/s", "4Mbit/s"]);
+        document.set("path.*.forward.rate", &three).unwrap();
+        assert_eq!(rates(&document), ["3Mbit/s", "3Mbit/s"]);
+        document
+            .set("transport.chunk", &Node::typed("1000"))
+            .unwrap();
+        let chunk = document.root.get("transport").and_then(|t| t.get("chunk"));
+        assert_eq!(
+            chunk.map(|node| node.value.clone()),
+            Some(Value::Whole(1000))
+        );
+    }
+
+    #[test]
+    fn a_key_that_leads_nowhere_names_what_is_nearest() {
+        let mut document = Document::parse("f", TEXT).unwrap();
+        let mistake = document.set("path.dls.forward.rate", &Node::typed("x"));
+        let message = mistake.unwrap_err().to_string();
+        assert!(
+            message.contains("`dls`") && message.contains("did you mean `dsl`"),
+            "{message}"
+        );
+        assert!(document.set("name.x", &Node::typed("x")).is_err());
+    }
+
+    #[test]
+    fn what_is_written_reads_as_the_same() {
+        let text =
+            format!("{TEXT}\n[sweep]\n\"path.dsl.forward.rate\" = [\"1Mbit/s\", \"2Mbit/s\"]\n");
+        let document = Document::parse("f", &text).unwrap();
+        let written = document.to_toml();
+        let again = Document::parse("f", &written).unwrap();
+        assert_eq!(again.to_toml(), written);
+        assert_eq!(rates(&again), rates(&document));
+    }
+
+    #[test]
+    fn text_that_is_no_toml_is_refused_with_its_line() {
+        let message = Document::parse("f.toml", "a = 1\nb = = 2\n")
+            .unwrap_err()
+            .to_string();
+        assert!(message.starts_with("f.toml:2:"), "{message}");
+    }
+}

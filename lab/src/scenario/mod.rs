@@ -1,0 +1,289 @@
+//! Scenario files: what they may say, and what they mean.
+//!
+//! A file is read in two steps. [`Document`] is its TOML with the place of every value; sweeps,
+//! contenders and `--set` change it. [`Scenario::read`] turns a document without sweeps into values
+//! that cannot be wrong. Every quantity carries its unit, every complaint its line.
+
+mod document;
+mod expression;
+mod links;
+mod mistake;
+mod quantity;
+mod reader;
+mod topology;
+mod transport;
+mod workload;
+
+#[cfg(test)]
+mod tests;
+
+pub use document::{Document, Entry, Node, Place, Value};
+pub use links::{Cellular, Change, Direction, FULL_PACKET};
+pub use mistake::{Mistake, nearest};
+pub use quantity::{Dimension, Quantity, QuantityError};
+pub use topology::{
+    Action, CLIENT, Event, NetLink, NetNode, NetPath, Network, NodeKind, SERVER, Sides, names,
+};
+pub use transport::{KINDS, Kind, Profile, Retransmit, Settings, Split, Transport};
+pub use workload::{Background, BackgroundKind, Flow, FlowKind, Start, Way};
+
+use reader::{Context, Item};
+use std::time::Duration;
+
+/// The version of the format this program reads.
+pub const FORMAT: u64 = 1;
+
+/// The commented scenario that `anabranch sim new` writes.
+pub const TEMPLATE: &str = include_str!("../../scenarios/template.toml");
+
+/// Keys of the top level that a plan uses up before a scenario is read.
+pub(crate) const PLANNING: [&str; 4] = ["contenders", "sweep", "repeat", "singles"];
+
+/// One experiment without its variations: a network, a transport, a workload.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scenario {
+    /// Its name.
+    pub name: String,
+    /// Virtual time at which a run that has not ended counts as timed out.
+    pub stop: Duration,
+    /// The network.
+    pub network: Network,
+    /// What happens to it, in order of time.
+    pub events: Vec<Event>,
+    /// What is measured.
+    pub flows: Vec<Flow>,
+    /// What else is sent.
+    pub background: Vec<Background>,
+    /// Who carries the flows.
+    pub transport: Transport,
+    /// What must come out.
+    pub checks: Vec<Check>,
+    /// What is kept.
+    pub record: Record,
+}
+
+/// What a run keeps besides its totals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record {
+    /// Length of a bin of the time series; `None` for no series.
+    pub series: Option<Duration>,
+    /// Every decision of the scheduler.
+    pub decisions: bool,
+    /// A qlog file for each connection.
+    pub qlog: bool,
+}
+
+/// A bar that goodput must reach or keep below.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Check {
+    /// What is compared.
+    pub metric: Metric,
+    /// With what.
+    pub of: Reference,
+    /// It must be at least this many times the reference, if given.
+    pub at_least: Option<f64>,
+    /// It must be at most this many times the reference, if given.
+    pub at_most: Option<f64>,
+}
+
+/// A figure of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Metric {
+    /// Goodput in bits per second.
+    Goodput,
+    /// Time to completion in seconds.
+    Completion,
+}
+
+/// What a figure is compared with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reference {
+    /// The sum of the rates of the paths' slowest links.
+    SumOfRates,
+    /// The best path alone.
+    BestSingle,
+    /// Another contender of the same repetition.
+    Contender(String),
+}
+
+impl Scenario {
+    /// Understands a document from which a plan has taken what it needs.
+    ///
+    /// # Errors
+    /// The first [`Mistake`] found.
+    pub fn read(document: &Document) -> Result<Self, Mistake> {
+        let parameters = parameters(document)?;
+        let context = Context {
+            file: &document.file,
+            parameters: &parameters,
+        };
+        let root = Item::root(&context, &document.root);
+        let mut table = root.table()?;
+        let format = table.required("format", "expected format = 1")?;
+        format.count(FORMAT..=FORMAT)?;
+        let name = table.required("name", "expected a name for the results")?;
+        let name = name.text()?.to_owned();
+        table.item("about");
+        table.item("parameters");
+        for planned in PLANNING {
+            table.item(planned);
+        }
+        let stop = table.required("stop", "expected a limit of virtual time such as \"120s\"")?;
+        let stop = stop.time()?;
+        let (nodes, links, paths) = (table.item("node"), table.item("link"), table.item("path"));
+        let network = topology::network(nodes.as_ref(), links.as_ref(), paths.as_ref(), &root)?;
+        let events = topology::events(table.item("event").as_ref(), &network)?;
+        let flows = workload::flows(table.item("flow").as_ref(), &root)?;
+        let background = workload::background(table.item("background").as_ref(), &network)?;
+        let transport = transport::transport(table.item("transport").as_ref(), &network)?;
+        let checks = table.read("check", checks)?.unwrap_or_default();
+        let record = table.read("record", record)?.unwrap_or_default();
+        table.finish()?;
+        Ok(Self {
+            name,
+            stop,
+            network,
+            events,
+            flows,
+            background,
+            transport,
+            checks,
+            record,
+        })
+    }
+
+    /// Whether anything in it is drawn at random, so that repetitions differ.
+    pub fn is_random(&self) -> bool {
+        let link = |link: &NetLink| link.forward.is_random() || link.backward.is_random();
+        self.network.links.iter().any(link)
+            || self.flows.iter().any(|flow| flow.start.is_random())
+            || self.background.iter().any(|background| {
+                background.start.is_random()
+                    || matches!(background.kind, BackgroundKind::Web { .. })
+            })
+    }
+
+    /// The rate of the narrowest link of a path in the direction of the flows, in bits per second,
+    /// over the links at both its ends; `None` if neither is limited.
+    pub fn path_rate(&self, path: usize, way: Way) -> Option<u64> {
+        let path = &self.network.paths[path];
+        let rate = |link: usize, away: bool| {
+            let link = &self.network.links[link];
+            // Forward is from the first end; which end the host is at decides.
+            let forward = match way {
+                Way::Forward => away,
+                Way::Backward => !away,
+            };
+            let direction = if forward {
+                &link.forward
+            } else {
+                &link.backward
+            };
+            direction.rate()
+        };
+        let first = self.network.links[path.client_link].ends.0 == 0;
+        let last = self.network.links[path.server_link].ends.1 == 1;
+        let rates = [rate(path.client_link, first), rate(path.server_link, last)];
+        rates.into_iter().flatten().min()
+    }
+
+    /// The sum of the paths' rates, if all are known.
+    pub fn sum_of_rates(&self) -> Option<u64> {
+        let way = self.flows.first().map_or(Way::Forward, |flow| flow.way);
+        let paths = 0..self.network.paths.len();
+        paths.map(|path| self.path_rate(path, way)).sum()
+    }
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Self {
+            series: Some(Duration::from_millis(100)),
+            decisions: false,
+            qlog: false,
+        }
+    }
+}
+
+/// Reads `[parameters]`: quantities that expressions may name. Each may use those before it.
+fn parameters(document: &Document) -> Result<Vec<(String, Quantity)>, Mistake> {
+    let mut known: Vec<(String, Quantity)> = Vec::new();
+    let Some(Value::Table(entries)) = document.root.get("parameters").map(|node| &node.value)
+    else {
+        return Ok(known);
+    };
+    for entry in entries {
+        let value = {
+            let context = Context {
+                file: &document.file,
+                parameters: &known,
+            };
+            let item = Item {
+                context: &context,
+                node: &entry.node,
+                key: format!("parameters.{}", entry.key),
+            };
+            item.quantity()?
+        };
+        known.push((entry.key.clone(), value));
+    }
+    Ok(known)
+}
+
+fn record(item: &Item<'_>) -> Result<Record, Mistake> {
+    let mut table = item.table()?;
+    let series = table.read("series", |item| match item.node.value {
+        Value::Flag(false) => Ok(None),
+        _ => {
+            let bin = item.time()?;
+            if bin < Duration::from_millis(1) {
+                return Err(item.expected("at least 1ms, or false"));
+            }
+            Ok(Some(bin))
+        }
+    })?;
+    let record = Record {
+        series: series.unwrap_or(Record::default().series),
+        decisions: table.read("decisions", Item::flag)?.unwrap_or(false),
+        qlog: table.read("qlog", Item::flag)?.unwrap_or(false),
+    };
+    table.finish()?;
+    Ok(record)
+}
+
+fn checks(item: &Item<'_>) -> Result<Vec<Check>, Mistake> {
+    let mut table = item.table()?;
+    let mut checks = Vec::new();
+    for (key, metric) in [
+        ("goodput", Metric::Goodput),
+        ("completion", Metric::Completion),
+    ] {
+        for item in table.item(key).iter().flat_map(Item::list) {
+            checks.push(check(&item, metric)?);
+        }
+    }
+    table.finish()?;
+    Ok(checks)
+}
+
+fn check(item: &Item<'_>, metric: Metric) -> Result<Check, Mistake> {
+    let mut table = item.table()?;
+    let of = table.required("of", "sum-of-rates, best-single or a contender")?;
+    let of = match of.text()? {
+        "sum-of-rates" => Reference::SumOfRates,
+        "best-single" => Reference::BestSingle,
+        other => Reference::Contender(other.to_owned()),
+    };
+    let at_least = table.read("at-least", Item::number)?;
+    let at_most = table.read("at-most", Item::number)?;
+    table.finish()?;
+    if at_least.is_none() && at_most.is_none() {
+        return Err(item.mistake("expected at-least or at-most"));
+    }
+    Ok(Check {
+        metric,
+        of,
+        at_least,
+        at_most,
+    })
+}

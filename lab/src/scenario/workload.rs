@@ -1,0 +1,313 @@
+//! What is sent: the flows that are measured and the traffic beside them.
+
+use super::links::pair;
+use super::mistake::Mistake;
+use super::reader::{Item, Table};
+use super::topology::Network;
+use std::time::Duration;
+
+/// Which way the data of a flow goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Way {
+    /// From the client to the server, over the forward directions.
+    #[default]
+    Forward,
+    /// From the server to the client.
+    Backward,
+}
+
+/// When something begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Start {
+    /// At the earliest.
+    pub from: Duration,
+    /// At the latest; each repetition draws its own time in between, the same for every contender.
+    pub to: Duration,
+}
+
+/// A flow that is measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Flow {
+    /// What it sends.
+    pub kind: FlowKind,
+    /// Which way.
+    pub way: Way,
+    /// When it begins.
+    pub start: Start,
+    /// How long after its start it does not count.
+    pub warm_up: Duration,
+}
+
+/// What a flow sends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum FlowKind {
+    /// One stream of this many bytes.
+    BulkBytes(u64),
+    /// One stream that goes on for this long.
+    BulkTime(Duration),
+    /// Files one after the other, each on a stream of its own.
+    Files {
+        /// How many.
+        count: u64,
+        /// Bytes of each.
+        size: u64,
+        /// Time from the end of one to the start of the next.
+        gap: Duration,
+    },
+    /// Requests at regular intervals, answered by the other side.
+    Requests {
+        /// How many.
+        count: u64,
+        /// Bytes asked with.
+        size: u64,
+        /// Bytes answered with.
+        answer: u64,
+        /// Time from one to the next.
+        every: Duration,
+    },
+    /// Datagrams at a constant rate that are worthless after a while.
+    Datagrams {
+        /// Bytes of each.
+        size: u64,
+        /// Bits per second.
+        rate: u64,
+        /// For how long.
+        duration: Duration,
+        /// Worth nothing after this; `None` means forever.
+        deadline: Option<Duration>,
+    },
+}
+
+/// Traffic beside the flows, which is not measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Background {
+    /// What it is.
+    pub kind: BackgroundKind,
+    /// The path whose ends it uses, as an index.
+    pub path: usize,
+    /// Which way.
+    pub way: Way,
+    /// When it begins.
+    pub start: Start,
+    /// When it ends; `None` means never.
+    pub stop: Option<Duration>,
+}
+
+/// What kind of traffic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BackgroundKind {
+    /// A TCP connection that always has data.
+    Tcp {
+        /// `reno` or `cubic`.
+        cubic: bool,
+    },
+    /// Datagrams at a constant rate.
+    Udp {
+        /// Bits per second.
+        rate: u64,
+        /// Bytes of each.
+        size: u64,
+    },
+    /// Downloads with pauses, as of a person who reads: both drawn from exponential distributions.
+    Web {
+        /// Mean bytes of a download.
+        size: u64,
+        /// Mean pause.
+        pause: Duration,
+    },
+}
+
+impl Start {
+    /// The time for a draw from 0 to 1.
+    pub fn at(&self, draw: f64) -> Duration {
+        self.from
+            + self
+                .to
+                .saturating_sub(self.from)
+                .mul_f64(draw.clamp(0.0, 1.0))
+    }
+
+    /// Whether there is anything to draw.
+    pub fn is_random(&self) -> bool {
+        self.from != self.to
+    }
+}
+
+impl FlowKind {
+    /// Bytes of application data the flow sends, if that is known before it runs.
+    pub fn bytes(&self) -> Option<u64> {
+        match *self {
+            Self::BulkBytes(bytes) => Some(bytes),
+            Self::BulkTime(_) => None,
+            Self::Files { count, size, .. } => Some(count.saturating_mul(size)),
+            Self::Requests { count, answer, .. } => Some(count.saturating_mul(answer)),
+            Self::Datagrams { rate, duration, .. } => {
+                Some((rate as f64 / 8.0 * duration.as_secs_f64()) as u64)
+            }
+        }
+    }
+}
+
+const WAYS: [(&str, Way); 2] = [("forward", Way::Forward), ("backward", Way::Backward)];
+
+fn start(table: &mut Table<'_>) -> Result<Start, Mistake> {
+    let read = |item: &Item<'_>| {
+        if item.table().is_err() {
+            let at = item.time()?;
+            return Ok(Start { from: at, to: at });
+        }
+        let mut table = item.table()?;
+        let range = table.required("uniform", "the earliest and the latest start")?;
+        let (from, to) = pair(&range, Item::time)?;
+        table.finish()?;
+        Ok(Start { from, to })
+    };
+    Ok(table.read("start", read)?.unwrap_or_default())
+}
+
+/// Reads the flows.
+pub(super) fn flows(items: Option<&Item<'_>>, root: &Item<'_>) -> Result<Vec<Flow>, Mistake> {
+    let items = items.map(Item::list).unwrap_or_default();
+    if items.is_empty() {
+        return Err(root.mistake("no [[flow]]: expected what is sent, at least once"));
+    }
+    items.iter().map(flow).collect()
+}
+
+fn flow(item: &Item<'_>) -> Result<Flow, Mistake> {
+    let kinds: [(&str, fn(&mut Table<'_>) -> Result<FlowKind, Mistake>); 4] = [
+        ("bulk", bulk),
+        ("files", files),
+        ("requests", requests),
+        ("datagrams", datagrams),
+    ];
+    let mut table = item.table()?;
+    let kind = table.required("kind", "bulk, files, requests or datagrams")?;
+    let read = kind.word(&kinds)?;
+    let way = table.read("direction", |item| item.word(&WAYS))?;
+    let start = start(&mut table)?;
+    let warm_up = table.read("warm-up", Item::time)?.unwrap_or_default();
+    let kind = read(&mut table)?;
+    table.finish()?;
+    Ok(Flow {
+        kind,
+        way: way.unwrap_or_default(),
+        start,
+        warm_up,
+    })
+}
+
+fn bulk(table: &mut Table<'_>) -> Result<FlowKind, Mistake> {
+    let bytes = table.read("bytes", Item::size)?;
+    let time = table.read("duration", Item::time)?;
+    match (bytes, time) {
+        (Some(bytes), None) if bytes > 0 => Ok(FlowKind::BulkBytes(bytes)),
+        (None, Some(time)) if !time.is_zero() => Ok(FlowKind::BulkTime(time)),
+        _ => Err(table.mistake("expected one of bytes and duration, above 0")),
+    }
+}
+
+fn size(table: &mut Table<'_>, key: &'static str, most: u64, what: &str) -> Result<u64, Mistake> {
+    let item = table.required(key, what)?;
+    let bytes = item.size()?;
+    if (1..=most).contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err(item.expected(&format!("from 1B to {most}B")))
+    }
+}
+
+const MOST_BYTES: u64 = 1 << 40;
+
+fn files(table: &mut Table<'_>) -> Result<FlowKind, Mistake> {
+    let count = table
+        .required("count", "how many files")?
+        .count(1..=1_000_000)?;
+    let size = size(table, "size", MOST_BYTES, "the size of each file")?;
+    let gap = table.read("gap", Item::time)?.unwrap_or_default();
+    Ok(FlowKind::Files { count, size, gap })
+}
+
+fn requests(table: &mut Table<'_>) -> Result<FlowKind, Mistake> {
+    let count = table
+        .required("count", "how many requests")?
+        .count(1..=1_000_000)?;
+    let request = size(table, "size", MOST_BYTES, "the size of each request")?;
+    let answer = size(table, "answer", MOST_BYTES, "the size of each answer")?;
+    let every = table
+        .required("every", "the time from one to the next")?
+        .time()?;
+    Ok(FlowKind::Requests {
+        count,
+        size: request,
+        answer,
+        every,
+    })
+}
+
+fn datagrams(table: &mut Table<'_>) -> Result<FlowKind, Mistake> {
+    let size = size(table, "size", 1200, "the size of each datagram")?;
+    let rate = table.required("rate", "how fast they are sent")?.rate()?;
+    let duration = table.required("duration", "for how long")?.time()?;
+    let deadline = table.read("deadline", Item::time)?;
+    Ok(FlowKind::Datagrams {
+        size,
+        rate,
+        duration,
+        deadline,
+    })
+}
+
+/// Reads the traffic beside the flows.
+pub(super) fn background(
+    items: Option<&Item<'_>>,
+    network: &Network,
+) -> Result<Vec<Background>, Mistake> {
+    let one = |item: &Item<'_>| {
+        let mut table = item.table()?;
+        let kind = table.required("kind", "tcp, udp or web")?;
+        let kind = match kind.word(&[("tcp", 0), ("udp", 1), ("web", 2)])? {
+            0 => {
+                let word = [("reno", false), ("cubic", true)];
+                let cubic = table.read("congestion", |item| item.word(&word))?;
+                BackgroundKind::Tcp {
+                    cubic: cubic.unwrap_or(true),
+                }
+            }
+            1 => BackgroundKind::Udp {
+                rate: table.required("rate", "how fast it sends")?.rate()?,
+                size: size(&mut table, "size", 1472, "the size of each datagram")?,
+            },
+            _ => BackgroundKind::Web {
+                size: size(
+                    &mut table,
+                    "size",
+                    MOST_BYTES,
+                    "the mean size of a download",
+                )?,
+                pause: table.required("pause", "the mean pause")?.time()?,
+            },
+        };
+        let path = table.required("path", "whose ends it uses")?;
+        let path = network.path_item(&path)?;
+        let way = table
+            .read("direction", |item| item.word(&WAYS))?
+            .unwrap_or_default();
+        let start = start(&mut table)?;
+        let stop = table.read("stop", Item::time)?;
+        table.finish()?;
+        Ok(Background {
+            kind,
+            path,
+            way,
+            start,
+            stop,
+        })
+    };
+    items
+        .map(Item::list)
+        .unwrap_or_default()
+        .iter()
+        .map(one)
+        .collect()
+}

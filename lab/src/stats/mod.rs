@@ -1,0 +1,12 @@
+//! What figures of several runs say together, and how sure one can be of it.
+
+mod compare;
+mod distribution;
+mod summary;
+
+#[cfg(test)]
+mod tests;
+
+pub use compare::{Comparison, compare, holm, wilcoxon};
+pub use distribution::{normal_cdf, normal_quantile, student_cdf, student_quantile};
+pub use summary::{Interval, Summary, bootstrap, quantile};

@@ -1,0 +1,162 @@
+//! One set of figures.
+
+use super::distribution::{normal_cdf, normal_quantile, student_quantile};
+
+/// Between these the value lies, with 95 % confidence.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Interval {
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
+/// What a set of figures looks like.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Summary {
+    /// How many there are.
+    pub count: usize,
+    /// Their mean.
+    pub mean: f64,
+    /// Their standard deviation, for samples; 0 of one.
+    pub deviation: f64,
+    /// Their median.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// Where the mean lies; `None` of fewer than two figures, which say nothing about it.
+    pub interval: Option<Interval>,
+}
+
+impl Summary {
+    /// Summarises `values`; `None` if there are none.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let count = values.len();
+        if count == 0 {
+            return None;
+        }
+        let mean = values.iter().sum::<f64>() / count as f64;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        let deviation = if count > 1 {
+            (squares / (count - 1) as f64).sqrt()
+        } else {
+            0.0
+        };
+        let interval = (count > 1).then(|| {
+            let half =
+                student_quantile(0.975, (count - 1) as f64) * deviation / (count as f64).sqrt();
+            Interval {
+                low: mean - half,
+                high: mean + half,
+            }
+        });
+        Some(Self {
+            count,
+            mean,
+            deviation,
+            median: quantile(values, 0.5)?,
+            min: values.iter().copied().fold(f64::INFINITY, f64::min),
+            max: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            interval,
+        })
+    }
+}
+
+/// The `share` quantile (0 to 1) by linear interpolation between order statistics; `None` of no
+/// values.
+pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    quantile_sorted(&sorted, share)
+}
+
+fn quantile_sorted(sorted: &[f64], share: f64) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    let at = share.clamp(0.0, 1.0) * last as f64;
+    let (below, above) = (at.floor() as usize, at.ceil() as usize);
+    Some(sorted[below] + (sorted[above] - sorted[below]) * at.fract())
+}
+
+/// Resamples drawn by the bootstrap.
+const RESAMPLES: usize = 2000;
+
+/// The 95 % interval of any statistic by the bootstrap, bias-corrected and accelerated (Efron
+/// 1987). Repeatable: the draws come from `seed`. `None` of fewer than three values.
+pub fn bootstrap(values: &[f64], seed: u64, statistic: impl Fn(&[f64]) -> f64) -> Option<Interval> {
+    let count = values.len();
+    if count < 3 {
+        return None;
+    }
+    let observed = statistic(values);
+    let mut random = SplitMix(seed);
+    let mut sample = vec![0.0; count];
+    let mut drawn: Vec<f64> = Vec::with_capacity(RESAMPLES);
+    for _ in 0..RESAMPLES {
+        for slot in &mut sample {
+            *slot = values[random.below(count)];
+        }
+        drawn.push(statistic(&sample));
+    }
+    drawn.sort_by(f64::total_cmp);
+    let (first, last) = (drawn[0], drawn[RESAMPLES - 1]);
+    if first.total_cmp(&last).is_eq() {
+        return Some(Interval {
+            low: first,
+            high: last,
+        });
+    }
+    let below = drawn.iter().filter(|value| **value < observed).count();
+    let share = (below as f64 / RESAMPLES as f64)
+        .clamp(0.5 / RESAMPLES as f64, 1.0 - 0.5 / RESAMPLES as f64);
+    let bias = normal_quantile(share);
+    let acceleration = acceleration(values, &statistic);
+    let end = |z: f64| {
+        let shifted = bias + (bias + z) / (1.0 - acceleration * (bias + z));
+        quantile_sorted(&drawn, normal_cdf(shifted))
+    };
+    let z = normal_quantile(0.975);
+    Some(Interval {
+        low: end(-z)?,
+        high: end(z)?,
+    })
+}
+
+/// How skewed the statistic is, from leaving out one value at a time.
+fn acceleration(values: &[f64], statistic: &impl Fn(&[f64]) -> f64) -> f64 {
+    let left_out: Vec<f64> = (0..values.len())
+        .map(|at| {
+            let mut rest = values.to_vec();
+            rest.remove(at);
+            statistic(&rest)
+        })
+        .collect();
+    let mean = left_out.iter().sum::<f64>() / left_out.len() as f64;
+    let cubes: f64 = left_out.iter().map(|value| (mean - value).powi(3)).sum();
+    let squares: f64 = left_out.iter().map(|value| (mean - value).powi(2)).sum();
+    if squares > 0.0 {
+        cubes / (6.0 * squares.powf(1.5))
+    } else {
+        0.0
+    }
+}
+
+/// A small generator whose values never change between versions (Steele and others 2014).
+#[derive(Debug)]
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// Evenly from 0 to `bound - 1`.
+    fn below(&mut self, bound: usize) -> usize {
+        (u128::from(self.next()) * bound as u128 >> 64) as usize
+    }
+}

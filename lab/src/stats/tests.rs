@@ -1,0 +1,125 @@
+//! Against tables and worked examples.
+
+use super::*;
+
+#[track_caller]
+fn close(ours: f64, expected: f64, tolerance: f64) {
+    assert!(
+        (ours - expected).abs() <= tolerance,
+        "{ours} is not {expected}"
+    );
+}
+
+#[test]
+fn quantiles_are_those_of_the_tables() {
+    close(normal_quantile(0.975), 1.959_963_985, 1e-8);
+    close(normal_quantile(0.5), 0.0, 1e-9);
+    close(normal_cdf(-1.0), 0.158_655_253_9, 1e-9);
+    close(normal_cdf(3.0), 0.998_650_101_97, 1e-9);
+    for (degrees, t) in [
+        (1.0, 12.706_204_736),
+        (4.0, 2.776_445_105),
+        (29.0, 2.045_229_642),
+        (99.0, 1.984_216_952),
+    ] {
+        close(student_quantile(0.975, degrees), t, 1e-7);
+        close(student_cdf(t, degrees), 0.975, 1e-9);
+        close(student_cdf(-t, degrees), 0.025, 1e-9);
+    }
+}
+
+#[test]
+fn a_summary_has_the_interval_of_student() {
+    let summary = Summary::of(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+    close(summary.mean, 3.0, 1e-12);
+    close(summary.deviation, 2.5f64.sqrt(), 1e-12);
+    let interval = summary.interval.unwrap();
+    // 3 ± 2.776445 * 1.581139 / sqrt(5)
+    close(interval.low, 1.036_756_839, 1e-8);
+    close(interval.high, 4.963_243_161, 1e-8);
+}
+
+#[test]
+fn one_figure_has_no_interval_and_none_has_no_summary() {
+    assert!(Summary::of(&[]).is_none());
+    assert!(Summary::of(&[1.0]).unwrap().interval.is_none());
+    assert!(compare(&[]).is_none());
+    assert!(compare(&[(0.0, 1.0)]).is_none());
+}
+
+#[test]
+fn quantiles_interpolate() {
+    let values = [4.0, 1.0, 3.0, 2.0];
+    close(quantile(&values, 0.5).unwrap(), 2.5, 1e-12);
+    close(quantile(&values, 0.95).unwrap(), 3.85, 1e-12);
+    close(quantile(&values, 1.0).unwrap(), 4.0, 1e-12);
+}
+
+#[test]
+fn signed_ranks_are_counted_out() {
+    // All eight positive: 2 / 2^8.
+    let rising: Vec<f64> = (1..=8).map(f64::from).collect();
+    close(wilcoxon(&rising).unwrap(), 2.0 / 256.0, 1e-12);
+    // One negative of rank 1: sums 0 and 1, both sides.
+    let mut one = rising.clone();
+    one[0] = -1.0;
+    close(wilcoxon(&one).unwrap(), 4.0 / 256.0, 1e-12);
+    // Darwin's maize (Wilcoxon's classic, in eighths of an inch): W- = 24, n = 15, p = 0.0413.
+    let maize = [
+        49.0, -67.0, 8.0, 16.0, 6.0, 23.0, 28.0, 41.0, 14.0, 29.0, 56.0, 24.0, 75.0, 60.0, -48.0,
+    ];
+    close(wilcoxon(&maize).unwrap(), 0.041_26, 5e-5);
+    assert!(wilcoxon(&[1.0; 5]).is_none());
+    assert!(wilcoxon(&[0.0; 50]).is_none());
+}
+
+#[test]
+fn many_ranks_are_close_to_normal() {
+    let values: Vec<f64> = (1..=30)
+        .map(|i| {
+            if i % 3 == 0 {
+                -f64::from(i)
+            } else {
+                f64::from(i)
+            }
+        })
+        .collect();
+    // W- = 165, mean 232.5, sd 48.618; z = (165 - 232.5 + 0.5) / sd = -1.3781
+    close(wilcoxon(&values).unwrap(), 0.168_17, 5e-4);
+}
+
+#[test]
+fn holm_multiplies_the_smallest_most_and_never_reverses_the_order() {
+    let corrected = holm(&[0.01, 0.04, 0.03, 0.005]);
+    for (ours, expected) in corrected.iter().zip([0.03, 0.06, 0.06, 0.02]) {
+        close(*ours, expected, 1e-12);
+    }
+    assert_eq!(holm(&[0.9, 0.8]), [1.0, 1.0]);
+}
+
+#[test]
+fn a_comparison_takes_the_ratio_of_each_pair() {
+    let pairs: Vec<(f64, f64)> = (1..=10)
+        .map(|i| (2.0 * f64::from(i), f64::from(i)))
+        .collect();
+    let comparison = compare(&pairs).unwrap();
+    close(comparison.ratio, 2.0, 1e-12);
+    close(comparison.interval.unwrap().low, 2.0, 1e-9);
+    close(comparison.correlation.unwrap(), 1.0, 1e-12);
+    let unequal: Vec<(f64, f64)> = (1..=10).map(|i| (2.0 + f64::from(i), 1.0)).collect();
+    let comparison = compare(&unequal).unwrap();
+    close(comparison.p.unwrap(), 2.0 / 1024.0, 1e-12);
+}
+
+#[test]
+fn the_bootstrap_repeats_and_covers_the_mean() {
+    let values: Vec<f64> = (0..40).map(|i| f64::from(i * 7919 % 101)).collect();
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let first = bootstrap(&values, 1, mean).unwrap();
+    assert_eq!(Some(first), bootstrap(&values, 1, mean));
+    let student = Summary::of(&values).unwrap().interval.unwrap();
+    assert!(first.low < mean(&values) && mean(&values) < first.high);
+    close(first.low, student.low, 2.0);
+    close(first.high, student.high, 2.0);
+    assert!(bootstrap(&[1.0, 2.0], 1, mean).is_none());
+}

@@ -1,0 +1,105 @@
+//! Answers to challenges that come from an address the path is not at.
+//!
+//! A client without the multipath extension asks whether another way works before it moves there
+//! (RFC 9000, section 9.1): it must hear from us there, and nothing else may change. Only servers
+//! answer: a client sends to no address it did not choose.
+
+use super::Connection;
+use super::builder::{SizeRule, Via};
+use super::receive::Arrival;
+use crate::datagram::{Transmit, Tuple};
+use crate::handshake::Level;
+use crate::path::manager::Slot;
+use crate::path::state::Path;
+use crate::path::validation::ElsewhereAnswers;
+use crate::time::Instant;
+use crate::wire::frame::{Form, Frame};
+use crate::wire::{ConnectionId, MIN_DATAGRAM_SIZE, PathId};
+
+impl Connection {
+    pub(super) fn on_path_challenge(&mut self, arrival: &Arrival, data: [u8; 8]) {
+        let may_answer_elsewhere = self.identity.side.is_server() && self.handshake.is_confirmed();
+        let Some(path) = self.paths.path_mut(arrival.path) else {
+            return;
+        };
+        for route in [Some(&mut path.route), path.previous.as_mut()]
+            .into_iter()
+            .flatten()
+        {
+            // A client answers where it sends from, whichever socket the question came by.
+            if route.tuple == arrival.tuple
+                || route.tuple.remote == arrival.tuple.remote && !may_answer_elsewhere
+            {
+                route.responses.push(data);
+                return;
+            }
+        }
+        if may_answer_elsewhere {
+            let Arrival {
+                tuple, pn, size, ..
+            } = *arrival;
+            path.elsewhere.push(tuple, data, pn, size);
+        }
+    }
+
+    /// The next datagram to an address that asked without being a path's.
+    pub(super) fn transmit_answer(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        loop {
+            let waits = |path: &&Path| !path.elsewhere.is_empty();
+            let id = self.paths.open().filter_map(Slot::open).find(waits)?.id;
+            if let Some(transmit) = self.write_answer(now, id, buf) {
+                return Some(transmit);
+            }
+        }
+    }
+
+    /// Answers all that one address asked; nothing if what came from there earned too little.
+    fn write_answer(&mut self, now: Instant, id: PathId, buf: &mut Vec<u8>) -> Option<Transmit> {
+        let path = self.paths.path_mut(id)?;
+        let ElsewhereAnswers {
+            tuple,
+            data,
+            budget,
+        } = path.elsewhere.pop()?;
+        let size = usize::try_from(budget).map_or(MIN_DATAGRAM_SIZE, |b| b.min(MIN_DATAGRAM_SIZE));
+        let dcid = self.cid_for_answer(id, tuple)?;
+        let start = buf.len();
+        let mut packet = self.begin_packet_for(&dcid, Level::OneRtt, id, buf, start + size)?;
+        packet.via = Via::Elsewhere;
+        for data in data {
+            if packet.room(buf) >= 9 {
+                Frame::PathResponse { data }.encode(buf, Form::Plain);
+            }
+        }
+        let full = size == MIN_DATAGRAM_SIZE;
+        let rule = if full {
+            SizeRule::AtLeast(start + size)
+        } else {
+            SizeRule::AsIs
+        };
+        let length = self.finish_packet(now, packet, buf, rule);
+        (length > 0).then_some(Transmit::single(tuple, length))
+    }
+
+    /// The connection ID to use towards an address the path is not at: one that no other address
+    /// has seen, if the peer issued enough of them (RFC 9000, section 9.5).
+    fn cid_for_answer(&mut self, id: PathId, tuple: Tuple) -> Option<ConnectionId> {
+        let slot = self.paths.slot_mut(id)?;
+        let path = slot.path.as_mut()?;
+        if path.spare_shown_to.is_some_and(|other| other != tuple)
+            && !slot.remote_cids.retire_spare()
+        {
+            // The last spare is another address's. The peer named no connection ID of its own for
+            // this one either, and may go on with the present one.
+            return slot.remote_cids.active().map(|(_, cid, _)| cid);
+        }
+        self.control.paths_dirty |= slot.remote_cids.next_retirement().is_some();
+        match slot.remote_cids.spare() {
+            Some(cid) => {
+                path.spare_shown_to = Some(tuple);
+                Some(cid)
+            }
+            None => slot.remote_cids.active().map(|(_, cid, _)| cid),
+        }
+    }
+}

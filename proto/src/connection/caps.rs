@@ -1,0 +1,86 @@
+//! What a path may have in flight besides what its congestion controller allows (algorithms: M3
+//! splitting, M4 penalties, M8). What a path earns by itself is in `path::caps`.
+
+use super::Connection;
+use crate::config::Split;
+use crate::path::manager::Slot;
+use crate::path::state::Path;
+use crate::time::Instant;
+
+/// One path's part of `total`, given its weight and all weights; a packet at least.
+fn part(total: u64, weight: u64, weights: u64, packet: u64) -> u64 {
+    let part = u128::from(total) * u128::from(weight) / u128::from(weights.max(1));
+    u64::try_from(part).unwrap_or(u64::MAX).max(packet)
+}
+
+/// What a path weighs when a buffer is split.
+fn weight(split: Split, path: &Path, measured: bool) -> u64 {
+    match split {
+        Split::Off => 0,
+        Split::Equal => 1,
+        Split::Proportional if measured => bytes_per_rtt(path),
+        Split::Proportional => path.route.controller.window().max(1),
+    }
+}
+
+fn bytes_per_rtt(path: &Path) -> u64 {
+    let rtt = path.route.rtt.smoothed().as_micros();
+    let bytes = u128::from(path.route.rate.bandwidth()) * rtt / 1_000_000;
+    u64::try_from(bytes).unwrap_or(u64::MAX >> 8)
+}
+
+impl Connection {
+    /// Brings the caps of all paths up to date, if any mechanism sets caps.
+    pub(super) fn refresh_caps(&mut self, now: Instant) {
+        let mechanisms = self.config.mechanisms;
+        if !mechanisms.limits_windows() {
+            return;
+        }
+        let send_buffer = self.config.streams.send_buffer;
+        let credit = self.streams.backlog().credit;
+        let widest = self.sending.widest_credit.max(credit);
+        self.sending.widest_credit = widest;
+        let in_use = || {
+            let open = self.paths.open().filter_map(Slot::open);
+            open.filter(|path| path.is_healthy())
+        };
+        let in_flight: u64 = in_use().map(|path| path.route.in_flight).sum();
+        let measured = in_use().all(|path| bytes_per_rtt(path) > 0 && path.route.rtt.has_sample());
+        let buffers = [
+            (mechanisms.split_send, send_buffer),
+            // Credit may return before the acknowledgements of slow paths do, so that both together
+            // exceed the buffer.
+            (
+                mechanisms.split_receive,
+                credit.saturating_add(in_flight).min(widest),
+            ),
+        ];
+        let sums = buffers.map(|(split, _)| -> u64 {
+            let weights = in_use().map(|path| weight(split, path, measured));
+            weights.fold(0, u64::saturating_add)
+        });
+        for (_, path) in self.paths.open_mut() {
+            let packet = u64::from(path.route.mtu.current());
+            let mut cap = path.own_cap(now, &mechanisms);
+            for ((split, total), sum) in buffers.into_iter().zip(sums) {
+                if split != Split::Off {
+                    cap = cap.min(part(total, weight(split, path, measured), sum, packet));
+                }
+            }
+            path.cap = cap;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_follow_weights_and_leave_a_packet_at_least() {
+        assert_eq!(part(64_000, 1, 2, 1200), 32_000);
+        assert_eq!(part(64_000, 3, 4, 1200), 48_000);
+        assert_eq!(part(64_000, 0, 4, 1200), 1200);
+        assert_eq!(part(u64::MAX, u64::MAX, u64::MAX, 1), u64::MAX);
+    }
+}

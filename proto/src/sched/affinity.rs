@@ -1,0 +1,367 @@
+//! Affinity: each flow and each stream has its path, so that nothing inside it is reordered.
+//!
+//! A new flow gets the path that promises it most: the rate of the path, shared with the flows that
+//! are there already. It moves when its path stops being an option, and after a pause longer than
+//! the paths' delays differ (a flowlet: what was sent before has arrived when the rest takes the
+//! other path), if another path promises clearly more. One flow is never faster than one path.
+//! Units that belong to no flow go by the lowest RTT.
+
+use super::figures::{lowest_rtt_unused, micros, rate};
+use super::flow_table::{FlowTable, Key};
+use super::per_path::PerPath;
+use super::{
+    Choice, Decision, Entry, ParamDoc, PathEvent, PathView, Patience, Reason, Scheduler, SendView,
+    UnitKind,
+};
+use crate::spec::{Params, SpecError};
+use crate::time::{Duration, Instant};
+use anabranch_wire::PathId;
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "affinity",
+    summary: "each flow and stream stays on its path; new ones go where they get most",
+    params: &[ParamDoc {
+        key: "flowlets",
+        default: "true",
+        summary: "after a pause that rules reordering out, a flow may move to a better path",
+    }],
+    build: |params| Ok(Box::new(Affinity::from_params(params)?)),
+};
+
+/// A flow moves only for this many quarters of what it has.
+const WORTH_MOVING: u64 = 5;
+
+/// How often flows per path are counted anew.
+const RECOUNT: Duration = Duration::from_secs(1);
+
+/// Keeps flows on their paths.
+#[derive(Debug)]
+pub struct Affinity {
+    flowlets: bool,
+    table: FlowTable,
+    flows: PerPath<Flows>,
+    patience: Patience,
+}
+
+/// Flows that were active on a path: in the last whole second, and in this one.
+#[derive(Debug, Clone, Copy)]
+struct Flows {
+    since: Instant,
+    before: u64,
+    now: u64,
+}
+
+impl Flows {
+    fn new(now: Instant) -> Self {
+        Self {
+            since: now,
+            before: 0,
+            now: 0,
+        }
+    }
+
+    fn count(&self) -> u64 {
+        self.before.max(self.now)
+    }
+}
+
+impl Affinity {
+    fn from_params(params: &mut Params) -> Result<Self, SpecError> {
+        Ok(Self {
+            flowlets: params.take("flowlets", true)?,
+            table: FlowTable::default(),
+            flows: PerPath::default(),
+            patience: Patience::default(),
+        })
+    }
+
+    fn recount(&mut self, view: &SendView<'_>) {
+        for (_, flows) in self.flows.iter_mut() {
+            if view.now.since(flows.since) >= RECOUNT {
+                (flows.before, flows.now) = (flows.now, 0);
+                flows.since = view.now;
+            }
+        }
+    }
+
+    /// What one more flow would get on `path`; one that is there counts itself once.
+    fn promise(&self, path: &PathView, is_there: bool) -> u64 {
+        let flows = self.flows.get(path.id).map_or(0, Flows::count);
+        let others = flows.saturating_sub(u64::from(is_there));
+        rate(path) / (others + 1)
+    }
+
+    /// The path of `key`, which sends now.
+    fn path_of<'a>(&mut self, view: &SendView<'a>, key: Key) -> Option<&'a PathView> {
+        let pin = self.table.get_mut(key).map(|pin| (pin.path, pin.used));
+        let pinned = pin.and_then(|(id, used)| {
+            let path = view.candidates().find(|path| path.id == id)?;
+            Some((path, used))
+        });
+        let best = || {
+            let there = |path: &PathView| pin.is_some_and(|(id, _)| id == path.id);
+            let promise = |path: &PathView| self.promise(path, there(path));
+            let mut best: Option<(u64, &'a PathView)> = None;
+            for path in view.candidates() {
+                let promised = promise(path);
+                if best.is_none_or(|(most, _)| promised > most) {
+                    best = Some((promised, path));
+                }
+            }
+            best
+        };
+        let path = match pinned {
+            None => best()?.1,
+            Some((path, used)) if self.flowlets && is_pause(view, view.now.since(used)) => {
+                let (most, other) = best()?;
+                let worth = most / WORTH_MOVING > self.promise(path, true) / 4;
+                if worth { other } else { path }
+            }
+            Some((path, _)) => path,
+        };
+        Some(path)
+    }
+
+    /// Notes that `key` sends on `path`.
+    fn touch(&mut self, view: &SendView<'_>, key: Key, path: PathId) {
+        let before = self.table.get_mut(key).map(|pin| (pin.path, pin.used));
+        let flows = self.flows.entry(view, path, || Flows::new(view.now));
+        let counted = before.is_some_and(|(id, used)| id == path && used >= flows.since);
+        if !counted {
+            flows.now += 1;
+        }
+        self.table.pin(key, path, view.now);
+    }
+
+    fn streams(&mut self, view: &SendView<'_>) -> Choice {
+        let mut first = None;
+        for (at, stream) in view.streams.iter().enumerate() {
+            let key = Key::stream(stream.id);
+            let Some(path) = self.path_of(view, key) else {
+                break;
+            };
+            first = first.or(Some(path));
+            if !path.can_send(view.now) {
+                continue;
+            }
+            self.touch(view, key, path.id);
+            self.patience.end();
+            let (path, stream) = (path.id, stream.id);
+            let decision = match at {
+                0 => Decision::Send(path),
+                _ => Decision::SendStream { path, stream },
+            };
+            return Choice {
+                decision,
+                reason: Reason::Affinity,
+            };
+        }
+        self.wait(view, first)
+    }
+
+    fn flow(&mut self, view: &SendView<'_>, key: Key) -> Choice {
+        let path = self.path_of(view, key);
+        if let Some(path) = path.filter(|path| path.can_send(view.now)) {
+            self.touch(view, key, path.id);
+            self.patience.end();
+            return Choice::send(path.id, Reason::Affinity);
+        }
+        self.wait(view, path)
+    }
+
+    fn wait(&mut self, view: &SendView<'_>, path: Option<&PathView>) -> Choice {
+        match path {
+            Some(path) if view.ready().next().is_some() => {
+                self.patience.wait_for(view, path, Reason::Affinity)
+            }
+            _ => view.no_room(),
+        }
+    }
+}
+
+/// Whether everything that was sent so long ago has arrived, by whatever path.
+fn is_pause(view: &SendView<'_>, pause: Duration) -> bool {
+    let spread = |delays: (Option<i64>, Option<i64>)| match delays {
+        (Some(least), Some(most)) => most.saturating_sub(least),
+        _ => 0,
+    };
+    let forward = |path: &PathView| path.forward_delay_us;
+    let half = |path: &PathView| Some((micros(path.smoothed_rtt) / 2) as i64);
+    let all = |delay: &dyn Fn(&PathView) -> Option<i64>| {
+        let least = view.candidates().filter_map(delay).min();
+        spread((least, view.candidates().filter_map(delay).max()))
+    };
+    let measured = view
+        .candidates()
+        .all(|path| path.forward_delay_us.is_some());
+    let difference = if measured { all(&forward) } else { all(&half) };
+    let jitter = view.candidates().map(|path| 4 * micros(path.rttvar)).max();
+    micros(pause) > difference.unsigned_abs().into() && micros(pause) > jitter.unwrap_or(0)
+}
+
+impl Scheduler for Affinity {
+    fn select(&mut self, view: &SendView<'_>) -> Choice {
+        self.table.sweep(view.now, |_| false);
+        self.recount(view);
+        match view.unit.kind {
+            UnitKind::Fresh if !view.streams.is_empty() => self.streams(view),
+            UnitKind::Datagram => match Key::flow(view.unit.flow) {
+                Some(key) => self.flow(view, key),
+                None => lowest_rtt_unused(view),
+            },
+            _ => lowest_rtt_unused(view),
+        }
+    }
+
+    fn on_event(&mut self, event: &PathEvent) {
+        self.table.on_event(event);
+        if let PathEvent::Abandoned { path } | PathEvent::Doubted { path } = event {
+            self.flows.remove(*path);
+        }
+        self.patience.on_event(event);
+    }
+
+    fn wants_streams(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{at, built, fresh, full, send};
+    use super::super::{PathState, StreamView};
+    use super::*;
+    use anabranch_wire::StreamId;
+
+    fn path(id: u32) -> PathView {
+        PathView {
+            smoothed_rtt: Duration::from_millis(40),
+            rttvar: Duration::from_millis(1),
+            ..PathView::new(id)
+        }
+    }
+
+    fn flow(scheduler: &mut dyn Scheduler, paths: &[PathView], flow: u64, ms: u64) -> Choice {
+        let mut view = fresh(paths);
+        view.now = at(ms);
+        view.unit.kind = UnitKind::Datagram;
+        view.unit.flow = flow;
+        scheduler.select(&view)
+    }
+
+    fn goes(scheduler: &mut dyn Scheduler, paths: &[PathView], number: u64, ms: u64) -> u32 {
+        match flow(scheduler, paths, number, ms) {
+            Choice {
+                decision: Decision::Send(id),
+                reason: Reason::Affinity,
+            } => id.0,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn two_flows_share_two_equal_paths_and_survive_one() {
+        let mut scheduler = built("affinity:flowlets=false");
+        let both = [path(0), path(1)];
+        let mut ask = |paths: &[PathView], number, ms| goes(&mut *scheduler, paths, number, ms);
+        assert_eq!([ask(&both, 7, 1), ask(&both, 8, 2)], [0, 1]);
+        assert_eq!([ask(&both, 7, 3), ask(&both, 8, 4)], [0, 1]);
+        let silent = PathView {
+            state: PathState::Doubtful,
+            ..path(0)
+        };
+        let one = [silent, path(1)];
+        assert_eq!([ask(&one, 7, 5), ask(&one, 8, 6)], [1, 1]);
+        assert_eq!(
+            [ask(&both, 7, 1100), ask(&both, 8, 1101)],
+            [1, 1],
+            "they stay"
+        );
+        assert_eq!(
+            ask(&both, 9, 1102),
+            0,
+            "new flows take the path that came back"
+        );
+    }
+
+    #[test]
+    fn a_flow_waits_for_its_path_and_others_do_not() {
+        let mut scheduler = built("affinity");
+        let both = [path(0), path(1)];
+        assert_eq!(goes(&mut *scheduler, &both, 7, 1), 0);
+        assert_eq!(goes(&mut *scheduler, &both, 8, 1), 1);
+        let busy = PathView {
+            bytes_in_flight: 12_000,
+            ..path(0)
+        };
+        let choice = flow(&mut *scheduler, &[busy, path(1)], 7, 2);
+        assert!(matches!(choice.decision, Decision::Hold { until: Some(_) }));
+        assert_eq!(goes(&mut *scheduler, &[busy, path(1)], 8, 2), 1);
+    }
+
+    #[test]
+    fn a_pause_longer_than_the_delays_differ_lets_a_flow_move() {
+        let slow = |id, rate| PathView {
+            delivery_rate: rate,
+            ..path(id)
+        };
+        let far = |rate| PathView {
+            smoothed_rtt: Duration::from_millis(100),
+            ..slow(1, rate)
+        };
+        let before = [slow(0, 1000), far(500)];
+        let after = [slow(0, 1000), far(1300)];
+        let mut scheduler = built("affinity");
+        assert_eq!(goes(&mut *scheduler, &before, 7, 0), 0);
+        assert_eq!(
+            goes(&mut *scheduler, &after, 7, 30),
+            0,
+            "30 ms is the difference"
+        );
+        assert_eq!(goes(&mut *scheduler, &after, 7, 61), 1, "31 ms is more");
+        let mut stays = built("affinity:flowlets=false");
+        assert_eq!(goes(&mut *stays, &before, 7, 0), 0);
+        assert_eq!(goes(&mut *stays, &after, 7, 500), 0);
+    }
+
+    #[test]
+    fn streams_keep_their_paths() {
+        let mut scheduler = built("affinity");
+        assert!(scheduler.wants_streams());
+        let stream = |id| StreamView {
+            id: StreamId(id),
+            priority: 0,
+            unsent: 10_000,
+            finished: false,
+        };
+        let mut ask = |paths: &[PathView], ids: &[u64]| {
+            let streams: Vec<StreamView> = ids.iter().map(|id| stream(*id)).collect();
+            let mut view = fresh(paths);
+            view.streams = &streams;
+            scheduler.select(&view)
+        };
+        let both = [path(0), path(1)];
+        assert_eq!(ask(&both, &[0]), send(0, Reason::Affinity));
+        assert_eq!(ask(&both, &[4]), send(1, Reason::Affinity));
+        let busy = PathView {
+            smoothed_rtt: Duration::from_millis(40),
+            ..full(0)
+        };
+        let other = Choice {
+            decision: Decision::SendStream {
+                path: PathId(1),
+                stream: StreamId(4),
+            },
+            reason: Reason::Affinity,
+        };
+        assert_eq!(ask(&[busy, path(1)], &[0, 4]), other);
+        let waiting = ask(&[busy, path(1)], &[0]);
+        assert_eq!(waiting, Choice::hold_until(at(40), Reason::Affinity));
+    }
+
+    #[test]
+    fn what_belongs_to_no_flow_goes_by_rtt() {
+        let choice = flow(&mut *built("affinity"), &[path(0), path(1)], 0, 0);
+        assert_eq!(choice, send(0, Reason::LowestRtt));
+    }
+}

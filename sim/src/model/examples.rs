@@ -1,0 +1,71 @@
+//! The worked examples of the papers, and whether ours come out the same.
+
+use super::{critical, delivery};
+use anabranch_proto::sched::{Registry, Scheduler};
+
+/// A statement of a paper next to what was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// The experiment, as `experiments.md` of the project's references calls it.
+    pub experiment: &'static str,
+    /// The statement's number.
+    pub statement: &'static str,
+    /// What is stated.
+    pub text: &'static str,
+    /// The published value.
+    pub published: String,
+    /// Ours.
+    pub ours: String,
+    /// Whether they agree as far as the statement asks.
+    pub holds: bool,
+}
+
+/// Runs all worked examples.
+pub fn verdicts() -> Vec<Verdict> {
+    let mut all = critical::verdicts();
+    all.extend(delivery::verdicts());
+    all
+}
+
+/// A scheduler of the engine by its name.
+pub(super) fn scheduler(spec: &str) -> Box<dyn Scheduler> {
+    let spec = spec.parse().expect("a specification");
+    Registry::builtin().build(&spec).expect("a known scheduler")
+}
+
+/// A verdict that asks for equality.
+pub(super) fn equal<T: PartialEq + std::fmt::Debug>(
+    (experiment, statement, text): (&'static str, &'static str, &'static str),
+    published: &T,
+    ours: &T,
+) -> Verdict {
+    Verdict {
+        experiment,
+        statement,
+        text,
+        published: format!("{published:?}"),
+        ours: format!("{ours:?}"),
+        holds: published == ours,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all_hold(verdicts: Vec<Verdict>) {
+        for verdict in verdicts {
+            assert!(verdict.holds, "{verdict:#?}");
+        }
+    }
+
+    #[test]
+    fn the_third_papers_tables_come_out_as_published() {
+        all_hold(critical::verdicts());
+    }
+
+    #[test]
+    fn the_fifth_papers_tables_come_out_as_published() {
+        all_hold(delivery::verdicts());
+    }
+}

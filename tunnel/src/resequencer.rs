@@ -1,0 +1,433 @@
+//! Puts numbered datagrams in order again (algorithms: M1).
+//!
+//! ```text
+//! number < next    late or a duplicate: passed on late, or dropped
+//! number == next   passed on, and the run behind it
+//! number > next    held until what is missing arrives, or until nobody waits for it any more:
+//!                  - the hole is older than the wait (the only timer)
+//!                  - every path that is in use has passed it (RFC 1990, section 4.1)
+//!                  - as many are held as may be
+//! ```
+//! Worth its delay where forward delays differ or jitter by more than about 5 ms; over equal or
+//! lossy paths it only costs.
+
+use crate::duplicates::DuplicateFilter;
+use anabranch_proto::sched::MAX_OPEN_PATHS;
+use anabranch_proto::time::{Duration, Instant};
+use anabranch_wire::PathId;
+use std::collections::VecDeque;
+
+/// Datagrams in a row, all beyond the longest jump and close to each other, after which the sender
+/// is believed: so many more must have been lost.
+const JUMPS_BEFORE_BELIEF: u32 = 8;
+
+/// How long a hole is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// The same time whatever the paths.
+    Fixed(Duration),
+    /// As long as the slowest path lags behind the one that revealed the hole, and four times its
+    /// jitter; within these bounds.
+    Adaptive {
+        /// The shortest wait.
+        shortest: Duration,
+        /// The longest wait.
+        longest: Duration,
+    },
+}
+
+impl Wait {
+    /// Adapts between 5 and 100 ms.
+    pub const ADAPTIVE: Self = Self::Adaptive {
+        shortest: Duration::from_millis(5),
+        longest: Duration::from_millis(100),
+    };
+
+    /// No hole is waited for longer.
+    pub const fn longest(self) -> Duration {
+        match self {
+            Self::Fixed(wait) => wait,
+            Self::Adaptive { longest, .. } => longest,
+        }
+    }
+}
+
+impl Default for Wait {
+    fn default() -> Self {
+        Self::Fixed(Duration::from_millis(50))
+    }
+}
+
+/// How a re-sequencer behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResequencerConfig {
+    /// How long a hole is waited for.
+    pub wait: Wait,
+    /// How far numbers reach that are held; also the most items held.
+    pub capacity: usize,
+    /// Whether paths keep the order of what they carry, so that a hole which all of them have
+    /// passed is a loss (RFC 1990, section 4.1).
+    pub ordered_paths: bool,
+    /// Whether items that come after their hole was given up are passed on all the same.
+    pub deliver_late: bool,
+    /// A number further ahead than this is not believed at once.
+    pub longest_jump: u64,
+    /// How many numbers back duplicates are recognised; at least the capacity.
+    pub duplicate_window: usize,
+}
+
+impl Default for ResequencerConfig {
+    fn default() -> Self {
+        Self {
+            wait: Wait::default(),
+            capacity: 1024,
+            ordered_paths: true,
+            deliver_late: true,
+            longest_jump: 1 << 16,
+            duplicate_window: 4096,
+        }
+    }
+}
+
+/// An item on its way out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delivered<T> {
+    /// Its number.
+    pub number: u64,
+    /// The item.
+    pub item: T,
+    /// How long it was held.
+    pub held: Duration,
+    /// Whether it comes behind higher numbers.
+    pub is_late: bool,
+}
+
+/// Counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ResequencerStats {
+    /// Items passed on, late ones included.
+    pub delivered: u64,
+    /// Items that came after their hole was given up.
+    pub late: u64,
+    /// Items dropped because they came twice, or are too old to tell.
+    pub duplicates: u64,
+    /// Items dropped because their number was not believed.
+    pub implausible: u64,
+    /// Numbers given up because the wait was over.
+    pub timed_out: u64,
+    /// Numbers given up because every path in use had passed them.
+    pub overtaken: u64,
+    /// Numbers given up for lack of space.
+    pub squeezed_out: u64,
+    /// The most items held at a time.
+    pub peak_held: usize,
+}
+
+#[derive(Debug)]
+struct Held<T> {
+    item: T,
+    arrived: Instant,
+}
+
+/// What is known of a path.
+#[derive(Debug, Clone, Copy)]
+struct PathState {
+    id: PathId,
+    /// The highest number it carried; none yet if only its delay is known.
+    highest: Option<u64>,
+    last: Instant,
+    /// Forward delay relative to the other paths, and its mean deviation, in microseconds.
+    delay_us: Option<(i64, u64)>,
+}
+
+/// Why numbers are given up.
+#[derive(Debug, Clone, Copy)]
+enum GiveUp {
+    TimedOut,
+    Overtaken,
+    SqueezedOut,
+}
+
+/// Orders the items of one context. Whatever a method passes on is appended to its `out`.
+#[derive(Debug)]
+pub struct Resequencer<T> {
+    config: ResequencerConfig,
+    /// The number that is passed on next.
+    next: u64,
+    /// The items of `next` and the numbers behind it. The last one is never empty.
+    window: VecDeque<Option<Held<T>>>,
+    held: usize,
+    /// Held items in the order they came, with the path and some that are gone by now.
+    arrivals: VecDeque<(u64, Instant, PathId)>,
+    paths: Vec<PathState>,
+    filter: DuplicateFilter,
+    /// The last number that was not believed, and how many in a row were close to it.
+    doubted: Option<(u64, u32)>,
+    stats: ResequencerStats,
+}
+
+impl<T> Resequencer<T> {
+    /// Expects number 0 first.
+    pub fn new(config: ResequencerConfig) -> Self {
+        let capacity = config.capacity.max(1);
+        Self {
+            config: ResequencerConfig { capacity, ..config },
+            next: 0,
+            window: VecDeque::new(),
+            held: 0,
+            arrivals: VecDeque::new(),
+            paths: Vec::new(),
+            filter: DuplicateFilter::new(config.duplicate_window.max(capacity)),
+            doubted: None,
+            stats: ResequencerStats::default(),
+        }
+    }
+
+    /// The number expected next, against which truncated numbers are expanded.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Items held.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &ResequencerStats {
+        &self.stats
+    }
+
+    /// Tells the forward delay of a path relative to the others, and its mean deviation, in
+    /// microseconds. Without it [`Wait::Adaptive`] waits longest.
+    pub fn set_path_delay(&mut self, id: PathId, delay_us: i64, jitter_us: u64) {
+        if let Some(path) = self.path_mut(id) {
+            path.delay_us = Some((delay_us, jitter_us));
+        }
+    }
+
+    /// The path carries nothing any more.
+    pub fn forget_path(&mut self, now: Instant, id: PathId, out: &mut Vec<Delivered<T>>) {
+        self.paths.retain(|path| path.id != id);
+        self.skip_overtaken(now, out);
+    }
+
+    /// An item arrived.
+    pub fn on_item(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        number: u64,
+        item: T,
+        out: &mut Vec<Delivered<T>>,
+    ) {
+        if !self.is_plausible(number) {
+            self.stats.implausible += 1;
+            return;
+        }
+        if !self.filter.insert(number) {
+            self.stats.duplicates += 1;
+            return;
+        }
+        self.note_path(now, path, number);
+        if number < self.next {
+            self.stats.late += 1;
+            if self.config.deliver_late {
+                self.pass_on(number, item, Duration::ZERO, true, out);
+            }
+        } else {
+            self.make_room(now, number, out);
+            self.hold(now, path, number, item);
+            self.deliver_run(now, out);
+        }
+        self.skip_overtaken(now, out);
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        let (_, arrived, path) = self.arrivals.front()?;
+        Some(*arrived + self.wait_on(*path))
+    }
+
+    /// Gives up holes that were waited for long enough. Calling early does nothing.
+    pub fn handle_timeout(&mut self, now: Instant, out: &mut Vec<Delivered<T>>) {
+        while self.deadline().is_some_and(|deadline| deadline <= now) {
+            self.skip_hole(now, u64::MAX, GiveUp::TimedOut, out);
+        }
+    }
+
+    /// Passes on everything held, for instance because the other side is gone.
+    pub fn flush(&mut self, now: Instant, out: &mut Vec<Delivered<T>>) {
+        while self.held > 0 {
+            self.skip_hole(now, u64::MAX, GiveUp::TimedOut, out);
+        }
+    }
+
+    /// A number that is absurdly far ahead must not move the window, unless the sender insists.
+    fn is_plausible(&mut self, number: u64) -> bool {
+        // No window reaches behind the last number there is.
+        if number == u64::MAX {
+            return false;
+        }
+        if number.saturating_sub(self.next) <= self.config.longest_jump {
+            if number >= self.next {
+                self.doubted = None;
+            }
+            return true;
+        }
+        let near = self.config.capacity as u64;
+        let row = match self.doubted {
+            Some((last, row)) if number.abs_diff(last) <= near => row + 1,
+            _ => 1,
+        };
+        self.doubted = Some((number, row));
+        let believed = row >= JUMPS_BEFORE_BELIEF;
+        if believed {
+            self.doubted = None;
+        }
+        believed
+    }
+
+    fn path_mut(&mut self, id: PathId) -> Option<&mut PathState> {
+        if let Some(at) = self.paths.iter().position(|path| path.id == id) {
+            return self.paths.get_mut(at);
+        }
+        if self.paths.len() >= MAX_OPEN_PATHS {
+            let oldest = (0..self.paths.len()).min_by_key(|at| self.paths[*at].last)?;
+            self.paths.swap_remove(oldest);
+        }
+        self.paths.push(PathState {
+            id,
+            highest: None,
+            last: Instant::ZERO,
+            delay_us: None,
+        });
+        self.paths.last_mut()
+    }
+
+    fn note_path(&mut self, now: Instant, id: PathId, number: u64) {
+        if let Some(path) = self.path_mut(id) {
+            path.highest = path.highest.max(Some(number));
+            path.last = now;
+        }
+    }
+
+    /// How long a hole that an item of this path revealed is waited for: until the slowest path
+    /// would have brought what is missing.
+    fn wait_on(&self, id: PathId) -> Duration {
+        let (shortest, longest) = match self.config.wait {
+            Wait::Fixed(wait) => return wait,
+            Wait::Adaptive { shortest, longest } => (shortest, longest),
+        };
+        let own = self.paths.iter().find(|path| path.id == id);
+        let Some((own, _)) = own.and_then(|path| path.delay_us) else {
+            return longest;
+        };
+        let delays = self.paths.iter().filter_map(|path| path.delay_us);
+        let Some((slowest, jitter)) = delays.max() else {
+            return longest;
+        };
+        let lag = u64::try_from(slowest.saturating_sub(own)).unwrap_or(0);
+        let micros = lag.saturating_add(jitter.saturating_mul(4));
+        Duration::from_micros(micros).clamp(shortest, longest.max(shortest))
+    }
+
+    /// Gives up what lies more than the capacity below `number`.
+    fn make_room(&mut self, now: Instant, number: u64, out: &mut Vec<Delivered<T>>) {
+        let capacity = self.config.capacity as u64;
+        let lowest = (number + 1).saturating_sub(capacity);
+        while self.next < lowest {
+            self.skip_hole(now, lowest, GiveUp::SqueezedOut, out);
+        }
+    }
+
+    fn hold(&mut self, now: Instant, path: PathId, number: u64, item: T) {
+        let at = (number - self.next) as usize;
+        if self.window.len() <= at {
+            self.window.resize_with(at + 1, || None);
+        }
+        self.window[at] = Some(Held { item, arrived: now });
+        self.held += 1;
+        self.arrivals.push_back((number, now, path));
+        // What waits behind no hole is not held.
+        if self.window.front().is_some_and(Option::is_none) {
+            self.stats.peak_held = self.stats.peak_held.max(self.held);
+        }
+    }
+
+    fn deliver_run(&mut self, now: Instant, out: &mut Vec<Delivered<T>>) {
+        while let Some(Some(_)) = self.window.front() {
+            let Some(Some(Held { item, arrived })) = self.window.pop_front() else {
+                return;
+            };
+            self.held -= 1;
+            let number = self.next;
+            self.next += 1;
+            self.pass_on(number, item, now.since(arrived), false, out);
+        }
+        while self
+            .arrivals
+            .front()
+            .is_some_and(|(number, ..)| *number < self.next)
+        {
+            self.arrivals.pop_front();
+        }
+    }
+
+    /// Moves `next` to the lowest item held, or to `limit` if that is less; passes on the run.
+    fn skip_hole(&mut self, now: Instant, limit: u64, why: GiveUp, out: &mut Vec<Delivered<T>>) {
+        let missing = self.window.iter().take_while(|slot| slot.is_none()).count() as u64;
+        // Nothing held: the hole reaches as far as asked.
+        let hole = if self.held == 0 { u64::MAX } else { missing };
+        let skipped = hole.min(limit.saturating_sub(self.next));
+        self.window.drain(..self.window.len().min(skipped as usize));
+        self.next += skipped;
+        match why {
+            GiveUp::TimedOut => self.stats.timed_out += skipped,
+            GiveUp::Overtaken => self.stats.overtaken += skipped,
+            GiveUp::SqueezedOut => self.stats.squeezed_out += skipped,
+        }
+        self.deliver_run(now, out);
+    }
+
+    /// Gives up what every path in use has passed.
+    fn skip_overtaken(&mut self, now: Instant, out: &mut Vec<Delivered<T>>) {
+        if !self.config.ordered_paths || self.held == 0 {
+            return;
+        }
+        let wait = self.config.wait.longest();
+        let in_use = self
+            .paths
+            .iter()
+            .filter(|path| now.since(path.last) <= wait);
+        let passed = in_use.filter_map(|path| path.highest);
+        let (paths, lowest) = passed.fold((0, u64::MAX), |(n, low), high| (n + 1, low.min(high)));
+        // What a path alone has passed may yet come by one not heard of lately.
+        if paths < 2 {
+            return;
+        }
+        while self.held > 0 && self.next < lowest {
+            self.skip_hole(now, lowest, GiveUp::Overtaken, out);
+        }
+    }
+
+    fn pass_on(
+        &mut self,
+        number: u64,
+        item: T,
+        held: Duration,
+        is_late: bool,
+        out: &mut Vec<Delivered<T>>,
+    ) {
+        self.stats.delivered += 1;
+        out.push(Delivered {
+            number,
+            item,
+            held,
+            is_late,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;
