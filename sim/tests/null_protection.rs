@@ -9,10 +9,10 @@ use std::time::Duration;
 
 fn trace(seed: u64, null_protection: bool) -> (u64, Instant, u64) {
     let link = |mbit: u64, delay_ms| {
-        let rate = Rate::bits_per_second(mbit * 1_000_000).unwrap();
+        let rate = Rate::bits_per_second(mbit * 1_000_000).expect("a rate above 0");
         let config = LinkConfig {
             queue: Queue::TailDropPackets(50),
-            loss: Loss::Independent(Probability::new(0.01).unwrap()),
+            loss: Loss::Independent(Probability::new(0.01).expect("a share")),
             jitter: Jitter::Uniform(Duration::from_millis(2)),
             ..LinkConfig::new(rate, Duration::from_millis(delay_ms))
         };
@@ -22,7 +22,7 @@ fn trace(seed: u64, null_protection: bool) -> (u64, Instant, u64) {
         null_protection,
         ..Settings::default()
     };
-    let config = transport(Profile::Quic, &settings, &Names::default()).unwrap();
+    let config = transport(Profile::Quic, &settings, &Names::default()).expect("valid names");
     let mut scene = Scene::new(seed, &[link(10, 10), link(5, 40)]);
     let (near, far) = scene.pair(config.clone(), config);
     let bulk = Bulk::new(FIRST, Amount::Bytes(3_000_000), Instant::ZERO);
