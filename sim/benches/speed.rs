@@ -65,26 +65,50 @@ fn main() {
         wanted.iter().all(|arg| arg.starts_with("--")) || wanted.iter().any(|w| w == name)
     };
     println!(
-        "{:<8} {:>9} {:>9} {:>10} {:>12} {:>12} {:>10} {:>9}",
+        "{:<10} {:>9} {:>9} {:>10} {:>12} {:>12} {:>10} {:>9}",
         "case", "cpu s", "sim s", "packets", "packets/s", "events/s", "sim s/s", "peak MiB"
     );
     for case in CASES.iter().filter(|case| is_wanted(case.name)) {
-        let (cpu, sim, packets, events) = run(case);
-        println!(
-            "{:<8} {cpu:>9.3} {sim:>9.2} {packets:>10} {:>12.0} {:>12.0} {:>10.1} {:>9.1}",
-            case.name,
-            packets as f64 / cpu,
-            events as f64 / cpu,
-            sim / cpu,
-            peak_mib(),
-        );
+        for unprotected in protections().iter().copied() {
+            let (cpu, sim, packets, events) = run(case, unprotected);
+            let name = format!("{}{}", case.name, if unprotected { " null" } else { "" });
+            println!(
+                "{name:<10} {cpu:>9.3} {sim:>9.2} {packets:>10} {:>12.0} {:>12.0} {:>10.1} {:>9.1}",
+                packets as f64 / cpu,
+                events as f64 / cpu,
+                sim / cpu,
+                peak_mib(),
+            );
+        }
     }
     if is_wanted("loop") {
         bare_loop();
     }
 }
 
-fn run(case: &Case) -> (f64, f64, u64, u64) {
+/// With packet protection, and without where the feature `null-protection` is on.
+fn protections() -> &'static [bool] {
+    if cfg!(feature = "null-protection") {
+        &[false, true]
+    } else {
+        &[false]
+    }
+}
+
+fn config(unprotected: bool) -> TransportConfig {
+    #[cfg(feature = "null-protection")]
+    return TransportConfig {
+        null_protection: unprotected,
+        ..TransportConfig::default()
+    };
+    #[cfg(not(feature = "null-protection"))]
+    {
+        assert!(!unprotected, "the feature is off");
+        TransportConfig::default()
+    }
+}
+
+fn run(case: &Case, unprotected: bool) -> (f64, f64, u64, u64) {
     let rate = Rate::bits_per_second(case.mbit * 1_000_000).expect("a rate");
     let link = LinkConfig {
         queue: Queue::TailDropPackets(case.queue),
@@ -92,7 +116,7 @@ fn run(case: &Case) -> (f64, f64, u64, u64) {
     };
     let started = Watch::start();
     let mut scene = Scene::new(1, &[(link.clone(), link.clone()), (link.clone(), link)]);
-    let (near, far) = scene.pair(TransportConfig::default(), TransportConfig::default());
+    let (near, far) = scene.pair(config(unprotected), config(unprotected));
     let bulk = Bulk::new(FIRST, Amount::Bytes(case.bytes), WorldTime::ZERO);
     let hosts = scene.start(near.app(bulk), far.app(Receiver::new(1)));
     let end = WorldTime::ZERO + Duration::from_secs(10_000);

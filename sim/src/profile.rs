@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod tests;
 
-use anabranch_proto::config::TransportConfig;
+use anabranch_proto::config::{Mechanisms, TransportConfig};
 use anabranch_proto::congestion::{self, ControllerFactory};
 use anabranch_proto::sched::{Registry, SchedulerFactory};
 use anabranch_proto::spec::SpecError;
@@ -63,7 +63,7 @@ impl FromStr for Profile {
 }
 
 /// What a scenario may set; `None` leaves it to the profile.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Settings {
     /// The scheduler, as users name it.
     pub scheduler: Option<String>,
@@ -89,6 +89,12 @@ pub struct Settings {
     pub ecn: Option<bool>,
     /// How long a connection lives without news; `Some(None)` means for ever.
     pub max_idle_timeout: Option<Option<Duration>>,
+    /// Mechanisms of the multipath literature.
+    pub mechanisms: Option<Mechanisms>,
+    /// Whether 1-RTT packets go without protection: sweeps then spend their time on transport, and
+    /// traces stay the same.
+    #[cfg(feature = "null-protection")]
+    pub null_protection: bool,
 }
 
 /// The schedulers and controllers that names stand for.
@@ -163,6 +169,7 @@ pub fn transport(
         initial_rtt,
         ecn,
         max_idle_timeout,
+        mechanisms,
         ..
     } = settings.clone();
     config.chunk = chunk.or(config.chunk);
@@ -173,6 +180,11 @@ pub fn transport(
     set(&mut config.initial_rtt, initial_rtt);
     set(&mut config.ecn, ecn);
     set(&mut config.max_idle_timeout, max_idle_timeout);
+    set(&mut config.mechanisms, mechanisms);
+    #[cfg(feature = "null-protection")]
+    {
+        config.null_protection = settings.null_protection;
+    }
     Ok(config)
 }
 

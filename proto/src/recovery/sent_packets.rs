@@ -226,12 +226,28 @@ impl SentPackets {
         let Some((first, _)) = self.slots.front() else {
             return 0;
         };
-        // Right unless numbers are missing.
+        // Numbers ascend, so the slot lies here or, where numbers are missing, a little before: few
+        // are, and a search over all slots would touch memory that is cold.
         let guess = usize::try_from(pn.saturating_sub(*first)).unwrap_or(usize::MAX);
-        match self.slots.get(guess) {
-            Some((found, _)) if *found == pn => guess,
-            _ => self.slots.partition_point(|(slot, _)| *slot < pn),
+        let mut high = guess.min(self.slots.len());
+        let mut low = 0;
+        let mut step = 1;
+        while high > 0 {
+            low = high.saturating_sub(step);
+            if self.slots[low].0 < pn {
+                break;
+            }
+            (high, step) = (low, step * 2);
         }
+        while low + 1 < high {
+            let middle = low.midpoint(high);
+            if self.slots[middle].0 < pn {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        high
     }
 }
 

@@ -1,9 +1,9 @@
 //! A stream of datagrams with deadlines, as of calls and games.
 
 use crate::quic::{App, SessionId, Sessions};
-use anabranch_proto::Event;
 use anabranch_proto::streams::StreamEvent;
 use anabranch_proto::time::Instant;
+use anabranch_proto::{Connection, Event};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -191,10 +191,7 @@ impl App for DatagramSink {
             return;
         }
         let now = host.now;
-        while let Some(bytes) = host
-            .connection(session)
-            .and_then(|connection| connection.recv_datagram())
-        {
+        while let Some(bytes) = host.connection(session).and_then(Connection::recv_datagram) {
             self.take(now, &bytes);
         }
     }

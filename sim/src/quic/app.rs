@@ -39,24 +39,24 @@ pub struct Sessions<'a> {
     /// The time.
     pub now: Instant,
     pub(super) endpoint: &'a mut Endpoint,
-    pub(super) sessions: &'a mut Vec<Session>,
+    pub(super) all: &'a mut Vec<Session>,
 }
 
 impl Sessions<'_> {
     /// A connection, while it is there.
     pub fn connection(&mut self, id: SessionId) -> Option<&mut Connection> {
-        let handle = self.sessions.get(id.0)?.handle()?;
+        let handle = self.all.get(id.0)?.handle()?;
         self.endpoint.connection_mut(handle)
     }
 
     /// How many connections there are or were.
     pub fn count(&self) -> usize {
-        self.sessions.len()
+        self.all.len()
     }
 
     /// Whether the handshake of a connection is complete and it is not closed.
     pub fn is_open(&self, id: SessionId) -> bool {
-        let session = self.sessions.get(id.0);
+        let session = self.all.get(id.0);
         session.is_some_and(|session| session.established.is_some() && session.closed.is_none())
     }
 }

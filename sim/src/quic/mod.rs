@@ -173,14 +173,6 @@ impl QuicHost {
         Some((self.socket(tuple.socket)?, tuple.remote))
     }
 
-    fn tuple(&self, plan: &PathPlan) -> Tuple {
-        Tuple {
-            socket: SocketId(plan.socket as u32),
-            local: None,
-            remote: plan.remote,
-        }
-    }
-
     /// Lets applications hear of what happened. Returns whether anything did.
     fn serve_events(&mut self, now: Instant) -> bool {
         let mut any = false;
@@ -200,7 +192,7 @@ impl QuicHost {
             let mut host = Sessions {
                 now,
                 endpoint: &mut self.endpoint,
-                sessions: &mut self.sessions,
+                all: &mut self.sessions,
             };
             for app in &mut self.apps {
                 app.on_event(&mut host, session, &event);
@@ -311,7 +303,7 @@ impl QuicHost {
         let (config, first) = (dial.config.clone(), dial.paths[0]);
         session.progress[0] = Progress::Open(PathId::ZERO);
         session.began = Some(now);
-        let tuple = self.tuple(&first);
+        let tuple = ends(&first);
         let handle = self.endpoint.connect(now, config, tuple, SERVER_NAME);
         let handle = handle.expect("a valid name and a free handle");
         self.sessions[id.0].handle = Some(handle);
@@ -322,12 +314,11 @@ impl QuicHost {
         let Some(plan) = session.dial.as_ref().map(|dial| dial.paths[at]) else {
             return;
         };
-        let tuple = self.tuple(&plan);
+        let tuple = ends(&plan);
         let Some(connection) = self.connection_mut(id) else {
             return;
         };
         let opened = connection.open_path(now, tuple, plan.options);
-        if opened.is_err() {}
         self.sessions[id.0].progress[at] = match opened {
             Ok(path) => Progress::Open(path),
             Err(anabranch_proto::connection::OpenPathError::NoMultipath) => Progress::Over,
@@ -352,6 +343,14 @@ impl QuicHost {
             self.batch = None;
         }
         Some(packet)
+    }
+}
+
+fn ends(plan: &PathPlan) -> Tuple {
+    Tuple {
+        socket: SocketId(plan.socket as u32),
+        local: None,
+        remote: plan.remote,
     }
 }
 
@@ -388,7 +387,7 @@ impl Process for QuicHost {
         let mut host = Sessions {
             now,
             endpoint: &mut self.endpoint,
-            sessions: &mut self.sessions,
+            all: &mut self.sessions,
         };
         for app in &mut self.apps {
             if app.next_timeout().is_some_and(|at| at <= now) {

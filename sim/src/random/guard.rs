@@ -137,9 +137,16 @@ impl Inner {
         let flight = self.flights.get_mut(&path)?;
         let over = has_data && purpose == Purpose::Frames && flight.in_flight >= flight.window;
         let (window, in_flight) = (flight.window, flight.in_flight);
-        // RFC 9002, section 2: acknowledgements alone are not in flight.
-        let is_ack = |(_, frame): &(FrameType, Frame<'_>)| matches!(frame, Frame::Ack(_));
-        if !frames.iter().all(is_ack) {
+        // RFC 9002, section 2: acknowledgements alone are not in flight. Packets that validate a
+        // route may go along another one than the path's, whose flight is not meant here.
+        let counts = |(_, frame): &(FrameType, Frame<'_>)| !matches!(frame, Frame::Ack(_));
+        let validates = |(_, frame): &(FrameType, Frame<'_>)| {
+            matches!(
+                frame,
+                Frame::PathChallenge { .. } | Frame::PathResponse { .. }
+            )
+        };
+        if frames.iter().any(counts) && !frames.iter().any(validates) {
             flight.in_flight += size;
         }
         over.then(|| {

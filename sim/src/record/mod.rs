@@ -56,8 +56,8 @@ impl Blocked {
 
     fn since(&self, before: &Self) -> Self {
         Self {
-            receive_window: self.receive_window - before.receive_window,
-            send_buffer: self.send_buffer - before.send_buffer,
+            receive_window: self.receive_window.saturating_sub(before.receive_window),
+            send_buffer: self.send_buffer.saturating_sub(before.send_buffer),
             scheduler: self.scheduler.saturating_sub(before.scheduler),
         }
     }

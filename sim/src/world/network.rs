@@ -9,6 +9,9 @@ use anabranch_proto::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 
+/// Addresses one end of a link may have in turn.
+const MAX_ADDRESSES: u32 = 25_000;
+
 /// A packet on its way, and what is told of it when it arrives.
 #[derive(Debug, Clone)]
 pub(super) struct Traveller {
@@ -167,7 +170,7 @@ impl Network {
                 .contains_key(&default_address(link, end, *generation))
         };
         let new = address.unwrap_or_else(|| {
-            let generation = (1..).find(unused).expect("the search has no end");
+            let generation = (1..=MAX_ADDRESSES).find(unused).expect("an unused address");
             default_address(link, end, generation)
         });
         // The old address stays placed: nobody gets it again, and packets to it find nobody.
