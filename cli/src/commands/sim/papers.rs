@@ -131,12 +131,22 @@ fn table(statements: &[Statement]) -> Table {
             statement.experiment.clone(),
             statement.number.clone(),
             statement.text.clone(),
-            statement.published.clone(),
-            statement.ours.clone(),
+            short(&statement.published),
+            short(&statement.ours),
             statement.verdict.name().into(),
         ]);
     }
     table
+}
+
+/// Figures that are whole tables are shown by their beginning; `--json` has them all.
+fn short(text: &str) -> String {
+    const MOST: usize = 60;
+    if text.chars().count() <= MOST {
+        return text.to_owned();
+    }
+    let begin: String = text.chars().take(MOST - 3).collect();
+    format!("{begin}...")
 }
 
 fn json(statement: &Statement) -> serde_json::Value {
