@@ -48,7 +48,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
             scenario: include_str!("../../scenarios/bth-chunk-size.toml"),
             quick: &[(
                 "parameters.chunk",
-                r#"["500B", "1500B", "3000B", "5000B", "5500B", "6000B", "7000B", "10000B", "20000B"]"#,
+                r#"["500B", "1500B", "3000B", "5000B", "5500B", "6000B", "7000B",
+                    "10000B", "20000B"]"#,
             )],
             quick_set: &[],
             quick_runs: None,

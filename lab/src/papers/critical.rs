@@ -281,6 +281,9 @@ fn s1_gains(data: &Data<'_>) -> Vec<Statement> {
 
 /// The rate from which one more Mbit/s brings less than 2 %.
 fn knee(rates: &[String], goodput: impl Fn(&str) -> f64) -> f64 {
+    if rates.is_empty() || rates.iter().any(|rate| goodput(rate).is_nan()) {
+        return f64::NAN;
+    }
     for pair in rates.windows(2) {
         let (low, high) = (goodput(&pair[0]), goodput(&pair[1]));
         let step = amount(&pair[1]) - amount(&pair[0]);
@@ -333,12 +336,10 @@ fn s2(data: &Data<'_>) -> Vec<Statement> {
             }
         }
     }
-    let mostly = (above.count - above.bad) as f64 >= 0.95 * above.count as f64;
-    let targets = [0.363, 0.841, 1.145];
-    let near = best
-        .iter()
-        .zip(targets)
-        .all(|(ours, target)| (ours - target).abs() <= 0.25);
+    let good = (above.count - above.bad) as f64;
+    let mostly = above.count > 0 && good >= 0.95 * above.count as f64;
+    let mut targets = best.iter().zip([0.363, 0.841, 1.145]);
+    let near = targets.all(|(ours, target)| (ours - target).abs() <= 0.25);
     let rising = best.windows(2).all(|pair| pair[1] > pair[0]);
     vec![
         Statement::new(

@@ -385,7 +385,8 @@ fn check_references(
                 .map_or(Place::Given, |node| node.place);
             let known = labels.join(", ");
             let what = format!(
-                "there is no contender `{name}`: expected sum-of-rates, best-single or one of {known}"
+                "there is no contender `{name}`: expected sum-of-rates, best-single or one of \
+             {known}"
             );
             let mut mistake = mistake(document, place, "check", what);
             mistake.hint = nearest(name, labels.iter().copied());

@@ -33,7 +33,7 @@ pub enum StoreError {
         error: io::Error,
     },
     /// The folder holds results of another scenario.
-    #[error("{} holds results of another scenario: choose another folder, or remove it", path.display())]
+    #[error("{} holds results of another scenario: choose or empty another folder", path.display())]
     Other {
         /// The folder.
         path: PathBuf,

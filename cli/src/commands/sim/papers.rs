@@ -76,6 +76,11 @@ async fn one(
         None => None,
     };
     let results = carry_out(&plan, store.clone(), args.jobs, quiet, stop).await?;
+    if results.missing > 0 {
+        // Half of a grid would be judged wrongly.
+        return Err(Failure::failed("interrupted")
+            .hint("with --out the same command goes on where it stopped"));
+    }
     if let Some(store) = &store {
         store
             .write_tables(&results.parts, false)
