@@ -22,7 +22,7 @@ Examples:
   anabranch get \"$URL/big.iso\" --path eth0 --path wwan0
   anabranch put photo.tar \"$URL/photo.tar\" --path auto --scheduler round-robin
   anabranch doctor                                 what this machine can do
-  anabranch sim new s.toml; anabranch sim run s.toml    try schedulers on simulated networks
+  anabranch sim run s.toml                         try schedulers on simulated networks
 
 Exit codes: 0 done, 1 a transfer or check failed, 2 wrong usage or nothing could be done.
 Data goes to stdout, everything else to stderr. SSLKEYLOGFILE is honoured.";

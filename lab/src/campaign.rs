@@ -118,11 +118,9 @@ fn binary_hash() -> String {
     match bytes {
         Ok(bytes) => {
             let digest = Sha256::digest(&bytes);
-            digest
-                .iter()
-                .take(8)
-                .map(|byte| format!("{byte:02x}"))
-                .collect()
+            let first = digest.iter().take(8);
+            let number = first.fold(0u64, |number, byte| (number << 8) | u64::from(*byte));
+            format!("{number:016x}")
         }
         Err(_) => env!("CARGO_PKG_VERSION").to_owned(),
     }

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 pub(crate) enum Sim {
     /// Run a scenario and compare its contenders
     #[command(after_help = "\
-Runs go to all cores. With --out, a second run starts only what is missing. Ctrl-C ends after the runs
-under way. Exit code 1 if a run failed or a [check] of the scenario does not hold.
+Runs go to all cores. With --out, a second run starts only what is missing. Ctrl-C ends after the
+runs under way. Exit code 1 if a run failed or a [check] of the scenario does not hold.
 
 Examples:
   anabranch sim new scenario.toml

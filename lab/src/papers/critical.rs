@@ -221,13 +221,21 @@ fn s1(data: &Data<'_>) -> Vec<Statement> {
             }
         }
     }
-    all.push(Statement::new(
-        (id, "T2"),
-        "MP at least 0.98 of SP everywhere",
-        "always",
-        never_worse.text(),
-        never_worse.all_good(),
-    ));
+    all.push(never_worse.statement((id, "T2"), "MP at least 0.98 of SP everywhere", "always"));
+    all.extend(s1_gains(data));
+    all
+}
+
+fn s1_gains(data: &Data<'_>) -> Vec<Statement> {
+    let id = "critical-s1";
+    let at = |contender: &str, [rate, rtt, buffer]: [&str; 3]| {
+        data.goodput(
+            contender,
+            &[("rate", rate), ("main-rtt", rtt), ("buffer", buffer)],
+        )
+    };
+    let mut all = Vec::new();
+    let (rates, rtts) = (data.values("rate"), data.values("main-rtt"));
     let gains = BUFFERS.map(|buffer| {
         let point = ["1Mbit/s", "50ms", buffer];
         at("mp", point) / at("sp", point)
@@ -273,6 +281,9 @@ fn s1(data: &Data<'_>) -> Vec<Statement> {
 
 /// The rate from which one more Mbit/s brings less than 2 %.
 fn knee(rates: &[String], goodput: impl Fn(&str) -> f64) -> f64 {
+    if rates.is_empty() || rates.iter().any(|rate| goodput(rate).is_nan()) {
+        return f64::NAN;
+    }
     for pair in rates.windows(2) {
         let (low, high) = (goodput(&pair[0]), goodput(&pair[1]));
         let step = amount(&pair[1]) - amount(&pair[0]);
@@ -299,8 +310,7 @@ fn s2(data: &Data<'_>) -> Vec<Statement> {
     };
     let (rates, losses) = (data.values("rate"), data.values("loss"));
     let (mut above, mut best) = (Worst::default(), [f64::NEG_INFINITY; 3]);
-    let (mut flat, mut falling, mut useless) =
-        (Worst::default(), Worst::default(), Worst::default());
+    let (mut flat, mut falling) = (Worst::default(), Worst::default());
     for rate in &rates {
         for loss in &losses {
             for (index, buffer) in BUFFERS.iter().enumerate() {
@@ -326,21 +336,11 @@ fn s2(data: &Data<'_>) -> Vec<Statement> {
             }
         }
     }
-    for loss in losses.iter().filter(|loss| amount(loss) >= 4.0) {
-        for buffer in BUFFERS {
-            let gain = at("mp", ["10Mbit/s", loss, buffer]) / at("mp", ["2Mbit/s", loss, buffer]);
-            useless.add(-gain, format!("{loss} {buffer}"), gain < 1.25);
-        }
-    }
-    let share = above.count - above.bad;
-    let mostly = share as f64 >= 0.95 * above.count as f64;
-    let targets = [0.363, 0.841, 1.145];
-    let near = best
-        .iter()
-        .zip(targets)
-        .all(|(ours, target)| (ours - target).abs() <= 0.25);
+    let good = (above.count - above.bad) as f64;
+    let mostly = above.count > 0 && good >= 0.95 * above.count as f64;
+    let mut targets = best.iter().zip([0.363, 0.841, 1.145]);
+    let near = targets.all(|(ours, target)| (ours - target).abs() <= 0.25);
     let rising = best.windows(2).all(|pair| pair[1] > pair[0]);
-    let shown = best.map(|gain| percent(gain + 1.0)).join(", ");
     vec![
         Statement::new(
             (id, "T1"),
@@ -353,31 +353,41 @@ fn s2(data: &Data<'_>) -> Vec<Statement> {
             (id, "T2"),
             "best gain grows with the buffer",
             "+36.3 %, +84.1 %, +114.5 %",
-            shown,
+            best.map(|gain| percent(gain + 1.0)).join(", "),
             near && rising,
         ),
-        Statement::new(
+        flat.statement(
             (id, "T3"),
             "above 4 % loss the buffer matters less than 15 %",
             "hardly at all",
-            flat.text(),
-            flat.all_good(),
         ),
-        Statement::new(
+        falling.statement(
             (id, "T4"),
             "goodput never rises with loss (5 % noise)",
             "falls",
-            falling.text(),
-            falling.all_good(),
         ),
-        Statement::new(
-            (id, "T4b"),
-            "from 4 % loss on, 10 instead of 2 Mbit/s bring less than 25 %",
-            "flat from 2 Mbit/s",
-            useless.text(),
-            useless.all_good(),
-        ),
+        s2_rate(data),
     ]
+}
+
+fn s2_rate(data: &Data<'_>) -> Statement {
+    let id = "critical-s2";
+    let mut useless = Worst::default();
+    let losses = data.values("loss");
+    for loss in losses.iter().filter(|loss| amount(loss) >= 4.0) {
+        for buffer in BUFFERS {
+            let at = |rate: &str| {
+                data.goodput("mp", &[("rate", rate), ("loss", loss), ("buffer", buffer)])
+            };
+            let gain = at("10Mbit/s") / at("2Mbit/s");
+            useless.add(-gain, format!("{loss} {buffer}"), gain < 1.25);
+        }
+    }
+    useless.statement(
+        (id, "T4b"),
+        "from 4 % loss on, 10 instead of 2 Mbit/s bring less than 25 %",
+        "flat from 2 Mbit/s",
+    )
 }
 
 fn s3a(data: &Data<'_>) -> Vec<Statement> {
@@ -464,26 +474,20 @@ fn s3b(data: &Data<'_>) -> Vec<Statement> {
     }
     let in_range = (0.3..=0.6).contains(&fall.0);
     vec![
-        Statement::new(
+        rises.statement(
             (id, "T1"),
             "SP rises as its RTT shrinks, until the link is full",
             "rises",
-            rises.text(),
-            rises.all_good(),
         ),
-        Statement::new(
+        below.statement(
             (id, "T2"),
             "MP below SP (32, 64 KB: below 50; 128 KB: from 40 down)",
             "in most cases",
-            below.text(),
-            below.all_good(),
         ),
-        Statement::new(
+        bounded.statement(
             (id, "T3"),
             "MP never more than 5 % above its value at 50/50",
             "falls",
-            bounded.text(),
-            bounded.all_good(),
         ),
         Statement::new(
             (id, "T3b"),

@@ -1,5 +1,6 @@
 //! Results as experiments ask for them.
 
+use super::Statement;
 use crate::results::{Part, Status};
 use crate::stats::Summary;
 
@@ -134,6 +135,11 @@ impl Worst {
     /// Whether all were good, and there was one.
     pub(super) fn all_good(&self) -> bool {
         self.count > 0 && self.bad == 0 && !self.unknown
+    }
+
+    /// The statement that all were good.
+    pub(super) fn statement(&self, number: (&str, &str), text: &str, published: &str) -> Statement {
+        Statement::new(number, text, published, self.text(), self.all_good())
     }
 
     /// The worst figure and how many were not good.

@@ -31,8 +31,17 @@ fn judge(data: &Data<'_>) -> Vec<Statement> {
     let best = data
         .goodput("only path1", &[])
         .max(data.goodput("only path2", &[]));
-    let least = means.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = means.iter().copied().fold(0.0, f64::max);
+    // Not a number stays so, unlike with `f64::min`.
+    let least = means
+        .iter()
+        .copied()
+        .min_by(f64::total_cmp)
+        .unwrap_or(f64::NAN);
+    let most = means
+        .iter()
+        .copied()
+        .max_by(f64::total_cmp)
+        .unwrap_or(f64::NAN);
     let in_order = means[0] >= means[1] && means[1] >= means[2];
     vec![
         Statement::new(

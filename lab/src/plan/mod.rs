@@ -376,20 +376,21 @@ fn check_references(
     labels: &[&str],
 ) -> Result<(), Mistake> {
     for check in &scenario.checks {
-        if let Reference::Contender(name) = &check.of {
-            if !labels.contains(&name.as_str()) {
-                let place = document
-                    .root
-                    .get("check")
-                    .map_or(Place::Given, |node| node.place);
-                let known = labels.join(", ");
-                let what = format!(
-                    "there is no contender `{name}`: expected sum-of-rates, best-single or one of {known}"
-                );
-                let mut mistake = mistake(document, place, "check", what);
-                mistake.hint = nearest(name, labels.iter().copied());
-                return Err(mistake);
-            }
+        if let Reference::Contender(name) = &check.of
+            && !labels.contains(&name.as_str())
+        {
+            let place = document
+                .root
+                .get("check")
+                .map_or(Place::Given, |node| node.place);
+            let known = labels.join(", ");
+            let what = format!(
+                "there is no contender `{name}`: expected sum-of-rates, best-single or one of \
+             {known}"
+            );
+            let mut mistake = mistake(document, place, "check", what);
+            mistake.hint = nearest(name, labels.iter().copied());
+            return Err(mistake);
         }
     }
     Ok(())

@@ -102,7 +102,8 @@ fn the_same_file_gives_the_same_ids_and_a_change_gives_others() {
 fn lists_in_a_zip_advance_together() {
     let text = FILE.replace(
         "\"path.a.forward.rate\" = [\"1Mbit/s\", \"2Mbit/s\"]",
-        "[[sweep.zip]]\n\"path.a.forward.rate\" = [\"1Mbit/s\", \"2Mbit/s\"]\n\"path.b.forward.rate\" = [\"4Mbit/s\", \"3Mbit/s\"]",
+        "[[sweep.zip]]\n\"path.a.forward.rate\" = [\"1Mbit/s\", \"2Mbit/s\"]\n\
+             \"path.b.forward.rate\" = [\"4Mbit/s\", \"3Mbit/s\"]",
     );
     let plan = plan(&text, &Changes::default()).unwrap();
     assert_eq!(plan.runs.len(), 3 * 2 * 4 * 2);

@@ -33,7 +33,7 @@ pub enum StoreError {
         error: io::Error,
     },
     /// The folder holds results of another scenario.
-    #[error("{} holds results of another scenario: choose another folder, or remove it", path.display())]
+    #[error("{} holds results of another scenario: choose or empty another folder", path.display())]
     Other {
         /// The folder.
         path: PathBuf,
@@ -59,15 +59,13 @@ impl Store {
         };
         let campaign = folder.join("campaign.toml");
         let first = format!("# {name}\n");
-        if let Ok(known) = fs::read_to_string(&campaign) {
-            if !known.starts_with(&first) {
-                let path = folder.to_owned();
-                return Err(StoreError::Other { path });
-            }
+        if fs::read_to_string(&campaign).is_ok_and(|known| !known.starts_with(&first)) {
+            let path = folder.to_owned();
+            return Err(StoreError::Other { path });
         }
         let parts = folder.join("parts");
         fs::create_dir_all(&parts).map_err(|error| at(&parts, error))?;
-        store.replace(&campaign, |out| write!(out, "{first}{expanded}"))?;
+        Self::replace(&campaign, |out| write!(out, "{first}{expanded}"))?;
         Ok(store)
     }
 
@@ -95,7 +93,7 @@ impl Store {
     /// [`StoreError`] if it cannot be written.
     pub fn keep(&self, part: &Part) -> Result<(), StoreError> {
         let path = self.part_path(&part.run_id);
-        self.replace(&path, |out| Ok(serde_json::to_writer(out, part)?))
+        Self::replace(&path, |out| Ok(serde_json::to_writer(out, part)?))
     }
 
     /// Writes the tables.
@@ -107,12 +105,12 @@ impl Store {
             if table.name == "decisions" {
                 if !table.rows.is_empty() {
                     let path = self.folder.join("decisions.jsonl");
-                    self.replace(&path, |out| write::json_lines(&table, out))?;
+                    Self::replace(&path, |out| write::json_lines(&table, out))?;
                 }
                 continue;
             }
             let path = self.folder.join(format!("{}.csv", table.name));
-            self.replace(&path, |out| write::csv(&table, out))?;
+            Self::replace(&path, |out| write::csv(&table, out))?;
             #[cfg(feature = "parquet")]
             if parquet && !table.rows.is_empty() {
                 let path = self.folder.join(format!("{}.parquet", table.name));
@@ -138,7 +136,6 @@ impl Store {
 
     /// Writes a file under another name and renames it, so that nobody ever sees half of it.
     fn replace(
-        &self,
         path: &Path,
         write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
     ) -> Result<(), StoreError> {

@@ -116,9 +116,10 @@ fn parquet_files_hold_the_rows() {
 /// write its tables anew.
 #[test]
 fn the_page_describes_every_column() {
+    use std::fmt::Write as _;
     let mut text = String::new();
     for info in TABLES {
-        text += &format!("### `{}`\n\nOne row is {}.\n\n", info.name, info.row);
+        writeln!(text, "### `{}`\n\nOne row is {}.\n", info.name, info.row).unwrap();
         text += "| column | kind | meaning |\n|---|---|---|\n";
         for column in (info.columns)() {
             let kind = match column.kind {
@@ -126,7 +127,7 @@ fn the_page_describes_every_column() {
                 Kind::Whole => "whole",
                 Kind::Number => "number",
             };
-            text += &format!("| `{}` | {kind} | {} |\n", column.name, column.about);
+            writeln!(text, "| `{}` | {kind} | {} |", column.name, column.about).unwrap();
         }
         text.push('\n');
     }

@@ -447,7 +447,8 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "name = \"x\"\n\n[[path]]\nname = \"dsl\"\nforward = { rate = \"1Mbit/s\" }\n\n[[path]]\nforward = { rate = \"2Mbit/s\" }\n";
+    const TEXT: &str = "name = \"x\"\n\n[[path]]\nname = \"dsl\"\n\
+             forward = { rate = \"1Mbit/s\" }\n\n[[path]]\nforward = { rate = \"2Mbit/s\" }\n";
 
     fn rates(document: &Document) -> Vec<String> {
         let Some(Value::List(paths)) = document.root.get("path").map(|node| &node.value) else {

@@ -232,15 +232,15 @@ fn parameters(document: &Document) -> Result<Vec<(String, Quantity)>, Mistake> {
 
 fn record(item: &Item<'_>) -> Result<Record, Mistake> {
     let mut table = item.table()?;
-    let series = table.read("series", |item| match item.node.value {
-        Value::Flag(false) => Ok(None),
-        _ => {
-            let bin = item.time()?;
-            if bin < Duration::from_millis(1) {
-                return Err(item.expected("at least 1ms, or false"));
-            }
-            Ok(Some(bin))
+    let series = table.read("series", |item| {
+        if item.node.value == Value::Flag(false) {
+            return Ok(None);
         }
+        let bin = item.time()?;
+        if bin < Duration::from_millis(1) {
+            return Err(item.expected("at least 1ms, or false"));
+        }
+        Ok(Some(bin))
     })?;
     let record = Record {
         series: series.unwrap_or(Record::default().series),

@@ -55,7 +55,11 @@ fn a_scenario_means_what_it_says() {
 #[test]
 fn expressions_use_parameters_and_earlier_parameters() {
     let text = GOOD
-        .replace("\n[[path]]\nname = \"dsl\"", "\n[parameters]\nrtt = \"50ms\"\nscale = 2\nreal = \"=rtt * scale\"\n\n[[path]]\nname = \"dsl\"")
+        .replace(
+            "\n[[path]]\nname = \"dsl\"",
+            "\n[parameters]\nrtt = \"50ms\"\nscale = 2\n\
+             real = \"=rtt * scale\"\n\n[[path]]\nname = \"dsl\"",
+        )
         .replace("delay = \"10ms\"", "delay = \"=real / 2\"");
     let scenario = read(&text).unwrap();
     assert_eq!(

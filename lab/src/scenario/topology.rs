@@ -113,7 +113,7 @@ pub enum Action {
     /// The interface comes back.
     AdminUp,
     /// Properties change; packets under way stay.
-    Set(Sides, Change),
+    Set(Sides, Box<Change>),
     /// The client's address on the link changes.
     Handover,
     /// The NAT at the link's far end forgets its mappings.
@@ -381,7 +381,7 @@ fn event(item: &Item<'_>, network: &Network) -> Result<Event, Mistake> {
     let mut actions = Vec::new();
     actions.extend(down.map(|sides| sides.map_or(Action::AdminDown, Action::Down)));
     actions.extend(up.map(|sides| sides.map_or(Action::AdminUp, Action::Up)));
-    actions.extend(set.map(|set| Action::Set(direction.unwrap_or(Sides::Both), set)));
+    actions.extend(set.map(|set| Action::Set(direction.unwrap_or(Sides::Both), Box::new(set))));
     actions.extend(handover.then_some(Action::Handover));
     actions.extend(rebind.then_some(Action::Rebind));
     let one = "expected one of down, up, set, handover and nat-rebind";

@@ -174,8 +174,11 @@ pub(super) fn flows(items: Option<&Item<'_>>, root: &Item<'_>) -> Result<Vec<Flo
     items.iter().map(flow).collect()
 }
 
+/// Reads what is special about a kind of flow.
+type ReadKind = fn(&mut Table<'_>) -> Result<FlowKind, Mistake>;
+
 fn flow(item: &Item<'_>) -> Result<Flow, Mistake> {
-    let kinds: [(&str, fn(&mut Table<'_>) -> Result<FlowKind, Mistake>); 4] = [
+    let kinds: [(&str, ReadKind); 4] = [
         ("bulk", bulk),
         ("files", files),
         ("requests", requests),

@@ -73,7 +73,7 @@ pub fn wilcoxon(differences: &[f64]) -> Option<f64> {
         let same = |value: &&f64| value.abs().total_cmp(&sorted[at].abs()).is_eq();
         let length = sorted[at..].iter().take_while(same).count();
         // Ties share the mean of their ranks.
-        let rank = at as f64 + (length as f64 + 1.0) / 2.0;
+        let rank = f64::midpoint(at as f64 + 1.0, (at + length) as f64);
         let above = sorted[at..at + length].iter().filter(|value| **value > 0.0);
         positive += rank * above.count() as f64;
         ties += (length * (length * length - 1)) as f64;

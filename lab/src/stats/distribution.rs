@@ -2,6 +2,11 @@
 //!
 //! statrs would bring them, but its current version asks for a newer compiler than ours.
 
+#![allow(
+    clippy::many_single_char_names,
+    reason = "formulas as they stand in the literature"
+)]
+
 /// Natural logarithm of the gamma function (Lanczos 1964, g = 7, 9 terms), for x > 0.
 fn ln_gamma(x: f64) -> f64 {
     const TERMS: [f64; 8] = [
@@ -24,6 +29,9 @@ fn ln_gamma(x: f64) -> f64 {
     0.5 * (2.0 * std::f64::consts::PI).ln() + (x + 0.5) * t.ln() - t + sum.ln()
 }
 
+/// What stands for zero where something is divided by it.
+const TINY: f64 = 1e-300;
+
 /// The regularised incomplete beta function, by Lentz's continued fraction.
 fn incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
     if x <= 0.0 {
@@ -37,7 +45,6 @@ fn incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
         return 1.0 - incomplete_beta(b, a, 1.0 - x);
     }
     let front = ln_gamma(a + b) - ln_gamma(a) - ln_gamma(b) + a * x.ln() + b * (1.0 - x).ln();
-    const TINY: f64 = 1e-300;
     let guard = |value: f64| if value.abs() < TINY { TINY } else { value };
     let (mut c, mut d) = (1.0, 1.0 / guard(1.0 - (a + b) * x / (a + 1.0)));
     let mut fraction = d;

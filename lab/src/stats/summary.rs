@@ -157,6 +157,6 @@ impl SplitMix {
 
     /// Evenly from 0 to `bound - 1`.
     fn below(&mut self, bound: usize) -> usize {
-        (u128::from(self.next()) * bound as u128 >> 64) as usize
+        ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 }

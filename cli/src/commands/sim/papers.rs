@@ -76,6 +76,11 @@ async fn one(
         None => None,
     };
     let results = carry_out(&plan, store.clone(), args.jobs, quiet, stop).await?;
+    if results.missing > 0 {
+        // Half of a grid would be judged wrongly.
+        return Err(Failure::failed("interrupted")
+            .hint("with --out the same command goes on where it stopped"));
+    }
     if let Some(store) = &store {
         store
             .write_tables(&results.parts, false)
@@ -131,12 +136,22 @@ fn table(statements: &[Statement]) -> Table {
             statement.experiment.clone(),
             statement.number.clone(),
             statement.text.clone(),
-            statement.published.clone(),
-            statement.ours.clone(),
+            short(&statement.published),
+            short(&statement.ours),
             statement.verdict.name().into(),
         ]);
     }
     table
+}
+
+/// Figures that are whole tables are shown by their beginning; `--json` has them all.
+fn short(text: &str) -> String {
+    const MOST: usize = 60;
+    if text.chars().count() <= MOST {
+        return text.to_owned();
+    }
+    let begin: String = text.chars().take(MOST - 3).collect();
+    format!("{begin}...")
 }
 
 fn json(statement: &Statement) -> serde_json::Value {

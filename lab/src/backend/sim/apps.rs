@@ -56,20 +56,9 @@ pub(super) fn install(
                 let file = |index: u64| File::new(later(*start, gap, index), size);
                 source = source.app(Files::new(FIRST, (0..count).map(file).collect(), 1));
             }
-            FlowKind::Requests {
-                count,
-                size,
-                answer,
-                every,
-            } => {
-                let request = |index: u64| Request {
-                    at: later(*start, every, index),
-                    up: size,
-                    down: answer,
-                };
-                let requests = (0..count).map(request).collect();
+            FlowKind::Requests { .. } => {
                 // The answers are what flows; so whoever gets them asks.
-                sink = sink.app(Requests::new(FIRST, requests, usize::MAX));
+                sink = sink.app(requests(&flow.kind, *start));
                 source = source.app(Responder::default());
             }
             FlowKind::Datagrams {
@@ -99,6 +88,26 @@ pub(super) fn install(
         server = server.app(Receiver::new(streams[1]));
     }
     (client, server)
+}
+
+/// The requests of a flow.
+fn requests(kind: &FlowKind, start: Instant) -> Requests {
+    let mut requests = Vec::new();
+    if let FlowKind::Requests {
+        count,
+        size,
+        answer,
+        every,
+    } = *kind
+    {
+        let request = |index: u64| Request {
+            at: later(start, every, index),
+            up: size,
+            down: answer,
+        };
+        requests.extend((0..count).map(request));
+    }
+    Requests::new(FIRST, requests, usize::MAX)
 }
 
 fn later(start: Instant, gap: Duration, index: u64) -> Instant {

@@ -89,7 +89,9 @@ fn why(built: &Built<'_>, hosts: [ProcessId; 2], progress: &Progress) -> String 
     let sessions = hosts
         .iter()
         .flat_map(|host| built.world.process::<QuicHost>(*host).sessions());
-    let closed = sessions.filter_map(|session| session.closed()).next();
+    let closed = sessions
+        .filter_map(|session| session.closed())
+        .min_by_key(|(at, _)| *at);
     match closed {
         Some((at, error)) => format!(
             "closed at {:.3} s: {error}",
@@ -171,7 +173,7 @@ fn path_outcomes(
     let stripe = scenario.transport.profile == Profile::Stripe;
     let began = built.first_start();
     let elapsed = seconds(built.world.now().since(began));
-    for path in 0..all.len() {
+    for (path, one) in all.iter_mut().enumerate() {
         let (client, server) = built.ends(path);
         let (from, to) = if built.flows_backward() {
             (server, client)
@@ -179,7 +181,6 @@ fn path_outcomes(
             (client, server)
         };
         let flow = built.world.flow_stats(from, to);
-        let one = &mut all[path];
         one.sent_bytes = flow.bytes_sent;
         one.delivered_bytes = flow.bytes;
         one.owd_mean_s =

@@ -60,10 +60,12 @@ impl Sim {
         let (sender, receiver, probe) = self.transports(scenario)?;
         let mut built = Built::of(scenario, run.seed);
         let begin = built.first_start();
-        let (client_config, server_config) = match built.flows_backward() {
-            false => configs(sender, receiver),
-            true => configs(receiver, sender),
+        let (near, far) = if built.flows_backward() {
+            (receiver, sender)
+        } else {
+            (sender, receiver)
         };
+        let (client_config, server_config) = configs(near, far);
         let (mut client, mut server) = built.hosts(server_config);
         let lanes = built.dial(&mut client, &client_config, begin);
         (client, server) = apps::install(&built, &lanes, client, server);

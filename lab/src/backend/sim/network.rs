@@ -332,12 +332,13 @@ fn draw(cellular: &Cellular, seed: Seed, stop: Duration) -> Rate {
             // What a stall delays is delivered right after it, in order.
             let at = f64::max(at, stalled);
             latest = (at * 1000.0).round() as u64;
-            text += &format!("{latest}\n");
+            text.push_str(&latest.to_string());
+            text.push('\n');
         }
         time += cellular.slot.as_secs_f64();
     }
     // A time after 0 closes the recording, whatever was drawn.
-    text += &format!("{}\n", latest.max((end * 1000.0).ceil() as u64));
+    text.push_str(&latest.max((end * 1000.0).ceil() as u64).to_string());
     let trace = Trace::parse(&text).expect("times that ascend");
     Rate::Trace(Arc::new(trace))
 }

@@ -115,7 +115,8 @@ fn files_requests_and_datagrams_are_timed() {
     );
     assert_eq!(requests.bytes, 200_000);
     let datagrams = flow(
-        "kind = \"datagrams\"\nsize = \"1000B\"\nrate = \"1Mbit/s\"\nduration = \"2s\"\ndeadline = \"100ms\"",
+        "kind = \"datagrams\"\nsize = \"1000B\"\nrate = \"1Mbit/s\"\nduration = \"2s\"\n\
+             deadline = \"100ms\"",
     );
     assert_eq!(datagrams.status, Status::Ok, "{}", datagrams.reason);
     assert!(
@@ -128,7 +129,8 @@ fn files_requests_and_datagrams_are_timed() {
 #[test]
 fn a_stripe_deals_chunks_over_connections() {
     let striped = TWO.to_owned()
-        + "[transport]\nprofile = \"stripe\"\nconnections = 2\nchunk = \"5kB\"\nscheduler = \"weighted:weights=2/1\"\n";
+        + "[transport]\nprofile = \"stripe\"\nconnections = 2\nchunk = \"5kB\"\n\
+             scheduler = \"weighted:weights=2/1\"\n";
     let outcome = run(&striped);
     assert_eq!(outcome.status, Status::Ok, "{}", outcome.reason);
     assert_eq!(outcome.bytes, 4_000_000);
@@ -154,7 +156,8 @@ fn a_silent_path_is_survived_and_a_limit_of_time_is_a_timeout() {
 #[test]
 fn events_change_rates_and_keep_what_earlier_ones_changed() {
     let slower = TWO.to_owned()
-        + "[[event]]\nat = \"0s\"\npath = \"a\"\nset = { rate = \"1Mbit/s\" }\n[[event]]\nat = \"10ms\"\npath = \"a\"\nset = { delay = \"1ms\" }\n";
+        + "[[event]]\nat = \"0s\"\npath = \"a\"\nset = { rate = \"1Mbit/s\" }\n[[event]]\n\
+             at = \"10ms\"\npath = \"a\"\nset = { delay = \"1ms\" }\n";
     let goodput = run(&slower).goodput_bps.unwrap();
     assert!((4e6..6e6).contains(&goodput), "{goodput}");
 }
@@ -169,8 +172,11 @@ fn what_the_simulator_cannot_do_is_a_row_with_its_reason() {
 #[test]
 fn a_cellular_link_carries_its_mean_rate() {
     let cellular = TWO.replace(
-        "forward = { rate = \"10Mbit/s\", delay = \"10ms\", queue = \"50ms\" }\nbackward = { like = \"forward\" }\n[[path]]",
-        "forward = { cellular = { slot = \"10ms\", rate = [\"5Mbit/s\", \"15Mbit/s\"], stall = \"0.1%\", stall-time = [\"5ms\", \"10ms\"] }, delay = \"10ms\" }\nbackward = { delay = \"10ms\" }\n[[path]]",
+        "forward = { rate = \"10Mbit/s\", delay = \"10ms\", queue = \"50ms\" }\n\
+             backward = { like = \"forward\" }\n[[path]]",
+        "forward = { cellular = { slot = \"10ms\", rate = [\"5Mbit/s\", \"15Mbit/s\"], stall \
+             = \"0.1%\", stall-time = [\"5ms\", \"10ms\"] }, delay = \"10ms\" }\n\
+             backward = { delay = \"10ms\" }\n[[path]]",
     ) + "[transport]\npaths = [\"a\"]\n[repeat]\nruns = 1\n";
     let outcome = run(&cellular);
     assert_eq!(outcome.status, Status::Ok, "{}", outcome.reason);
