@@ -248,7 +248,7 @@ fn measure_new_interface() -> Option<Result<(), String>> {
     let mut running = Running::start(&mut lab, Transfer::Get, 24_000_000, &["path*"]);
     running.wait_until_received(&lab, 4_000_000);
     lab.add_link(LINK);
-    let used = lab.until_used(1, FOUND);
+    let used = lab.until_first_used(1, FOUND);
     let report = running.finish(&lab);
     eprintln!(
         "glob: used after {} ms; {}",
@@ -270,7 +270,7 @@ fn measure_new_uplink() -> Option<Result<(), String>> {
     running.wait_until_received(&lab, 4_000_000);
     lab.add_link(LINK);
     default_route(&lab, 1);
-    let used = lab.until_used(1, FOUND);
+    let used = lab.until_first_used(1, FOUND);
     let report = running.finish(&lab);
     eprintln!(
         "auto: used after {} ms; {}",

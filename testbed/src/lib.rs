@@ -167,6 +167,10 @@ impl Testbed {
             return Err(Error::NodeName(name.to_owned()));
         }
         let node = Node::new(name, format!("{}-{name}", self.name));
+        if stale::exists(node.namespace()) {
+            // Of a killed process that had this one's number.
+            stale::remove_namespace(node.namespace());
+        }
         ip(&["netns", "add", node.namespace()])?;
         self.nodes.push(node.clone());
         ip(&["-n", node.namespace(), "link", "set", "dev", "lo", "up"])?;

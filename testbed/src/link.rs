@@ -156,10 +156,11 @@ impl Link {
             "link", "add", "name", name, "address", &mac_a, "netns", a, "type", "veth", "peer",
             "name", name, "address", &mac_b, "netns", b,
         ])?;
-        for (end, own, other, other_mac) in [
+        let ends = [
             (a, spec.addr_a, spec.addr_b, &mac_b),
             (b, spec.addr_b, spec.addr_a, &mac_a),
-        ] {
+        ];
+        for (end, own, other, _) in ends {
             // One packet at a time on the wire: loss and counters mean packets, as on a real link,
             // and not the kernel's batches of up to 64 KiB.
             ip(&["-n", end, "link", "set", "dev", name, "gso_max_segs", "1"])?;
@@ -171,6 +172,10 @@ impl Link {
                 address.push("nodad");
             }
             ip(&address)?;
+        }
+        // Before it is up: programs that wait for a link use it at once.
+        link.set_rate(Direction::Both, spec.rate)?;
+        for (end, _, other, other_mac) in ends {
             ip(&["-n", end, "link", "set", "dev", name, "up"])?;
             // Neighbours that are known for good: a silent link would else turn into errors from
             // the kernel's own probes after some seconds.
@@ -189,7 +194,6 @@ impl Link {
                 "permanent",
             ])?;
         }
-        link.set_rate(Direction::Both, spec.rate)?;
         Ok(link)
     }
 

@@ -37,6 +37,11 @@ pub(crate) fn remove_namespace(name: &str) {
     let _ = ip(&["netns", "delete", name]);
 }
 
+/// Whether there is a namespace of this name.
+pub(crate) fn exists(name: &str) -> bool {
+    Path::new("/run/netns").join(name).exists()
+}
+
 /// The process a namespace's name says it was made by.
 fn maker(name: &str) -> Option<u32> {
     let rest = name.strip_prefix(PREFIX)?.strip_prefix('-')?;

@@ -368,9 +368,18 @@ impl Lab {
 
     /// Waits until a link carries bulk data again, either way; how long that took, or at least.
     pub fn until_used(&mut self, at: usize, limit: Duration) -> Duration {
+        let before = self.carried(at);
+        self.until_carried(at, before, limit)
+    }
+
+    /// The same for a link that is new.
+    pub fn until_first_used(&mut self, at: usize, limit: Duration) -> Duration {
+        self.until_carried(at, (0, 0), limit)
+    }
+
+    fn until_carried(&mut self, at: usize, before: (u64, u64), limit: Duration) -> Duration {
         const BULK: u64 = 100_000;
         let started = Instant::now();
-        let before = self.carried(at);
         loop {
             let now = self.carried(at);
             let elapsed = started.elapsed();
