@@ -463,6 +463,7 @@ impl Connection {
             }
             let mut view = snapshot(slot, path, now);
             view.forward_delay_us = self.one_way.forward(now, path.id);
+            view.bottleneck = self.bottlenecks.group(path.id);
             view.copyable = copies && self.next_copy(path.id).is_some();
             views.push(view);
         }
