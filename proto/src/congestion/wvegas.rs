@@ -168,7 +168,9 @@ impl LossBased for WVegas {
                 self.end_round(queue, round.counted, group);
             }
         } else if !self.window.in_slow_start() {
-            self.window.avoid_congestion(round.counted);
+            // A round trip adds a packet, whatever it acknowledged.
+            let counted = round.counted.min(self.window.size);
+            self.window.avoid_congestion(counted);
         }
     }
 
