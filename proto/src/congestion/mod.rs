@@ -24,6 +24,7 @@ mod window;
 mod wvegas;
 
 pub use bbr::Bbr;
+pub use bottleneck::Bottlenecks;
 pub use cubic::Cubic;
 pub use new_reno::NewReno;
 pub use registry::{Build, ControllerFactory, ControllerInit, Entry, ParamDoc, Registry};

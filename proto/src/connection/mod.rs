@@ -36,7 +36,7 @@ pub use stats::{BlockedStats, BlockedTime, ConnectionStats, PathStats, Scheduler
 pub use timers::Timer;
 
 use crate::config::TransportConfig;
-use crate::congestion::bottleneck::Bottlenecks;
+use crate::congestion::Bottlenecks;
 use crate::datagram::Tuple;
 use crate::error::TransportError;
 use crate::event::{Event, Observation, Observer, PathNotice};
