@@ -6,7 +6,7 @@
 //!
 //! Each path's samples are summed up over intervals of 350 ms, the same for all paths. Every fifth
 //! interval is a round: the paths that are at a bottleneck are grouped, and a verdict on two paths
-//! falls when three rounds in a row agree on it. Of two paths that are not at a bottleneck nothing
+//! falls when enough rounds in a row agree on it. Of two paths that are not at a bottleneck nothing
 //! is said; then what was known before holds.
 
 use crate::sched::MAX_OPEN_PATHS;
@@ -24,18 +24,23 @@ const SHORT: usize = 30;
 const ENOUGH: usize = 20;
 /// Intervals from one round to the next; three rounds after [`SHORT`] intervals make 15 seconds.
 const ROUND: u64 = 5;
-/// Rounds that must agree.
-const AGREEING: u8 = 3;
+/// Rounds that must agree that two paths share a bottleneck.
+const TOGETHER: u8 = 3;
+/// Rounds that must agree that they do not: until all samples have been replaced. Who couples
+/// without need loses a little, who does not couple takes from others.
+const APART: u8 = 6;
+/// Samples in the last [`SHORT`] intervals below which statistics are noise.
+const FEWEST_SAMPLES: f64 = 150.0;
 
-/// RFC 8382, section 2.2: c_s, below which delays are skewed as those behind a full queue.
+/// RFC 8382, section 2.2: `c_s`, below which delays are skewed as those behind a full queue.
 const SKEW_BOTTLENECK: f64 = 0.1;
-/// RFC 8382, section 2.2: c_h, the same for a path that was at a bottleneck before.
+/// RFC 8382, section 2.2: `c_h`, the same for a path that was at a bottleneck before.
 const SKEW_STILL: f64 = 0.3;
-/// RFC 8382, section 2.2: p_v, the share of the deviation that a swing must exceed.
+/// RFC 8382, section 2.2: `p_v`, the share of the deviation that a swing must exceed.
 const SWING: f64 = 0.7;
-/// RFC 8382, section 2.2: p_l, above which loss alone proves a bottleneck.
+/// RFC 8382, section 2.2: `p_l`, above which loss alone proves a bottleneck.
 const LOSSY: f64 = 0.05;
-/// RFC 8382, section 2.2: p_f, p_mad, p_s and p_d: differences within a group are smaller.
+/// RFC 8382, section 2.2: `p_f`, `p_mad`, `p_s` and `p_d`: differences within a group are smaller.
 const FREQUENCY_SPREAD: f64 = 0.1;
 const VARIATION_SPREAD: f64 = 0.1;
 const SKEW_SPREAD: f64 = 0.15;
@@ -276,8 +281,9 @@ impl Bottlenecks {
         if pair.together != together {
             (pair.together, pair.rounds) = (together, 0);
         }
-        pair.rounds = (pair.rounds + 1).min(AGREEING);
-        if pair.rounds == AGREEING {
+        let needed = if together { TOGETHER } else { APART };
+        pair.rounds = (pair.rounds + 1).min(needed);
+        if pair.rounds == needed {
             pair.verdict = Some(together);
         }
     }
@@ -388,7 +394,8 @@ impl Flow {
     /// `None` until enough was measured.
     fn statistics(&self) -> Option<Statistics> {
         let sampled = self.recent(SHORT).filter(|past| past.samples > 0).count();
-        if self.history.len() < SHORT || sampled < ENOUGH {
+        let few = sampled < ENOUGH || self.samples() < FEWEST_SAMPLES;
+        if self.history.len() < SHORT || few {
             return None;
         }
         let skew: f64 = self.recent(SHORT).map(|past| f64::from(past.skew)).sum();

@@ -3,7 +3,7 @@
 //! Together the paths take no more than one NewReno connection on the best of them would. Slow
 //! start and reductions are each path's own.
 
-use super::coupled::{Coupled, Linked, PARAMS, Policy};
+use super::coupled::{Coupled, Linked, PARAMS, Policy, Share};
 use super::registry::Entry;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -20,7 +20,7 @@ struct Lia;
 /// RFC 6356, section 3: the sum of windows times the largest window over RTT squared, over the
 /// square of the sum of window over RTT.
 fn alpha(paths: &Coupled) -> f64 {
-    let rates = paths.sum(|path| path.rate());
+    let rates = paths.sum(Share::rate);
     let best = paths.largest(|path| path.rate() / path.rtt);
     paths.sum(|path| path.window) * best / (rates * rates)
 }
