@@ -15,7 +15,7 @@ use std::time::Duration;
 const PORT: u16 = 4433;
 
 fn link(mbit: u64, delay_ms: u64, packets: u64) -> LinkConfig {
-    let rate = Rate::bits_per_second(mbit * 1_000_000).unwrap();
+    let rate = Rate::bits_per_second(mbit * 1_000_000).expect("not zero");
     LinkConfig {
         queue: Queue::TailDropPackets(packets),
         ..LinkConfig::new(rate, Duration::from_millis(delay_ms))
@@ -24,7 +24,9 @@ fn link(mbit: u64, delay_ms: u64, packets: u64) -> LinkConfig {
 
 fn transport(congestion: &str, timestamps: bool) -> TransportConfig {
     TransportConfig {
-        congestion: Names::default().controller(congestion).unwrap(),
+        congestion: Names::default()
+            .controller(congestion)
+            .expect("a known name"),
         timestamps,
         ..TransportConfig::default()
     }
@@ -86,9 +88,9 @@ impl Flow {
     /// Which group each path is in, ascending by path.
     fn groups(self, world: &World) -> Vec<u16> {
         let host = world.process::<QuicHost>(self.client);
-        let connection = host.connection(SessionId(0)).unwrap();
+        let connection = host.connection(SessionId(0)).expect("open");
         let stats = connection.paths().map(|id| connection.path_stats(id));
-        stats.map(|stats| stats.unwrap().bottleneck).collect()
+        stats.map(|stats| stats.expect("open").bottleneck).collect()
     }
 }
 

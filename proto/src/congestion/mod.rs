@@ -1,9 +1,9 @@
 //! Congestion control: how much may be in flight on one path.
 //!
 //! One controller per route. Events are structs, so that a new field breaks nobody. Coupling is
-//! data passed in, never shared state: the connection snapshots its paths, marks those that share a
-//! bottleneck, and hands the slice to the controller that got the acknowledgement. Pacing, MTU discovery and
-//! the count of bytes in flight are not a controller's business.
+//! data passed in, never shared state: the connection snapshots its paths, marks those that share
+//! a bottleneck, and hands the slice to the controller that got the acknowledgement. Pacing, MTU
+//! discovery and the count of bytes in flight are not a controller's business.
 
 mod balia;
 mod bbr;
