@@ -332,6 +332,9 @@ impl Controller for Bbr {
         if untouched {
             self.window = self.initial_window();
         }
+        self.window = self
+            .window
+            .max(minimum_window(self.mds).min(self.initial_window()));
     }
 
     fn restart(&mut self, now: Instant) {
