@@ -5,7 +5,7 @@
 
 use super::hystart::{CONSERVATIVE_DIVISOR, HyStart, Pace};
 use super::registry::Entry;
-use super::window::{LossBased, Window};
+use super::window::{InitialWindow, LossBased, Window};
 use super::{AckEvent, CongestionEvent, Member};
 use crate::spec::ParamDoc;
 use crate::time::{Duration, Instant};
@@ -24,12 +24,14 @@ pub(super) const ENTRY: Entry = Entry {
             default: "true",
             summary: "end the first slow start when the RTT rises (RFC 9406)",
         },
+        InitialWindow::DOC,
     ],
     build: |params, init| {
         let mut cubic = Cubic::new(init.max_datagram_size);
         cubic.fast_convergence = params.take("fast-convergence", true)?;
         let hystart = params.take("hystart", true)?;
         cubic.hystart = hystart.then(HyStart::default);
+        cubic.window = Window::build(params, init)?;
         Ok(Box::new(cubic))
     },
 };
@@ -176,7 +178,7 @@ impl LossBased for Cubic {
         }
     }
 
-    fn shrink(&mut self, event: &CongestionEvent) {
+    fn shrink(&mut self, event: &CongestionEvent, _group: &[Member]) {
         let before = self.curve;
         if let Some(prior) = self.window.reduce(event, BETA) {
             let prior = prior as f64;

@@ -1,23 +1,31 @@
 //! Congestion control: how much may be in flight on one path.
 //!
 //! One controller per route. Events are structs, so that a new field breaks nobody. Coupling is
-//! data passed in, never shared state: the connection snapshots the paths that share a bottleneck
-//! and hands the slice to the controller that got the acknowledgement. Pacing, MTU discovery and
-//! the count of bytes in flight are not a controller's business.
+//! data passed in, never shared state: the connection snapshots its paths, marks those that share
+//! a bottleneck, and hands the slice to the controller that got the acknowledgement. Pacing, MTU
+//! discovery and the count of bytes in flight are not a controller's business.
 
+mod balia;
 mod bbr;
+pub mod bottleneck;
+mod cmt;
+mod constant;
+mod coupled;
 mod cubic;
 mod hystart;
 mod lia;
 mod new_reno;
+mod olia;
 mod registry;
 #[cfg(test)]
 mod tests;
+mod westwood;
 mod window;
+mod wvegas;
 
 pub use bbr::Bbr;
+pub use bottleneck::Bottlenecks;
 pub use cubic::Cubic;
-pub use lia::Lia;
 pub use new_reno::NewReno;
 pub use registry::{Build, ControllerFactory, ControllerInit, Entry, ParamDoc, Registry};
 
@@ -82,6 +90,12 @@ pub trait Controller: Debug + Send {
     /// compares paths by (draft-khalili-mptcp-congestion-control). 0 if not kept.
     fn bytes_between_losses(&self) -> u64 {
         0
+    }
+
+    /// Whether the path is left almost empty just now to measure its RTT: then its siblings do not
+    /// do the same.
+    fn is_probing_rtt(&self) -> bool {
+        false
     }
 }
 
@@ -150,7 +164,7 @@ pub struct CongestionEvent {
     pub sent_in_flight: u64,
 }
 
-/// What coupled controllers may see of a path in their group.
+/// What a controller may see of each open path of the connection, its own included.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Member {
     /// The path.
@@ -161,10 +175,16 @@ pub struct Member {
     pub window: u64,
     /// Slow-start threshold in bytes.
     pub ssthresh: u64,
-    /// Smoothed RTT.
+    /// Smoothed RTT; zero before the first sample.
     pub smoothed_rtt: Duration,
     /// See [`Controller::bytes_between_losses`].
     pub bytes_between_losses: u64,
     /// Whether the path has data to send; coupled increases leave idle paths out.
     pub active: bool,
+    /// Whether it is known or assumed to have its bottleneck in common with the path the event is
+    /// about: the [group](bottleneck) that controllers couple unless told otherwise.
+    pub shares_bottleneck: bool,
+    /// See [`Controller::is_probing_rtt`]. Never of a path that does not answer or has nothing in
+    /// flight.
+    pub probing_rtt: bool,
 }

@@ -1,14 +1,17 @@
 //! NewReno as RFC 9002 describes it: halve on loss, one datagram per round trip otherwise.
 
 use super::registry::Entry;
-use super::window::{LossBased, Window};
+use super::window::{InitialWindow, LossBased, Window};
 use super::{AckEvent, CongestionEvent, Member};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "new-reno",
     summary: "halves on loss, adds a datagram per round trip (RFC 9002)",
-    params: &[],
-    build: |_, init| Ok(Box::new(NewReno::new(init.max_datagram_size))),
+    params: &[InitialWindow::DOC],
+    build: |params, init| {
+        let window = Window::build(params, init)?;
+        Ok(Box::new(NewReno { window }))
+    },
 };
 
 /// RFC 9002, section 7.3.2.
@@ -44,7 +47,7 @@ impl LossBased for NewReno {
         self.window.avoid_congestion(rest);
     }
 
-    fn shrink(&mut self, event: &CongestionEvent) {
+    fn shrink(&mut self, event: &CongestionEvent, _group: &[Member]) {
         self.window.reduce(event, LOSS_REDUCTION_FACTOR);
     }
 }

@@ -1,6 +1,6 @@
 //! Congestion controllers by name.
 
-use super::{Controller, bbr, cubic, lia, new_reno};
+use super::{Controller, balia, bbr, cmt, constant, cubic, lia, new_reno, olia, westwood, wvegas};
 pub use crate::spec::ParamDoc;
 use crate::spec::{Params, Spec, SpecError};
 use crate::time::Instant;
@@ -46,7 +46,20 @@ impl Registry {
     /// The controllers of this crate, the default first.
     pub fn builtin() -> Self {
         Self {
-            entries: vec![cubic::ENTRY, new_reno::ENTRY, bbr::ENTRY, lia::ENTRY],
+            entries: vec![
+                cubic::ENTRY,
+                new_reno::ENTRY,
+                bbr::ENTRY,
+                lia::ENTRY,
+                olia::ENTRY,
+                balia::ENTRY,
+                wvegas::ENTRY,
+                cmt::PLAIN,
+                cmt::RPV1,
+                cmt::RPV2,
+                westwood::ENTRY,
+                constant::ENTRY,
+            ],
         }
     }
 
@@ -181,7 +194,7 @@ mod tests {
         assert!(
             factory("new-reno:x=1")
                 .unwrap_err()
-                .contains("it takes none")
+                .contains("it takes initial-window")
         );
     }
 

@@ -1,13 +1,38 @@
 //! What the loss-based controllers share: slow start, recovery periods, and taking a reduction
 //! back.
 
-use super::{AckEvent, CongestionEvent, Controller, Member};
+use super::{AckEvent, CongestionEvent, Controller, ControllerInit, Member};
+use crate::spec::{ParamDoc, Params, SpecError};
 use crate::time::Instant;
 use std::fmt::Debug;
 
-/// The window a path starts with (RFC 9002, section 7.2).
-pub(super) fn initial_window(max_datagram_size: u64) -> u64 {
-    (10 * max_datagram_size).min((2 * max_datagram_size).max(14_720))
+/// The window a path starts with: that of RFC 9002, section 7.2, or so many packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct InitialWindow {
+    packets: Option<u64>,
+}
+
+impl InitialWindow {
+    /// Every controller takes it.
+    pub(super) const DOC: ParamDoc = ParamDoc {
+        key: "initial-window",
+        default: "10",
+        summary: "packets in the first window; unless given at most 14720 bytes (RFC 9002)",
+    };
+
+    pub(super) fn take(params: &mut Params) -> Result<Self, SpecError> {
+        let packets = params.take_in(Self::DOC.key, 0, 1..=100_000)?;
+        Ok(Self {
+            packets: (packets > 0).then_some(packets),
+        })
+    }
+
+    pub(super) fn bytes(self, max_datagram_size: u64) -> u64 {
+        match self.packets {
+            Some(packets) => packets * max_datagram_size,
+            None => (10 * max_datagram_size).min((2 * max_datagram_size).max(14_720)),
+        }
+    }
 }
 
 /// The smallest window (RFC 9002, section 7.2).
@@ -25,7 +50,7 @@ pub(super) trait LossBased: Debug + Send {
     fn grow(&mut self, event: &AckEvent, group: &[Member]);
 
     /// See [`Controller::on_congestion`].
-    fn shrink(&mut self, event: &CongestionEvent);
+    fn shrink(&mut self, event: &CongestionEvent, group: &[Member]);
 
     /// The latest reduction was taken back.
     fn undo(&mut self) {}
@@ -40,8 +65,8 @@ impl<T: LossBased> Controller for T {
         self.grow(event, group);
     }
 
-    fn on_congestion(&mut self, event: &CongestionEvent, _group: &[Member]) {
-        self.shrink(event);
+    fn on_congestion(&mut self, event: &CongestionEvent, group: &[Member]) {
+        self.shrink(event, group);
     }
 
     fn on_spurious_loss(&mut self, _now: Instant) {
@@ -86,6 +111,7 @@ pub(super) struct Window {
     pub(super) size: u64,
     /// Slow-start threshold in bytes.
     pub(super) ssthresh: u64,
+    initial: InitialWindow,
     /// When the latest reduction was made. Packets sent until then neither reduce nor grow the
     /// window.
     reduced_at: Option<Instant>,
@@ -107,11 +133,22 @@ struct Undo {
 
 impl Window {
     pub(super) fn new(max_datagram_size: u16) -> Self {
+        Self::with_initial(max_datagram_size, InitialWindow::default())
+    }
+
+    /// The window of a new route, of the size that was asked for.
+    pub(super) fn build(params: &mut Params, init: &ControllerInit) -> Result<Self, SpecError> {
+        let initial = InitialWindow::take(params)?;
+        Ok(Self::with_initial(init.max_datagram_size, initial))
+    }
+
+    fn with_initial(max_datagram_size: u16, initial: InitialWindow) -> Self {
         let mds = u64::from(max_datagram_size);
         Self {
             mds,
-            size: initial_window(mds),
+            size: initial.bytes(mds),
             ssthresh: u64::MAX,
+            initial,
             reduced_at: None,
             recovering: false,
             credit: 0,
@@ -153,9 +190,13 @@ impl Window {
     }
 
     /// Reduces to `factor` of the window, once per round. Returns the window before the reduction,
-    /// or
-    /// `None` if the affected packets were sent before the previous one.
+    /// or `None` if the affected packets were sent before the previous one.
     pub(super) fn reduce(&mut self, event: &CongestionEvent, factor: f64) -> Option<u64> {
+        self.reduce_to(event, self.size as f64 * factor)
+    }
+
+    /// The same, to so many bytes or the smallest window.
+    pub(super) fn reduce_to(&mut self, event: &CongestionEvent, target: f64) -> Option<u64> {
         let before = self.size;
         let fresh = self.reduced_at.is_none_or(|at| event.last_sent > at);
         if fresh {
@@ -166,7 +207,7 @@ impl Window {
                 bytes_lost: event.bytes_lost,
             });
             self.between_losses = std::mem::take(&mut self.since_loss);
-            self.ssthresh = ((before as f64 * factor) as u64).max(minimum_window(self.mds));
+            self.ssthresh = (target as u64).max(minimum_window(self.mds));
             self.size = self.ssthresh;
             self.reduced_at = Some(event.now);
             self.recovering = true;
@@ -204,10 +245,10 @@ impl Window {
     }
 
     pub(super) fn on_mtu(&mut self, max_datagram_size: u16) {
-        let untouched = self.ssthresh == u64::MAX && self.size == initial_window(self.mds);
+        let untouched = self.ssthresh == u64::MAX && self.size == self.initial.bytes(self.mds);
         self.mds = u64::from(max_datagram_size);
         let floor = if untouched {
-            initial_window(self.mds)
+            self.initial.bytes(self.mds)
         } else {
             minimum_window(self.mds)
         };

@@ -84,6 +84,7 @@ impl Connection {
         if sample && level == Level::OneRtt {
             self.note_echo(target, newly, acked, ack.delay);
         }
+        self.bottlenecks.on_packets(target, acked.len() as u64, 0);
         self.note_spurious(now, target, spurious);
         for (_, packet) in acked {
             for frame in &packet.frames {
@@ -335,6 +336,12 @@ impl Connection {
                 self.on_frame_lost(level, target, frame);
             }
         }
+        let probes = lost
+            .iter()
+            .filter(|(_, packet)| packet.is_mtu_probe)
+            .count();
+        self.bottlenecks
+            .on_packets(target, 0, (lost.len() - probes) as u64);
         let max_ack_delay = self.peer_max_ack_delay();
         let Some(path) = self.paths.path_mut(target) else {
             return;
@@ -455,20 +462,29 @@ impl Connection {
     fn snapshot_members(&mut self, target: PathId) -> Vec<Member> {
         let mut members = std::mem::take(&mut self.scratch.members);
         members.clear();
-        members.extend(
-            self.paths
-                .open()
-                .filter_map(|slot| slot.open())
-                .map(|path| Member {
-                    path: path.id,
-                    is_self: path.id == target,
-                    window: path.route.controller.window(),
-                    ssthresh: path.route.controller.ssthresh(),
-                    smoothed_rtt: path.route.rtt.smoothed(),
-                    bytes_between_losses: path.route.controller.bytes_between_losses(),
-                    active: path.is_healthy() && !path.route.app_limited,
-                }),
-        );
+        let open = || self.paths.open().filter_map(|slot| slot.open());
+        let own = open().find(|path| path.id == target);
+        members.extend(open().map(|path| {
+            let controller = &path.route.controller;
+            let rtt = &path.route.rtt;
+            Member {
+                path: path.id,
+                is_self: path.id == target,
+                window: controller.window(),
+                ssthresh: controller.ssthresh(),
+                smoothed_rtt: if rtt.has_sample() {
+                    rtt.smoothed()
+                } else {
+                    Duration::ZERO
+                },
+                bytes_between_losses: controller.bytes_between_losses(),
+                active: path.is_healthy() && !path.route.app_limited,
+                shares_bottleneck: own.is_some_and(|own| self.shares_bottleneck(own, path)),
+                probing_rtt: controller.is_probing_rtt()
+                    && path.is_healthy()
+                    && path.route.in_flight > 0,
+            }
+        }));
         members
     }
 

@@ -252,7 +252,9 @@ impl Connection {
     pub fn path_stats(&self, id: PathId) -> Option<PathStats> {
         let slot = self.paths.slot(id)?;
         let path = slot.path.as_ref()?;
-        Some(PathStats::of(slot, path, &self.one_way, self.clock))
+        let mut stats = PathStats::of(slot, path, &self.one_way, self.clock);
+        stats.bottleneck = self.bottlenecks.group(id);
+        Some(stats)
     }
 
     /// What is known of the connection.

@@ -36,6 +36,7 @@ pub use stats::{BlockedStats, BlockedTime, ConnectionStats, PathStats, Scheduler
 pub use timers::Timer;
 
 use crate::config::TransportConfig;
+use crate::congestion::Bottlenecks;
 use crate::datagram::Tuple;
 use crate::error::TransportError;
 use crate::event::{Event, Observation, Observer, PathNotice};
@@ -88,6 +89,7 @@ pub struct Connection {
     epoch: Instant,
     /// Delays in one direction compare paths with each other, so no path owns them.
     one_way: OneWay,
+    bottlenecks: Bottlenecks,
     scratch: Scratch,
 }
 
@@ -251,6 +253,7 @@ impl Connection {
             clock: now,
             epoch: now,
             one_way: OneWay::new(),
+            bottlenecks: Bottlenecks::default(),
             scratch: Scratch::default(),
             config,
             rng,

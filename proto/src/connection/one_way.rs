@@ -5,6 +5,7 @@ use super::Connection;
 use super::builder::Packet;
 use super::receive::Arrival;
 use crate::error::TransportError;
+use crate::path::state::Path;
 use crate::recovery::one_way::{Carrier, DelayDifference, Echo};
 use crate::recovery::{LargestNewlyAcked, SentPacket};
 use crate::time::{Duration, Instant};
@@ -103,6 +104,19 @@ impl Connection {
             // By another way than the path's route, or by one that is given up.
             None => self.one_way.discard(),
         }
+        for delay in self.one_way.delays() {
+            self.bottlenecks
+                .on_sample(arrival.now, delay.path, delay.measure, delay.micros);
+        }
+    }
+
+    /// Whether two paths share a bottleneck: as measured, or else assumed if they have an end in
+    /// common.
+    pub(super) fn shares_bottleneck(&self, path: &Path, other: &Path) -> bool {
+        let (one, two) = (&path.route.tuple, &other.route.tuple);
+        self.bottlenecks
+            .shares(path.id, other.id)
+            .unwrap_or_else(|| one.socket == two.socket || one.remote.ip() == two.remote.ip())
     }
 
     /// Writes when the packet leaves, if the peer wants to know.

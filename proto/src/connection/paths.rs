@@ -324,6 +324,7 @@ impl Connection {
         self.control.paths_dirty = true;
         self.sending.forget(id);
         self.one_way.forget(now, id);
+        self.bottlenecks.forget(id);
         if self.paths.path(id).is_some() {
             self.release(id);
             self.sending.tell(&PathEvent::Abandoned { path: id });

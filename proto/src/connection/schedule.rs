@@ -484,6 +484,7 @@ impl Connection {
             }
             let mut view = snapshot(slot, path, now);
             view.forward_delay_us = self.one_way.forward(now, path.id);
+            view.bottleneck = self.bottlenecks.group(path.id);
             if copies {
                 view.copyable_since = self.oldest_copy(path.id).map(|(sent, ..)| sent);
                 view.copyable = view.copyable_since.is_some();

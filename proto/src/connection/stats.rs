@@ -62,6 +62,9 @@ pub struct PathStats {
     /// By how many microseconds packets take longer from the peer than on the fastest path;
     /// measured by timestamps alone.
     pub backward_delay_us: Option<i64>,
+    /// Paths with the same number are known to share a bottleneck (RFC 8382); 0 means not known to
+    /// share one.
+    pub bottleneck: u16,
     /// What it carried.
     pub counters: PathCounters,
 }
@@ -92,6 +95,7 @@ impl PathStats {
             acks_came_by: path.acks_came_by,
             forward_delay_us: one_way.forward(now, path.id),
             backward_delay_us: one_way.backward(now, path.id),
+            bottleneck: 0,
             counters: path.counters,
         }
     }

@@ -18,6 +18,7 @@
 
 mod filter;
 
+use crate::congestion::bottleneck::{Measure, MeasureKind};
 use crate::sched::MAX_OPEN_PATHS;
 use crate::time::{Duration, Instant};
 use anabranch_wire::PathId;
@@ -81,6 +82,17 @@ pub struct Echo {
     pub sent: Instant,
     /// How long the peer says that it waited before it acknowledged.
     pub ack_delay: Duration,
+}
+
+/// The delay of one packet as it was measured, whether it is believed or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delay {
+    /// The path the packet was sent on.
+    pub path: PathId,
+    /// What earlier delays it can be compared with.
+    pub measure: Measure,
+    /// The delay, with an offset that is the same for all of the same measure.
+    pub micros: i64,
 }
 
 /// The packet in which acknowledgements and a timestamp arrived.
@@ -157,6 +169,8 @@ pub struct OneWay {
     echoes: SmallVec<[Echo; 4]>,
     /// The timestamp in the packet being read, microseconds.
     stamp: Option<i64>,
+    /// What the packet read last told.
+    delays: SmallVec<[Delay; 4]>,
     /// Microseconds in the peer's unit of timestamps and acknowledgement delays.
     unit: u64,
     /// The least forward delay plus clock offset, over all paths.
@@ -181,6 +195,7 @@ impl OneWay {
             entries: Vec::new(),
             echoes: SmallVec::new(),
             stamp: None,
+            delays: SmallVec::new(),
             unit: 8,
             forward_least: WindowedMin::new(CLOCK_WINDOW),
             backward_least: WindowedMin::new(CLOCK_WINDOW),
@@ -214,6 +229,7 @@ impl OneWay {
 
     /// The packet has been read: takes what was noted, whichever frame came first.
     pub fn settle(&mut self, carrier: Carrier) {
+        self.delays.clear();
         let stamp = self.stamp.take();
         let echoes = std::mem::take(&mut self.echoes);
         if stamp.is_none() && echoes.is_empty() {
@@ -242,8 +258,26 @@ impl OneWay {
 
     /// The packet has been read, but by which path it came is not known.
     pub fn discard(&mut self) {
+        self.delays.clear();
         self.stamp = None;
         self.echoes.clear();
+    }
+
+    /// What the packet read last told of packets sent. With timestamps delays are one-way, else
+    /// round trips.
+    pub fn delays(&self) -> &[Delay] {
+        &self.delays
+    }
+
+    fn note_delay(&mut self, echo: &Echo, kind: MeasureKind, micros: i64) {
+        self.delays.push(Delay {
+            path: echo.path,
+            measure: Measure {
+                generation: echo.generation,
+                kind,
+            },
+            micros,
+        });
     }
 
     fn take_echo(&mut self, via: PathId, now: Instant, echo: &Echo, stamp: Option<i64>) {
@@ -266,6 +300,9 @@ impl OneWay {
                 self.forward_least.take(now, forward);
             }
             believed &= is_believed;
+            self.note_delay(echo, MeasureKind::OneWay(self.clock_steps), forward);
+        } else if self.forward_least.get().is_none() {
+            self.note_delay(echo, MeasureKind::RoundTrip(via), rtt.max(0));
         }
         self.outliers += u64::from(!believed);
     }

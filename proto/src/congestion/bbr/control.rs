@@ -88,10 +88,16 @@ impl Bbr {
             .bdp(self.window_gain())
             .saturating_add(self.extra.highest.value());
         let target = self.quantized(target);
-        let grown = self.window.saturating_add(sample.newly_acked);
+        // What the scheduler left unused must not grow windows (RFC 9002, section 7.8).
+        let growth = if sample.window_limited {
+            sample.newly_acked
+        } else {
+            0
+        };
+        let grown = self.window.saturating_add(growth);
         if self.full.reached {
             self.window = grown.min(target);
-        } else if self.window < target || self.delivered < super::initial_window(self.mds) {
+        } else if self.window < target || self.delivered < self.initial_window() {
             self.window = grown;
         }
         self.window = self.window.max(self.min_pipe());

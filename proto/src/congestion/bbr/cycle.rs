@@ -1,6 +1,6 @@
 //! The state machine (draft, section 5.3).
 
-use super::{Bbr, Sample, ShortTerm};
+use super::{Bbr, Member, Sample, ShortTerm};
 use crate::time::{Duration, Instant};
 
 /// How long the lowest RTT may go unconfirmed.
@@ -14,9 +14,6 @@ const PROBE_WAIT_ROUNDS: u64 = 63;
 const DRAIN_ROUNDS: u64 = 3;
 /// Share of the safe bytes in flight that is left to others while cruising.
 const HEADROOM: f64 = 0.15;
-/// Paths that share a connection probe their RTT in slots of this length; see [`is_turn`].
-const PROBE_RTT_SLOT: Duration = Duration::from_millis(500);
-const PROBE_RTT_SLOTS: u64 = 8;
 
 /// Where the state machine is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,12 +94,11 @@ impl ProbeRtt {
     }
 }
 
-/// Whether a path may start to probe its RTT. Controllers know nothing of each other, but they
-/// share the clock: each path has a slot of its own, so that no two start within the time a probe
-/// takes.
-fn is_turn(path: u32, paths: usize, now: Instant) -> bool {
-    let slot = now.as_nanos() / PROBE_RTT_SLOT.as_nanos() as u64;
-    paths < 2 || slot % PROBE_RTT_SLOTS == u64::from(path) % PROBE_RTT_SLOTS
+/// Whether a path may start to probe its RTT: no other one does.
+fn is_turn(group: &[Member]) -> bool {
+    !group
+        .iter()
+        .any(|member| !member.is_self && member.probing_rtt)
 }
 
 impl Bbr {
@@ -274,11 +270,11 @@ impl Bbr {
         false
     }
 
-    pub(super) fn check_probe_rtt(&mut self, sample: &Sample, paths: usize) {
+    pub(super) fn check_probe_rtt(&mut self, sample: &Sample, group: &[Member]) {
         if self.state != State::ProbeRtt
             && self.probe_rtt.due
             && !self.idle_restart
-            && is_turn(self.path.0, paths, sample.now)
+            && is_turn(group)
         {
             self.save_window();
             self.state = State::ProbeRtt;
@@ -335,21 +331,6 @@ impl Bbr {
             self.pace_with(1.0);
         } else if self.state == State::ProbeRtt {
             self.check_probe_rtt_done(now);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_probe_their_rtt_in_turn() {
-        for ms in (0..20_000).step_by(10) {
-            let now = Instant::from_nanos(ms * 1_000_000);
-            let turns = (0..8).filter(|path| is_turn(*path, 8, now)).count();
-            assert_eq!(turns, 1, "at {now}");
-            assert!(is_turn(3, 1, now), "a path alone need not wait");
         }
     }
 }

@@ -14,8 +14,8 @@
 //!
 //! Three things differ from the draft. Losses come in batches instead of packet by packet, so the
 //! share of loss is taken over the round in progress. One or two lost packets never count as too
-//! much: in a small window they exceed any share. And on several paths the probes for the RTT take
-//! turns by the clock, so that never all paths of a connection slow down at once.
+//! much: in a small window they exceed any share. And a probe for the RTT waits while another path
+//! of the connection probes its own, so that never two slow down at once.
 
 mod control;
 mod cycle;
@@ -26,11 +26,10 @@ mod model;
 mod tests;
 
 use super::registry::Entry;
-use super::window::{initial_window, minimum_window};
+use super::window::{InitialWindow, minimum_window};
 use super::{AckEvent, CongestionEvent, Controller, ControllerInit, Member, SentEvent};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
-use anabranch_wire::PathId;
 use cycle::{AckPhase, ProbeRtt, State};
 use filter::MaxFilter;
 use loss::Losses;
@@ -38,8 +37,11 @@ use loss::Losses;
 pub(super) const ENTRY: Entry = Entry {
     name: "bbr",
     summary: "paces at the measured bandwidth and keeps queues short (BBR version 3)",
-    params: &[],
-    build: |_, init| Ok(Box::new(Bbr::new(init))),
+    params: &[InitialWindow::DOC],
+    build: |params, init| {
+        let initial = InitialWindow::take(params)?;
+        Ok(Box::new(Bbr::with_initial(init, initial)))
+    },
 };
 
 /// Rounds without growth by a quarter that make a full pipe.
@@ -53,7 +55,7 @@ const MIN_RTT_FILTER: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Bbr {
     mds: u64,
-    path: PathId,
+    initial: InitialWindow,
     rng: Rng,
     /// Windows and rates that leave the controller.
     window: u64,
@@ -182,27 +184,34 @@ struct Sample {
     prior_delivered: u64,
     in_flight_at_send: u64,
     lost: u64,
+    /// Whether the rate says nothing about the path.
     app_limited: bool,
+    /// Whether the window has been the limit, so that it may grow.
+    window_limited: bool,
 }
 
 impl Bbr {
     /// A controller in Startup.
     pub fn new(init: &ControllerInit) -> Self {
+        Self::with_initial(init, InitialWindow::default())
+    }
+
+    fn with_initial(init: &ControllerInit, initial: InitialWindow) -> Self {
         let mds = u64::from(init.max_datagram_size);
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&init.seed.to_le_bytes());
         seed[8..12].copy_from_slice(&init.path.0.to_le_bytes());
-        let mut bbr = Self::fresh(mds, init.path, Rng::from_seed(seed), init.now);
+        let mut bbr = Self::fresh(mds, initial, Rng::from_seed(seed), init.now);
         bbr.pacing_rate = control::nominal_rate(bbr.window, Duration::from_millis(1));
         bbr
     }
 
-    fn fresh(mds: u64, path: PathId, rng: Rng, now: Instant) -> Self {
+    fn fresh(mds: u64, initial: InitialWindow, rng: Rng, now: Instant) -> Self {
         Self {
             mds,
-            path,
+            initial,
             rng,
-            window: initial_window(mds),
+            window: initial.bytes(mds),
             pacing_rate: 0,
             paced_by_rtt: false,
             prior_window: 0,
@@ -241,6 +250,10 @@ impl Bbr {
         }
     }
 
+    fn initial_window(&self) -> u64 {
+        self.initial.bytes(self.mds)
+    }
+
     /// The sample an acknowledgement brought, and what it says about delivery so far.
     fn sample(&mut self, event: &AckEvent) -> Sample {
         let mut sample = Sample {
@@ -253,6 +266,7 @@ impl Bbr {
             in_flight_at_send: 0,
             lost: 0,
             app_limited: event.app_limited,
+            window_limited: !event.app_limited,
         };
         let Some(rate) = event.rate else {
             self.delivered = self.delivered.saturating_add(event.bytes);
@@ -293,7 +307,7 @@ impl Controller for Bbr {
         self.check_drain_done(event.now);
         self.update_cycle(&sample);
         self.update_min_rtt(&sample);
-        self.check_probe_rtt(&sample, group.len());
+        self.check_probe_rtt(&sample, group);
         self.advance_latest_signals(&sample);
         self.bw = self.max_bw().min(self.short_term.bw);
         if self.rounds.start {
@@ -313,18 +327,21 @@ impl Controller for Bbr {
     }
 
     fn on_mtu(&mut self, max_datagram_size: u16) {
-        let untouched = self.delivered == 0 && self.window == initial_window(self.mds);
+        let untouched = self.delivered == 0 && self.window == self.initial_window();
         self.mds = u64::from(max_datagram_size);
         if untouched {
-            self.window = initial_window(self.mds);
+            self.window = self.initial_window();
         }
+        self.window = self
+            .window
+            .max(minimum_window(self.mds).min(self.initial_window()));
     }
 
     fn restart(&mut self, now: Instant) {
         let rtt = self.min_rtt.unwrap_or(Duration::from_millis(1));
         let rng = self.rng.clone();
         let delivered = self.delivered;
-        *self = Self::fresh(self.mds, self.path, rng, now);
+        *self = Self::fresh(self.mds, self.initial, rng, now);
         self.delivered = delivered;
         self.rounds.ends_at_delivered = delivered;
         self.window = minimum_window(self.mds);
@@ -345,6 +362,10 @@ impl Controller for Bbr {
 
     fn phase(&self) -> &'static str {
         self.state.name()
+    }
+
+    fn is_probing_rtt(&self) -> bool {
+        self.state == State::ProbeRtt
     }
 
     fn bytes_between_losses(&self) -> u64 {

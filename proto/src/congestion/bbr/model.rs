@@ -21,7 +21,7 @@ impl Bbr {
     pub(super) fn bdp(&self, gain: f64) -> u64 {
         match self.min_rtt {
             Some(rtt) if self.bw > 0 => (self.bw as f64 * rtt.as_secs_f64() * gain) as u64,
-            _ => super::initial_window(self.mds),
+            _ => self.initial_window(),
         }
     }
 

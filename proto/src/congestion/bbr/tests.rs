@@ -3,6 +3,7 @@
 use super::super::tests::{Link, PACKET, Transfer, ack, at, loss, transfer};
 use super::*;
 use crate::recovery::rate::RateSample;
+use anabranch_wire::PathId;
 
 fn bbr() -> Bbr {
     Bbr::new(&ControllerInit {
