@@ -18,6 +18,7 @@ pub mod profile;
 pub mod quic;
 pub mod record;
 pub mod scene;
+pub mod tcp;
 
 pub use packet::{Packet, Payload, UDP_OVERHEAD};
 pub use process::Process;
