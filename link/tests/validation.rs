@@ -69,16 +69,25 @@ fn stalls_hold_up_their_share_of_packets_and_what_follows() {
     // Far apart, so that each packet is on its own.
     let gap = 100 * MS;
     let arrived = run(&mut Link::new(config(false), 5), 100_000, 1000, gap);
-    let extra = arrived.iter().map(|(number, at)| at - number * gap - 55 * MS);
+    let extra = arrived
+        .iter()
+        .map(|(number, at)| at - number * gap - 55 * MS);
     let stalled: Vec<_> = extra.filter(|extra| *extra > 0).collect();
     assert!((900..1100).contains(&stalled.len()), "{}", stalled.len());
-    assert!(stalled.iter().all(|extra| (20 * MS..=60 * MS).contains(extra)));
+    assert!(
+        stalled
+            .iter()
+            .all(|extra| (20 * MS..=60 * MS).contains(extra))
+    );
     let mean = stalled.iter().sum::<u64>() / stalled.len() as u64;
     assert!((38 * MS..42 * MS).contains(&mean), "{mean}");
     // One every millisecond: a stall holds up those behind it, unless they may overtake.
     let ordered = run(&mut Link::new(config(false), 5), 10_000, 1000, MS);
     assert!(ordered.is_sorted());
-    let held = ordered.iter().filter(|(number, at)| *at > number * MS + 55 * MS).count();
+    let held = ordered
+        .iter()
+        .filter(|(number, at)| *at > number * MS + 55 * MS)
+        .count();
     assert!((2000..4500).contains(&held), "{held}");
     let overtaking = run(&mut Link::new(config(true), 5), 10_000, 1000, MS);
     assert!(!overtaking.is_sorted());

@@ -14,11 +14,13 @@ mod seed;
 mod world;
 
 pub mod app;
+pub mod bond;
 pub mod profile;
 pub mod quic;
 pub mod record;
 pub mod scene;
 pub mod tcp;
+pub mod traffic;
 
 pub use packet::{Packet, Payload, UDP_OVERHEAD};
 pub use process::Process;

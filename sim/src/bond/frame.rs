@@ -11,7 +11,7 @@ use crate::{Packet, Payload};
 use anabranch_proto::datagram::Ecn;
 use anabranch_proto::time::Instant;
 use bytes::Bytes;
-use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::net::{SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
 /// Bytes before the piece.
@@ -140,7 +140,13 @@ pub(super) fn to_bytes(packet: &Packet) -> Option<Bytes> {
     let udp_length = u16::try_from(UDP_HEADER + length).ok()?;
     bytes[IP_HEADER + 4..IP_HEADER + 6].copy_from_slice(&udp_length.to_be_bytes());
     bytes[IP_HEADER + UDP_HEADER..][..content.len()].copy_from_slice(&content);
-    let ecn = packet.ecn.map_or(0, |ecn| ecn as u8);
+    // RFC 3168, section 5.
+    let ecn = match packet.ecn {
+        None => 0,
+        Some(Ecn::Ect1) => 1,
+        Some(Ecn::Ect0) => 2,
+        Some(Ecn::Ce) => 3,
+    };
     fill_ip_header(&mut bytes, protocol, ecn, *from.ip(), *to.ip());
     Some(bytes.into())
 }
@@ -156,22 +162,20 @@ pub(super) fn from_bytes(bytes: &Bytes) -> Option<Packet> {
     let payload = match bytes[9] {
         TCP => Payload::Ip(bytes.clone()),
         UDP if bytes.len() >= IP_HEADER + UDP_HEADER => Payload::Udp(content()),
-        FILLER if bytes.len() >= IP_HEADER + UDP_HEADER => {
-            Payload::Filler(content().len() as u32)
-        }
+        FILLER if bytes.len() >= IP_HEADER + UDP_HEADER => Payload::Filler(content().len() as u32),
         _ => return None,
     };
     Some(Packet {
         from: SocketAddrV4::new(from, ports.0).into(),
         to: SocketAddrV4::new(to, ports.1).into(),
-        ecn: Ecn::from_bits(bytes[1] & 3),
+        ecn: match bytes[1] & 3 {
+            1 => Some(Ecn::Ect1),
+            2 => Some(Ecn::Ect0),
+            3 => Some(Ecn::Ce),
+            _ => None,
+        },
         payload,
     })
-}
-
-/// Whether an address can be part of a bond.
-pub(super) fn is_v4(address: &SocketAddr) -> bool {
-    matches!(address.ip(), IpAddr::V4(_))
 }
 
 #[cfg(test)]
@@ -181,7 +185,10 @@ mod tests {
 
     #[test]
     fn packets_survive_as_bytes_at_their_size() {
-        for payload in [Payload::Udp(Bytes::from_static(b"call")), Payload::Filler(1000)] {
+        for payload in [
+            Payload::Udp(Bytes::from_static(b"call")),
+            Payload::Filler(1000),
+        ] {
             let packet = Packet {
                 from: "10.0.0.1:7".parse().unwrap(),
                 to: "10.0.1.2:9".parse().unwrap(),

@@ -52,11 +52,6 @@ impl Joiner {
         }
     }
 
-    /// The number that is wanted next.
-    pub(super) fn next(&self) -> u64 {
-        self.next
-    }
-
     /// A fragment arrived over a link; packets that are whole now go to `out`.
     pub(super) fn handle(
         &mut self,
@@ -77,10 +72,10 @@ impl Joiner {
         self.advance(now, out);
     }
 
-    /// When the fragment that waits longest is waited for no more.
+    /// When what the first fragment waits for is given up.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let first = self.held.values().map(|held| held.arrived).min()?;
-        Some(first + self.wait)
+        let (_, first) = self.held.first_key_value()?;
+        Some(first.arrived + self.wait)
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant, out: &mut Vec<Bytes>) {
@@ -95,29 +90,29 @@ impl Joiner {
                 out.push(self.take(run));
                 continue;
             }
-            // The first number that is missing; everything before it from `next` on is there.
-            let missing = self.next + run;
-            let Some((&behind, _)) = self.held.range(missing..).next() else {
-                if run == 0 || self.starts_packet() {
-                    return;
-                }
+            let behind_run = self.next + run;
+            if run > 0 && (!self.starts_packet() || self.held.contains_key(&behind_run)) {
+                // Its beginning was lost, or it has no end.
                 self.drop_run(run);
                 continue;
+            }
+            let missing = behind_run;
+            let is_old = self.deadline().is_some_and(|deadline| deadline <= now);
+            let Some((&behind, _)) = self.held.range(missing..).next() else {
+                if run > 0 && is_old {
+                    self.drop_run(run);
+                }
+                return;
             };
             let passed = self.passed.iter().copied().min().unwrap_or(0);
-            let oldest = self.held.values().map(|held| held.arrived).min();
-            let is_old = oldest.is_some_and(|oldest| oldest + self.wait <= now);
-            if passed > missing || is_old || self.held.len() > MAX_HELD {
-                self.drop_run(run);
-                let to = if is_old { behind } else { behind.min(passed) };
-                let to = to.max(missing + 1);
-                self.stats.lost += to - missing;
-                self.next = to;
-            } else if run > 0 && !self.starts_packet() {
-                self.drop_run(run);
-            } else {
+            if passed <= missing && !is_old && self.held.len() <= MAX_HELD {
                 return;
             }
+            self.drop_run(run);
+            let to = if is_old { behind } else { behind.min(passed) };
+            let to = to.max(missing + 1);
+            self.stats.lost += to - missing;
+            self.next = to;
         }
     }
 
@@ -182,7 +177,13 @@ mod tests {
         Joiner::new(2, Duration::from_millis(100))
     }
 
-    fn give(joiner: &mut Joiner, at: u64, link: usize, number: u64, text: &'static str) -> Vec<Bytes> {
+    fn give(
+        joiner: &mut Joiner,
+        at: u64,
+        link: usize,
+        number: u64,
+        text: &'static str,
+    ) -> Vec<Bytes> {
         let (first, last) = (text.starts_with('<'), text.ends_with('>'));
         let mut out = Vec::new();
         let now = Instant::ZERO + Duration::from_millis(at);

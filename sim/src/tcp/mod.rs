@@ -34,5 +34,6 @@ pub use connection::{TcpReport, TcpState, packet_size};
 pub use dialogue::{Completion, Demand, ENDLESS, Exchange, Once};
 pub use host::{Connect, TcpHost, TcpId};
 pub use receiver::ReceiveStats;
+pub(crate) use segment::{fill_ip_header, ip_addresses, u16_at};
 
 pub use sender::SendStats;
