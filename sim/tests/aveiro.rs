@@ -65,14 +65,15 @@ fn channel(seed: Seed) -> LinkConfig {
     }
 }
 
-/// The token bucket in front of a channel, of 10 full packets.
+/// The token bucket in front of a channel: 10 full packets at once, and 100 ms of queue, as `tc tbf`
+/// is set up.
 fn shaper() -> LinkConfig {
     LinkConfig {
         rate: Rate::Fixed {
             bits_per_second: NonZeroU64::new(SHAPED).expect("not 0"),
             burst: 15_000,
         },
-        queue: Queue::TailDropPackets(50),
+        queue: Queue::TailDropBytes(SHAPED / 80),
         ..LinkConfig::default()
     }
 }

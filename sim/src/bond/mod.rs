@@ -370,8 +370,11 @@ impl Bond {
                 continue;
             }
             tunnel.next_probe = now + interval.max(Duration::from_millis(1));
+            // From when it would start if what is believed is true: the delay that is measured is
+            // then that of the link without what we sent before.
+            let start = tunnel.belief.busy_until.max(now);
             for second in [false, true] {
-                let packet = tunnel.wrap(frame::probe(now, second));
+                let packet = tunnel.wrap(frame::probe(start, second));
                 tunnel.belief.occupy(now, u64::from(packet.size()));
                 self.ready.push_back(packet);
             }
@@ -395,7 +398,7 @@ impl Tunnel {
     }
 
     /// What a pair of probes showed: the time between them is that of one of them at the link's
-    /// rate, the shortest delay of late is that of the empty link.
+    /// rate. Medians count.
     fn learn(&mut self, delay: Duration, gap: Duration) {
         for (samples, sample) in [(&mut self.delays, delay), (&mut self.gaps, gap)] {
             if samples.len() == SAMPLES {
@@ -403,18 +406,21 @@ impl Tunnel {
             }
             samples.push_back(sample);
         }
-        let mut gaps: Vec<_> = self.gaps.iter().copied().collect();
-        gaps.sort_unstable();
-        let gap = gaps[gaps.len() / 2].as_nanos().max(1);
+        let gap = median(&self.gaps).as_nanos().max(1);
         let bits = (PROBE_BYTES as u128 + u128::from(crate::UDP_OVERHEAD)) * 8;
         self.belief.rate = u64::try_from(bits * 1_000_000_000 / gap)
             .unwrap_or(u64::MAX)
             .max(1);
         // The probe's own time at that rate is no part of the delay.
-        let shortest = self.delays.iter().min().copied().unwrap_or_default();
         let own = Duration::from_nanos(u64::try_from(gap).unwrap_or(u64::MAX));
-        self.belief.latency = shortest.saturating_sub(own);
+        self.belief.latency = median(&self.delays).saturating_sub(own);
     }
+}
+
+fn median(samples: &VecDeque<Duration>) -> Duration {
+    let mut sorted: Vec<_> = samples.iter().copied().collect();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
 
 impl Process for Bond {
