@@ -203,7 +203,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_are_restored_within_half_their_range(about in 0u64..1 << 40, off in -8_000_000i64..8_000_000) {
+        fn numbers_are_restored_within_half_their_range(
+            about in 0u64..1 << 40,
+            off in -8_000_000i64..8_000_000
+        ) {
             if let Some(number) = about.checked_add_signed(off) {
                 prop_assert_eq!(full_number((number % NUMBERS) as u32, about), number);
             }

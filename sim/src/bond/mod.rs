@@ -4,8 +4,8 @@
 //! ```text
 //! host -- gateway A ==(links)== gateway B -- host
 //! ```
-//! A [`Bond`] is the process of a [`Gateway`](crate::NodeKind::Gateway) node. Each link is a tunnel:
-//! packets travel inside UDP, with 4 bytes of their own. Which link a packet takes is the
+//! A [`Bond`] is the process of a [`Gateway`](crate::NodeKind::Gateway) node. Each link is a
+//! tunnel: packets travel inside UDP, with 4 bytes of their own. Which link a packet takes is the
 //! [`Striping`]; whether the far end restores the order is [`BondConfig::ordered`].
 
 mod frame;
@@ -22,6 +22,7 @@ use bytes::Bytes;
 use frame::{Fragment, Frame, HEADER, PROBE_BYTES};
 use join::Joiner;
 use split::{Belief, Turns};
+use std::collections::btree_map::OccupiedEntry as BTreeEntry;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -451,7 +452,7 @@ impl Process for Bond {
             return Some(packet);
         }
         let due = self.held.first_entry().filter(|entry| entry.key().0 <= now);
-        due.map(|entry| entry.remove())
+        due.map(BTreeEntry::remove)
     }
 
     fn next_timeout(&mut self) -> Option<Instant> {

@@ -56,7 +56,7 @@ pub(super) fn proportional(beliefs: &[Option<Belief>], now: Instant, length: u64
     };
     // The common arrival T with sum of rate * (T - lead) = length, over as many links as have a
     // lead below T.
-    let (mut rates, mut weighted, mut arrival) = (0, length as u128 * NANOS_PER_BYTE_BIT, 0);
+    let (mut rates, mut weighted, mut arrival) = (0, u128::from(length) * NANOS_PER_BYTE_BIT, 0);
     for (index, (lead, rate, _)) in leads.iter().enumerate() {
         rates += rate;
         weighted += rate * lead;
@@ -140,17 +140,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn belief(kilobytes_per_ms: u64, lead_ms: u64) -> Option<Belief> {
-        Some(Belief {
+    fn belief(kilobytes_per_ms: u64, lead_ms: u64) -> Belief {
+        Belief {
             rate: kilobytes_per_ms * 8_000_000,
             latency: Duration::from_millis(lead_ms),
             busy_until: Instant::ZERO,
-        })
+        }
     }
 
     #[test]
     fn parts_arrive_together_as_in_the_example_of_s4() {
-        let parts = |d: u64| proportional(&[belief(3, 0), belief(1, d)], Instant::ZERO, 4000);
+        let parts =
+            |d: u64| proportional(&[belief(3, 0), belief(1, d)].map(Some), Instant::ZERO, 4000);
         assert_eq!(parts(0), [3000, 1000]);
         assert_eq!(parts(1), [3750, 250]);
         assert_eq!(parts(5), [4000, 0]);
@@ -158,7 +159,7 @@ mod tests {
 
     #[test]
     fn small_parts_are_joined_with_others() {
-        let links = [belief(19, 0), belief(1, 0)];
+        let links = [belief(19, 0), belief(1, 0)].map(Some);
         assert_eq!(proportional(&links, Instant::ZERO, 1500), [1500, 0]);
         assert_eq!(proportional(&links, Instant::ZERO, 4000), [3800, 200]);
     }
@@ -179,7 +180,8 @@ mod tests {
             links in prop::collection::vec((1u64..100, 0u64..50), 1..6),
             length in 1u64..100_000
         ) {
-            let beliefs: Vec<_> = links.iter().map(|(rate, lead)| belief(*rate, *lead)).collect();
+            let beliefs = links.iter();
+            let beliefs: Vec<_> = beliefs.map(|(rate, lead)| Some(belief(*rate, *lead))).collect();
             let parts = proportional(&beliefs, Instant::ZERO, length);
             prop_assert_eq!(parts.iter().sum::<u64>(), length);
             let small = parts.iter().filter(|part| (1..SMALLEST_PART).contains(*part)).count();

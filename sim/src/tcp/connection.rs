@@ -12,7 +12,7 @@ use super::config::TcpConfig;
 use super::dialogue::{Client, Completion, Server};
 use super::receiver::{ReceiveStats, Receiver};
 use super::rtt::Rtt;
-use super::segment::{HEADERS, MAX_SACK, Segment};
+use super::segment::{MAX_SACK, Segment};
 use super::sender::{Acked, Piece, SendStats, Sender, SenderInit};
 use crate::app::Pattern;
 use anabranch_proto::congestion::ControllerInit;
@@ -497,9 +497,4 @@ impl Connection {
         }
         segment
     }
-}
-
-/// Bytes of an IP packet that carries this much.
-pub fn packet_size(mss: u16) -> u32 {
-    HEADERS as u32 + u32::from(mss)
 }

@@ -14,9 +14,9 @@
 //!   minimum;
 //! - applications read at once, so that windows never close and are never probed.
 //!
-//! Not smoltcp: its sender sends a whole window again after one loss, takes no SACK in, and its
-//! Reno adds a segment for each acknowledgement, so that neither shares nor rates are TCP's. The
-//! tests talk to it all the same, to show that what is on the wire is TCP, and measure it.
+//! It is not built on smoltcp (0.12), whose sender takes no SACK in, sends its whole window again
+//! after a loss, and repeats early only when it has nothing new to send; whose Reno adds a segment
+//! for each acknowledgement after slow start, too. Its shares and rates would not be TCP's.
 
 mod config;
 mod connection;
@@ -30,7 +30,7 @@ mod sender;
 mod tests;
 
 pub use config::TcpConfig;
-pub use connection::{TcpReport, TcpState, packet_size};
+pub use connection::{TcpReport, TcpState};
 pub use dialogue::{Completion, Demand, ENDLESS, Exchange, Once};
 pub use host::{Connect, TcpHost, TcpId};
 pub use receiver::ReceiveStats;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// Bytes of the IPv4 header and of the TCP header without options.
-pub(super) const HEADERS: usize = IP_HEADER + TCP_HEADER;
+const HEADERS: usize = IP_HEADER + TCP_HEADER;
 
 const IP_HEADER: usize = 20;
 const TCP_HEADER: usize = 20;

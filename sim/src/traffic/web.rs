@@ -62,7 +62,7 @@ impl Web {
     }
 
     fn pause(&mut self) -> Duration {
-        let nanos = self.config.pause.as_nanos() * u128::from(self.exponential()) >> 32;
+        let nanos = (self.config.pause.as_nanos() * u128::from(self.exponential())) >> 32;
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
