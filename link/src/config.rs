@@ -95,6 +95,16 @@ pub enum Jitter {
     Uniform(Duration),
     /// By a bell curve with this standard deviation, cut off at six of them.
     Normal(Duration),
+    /// Some packets take longer by a time between these two, evenly, as if the link layer sent them
+    /// again. Without [`reorder`](LinkConfig::reorder) what follows waits for them.
+    Stall {
+        /// How often.
+        probability: Probability,
+        /// The shortest extra time.
+        min: Duration,
+        /// The longest; if it is below `min`, the extra time is `min`.
+        max: Duration,
+    },
 }
 
 /// A probability, held as a threshold for 64 random bits.

@@ -245,13 +245,25 @@ impl<T> Link<T> {
             Jitter::Normal(deviation) => {
                 delay.saturating_add_signed(self.jitter.normal(nanos(deviation)))
             }
+            Jitter::Stall {
+                probability,
+                min,
+                max,
+            } => {
+                if !probability.happens(self.jitter.bits()) {
+                    return delay;
+                }
+                let half = nanos(max.saturating_sub(min)) / 2;
+                let middle = delay.saturating_add(nanos(min)).saturating_add(half);
+                middle.saturating_add_signed(self.jitter.uniform(half))
+            }
         }
     }
 
     /// The least that [`draw_delay`](Self::draw_delay) may yield.
     fn least_delay(&self) -> u64 {
         let reach = match self.config.jitter {
-            Jitter::None => 0,
+            Jitter::None | Jitter::Stall { .. } => 0,
             Jitter::Uniform(spread) => nanos(spread),
             Jitter::Normal(deviation) => nanos(deviation).saturating_mul(NORMAL_REACH),
         };

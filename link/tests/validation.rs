@@ -56,6 +56,44 @@ fn drain_until(link: &mut Link<u64>, end: u64, arrived: &mut Vec<(u64, u64)>) {
 }
 
 #[test]
+fn stalls_hold_up_their_share_of_packets_and_what_follows() {
+    let config = |reorder| LinkConfig {
+        jitter: Jitter::Stall {
+            probability: probability(0.01),
+            min: millis(20),
+            max: millis(60),
+        },
+        reorder,
+        ..LinkConfig::new(Rate::Unlimited, millis(55))
+    };
+    // Far apart, so that each packet is on its own.
+    let gap = 100 * MS;
+    let arrived = run(&mut Link::new(config(false), 5), 100_000, 1000, gap);
+    let extra = arrived
+        .iter()
+        .map(|(number, at)| at - number * gap - 55 * MS);
+    let stalled: Vec<_> = extra.filter(|extra| *extra > 0).collect();
+    assert!((900..1100).contains(&stalled.len()), "{}", stalled.len());
+    assert!(
+        stalled
+            .iter()
+            .all(|extra| (20 * MS..=60 * MS).contains(extra))
+    );
+    let mean = stalled.iter().sum::<u64>() / stalled.len() as u64;
+    assert!((38 * MS..42 * MS).contains(&mean), "{mean}");
+    // One every millisecond: a stall holds up those behind it, unless they may overtake.
+    let ordered = run(&mut Link::new(config(false), 5), 10_000, 1000, MS);
+    assert!(ordered.is_sorted());
+    let held = ordered
+        .iter()
+        .filter(|(number, at)| *at > number * MS + 55 * MS)
+        .count();
+    assert!((2000..4500).contains(&held), "{held}");
+    let overtaking = run(&mut Link::new(config(true), 5), 10_000, 1000, MS);
+    assert!(!overtaking.is_sorted());
+}
+
+#[test]
 fn an_overloaded_link_delivers_at_its_rate_to_the_nanosecond() {
     for bits in [64_000, 7_000_000, 1_000_000_000] {
         let config = LinkConfig {
@@ -401,6 +439,11 @@ fn any_config() -> impl Strategy<Value = LinkConfig> {
         Just(Jitter::None),
         (0u64..30).prop_map(|ms| Jitter::Uniform(millis(ms))),
         (0u64..30).prop_map(|ms| Jitter::Normal(millis(ms))),
+        (0u64..30, 0u64..60).prop_map(|(min, max)| Jitter::Stall {
+            probability: probability(0.1),
+            min: millis(min),
+            max: millis(max),
+        }),
     ];
     let losses = prop_oneof![
         Just(Loss::None),

@@ -14,12 +14,15 @@ mod seed;
 mod world;
 
 pub mod app;
+pub mod bond;
 pub mod conformance;
 pub mod profile;
 pub mod quic;
 pub mod random;
 pub mod record;
 pub mod scene;
+pub mod tcp;
+pub mod traffic;
 
 pub use packet::{Packet, Payload, UDP_OVERHEAD};
 pub use process::Process;

@@ -17,5 +17,6 @@ pub use bulk::{Amount, Bulk};
 pub use chunks::{ChunkSink, ChunkStats, Chunks, Processing};
 pub use datagrams::{DatagramSink, DatagramSource, DatagramStats};
 pub use files::{File, Files, Sent};
+pub(crate) use pattern::Pattern;
 pub use receive::{Received, Receiver, StreamRecord};
 pub use requests::{Exchange, Request, Requests, Responder};

@@ -64,6 +64,9 @@ pub enum NodeKind {
     /// As a router, and those inside share its address on the first link that was made with it as
     /// the near end. Only UDP passes.
     Nat,
+    /// It hands packets for others to its process, which may send packets of others on: those take
+    /// the shortest way. What it hands over counts as having reached a process.
+    Gateway,
 }
 
 /// One direction of a link.
@@ -464,7 +467,11 @@ impl World {
         let stats = &mut self.flows[flow as usize].stats;
         stats.packets_sent += 1;
         stats.bytes_sent += u64::from(packet.size());
-        match self.network.first_line(node, packet.from.ip()) {
+        let mut line = self.network.first_line(node, packet.from.ip());
+        if line.is_none() && self.network.nodes[node.0 as usize].kind == NodeKind::Gateway {
+            line = self.network.next_line(node, packet.to.ip());
+        }
+        match line {
             Some(line) => {
                 let sent = self.now;
                 self.enqueue(line, Traveller { packet, sent, flow });
@@ -543,6 +550,12 @@ impl World {
         }
         let next = match kind {
             NodeKind::Host => None,
+            NodeKind::Gateway => {
+                return match self.network.nodes[node.0 as usize].process {
+                    Some(process) => self.deliver(process, traveller),
+                    None => self.lose(node, &traveller.packet),
+                };
+            }
             NodeKind::Router | NodeKind::Nat => self.network.next_line(node, to.ip()),
         };
         match next {

@@ -1,0 +1,51 @@
+//! How a TCP stack behaves.
+
+use anabranch_proto::congestion::ControllerFactory;
+use std::time::Duration;
+
+/// Settings of one connection. The defaults are those of a current Linux.
+#[derive(Debug, Clone)]
+pub struct TcpConfig {
+    /// Bytes of content per segment, at most; at least 64 count.
+    pub mss: u16,
+    /// Makes the congestion control. `rate` samples are not taken, so only those that go by losses
+    /// and delays work.
+    pub congestion: ControllerFactory,
+    /// Whether selective acknowledgements are offered (RFC 2018).
+    pub sack: bool,
+    /// How long an acknowledgement waits for a second segment; none waits without.
+    pub delayed_ack: Option<Duration>,
+    /// Bytes that may wait for their order, at the receiver; at most 1 GiB counts.
+    pub receive_buffer: u64,
+    /// Bytes that may be unacknowledged, at the sender.
+    pub send_buffer: u64,
+    /// The shortest time-out. RFC 6298 has 1 s.
+    pub min_timeout: Duration,
+}
+
+impl Default for TcpConfig {
+    fn default() -> Self {
+        Self {
+            mss: 1460,
+            congestion: ControllerFactory::default(),
+            sack: true,
+            delayed_ack: Some(Duration::from_millis(40)),
+            receive_buffer: 6 << 20,
+            send_buffer: 6 << 20,
+            min_timeout: Duration::from_millis(200),
+        }
+    }
+}
+
+impl TcpConfig {
+    /// With buffers for this rate and round-trip time: twice what is under way.
+    pub fn for_path(self, bits_per_second: u64, rtt: Duration) -> Self {
+        let product = u128::from(bits_per_second) * rtt.as_nanos() / 8_000_000_000;
+        let buffer = (2 * product).clamp(64 * 1024, 1 << 30) as u64;
+        Self {
+            receive_buffer: buffer,
+            send_buffer: buffer,
+            ..self
+        }
+    }
+}

@@ -1,0 +1,500 @@
+//! One connection: handshake, both halves, closing (RFC 9293).
+//!
+//! ```text
+//! client  SynSent     --SYN+ACK--> Open --both ends closed--> Done
+//! server  SynReceived --ACK------> Open --both ends closed--> Done
+//! any     --reset, refused, no answer--> Failed
+//! ```
+//! Offsets count the bytes of a stream from 0; on the wire, offset 0 is one behind the initial
+//! number. Whoever is done still acknowledges what comes again.
+
+use super::config::TcpConfig;
+use super::dialogue::{Client, Completion, Server};
+use super::receiver::{ReceiveStats, Receiver};
+use super::rtt::Rtt;
+use super::segment::{MAX_SACK, Segment};
+use super::sender::{Acked, Piece, SendStats, Sender, SenderInit};
+use crate::app::Pattern;
+use anabranch_proto::congestion::ControllerInit;
+use anabranch_proto::time::Instant;
+use anabranch_proto::wire::PathId;
+use std::net::SocketAddrV4;
+use std::time::Duration;
+
+/// The segment size of a peer that names none (RFC 9293, section 3.7.1).
+const DEFAULT_MSS: u16 = 536;
+
+/// SYNs without an answer after which the connection is given up, as Linux does.
+const MAX_SYNS: u32 = 7;
+
+/// Where a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TcpState {
+    /// A client that has not asked yet.
+    Idle,
+    /// A client that asked.
+    SynSent,
+    /// A server that answered.
+    SynReceived,
+    /// Data may flow.
+    Open,
+    /// Both sides have sent and received everything.
+    Done,
+    /// It was reset, refused or given up.
+    Failed,
+}
+
+/// What a connection did so far.
+#[derive(Debug, Clone)]
+pub struct TcpReport {
+    /// Near address.
+    pub local: SocketAddrV4,
+    /// Far address.
+    pub remote: SocketAddrV4,
+    /// Where it is.
+    pub state: TcpState,
+    /// When the handshake was complete.
+    pub opened: Option<Instant>,
+    /// When it ended, well or not.
+    pub ended: Option<Instant>,
+    /// Of the sending half.
+    pub sent: SendStats,
+    /// Of the receiving half.
+    pub received: ReceiveStats,
+    /// Bytes the application received, in order.
+    pub received_bytes: u64,
+    /// Whether all of them were what was sent.
+    pub intact: bool,
+    /// Smoothed round-trip time; 0 before the first sample.
+    pub smoothed_rtt: Duration,
+    /// The smallest sample, if there is one.
+    pub min_rtt: Option<Duration>,
+    /// Congestion window in bytes; 0 before the connection is open.
+    pub window: u64,
+    /// Bytes in flight.
+    pub in_flight: u64,
+    /// Exchanges that are complete.
+    pub completed: u64,
+}
+
+#[derive(Debug)]
+enum Role {
+    Client(Client),
+    Server(Server),
+}
+
+/// The machine.
+#[derive(Debug)]
+pub(super) struct Connection {
+    config: TcpConfig,
+    pub(super) local: SocketAddrV4,
+    pub(super) remote: SocketAddrV4,
+    role: Role,
+    state: TcpState,
+    isn: u32,
+    /// Known from the SYN on.
+    peer_isn: u32,
+    peer_mss: u16,
+    peer_shift: u8,
+    shift: u8,
+    scaling: bool,
+    sack: bool,
+    syn_at: Option<Instant>,
+    syns: u32,
+    syn_due: bool,
+    reset_due: bool,
+    sender: Option<Sender>,
+    receiver: Receiver,
+    received_bytes: u64,
+    intact: bool,
+    until: Option<Instant>,
+    opened: Option<Instant>,
+    ended: Option<Instant>,
+}
+
+impl Connection {
+    fn new(config: TcpConfig, ends: (SocketAddrV4, SocketAddrV4), isn: u32, role: Role) -> Self {
+        let buffer = config.receive_buffer.clamp(4096, 1 << 30);
+        Self {
+            local: ends.0,
+            remote: ends.1,
+            role,
+            state: TcpState::Idle,
+            isn,
+            peer_isn: 0,
+            peer_mss: DEFAULT_MSS,
+            peer_shift: 0,
+            shift: (0..14)
+                .find(|shift| buffer >> shift <= 0xffff)
+                .unwrap_or(14),
+            scaling: false,
+            sack: false,
+            syn_at: None,
+            syns: 0,
+            syn_due: false,
+            reset_due: false,
+            sender: None,
+            receiver: Receiver::new(buffer, config.delayed_ack),
+            received_bytes: 0,
+            intact: true,
+            until: None,
+            opened: None,
+            ended: None,
+            config,
+        }
+    }
+
+    /// A client that asks at a time.
+    pub(super) fn client(
+        config: TcpConfig,
+        ends: (SocketAddrV4, SocketAddrV4),
+        isn: u32,
+        client: Client,
+        times: (Instant, Option<Instant>),
+    ) -> Self {
+        let mut new = Self::new(config, ends, isn, Role::Client(client));
+        new.syn_at = Some(times.0);
+        new.until = times.1;
+        new
+    }
+
+    /// A server that got this SYN.
+    pub(super) fn server(config: TcpConfig, syn: &Segment, isn: u32) -> Self {
+        let ends = (syn.to, syn.from);
+        let mut new = Self::new(config, ends, isn, Role::Server(Server::default()));
+        new.state = TcpState::SynReceived;
+        new.take_syn(syn);
+        new.syn_due = true;
+        new
+    }
+
+    fn take_syn(&mut self, syn: &Segment) {
+        self.peer_isn = syn.sequence;
+        self.peer_mss = syn.mss.unwrap_or(DEFAULT_MSS).max(64);
+        self.scaling = syn.window_scale.is_some();
+        self.peer_shift = syn.window_scale.unwrap_or(0);
+        self.sack = self.config.sack && syn.sack_permitted;
+    }
+
+    pub(super) fn report(&self) -> TcpReport {
+        let sender = self.sender.as_ref();
+        TcpReport {
+            local: self.local,
+            remote: self.remote,
+            state: self.state,
+            opened: self.opened,
+            ended: self.ended,
+            sent: sender.map(|sender| sender.stats).unwrap_or_default(),
+            received: self.receiver.stats,
+            received_bytes: self.received_bytes,
+            intact: self.intact,
+            smoothed_rtt: sender
+                .map(|sender| sender.rtt.smoothed())
+                .unwrap_or_default(),
+            min_rtt: sender
+                .map(|sender| sender.rtt.min)
+                .filter(|min| *min != Duration::MAX),
+            window: sender.map_or(0, Sender::window),
+            in_flight: sender.map_or(0, Sender::in_flight),
+            completed: match &self.role {
+                Role::Client(client) => client.completed,
+                Role::Server(_) => 0,
+            },
+        }
+    }
+
+    pub(super) fn completions(&self) -> &[Completion] {
+        match &self.role {
+            Role::Client(client) => &client.completions,
+            Role::Server(_) => &[],
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self.state, TcpState::Done | TcpState::Failed)
+    }
+
+    fn end(&mut self, now: Instant, state: TcpState) {
+        if !self.is_over() {
+            self.state = state;
+            self.ended = Some(now);
+            self.syn_at = None;
+            self.until = None;
+        }
+    }
+
+    /// A segment for this connection arrived.
+    pub(super) fn handle(&mut self, now: Instant, segment: Segment, pattern: &Pattern) {
+        if segment.rst {
+            let fits = segment.acknowledgement.is_none_or(|ack| {
+                let sent = self.sender.as_ref().map_or(0, Sender::next);
+                ack.wrapping_sub(self.isn) <= (sent as u32).wrapping_add(1)
+            });
+            if self.state != TcpState::Idle && fits {
+                self.end(now, TcpState::Failed);
+            }
+            return;
+        }
+        match self.state {
+            TcpState::SynSent if segment.syn => {
+                if segment.acknowledgement != Some(self.isn.wrapping_add(1)) {
+                    return;
+                }
+                self.take_syn(&segment);
+                self.open(now, &segment);
+                self.receiver.acknowledge_now();
+            }
+            TcpState::SynReceived if segment.syn => self.syn_due = true,
+            TcpState::SynReceived => {
+                if segment.acknowledgement != Some(self.isn.wrapping_add(1)) {
+                    return;
+                }
+                self.open(now, &segment);
+                self.take(now, segment);
+            }
+            TcpState::Open | TcpState::Done if segment.syn => self.receiver.acknowledge_now(),
+            TcpState::Open | TcpState::Done => self.take(now, segment),
+            _ => {}
+        }
+        self.run(now, pattern);
+    }
+
+    fn open(&mut self, now: Instant, segment: &Segment) {
+        self.state = TcpState::Open;
+        self.opened = Some(now);
+        self.syn_at = None;
+        let mss = self.config.mss.min(self.peer_mss).max(64);
+        let init = ControllerInit {
+            max_datagram_size: mss,
+            now,
+            seed: u64::from(self.isn),
+            path: PathId(0),
+        };
+        // The window of a SYN is not shifted (RFC 7323, section 2.2).
+        let shift = if segment.syn || !self.scaling {
+            0
+        } else {
+            self.peer_shift
+        };
+        self.sender = Some(Sender::new(SenderInit {
+            mss: u64::from(mss),
+            sack: self.sack,
+            buffer: self.config.send_buffer.max(u64::from(mss)),
+            limit: u64::from(segment.window) << shift,
+            controller: self.config.congestion.build(&init),
+            rtt: Rtt::new(self.config.min_timeout),
+        }));
+    }
+
+    /// A segment while data may flow.
+    fn take(&mut self, now: Instant, segment: Segment) {
+        let (Some(sender), Some(ack)) = (&mut self.sender, segment.acknowledgement) else {
+            return;
+        };
+        let near = |wire: u32, isn: u32, about: u64| {
+            let base = isn.wrapping_add(1).wrapping_add(about as u32);
+            about.checked_add_signed(i64::from(wire.wrapping_sub(base) as i32))
+        };
+        let una = sender.una();
+        let Some(next) = near(ack, self.isn, una) else {
+            return;
+        };
+        let mut blocks = [(0, 0); MAX_SACK];
+        let mut count = 0;
+        for (start, end) in segment.sack_blocks() {
+            if let (Some(start), Some(end)) = (near(start, self.isn, una), near(end, self.isn, una))
+            {
+                blocks[count] = (start, end);
+                count += 1;
+            }
+        }
+        let shift = if self.scaling { self.peer_shift } else { 0 };
+        sender.handle_ack(
+            now,
+            &Acked {
+                next,
+                limit: next + (u64::from(segment.window) << shift),
+                sack: &blocks[..count],
+                is_bare: segment.payload.is_empty() && !segment.fin,
+            },
+        );
+        if segment.payload.is_empty() && !segment.fin {
+            return;
+        }
+        let expected = self.receiver.next();
+        match near(segment.sequence, self.peer_isn, expected) {
+            Some(start) => self
+                .receiver
+                .handle(now, start, segment.payload, segment.fin),
+            None => self.receiver.acknowledge_now(),
+        }
+    }
+
+    /// Lets the application go on.
+    fn run(&mut self, now: Instant, pattern: &Pattern) {
+        let Some(sender) = &mut self.sender else {
+            return;
+        };
+        while let Some(bytes) = self.receiver.read() {
+            self.received_bytes += bytes.len() as u64;
+            let right = match &mut self.role {
+                Role::Client(client) => client.receive(pattern, &bytes),
+                Role::Server(server) => {
+                    let (right, answer) = server.receive(pattern, &bytes);
+                    sender.extend(answer);
+                    right
+                }
+            };
+            self.intact &= right;
+        }
+        match &mut self.role {
+            Role::Client(client) if !sender.is_closed() => {
+                let bytes = client.advance(now, sender.acknowledged());
+                sender.extend(bytes);
+                if client.finished {
+                    sender.close();
+                }
+            }
+            Role::Server(_) if self.receiver.is_finished() => sender.close(),
+            _ => {}
+        }
+        if sender.is_finished() && self.receiver.is_finished() {
+            self.end(now, TcpState::Done);
+        }
+    }
+
+    /// Stops the application: what was not sent is not sent, what is awaited is refused.
+    fn stop(&mut self, now: Instant) {
+        self.until = None;
+        let (Some(sender), Role::Client(client)) = (&mut self.sender, &mut self.role) else {
+            return self.end(now, TcpState::Failed);
+        };
+        if client.expects_response() {
+            self.reset_due = true;
+            self.end(now, TcpState::Done);
+        } else {
+            client.finished = true;
+            sender.cut();
+        }
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant, pattern: &Pattern) {
+        if self.is_over() {
+            return;
+        }
+        if self.until.is_some_and(|until| until <= now) {
+            self.stop(now);
+        }
+        if self.syn_at.is_some_and(|at| at <= now) {
+            self.syn_at = None;
+            if self.syns >= MAX_SYNS {
+                return self.end(now, TcpState::Failed);
+            }
+            if self.state == TcpState::Idle {
+                self.state = TcpState::SynSent;
+            }
+            self.syn_due = true;
+        }
+        let alive = self
+            .sender
+            .as_mut()
+            .is_none_or(|sender| sender.handle_timeout(now));
+        if !alive {
+            return self.end(now, TcpState::Failed);
+        }
+        self.run(now, pattern);
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        if self.is_over() {
+            return self
+                .receiver
+                .deadline()
+                .filter(|_| self.state == TcpState::Done);
+        }
+        let client = match &self.role {
+            Role::Client(client) if self.sender.is_some() => client.deadline(),
+            _ => None,
+        };
+        let sender = self.sender.as_ref().and_then(Sender::deadline);
+        let receiver = self.receiver.deadline().filter(|_| self.sender.is_some());
+        [self.syn_at, self.until, client, sender, receiver]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// The next segment to send, as an IP packet's content.
+    pub(super) fn poll(&mut self, now: Instant, pattern: &Pattern) -> Option<Segment> {
+        if std::mem::take(&mut self.reset_due) {
+            let mut reset = self.segment(None);
+            reset.rst = true;
+            return Some(reset);
+        }
+        if self.state == TcpState::Failed {
+            return None;
+        }
+        if std::mem::take(&mut self.syn_due) {
+            return Some(self.syn(now));
+        }
+        if let Some(piece) = self.sender.as_mut().and_then(|sender| sender.poll(now)) {
+            let mut segment = self.segment(Some(piece.start));
+            segment.payload = self.content(pattern, piece);
+            segment.fin = piece.fin;
+            // Blocks go on a segment of their own, so that none is longer than the path's packets.
+            if self.receiver.sack().next().is_none() {
+                self.receiver.on_acknowledged();
+            }
+            return Some(segment);
+        }
+        if self.sender.is_some() && self.receiver.wants_to_acknowledge(now) {
+            let segment = self.segment(None);
+            self.receiver.on_acknowledged();
+            return Some(segment);
+        }
+        None
+    }
+
+    fn content(&self, pattern: &Pattern, piece: Piece) -> bytes::Bytes {
+        match &self.role {
+            Role::Client(client) => client.content(pattern, piece.start, piece.length),
+            Role::Server(_) => pattern.piece(piece.start, piece.length),
+        }
+    }
+
+    fn syn(&mut self, now: Instant) -> Segment {
+        let mut syn = Segment::new(self.local, self.remote);
+        syn.sequence = self.isn;
+        syn.syn = true;
+        syn.window = self.config.receive_buffer.min(0xffff) as u16;
+        syn.mss = Some(self.config.mss);
+        if self.state == TcpState::SynReceived {
+            syn.acknowledgement = Some(self.peer_isn.wrapping_add(1));
+            syn.window_scale = self.scaling.then_some(self.shift);
+            syn.sack_permitted = self.sack;
+        } else {
+            syn.window_scale = Some(self.shift);
+            syn.sack_permitted = self.config.sack;
+        }
+        self.syn_at = Some(now + Duration::from_secs(1 << self.syns));
+        self.syns += 1;
+        syn
+    }
+
+    /// A segment without content that acknowledges what there is.
+    fn segment(&self, offset: Option<u64>) -> Segment {
+        let mut segment = Segment::new(self.local, self.remote);
+        let next = self.sender.as_ref().map_or(0, Sender::next);
+        let wire = |isn: u32, offset: u64| isn.wrapping_add(1).wrapping_add(offset as u32);
+        segment.sequence = wire(self.isn, offset.unwrap_or(next));
+        segment.acknowledgement = Some(wire(self.peer_isn, self.receiver.next()));
+        let shift = if self.scaling { self.shift } else { 0 };
+        segment.window = (self.receiver.window() >> shift).min(0xffff) as u16;
+        if self.sack && offset.is_none() {
+            for (block, (start, end)) in segment.sack.iter_mut().zip(self.receiver.sack()) {
+                *block = (wire(self.peer_isn, start), wire(self.peer_isn, end));
+            }
+        }
+        segment
+    }
+}

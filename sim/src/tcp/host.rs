@@ -1,0 +1,237 @@
+//! The process: any number of connections on one host.
+
+use super::config::TcpConfig;
+use super::connection::{Connection, TcpReport};
+use super::dialogue::{Client, Completion, Demand};
+use super::segment::Segment;
+use crate::app::Pattern;
+use crate::seed::{Dice, Seed};
+use crate::{Packet, Payload, Process};
+use anabranch_proto::time::Instant;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{SocketAddr, SocketAddrV4};
+
+/// Connections a host accepts, over its life.
+const MAX_ACCEPTED: usize = 65_536;
+
+/// Names a connection of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TcpId(usize);
+
+/// A connection to make.
+#[derive(Debug)]
+pub struct Connect {
+    /// An address of the host, and a port that no other connection to the same peer has.
+    pub from: SocketAddr,
+    /// The server.
+    pub to: SocketAddr,
+    /// When.
+    pub at: Instant,
+    /// What to do with it.
+    pub demand: Box<dyn Demand>,
+    /// When to stop whatever goes on.
+    pub until: Option<Instant>,
+    /// How it behaves.
+    pub config: TcpConfig,
+}
+
+/// A TCP stack with its applications. IPv4 only.
+#[derive(Debug)]
+pub struct TcpHost {
+    dice: Dice,
+    pattern: Pattern,
+    /// Ports that are served, and how.
+    listening: Vec<(u16, TcpConfig)>,
+    connections: Vec<Connection>,
+    /// Near and far end of each.
+    by_ends: BTreeMap<(SocketAddrV4, SocketAddrV4), usize>,
+    accepted: usize,
+    deadlines: BTreeSet<(Instant, usize)>,
+    /// For each connection the entry in `deadlines`.
+    armed: Vec<Option<Instant>>,
+    /// Connections that may have something to send, once each.
+    ready: VecDeque<usize>,
+    is_ready: Vec<bool>,
+    /// Segments that were for nobody or damaged.
+    strays: u64,
+}
+
+impl TcpHost {
+    /// A host without connections. Initial numbers follow from the seed.
+    pub fn new(seed: Seed) -> Self {
+        Self {
+            dice: Dice::new(seed.derive("tcp", 0)),
+            pattern: Pattern::new(),
+            listening: Vec::new(),
+            connections: Vec::new(),
+            by_ends: BTreeMap::new(),
+            accepted: 0,
+            deadlines: BTreeSet::new(),
+            armed: Vec::new(),
+            ready: VecDeque::new(),
+            is_ready: Vec::new(),
+            strays: 0,
+        }
+    }
+
+    /// Serves a port.
+    #[must_use]
+    pub fn listen(mut self, port: u16, config: TcpConfig) -> Self {
+        self.listening.push((port, config));
+        self
+    }
+
+    /// Makes a connection.
+    ///
+    /// # Panics
+    /// If an address is not IPv4, or the pair of addresses is in use.
+    pub fn connect(&mut self, connect: Connect) -> TcpId {
+        let ends = (v4(connect.from), v4(connect.to));
+        let isn = self.dice.next() as u32;
+        let client = Client::new(connect.demand);
+        let times = (connect.at, connect.until);
+        let connection = Connection::client(connect.config, ends, isn, client, times);
+        self.add(connection)
+    }
+
+    fn add(&mut self, connection: Connection) -> TcpId {
+        let index = self.connections.len();
+        let ends = (connection.local, connection.remote);
+        let before = self.by_ends.insert(ends, index);
+        assert!(before.is_none(), "{} to {} is in use", ends.0, ends.1);
+        self.connections.push(connection);
+        self.armed.push(None);
+        self.is_ready.push(false);
+        self.touch(index);
+        TcpId(index)
+    }
+
+    /// What a connection did so far.
+    pub fn report(&self, id: TcpId) -> TcpReport {
+        self.connections[id.0].report()
+    }
+
+    /// The exchanges of a client that are complete, the first million of them.
+    pub fn completions(&self, id: TcpId) -> &[Completion] {
+        self.connections[id.0].completions()
+    }
+
+    /// All connections in the order they came to be, those a server accepted among them.
+    pub fn reports(&self) -> impl Iterator<Item = TcpReport> + '_ {
+        self.connections.iter().map(Connection::report)
+    }
+
+    /// Segments that were for nobody, or damaged.
+    pub fn strays(&self) -> u64 {
+        self.strays
+    }
+
+    /// Something happened to a connection: it may want to send, and its deadline may be another.
+    fn touch(&mut self, index: usize) {
+        if !std::mem::replace(&mut self.is_ready[index], true) {
+            self.ready.push_back(index);
+        }
+        self.rearm(index);
+    }
+
+    fn rearm(&mut self, index: usize) {
+        let deadline = self.connections[index].deadline();
+        if deadline == self.armed[index] {
+            return;
+        }
+        if let Some(old) = std::mem::replace(&mut self.armed[index], deadline) {
+            self.deadlines.remove(&(old, index));
+        }
+        if let Some(new) = deadline {
+            self.deadlines.insert((new, index));
+        }
+    }
+
+    fn accept(&mut self, syn: &Segment) -> bool {
+        let port = syn.to.port();
+        let served = self.listening.iter().find(|(served, _)| *served == port);
+        let Some((_, config)) = served else {
+            return false;
+        };
+        if !syn.syn || syn.acknowledgement.is_some() || self.accepted >= MAX_ACCEPTED {
+            return false;
+        }
+        let config = config.clone();
+        self.accepted += 1;
+        let isn = self.dice.next() as u32;
+        self.add(Connection::server(config, syn, isn));
+        true
+    }
+}
+
+fn v4(address: SocketAddr) -> SocketAddrV4 {
+    match address {
+        SocketAddr::V4(address) => address,
+        SocketAddr::V6(address) => panic!("{address} is no IPv4 address"),
+    }
+}
+
+impl Process for TcpHost {
+    fn handle_packet(&mut self, now: Instant, packet: Packet) {
+        let segment = match &packet.payload {
+            Payload::Ip(bytes) => Segment::decode(bytes),
+            Payload::Udp(_) | Payload::Filler(_) => None,
+        };
+        let Some(segment) = segment else {
+            self.strays += 1;
+            return;
+        };
+        match self.by_ends.get(&(segment.to, segment.from)).copied() {
+            Some(index) => {
+                self.connections[index].handle(now, segment, &self.pattern);
+                self.touch(index);
+            }
+            None if self.accept(&segment) => {}
+            None => self.strays += 1,
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        while let Some((at, index)) = self.deadlines.first().copied() {
+            if at > now {
+                break;
+            }
+            self.deadlines.pop_first();
+            self.armed[index] = None;
+            self.connections[index].handle_timeout(now, &self.pattern);
+            if !std::mem::replace(&mut self.is_ready[index], true) {
+                self.ready.push_back(index);
+            }
+            // A deadline that stays, such as that of a delayed acknowledgement, is put back when
+            // the connection was asked what it sends.
+            if self.connections[index]
+                .deadline()
+                .is_some_and(|next| next > now)
+            {
+                self.rearm(index);
+            }
+        }
+    }
+
+    fn poll_packet(&mut self, now: Instant) -> Option<Packet> {
+        while let Some(index) = self.ready.front().copied() {
+            let segment = self.connections[index].poll(now, &self.pattern);
+            if let Some(segment) = segment {
+                return Some(Packet {
+                    from: segment.from.into(),
+                    to: segment.to.into(),
+                    ecn: None,
+                    payload: Payload::Ip(segment.encode()),
+                });
+            }
+            self.ready.pop_front();
+            self.is_ready[index] = false;
+            self.rearm(index);
+        }
+        None
+    }
+
+    fn next_timeout(&mut self) -> Option<Instant> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+}
