@@ -452,6 +452,8 @@ impl Sender {
             smoothed_rtt: self.rtt.smoothed(),
             bytes_between_losses: self.controller.bytes_between_losses(),
             active: true,
+            shares_bottleneck: true,
+            probing_rtt: self.controller.is_probing_rtt(),
         }
     }
 
