@@ -189,33 +189,38 @@ pub(crate) struct Beginning {
     pub(crate) rng: Rng,
 }
 
-impl Connection {
-    pub(crate) fn new(now: Instant, from: Beginning) -> Self {
-        let Beginning {
-            side,
-            config,
-            mut rng,
-            local_cid,
-            ..
-        } = from;
-        let mut route = Route::new(&config, &mut rng, now, PathId::ZERO, from.tuple, 0);
-        if side.is_client() || from.address_validated {
+impl Beginning {
+    /// The path that a connection starts on.
+    fn first_path(&self, now: Instant, rng: &mut Rng) -> Manager {
+        let config = &self.config;
+        let mut route = Route::new(config, rng, now, PathId::ZERO, self.tuple, 0);
+        if self.side.is_client() || self.address_validated {
             route.validated = true;
             route.amplification.set_validated();
         }
-        route.carries_early_data = side.is_server();
-        let early = [Some(early_space(&mut rng)), Some(early_space(&mut rng))];
-        let space = paths::one_rtt_space(&config, &mut rng);
+        route.carries_early_data = self.side.is_server();
+        let space = paths::one_rtt_space(config, rng);
         let first = Path::new(PathId::ZERO, space, route, PathOptions::default(), now);
         let mut paths = Manager::new(first);
-        let token = from.keys.reset_token(&local_cid);
         if let Some(slot) = paths.slot_mut(PathId::ZERO) {
-            slot.local_cids.adopt(local_cid, token);
-            if let Some(cid) = from.preferred_cid {
-                slot.local_cids.adopt(cid, from.keys.reset_token(&cid));
+            for cid in [Some(self.local_cid), self.preferred_cid]
+                .into_iter()
+                .flatten()
+            {
+                slot.local_cids.adopt(cid, self.keys.reset_token(&cid));
             }
-            slot.remote_cids = RemoteCids::with_initial(from.remote_cid);
+            slot.remote_cids = RemoteCids::with_initial(self.remote_cid);
         }
+        paths
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(now: Instant, from: Beginning) -> Self {
+        let (side, local_cid) = (from.side, from.local_cid);
+        let (mut rng, config) = (from.rng.clone(), Arc::clone(&from.config));
+        let early = [Some(early_space(&mut rng)), Some(early_space(&mut rng))];
+        let paths = from.first_path(now, &mut rng);
         let cids = [Some(local_cid), from.preferred_cid].into_iter().flatten();
         let routing = cids.map(|cid| Routing::AddCid(cid, PathId::ZERO)).collect();
         let identity = Identity {

@@ -21,7 +21,7 @@ fn every_path_and_every_scheduler_has_its_run() {
     };
     let schedulers = Registry::builtin().entries().len();
     let others = SHAPES.len() + 1;
-    assert_eq!(super::plans(&every).unwrap().len(), others + schedulers);
+    assert_eq!(plans(&every).unwrap().len(), others + schedulers);
     let plans = plans(&args()).unwrap();
     assert_eq!(plans.len(), others + SHOWN.len());
     assert_eq!(
