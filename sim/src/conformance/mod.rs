@@ -104,6 +104,20 @@ pub const EXCUSES: &[Excuse] = &[
     strict("weighted", Rule::BestPath),
     strict("weighted", Rule::NoStarvation),
     strict("weighted", Rule::Flapping),
+    Excuse {
+        scheduler: "bas-like",
+        only_with: None,
+        rule: Rule::BestPath,
+        reason: "it counts bandwidth alone: paths of equal rate are equal to it, however late one \
+                 of them delivers",
+    },
+    Excuse {
+        scheduler: "edpf-like",
+        only_with: None,
+        rule: Rule::BestPath,
+        reason: "it waits for the path of the earliest prediction even if others have room; where \
+                 loss or late queues falsify the rate it predicts with, the wait is in vain",
+    },
 ];
 
 /// One measurement.
@@ -194,7 +208,7 @@ impl Kit {
             let scheduler = SchedulerFactory::default();
             let times = network.links.iter().filter_map(|link| {
                 let link = std::slice::from_ref(link);
-                trial::bulk(&scheduler, link, false).took
+                trial::bulk(&scheduler, link, network.bytes(), false).took
             });
             let best = times.min().expect("a transfer over a single path ends");
             (network, best)
@@ -213,7 +227,8 @@ impl Kit {
         let scheduler = SchedulerFactory::new(&names.schedulers, &parsed)?;
         let mut findings = Vec::new();
         for (index, (network, best)) in self.networks.iter().enumerate() {
-            let trial = trial::bulk(&scheduler, &network.links, false);
+            let bytes = network.bytes();
+            let trial = trial::bulk(&scheduler, &network.links, bytes, false);
             findings.push(against_best(network, &trial, *best));
             let sound = network
                 .links
@@ -224,9 +239,9 @@ impl Kit {
             }
             // Once is enough for what does not depend on the figures of the network.
             if index == 0 {
-                let streams = trial::streams(&scheduler, &network.links);
+                let streams = trial::streams(&scheduler, &network.links, bytes);
                 findings.push(starvation(network, &streams, *best));
-                let flaps = trial::bulk(&scheduler, &network.links, true);
+                let flaps = trial::bulk(&scheduler, &network.links, bytes, true);
                 findings.push(flapping(network, &flaps, *best));
                 findings.push(doubt(network, &flaps));
             }

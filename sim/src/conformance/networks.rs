@@ -13,6 +13,22 @@ pub struct Network {
     pub links: [LinkConfig; 2],
 }
 
+impl Network {
+    /// What is transferred when speed is measured: some 2.4 seconds' worth of the faster link, so
+    /// that neither the start nor the last packets of the slower one decide.
+    pub fn bytes(&self) -> u64 {
+        let rate = |link: &LinkConfig| match &link.rate {
+            Rate::Fixed {
+                bits_per_second, ..
+            } => bits_per_second.get(),
+            Rate::Trace(trace) => trace.mean_rate(),
+            Rate::Unlimited => RATE,
+        };
+        let fastest = self.links.iter().map(rate).max().unwrap_or(RATE);
+        (fastest / 10 * 3).max(1_000_000)
+    }
+}
+
 /// Bits per second of a usual link. Less than in the report the list follows, so that a transfer
 /// takes as many round trips with fewer packets.
 const RATE: u64 = 20_000_000;

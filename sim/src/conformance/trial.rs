@@ -16,9 +16,6 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What is transferred when speed is measured: long enough that the start does not decide.
-pub(super) const BYTES: u64 = 6_000_000;
-
 /// Streams side by side when fairness between them is looked at.
 const STREAMS: u64 = 4;
 
@@ -38,8 +35,13 @@ pub(super) struct Result {
 
 /// A bulk transfer over these links; the second one fails and comes back again and again if it
 /// `flaps`.
-pub(super) fn bulk(scheduler: &SchedulerFactory, links: &[LinkConfig], flaps: bool) -> Result {
-    let (mut scene, watch, hosts) = start(scheduler, links, false);
+pub(super) fn bulk(
+    scheduler: &SchedulerFactory,
+    links: &[LinkConfig],
+    bytes: u64,
+    flaps: bool,
+) -> Result {
+    let (mut scene, watch, hosts) = start(scheduler, links, bytes, false);
     if flaps {
         let link = scene.links[1];
         for at in 1..20_u32 {
@@ -52,14 +54,15 @@ pub(super) fn bulk(scheduler: &SchedulerFactory, links: &[LinkConfig], flaps: bo
 }
 
 /// Several equal streams at once over these links.
-pub(super) fn streams(scheduler: &SchedulerFactory, links: &[LinkConfig]) -> Result {
-    let (mut scene, watch, hosts) = start(scheduler, links, true);
+pub(super) fn streams(scheduler: &SchedulerFactory, links: &[LinkConfig], bytes: u64) -> Result {
+    let (mut scene, watch, hosts) = start(scheduler, links, bytes, true);
     follow(&mut scene.world, hosts, &watch)
 }
 
 fn start(
     scheduler: &SchedulerFactory,
     links: &[LinkConfig],
+    bytes: u64,
     streams: bool,
 ) -> (Scene, DoubtWatch, Hosts) {
     let both = |link: &LinkConfig| {
@@ -79,11 +82,11 @@ fn start(
     };
     let (near, far) = scene.pair(sender, TransportConfig::default());
     let (near, expected) = if streams {
-        let file = File::new(Instant::ZERO, BYTES / STREAMS);
+        let file = File::new(Instant::ZERO, bytes / STREAMS);
         let files = vec![file; STREAMS as usize];
         (near.app(Files::new(FIRST, files, 8)), STREAMS)
     } else {
-        let bulk = Bulk::new(FIRST, Amount::Bytes(BYTES), Instant::ZERO);
+        let bulk = Bulk::new(FIRST, Amount::Bytes(bytes), Instant::ZERO);
         (near.app(bulk), 1)
     };
     let hosts = scene.start(near, far.app(Receiver::new(expected).verify()));
