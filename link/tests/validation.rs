@@ -424,6 +424,19 @@ fn a_shorter_delay_does_not_let_packets_overtake() {
     assert_eq!(arrived, [(1, 11 * MS), (0, 100 * MS)]);
 }
 
+fn any_jitter() -> impl Strategy<Value = Jitter> {
+    prop_oneof![
+        Just(Jitter::None),
+        (0u64..30).prop_map(|ms| Jitter::Uniform(millis(ms))),
+        (0u64..30).prop_map(|ms| Jitter::Normal(millis(ms))),
+        (0u64..30, 0u64..60).prop_map(|(min, max)| Jitter::Stall {
+            probability: probability(0.1),
+            min: millis(min),
+            max: millis(max),
+        }),
+    ]
+}
+
 fn any_config() -> impl Strategy<Value = LinkConfig> {
     let trace = Arc::new(Trace::parse("1\n2\n2\n9\n").expect("a trace"));
     let fixed = |(bits, burst)| Rate::Fixed {
@@ -434,16 +447,6 @@ fn any_config() -> impl Strategy<Value = LinkConfig> {
         Just(Rate::Unlimited),
         (10_000u64..1_000_000_000, 0u32..10_000).prop_map(fixed),
         Just(Rate::Trace(trace)),
-    ];
-    let jitters = prop_oneof![
-        Just(Jitter::None),
-        (0u64..30).prop_map(|ms| Jitter::Uniform(millis(ms))),
-        (0u64..30).prop_map(|ms| Jitter::Normal(millis(ms))),
-        (0u64..30, 0u64..60).prop_map(|(min, max)| Jitter::Stall {
-            probability: probability(0.1),
-            min: millis(min),
-            max: millis(max),
-        }),
     ];
     let losses = prop_oneof![
         Just(Loss::None),
@@ -481,7 +484,7 @@ fn any_config() -> impl Strategy<Value = LinkConfig> {
         }
     };
     let flags = any::<(bool, bool, bool)>();
-    (rates, 0u64..50, jitters, losses, queues, flags, 0u8..8).prop_map(
+    (rates, 0u64..50, any_jitter(), losses, queues, flags, 0u8..8).prop_map(
         move |(rate, delay, jitter, loss, queue, (reorder, slot, after), down)| LinkConfig {
             rate,
             delay: millis(delay),

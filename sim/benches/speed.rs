@@ -1,8 +1,8 @@
 //! How fast the simulator is, on the scenario other simulators were measured on.
 //!
 //! One connection over two links, a bulk transfer; a packet is one that crossed one link, data and
-//! acknowledgements alike. `cargo bench -p anabranch-sim --bench speed -- base gig` runs some of the
-//! cases only.
+//! acknowledgements alike. `cargo bench -p anabranch-sim --bench speed -- base gig` runs some of
+//! the cases only.
 //!
 //! Rates are per second of processor time, so that other work on the machine does not count, where
 //! the system tells it (Linux); else per second of wall time.

@@ -21,7 +21,7 @@ fn main() -> Result<(), SpecError> {
         let (mut total, mut waits) = (Duration::ZERO, [0; 4]);
         for unit in 0..UNITS {
             let phase = unit / PHASE;
-            let fast_takes = Duration::from_millis(if phase % 2 == 0 { 25 } else { 400 });
+            let fast_takes = Duration::from_millis(if phase.is_multiple_of(2) { 25 } else { 400 });
             let mut paths = [PathView::new(0), PathView::new(1)];
             for (path, ms) in paths.iter_mut().zip([20, 100]) {
                 path.smoothed_rtt = Duration::from_millis(ms);

@@ -141,7 +141,10 @@ mod tests {
     proptest! {
         #[test]
         fn the_kept_inverse_is_the_inverse(
-            rewards in prop::collection::vec((prop::array::uniform3(-1.0_f64..1.0), 0.0_f64..1.0), 0..60),
+            rewards in prop::collection::vec(
+                (prop::array::uniform3(-1.0_f64..1.0), 0.0_f64..1.0),
+                0..60,
+            ),
             x in prop::array::uniform3(-1.0_f64..1.0),
         ) {
             let mut arm = Arm::<3>::default();

@@ -1,8 +1,8 @@
 //! A scheduler that learns: `peekaboo`, opt-in and outside the engine.
 //!
-//! When the fast path is full and a slow one is free, a contextual bandit (`LinUCB`) decides whether
-//! to wait or to send, and is rewarded by how soon what it decided about was acknowledged. It
-//! adapts the choice that ECF makes by a fixed rule to paths whose rates come in bursts; what it
+//! When the fast path is full and a slow one is free, a contextual bandit (`LinUCB`) decides
+//! whether to wait or to send, and is rewarded by how soon what it decided about was acknowledged.
+//! It adapts the choice that ECF makes by a fixed rule to paths whose rates come in bursts; what it
 //! gains depends on the paths, so it is an experiment and not a default. It takes itself out of
 //! service if what it achieves falls behind the fixed rule.
 //!

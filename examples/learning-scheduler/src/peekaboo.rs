@@ -169,7 +169,7 @@ impl Peekaboo {
     fn decide(&mut self, view: &SendView<'_>, fast: &PathView, slow: &PathView) -> Action {
         let context = context(view, fast, slow);
         self.decisions = self.decisions.wrapping_add(1);
-        let author = if self.is_disabled || self.decisions % TURN == 0 {
+        let author = if self.is_disabled || self.decisions.is_multiple_of(TURN) {
             Author::Rule
         } else {
             Author::Learner

@@ -142,25 +142,7 @@ impl Connection {
             ..Sum::default()
         };
         if let Some((newly, delay)) = sample {
-            if arrival.level == Level::OneRtt
-                && path
-                    .acks_came_by
-                    .replace(arrival.path)
-                    .is_some_and(|by| by != arrival.path)
-            {
-                // RFC 10069: an RTT spans both directions, so another return path is another RTT.
-                path.route.rtt.restart_min();
-            }
-            // The route before had an RTT of its own (RFC 9000, section 9.4).
-            let current = path.route.generation;
-            let on_route = |(pn, packet): &(u64, SentPacket)| {
-                *pn == newly.pn && packet.tuple_generation == current
-            };
-            if acked.iter().any(on_route) {
-                path.route
-                    .rtt
-                    .on_sample(now.since(newly.time_sent), delay, now);
-            }
+            time_path(path, arrival, acked, newly, delay);
         }
         if arrival.level == Level::OneRtt {
             path.pairs.on_ack(now, acked, path.route.mtu.current());
@@ -569,6 +551,30 @@ impl Connection {
         let path = target;
         self.outbox
             .observe(now, &Observation::Metrics { path, metrics });
+    }
+}
+
+/// Takes an RTT sample of the path's present route.
+fn time_path(
+    path: &mut Path,
+    arrival: &Arrival,
+    acked: &[(u64, SentPacket)],
+    newly: &LargestNewlyAcked,
+    delay: Duration,
+) {
+    if arrival.level == Level::OneRtt {
+        let before = path.acks_came_by.replace(arrival.path);
+        if before.is_some_and(|by| by != arrival.path) {
+            // RFC 10069: an RTT spans both directions, so another return path is another RTT.
+            path.route.rtt.restart_min();
+        }
+    }
+    // The route before had an RTT of its own (RFC 9000, section 9.4).
+    let current = path.route.generation;
+    let mut packets = acked.iter();
+    if packets.any(|(pn, packet)| *pn == newly.pn && packet.tuple_generation == current) {
+        let rtt = arrival.now.since(newly.time_sent);
+        path.route.rtt.on_sample(rtt, delay, arrival.now);
     }
 }
 

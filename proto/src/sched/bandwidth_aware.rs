@@ -2,8 +2,8 @@
 //! first.
 //!
 //! A reconstruction after Casetti and Gaiotto (2004, Westwood SCTP): the time is what is in flight
-//! and bound to the path, over its bandwidth. Propagation does not count. If the path with the least
-//! time is full the unit waits for it, for as long as an acknowledgement may take.
+//! and bound to the path, over its bandwidth. Propagation does not count. If the path with the
+//! least time is full the unit waits for it, for as long as an acknowledgement may take.
 
 use super::estimate::{FOREVER, bandwidth, carried, time_for, unit};
 use super::{Choice, Entry, PathEvent, PathView, Patience, Reason, Scheduler, SendView};

@@ -53,7 +53,7 @@ pub(super) const ENTRY: Entry = Entry {
         ParamDoc {
             key: "gate",
             default: "none",
-            summary: "ON/OFF: reinject while a stream of this priority waits, on from ON, off below OFF",
+            summary: "ON/OFF: reinject while a stream waits with priority ON; stop below OFF",
         },
     ],
     build: |params| Ok(Box::new(DeadlineRedundant::from_params(params)?)),

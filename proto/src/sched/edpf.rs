@@ -2,12 +2,12 @@
 //! whether or not that path can send now.
 //!
 //! A reconstruction of what Chebrolu (2005) and Gurtov and Korhonen (2009, "fastest path first")
-//! describe. The prediction is the forward delay, and what is believed to be in the way at the path's
-//! bandwidth: data bound to the path, what stands in the network's queues, and the part of the unit
-//! that the window does not take. If that path cannot send, the unit waits for it, no longer than an
-//! acknowledgement takes. Rates that are too low starve a path; so one that stood by while so many
-//! packets went elsewhere carries a copy of one. And rates that scatter would make choices flutter, so the
-//! path is kept until another one is better by a margin.
+//! describe. The prediction is the forward delay, and what is believed to be in the way at the
+//! path's bandwidth: data bound to the path, what stands in the network's queues, and the part of
+//! the unit that the window does not take. If that path cannot send, the unit waits for it, no
+//! longer than an acknowledgement takes. Rates that are too low starve a path; so one that stood by
+//! while so many packets went elsewhere carries a copy of one. And rates that scatter would make
+//! choices flutter, so the path is kept until another one is better by a margin.
 
 use super::estimate::{Delays, FOREVER, bandwidth, bytes_in, carried, nanos, paced, packet};
 use super::estimate::{time_for, unit};
@@ -25,7 +25,7 @@ pub(super) const ENTRY: Entry = Entry {
     params: &[ParamDoc {
         key: "probe",
         default: "100",
-        summary: "packets sent elsewhere after which a path that stood by carries a copy; 0 for never",
+        summary: "packets after which a path that stood by carries a copy; 0 for never",
     }],
     build: |params| Ok(Box::new(EarliestDelivery::from_params(params)?)),
 };

@@ -166,7 +166,8 @@ impl Scheduler for Linger {
             return lowest_rtt_unused(view);
         }
         self.trim(view);
-        // Every plan either gives the open path a run or fills a full one: paths times runs at most.
+        // Every plan either gives the open path a run or fills a full one: paths times runs at
+        // most.
         for _ in 0..=RUNS_MAX {
             if let Some((at, skip)) = self.first_open(view) {
                 return self.carry_out(view, at, skip);

@@ -1,10 +1,10 @@
 //! On-demand scheduling: decides only when a path really has room, and then which data it takes.
 //!
 //! A reconstruction after Wallace and Shami (2012). The naive rule of concurrent multipath transfer
-//! gives the next data to whichever path has room; that is `round-robin` with `mode=skip`, and it is
-//! also how the path is chosen here. The data is what the faster paths do not deliver in the
-//! difference of forward delays, as in [`fdps`](super::fdps). At equal delays nothing is skipped and
-//! only the naive rule is left. Under loss every skip may become a hole.
+//! gives the next data to whichever path has room; that is `round-robin` with `mode=skip`, and it
+//! is also how the path is chosen here. The data is what the faster paths do not deliver in the
+//! difference of forward delays, as in [`fdps`](super::fdps). At equal delays nothing is skipped
+//! and only the naive rule is left. Under loss every skip may become a hole.
 
 use super::booked::send_behind;
 use super::delivery_delay::least_delay;

@@ -2,10 +2,10 @@
 //!
 //! A reconstruction after Wang, Liao and Li (J. Netw. Comput. Appl. 35(2), 2012), as the BTH thesis
 //! describes it. A round is one window of every path: all its chances to send are put in the order
-//! of predicted arrival and numbered, and each path sends the data of its own numbers, so that later
-//! numbers leave first on slow paths. A new round is planned when a path has used up its part, or
-//! when the delay or the window of any path has moved by a tenth. Within a round the order is fixed:
-//! that is the difference to [`idd`](super::idd), which predicts anew for each packet.
+//! of predicted arrival and numbered, and each path sends the data of its own numbers, so that
+//! later numbers leave first on slow paths. A new round is planned when a path has used up its
+//! part, or when the delay or the window of any path has moved by a tenth. Within a round the order
+//! is fixed: that is the difference to [`idd`](super::idd), which predicts anew for each packet.
 
 use super::arrival::{Forecast, Slots};
 use super::booked::send_behind;

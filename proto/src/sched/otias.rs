@@ -220,7 +220,8 @@ mod tests {
             ..path(0, 20, 100, 0)
         };
         let paths = [paced, path(1, 100, 10, 0)];
-        // Packets leave at 1, 2, 3 ... ms and take 10 ms; one that leaves now on the other takes 50.
+        // Packets leave at 1, 2, 3 ... ms and take 10 ms; one that leaves now on the other takes
+        // 50.
         let behind = Decision::SendAt {
             path: PathId(1),
             skip: 40_000,

@@ -1,10 +1,10 @@
 //! Target rate: cheap paths first; the others carry only what the cheap ones lack of a wanted rate.
 //!
-//! "Throughput and preference" of `ProgMP`. Every unit on a preferred path earns a credit; while the
-//! preferred paths are full, a unit elsewhere costs as many as keep the other paths' share at what
-//! is missing. Preferred are the paths of the highest priority and, among them, the lowest cost.
-//! The public script reads the window of the preferred path from an empty set at that point; here
-//! it is that of the preferred paths, full or not.
+//! "Throughput and preference" of `ProgMP`. Every unit on a preferred path earns a credit; while
+//! the preferred paths are full, a unit elsewhere costs as many as keep the other paths' share at
+//! what is missing. Preferred are the paths of the highest priority and, among them, the lowest
+//! cost. The public script reads the window of the preferred path from an empty set at that point;
+//! here it is that of the preferred paths, full or not.
 
 use super::figures::window_rate;
 use super::min_rtt::rank;

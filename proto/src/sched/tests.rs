@@ -184,6 +184,14 @@ fn any_duration() -> impl Strategy<Value = Duration> {
     ]
 }
 
+fn any_forward() -> impl Strategy<Value = i64> {
+    prop_oneof![6 => 0_i64..500_000, 1 => Just(i64::MIN), 1 => Just(i64::MAX)]
+}
+
+fn any_rate() -> impl Strategy<Value = u64> {
+    prop_oneof![2 => Just(0), 6 => 1_u64..10_000_000, 1 => Just(u64::MAX)]
+}
+
 fn any_path() -> impl Strategy<Value = PathView> {
     let names = (
         0_u32..40,
@@ -205,14 +213,8 @@ fn any_path() -> impl Strategy<Value = PathView> {
         0_u16..3000,
     );
     let wishes = (any::<u32>(), -2_i32..3, 0_u32..2);
-    let any_forward = prop_oneof![
-        6 => 0_i64..500_000,
-        1 => Just(i64::MIN),
-        1 => Just(i64::MAX),
-    ];
-    let any_rate = || prop_oneof![2 => Just(0), 6 => 1_u64..10_000_000, 1 => Just(u64::MAX)];
     let measured = (
-        prop::option::weighted(0.8, any_forward),
+        prop::option::weighted(0.8, any_forward()),
         prop_oneof![4 => Just(0), 4 => 0_u64..50_000, 1 => Just(u64::MAX)],
         any_rate(),
         any_rate(),

@@ -1,9 +1,9 @@
 //! Window score: the bonding rule of senders that measure no RTT.
 //!
 //! As in BELABOX's srtla sender. Each path has a window of its own, in thousandths of a packet: it
-//! grows with acknowledgements while the path is filled and shrinks by a tenth of a packet with each
-//! loss, and the path with the highest `window / (in flight + 1)` sends. Delays do not count, so
-//! the receiver must put packets in order; and reordering taken for loss shrinks good paths. The
+//! grows with acknowledgements while the path is filled and shrinks by a tenth of a packet with
+//! each loss, and the path with the highest `window / (in flight + 1)` sends. Delays do not count,
+//! so the receiver must put packets in order; and reordering taken for loss shrinks good paths. The
 //! engine's congestion window still has the last word.
 
 use super::estimate::{carried, packet};

@@ -1,3 +1,5 @@
+//! What applications do on a clean network.
+
 use super::*;
 use crate::quic::{QuicHost, SessionId, configs};
 use crate::scene::{FIRST, Hosts, Scene};

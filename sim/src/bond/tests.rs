@@ -1,3 +1,5 @@
+//! How bonds cut, carry and put together again.
+
 use super::*;
 use crate::tcp::{Connect, Exchange, Once, TcpConfig, TcpHost, TcpId};
 use crate::{Change, LinkId, NodeKind, ProcessId, World};

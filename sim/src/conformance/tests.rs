@@ -1,3 +1,5 @@
+//! What the kit lets pass and what not.
+
 use super::*;
 use anabranch_proto::sched::{Choice, Entry, Reason, Scheduler, SendView};
 

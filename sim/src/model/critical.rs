@@ -72,7 +72,10 @@ fn figure_4() -> Trace {
     run(&[], [30_000, 50_500])
 }
 
-fn row(ack: &Acknowledged) -> (u64, u64, (u64, u64), u64, u64, Vec<u64>, u64) {
+/// A [`Row`] as it was found.
+type Found = (u64, u64, (u64, u64), u64, u64, Vec<u64>, u64);
+
+fn row(ack: &Acknowledged) -> Found {
     let path = ack.path;
     (
         ack.packet,
@@ -85,23 +88,9 @@ fn row(ack: &Acknowledged) -> (u64, u64, (u64, u64), u64, u64, Vec<u64>, u64) {
     )
 }
 
-fn published(rows: &[Row]) -> Vec<(u64, u64, (u64, u64), u64, u64, Vec<u64>, u64)> {
-    let rows = rows.iter();
-    rows.map(
-        |(packet, window, outstanding, advertised, before, sent, after)| {
-            let sent = sent.to_vec();
-            (
-                *packet,
-                *window,
-                *outstanding,
-                *advertised,
-                *before,
-                sent,
-                *after,
-            )
-        },
-    )
-    .collect()
+fn published(rows: &[Row]) -> Vec<Found> {
+    let row = |row: &Row| (row.0, row.1, row.2, row.3, row.4, row.5.to_vec(), row.6);
+    rows.iter().map(row).collect()
 }
 
 /// Packets sent in answer to the acknowledgements of packets 5 to 8.
@@ -110,84 +99,79 @@ fn released(trace: &Trace) -> usize {
     answers.map(|row| row.sent.len()).sum()
 }
 
-pub(super) fn verdicts() -> Vec<Verdict> {
-    let (three, four) = (figure_3(), figure_4());
-    let rows = |trace: &Trace, count: usize| -> Vec<_> {
-        trace.acknowledged.iter().take(count).map(row).collect()
-    };
-    let stored = |trace: &Trace, packet: u64| {
-        let row = trace.arrived.iter().find(|row| row.packet == packet);
-        row.map(|row| (row.cumulative, row.held.clone(), row.advertised))
-    };
-    let from_13: Vec<u64> = four
-        .arrival_order()
-        .into_iter()
-        .skip_while(|packet| *packet != 13)
-        .take(3)
-        .collect();
+/// What the receiver has delivered, holds and announces after this packet.
+fn stored(trace: &Trace, packet: u64) -> Option<(u64, Vec<u64>, u64)> {
+    let row = trace.arrived.iter().find(|row| row.packet == packet);
+    row.map(|row| (row.cumulative, row.held.clone(), row.advertised))
+}
+
+fn first_rows(trace: &Trace, count: usize) -> Vec<Found> {
+    trace.acknowledged.iter().take(count).map(row).collect()
+}
+
+fn of_figure_3() -> Vec<Verdict> {
+    let (id, trace) = ("critical-fig3-trace", figure_3());
+    vec![
+        equal(
+            (id, "table", "every acknowledgement until the sender stalls"),
+            &published(&FIGURE_3),
+            &first_rows(&trace, usize::MAX),
+        ),
+        equal(
+            (id, "row 10", "packet 8 is stored: 7 of 11 packets are free"),
+            &Some((2, vec![5, 6, 7, 8], 7)),
+            &stored(&trace, 8),
+        ),
+        equal(
+            (id, "row 15", "packets 5 to 13 wait for 3 and 4"),
+            &Some((2, (5..=13).collect(), 2)),
+            &stored(&trace, 13),
+        ),
+        equal(
+            (id, "release", "five packets answer acknowledgements 5 to 8"),
+            &5,
+            &released(&trace),
+        ),
+    ]
+}
+
+fn of_figure_4() -> Vec<Verdict> {
+    let (id, trace) = ("critical-fig4-trace", figure_4());
+    let order = trace.arrival_order().into_iter();
+    let from_13: Vec<u64> = order.skip_while(|packet| *packet != 13).take(3).collect();
     vec![
         equal(
             (
-                "critical-fig3-trace",
-                "table",
-                "every acknowledgement until the sender stalls",
-            ),
-            &published(&FIGURE_3),
-            &rows(&three, usize::MAX),
-        ),
-        equal(
-            (
-                "critical-fig3-trace",
-                "row 10",
-                "packet 8 is stored: 7 of 11 packets are free",
-            ),
-            &Some((2, vec![5, 6, 7, 8], 7)),
-            &stored(&three, 8),
-        ),
-        equal(
-            (
-                "critical-fig3-trace",
-                "row 15",
-                "packets 5 to 13 wait for 3 and 4",
-            ),
-            &Some((2, (5..=13).collect(), 2)),
-            &stored(&three, 13),
-        ),
-        equal(
-            (
-                "critical-fig3-trace",
-                "release",
-                "five packets answer acknowledgements 5 to 8",
-            ),
-            &5,
-            &released(&three),
-        ),
-        equal(
-            (
-                "critical-fig4-trace",
+                id,
                 "table",
                 "every acknowledgement until the sender is blocked",
             ),
             &published(&FIGURE_4),
-            &rows(&four, FIGURE_4.len()),
+            &first_rows(&trace, FIGURE_4.len()),
         ),
         equal(
             (
-                "critical-fig4-trace",
+                id,
                 "release",
                 "seven packets answer acknowledgements 5 to 8",
             ),
             &7,
-            &released(&four),
+            &released(&trace),
         ),
         equal(
             (
-                "critical-fig4-trace",
+                id,
                 "rows 13-15",
                 "13 waits, 9 is passed up at once, 14 waits",
             ),
             &(vec![13, 9, 14], Some((9, vec![13, 14], 9))),
-            &(from_13, stored(&four, 14)),
+            &(from_13, stored(&trace, 14)),
         ),
     ]
+}
+
+pub(super) fn verdicts() -> Vec<Verdict> {
+    let mut all = of_figure_3();
+    all.extend(of_figure_4());
+    all
 }

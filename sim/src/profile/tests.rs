@@ -1,3 +1,5 @@
+//! What each profile makes of its settings.
+
 use super::*;
 use crate::app::{Amount, Bulk, Receiver};
 use crate::scene::{FIRST, Scene};

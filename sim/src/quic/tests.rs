@@ -1,3 +1,5 @@
+//! Endpoints as processes.
+
 use super::*;
 use crate::app::{Amount, Bulk, Receiver};
 use crate::{Change, Direction, LinkId, NodeId, NodeKind, ProcessId, World};

@@ -1,3 +1,5 @@
+//! What the recorder counts, and that it changes nothing.
+
 use super::*;
 use crate::app::{Amount, Bulk, Receiver};
 use crate::scene::{FIRST, Hosts, Scene};

@@ -1,3 +1,5 @@
+//! One and several TCP flows over links.
+
 use super::*;
 use crate::{Direction, LinkId, NodeKind, ProcessId, World};
 use anabranch_link::{LinkConfig, Loss, Probability, Queue, Rate};

@@ -1,3 +1,5 @@
+//! What sources send and sinks count.
+
 use super::*;
 use crate::seed::Seed;
 use crate::tcp::{Connect, TcpConfig, TcpHost, TcpState};

@@ -1,3 +1,5 @@
+//! Routes, NAT, scripts and the order of events.
+
 use super::*;
 use crate::Payload;
 use anabranch_link::{Loss, Probability, Rate};

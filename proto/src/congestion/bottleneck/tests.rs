@@ -1,3 +1,5 @@
+//! Which delay series are put into one group.
+
 use super::*;
 use crate::rng::Rng;
 
