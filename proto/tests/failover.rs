@@ -475,6 +475,38 @@ fn rebind(address: &str) {
 }
 
 #[test]
+fn a_new_address_that_is_cut_off_for_two_seconds_is_asked_again_in_time() {
+    let mut pair = connected(two_ways()[..1].to_vec());
+    pair.transfer(false, 500_000, Duration::from_secs(3));
+    pair.ways[0].server.remote = "10.0.77.1:1000".parse().expect("an address");
+    pair.ways[0].down = false;
+    pair.client_conn().ping(PathId(0)).expect("path 0");
+    pair.run_for(ms(2_200));
+    pair.ways[0].down = true;
+    pair.run_for(ms(600));
+    let stats = pair.server_conn().path_stats(PathId(0)).expect("path 0");
+    assert_eq!(stats.tuple.remote, pair.ways[0].server.remote);
+    assert!(stats.validated, "{stats:?}");
+}
+
+#[test]
+fn an_application_that_pings_does_not_keep_lost_data_from_being_repeated() {
+    let mut pair = connected(two_ways()[..1].to_vec());
+    pair.ways[0].set_open(false);
+    let flow = pair.start(true, 1000);
+    pair.run_for(Duration::from_secs(5));
+    // Nothing comes back, so no acknowledgement tells that the data was lost.
+    pair.ways[0].up = true;
+    let received = |pair: &Pair| pair.flows[flow].received;
+    assert_eq!(received(&pair), 0);
+    for _ in 0..15 {
+        pair.client_conn().ping(PathId(0)).expect("path 0");
+        pair.run_for(Duration::from_secs(1));
+    }
+    assert_eq!(received(&pair), 1000, "{}", pair.report());
+}
+
+#[test]
 fn a_spoofed_source_does_not_move_a_path_for_long() {
     for to_server in [true, false] {
         let mut pair = connected(two_ways());

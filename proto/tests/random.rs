@@ -506,6 +506,9 @@ impl World {
         let steps = self.pair.steps;
         self.pair.run_for(Duration::from_secs(60));
         self.assert_open(seed);
+        if self.is_lost() {
+            return;
+        }
         let (packets, steps) = (self.pair.delivered - before, self.pair.steps - steps);
         assert!(
             packets == 0 && steps <= 8,
@@ -639,4 +642,27 @@ fn regression_a_doubted_path_that_was_the_last_one_carried_only_pings() {
 #[test]
 fn regression_a_repeated_initial_began_another_connection() {
     run(2944);
+}
+
+/// A path that was opened or had moved was challenged at once, after a second, and never again: an
+/// outage of a second was its end, or that of the connection.
+#[test]
+fn regression_an_address_that_came_to_life_was_not_asked_any_more() {
+    for seed in [114, 3139, 7929, 9031, 9922] {
+        run(seed);
+    }
+}
+
+/// Each PING of the application put off the probe that would have told the peer which path is left.
+#[test]
+fn regression_pings_kept_an_abandonment_from_being_repeated() {
+    for seed in [3813, 6115, 6184, 7815, 7951] {
+        run(seed);
+    }
+}
+
+/// Both sides gave up the path the other counted on, after all data had arrived.
+#[test]
+fn regression_a_connection_that_ended_at_rest_was_expected_to_be_open() {
+    run(7554);
 }

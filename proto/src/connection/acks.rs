@@ -477,7 +477,12 @@ impl Connection {
         if level != Level::Initial || self.identity.side.is_server() {
             self.early.pto_count = 0;
         }
+        let now = self.clock;
         if let Some(path) = self.paths.path_mut(target) {
+            if path.pto_count > 0 {
+                // What was asked during the silence has its full time from here on.
+                path.pto_from = path.pto_from.map(|_| now);
+            }
             path.pto_count = 0;
         }
     }

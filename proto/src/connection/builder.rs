@@ -254,7 +254,11 @@ impl Connection {
             return;
         };
         path.last_activity = now;
-        if packet.level == Level::OneRtt && packet.ack_eliciting && !packet.is_validation {
+        // What only asks again on a silent path does not put off the probe that repeats what is
+        // missing there: an application that keeps pinging would keep it from leaving for ever.
+        let asks_again = path.pto_count > 0 && packet.frames.is_empty() && !packet.is_pto_probe;
+        let is_question = packet.is_validation || asks_again;
+        if packet.level == Level::OneRtt && packet.ack_eliciting && !is_question {
             path.pto_from = Some(now);
         }
         path.counters.sent_packets += 1;

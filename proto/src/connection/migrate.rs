@@ -130,7 +130,8 @@ impl Connection {
         let Some(next) = next else { return };
         let mut old = path.exchange_route(next, self.config.ecn);
         if !path.route.validated {
-            path.route.validate(now, &mut self.rng);
+            let pto = old.rtt.pto_base();
+            path.route.validate_after(now, &mut self.rng, pto);
         }
         path.previous = if old.validated {
             // The old address is asked too: if it still answers, the move was somebody else's doing
@@ -212,6 +213,7 @@ impl Connection {
 
     /// Gives up on routes that did not answer.
     pub(super) fn handle_validation_timeout(&mut self, now: Instant, id: PathId) {
+        let others = self.paths.open_count() > 1;
         let Some(path) = self.paths.path_mut(id) else {
             return;
         };
@@ -225,8 +227,14 @@ impl Connection {
             return;
         }
         if path.inquiry == Inquiry::Asked && path.route.validated {
-            // Nothing is acknowledged anywhere: this path may well be the first to come back.
-            path.route.validate(now, &mut self.rng);
+            // Nothing is acknowledged anywhere: this path may well be the first to come back. Where
+            // there is no other any more, nobody needs to know.
+            path.route.validation = None;
+            if others {
+                path.route.validate(now, &mut self.rng);
+            } else {
+                path.inquiry = Inquiry::None;
+            }
             return;
         }
         match path.previous.take() {

@@ -10,7 +10,7 @@ use crate::path::validation::{Responses, Validation};
 use crate::recovery::pacer::rate_for_window;
 use crate::recovery::{DeliveryRate, Pacer, RttEstimator};
 use crate::rng::Rng;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use anabranch_wire::PathId;
 
 /// Less than this is left to acknowledgements of the handshake.
@@ -104,7 +104,14 @@ impl Route {
 
     /// Starts to prove that the peer answers at the far end.
     pub(crate) fn validate(&mut self, now: Instant, rng: &mut Rng) {
-        self.validation = Some(Validation::start(now, rng, self.rtt.pto_base()));
+        self.validate_after(now, rng, Duration::MAX);
+    }
+
+    /// The same at the rate of a route with this PTO, if it is shorter: what a path took by its
+    /// route before is the best guess of what it takes by the next.
+    pub(crate) fn validate_after(&mut self, now: Instant, rng: &mut Rng, pto: Duration) {
+        let pto = self.rtt.pto_base().min(pto);
+        self.validation = Some(Validation::start(now, rng, pto));
     }
 
     /// Whether data may be sent to the far end.

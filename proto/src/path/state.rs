@@ -147,7 +147,8 @@ pub(crate) struct Path {
     /// When a packet was last sent or received.
     pub(crate) last_activity: Instant,
     /// When a packet was last sent whose acknowledgement is waited for: the base of the PTO.
-    /// Challenges do not count, or a path that is asked again and again is never probed.
+    /// Challenges do not count, nor PINGs on a silent path, or a path that is asked again and again
+    /// is never probed.
     pub(crate) pto_from: Option<Instant>,
     pub(crate) last_ack: Option<Instant>,
     /// Since when it answers everything in time.

@@ -7,7 +7,8 @@
 //! ```text
 //! start -> waiting --answered--> proven
 //!             |  ^
-//!             |  +-- repeated after 1, 2, 4.. PTO, with fresh bytes each time
+//!             |  +-- repeated after 1, 2, 4.. PTO, at least twice a second unless a PTO is
+//!             |      longer, with fresh bytes each time
 //!             +-- 3 x max(PTO, initial PTO) --> failed
 //! ```
 //!
@@ -34,8 +35,12 @@ const PTOS_TO_FAIL: u32 = 3;
 /// may be a victim's.
 const MIN_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Challenges one validation sends at most. Doubling intervals from [`MIN_INTERVAL`] end within
-/// three initial PTOs after 8; the limit only bounds memory.
+/// Intervals stop doubling here, or at one PTO if that is longer: a path that comes to life before
+/// its time is over must be asked once more.
+const MAX_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Challenges one validation sends at most: as many as intervals from [`MIN_INTERVAL`] on leave
+/// room for. The limit only bounds memory.
 const MAX_CHALLENGES: usize = 10;
 
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +58,7 @@ pub struct Validation {
     sent: SmallVec<[Challenge; 4]>,
     next_at: Instant,
     interval: Duration,
+    longest_interval: Duration,
     fails_at: Instant,
     proof: Option<Proof>,
 }
@@ -66,11 +72,13 @@ impl Validation {
     /// Starts to validate a route. `pto` is the route's current PTO, or anything up to
     /// [`INITIAL_PTO`] if nothing is known of it. The first challenge is due at once.
     pub fn start(now: Instant, rng: &mut Rng, pto: Duration) -> Self {
+        let interval = pto.max(MIN_INTERVAL);
         Self {
             rng: rng.fork(),
             sent: SmallVec::new(),
             next_at: now,
-            interval: pto.max(MIN_INTERVAL),
+            interval,
+            longest_interval: interval.max(MAX_INTERVAL),
             fails_at: now + pto.max(INITIAL_PTO).saturating_mul(PTOS_TO_FAIL),
             proof: None,
         }
@@ -101,7 +109,7 @@ impl Validation {
             full_size: true,
         });
         self.next_at = now + self.interval;
-        self.interval = self.interval.saturating_mul(2);
+        self.interval = self.interval.saturating_mul(2).min(self.longest_interval);
         Some(data)
     }
 

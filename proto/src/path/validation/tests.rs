@@ -24,7 +24,16 @@ fn the_first_challenge_is_due_at_once_and_repeats_back_off() {
         );
         sent_at.push(deadline);
     }
-    assert_eq!(sent_at, [at(0), at(100), at(300), at(700), at(1500)]);
+    let expected = [0, 100, 300, 700, 1200, 1700, 2200, 2700];
+    assert_eq!(sent_at, expected.map(at));
+}
+
+#[test]
+fn a_route_of_unknown_rtt_is_asked_three_times() {
+    let mut validation = started(INITIAL_PTO);
+    let mut due = |millis| validation.poll_challenge(at(millis)).is_some();
+    let sent_at: Vec<u64> = (0..4000).filter(|millis| due(*millis)).collect();
+    assert_eq!(sent_at, [0, 999, 1998]);
 }
 
 #[test]
@@ -101,7 +110,7 @@ fn a_tiny_pto_neither_floods_the_path_nor_outgrows_memory() {
     for millis in 0..3000 {
         count += usize::from(validation.poll_challenge(at(millis)).is_some());
     }
-    assert_eq!(count, 8);
+    assert_eq!(count, MAX_CHALLENGES);
     assert!(!validation.sent.is_empty() && validation.sent.len() <= MAX_CHALLENGES);
 }
 
