@@ -70,7 +70,9 @@ impl Backend for Sim {
 impl Sim {
     fn carry_out(&self, run: &Run) -> Result<Outcome, Box<Outcome>> {
         let scenario = &*run.scenario;
-        refuse_what_it_cannot_do(scenario)?;
+        if let Some(refused) = refusal(scenario) {
+            return Err(Box::new(refused));
+        }
         let mut built = Built::of(scenario, run.seed);
         let failed = |error: String| Box::new(ended(Status::Failed, &error));
         if scenario.transport.kind != Kind::Anabranch {
@@ -262,7 +264,8 @@ fn drive(built: &mut Built<'_>, contest: &mut dyn Contest) -> Progress {
     progress
 }
 
-fn refuse_what_it_cannot_do(scenario: &Scenario) -> Result<(), Box<Outcome>> {
+/// What the simulator cannot do, as a row; `None` if it can do everything.
+pub(crate) fn refusal(scenario: &Scenario) -> Option<Outcome> {
     let kind = scenario.transport.kind;
     let nodes = &scenario.network.nodes;
     let nat = nodes.iter().any(|node| node.kind == NodeKind::Nat);
@@ -281,9 +284,9 @@ fn refuse_what_it_cannot_do(scenario: &Scenario) -> Result<(), Box<Outcome>> {
     } else if kind != Kind::Anabranch && scenario.record.qlog {
         "qlog of TCP"
     } else {
-        return Ok(());
+        return None;
     };
-    Err(Box::new(ended(Status::Unsupported, cannot)))
+    Some(ended(Status::Unsupported, cannot))
 }
 
 fn ended(status: Status, reason: &str) -> Outcome {
