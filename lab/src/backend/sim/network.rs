@@ -4,7 +4,7 @@ use crate::scenario::{
     Action, Cellular, Direction, FULL_PACKET, FlowKind, Kind as Carrier, NetLink, NodeKind as Kind,
     Profile, Scenario, Sides, Way,
 };
-use anabranch_link::{LinkConfig, Rate, Trace};
+use anabranch_link::{Jitter, LinkConfig, Probability, Rate, Trace};
 use anabranch_proto::config::{ClientConfig, ServerConfig};
 use anabranch_proto::path::PathOptions;
 use anabranch_proto::time::Instant;
@@ -269,11 +269,11 @@ impl<'a> Built<'a> {
 
     fn write_script(&mut self) {
         let network = &self.scenario.network;
-        let mut configs: Vec<[LinkConfig; 2]> = network
-            .links
-            .iter()
-            .map(|link| [link.forward.link.clone(), link.backward.link.clone()])
-            .collect();
+        // As they were made, with the rates that were drawn.
+        let made = |link: &LinkId| {
+            [Line::Forward, Line::Backward].map(|line| self.world.link_config(*link, line).clone())
+        };
+        let mut configs: Vec<[LinkConfig; 2]> = self.links.iter().map(made).collect();
         for event in &self.scenario.events {
             let (link, at) = (self.links[event.link], Instant::ZERO + event.at);
             let up = |sides: &Sides, up: bool| {
@@ -352,6 +352,16 @@ fn configs(link: &NetLink, seed: Seed, scenario: &Scenario) -> (LinkConfig, Link
         let mut config = direction.link.clone();
         if let Some(cellular) = &direction.cellular {
             config.rate = draw(cellular, seed.derive("rate", line), scenario.stop);
+            if let Some(probability) =
+                Probability::new(cellular.stall).filter(|_| cellular.stall > 0.0)
+            {
+                let (min, max) = cellular.stall_time;
+                config.jitter = Jitter::Stall {
+                    probability,
+                    min,
+                    max,
+                };
+            }
         }
         config
     };
@@ -361,13 +371,13 @@ fn configs(link: &NetLink, seed: Seed, scenario: &Scenario) -> (LinkConfig, Link
 /// The longest stretch of a cellular link's future that is drawn; it repeats after that.
 const DRAWN: Duration = Duration::from_secs(600);
 
-/// A trace of a link whose rate is drawn for each slot, and which stalls.
+/// A trace of a link whose rate is drawn for each slot.
 fn draw(cellular: &Cellular, seed: Seed, stop: Duration) -> Rate {
     let mut dice = Dice::new(seed);
     let mut even =
         |low: f64, high: f64| low + (high - low) * (dice.next() as f64 / u64::MAX as f64);
     let end = stop.min(DRAWN).as_secs_f64().max(1.0);
-    let (mut time, mut credit, mut stalled, mut latest) = (0.0, 0.0, 0.0, 0);
+    let (mut time, mut credit, mut latest) = (0.0, 0.0, 0);
     let mut text = String::new();
     while time < end {
         let rate = even(cellular.rate.0 as f64, cellular.rate.1 as f64);
@@ -375,17 +385,8 @@ fn draw(cellular: &Cellular, seed: Seed, stop: Duration) -> Rate {
         let count = (credit as u64).max(1);
         for packet in 0..count.min(credit as u64) {
             credit -= 1.0;
-            if even(0.0, 1.0) < cellular.stall {
-                let (short, long) = cellular.stall_time;
-                stalled = f64::max(
-                    stalled,
-                    time + even(short.as_secs_f64(), long.as_secs_f64()),
-                );
-            }
             let share = packet as f64 / count as f64;
             let at = time + cellular.slot.as_secs_f64() * share;
-            // What a stall delays is delivered right after it, in order.
-            let at = f64::max(at, stalled);
             latest = (at * 1000.0).round() as u64;
             text.push_str(&latest.to_string());
             text.push('\n');
