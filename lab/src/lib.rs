@@ -7,11 +7,13 @@
 //! campaign   runs a plan on all cores, resumes, writes results
 //! results    tables with units, as CSV, JSON lines and Parquet
 //! stats      means, intervals, paired comparisons
+//! conformance  the promises schedulers are checked for
 //! papers     the experiments of the five documents and the statements checked on their results
 //! ```
 
 pub mod backend;
 pub mod campaign;
+pub mod conformance;
 pub mod papers;
 pub mod plan;
 pub mod report;

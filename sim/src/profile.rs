@@ -10,6 +10,7 @@ use anabranch_proto::config::{Mechanisms, TransportConfig};
 use anabranch_proto::congestion::{self, ControllerFactory};
 use anabranch_proto::sched::{Registry, SchedulerFactory};
 use anabranch_proto::spec::SpecError;
+use anabranch_proto::streams::CreditUpdate;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -69,6 +70,10 @@ pub struct Settings {
     pub scheduler: Option<String>,
     /// The congestion controller, as users name it.
     pub congestion: Option<String>,
+    /// Packets in the first congestion window of each path.
+    pub initial_window: Option<u64>,
+    /// Whether packets are spread over the round trip.
+    pub pacing: Option<bool>,
     /// The receiver's window in bytes, which then stays as it is.
     pub receive_buffer: Option<u64>,
     /// The sender's buffer in bytes.
@@ -131,6 +136,24 @@ impl Names {
     pub fn controller(&self, text: &str) -> Result<ControllerFactory, SpecError> {
         self.controllers.factory(&text.parse()?)
     }
+
+    /// As [`Self::controller`], with so many packets in its first window unless the name says.
+    ///
+    /// # Errors
+    /// As [`Self::controller`].
+    pub fn controller_from(
+        &self,
+        text: &str,
+        initial_window: Option<u64>,
+    ) -> Result<ControllerFactory, SpecError> {
+        match initial_window {
+            Some(packets) if !text.contains("initial-window") => {
+                let sign = if text.contains(':') { ',' } else { ':' };
+                self.controller(&format!("{text}{sign}initial-window={packets}"))
+            }
+            _ => self.controller(text),
+        }
+    }
 }
 
 /// The engine's settings for a profile.
@@ -151,8 +174,11 @@ pub fn transport(
     if let Some(scheduler) = &settings.scheduler {
         config.scheduler = names.scheduler(scheduler)?;
     }
-    if let Some(congestion) = &settings.congestion {
-        config.congestion = names.controller(congestion)?;
+    if settings.congestion.is_some() || settings.initial_window.is_some() {
+        // No profile's controller has parameters, so that its name is all of it.
+        let own = config.congestion.name();
+        let congestion = settings.congestion.as_deref().unwrap_or(own);
+        config.congestion = names.controller_from(congestion, settings.initial_window)?;
     }
     if let Some(bytes) = settings.receive_buffer {
         fix_receive_buffer(&mut config, bytes);
@@ -181,6 +207,10 @@ pub fn transport(
     set(&mut config.ecn, ecn);
     set(&mut config.max_idle_timeout, max_idle_timeout);
     set(&mut config.mechanisms, mechanisms);
+    set(
+        &mut config.mechanisms.unpaced,
+        settings.pacing.map(|paced| !paced),
+    );
     #[cfg(feature = "null-protection")]
     {
         config.null_protection = settings.null_protection;
@@ -225,6 +255,9 @@ fn cmt_sctp(names: &Names) -> Result<TransportConfig, SpecError> {
     };
     fix_datagram_size(&mut config, CMT_DATAGRAM);
     fix_receive_buffer(&mut config, 64 * 1024);
+    // The receiver tells its free buffer in every acknowledgement; credit that comes in steps would
+    // make small buffers smaller still.
+    config.streams.credit_update = CreditUpdate::EveryRead;
     Ok(config)
 }
 

@@ -34,6 +34,17 @@ Examples:
   anabranch sim papers critical-s1 critical-s3a --full
   anabranch sim papers 'bremen-*'")]
     Papers(Papers),
+    /// Check whether schedulers keep the promises users take for granted
+    #[command(after_help = "\
+Each scheduler runs on the engine over sixteen simulated networks: it must not be slower than the
+best path alone, starve a stream, pause, or trust a path in doubt. What it breaks is shown, with
+the reason if it is excused. Exit code 1 if a rule is broken without an excuse.
+
+Examples:
+  anabranch sim conform blest
+  anabranch sim conform min-rtt round-robin:mode=hold --kept
+  anabranch sim conform --all --json")]
+    Conform(Conform),
 }
 
 /// How a scenario is changed for this run.
@@ -100,6 +111,26 @@ pub(crate) struct Papers {
     #[arg(value_parser = clap::value_parser!(u32).range(0..=4096))]
     pub(crate) jobs: u32,
     /// Write a JSON object per statement to stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Conform {
+    /// Schedulers, as `anabranch schedulers` lists them, with parameters
+    #[arg(
+        value_name = "SPEC",
+        required_unless_present = "all",
+        conflicts_with = "all"
+    )]
+    pub(crate) specs: Vec<String>,
+    /// Check every scheduler with its defaults
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Show kept rules too
+    #[arg(long)]
+    pub(crate) kept: bool,
+    /// Write a JSON object per measurement to stdout
     #[arg(long)]
     pub(crate) json: bool,
 }

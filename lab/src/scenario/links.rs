@@ -35,7 +35,7 @@ pub struct Cellular {
     pub slot: Duration,
     /// Lowest and highest rate, in bits per second; each slot's rate lies evenly between them.
     pub rate: (u64, u64),
-    /// Stalls per full packet.
+    /// The share of packets that stall, and hold up what follows.
     pub stall: f64,
     /// Shortest and longest stall.
     pub stall_time: (Duration, Duration),
@@ -228,6 +228,10 @@ impl Raw {
         }
         if self.burst.is_some() && self.rate.is_none() {
             return Err(item.mistake("a burst needs a rate"));
+        }
+        let stalls = self.cellular.as_ref();
+        if stalls.is_some_and(|cellular| cellular.stall > 0.0) && self.jitter.is_some() {
+            return Err(item.mistake("expected one of jitter and stall"));
         }
         let mut direction = Direction::wire();
         direction.cellular = self.cellular;

@@ -13,11 +13,12 @@ use std::time::Duration;
 pub enum Kind {
     /// The engine.
     Anabranch,
-    /// One TCP connection over one path.
+    /// TCP over the first of its paths, a connection for each flow.
     Tcp,
-    /// One TCP connection over a bonding device that alternates between the paths.
+    /// TCP over a bonding device that takes the paths in turn, by weights, or by arrival, as the
+    /// scheduler's name says.
     Bonding,
-    /// One TCP connection over fragments in proportion to the paths' rates.
+    /// TCP over multilink PPP: fragments in proportion to the paths' rates, or of equal size.
     Mlppp,
     /// Multipath TCP of the running kernel: not in a simulator.
     KernelMptcp,
@@ -117,6 +118,8 @@ pub struct Settings {
     pub ack_delay: Option<Duration>,
     /// Whether packets are paced.
     pub pacing: Option<bool>,
+    /// Whether TCP acknowledges selectively (RFC 2018).
+    pub sack: Option<bool>,
     /// Which path carries a retransmission.
     pub retransmit: Option<Retransmit>,
     /// How the buffers are shared between paths.
@@ -214,6 +217,7 @@ fn settings(table: &mut Table<'_>) -> Result<Settings, Mistake> {
         ack_every: table.read("ack-every", |item| item.count(1..=1000))?,
         ack_delay: table.read("ack-delay", Item::time)?,
         pacing: table.read("pacing", Item::flag)?,
+        sack: table.read("sack", Item::flag)?,
         retransmit: table.read("retransmit", |item| item.word(&policies))?,
         split: table.read("buffer-split", |item| item.word(&splits))?,
         renegable: table.read("renegable", Item::flag)?,

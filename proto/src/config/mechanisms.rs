@@ -16,6 +16,9 @@ pub struct Mechanisms {
     /// the last seconds gets less than its congestion window. 3 is usual, 1.5 suits interactive
     /// data; not for use with BBR, which does this itself.
     pub bufferbloat_factor: Option<f64>,
+    /// Packets leave as soon as the window lets them, in bursts, as those of a TCP or SCTP without
+    /// pacing. RFC 9002, section 7.7, asks for pacing.
+    pub unpaced: bool,
 }
 
 impl Mechanisms {

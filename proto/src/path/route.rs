@@ -27,6 +27,8 @@ pub(crate) struct Route {
     pub(crate) rtt: RttEstimator,
     pub(crate) controller: Box<dyn Controller>,
     pub(crate) pacer: Pacer,
+    /// Whether the pacer gets a rate.
+    paced: bool,
     pub(crate) rate: DeliveryRate,
     pub(crate) mtu: MtuDiscovery,
     pub(crate) ecn: EcnState,
@@ -68,6 +70,7 @@ impl Route {
             rtt: RttEstimator::new(config.initial_rtt),
             controller: config.congestion.build(&init),
             pacer: Pacer::new(now),
+            paced: !config.mechanisms.unpaced,
             rate: DeliveryRate::new(),
             mtu,
             ecn: EcnState::new(config.ecn),
@@ -127,6 +130,9 @@ impl Route {
 
     /// Adjusts the pacer to window and RTT.
     pub(crate) fn update_pacing(&mut self, now: Instant) {
+        if !self.paced {
+            return;
+        }
         let window = self.controller.window();
         let slow_start = window < self.controller.ssthresh();
         let smoothed = self.rtt.smoothed();

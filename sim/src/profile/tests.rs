@@ -76,3 +76,37 @@ fn names_that_do_not_exist_are_answered_with_the_nearest_one() {
         "{error}"
     );
 }
+
+#[test]
+fn first_windows_pacing_and_credit_are_as_named() {
+    let names = Names::default();
+    let made = |profile, congestion: Option<&str>| {
+        let settings = Settings {
+            congestion: congestion.map(str::to_owned),
+            initial_window: Some(3),
+            pacing: Some(false),
+            ..Settings::default()
+        };
+        transport(profile, &settings, &names).unwrap()
+    };
+    let init = anabranch_proto::congestion::ControllerInit {
+        max_datagram_size: 1000,
+        now: Instant::ZERO,
+        seed: 0,
+        path: anabranch_proto::wire::PathId::ZERO,
+    };
+    for (congestion, name, window) in [
+        (None, "new-reno", 3000),
+        (Some("cubic:hystart=false"), "cubic", 3000),
+        (Some("lia:initial-window=7"), "lia", 7000),
+    ] {
+        let config = made(Profile::CmtSctp, congestion);
+        assert_eq!(config.congestion.name(), name);
+        assert_eq!(config.congestion.build(&init).window(), window);
+        assert!(config.mechanisms.unpaced);
+        assert_eq!(config.streams.credit_update, CreditUpdate::EveryRead);
+    }
+    let usual = transport(Profile::Quic, &Settings::default(), &names).unwrap();
+    assert!(!usual.mechanisms.unpaced);
+    assert_eq!(usual.congestion.build(&init).window(), 10_000);
+}

@@ -114,6 +114,7 @@ struct Attached {
     flow: u32,
     /// Wake-ups since time last passed.
     wakes: (Instant, u32),
+    stats: FlowStats,
 }
 
 /// A network, what runs in it, and its time.
@@ -220,6 +221,7 @@ impl World {
             armed: None,
             flow: 0,
             wakes: (Instant::ZERO, 0),
+            stats: FlowStats::default(),
         });
         self.touched.push(id);
         ProcessId(id)
@@ -386,6 +388,12 @@ impl World {
         flow.map(|flow| flow.stats).unwrap_or_default()
     }
 
+    /// What a process sent, and what reached it: for each direction all that passed between it and
+    /// its peers.
+    pub fn process_stats(&self, id: ProcessId) -> FlowStats {
+        self.processes[id.0 as usize].stats
+    }
+
     /// Packets that were for nobody, or had no way.
     pub fn unroutable(&self) -> u64 {
         self.unroutable
@@ -464,9 +472,11 @@ impl World {
         let node = self.processes[id as usize].node;
         self.trace.note(self.now, Fate::Sent, id, &packet);
         let flow = self.flow(id, &packet);
-        let stats = &mut self.flows[flow as usize].stats;
-        stats.packets_sent += 1;
-        stats.bytes_sent += u64::from(packet.size());
+        let own = &mut self.processes[id as usize].stats;
+        for stats in [&mut self.flows[flow as usize].stats, own] {
+            stats.packets_sent += 1;
+            stats.bytes_sent += u64::from(packet.size());
+        }
         let mut line = self.network.first_line(node, packet.from.ip());
         if line.is_none() && self.network.nodes[node.0 as usize].kind == NodeKind::Gateway {
             line = self.network.next_line(node, packet.to.ip());
@@ -584,11 +594,13 @@ impl World {
         let Traveller { packet, sent, flow } = traveller;
         self.trace.note(self.now, Fate::Delivered, id, &packet);
         let delay = self.now.since(sent).as_nanos() as u64;
-        let stats = &mut self.flows[flow as usize].stats;
-        stats.packets += 1;
-        stats.bytes += u64::from(packet.size());
-        stats.delay_total_ns += delay;
-        stats.delay_max_ns = stats.delay_max_ns.max(delay);
+        let own = &mut self.processes[id as usize].stats;
+        for stats in [&mut self.flows[flow as usize].stats, own] {
+            stats.packets += 1;
+            stats.bytes += u64::from(packet.size());
+            stats.delay_total_ns += delay;
+            stats.delay_max_ns = stats.delay_max_ns.max(delay);
+        }
         let now = self.now;
         self.processes[id as usize]
             .process

@@ -1,5 +1,6 @@
 //! `anabranch sim`: scenarios in virtual time.
 
+mod conform;
 mod papers;
 mod run;
 mod show;
@@ -21,6 +22,7 @@ pub(crate) async fn run(command: &Sim, quiet: bool) -> Outcome {
         Sim::New { file } => new(file.as_deref()),
         Sim::Expand(args) => expand(args),
         Sim::Papers(args) => papers::run(args, quiet).await,
+        Sim::Conform(args) => conform::run(args, quiet).await,
     }
 }
 

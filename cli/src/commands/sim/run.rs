@@ -18,6 +18,10 @@ use tokio::task::spawn_blocking;
 /// Runs the command.
 pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
     let plan = Arc::new(plan(&args.file, &args.change)?);
+    if args.out.is_none() && plan.runs.iter().any(|run| run.scenario.record.qlog) {
+        let failure = Failure::usage("the scenario records qlog, and there is no place for it");
+        return Err(failure.hint("--out DIR keeps results, --set record.qlog=false records none"));
+    }
     let store = match &args.out {
         Some(folder) => {
             let opened = Store::open(folder, &plan.name, &plan.expanded);
@@ -87,7 +91,11 @@ pub(super) async fn carry_out(
                 jobs: jobs as usize,
                 stop: Some(&stop),
             };
-            campaign.run(&plan, &Sim::default(), &|progress| {
+            let mut backend = Sim::default();
+            if let Some(store) = &store {
+                backend = backend.qlog(store.folder().join("qlog"));
+            }
+            campaign.run(&plan, &backend, &|progress| {
                 let (Progress::Found(part) | Progress::Ended(part)) = progress;
                 bar.inc(1);
                 bar.set_message(part.contender.clone());

@@ -110,7 +110,7 @@ fn requests(kind: &FlowKind, start: Instant) -> Requests {
     Requests::new(FIRST, requests, usize::MAX)
 }
 
-fn later(start: Instant, gap: Duration, index: u64) -> Instant {
+pub(super) fn later(start: Instant, gap: Duration, index: u64) -> Instant {
     start + gap.saturating_mul(index.min(u64::from(u32::MAX)) as u32)
 }
 
@@ -145,7 +145,7 @@ fn install_stripe(
 }
 
 /// Turns in a round for each path of the scenario: those of the weighted scheduler, else one.
-fn weights(built: &Built<'_>) -> Vec<u32> {
+pub(super) fn weights(built: &Built<'_>) -> Vec<u32> {
     let paths = &built.scenario.network.paths;
     let spec = built.scenario.transport.scheduler.as_ref();
     let Some(spec) = spec.filter(|spec| spec.name == "weighted") else {

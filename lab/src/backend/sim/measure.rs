@@ -3,7 +3,7 @@
 use super::network::Built;
 use super::{Progress, apps};
 use crate::results::{Bin, Decided, Outcome, PathOutcome, Status};
-use crate::scenario::{Profile, Way};
+use crate::scenario::Profile;
 use crate::stats::quantile;
 use anabranch_proto::sched::Decision;
 use anabranch_proto::time::Instant;
@@ -72,7 +72,12 @@ pub(super) fn outcome(
 }
 
 /// Bytes after the warm-up over the time they took.
-fn goodput(progress: &Progress, bytes: u64, last: Option<Instant>, now: Instant) -> Option<f64> {
+pub(super) fn goodput(
+    progress: &Progress,
+    bytes: u64,
+    last: Option<Instant>,
+    now: Instant,
+) -> Option<f64> {
     let (before, since) = progress.warm?;
     let (after, until) = progress
         .cold
@@ -81,7 +86,7 @@ fn goodput(progress: &Progress, bytes: u64, last: Option<Instant>, now: Instant)
     (time > 0.0).then(|| after.saturating_sub(before) as f64 * 8.0 / time)
 }
 
-fn seconds(time: Duration) -> f64 {
+pub(super) fn seconds(time: Duration) -> f64 {
     time.as_secs_f64()
 }
 
@@ -102,7 +107,7 @@ fn why(built: &Built<'_>, hosts: [ProcessId; 2], progress: &Progress) -> String 
     }
 }
 
-fn packets(built: &Built<'_>) -> u64 {
+pub(super) fn packets(built: &Built<'_>) -> u64 {
     let both = [Direction::Forward, Direction::Backward];
     let count = |link| {
         both.iter()
@@ -154,12 +159,8 @@ fn paths_by_id(built: &Built<'_>, paths: &[PathTotals]) -> BTreeMap<PathId, usiz
         .collect()
 }
 
-fn path_outcomes(
-    built: &mut Built<'_>,
-    totals: &[PathTotals],
-    names: &BTreeMap<PathId, usize>,
-    rows: &[SeriesRow],
-) -> Vec<PathOutcome> {
+/// What passed over each path, whoever sent it.
+pub(super) fn flow_outcomes(built: &Built<'_>) -> Vec<PathOutcome> {
     let scenario = built.scenario;
     let mut all: Vec<PathOutcome> = scenario
         .network
@@ -170,26 +171,15 @@ fn path_outcomes(
             ..PathOutcome::default()
         })
         .collect();
-    let stripe = scenario.transport.profile == Profile::Stripe;
+    let way = built.way();
     let began = built.first_start();
     let elapsed = seconds(built.world.now().since(began));
     for (path, one) in all.iter_mut().enumerate() {
-        let (client, server) = built.ends(path);
-        let (from, to) = if built.flows_backward() {
-            (server, client)
-        } else {
-            (client, server)
-        };
-        let flow = built.world.flow_stats(from, to);
+        let flow = built.flow_stats(path, way);
         one.sent_bytes = flow.bytes_sent;
         one.delivered_bytes = flow.bytes;
         one.owd_mean_s =
             (flow.packets > 0).then(|| flow.delay_total_ns as f64 / flow.packets as f64 / 1e9);
-        let way = if built.flows_backward() {
-            Way::Backward
-        } else {
-            Way::Forward
-        };
         let could = scenario
             .path_rate(path, way)
             .map(|rate| rate as f64 / 8.0 * elapsed);
@@ -201,6 +191,17 @@ fn path_outcomes(
     for one in &mut all {
         one.share = (sent > 0).then(|| one.sent_bytes as f64 / sent as f64);
     }
+    all
+}
+
+fn path_outcomes(
+    built: &Built<'_>,
+    totals: &[PathTotals],
+    names: &BTreeMap<PathId, usize>,
+    rows: &[SeriesRow],
+) -> Vec<PathOutcome> {
+    let mut all = flow_outcomes(built);
+    let stripe = built.scenario.transport.profile == Profile::Stripe;
     for total in totals {
         let one = &mut all[names[&total.path]];
         add(&mut one.lost_declared, total.sent.lost_packets);

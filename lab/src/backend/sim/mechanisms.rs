@@ -1,19 +1,14 @@
 //! A scenario's mechanisms as settings of the engine.
 
-use crate::scenario::{Profile, Retransmit, Split as Shares, Transport};
+use crate::scenario::{Retransmit, Split as Shares, Transport};
 use anabranch_proto::config::{Rescue, RetransmissionPolicy, Split, TransportConfig};
-use anabranch_proto::streams::{CreditUpdate, Release};
+use anabranch_proto::streams::Release;
 
 /// Sets what the scenario names, and leaves the rest to the profile.
 pub(super) fn apply(config: &mut TransportConfig, transport: &Transport) {
     let settings = &transport.settings;
     if let Some(timestamps) = settings.timestamps {
         config.timestamps = timestamps;
-    }
-    // The receiver of the third paper tells its free buffer in every acknowledgement; credit that
-    // comes in steps would make small buffers smaller still.
-    if transport.profile == Profile::CmtSctp {
-        config.streams.credit_update = CreditUpdate::EveryRead;
     }
     if let Some(renegable) = settings.renegable {
         config.streams.release = if renegable {

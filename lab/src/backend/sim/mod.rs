@@ -1,9 +1,12 @@
 //! The simulator as a backend: one run is one world.
 
 mod apps;
+mod background;
 mod measure;
 mod mechanisms;
 mod network;
+mod qlog;
+mod tcp;
 
 #[cfg(test)]
 mod tests;
@@ -11,7 +14,9 @@ mod tests;
 use super::Backend;
 use crate::plan::Run;
 use crate::results::{Outcome, Status};
-use crate::scenario::{Kind, Profile, Scenario};
+use crate::scenario::{
+    Background, BackgroundKind, Flow, FlowKind, Kind, NodeKind, Profile, Scenario, Way,
+};
 use anabranch_proto::config::TransportConfig;
 use anabranch_proto::time::Instant;
 use anabranch_sim::profile::{self, Names, Settings};
@@ -20,17 +25,26 @@ use anabranch_sim::record::{End, Probe, Recorder, STEP, Watch};
 use anabranch_sim::{ProcessId, World};
 use network::Built;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 
 /// Runs scenarios in virtual time.
 #[derive(Debug, Clone, Default)]
 pub struct Sim {
     names: Names,
+    qlog: Option<PathBuf>,
 }
 
 impl Sim {
     /// A simulator that knows these schedulers and controllers.
     pub fn new(names: Names) -> Self {
-        Self { names }
+        Self { names, qlog: None }
+    }
+
+    /// Where qlog files go, in a folder for each run that records them.
+    #[must_use]
+    pub fn qlog(mut self, folder: PathBuf) -> Self {
+        self.qlog = Some(folder);
+        self
     }
 }
 
@@ -56,9 +70,54 @@ impl Backend for Sim {
 impl Sim {
     fn carry_out(&self, run: &Run) -> Result<Outcome, Box<Outcome>> {
         let scenario = &*run.scenario;
-        refuse_what_it_cannot_do(scenario)?;
-        let (sender, receiver, probe) = self.transports(scenario)?;
+        if let Some(refused) = refusal(scenario) {
+            return Err(Box::new(refused));
+        }
         let mut built = Built::of(scenario, run.seed);
+        let failed = |error: String| Box::new(ended(Status::Failed, &error));
+        if scenario.transport.kind != Kind::Anabranch {
+            let mut contest = tcp::install(&mut built, &self.names).map_err(failed)?;
+            background::install(&mut built, &self.names).map_err(failed)?;
+            let progress = drive(&mut built, &mut contest);
+            return Ok(contest.outcome(&mut built, &progress));
+        }
+        let qlog = match (scenario.record.qlog, &self.qlog) {
+            (false, _) => None,
+            (true, None) => {
+                let what = "qlog without a folder for results";
+                return Err(Box::new(ended(Status::Unsupported, what)));
+            }
+            (true, Some(folder)) => {
+                let made = qlog::Folder::make(folder.join(&run.id));
+                Some(made.map_err(|error| failed(error.to_string()))?)
+            }
+        };
+        let mut contest = self.contest(&mut built, qlog.as_ref())?;
+        background::install(&mut built, &self.names).map_err(failed)?;
+        let progress = drive(&mut built, &mut contest);
+        let Engine { recorder, hosts } = &mut contest;
+        let mut outcome = measure::outcome(&mut built, recorder, &progress, *hosts);
+        // What the connections still hold is written when they are dropped.
+        drop((built, contest));
+        if let Some(error) = qlog.and_then(|folder| folder.error()) {
+            (outcome.status, outcome.reason) = (Status::Failed, format!("qlog: {error}"));
+        }
+        Ok(outcome)
+    }
+
+    /// Puts the engine and its flows on the hosts.
+    fn contest(
+        &self,
+        built: &mut Built<'_>,
+        qlog: Option<&qlog::Folder>,
+    ) -> Result<Engine, Box<Outcome>> {
+        let scenario = built.scenario;
+        let (mut sender, mut receiver, probe) = self.transports(scenario)?;
+        if let Some(folder) = qlog {
+            for side in [&mut sender, &mut receiver] {
+                side.observer = side.observer.take().map(|probe| folder.beside(probe));
+            }
+        }
         let begin = built.first_start();
         let (near, far) = if built.flows_backward() {
             (receiver, sender)
@@ -68,7 +127,7 @@ impl Sim {
         let (client_config, server_config) = configs(near, far);
         let (mut client, mut server) = built.hosts(server_config);
         let lanes = built.dial(&mut client, &client_config, begin);
-        (client, server) = apps::install(&built, &lanes, client, server);
+        (client, server) = apps::install(built, &lanes, client, server);
         let hosts = built.start(client, server);
         let (from, to) = if built.flows_backward() {
             (hosts.server, hosts.client)
@@ -80,14 +139,10 @@ impl Sim {
             session: anabranch_sim::scene::FIRST,
         };
         let step = scenario.record.series.unwrap_or(STEP);
-        let mut recorder = Recorder::new(end(from), end(to), probe, step);
-        let progress = drive(&mut built, &mut recorder, [from, to]);
-        Ok(measure::outcome(
-            &mut built,
-            &mut recorder,
-            &progress,
-            [from, to],
-        ))
+        Ok(Engine {
+            recorder: Recorder::new(end(from), end(to), probe, step),
+            hosts: [from, to],
+        })
     }
 
     /// The settings of the sender and of the receiver, with a probe that watches both.
@@ -111,6 +166,9 @@ impl Sim {
                 .filter(|_| !striped)
                 .map(ToString::to_string),
             congestion: transport.congestion.as_ref().map(ToString::to_string),
+            initial_window: settings.initial_window,
+            pacing: settings.pacing,
+            null_protection: settings.protection == Some(false),
             receive_buffer: settings.receive_buffer,
             send_buffer: settings.send_buffer,
             chunk: settings.chunk.filter(|_| !striped),
@@ -150,57 +208,85 @@ struct Progress {
     cold: Option<(u64, Instant)>,
 }
 
+/// What carries the flows, and what watches it.
+trait Contest {
+    /// Goes on until then.
+    fn run_until(&mut self, built: &mut Built<'_>, end: Instant);
+
+    /// Goes on until everything is delivered, at most until `end`; whether it is.
+    fn run_until_done(&mut self, built: &mut Built<'_>, end: Instant) -> bool;
+
+    /// Application bytes delivered so far.
+    fn delivered(&self, built: &Built<'_>) -> u64;
+}
+
+/// The engine, watched by a recorder.
+#[derive(Debug)]
+struct Engine {
+    recorder: Recorder,
+    /// Whence the first flow's data comes, and where it goes.
+    hosts: [ProcessId; 2],
+}
+
+impl Contest for Engine {
+    fn run_until(&mut self, built: &mut Built<'_>, end: Instant) {
+        let wanted = |world: &World| world.now() < end;
+        self.recorder.run_while(&mut built.world, end, wanted);
+    }
+
+    fn run_until_done(&mut self, built: &mut Built<'_>, end: Instant) -> bool {
+        let hosts = self.hosts;
+        let unfinished = |world: &World| {
+            let done = |host: &ProcessId| world.process::<QuicHost>(*host).is_done();
+            !hosts.iter().all(done)
+        };
+        self.recorder.run_while(&mut built.world, end, unfinished)
+    }
+
+    fn delivered(&self, built: &Built<'_>) -> u64 {
+        apps::delivered(&built.world, self.hosts[1])
+    }
+}
+
 /// Runs the world until all flows are over or time is.
-fn drive(built: &mut Built<'_>, recorder: &mut Recorder, hosts: [ProcessId; 2]) -> Progress {
+fn drive(built: &mut Built<'_>, contest: &mut dyn Contest) -> Progress {
     let stop = Instant::ZERO + built.scenario.stop;
-    let bytes = |world: &World| apps::delivered(world, hosts[1]);
     let mut progress = Progress::default();
-    let warm = built.warm_at();
-    recorder.run_while(&mut built.world, warm.min(stop), |world| world.now() < warm);
-    progress.warm = Some((bytes(&built.world), built.world.now()));
-    let unfinished = |world: &World| {
-        let done = |host: &ProcessId| world.process::<QuicHost>(*host).is_done();
-        !hosts.iter().all(done)
-    };
+    contest.run_until(built, built.warm_at().min(stop));
+    progress.warm = Some((contest.delivered(built), built.world.now()));
     if let Some(over) = built.over_at() {
-        let over = over.min(stop);
-        recorder.run_while(&mut built.world, over, |world| world.now() < over);
-        progress.cold = Some((bytes(&built.world), built.world.now()));
-        progress.done = built.world.now() < stop || over < stop || over == stop;
-        if !built.only_timed() {
-            progress.done = recorder.run_while(&mut built.world, stop, unfinished);
-        }
+        contest.run_until(built, over.min(stop));
+        progress.cold = Some((contest.delivered(built), built.world.now()));
+        progress.done = built.only_timed() || contest.run_until_done(built, stop);
         return progress;
     }
-    progress.done = recorder.run_while(&mut built.world, stop, unfinished);
+    progress.done = contest.run_until_done(built, stop);
     progress
 }
 
-fn refuse_what_it_cannot_do(scenario: &Scenario) -> Result<(), Box<Outcome>> {
-    let settings = &scenario.transport.settings;
-    let cannot = match scenario.transport.kind {
-        Kind::Anabranch => None,
-        Kind::KernelMptcp => Some("the kernel's multipath TCP does not run in a simulator"),
-        Kind::Tcp => Some("plain TCP"),
-        Kind::Bonding => Some("a bonding device"),
-        Kind::Mlppp => Some("multilink PPP"),
+/// What the simulator cannot do, as a row; `None` if it can do everything.
+pub(crate) fn refusal(scenario: &Scenario) -> Option<Outcome> {
+    let kind = scenario.transport.kind;
+    let nodes = &scenario.network.nodes;
+    let nat = nodes.iter().any(|node| node.kind == NodeKind::Nat);
+    let only_udp = |one: &Background| {
+        matches!(one.kind, BackgroundKind::Udp { .. }) && one.way == Way::Forward
     };
-    let cannot =
-        cannot.or_else(|| (!scenario.background.is_empty()).then_some("background traffic"));
-    let missing = [
-        (settings.initial_window.is_some(), "initial-window"),
-        (settings.pacing.is_some(), "pacing"),
-        (settings.protection == Some(false), "protection = false"),
-        (scenario.record.qlog, "qlog"),
-    ];
-    let missing = missing
-        .iter()
-        .find(|(given, _)| *given)
-        .map(|(_, name)| *name);
-    match cannot.or(missing) {
-        None => Ok(()),
-        Some(what) => Err(Box::new(ended(Status::Unsupported, what))),
-    }
+    let datagrams = |flow: &Flow| matches!(flow.kind, FlowKind::Datagrams { .. });
+    let cannot = if kind == Kind::KernelMptcp {
+        "the kernel's multipath TCP does not run in a simulator"
+    } else if nat && kind != Kind::Anabranch {
+        "TCP through a NAT: those of the simulator pass UDP only"
+    } else if nat && !scenario.background.iter().all(only_udp) {
+        "background traffic through a NAT, but for UDP from the client"
+    } else if kind != Kind::Anabranch && scenario.flows.iter().any(datagrams) {
+        "datagrams over TCP"
+    } else if kind != Kind::Anabranch && scenario.record.qlog {
+        "qlog of TCP"
+    } else {
+        return None;
+    };
+    Some(ended(Status::Unsupported, cannot))
 }
 
 fn ended(status: Status, reason: &str) -> Outcome {

@@ -1,10 +1,10 @@
 //! A scenario's network as a world.
 
 use crate::scenario::{
-    Action, Cellular, Direction, FULL_PACKET, FlowKind, NetLink, NodeKind as Kind, Profile,
-    Scenario, Sides, Way,
+    Action, Cellular, Direction, FULL_PACKET, FlowKind, Kind as Carrier, NetLink, NodeKind as Kind,
+    Profile, Scenario, Sides, Way,
 };
-use anabranch_link::{LinkConfig, Rate, Trace};
+use anabranch_link::{Jitter, LinkConfig, Probability, Rate, Trace};
 use anabranch_proto::config::{ClientConfig, ServerConfig};
 use anabranch_proto::path::PathOptions;
 use anabranch_proto::time::Instant;
@@ -12,11 +12,20 @@ use anabranch_proto::wire::frame::PathStatus;
 use anabranch_sim::quic::{Dial, PathPlan, QuicHost, SessionId};
 use anabranch_sim::scene::{CLIENT_PORT, Hosts, SERVER_PORT};
 use anabranch_sim::{
-    Change, Dice, Direction as Line, Directions, LinkChange, LinkId, NodeId, NodeKind, Seed, World,
+    Change, Dice, Direction as Line, Directions, FlowStats, LinkChange, LinkId, NodeId, NodeKind,
+    ProcessId, Seed, World,
 };
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// One piece of traffic beside the flows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Beside {
+    pub(super) path: usize,
+    /// What runs at the client and at the server.
+    pub(super) ends: [ProcessId; 2],
+}
 
 /// A world made from a scenario, and how to find things in it.
 #[derive(Debug)]
@@ -26,7 +35,11 @@ pub(super) struct Built<'a> {
     pub(super) links: Vec<LinkId>,
     /// When each flow begins.
     pub(super) starts: Vec<Instant>,
-    nodes: Vec<NodeId>,
+    pub(super) nodes: Vec<NodeId>,
+    /// The hosts behind the gateways of a bond, the client's first, with the links between.
+    pub(super) inside: Option<[(NodeId, LinkId); 2]>,
+    /// Traffic beside the flows.
+    pub(super) beside: Vec<Beside>,
     /// Links the client has sockets on, as indices of the scenario's, in socket order.
     sockets: Vec<usize>,
     server_links: Vec<usize>,
@@ -36,7 +49,10 @@ impl<'a> Built<'a> {
     pub(super) fn of(scenario: &'a Scenario, seed: u64) -> Self {
         let mut world = World::new(seed);
         let network = &scenario.network;
-        let node = |kind: Kind| match kind {
+        let bonded = matches!(scenario.transport.kind, Carrier::Bonding | Carrier::Mlppp);
+        let node = |index: usize, kind: Kind| match kind {
+            // The first two are the client and the server.
+            Kind::Host if bonded && index < 2 => NodeKind::Gateway,
             Kind::Host => NodeKind::Host,
             Kind::Router => NodeKind::Router,
             Kind::Nat => NodeKind::Nat,
@@ -44,7 +60,8 @@ impl<'a> Built<'a> {
         let nodes: Vec<NodeId> = network
             .nodes
             .iter()
-            .map(|one| world.add_node(node(one.kind)))
+            .enumerate()
+            .map(|(index, one)| world.add_node(node(index, one.kind)))
             .collect();
         let links = network.links.iter().enumerate().map(|(index, link)| {
             let (forward, backward) =
@@ -52,6 +69,14 @@ impl<'a> Built<'a> {
             world.connect(nodes[link.ends.0], nodes[link.ends.1], forward, backward)
         });
         let links: Vec<LinkId> = links.collect();
+        // Behind all others, whose losses are drawn in the order of their making.
+        let inside = bonded.then(|| {
+            [nodes[0], nodes[1]].map(|gate| {
+                let host = world.add_node(NodeKind::Host);
+                let wire = LinkConfig::default();
+                (host, world.connect(host, gate, wire.clone(), wire))
+            })
+        });
         let starts = scenario.flows.iter().enumerate().map(|(index, flow)| {
             let mut dice = Dice::new(Seed(seed).derive("start", index as u64));
             let draw = dice.next() as f64 / u64::MAX as f64;
@@ -64,6 +89,8 @@ impl<'a> Built<'a> {
             links,
             starts,
             nodes,
+            inside,
+            beside: Vec::new(),
             sockets: distinct(network.paths.iter().map(|path| path.client_link)),
             server_links: distinct(network.paths.iter().map(|path| path.server_link)),
         };
@@ -77,10 +104,15 @@ impl<'a> Built<'a> {
 
     /// Whether the first flow's data goes to the client.
     pub(super) fn flows_backward(&self) -> bool {
+        self.way() == Way::Backward
+    }
+
+    /// Which way the first flow's data goes.
+    pub(super) fn way(&self) -> Way {
         self.scenario
             .flows
             .first()
-            .is_some_and(|flow| flow.way == Way::Backward)
+            .map_or(Way::Forward, |flow| flow.way)
     }
 
     /// When the longest warm-up is over.
@@ -116,6 +148,29 @@ impl<'a> Built<'a> {
             .world
             .address(self.nodes[1], self.links[path.server_link]);
         (client, server)
+    }
+
+    /// What the flows sent between the ends of a path, without the traffic beside them.
+    pub(super) fn flow_stats(&self, path: usize, way: Way) -> FlowStats {
+        let (client, server) = self.ends(path);
+        let (from, to) = match way {
+            Way::Forward => (client, server),
+            Way::Backward => (server, client),
+        };
+        let mut flow = self.world.flow_stats(from, to);
+        for beside in self.beside.iter().filter(|beside| beside.path == path) {
+            let [client, server] = beside.ends.map(|end| self.world.process_stats(end));
+            let (from, to) = match way {
+                Way::Forward => (client, server),
+                Way::Backward => (server, client),
+            };
+            flow.packets_sent = flow.packets_sent.saturating_sub(from.packets_sent);
+            flow.bytes_sent = flow.bytes_sent.saturating_sub(from.bytes_sent);
+            flow.packets = flow.packets.saturating_sub(to.packets);
+            flow.bytes = flow.bytes.saturating_sub(to.bytes);
+            flow.delay_total_ns = flow.delay_total_ns.saturating_sub(to.delay_total_ns);
+        }
+        flow
     }
 
     pub(super) fn hosts(&self, config: ServerConfig) -> (QuicHost, QuicHost) {
@@ -214,11 +269,11 @@ impl<'a> Built<'a> {
 
     fn write_script(&mut self) {
         let network = &self.scenario.network;
-        let mut configs: Vec<[LinkConfig; 2]> = network
-            .links
-            .iter()
-            .map(|link| [link.forward.link.clone(), link.backward.link.clone()])
-            .collect();
+        // As they were made, with the rates that were drawn.
+        let made = |link: &LinkId| {
+            [Line::Forward, Line::Backward].map(|line| self.world.link_config(*link, line).clone())
+        };
+        let mut configs: Vec<[LinkConfig; 2]> = self.links.iter().map(made).collect();
         for event in &self.scenario.events {
             let (link, at) = (self.links[event.link], Instant::ZERO + event.at);
             let up = |sides: &Sides, up: bool| {
@@ -297,6 +352,16 @@ fn configs(link: &NetLink, seed: Seed, scenario: &Scenario) -> (LinkConfig, Link
         let mut config = direction.link.clone();
         if let Some(cellular) = &direction.cellular {
             config.rate = draw(cellular, seed.derive("rate", line), scenario.stop);
+            if let Some(probability) =
+                Probability::new(cellular.stall).filter(|_| cellular.stall > 0.0)
+            {
+                let (min, max) = cellular.stall_time;
+                config.jitter = Jitter::Stall {
+                    probability,
+                    min,
+                    max,
+                };
+            }
         }
         config
     };
@@ -306,13 +371,13 @@ fn configs(link: &NetLink, seed: Seed, scenario: &Scenario) -> (LinkConfig, Link
 /// The longest stretch of a cellular link's future that is drawn; it repeats after that.
 const DRAWN: Duration = Duration::from_secs(600);
 
-/// A trace of a link whose rate is drawn for each slot, and which stalls.
+/// A trace of a link whose rate is drawn for each slot.
 fn draw(cellular: &Cellular, seed: Seed, stop: Duration) -> Rate {
     let mut dice = Dice::new(seed);
     let mut even =
         |low: f64, high: f64| low + (high - low) * (dice.next() as f64 / u64::MAX as f64);
     let end = stop.min(DRAWN).as_secs_f64().max(1.0);
-    let (mut time, mut credit, mut stalled, mut latest) = (0.0, 0.0, 0.0, 0);
+    let (mut time, mut credit, mut latest) = (0.0, 0.0, 0);
     let mut text = String::new();
     while time < end {
         let rate = even(cellular.rate.0 as f64, cellular.rate.1 as f64);
@@ -320,17 +385,8 @@ fn draw(cellular: &Cellular, seed: Seed, stop: Duration) -> Rate {
         let count = (credit as u64).max(1);
         for packet in 0..count.min(credit as u64) {
             credit -= 1.0;
-            if even(0.0, 1.0) < cellular.stall {
-                let (short, long) = cellular.stall_time;
-                stalled = f64::max(
-                    stalled,
-                    time + even(short.as_secs_f64(), long.as_secs_f64()),
-                );
-            }
             let share = packet as f64 / count as f64;
             let at = time + cellular.slot.as_secs_f64() * share;
-            // What a stall delays is delivered right after it, in order.
-            let at = f64::max(at, stalled);
             latest = (at * 1000.0).round() as u64;
             text.push_str(&latest.to_string());
             text.push('\n');

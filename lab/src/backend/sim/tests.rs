@@ -1,5 +1,7 @@
 //! Scenarios that run.
 
+mod carriers;
+
 use super::*;
 use crate::plan::{Changes, Plan};
 use crate::scenario::Document;

@@ -1,0 +1,140 @@
+//! Traffic beside the flows.
+
+use super::network::{Beside, Built};
+use crate::scenario::{Background, BackgroundKind, Way};
+use anabranch_proto::time::Instant;
+use anabranch_sim::profile::Names;
+use anabranch_sim::tcp::{Connect, Demand, ENDLESS, Exchange, Once, TcpConfig, TcpHost};
+use anabranch_sim::traffic::{UdpFlow, UdpSink, UdpSource, Web, WebConfig};
+use anabranch_sim::{Dice, ProcessId};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Ports of the first of them, at the client and at the server; no flow uses these.
+const PORTS: [u16; 2] = [20_000, 30_000];
+
+/// The largest page is this many times the smallest one, as between 6 KB and 10 MB.
+const WEB_SPREAD: u64 = 1_667;
+
+/// The mean page in terms of the smallest one: 1 + ln([`WEB_SPREAD`]).
+const WEB_MEAN: f64 = 8.42;
+
+/// Puts all of it on the hosts.
+pub(super) fn install(built: &mut Built<'_>, names: &Names) -> Result<(), String> {
+    for (index, one) in built.scenario.background.iter().enumerate() {
+        let ends = match one.kind {
+            BackgroundKind::Udp { rate, size } => udp(built, index, one, (rate, size)),
+            BackgroundKind::Tcp { cubic } => {
+                let demand = match one.way {
+                    Way::Forward => Exchange::upload(ENDLESS),
+                    Way::Backward => Exchange::download(ENDLESS),
+                };
+                let congestion = if cubic { "cubic" } else { "new-reno" };
+                let config = TcpConfig {
+                    congestion: names.controller(congestion).map_err(|e| e.to_string())?,
+                    ..TcpConfig::default()
+                };
+                connection(built, index, one, 0, Box::new(Once::new(demand)), config)
+            }
+            BackgroundKind::Web { size, pause } => {
+                // Whoever reads asks.
+                let asker = usize::from(one.way == Way::Forward);
+                let demand = web(built, index, size, pause);
+                connection(built, index, one, asker, demand, TcpConfig::default())
+            }
+        };
+        let path = one.path;
+        built.beside.push(Beside { path, ends });
+    }
+    Ok(())
+}
+
+/// Its ends, the client's first.
+fn sockets(built: &Built<'_>, index: usize, path: usize) -> [SocketAddr; 2] {
+    let (client, server) = built.ends(path);
+    let port = |first: u16| first + index as u16;
+    [
+        SocketAddr::new(client, port(PORTS[0])),
+        SocketAddr::new(server, port(PORTS[1])),
+    ]
+}
+
+fn begins(built: &Built<'_>, index: usize, one: &Background) -> Instant {
+    let mut dice = Dice::new(built.world.seed().derive("background", index as u64));
+    Instant::ZERO + one.start.at(dice.next() as f64 / u64::MAX as f64)
+}
+
+fn udp(
+    built: &mut Built<'_>,
+    index: usize,
+    one: &Background,
+    (rate, size): (u64, u64),
+) -> [ProcessId; 2] {
+    let sockets = sockets(built, index, one.path);
+    let from = usize::from(one.way == Way::Backward);
+    let end = one.stop.unwrap_or(built.scenario.stop);
+    let flow = UdpFlow {
+        id: index as u64,
+        from: sockets[from],
+        to: sockets[1 - from],
+        size: size as usize,
+        interval: Duration::ZERO,
+        start: begins(built, index, one),
+        end: Instant::ZERO + end,
+    };
+    let source = Box::new(UdpSource::new().with(flow.at_rate(rate)));
+    let sender = built
+        .world
+        .attach_at(built.nodes[from], sockets[from].port(), source);
+    let (far, sink) = (sockets[1 - from].port(), Box::new(UdpSink::new()));
+    let receiver = built.world.attach_at(built.nodes[1 - from], far, sink);
+    in_order(from, sender, receiver)
+}
+
+fn connection(
+    built: &mut Built<'_>,
+    index: usize,
+    one: &Background,
+    asker: usize,
+    demand: Box<dyn Demand>,
+    config: TcpConfig,
+) -> [ProcessId; 2] {
+    let sockets = sockets(built, index, one.path);
+    let seed = built.world.seed();
+    let mut near = TcpHost::new(seed.derive("beside", 2 * index as u64));
+    near.connect(Connect {
+        from: sockets[asker],
+        to: sockets[1 - asker],
+        at: begins(built, index, one),
+        demand,
+        until: one.stop.map(|stop| Instant::ZERO + stop),
+        config: config.clone(),
+    });
+    let port = sockets[1 - asker].port();
+    let far = TcpHost::new(seed.derive("beside", 2 * index as u64 + 1)).listen(port, config);
+    let world = &mut built.world;
+    let near = world.attach_at(built.nodes[asker], sockets[asker].port(), Box::new(near));
+    let far = world.attach_at(built.nodes[1 - asker], port, Box::new(far));
+    in_order(asker, near, far)
+}
+
+/// A page's mean size is the one asked for.
+fn web(built: &Built<'_>, index: usize, size: u64, pause: Duration) -> Box<dyn Demand> {
+    let smallest = ((size as f64 / WEB_MEAN) as u64).max(1);
+    let config = WebConfig {
+        smallest,
+        largest: smallest.saturating_mul(WEB_SPREAD),
+        pause,
+        ..WebConfig::default()
+    };
+    let seed = built.world.seed().derive("reader", index as u64);
+    Box::new(Web::new(config, seed))
+}
+
+fn in_order(first: usize, one: ProcessId, other: ProcessId) -> [ProcessId; 2] {
+    if first == 0 {
+        [one, other]
+    } else {
+        [other, one]
+    }
+}
