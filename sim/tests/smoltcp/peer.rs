@@ -21,9 +21,6 @@ use std::time::Duration;
 /// Bytes of the two numbers.
 const HEADER: u64 = 16;
 
-/// Bytes of each of the socket's buffers: several times what any link of these tests holds.
-const BUFFER: usize = 512 * 1024;
-
 /// Bytes of an IP packet.
 const MTU: usize = 1500;
 
@@ -40,6 +37,15 @@ pub(crate) enum Side {
     Server(u16),
     /// Connects from a port to a server, with one exchange.
     Client(u16, SocketAddrV4, Exchange),
+}
+
+/// How its stack behaves.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PeerConfig {
+    /// Which congestion control is asked for.
+    pub(crate) congestion: CongestionControl,
+    /// Bytes of the socket's buffer in each direction: of the windows, too.
+    pub(crate) buffer: usize,
 }
 
 /// The process.
@@ -72,18 +78,18 @@ impl Debug for Peer {
 
 impl Peer {
     /// A host with this address, all of whose peers are next to it.
-    pub(crate) fn new(address: Ipv4Addr, side: Side, congestion: CongestionControl) -> Self {
+    pub(crate) fn new(address: Ipv4Addr, side: Side, config: PeerConfig) -> Self {
         let mut wire = Wire::default();
-        let mut config = Config::new(HardwareAddress::Ip);
-        config.random_seed = 1;
-        let mut interface = Interface::new(config, &mut wire, Time::ZERO);
+        let mut medium = Config::new(HardwareAddress::Ip);
+        medium.random_seed = 1;
+        let mut interface = Interface::new(medium, &mut wire, Time::ZERO);
         interface.update_ip_addrs(|addresses| {
             let everywhere = IpCidr::new(address.into(), 0);
             addresses.push(everywhere).expect("room for one address");
         });
-        let buffer = || SocketBuffer::new(vec![0; BUFFER]);
+        let buffer = || SocketBuffer::new(vec![0; config.buffer]);
         let mut socket = Socket::new(buffer(), buffer());
-        socket.set_congestion_control(congestion);
+        socket.set_congestion_control(config.congestion);
         let exchange = match side {
             Side::Server(port) => {
                 socket.listen(port).expect("a port");
@@ -151,6 +157,25 @@ impl Peer {
     /// The application: returns whether it took or gave a byte, or closed.
     fn talk(&mut self) -> bool {
         let was = (self.sent, self.received, self.finished);
+        self.take();
+        if self.exchange.is_none() && self.header.len() as u64 == HEADER {
+            let number = |at: usize| {
+                let part = self.header[at..at + 8].try_into();
+                u64::from_be_bytes(part.expect("eight bytes"))
+            };
+            self.exchange = Some(Exchange {
+                request: number(0),
+                response: number(8),
+            });
+        }
+        if let Some(exchange) = self.exchange {
+            self.give(exchange);
+        }
+        was != (self.sent, self.received, self.finished)
+    }
+
+    /// Takes in what has arrived.
+    fn take(&mut self) {
         let socket = self.sockets.get_mut::<Socket<'_>>(self.socket);
         while socket.can_recv() {
             let (is_client, at) = (self.is_client, self.received);
@@ -170,23 +195,15 @@ impl Peer {
             self.received += count;
             self.intact &= right;
         }
-        if self.exchange.is_none() && self.header.len() as u64 == HEADER {
-            let number = |at: usize| {
-                let part = self.header[at..at + 8].try_into();
-                u64::from_be_bytes(part.expect("eight bytes"))
-            };
-            self.exchange = Some(Exchange {
-                request: number(0),
-                response: number(8),
-            });
+    }
+
+    /// Hands out what there is room for, and closes after the last byte of both directions.
+    fn give(&mut self, exchange: Exchange) {
+        let socket = self.sockets.get_mut::<Socket<'_>>(self.socket);
+        let (mut to_send, mut to_receive) = (exchange.request, exchange.response);
+        if !self.is_client {
+            (to_send, to_receive) = (to_receive, to_send);
         }
-        let Some(exchange) = self.exchange else {
-            return was.1 != self.received;
-        };
-        let (to_send, to_receive) = match self.is_client {
-            true => (exchange.request, exchange.response),
-            false => (exchange.response, exchange.request),
-        };
         let answers = self.is_client || self.received == to_receive;
         if answers && self.sent < to_send && socket.may_send() {
             let (is_client, at) = (self.is_client, self.sent);
@@ -208,7 +225,6 @@ impl Peer {
             self.finished = true;
             socket.close();
         }
-        was != (self.sent, self.received, self.finished)
     }
 }
 
