@@ -14,9 +14,10 @@
 //!   minimum;
 //! - applications read at once, so that windows never close and are never probed.
 //!
-//! It is not built on smoltcp (0.12), whose sender takes no SACK in, sends its whole window again
-//! after a loss, and repeats early only when it has nothing new to send; whose Reno adds a segment
-//! for each acknowledgement after slow start, too. Its shares and rates would not be TCP's.
+//! It is not built on smoltcp (0.12), the TCP for programs without a system's: its congestion
+//! window limits nothing, it takes no SACK in and sends its whole window again after a loss. Its
+//! shares and rates would not be TCP's (docs/dependencies.md has figures). It is the foreign peer
+//! of ours in `tests/smoltcp`.
 
 mod config;
 mod connection;
