@@ -65,8 +65,15 @@ pub(super) fn window_rate(path: &PathView) -> u64 {
 
 /// What `path` can carry: the lower of the pacer's rate and the measured one, as either may be too
 /// high alone; the window's rate where neither is known; 0 if nothing is.
+///
+/// What a path delivered while it had little to carry says nothing about what it can: believed, it
+/// would keep the path from ever carrying more. There the window's rate counts if it is higher.
 pub(super) fn bandwidth(path: &PathView) -> u64 {
-    match (path.pacing_rate, path.delivery_rate) {
+    let measured = match path.app_limited {
+        true if path.delivery_rate > 0 => path.delivery_rate.max(window_rate(path)),
+        _ => path.delivery_rate,
+    };
+    match (path.pacing_rate, measured) {
         (0, 0) => window_rate(path),
         (0, rate) | (rate, 0) => rate,
         (paced, measured) => paced.min(measured),
@@ -210,6 +217,20 @@ mod tests {
         assert_eq!(of(5, 0), 5);
         assert_eq!(of(0, 0), 120_000, "the window per RTT");
         assert_eq!(bandwidth(&PathView::new(0)), 0);
+    }
+
+    #[test]
+    fn what_a_path_delivered_while_it_had_little_to_carry_does_not_count_against_it() {
+        let of = |app_limited, delivery_rate| {
+            bandwidth(&PathView {
+                delivery_rate,
+                app_limited,
+                ..path(0, 100, None)
+            })
+        };
+        assert_eq!(of(false, 7), 7);
+        assert_eq!(of(true, 7), 120_000, "the window per RTT");
+        assert_eq!(of(true, 500_000), 500_000);
     }
 
     proptest! {
