@@ -6,9 +6,11 @@
 //! other path), if another path promises clearly more. One flow is never faster than one path.
 //! Units that belong to no flow go by the lowest RTT.
 
-use super::figures::{lowest_rtt_unused, micros, rate};
+use super::contest::lowest_rtt_unused;
 use super::flow_table::{FlowTable, Key};
 use super::per_path::PerPath;
+use super::rates::delivered_rate;
+use super::units::micros;
 use super::{
     Choice, Decision, Entry, ParamDoc, PathEvent, PathView, Patience, Reason, Scheduler, SendView,
     UnitKind,
@@ -88,7 +90,7 @@ impl Affinity {
     fn promise(&self, path: &PathView, is_there: bool) -> u64 {
         let flows = self.flows.get(path.id).map_or(0, Flows::count);
         let others = flows.saturating_sub(u64::from(is_there));
-        rate(path) / (others + 1)
+        delivered_rate(path) / (others + 1)
     }
 
     /// The path of `key`, which sends now.

@@ -7,7 +7,10 @@
 //! before. Nothing is promised to a path: the skip is worked out anew for each packet, so what was
 //! left for a path that fails is the head of the queue again at once.
 
-use super::estimate::{Delays, FOREVER, bandwidth, nanos, paced, packet, skip_limit, time_for};
+use super::delays::Delays;
+use super::placing::skip_limit;
+use super::rates::bandwidth;
+use super::units::{FOREVER, nanos, paced, packet, time_for};
 use super::{MAX_OPEN_PATHS, PathEvent, PathView, SendView};
 use crate::time::Instant;
 use anabranch_wire::PathId;

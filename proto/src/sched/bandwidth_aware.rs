@@ -5,7 +5,9 @@
 //! and bound to the path, over its bandwidth. Propagation does not count. If the path with the
 //! least time is full the unit waits for it, for as long as an acknowledgement may take.
 
-use super::estimate::{FOREVER, bandwidth, carried, time_for, unit};
+use super::placing::{carried, unit};
+use super::rates::bandwidth;
+use super::units::{FOREVER, time_for};
 use super::{Choice, Entry, PathEvent, PathView, Patience, Reason, Scheduler, SendView};
 
 pub(super) const ENTRY: Entry = Entry {

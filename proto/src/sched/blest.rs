@@ -7,8 +7,9 @@
 //! would never come together again otherwise; and the estimate grows when flow control stopped the
 //! connection, which is when the original's opportunistic retransmission would have grown it.
 
-use super::figures::{Contest, micros, packet, size};
+use super::contest::Contest;
 use super::per_path::PerPath;
+use super::units::{micros, packet, size};
 use super::{Choice, Entry, ParamDoc, PathEvent, PathView, Patience, Reason, Scheduler, SendView};
 use crate::spec::{Params, SpecError};
 use crate::time::{Duration, Instant};

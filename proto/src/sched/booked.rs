@@ -4,7 +4,8 @@
 //! skip it. That also makes it easy to take back: when a path goes, what was bound to it is the
 //! head of the queue again.
 
-use super::estimate::{packet, skip_limit};
+use super::placing::skip_limit;
+use super::units::packet;
 use super::{Choice, Decision, PathEvent, PathView, Patience, Reason, SendView, lowest_rtt};
 use anabranch_wire::PathId;
 use anabranch_wire::frame::PathStatus;

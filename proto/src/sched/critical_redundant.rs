@@ -6,8 +6,9 @@
 //! one, backups and paths that cost something carry no copies.
 
 use super::budget::Budget;
-use super::figures::{Contest, packet};
+use super::contest::Contest;
 use super::min_rtt::rank;
+use super::units::packet;
 use super::{
     Choice, Decision, Entry, ParamDoc, PathSet, PathView, Reason, Scheduler, SendView, UnitKind,
 };

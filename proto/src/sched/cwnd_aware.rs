@@ -4,7 +4,7 @@
 //! most window is free. `random` draws a path with its free window as the weight, which also probes
 //! weak paths; its generator is seeded, so runs repeat.
 
-use super::estimate::carried;
+use super::placing::carried;
 use super::{Choice, Entry, ParamDoc, PathView, Reason, Scheduler, SendView};
 use crate::rng::Rng;
 use crate::spec::{Params, SpecError};

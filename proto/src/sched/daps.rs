@@ -7,8 +7,9 @@
 //! comes or goes. It trusts its estimates for a whole plan, which is its weakness.
 
 use super::booked::Booked;
+use super::delays::Delays;
 use super::delivery_delay::least_delay;
-use super::estimate::{Delays, packet};
+use super::units::packet;
 use super::{Choice, Entry, MAX_OPEN_PATHS, PathEvent, Scheduler, SendView, UnitKind};
 use crate::time::Instant;
 use anabranch_wire::PathId;
@@ -355,7 +356,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_plan_ends_and_gives_every_path_its_turns(
-            delays in prop::collection::vec(0_u64..super::super::estimate::FOREVER, 1..8),
+            delays in prop::collection::vec(0_u64..super::super::units::FOREVER, 1..8),
             short in prop::collection::vec(0_u64..500_000_000, 0..8),
         ) {
             let lane = |(id, delay): (usize, &u64)| Lane {

@@ -11,8 +11,9 @@
 //! learns of that by the priority the application gives its streams (`gate`).
 
 use super::budget::Budget;
-use super::figures::{lowest_rtt_unused, micros, packet};
+use super::contest::lowest_rtt_unused;
 use super::min_rtt::rank;
+use super::units::{micros, packet};
 use super::{
     Choice, Decision, Entry, ParamDoc, PathEvent, PathSet, PathView, Reason, Scheduler, SendView,
     UnitKind,

@@ -5,8 +5,9 @@
 //! all paths and so changes no choice. Windows still open once per RTT. Where delays are not
 //! measured on every path, half the RTT stands in, which makes this the lowest RTT.
 
-use super::estimate::{Delays, carried};
+use super::delays::Delays;
 use super::min_rtt::lowest_by;
+use super::placing::carried;
 use super::{Choice, Entry, Reason, Scheduler, SendView};
 
 pub(super) const ENTRY: Entry = Entry {

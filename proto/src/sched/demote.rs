@@ -4,7 +4,7 @@
 //! left alone could, the wait is bounded as any other: the rule against endless holds is that of
 //! the whole connection and not of the view the scheduler was given.
 
-use super::figures::packet;
+use super::units::packet;
 use super::{
     Choice, Decision, MAX_OPEN_PATHS, PathEvent, PathView, Patience, Reason, Scheduler, SendView,
     UnitKind,

@@ -6,8 +6,9 @@
 //! not starve a path, a rate measured while the path had room to spare never lowers its weight, and
 //! no weight falls below 1 % of the highest.
 
-use super::estimate::{bandwidth, nanos, window_rate};
+use super::rates::{bandwidth, window_rate};
 use super::shares::Shares;
+use super::units::nanos;
 use super::{Choice, Entry, MAX_OPEN_PATHS, ParamDoc, PathEvent, PathView, Scheduler, SendView};
 use crate::spec::{Params, SpecError};
 use crate::time::{Duration, Instant};

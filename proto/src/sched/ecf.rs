@@ -5,7 +5,8 @@
 //! and not yet sent counts for that path alone, as in alibaba's xquic. With a long backlog it
 //! equals `min-rtt`; it matters at the ends of transfers and for bursts.
 
-use super::figures::{Contest, micros, size};
+use super::contest::Contest;
+use super::units::{micros, size};
 use super::{
     Choice, Entry, ParamDoc, PathEvent, PathView, Patience, Reason, Scheduler, SendView, UnitKind,
 };

@@ -9,8 +9,10 @@
 //! while so many packets went elsewhere carries a copy of one. And rates that scatter would make
 //! choices flutter, so the path is kept until another one is better by a margin.
 
-use super::estimate::{Delays, FOREVER, bandwidth, bytes_in, carried, nanos, paced, packet};
-use super::estimate::{time_for, unit};
+use super::delays::Delays;
+use super::placing::{carried, unit};
+use super::rates::bandwidth;
+use super::units::{FOREVER, bytes_in, nanos, paced, packet, time_for};
 use super::{
     Choice, Decision, Entry, MAX_OPEN_PATHS, ParamDoc, PathEvent, PathSet, PathView, Patience,
     Reason, Scheduler, SendView, UnitKind,

@@ -12,8 +12,11 @@
 //!   so it is exact if the ways back are equal.
 
 use super::booked::send_behind;
+use super::delays::Delays;
 use super::delivery_delay::least_delay;
-use super::estimate::{Delays, bandwidth, bytes_in, packet, scale, skip_limit};
+use super::placing::skip_limit;
+use super::rates::bandwidth;
+use super::units::{bytes_in, packet, scale};
 use super::{
     Choice, Decision, Entry, MAX_OPEN_PATHS, ParamDoc, PathEvent, PathSet, PathView, Reason,
     Scheduler, SendView, UnitKind,

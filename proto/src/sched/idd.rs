@@ -10,8 +10,8 @@
 
 use super::arrival::{Forecast, skip};
 use super::booked::send_behind;
+use super::delays::Delays;
 use super::delivery_delay::least_delay;
-use super::estimate::Delays;
 use super::{Choice, Decision, Entry, PathEvent, Reason, Scheduler, SendView, UnitKind};
 
 pub(super) const ENTRY: Entry = Entry {

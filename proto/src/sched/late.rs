@@ -5,7 +5,7 @@
 //! scheduler of mp0rta's xquic.
 
 use super::PathView;
-use super::figures::{micros, packet};
+use super::units::{micros, packet};
 use crate::time::Duration;
 
 /// Round trips that are simulated; what comes after them is taken to be as the last one.

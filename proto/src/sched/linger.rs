@@ -6,8 +6,10 @@
 //! the best one has that, the others wait for it: it never falls back to a slower one. The rule
 //! sees rates alone: of two paths that drain alike it does not know which one is longer.
 
-use super::figures::{lowest_rtt_unused, packet, rate, size};
+use super::contest::lowest_rtt_unused;
 use super::per_path::PerPath;
+use super::rates::delivered_rate;
+use super::units::{packet, size};
 use super::{
     Choice, Decision, Entry, PathEvent, PathView, Patience, Reason, Scheduler, SendView, UnitKind,
 };
@@ -54,7 +56,7 @@ impl Linger {
         let pace = if path.pacing_rate > 0 {
             path.pacing_rate
         } else {
-            rate(path)
+            delivered_rate(path)
         };
         pace.max(1)
     }

@@ -8,8 +8,10 @@
 //! `chunk` set the engine keeps a chunk on one path and nothing is cut.
 
 use super::booked::Booked;
+use super::delays::Delays;
 use super::delivery_delay::least_delay;
-use super::estimate::{Delays, FOREVER, bandwidth, packet, time_for};
+use super::rates::bandwidth;
+use super::units::{FOREVER, packet, time_for};
 use super::{
     Choice, Entry, MAX_OPEN_PATHS, ParamDoc, PathEvent, Patience, Scheduler, SendView, UnitKind,
 };

@@ -7,9 +7,10 @@
 //! and only the naive rule is left. Under loss every skip may become a hole.
 
 use super::booked::send_behind;
+use super::delays::Delays;
 use super::delivery_delay::least_delay;
-use super::estimate::{Delays, skip_limit};
 use super::fdps::closed_form;
+use super::placing::skip_limit;
 use super::{Choice, Entry, Reason, Scheduler, SendView, UnitKind};
 use anabranch_wire::PathId;
 

@@ -9,8 +9,10 @@
 
 use super::arrival::{Forecast, Slots};
 use super::booked::send_behind;
+use super::delays::Delays;
 use super::delivery_delay::least_delay;
-use super::estimate::{Delays, packet, skip_limit};
+use super::placing::skip_limit;
+use super::units::packet;
 use super::{
     Choice, Entry, MAX_OPEN_PATHS, PathEvent, PathView, Reason, Scheduler, SendView, UnitKind,
 };
@@ -92,7 +94,7 @@ impl OutOfOrder {
         let mut coming: SmallVec<[(Slots<'_>, u64); MAX_OPEN_PATHS]> = SmallVec::new();
         let mut start = 0;
         for path in planned().take(MAX_OPEN_PATHS) {
-            let part = super::estimate::scale(window(path), limit, all.max(limit));
+            let part = super::units::scale(window(path), limit, all.max(limit));
             let mut slots = Slots::new(&self.forecast, view.now, path);
             let forward = delays.forward(path).unwrap_or(0);
             let first = slots.next().unwrap_or(0).saturating_add(forward);

@@ -9,8 +9,10 @@
 //! with a queue, but no longer than an acknowledgement takes.
 
 use super::booked::{Booked, send_behind};
+use super::delays::Delays;
 use super::delivery_delay::least_delay;
-use super::estimate::{Delays, FOREVER, nanos, paced, packet, skip_limit, time_for};
+use super::placing::skip_limit;
+use super::units::{FOREVER, nanos, paced, packet, time_for};
 use super::{
     Choice, Entry, MAX_OPEN_PATHS, PathEvent, PathView, Patience, Reason, Scheduler, SendView,
     UnitKind,

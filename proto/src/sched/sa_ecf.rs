@@ -5,8 +5,8 @@
 //! the engine's sharing (higher priorities first, equals in turn). Streams that flow control stops
 //! are not in view. Datagrams and lost data count as streams that end with the unit.
 
+use super::contest::Contest;
 use super::ecf::{BETA, Rule, unassigned};
-use super::figures::Contest;
 use super::{
     Choice, Decision, Entry, MAX_STREAM_VIEWS, PathEvent, Patience, Reason, Scheduler, SendView,
     StreamView, UnitKind,

@@ -6,7 +6,8 @@
 //! what comes after them (`mode=queue`). `mode=wait` leaves the free path idle instead. The latest
 //! RTT sample decides, as in the original module; on wireless links `rtt=smoothed` is steadier.
 
-use super::figures::{lowest_rtt_unused, packet};
+use super::contest::lowest_rtt_unused;
+use super::units::packet;
 use super::{
     Choice, Decision, Entry, ParamDoc, PathEvent, PathView, Patience, Reason, Scheduler, SendView,
     UnitKind,

@@ -6,8 +6,8 @@
 //! cost. The public script reads the window of the preferred path from an empty set at that point;
 //! here it is that of the preferred paths, full or not.
 
-use super::figures::window_rate;
 use super::min_rtt::rank;
+use super::rates::assumed_window_rate;
 use super::{Choice, Entry, ParamDoc, PathEvent, PathView, Patience, Reason, Scheduler, SendView};
 use crate::spec::{Params, SpecError};
 use std::cmp::Reverse;
@@ -77,7 +77,7 @@ impl Scheduler for TargetRate {
             .filter(|path| path.congestion_window > 0)
             .try_fold(0, |sum: u64, path| {
                 let known = !path.smoothed_rtt.is_zero();
-                known.then(|| sum.saturating_add(window_rate(path)))
+                known.then(|| sum.saturating_add(assumed_window_rate(path)))
             });
         if let Some(price) = capacity.and_then(|capacity| self.price(capacity))
             && (price == 0 || self.credit > price)

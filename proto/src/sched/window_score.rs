@@ -6,7 +6,8 @@
 //! so the receiver must put packets in order; and reordering taken for loss shrinks good paths. The
 //! engine's congestion window still has the last word.
 
-use super::estimate::{carried, packet};
+use super::placing::carried;
+use super::units::packet;
 use super::{Choice, Entry, MAX_OPEN_PATHS, PathEvent, PathView, Reason, Scheduler, SendView};
 use anabranch_wire::PathId;
 use smallvec::SmallVec;

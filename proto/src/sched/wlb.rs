@@ -7,7 +7,7 @@
 //! flow is found by its whole name and not by a hash that others may share, and new pins are
 //! limited per second.
 
-use super::figures::lowest_rtt_unused;
+use super::contest::lowest_rtt_unused;
 use super::flow_table::{FlowTable, Key};
 use super::late;
 use super::per_path::PerPath;

@@ -5,6 +5,7 @@
 
 mod arrows;
 mod rust;
+mod tables;
 mod text;
 
 use std::path::Path;
@@ -23,12 +24,14 @@ const MAX_LINE_COLUMNS: usize = 100;
 /// Runs every rule on the workspace at `root`.
 pub(crate) fn check(root: &Path) -> Result<Vec<Finding>, String> {
     let mut findings = Vec::new();
-    for source in source::read_all(root)? {
-        text::check(&source, &mut findings);
+    let sources = source::read_all(root)?;
+    for source in &sources {
+        text::check(source, &mut findings);
         if source.is_rust() {
-            rust::check(&source, &mut findings);
+            rust::check(source, &mut findings);
         }
     }
+    tables::check(&sources, &mut findings);
     arrows::check(&Metadata::load(root, false)?, &mut findings);
     findings.sort();
     Ok(findings)

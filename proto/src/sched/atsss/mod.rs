@@ -17,11 +17,12 @@ mod import;
 pub use import::{Steering, SteeringAccess, SteeringError, SteeringRule};
 
 use super::budget::Budget;
+use super::contest::lowest_rtt_unused;
 use super::critical_redundant::with_copies;
 use super::demote::Demoter;
-use super::figures::{lowest_rtt_unused, rate};
 use super::min_rtt::{lowest_by, rank};
 use super::per_path::PerPath;
+use super::rates::delivered_rate;
 use super::{
     Choice, Entry, ParamDoc, PathEvent, PathView, Priority, Reason, Redundant, Scheduler, SendView,
     UnitKind, Weighted,
@@ -242,7 +243,7 @@ struct Proportional {
 
 impl Scheduler for Proportional {
     fn select(&mut self, view: &SendView<'_>) -> Choice {
-        let share = |path: &PathView| rate(path).max(1) as f64;
+        let share = |path: &PathView| delivered_rate(path).max(1) as f64;
         let sum: f64 = view.ready().map(share).sum();
         let mut most: Option<(f64, &PathView)> = None;
         for path in view.ready() {

@@ -21,9 +21,9 @@
 //! Timers: none. Time is looked at whenever the scheduler is asked.
 
 use super::demote::Demoter;
-use super::figures::micros;
 use super::per_path::PerPath;
 use super::prober::Prober;
+use super::units::micros;
 use super::{
     Choice, Decision, ParamDoc, PathEvent, PathView, Scheduler, SendView, UnitKind, Wrapper,
 };

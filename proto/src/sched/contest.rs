@@ -1,56 +1,13 @@
-//! Numbers that several policies derive from a view, safe for any value a view can hold.
-//!
-//! Sizes and times are bounded before they are multiplied, far beyond what a link can have, so that
-//! no product overflows 128 bits.
+//! The fastest path against the one that could send now, for policies that may wait.
 
 use super::min_rtt::rank;
 use super::{Choice, PathView, Reason, SendView, UnitKind};
-use crate::time::Duration;
 use anabranch_wire::frame::PathStatus;
-
-/// What a path without any sample is taken to need for a round trip: RFC 9002, section 6.2.2.
-const INITIAL_RTT: Duration = Duration::from_millis(333);
 
 /// A retransmission goes to a path that has not carried it, unless that path is slower than one
 /// that has by more than this factor. The factor is the one by which MPTCP's opportunistic
 /// retransmission judges a path too slow to wait for.
 const TOO_SLOW: u32 = 4;
-
-/// Whole microseconds, at least 1 and below 2^40.
-pub(super) fn micros(time: Duration) -> u128 {
-    time.as_micros().clamp(1, (1 << 40) - 1)
-}
-
-/// Bytes, below 2^48.
-pub(super) fn size(bytes: u64) -> u128 {
-    u128::from(bytes.min((1 << 48) - 1))
-}
-
-/// Bytes of one full packet, at least 1.
-pub(super) fn packet(path: &PathView) -> u64 {
-    u64::from(path.max_datagram_size).max(1)
-}
-
-/// Bytes per second that a window lets through at this RTT; an unsampled path is taken for slow.
-pub(super) fn window_rate(path: &PathView) -> u64 {
-    let rtt = if path.smoothed_rtt.is_zero() {
-        INITIAL_RTT
-    } else {
-        path.smoothed_rtt
-    };
-    let rate = size(path.congestion_window) * 1_000_000 / micros(rtt);
-    u64::try_from(rate).unwrap_or(u64::MAX)
-}
-
-/// Bytes per second that a path is believed to carry: what it delivered lately, or else what its
-/// window lets through.
-pub(super) fn rate(path: &PathView) -> u64 {
-    if path.delivery_rate > 0 {
-        path.delivery_rate
-    } else {
-        window_rate(path)
-    }
-}
 
 /// The path that policies of waiting would rather use, and the one that could send now.
 #[derive(Debug, Clone, Copy)]
@@ -134,6 +91,7 @@ mod tests {
     use super::super::tests::{fresh, full, send};
     use super::super::{PathSet, PathView};
     use super::*;
+    use crate::time::Duration;
     use anabranch_wire::PathId;
 
     fn path(id: u32, rtt_ms: u64) -> PathView {
@@ -141,19 +99,6 @@ mod tests {
             smoothed_rtt: Duration::from_millis(rtt_ms),
             ..PathView::new(id)
         }
-    }
-
-    #[test]
-    fn the_largest_values_do_not_overflow() {
-        let largest = size(u64::MAX) * micros(Duration::MAX);
-        assert!(largest.checked_mul(1 << 16).is_some());
-        assert_eq!(micros(Duration::ZERO), 1);
-        let endless = PathView {
-            congestion_window: u64::MAX,
-            smoothed_rtt: Duration::MAX,
-            ..PathView::new(0)
-        };
-        assert!(window_rate(&endless) > 0);
     }
 
     #[test]
@@ -179,13 +124,5 @@ mod tests {
             send(0, Reason::LowestRtt),
             "too slow"
         );
-    }
-
-    #[test]
-    fn a_rate_is_what_was_delivered_or_what_the_window_allows() {
-        let mut path = path(0, 100);
-        assert_eq!(rate(&path), 120_000);
-        path.delivery_rate = 7;
-        assert_eq!(rate(&path), 7);
     }
 }

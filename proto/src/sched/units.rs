@@ -1,0 +1,94 @@
+//! Times, sizes and rates as whole numbers, safe for any value a view can hold.
+//!
+//! Times are nanoseconds or microseconds, rates bytes per second. Every function saturates and none
+//! divides by zero.
+
+use super::PathView;
+use crate::time::{Duration, Instant};
+
+/// Longer than any transfer; small enough that a few of them add up.
+pub(super) const FOREVER: u64 = u64::MAX / 16;
+
+pub(super) const NANOS: u64 = 1_000_000_000;
+
+/// A duration in nanoseconds, at most [`FOREVER`].
+pub(super) fn nanos(duration: Duration) -> u64 {
+    // Multiplying 64 bits is much cheaper than the 128 of `as_nanos`.
+    let whole = duration.as_secs().saturating_mul(NANOS);
+    whole
+        .saturating_add(u64::from(duration.subsec_nanos()))
+        .min(FOREVER)
+}
+
+/// `value * factor / divisor`, saturating.
+pub(super) fn scale(value: u64, factor: u64, divisor: u64) -> u64 {
+    let divisor = u128::from(divisor.max(1));
+    u64::try_from(u128::from(value) * u128::from(factor) / divisor).unwrap_or(u64::MAX)
+}
+
+/// How long `bytes` take at `rate`; [`FOREVER`] if the rate is 0.
+pub(super) fn time_for(bytes: u64, rate: u64) -> u64 {
+    if rate == 0 {
+        return if bytes == 0 { 0 } else { FOREVER };
+    }
+    match bytes.checked_mul(NANOS) {
+        Some(product) => (product / rate).min(FOREVER),
+        None => scale(bytes, NANOS, rate).min(FOREVER),
+    }
+}
+
+/// How many bytes go in `nanos` at `rate`.
+pub(super) fn bytes_in(nanos: u64, rate: u64) -> u64 {
+    scale(nanos, rate, NANOS)
+}
+
+/// Whole microseconds, at least 1 and below 2^40.
+pub(super) fn micros(time: Duration) -> u128 {
+    time.as_micros().clamp(1, (1 << 40) - 1)
+}
+
+/// Bytes, below 2^48.
+pub(super) fn size(bytes: u64) -> u128 {
+    u128::from(bytes.min((1 << 48) - 1))
+}
+
+/// Bytes of a full packet on `path`, never 0.
+pub(super) fn packet(path: &PathView) -> u64 {
+    u64::from(path.max_datagram_size).max(1)
+}
+
+/// Nanoseconds until the pacer of `path` lets a packet go.
+pub(super) fn paced(path: &PathView, now: Instant) -> u64 {
+    path.pacer_ready
+        .as_nanos()
+        .saturating_sub(now.as_nanos())
+        .min(FOREVER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_largest_values_do_not_overflow() {
+        let largest = size(u64::MAX) * micros(Duration::MAX);
+        assert!(largest.checked_mul(1 << 16).is_some());
+        assert_eq!(micros(Duration::ZERO), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn times_and_bytes_saturate_and_agree(bytes: u64, rate: u64, time in 0..FOREVER) {
+            let took = time_for(bytes, rate);
+            prop_assert!(took <= FOREVER);
+            if rate > 0 && took < FOREVER {
+                let exact = u128::from(bytes) * u128::from(NANOS) / u128::from(rate);
+                prop_assert_eq!(u128::from(took), exact);
+                prop_assert!(bytes_in(took, rate) <= bytes);
+            }
+            let exact = u128::from(time) * u128::from(rate) / u128::from(NANOS);
+            prop_assert_eq!(bytes_in(time, rate), u64::try_from(exact).unwrap_or(u64::MAX));
+        }
+    }
+}

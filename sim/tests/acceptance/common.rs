@@ -1,0 +1,156 @@
+//! What every scheduler has to do: algorithms, section 7.
+
+use crate::trial::{Link, Running, Trial, at, link, millis};
+use anabranch_proto::path::PathOptions;
+use anabranch_proto::time::Duration;
+use anabranch_proto::wire::PathId;
+use anabranch_sim::LinkChange;
+use anabranch_sim::app::File;
+use anabranch_sim::profile::Names;
+use anabranch_sim::scene::FIRST;
+
+/// Everything that is registered, and modes that decide otherwise than the default does.
+fn schedulers() -> Vec<String> {
+    let names = Names::default();
+    let plain = names.schedulers.entries().iter().map(|entry| entry.name);
+    let modes = [
+        "round-robin:mode=hold",
+        "weighted:mode=hold",
+        "weighted:variant=deficit",
+        "priority:mode=strict",
+        "fdps-like:mode=dpsaf",
+        "atsss:mode=load-balancing",
+        "guard+min-rtt",
+    ];
+    plain.chain(modes).map(str::to_owned).collect()
+}
+
+/// Those that by their nature carry no more than one path does: a copy of everything on each.
+const COPIES_ALL: &[&str] = &["redundant"];
+
+/// Load without end: one stream, or several where each stays on its path.
+fn endless(links: &[Link], scheduler: &str) -> Running {
+    let trial = Trial::on(links);
+    let trial = if scheduler.starts_with("affinity") {
+        let file = File::new(at(300), 50_000_000);
+        trial.files(vec![file; 2 * links.len()])
+    } else {
+        trial.bytes(50_000_000)
+    };
+    trial.start(scheduler)
+}
+
+fn figures(all: &[(String, f64)]) -> String {
+    let lines = all
+        .iter()
+        .map(|(name, value)| format!("{name}: {value:.3}"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn two_equal_paths_carry_nearly_twice_as_much_and_all_schedulers_the_same() {
+    let one = endless(&[link(3.0, 10, 10)], "min-rtt").goodput(600, 2200);
+    let links = [link(3.0, 10, 10), link(3.0, 10, 10)];
+    let lowest_rtt = endless(&links, "min-rtt").goodput(600, 2200);
+    assert!(lowest_rtt >= 1.8 * one);
+    let mut failed = Vec::new();
+    for name in schedulers() {
+        if COPIES_ALL.contains(&&*name) {
+            continue;
+        }
+        let two = endless(&links, &name).goodput(600, 2200);
+        if two < 1.8 * one || (two / lowest_rtt - 1.0).abs() > 0.05 {
+            failed.push((name, two / one));
+        }
+    }
+    assert!(failed.is_empty(), "{}", figures(&failed));
+}
+
+#[test]
+fn a_single_path_is_filled() {
+    let mut failed = Vec::new();
+    for name in schedulers() {
+        let share = endless(&[link(3.0, 10, 10)], &name).goodput(500, 1500) / 3e6;
+        if share < 0.9 {
+            failed.push((name, share));
+        }
+    }
+    assert!(failed.is_empty(), "{}", figures(&failed));
+}
+
+#[test]
+fn eight_paths_are_filled() {
+    let mut failed = Vec::new();
+    let links = vec![link(1.0, 10, 10); 8];
+    for name in schedulers() {
+        let paths = if COPIES_ALL.contains(&&*name) {
+            1.0
+        } else {
+            8.0
+        };
+        let share = endless(&links, &name).goodput(1500, 2700) / (paths * 1e6);
+        if share < 0.8 {
+            failed.push((name, share));
+        }
+    }
+    assert!(failed.is_empty(), "{}", figures(&failed));
+}
+
+/// The probe time-out of a path now: RFC 9002, section 6.2.1.
+fn pto(running: &Running, path: u32) -> Duration {
+    let connection = running.client().connection(FIRST).unwrap();
+    let stats = connection.path_stats(PathId(path)).unwrap();
+    stats.smoothed_rtt + (stats.rttvar * 4).max(millis(1)) + millis(25)
+}
+
+/// How long progress pauses, in probe time-outs, when a path dies; it comes back a second later.
+fn stall(scheduler: &str, dies: usize) -> f64 {
+    let trial = Trial::on(&[link(3.0, 10, 10), link(3.0, 15, 15)])
+        .bytes(50_000_000)
+        .change(at(1000), dies, LinkChange::Up(false))
+        .change(at(2000), dies, LinkChange::Up(true));
+    let trial = if scheduler.starts_with("affinity") {
+        trial.files(vec![File::new(at(300), 50_000_000); 4])
+    } else {
+        trial
+    };
+    let mut running = trial.start(scheduler);
+    running.run_until(at(1000));
+    let longest = pto(&running, dies as u32);
+    running.pause = Duration::ZERO;
+    running.run_until(at(2800));
+    let (before, world) = (running.carried(dies), running.world().now());
+    assert_eq!(world, at(2800));
+    running.run_until(at(3200));
+    assert!(
+        running.carried(dies) > before,
+        "{scheduler}: path {dies} is used again"
+    );
+    running.pause.as_secs_f64() / longest.as_secs_f64()
+}
+
+#[test]
+fn a_path_that_dies_and_returns_stalls_nothing_for_more_than_two_probe_timeouts() {
+    let mut failed = Vec::new();
+    for name in schedulers() {
+        for dies in [0, 1] {
+            let stall = stall(&name, dies);
+            if stall > 2.0 {
+                failed.push((format!("{name} without path {dies}"), stall));
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{}", figures(&failed));
+}
+
+#[test]
+fn what_one_seed_gives_it_gives_again() {
+    let run = || {
+        let options = PathOptions::default();
+        let trial = Trial::on(&[link(3.0, 10, 10), link(3.0, 10, 10)]).options(&[options; 2]);
+        let mut running = trial.seed(7).bytes(200_000).start("min-rtt");
+        running.run_until(at(1000));
+        running.world().trace_hash()
+    };
+    assert_eq!(run(), run());
+}

@@ -1,0 +1,13 @@
+//! What each scheduler is there for, measured on the real engine in virtual time.
+//!
+//! One file per family. What a scheduler cannot reach is in `docs/schedulers-acceptance.md` with
+//! its figures.
+
+mod common;
+mod copies;
+mod delays;
+mod forward_delay;
+mod steering;
+mod trial;
+mod turns;
+mod waiting;
