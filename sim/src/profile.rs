@@ -240,8 +240,8 @@ fn fix_datagram_size(config: &mut TransportConfig, size: u16) {
     config.mtu.max = size;
 }
 
-/// CMT-SCTP: packets of 1500 bytes on the wire, one receive buffer of 64 KiB shared by all paths,
-/// one acknowledgement per packet on the path of the packet, loss-based control without coupling,
+/// CMT-SCTP: packets of 1500 bytes on the wire, one receive buffer of 64 KiB for all paths, one
+/// acknowledgement per packet on the path of the packet, loss-based control without coupling,
 /// chunks in turn on whatever path has room. CUC, SFR and DAC are what packet number spaces per
 /// path do anyway (RFC 10069), NR-SACK is what every acknowledgement of QUIC is.
 fn cmt_sctp(names: &Names) -> Result<TransportConfig, SpecError> {

@@ -108,7 +108,7 @@ pub enum BackgroundKind {
         /// Bytes of each.
         size: u64,
     },
-    /// Downloads with pauses, as of a person who reads: sizes with a heavy tail, exponential pauses.
+    /// Downloads with pauses, as of a person who reads: sizes with a heavy tail, random pauses.
     Web {
         /// Mean bytes of a download.
         size: u64,

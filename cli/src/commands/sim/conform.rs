@@ -26,10 +26,12 @@ pub(super) async fn run(args: &Conform, quiet: bool) -> Outcome {
         }
         Ok(reports)
     });
-    let reports = tokio::select! {
-        done = work => done.map_err(|error| Failure::failed(format!("a check ended badly: {error}")))??,
+    let done = tokio::select! {
+        done = work => done,
         () = interrupted() => return Err(Failure::failed("interrupted")),
     };
+    let done = done.map_err(|error| Failure::failed(format!("a check ended badly: {error}")))?;
+    let reports = done?;
     show(&reports, args)?;
     verdict(&reports)
 }

@@ -80,15 +80,12 @@ pub(super) fn install(built: &mut Built<'_>, names: &Names) -> Result<Tcp, Strin
     let config = config(built, names).map_err(|error| error.to_string())?;
     let seed = built.world.seed();
     let mut hosts = ["client", "server"].map(|name| TcpHost::new(seed.derive(name, 0)));
-    let (nodes, addresses) = match built.inside {
-        Some(inside) => {
-            let address = |(node, link)| built.world.address(node, link);
-            (inside.map(|(node, _)| node), inside.map(address))
-        }
-        None => {
-            let (client, server) = built.ends(built.scenario.transport.paths[0]);
-            ([built.nodes[0], built.nodes[1]], [client, server])
-        }
+    let (nodes, addresses) = if let Some(inside) = built.inside {
+        let address = |(node, link)| built.world.address(node, link);
+        (inside.map(|(node, _)| node), inside.map(address))
+    } else {
+        let (client, server) = built.ends(built.scenario.transport.paths[0]);
+        ([built.nodes[0], built.nodes[1]], [client, server])
     };
     let mut lanes = Vec::new();
     for (index, flow) in built.scenario.flows.iter().enumerate() {

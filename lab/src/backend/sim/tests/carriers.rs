@@ -119,7 +119,8 @@ fn traffic_beside_a_flow_takes_its_part_and_is_not_counted() {
         let goodput = other.goodput_bps.unwrap();
         assert!(goodput > free * 0.85, "{kind}: {goodput} of {free}");
     }
-    let stopped = "[[background]]\npath = \"a\"\nkind = \"udp\"\nrate = \"5Mbit/s\"\nsize = \"1000B\"\nstop = \"2s\"\n";
+    let stopped = "[[background]]\npath = \"a\"\nkind = \"udp\"\n\
+         rate = \"5Mbit/s\"\nsize = \"1000B\"\nstop = \"2s\"\n";
     let goodput = flow(text, &(stopped.to_owned() + alone))
         .goodput_bps
         .unwrap();
