@@ -108,16 +108,22 @@ fn symmetric(config: LinkConfig) -> (LinkConfig, LinkConfig) {
     (config.clone(), config)
 }
 
-/// Bytes acknowledged from the 5th second on, over 100 seconds, in bits per second.
-fn rate(seed: u64, ends: (LinkConfig, LinkConfig), config: &TcpConfig) -> (f64, TcpReport) {
+/// Bytes acknowledged from the 10th second on, when a Reno has repeated what its slow start lost
+/// one segment a round trip, over this many seconds, in bits per second.
+fn rate(
+    seed: u64,
+    ends: (LinkConfig, LinkConfig),
+    config: &TcpConfig,
+    seconds: u64,
+) -> (f64, TcpReport) {
     let mut net = net(seed, ends, config, &[Exchange::upload(ENDLESS)], None);
-    net.world.run_until(at(5));
+    net.world.run_until(at(10));
     let before = net.reports()[0].sent.acknowledged_bytes;
-    net.world.run_until(at(105));
+    net.world.run_until(at(10 + seconds));
     let report = net.reports().remove(0);
     assert!(net.served()[0].intact);
     let bytes = report.sent.acknowledged_bytes - before;
-    (bytes as f64 * 8.0 / 100.0, report)
+    (bytes as f64 * 8.0 / seconds as f64, report)
 }
 
 #[test]
@@ -175,11 +181,11 @@ fn a_flow_fills_its_link() {
         ("cubic", TcpConfig::default()),
     ] {
         let ends = symmetric(link(10_000_000, ms(25), 50));
-        let (rate, report) = rate(1, ends, &config);
-        assert!(
-            rate > 0.9 * 10e6 * 1460.0 / 1500.0,
-            "{name}: {rate}, {report:?}"
-        );
+        // Six of the periods in which a Reno halves and regains its window.
+        let (rate, report) = rate(1, ends, &config, 30);
+        let share = rate / (10e6 * 1460.0 / 1500.0);
+        // What waits for a repetition at the start is acknowledged later: a little above the link.
+        assert!((0.9..1.02).contains(&share), "{name}: {rate}, {report:?}");
         assert!(report.sent.timeouts <= 1, "{name}: {report:?}");
     }
 }
@@ -193,7 +199,7 @@ fn two_flows_share_a_link_fairly() {
     ] {
         let ends = symmetric(link(10_000_000, ms(25), 50));
         let mut net = net(1, ends, &config, &[Exchange::upload(ENDLESS); 2], None);
-        net.world.run_until(at(120));
+        net.world.run_until(at(40));
         let bytes = net
             .reports()
             .iter()
@@ -214,7 +220,7 @@ fn one_loss_in_a_hundred_leaves_the_rate_of_mathis() {
             delayed_ack: None,
             ..reno(true)
         };
-        total += rate(seed, (there, link(1_700_000, ms(55), 100)), &config).0;
+        total += rate(seed, (there, link(1_700_000, ms(55), 100)), &config, 100).0;
     }
     let mean = total / 4.0;
     assert!((1.1e6..1.5e6).contains(&mean), "{mean}");
@@ -224,13 +230,14 @@ fn one_loss_in_a_hundred_leaves_the_rate_of_mathis() {
 fn a_gigabit_over_a_tenth_of_a_second_is_filled_when_asked_for() {
     let config = reno(true).for_path(1_000_000_000, ms(100));
     let ends = symmetric(link(1_000_000_000, ms(50), 10_000));
-    let mut net = net(1, ends, &config, &[Exchange::download(150_000_000)], None);
+    let mut net = net(1, ends, &config, &[Exchange::download(60_000_000)], None);
     net.world.run_until(at(5));
     let report = &net.reports()[0];
-    assert_eq!(report.received_bytes, 150_000_000, "{report:?}");
+    assert_eq!(report.received_bytes, 60_000_000, "{report:?}");
     let host = net.world.process::<TcpHost>(net.client);
     let ended = host.completions(net.flows[0])[0].ended;
-    assert!(ended < Instant::ZERO + ms(3000), "{ended}");
+    // With the buffers a connection has by default it takes 1.9 s.
+    assert!(ended < Instant::ZERO + ms(1700), "{ended}");
 }
 
 #[test]
@@ -238,7 +245,7 @@ fn segments_that_overtake_each_other_are_sent_again_for_nothing() {
     let mut there = link(10_000_000, ms(25), 50);
     there.jitter = anabranch_link::Jitter::Uniform(ms(10));
     there.reorder = true;
-    let (_, report) = rate(1, (there, link(10_000_000, ms(25), 50)), &reno(false));
+    let (_, report) = rate(1, (there, link(10_000_000, ms(25), 50)), &reno(false), 20);
     assert!(report.sent.fast_retransmits > 10, "{report:?}");
 }
 
