@@ -47,7 +47,7 @@ const CHECK_EVERY: u64 = 16;
 pub enum Outcome {
     /// Everything arrived; the hash of all that happened.
     Settled(u64),
-    /// No path was left, which the faults may bring about.
+    /// No path was left, or no handshake got through, which the faults may bring about.
     Lost,
 }
 
@@ -152,6 +152,9 @@ impl Trial {
                 .connection(false)
                 .is_some_and(Connection::is_confirmed)
         })?;
+        if self.is_lost() {
+            return Ok(Outcome::Lost);
+        }
         if !connected {
             return Err("no handshake".into());
         }
@@ -258,10 +261,13 @@ impl Trial {
         ends.next().map(|(at, error)| format!("{at} {error:?}"))
     }
 
-    /// Whether both sides ran out of paths.
+    /// Whether both sides ran out of paths, or never came together: a burst of loss that lasts for
+    /// so many packets may outlast a handshake, which sends few.
     fn is_lost(&self) -> bool {
-        self.closed()
-            .is_some_and(|end| end.contains("NO_VIABLE_PATH"))
+        let is_untouched = self.log.len() == 1;
+        self.closed().is_some_and(|end| {
+            end.contains("NO_VIABLE_PATH") || is_untouched && end.contains("TimedOut")
+        })
     }
 
     fn is_delivered(&self) -> bool {
