@@ -78,9 +78,10 @@ fn timestamps_and_a_common_way_back_agree_on_the_forward_delays_of_h10() {
     let mut found = Vec::new();
     for timestamps in [true, false] {
         let trial = Trial::on(&delays(200)).files(warm_up());
-        let trial = match timestamps {
-            true => trial.timestamps(),
-            false => trial.receiver(|config| config.ack_return = AckReturn::LowestRtt),
+        let trial = if timestamps {
+            trial.timestamps()
+        } else {
+            trial.receiver(|config| config.ack_return = AckReturn::LowestRtt)
         };
         let mut running = trial.start("round-robin");
         running.run_until(at(5000));

@@ -3,6 +3,11 @@
 //! One file per family. What a scheduler cannot reach is in `docs/schedulers-acceptance.md` with
 //! its figures.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests may panic, as tests do"
+)]
+
 mod common;
 mod copies;
 mod delays;
