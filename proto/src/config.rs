@@ -3,7 +3,7 @@
 
 mod mechanisms;
 
-pub use mechanisms::{Mechanisms, Rescue, RetransmissionPolicy, Split};
+pub use mechanisms::{CreditReturn, Mechanisms, Rescue, RetransmissionPolicy, Split};
 
 use crate::congestion::ControllerFactory;
 use crate::event::ObserverFactory;

@@ -137,6 +137,7 @@ fn random_mechanisms(dice: &mut Dice, config: &mut TransportConfig) {
         split_send: dice.pick(&splits),
         split_receive: dice.pick(&splits),
         bufferbloat_factor: dice.pick(&[None, Some(1.0), Some(1.5), Some(3.0)]),
+        ..Mechanisms::default()
     };
     let limits = &mut config.streams;
     limits.release = dice.pick(&[Release::Acknowledged, Release::InOrder]);

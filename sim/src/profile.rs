@@ -6,7 +6,9 @@
 #[cfg(test)]
 mod tests;
 
-use anabranch_proto::config::{Mechanisms, TransportConfig};
+use anabranch_proto::config::{
+    CreditReturn, Mechanisms, Rescue, RetransmissionPolicy, TransportConfig,
+};
 use anabranch_proto::congestion::{self, ControllerFactory};
 use anabranch_proto::sched::{Registry, SchedulerFactory};
 use anabranch_proto::spec::SpecError;
@@ -243,14 +245,20 @@ fn fix_datagram_size(config: &mut TransportConfig, size: u16) {
 /// CMT-SCTP: packets of 1500 bytes on the wire, one receive buffer of 64 KiB for all paths, one
 /// acknowledgement per packet on the path of the packet, loss-based control without coupling,
 /// chunks in turn on whatever path has room. CUC, SFR and DAC are what packet number spaces per
-/// path do anyway (RFC 10069), NR-SACK is what every acknowledgement of QUIC is.
+/// path do anyway (RFC 10069), NR-SACK is what every acknowledgement of QUIC is. The paper names no
+/// retransmission policy; that of the largest slow-start threshold is the usual one of CMT-SCTP.
 fn cmt_sctp(names: &Names) -> Result<TransportConfig, SpecError> {
     let mut config = TransportConfig {
         ack_threshold: 1,
         ecn: false,
         initial_rtt: Duration::from_millis(100),
         scheduler: names.scheduler("round-robin")?,
-        congestion: names.controller("new-reno")?,
+        congestion: names.controller("new-reno:initial-window=2")?,
+        mechanisms: Mechanisms {
+            retransmission: RetransmissionPolicy::LargestThreshold,
+            credit_return: CreditReturn::SamePath,
+            ..Mechanisms::default()
+        },
         ..TransportConfig::default()
     };
     fix_datagram_size(&mut config, CMT_DATAGRAM);
@@ -261,14 +269,19 @@ fn cmt_sctp(names: &Names) -> Result<TransportConfig, SpecError> {
     Ok(config)
 }
 
-/// Multipath TCP: lowest RTT first, coupled increase, every second packet acknowledged after 40 ms
-/// at the latest, windows that grow to a few megabytes.
+/// Multipath TCP: lowest RTT first, increase coupled over all paths, every second packet
+/// acknowledged after 40 ms at the latest, windows that grow to a few megabytes. As in the kernel,
+/// what blocks the receive window is sent again on a faster path, and the slow one penalised.
 fn mptcp(names: &Names) -> Result<TransportConfig, SpecError> {
     let mut config = TransportConfig {
         max_ack_delay: Duration::from_millis(40),
         initial_rtt: Duration::from_secs(1),
         scheduler: names.scheduler("min-rtt")?,
-        congestion: names.controller("lia")?,
+        congestion: names.controller("lia:coupling=all")?,
+        mechanisms: Mechanisms {
+            rescue: Rescue::CopyAndPenalise,
+            ..Mechanisms::default()
+        },
         ..TransportConfig::default()
     };
     // 1448 bytes of payload in a segment, as TCP with timestamps has in 1500 bytes: 1472 leaves as

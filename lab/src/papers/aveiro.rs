@@ -94,7 +94,11 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
 ];
 
 /// Controls the paper may have used; it does not say.
-const CONTROLS: [&str; 3] = ["both lia", "both olia", "both new-reno"];
+const CONTROLS: [&str; 3] = [
+    "both lia:coupling=all",
+    "both olia:coupling=all",
+    "both new-reno",
+];
 
 fn mptcp(data: &Data<'_>) -> Vec<Statement> {
     let id = "aveiro-mptcp";

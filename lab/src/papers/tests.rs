@@ -105,3 +105,31 @@ fn patterns_mean_what_they_match() {
     assert_eq!(meant("nothing"), 0);
     assert_eq!(meant("*"), experiments().len());
 }
+
+#[test]
+fn what_takes_little_time_holds_in_every_build() {
+    const FAST: [&str; 9] = [
+        "critical-fig1",
+        "critical-fig2",
+        "critical-fig3-trace",
+        "critical-fig4-trace",
+        "bremen-estimator",
+        "bremen-selector-1",
+        "bremen-rcvbuf",
+        "bremen-dd-outlook",
+        "bremen-delay-validation",
+    ];
+    let backend = crate::backend::sim::Sim::default();
+    let fast = |experiment: &Experiment| FAST.iter().any(|id| experiment.is_meant_by(id));
+    for experiment in experiments().into_iter().filter(fast) {
+        let parts = experiment.plan(false).unwrap().map(|plan| {
+            let campaign = crate::campaign::Campaign::default();
+            campaign.run(&plan, &backend, &|_| {}).unwrap().parts
+        });
+        let statements = experiment.judge(&Data::new(&parts.unwrap_or_default()));
+        assert!(!statements.is_empty(), "{}", experiment.name());
+        for statement in statements {
+            assert_eq!(statement.verdict, Verdict::Holds, "{statement:?}");
+        }
+    }
+}

@@ -12,6 +12,8 @@ pub struct Mechanisms {
     pub split_send: Split,
     /// How much of the peer's receive buffer one path may fill.
     pub split_receive: Split,
+    /// On which path flow-control credit returns.
+    pub credit_return: CreditReturn,
     /// Against bufferbloat: a path whose smoothed RTT exceeds this many times its smallest RTT of
     /// the last seconds gets less than its congestion window. 3 is usual, 1.5 suits interactive
     /// data; not for use with BBR, which does this itself.
@@ -62,6 +64,17 @@ pub enum Rescue {
     /// It is copied, and if the peer's flow control is what stops new data, the slow path may have
     /// only half as much in flight for a while.
     CopyAndPenalise,
+}
+
+/// On which path flow-control credit returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CreditReturn {
+    /// On the healthiest and fastest path, as all frames that are about no path.
+    #[default]
+    Fastest,
+    /// On the path that data came by last, as in protocols whose acknowledgements hold the free
+    /// buffer (SCTP, TCP): then a slow path delays credit as well.
+    SamePath,
 }
 
 /// How a buffer is split among paths (algorithms: M3), so that one of them cannot fill it alone.

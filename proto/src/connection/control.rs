@@ -24,6 +24,8 @@ pub(super) struct Control {
     /// The path by which all acknowledgements return, with
     /// [`AckReturn::LowestRtt`](crate::config::AckReturn).
     pub(super) ack_home: Option<PathId>,
+    /// The path that stream data came by last.
+    pub(super) data_came_by: Option<PathId>,
 }
 
 impl Connection {

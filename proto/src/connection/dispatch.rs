@@ -24,6 +24,7 @@ impl Connection {
             Frame::Stream(stream) => {
                 if self.streams.on_stream(&stream)? {
                     self.data_came = now;
+                    self.control.data_came_by = Some(arrival.path);
                 }
                 Ok(())
             }

@@ -7,6 +7,7 @@ use super::one_way::ACK_DELAY_EXPONENT;
 use super::paths::can_carry;
 use super::schedule::{Carry, Payload, Repeat, can_send};
 use super::timers::MIN_BUDGET;
+use crate::config::CreditReturn;
 use crate::datagram::Transmit;
 use crate::handshake::Level;
 use crate::path::manager::Slot;
@@ -230,7 +231,7 @@ impl Connection {
             });
         }
         if self.has_control()
-            && let Some(path) = self.control_path()
+            && let Some(path) = self.credit_path().or_else(|| self.control_path())
         {
             return Some(Job::Control { path });
         }
@@ -281,6 +282,18 @@ impl Connection {
             .filter_map(|slot| slot.path.as_ref().map(|path| (slot, path)))
             .filter(|(_, path)| path.space.received.ack_due(now));
         due.find_map(|(slot, path)| self.ack_route(now, slot.closing.is_some(), path))
+    }
+
+    /// The path that flow-control credit is to return by, if it is not the best one.
+    fn credit_path(&self) -> Option<PathId> {
+        let by = match self.config.mechanisms.credit_return {
+            CreditReturn::Fastest => None,
+            CreditReturn::SamePath => self.control.data_came_by,
+        };
+        let able = |slot: &&Slot| Some(slot.id) == by && can_carry(slot);
+        let slot = self.paths.open().find(able)?;
+        let path = slot.open()?;
+        (path.route.validated && path.is_healthy()).then_some(path.id)
     }
 
     /// The best path for frames that any path may carry: the healthiest, then the fastest.

@@ -4,8 +4,10 @@
 //! Ferlin et al., IFIP Networking 2016, in the form of multipath-tcp's `mptcp_blest.c`. The send
 //! window is counted from the oldest unacknowledged byte to where flow control or the send buffer
 //! stops us. Deviations: the extremes of the RTT age (two periods of ten seconds), because they
-//! would never come together again otherwise; and the estimate grows when flow control stopped the
-//! connection, which is when the original's opportunistic retransmission would have grown it.
+//! would never come together again otherwise. As there, the estimate grows when data of one path had
+//! to be copied onto a faster one, so it only shrinks unless the configuration's `rescue` is on:
+//! that flow control or the send buffer stops the connection is normal in bulk transfer and says
+//! nothing about the choice of paths.
 
 use super::contest::Contest;
 use super::per_path::PerPath;
@@ -26,7 +28,7 @@ pub(super) const ENTRY: Entry = Entry {
         ParamDoc {
             key: "adapt",
             default: "true",
-            summary: "raise the factor when flow control blocks, lower it otherwise",
+            summary: "raise the factor when a path had to be overtaken, lower it otherwise",
         },
     ],
     build: |params| Ok(Box::new(Blest::from_params(params)?)),
@@ -50,8 +52,8 @@ const PERIOD: Duration = Duration::from_secs(10);
 pub struct Blest {
     scale: u128,
     adapt: bool,
-    /// Flow control stopped the connection since the factor was changed last.
-    blocked: bool,
+    /// Data of a path was copied onto a faster one since the factor was changed last.
+    overtaken: bool,
     adapted: Instant,
     ranges: PerPath<Range>,
     patience: Patience,
@@ -97,7 +99,7 @@ impl Blest {
         Ok(Self {
             scale: (scale * SCALE as f64).round() as u128,
             adapt: params.take("adapt", true)?,
-            blocked: false,
+            overtaken: false,
             adapted: Instant::ZERO,
             ranges: PerPath::default(),
             patience: Patience::default(),
@@ -135,7 +137,7 @@ impl Blest {
 
     fn adapt(&mut self, now: Instant) {
         self.adapted = now;
-        let scale = if std::mem::take(&mut self.blocked) {
+        let scale = if std::mem::take(&mut self.overtaken) {
             self.scale + STEP_UP
         } else {
             self.scale - STEP_DOWN
@@ -171,7 +173,7 @@ impl Scheduler for Blest {
     fn on_event(&mut self, event: &PathEvent) {
         self.patience.on_event(event);
         self.ranges.on_event(event);
-        self.blocked |= *event == PathEvent::FlowBlocked;
+        self.overtaken |= matches!(event, PathEvent::Overtaken { .. });
     }
 }
 
@@ -246,12 +248,14 @@ mod tests {
     }
 
     #[test]
-    fn blocking_raises_the_factor_and_its_absence_lowers_it() {
+    fn a_path_that_was_overtaken_raises_the_factor_and_its_absence_lowers_it() {
         let mut blest = Blest::from_params(&mut Params::default()).unwrap();
         let paths = [path(0, 20, 10, 10), path(1, 100, 10, 2)];
-        let mut ask = |ms, blocked: bool| {
-            if blocked {
-                blest.on_event(&PathEvent::FlowBlocked);
+        let mut ask = |ms, overtaken: bool| {
+            blest.on_event(&PathEvent::FlowBlocked);
+            if overtaken {
+                let (path, by) = (paths[1].id, paths[0].id);
+                blest.on_event(&PathEvent::Overtaken { path, by });
             }
             let mut view = fresh(&paths);
             view.now = at(ms);

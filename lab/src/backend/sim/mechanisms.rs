@@ -46,3 +46,15 @@ pub(super) fn apply(config: &mut TransportConfig, transport: &Transport) {
         mechanisms.bufferbloat_factor = settings.bufferbloat_cap;
     }
 }
+
+/// In SCTP and TCP nobody acknowledges what the receiver says of its buffer. Here the sender does,
+/// and a packet for each would take room from data in their direction: packets with data take these
+/// acknowledgements along.
+pub(super) fn spare_the_sender(sender: &mut TransportConfig, transport: &Transport) {
+    if transport.profile == Profile::CmtSctp {
+        sender.ack_threshold = SENDER_ACK_THRESHOLD;
+    }
+}
+
+/// More than any flow of data leaves unacknowledged for as long as acknowledgements are delayed.
+const SENDER_ACK_THRESHOLD: u64 = 1000;

@@ -191,6 +191,7 @@ impl Sim {
         for side in [&mut sender, &mut receiver] {
             mechanisms::apply(side, transport);
         }
+        mechanisms::spare_the_sender(&mut sender, transport);
         sender.observer = Some(probe.sender());
         receiver.observer = Some(probe.receiver());
         Ok((sender, receiver, probe))
