@@ -4,10 +4,10 @@
 //! Ferlin et al., IFIP Networking 2016, in the form of multipath-tcp's `mptcp_blest.c`. The send
 //! window is counted from the oldest unacknowledged byte to where flow control or the send buffer
 //! stops us. Deviations: the extremes of the RTT age (two periods of ten seconds), because they
-//! would never come together again otherwise. As there, the estimate grows when data of one path had
-//! to be copied onto a faster one, so it only shrinks unless the configuration's `rescue` is on:
-//! that flow control or the send buffer stops the connection is normal in bulk transfer and says
-//! nothing about the choice of paths.
+//! would never come together again otherwise. As there, the estimate grows when data of one path
+//! had to be copied onto a faster one, so it only shrinks unless the configuration's `rescue` is
+//! on: that flow control or the send buffer stops the connection is normal in bulk transfer and
+//! says nothing about the choice of paths.
 
 use super::contest::Contest;
 use super::per_path::PerPath;

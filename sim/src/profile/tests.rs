@@ -4,7 +4,9 @@ use super::*;
 use crate::app::{Amount, Bulk, Receiver};
 use crate::scene::{FIRST, Scene};
 use anabranch_link::{LinkConfig, Rate};
+use anabranch_proto::congestion::ControllerInit;
 use anabranch_proto::time::Instant;
+use anabranch_proto::wire::PathId;
 
 /// Runs 300 kB over two links of 10 Mbit/s; returns the sizes of the packets with data.
 fn run(profile: Profile, settings: &Settings) -> Vec<u32> {
@@ -89,11 +91,11 @@ fn first_windows_pacing_and_credit_are_as_named() {
         };
         transport(profile, &settings, &names).unwrap()
     };
-    let init = anabranch_proto::congestion::ControllerInit {
+    let init = ControllerInit {
         max_datagram_size: 1000,
         now: Instant::ZERO,
         seed: 0,
-        path: anabranch_proto::wire::PathId::ZERO,
+        path: PathId::ZERO,
     };
     for (congestion, name, window) in [
         (None, "new-reno", 3000),

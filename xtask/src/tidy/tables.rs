@@ -44,7 +44,11 @@ enum Kind {
 
 fn kind(name: &str) -> Option<Kind> {
     let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    if name.contains('/') && name.ends_with(".rs") {
+    if name.contains('/')
+        && std::path::Path::new(name)
+            .extension()
+            .is_some_and(|it| it == "rs")
+    {
         Some(Kind::File)
     } else if name.chars().all(word) && name.matches('_').count() >= SENTENCE {
         Some(Kind::Test)

@@ -1,6 +1,6 @@
 //! A scenario's mechanisms as settings of the engine.
 
-use crate::scenario::{Retransmit, Split as Shares, Transport};
+use crate::scenario::{Profile, Retransmit, Split as Shares, Transport};
 use anabranch_proto::config::{Rescue, RetransmissionPolicy, Split, TransportConfig};
 use anabranch_proto::streams::Release;
 
