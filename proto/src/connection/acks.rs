@@ -504,6 +504,8 @@ impl Connection {
             path.pto_count = 0;
         }
         self.early.pto_count = 0;
+        // Observers would go on counting what was in flight.
+        self.observe_metrics(self.clock, PathId::ZERO);
     }
 
     fn observe_lost(

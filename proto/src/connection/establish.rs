@@ -257,6 +257,7 @@ impl Connection {
         }
         self.early.pto_count = 0;
         self.early.probes_owed = [0; 2];
+        self.observe_metrics(self.clock, PathId::ZERO);
     }
 }
 

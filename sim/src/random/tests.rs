@@ -77,3 +77,10 @@ fn regression_a_path_slower_than_the_longest_probe_interval_was_doubted_again_an
 fn regression_a_connection_id_that_came_before_its_path_was_allowed_was_forgotten() {
     settles(448);
 }
+
+/// Observers were not told that nothing of the handshake was in flight any more.
+#[test]
+fn regression_the_guard_went_on_counting_packets_of_the_handshake() {
+    settles(5743);
+    settles(18334);
+}
