@@ -1,6 +1,6 @@
 //! One link: a veth pair, shaped where it sends and filtered where it receives.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
@@ -14,6 +14,9 @@ const FRAME_BYTES: u32 = 1514;
 const DEFAULT_BURST: Duration = Duration::from_millis(1);
 /// How long a packet may wait in a full queue unless told: a common home router's order.
 const DEFAULT_LATENCY: Duration = Duration::from_millis(50);
+
+/// How long the kernel may take to notice a carrier.
+const CARRIER: Duration = Duration::from_secs(60);
 
 /// A link of a testbed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -194,6 +197,7 @@ impl Link {
                 "permanent",
             ])?;
         }
+        link.wait_until_up()?;
         Ok(link)
     }
 
@@ -224,7 +228,34 @@ impl Link {
             ])?;
         }
         if up {
+            self.wait_until_up()?;
             self.restore_after_down()?;
+        }
+        Ok(())
+    }
+
+    /// The kernel notices a carrier some time after the other end came up; until then it drops what
+    /// is sent and tells nobody.
+    fn wait_until_up(&self) -> Result<(), Error> {
+        let started = Instant::now();
+        for end in &self.ends {
+            let show = [
+                "-n",
+                end.namespace(),
+                "link",
+                "show",
+                "dev",
+                &self.interface,
+            ];
+            while !ip(&show)?.contains(" state UP ") {
+                if started.elapsed() > CARRIER {
+                    return Err(Error::Answer {
+                        command: format!("ip {}", show.join(" ")),
+                        reason: format!("no carrier after {CARRIER:?}"),
+                    });
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
         Ok(())
     }
