@@ -52,6 +52,7 @@ fn limits() -> Limits {
         datagram_receive_buffer: 1000,
         datagram_send_buffer: 1000,
         max_datagram_frame_size: 500,
+        ..Limits::default()
     }
 }
 
