@@ -5,12 +5,9 @@
 mod ours;
 
 use anabranch_interop::relay::Relay;
-use anabranch_interop::{Answer, Fetched, Request, ServeConfig, quinn_peer};
+use anabranch_interop::{Answer, FetchConfig, Fetched, Request, ServeConfig, quinn_peer};
 use anabranch_net::engine::{PathNotice, TransportConfig};
-use ours::{
-    Client, LARGE, Server, Setup, in_turn, loopback, soon, soon_over, until, update_keys_during,
-    update_keys_soon, v6, watch,
-};
+use ours::{Client, LARGE, Server, Setup, in_turn, loopback, soon, until, v6, watch};
 use std::net::SocketAddr;
 
 async fn quinn_server(config: ServeConfig) -> anabranch_interop::Server {
@@ -94,19 +91,7 @@ async fn each_accepts_the_retry_of_the_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn our_client_updates_keys_in_mid_transfer() {
     let server = quinn_server(ServeConfig::default()).await;
-    for request in [Request::Get(LARGE), Request::Put(LARGE)] {
-        let client = Client::connect(server.addr(), server.fingerprint()).await;
-        let update = update_keys_soon(&client.connection);
-        let answer = client.ask_and(request, LARGE / 4, update).await;
-        assert_eq!(answer, Answer::expected(request));
-        until("the keys to be updated", || {
-            client.connection.stats().keys_updated > 0
-        })
-        .await;
-        let request = Request::Get(1000);
-        assert_eq!(client.ask(request).await, Answer::expected(request));
-        client.close().await;
-    }
+    ours::our_client_updates_keys(&server).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -124,24 +109,16 @@ async fn quinn_updates_keys_towards_our_server() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn our_server_updates_keys_towards_quinn() {
-    let request = Request::Put(4 * LARGE);
     let mut server = Server::usual();
-    let config = server.ask(request);
-    let is_late = soon_over();
-    loop {
-        let config = config.clone();
-        let fetching = tokio::spawn(async move { quinn_peer::fetch(&config).await });
-        let accepted = server.accepted().await;
-        let updated = update_keys_during(&accepted, 4 * LARGE).await;
-        let fetched = soon(fetching).await.unwrap().unwrap();
-        assert_eq!(fetched.answer, Answer::expected(request));
-        if updated {
-            assert!(accepted.stats().keys_updated > 0);
-            return;
-        }
-        // A machine may be so fast that the first keys are still young at the end.
-        assert!(!is_late(), "over before the keys could be updated");
-    }
+    let config = server.ask(Request::Get(0));
+    ours::our_server_updates_keys(&mut server, |request| {
+        let config = FetchConfig {
+            request,
+            ..config.clone()
+        };
+        async move { quinn_peer::fetch(&config).await }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,11 +7,8 @@
 
 mod ours;
 
-use anabranch_interop::{Answer, Request, ServeConfig, s2n_peer};
-use ours::{
-    Client, LARGE, Server, Setup, in_turn, loopback, soon, soon_over, until, update_keys_during,
-    update_keys_soon, v6,
-};
+use anabranch_interop::{Answer, FetchConfig, Request, ServeConfig, s2n_peer};
+use ours::{Client, LARGE, Server, Setup, in_turn, loopback, soon, v6};
 use std::net::SocketAddr;
 
 const REQUESTS: [Request; 4] = [
@@ -75,41 +72,21 @@ async fn s2n_accepts_our_retry() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn our_client_updates_keys_in_mid_transfer() {
     let server = s2n_peer::serve(&ServeConfig::default()).await.unwrap();
-    for request in [Request::Get(LARGE), Request::Put(LARGE)] {
-        let client = Client::connect(server.addr(), server.fingerprint()).await;
-        let update = update_keys_soon(&client.connection);
-        let answer = client.ask_and(request, LARGE / 4, update).await;
-        assert_eq!(answer, Answer::expected(request));
-        until("the keys to be updated", || {
-            client.connection.stats().keys_updated > 0
-        })
-        .await;
-        let request = Request::Get(1000);
-        assert_eq!(client.ask(request).await, Answer::expected(request));
-        client.close().await;
-    }
+    ours::our_client_updates_keys(&server).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn our_server_updates_keys_towards_s2n() {
-    let request = Request::Put(4 * LARGE);
     let mut server = Server::usual();
-    let config = server.ask_by_certificate(request);
-    let is_late = soon_over();
-    loop {
-        let config = config.clone();
-        let fetching = tokio::spawn(async move { s2n_peer::fetch(&config).await });
-        let accepted = server.accepted().await;
-        let updated = update_keys_during(&accepted, 4 * LARGE).await;
-        let fetched = soon(fetching).await.unwrap().unwrap();
-        assert_eq!(fetched.answer, Answer::expected(request));
-        if updated {
-            assert!(accepted.stats().keys_updated > 0);
-            return;
-        }
-        // A machine may be so fast that the first keys are still young at the end.
-        assert!(!is_late(), "over before the keys could be updated");
-    }
+    let config = server.ask_by_certificate(Request::Get(0));
+    ours::our_server_updates_keys(&mut server, |request| {
+        let config = FetchConfig {
+            request,
+            ..config.clone()
+        };
+        async move { s2n_peer::fetch(&config).await }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
