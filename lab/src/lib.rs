@@ -4,6 +4,7 @@
 //! scenario   TOML -> Scenario, with file, line and nearest name in every complaint
 //! plan       sweeps and contenders unfold into runs, each with its seed
 //! backend    one run -> one outcome
+//! hosts      what a host of a laboratory is asked in a run, and what it tells
 //! campaign   runs a plan on all cores, resumes, writes results
 //! results    tables with units, as CSV, JSON lines and Parquet
 //! stats      means, intervals, paired comparisons
@@ -14,6 +15,7 @@
 pub mod backend;
 pub mod campaign;
 pub mod conformance;
+pub mod hosts;
 pub mod papers;
 pub mod plan;
 pub mod report;

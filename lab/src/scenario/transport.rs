@@ -6,6 +6,7 @@ use super::topology::Network;
 use anabranch_proto::congestion::Registry as Controllers;
 use anabranch_proto::sched::Registry as Schedulers;
 use anabranch_proto::spec::{Spec, SpecError};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// What carries the flows.
@@ -34,7 +35,7 @@ pub const KINDS: [(&str, Kind); 5] = [
 ];
 
 /// Which system the engine is set up like.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Profile {
     /// Itself.
     #[default]
@@ -55,7 +56,7 @@ const PROFILES: [(&str, Profile); 4] = [
 ];
 
 /// Which path carries a retransmission.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Retransmit {
     /// The one the scheduler chooses.
     Scheduler,
@@ -72,7 +73,7 @@ pub enum Retransmit {
 }
 
 /// How the buffers are shared between paths.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Split {
     /// First come, first served.
     Shared,
@@ -100,7 +101,7 @@ pub struct Transport {
 }
 
 /// Settings with which the papers' systems differ.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Settings {
     /// Receive buffer of the connection, in bytes.
     pub receive_buffer: Option<u64>,

@@ -4,10 +4,11 @@ use super::links::pair;
 use super::mistake::Mistake;
 use super::reader::{Item, Table};
 use super::topology::Network;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Which way the data of a flow goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Way {
     /// From the client to the server, over the forward directions.
     #[default]
@@ -39,7 +40,7 @@ pub struct Flow {
 }
 
 /// What a flow sends.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum FlowKind {
     /// One stream of this many bytes.
     BulkBytes(u64),

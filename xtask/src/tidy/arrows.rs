@@ -1,8 +1,8 @@
 //! Which crate of ours may depend on which.
 //!
 //! ```text
-//! wire <- proto <- { tunnel, net, sim } <- lab <- { cli, py }
-//! link <---------------------- { sim, lab, cli }
+//! wire <- proto <- { tunnel, net, sim } <- lab <- { agent, report } <- { cli, py }
+//! link <- { sim, emulate };  testbed <- emulate <- lab
 //! ```
 
 use crate::Finding;
@@ -41,19 +41,18 @@ const RULES: &[Rule] = &[
         ],
         &[],
     ),
+    rule("anabranch-testbed", &[], &[]),
     rule(
-        "anabranch-lab",
-        BELOW_LAB,
-        &["anabranch-testbed", "anabranch-interop"],
+        "anabranch-emulate",
+        &["anabranch-link", "anabranch-testbed"],
+        &[],
     ),
-    rule(
-        "anabranch-cli",
-        BELOW_CLI,
-        &["anabranch-testbed", "anabranch-interop"],
-    ),
+    rule("anabranch-lab", BELOW_LAB, &["anabranch-interop"]),
+    rule("anabranch-agent", WITH_LAB, &[]),
+    rule("anabranch-report", WITH_LAB, &[]),
+    rule("anabranch-cli", BELOW_CLI, &["anabranch-interop"]),
     rule("anabranch-py", BELOW_CLI, &[]),
     // Test support: what tests stand on stands on nothing of ours.
-    rule("anabranch-testbed", &[], &[]),
     rule("anabranch-interop", &[], &TEST_CRATES_MAY_USE),
     rule(
         "anabranch-fuzz",
@@ -73,6 +72,19 @@ const BELOW_LAB: &[&str] = &[
     "anabranch-tunnel",
     "anabranch-net",
     "anabranch-sim",
+    "anabranch-testbed",
+    "anabranch-emulate",
+];
+const WITH_LAB: &[&str] = &[
+    "anabranch-wire",
+    "anabranch-proto",
+    "anabranch-link",
+    "anabranch-tunnel",
+    "anabranch-net",
+    "anabranch-sim",
+    "anabranch-testbed",
+    "anabranch-emulate",
+    "anabranch-lab",
 ];
 const BELOW_CLI: &[&str] = &[
     "anabranch-wire",
@@ -81,7 +93,11 @@ const BELOW_CLI: &[&str] = &[
     "anabranch-tunnel",
     "anabranch-net",
     "anabranch-sim",
+    "anabranch-testbed",
+    "anabranch-emulate",
     "anabranch-lab",
+    "anabranch-agent",
+    "anabranch-report",
 ];
 const TEST_CRATES_MAY_USE: [&str; 5] = [
     "anabranch-wire",

@@ -1,0 +1,1 @@
+//! Links between network namespaces, carried by a user-space emulator.

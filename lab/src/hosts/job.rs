@@ -1,0 +1,260 @@
+//! What a host is asked to do in one run, and what it tells.
+
+use crate::scenario::{FlowKind, Profile, Settings, Way};
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// A line to an agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ask {
+    /// Get ready for a run. The server is asked first.
+    Prepare(Box<Job>),
+    /// Begin. The client gets what the server said when it was ready; the server needs nothing.
+    Start(Option<Ready>),
+    /// End the run now and tell what was measured so far.
+    Stop,
+}
+
+/// A line from an agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// It is ready to start.
+    Ready(Ready),
+    /// It is under way: application bytes received so far.
+    Progress(u64),
+    /// It is over.
+    Done(Box<HostReport>),
+    /// It cannot do what it was asked, and why.
+    Failed(String),
+}
+
+/// Which side of the flows a host is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Opens the paths.
+    Client,
+    /// Is connected to.
+    Server,
+}
+
+/// What carries the flows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Carrier {
+    /// The engine, over all paths.
+    Anabranch {
+        /// What it is set up like.
+        profile: Profile,
+        /// The scheduler with its parameters; the engine's own choice if not given.
+        scheduler: Option<String>,
+        /// The congestion control with its parameters; likewise.
+        congestion: Option<String>,
+        /// The rest.
+        settings: Box<Settings>,
+    },
+    /// TCP of the kernel over the first path, a connection for each flow.
+    Tcp {
+        /// Its congestion control; always set, since machines differ in their default.
+        congestion: String,
+        /// Receive and send buffer in bytes; the kernel's own choice if not given.
+        buffers: Option<(u64, u64)>,
+    },
+    /// Multipath TCP of the kernel, a connection for each flow that begins on the first path. Its
+    /// further subflows are up to the addresses the host was given.
+    Mptcp {
+        /// The congestion control of each subflow.
+        congestion: String,
+        /// Receive and send buffer in bytes; the kernel's own choice if not given.
+        buffers: Option<(u64, u64)>,
+    },
+}
+
+/// One path as a host sees it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostPath {
+    /// Its name in the scenario.
+    pub name: String,
+    /// The interface it leaves by; sockets are bound to it if given.
+    pub interface: Option<String>,
+    /// The host's own address on it.
+    pub local: IpAddr,
+    /// The other host's address on it.
+    pub remote: IpAddr,
+    /// When the client opens it, counted from the start.
+    pub opens: Duration,
+    /// Whether it is a backup.
+    pub backup: bool,
+    /// The user's weight.
+    pub weight: u32,
+    /// The user's priority.
+    pub priority: i32,
+    /// The user's cost.
+    pub cost: u32,
+}
+
+/// One flow, with its start drawn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobFlow {
+    /// What it sends.
+    pub kind: FlowKind,
+    /// Which way.
+    pub way: Way,
+    /// When it begins, counted from the start.
+    pub start: Duration,
+    /// How long after its start it does not count.
+    pub warm_up: Duration,
+}
+
+/// All a host needs to know of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// The run's id.
+    pub run_id: String,
+    /// Which side this host is.
+    pub role: Role,
+    /// What carries the flows.
+    pub carrier: Carrier,
+    /// The paths, in the order of the scenario.
+    pub paths: Vec<HostPath>,
+    /// The flows.
+    pub flows: Vec<JobFlow>,
+    /// The run is cut off at this time after its start.
+    pub stop: Duration,
+    /// Length of a bin of the time series; `None` for no series.
+    pub bin: Option<Duration>,
+    /// Whether each decision of the scheduler is told.
+    pub decisions: bool,
+    /// A folder for qlog files, if they are wanted.
+    pub qlog: Option<std::path::PathBuf>,
+    /// Where randomness comes from.
+    pub seed: u64,
+}
+
+/// What the other side must know before it can start.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Ready {
+    /// Where the server listens, one address for each path.
+    pub listens: Vec<SocketAddr>,
+    /// The pinned key of a server of the engine.
+    pub key: Option<String>,
+}
+
+/// What a host tells of a run. What it did not measure is `None`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct HostReport {
+    /// Empty if all went well, else what went wrong.
+    pub error: String,
+    /// Whether the run was cut off.
+    pub timed_out: bool,
+    /// The start, on the clock `CLOCK_MONOTONIC` of the host.
+    pub started_ns: u64,
+    /// From the first packet to the end of the handshake.
+    pub handshake_s: Option<f64>,
+    /// Application bytes received.
+    pub received_bytes: u64,
+    /// Of these, what was received after each flow's warm-up.
+    pub counted_bytes: u64,
+    /// From the start of the first flow to the first byte received.
+    pub first_byte_s: Option<f64>,
+    /// From the start of the first flow to the last byte received.
+    pub last_byte_s: Option<f64>,
+    /// Files, requests or datagrams completed at this host, in order of their end.
+    pub units: Vec<UnitTime>,
+    /// Datagrams that arrived too late.
+    pub late_units: u64,
+    /// The most bytes that waited behind a gap.
+    pub reseq_peak_bytes: Option<u64>,
+    /// The mean of them over time.
+    pub reseq_mean_bytes: Option<f64>,
+    /// Times that bytes waited for those before them: median, 95th and 99th percentile, mean.
+    pub reseq_wait_s: Option<[f64; 4]>,
+    /// Stream bytes sent again.
+    pub retransmitted_bytes: Option<u64>,
+    /// Stream bytes taken from a silent path and sent on another one.
+    pub reinjected_bytes: Option<u64>,
+    /// Stream bytes that arrived more than once.
+    pub duplicate_bytes: Option<u64>,
+    /// Time in which the peer's receive window stopped this host.
+    pub blocked_receive_s: Option<f64>,
+    /// Time in which the full send buffer stopped the application.
+    pub blocked_send_s: Option<f64>,
+    /// Time in which the scheduler held data although a path had room.
+    pub blocked_hold_s: Option<f64>,
+    /// Times the scheduler left a path with room idle.
+    pub holds: Option<u64>,
+    /// Decisions by reason.
+    pub reasons: Vec<(String, u64)>,
+    /// Processor time of the agent during the run, user and system.
+    pub cpu_s: Option<f64>,
+    /// The most memory the agent had so far.
+    pub peak_rss_bytes: Option<u64>,
+    /// What the kernel says it used, as `scheduler=default congestion=cubic subflows=2`.
+    pub kernel: String,
+    /// The paths, in the order of the job.
+    pub paths: Vec<PathReport>,
+    /// The time series, path 0 being the connection.
+    pub series: Vec<HostBin>,
+    /// Decisions one by one, if asked for.
+    pub decisions: Vec<crate::results::Decided>,
+}
+
+/// When a unit of a flow began and how long it took.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct UnitTime {
+    /// The flow, counted from 0.
+    pub flow: u32,
+    /// Its number in the flow.
+    pub unit: u64,
+    /// From its start to its last byte; of a request, to the last byte of the answer.
+    pub took_s: f64,
+}
+
+/// What one path did, seen from one host.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct PathReport {
+    /// Bytes of packets sent.
+    pub sent_bytes: u64,
+    /// Bytes of packets received.
+    pub received_bytes: u64,
+    /// Application bytes that arrived over it before they arrived over another one.
+    pub first_copy_bytes: Option<u64>,
+    /// Packets declared lost.
+    pub lost_declared: Option<u64>,
+    /// Packets declared lost that were acknowledged later.
+    pub spurious: Option<u64>,
+    /// Mean and 95th percentile of the smoothed RTT.
+    pub srtt_s: Option<(f64, f64)>,
+    /// Mean of the congestion window.
+    pub cwnd_mean_bytes: Option<f64>,
+}
+
+/// A bin of the time series as one host saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct HostBin {
+    /// The end of the bin, counted from the start.
+    pub t_s: f64,
+    /// The path, counted from 1; 0 is the connection.
+    pub path: u32,
+    /// Bytes sent in the bin.
+    pub sent_bytes: u64,
+    /// Bytes received in the bin.
+    pub received_bytes: u64,
+    /// Application bytes delivered in order in the bin (path 0).
+    pub goodput_bytes: u64,
+    /// Bytes in flight at the end of the bin.
+    pub inflight_bytes: u64,
+    /// Congestion window at the end of the bin.
+    pub cwnd_bytes: u64,
+    /// Smoothed RTT at the end of the bin.
+    pub srtt_s: Option<f64>,
+    /// Bytes waiting behind a gap at the end of the bin (path 0).
+    pub reseq_bytes: u64,
+    /// Credit of flow control left at the end of the bin (path 0).
+    pub flow_credit_bytes: u64,
+    /// Time in the bin during which the receive window stopped the sender (path 0).
+    pub blocked_s: f64,
+}
