@@ -50,6 +50,7 @@ const RULES: &[Rule] = &[
     rule("anabranch-lab", BELOW_LAB, &["anabranch-interop"]),
     rule("anabranch-agent", WITH_LAB, &[]),
     rule("anabranch-report", WITH_LAB, &[]),
+    rule("anabranch-vm", &[], &[]),
     rule("anabranch-cli", BELOW_CLI, &["anabranch-interop"]),
     rule("anabranch-py", BELOW_CLI, &[]),
     // Test support: what tests stand on stands on nothing of ours.
@@ -98,6 +99,7 @@ const BELOW_CLI: &[&str] = &[
     "anabranch-lab",
     "anabranch-agent",
     "anabranch-report",
+    "anabranch-vm",
 ];
 const TEST_CRATES_MAY_USE: [&str; 5] = [
     "anabranch-wire",

@@ -1,0 +1,232 @@
+//! What the guest finds when it starts.
+
+use crate::Error;
+use crate::archive::Archive;
+use crate::kernel::Kernel;
+use crate::programs::{find, libraries, require};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// The folder of the guest whose contents are there when it has stopped.
+pub const RESULTS: &str = "/results";
+
+/// What the guest says before it runs its command. The machine waits for it.
+pub(crate) const STARTED: &str = "@vm started";
+/// What it says after, with the command's exit code.
+pub(crate) const ENDED: &str = "@vm ended ";
+
+/// What the results are written through: a disk and how to find it.
+const DISK: &str = "/dev/vda";
+const DISK_MODULES: [&str; 2] = ["virtio_pci", "virtio_blk"];
+
+/// The guest's file system with the command it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    command: Vec<String>,
+    /// Guest paths of files of this machine.
+    files: BTreeMap<String, PathBuf>,
+    /// Guest paths of files made for it.
+    texts: BTreeMap<String, Vec<u8>>,
+    /// Modules in the order they are loaded, as guest paths.
+    load: Vec<String>,
+}
+
+impl Image {
+    /// A guest that runs `command`, whose first word is one of its [programs](Self::program), and
+    /// stops.
+    pub fn new<S: AsRef<str>>(command: &[S]) -> Self {
+        Self {
+            command: command
+                .iter()
+                .map(|word| word.as_ref().to_owned())
+                .collect(),
+            files: BTreeMap::new(),
+            texts: BTreeMap::new(),
+            load: Vec::new(),
+        }
+    }
+
+    /// Adds a program of this machine with its libraries, by name or path; the guest finds it by
+    /// its name.
+    ///
+    /// # Errors
+    /// [`Error::System`] if there is none.
+    pub fn program(mut self, program: &str) -> Result<Self, Error> {
+        let missing = || std::io::Error::new(std::io::ErrorKind::NotFound, "not found");
+        let file = find(program)
+            .ok_or_else(missing)
+            .map_err(Error::system(format!("program `{program}`")))?;
+        for library in libraries(&file)? {
+            self.files.insert(guest_path(&library), library);
+        }
+        let name = Path::new(program).file_name().unwrap_or_default();
+        let name = format!("/bin/{}", name.to_string_lossy());
+        self.files.insert(name, file);
+        Ok(self)
+    }
+
+    /// Adds a file of this machine.
+    #[must_use]
+    pub fn file(mut self, guest: &str, host: &Path) -> Self {
+        self.files.insert(guest.to_owned(), host.to_owned());
+        self
+    }
+
+    /// Adds a file with this content.
+    #[must_use]
+    pub fn text(mut self, guest: &str, content: impl Into<Vec<u8>>) -> Self {
+        self.texts.insert(guest.to_owned(), content.into());
+        self
+    }
+
+    /// Has modules loaded before the command runs, with what they need.
+    ///
+    /// # Errors
+    /// [`Error::NoModule`] if the kernel has one of them neither as a module nor built in.
+    pub fn modules(mut self, kernel: &Kernel, modules: &[&str]) -> Result<Self, Error> {
+        for module in modules {
+            for file in kernel.files(module)? {
+                let name = file.file_name().unwrap_or_default().to_string_lossy();
+                let guest = format!("/modules/{name}");
+                if !self.load.contains(&guest) {
+                    self.files.insert(guest.clone(), file);
+                    self.load.push(guest);
+                }
+            }
+        }
+        Ok(self)
+    }
+
+    /// Writes it as the kernel wants it.
+    pub(crate) fn write(&self, kernel: &Kernel, out: impl Write) -> Result<(), Error> {
+        let shell = require("busybox", "busybox-static")?;
+        if !libraries(&shell)?.is_empty() {
+            return Err(Error::Missing {
+                program: "busybox (without shared libraries)".to_owned(),
+                package: "busybox-static",
+            });
+        }
+        require("insmod", "kmod")?;
+        let whole = self
+            .clone()
+            .program("insmod")?
+            .modules(kernel, &DISK_MODULES)?;
+        let mut archive = Archive::new(out);
+        let failed = || Error::system("cannot write the guest's file system");
+        let paths = whole.files.keys().chain(whole.texts.keys());
+        for folder in folders(paths.map(String::as_str)) {
+            archive.directory(&folder).map_err(failed())?;
+        }
+        archive.device("/dev/console", (5, 1)).map_err(failed())?;
+        archive.link("/bin/sh", "/bin/busybox").map_err(failed())?;
+        let files = whole
+            .files
+            .iter()
+            .map(|(guest, host)| (guest.as_str(), host));
+        for (guest, host) in files.chain([("/bin/busybox", &shell)]) {
+            let read = || Error::system(format!("cannot read {}", host.display()));
+            let content = std::fs::read(host).map_err(read())?;
+            let mode = std::fs::metadata(host)
+                .map_err(read())?
+                .permissions()
+                .mode();
+            archive.file(guest, mode, &content).map_err(failed())?;
+        }
+        for (guest, content) in &whole.texts {
+            archive.file(guest, 0o644, content).map_err(failed())?;
+        }
+        let init = whole.init();
+        archive
+            .file("/init", 0o755, init.as_bytes())
+            .map_err(failed())?;
+        archive.finish().map_err(failed()).map(drop)
+    }
+
+    /// The first process of the guest. Programs that were asked for come before the shell's own of
+    /// the same name.
+    fn init(&self) -> String {
+        let mut script = String::from(
+            "#!/bin/busybox sh\n\
+             export PATH=/bin:/busybox HOME=/ TERM=dumb\n\
+             /bin/busybox --install -s /busybox\n\
+             mount -t proc proc /proc\n\
+             mount -t sysfs sys /sys\n\
+             mount -t devtmpfs dev /dev\n\
+             mkdir -p /dev/net /run /tmp\n\
+             mount -t tmpfs tmp /tmp\n\
+             mount -t tmpfs run /run\n\
+             ip link set lo up\n",
+        );
+        let modules = self.load.iter().map(|module| quoted(module));
+        script.extend(modules.map(|file| format!("insmod {file} || echo cannot load {file}\n")));
+        let words: Vec<String> = self.command.iter().map(|word| quoted(word)).collect();
+        script
+            + &format!(
+                "echo '{STARTED}'\n\
+             {} </dev/null\n\
+             code=$?\n\
+             tar -C {RESULTS} -cf {DISK} . || echo results are lost\n\
+             sync\n\
+             echo \"{ENDED}$code\"\n\
+             poweroff -f\n",
+                words.join(" ")
+            )
+    }
+}
+
+/// Where a library is in the guest: where its program looks for it.
+fn guest_path(library: &Path) -> String {
+    library.to_string_lossy().into_owned()
+}
+
+/// All folders above these paths, and those every guest has, parents first.
+fn folders<'a>(paths: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
+    let always = [
+        "/bin", "/busybox", "/dev", "/etc", "/proc", "/sys", "/tmp", "/run", RESULTS,
+    ];
+    let mut all: BTreeSet<String> = always.iter().map(ToString::to_string).collect();
+    for path in paths {
+        let above = Path::new(path).ancestors().skip(1);
+        let named = above.filter(|folder| folder.parent().is_some());
+        all.extend(named.map(|folder| folder.to_string_lossy().into_owned()));
+    }
+    all
+}
+
+/// A word as the shell takes it literally.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_reaches_the_guest_word_by_word() {
+        let image = Image::new(&["echo", "it's", "$HOME; reboot", ""]);
+        let init = image.init();
+        assert!(
+            init.contains(r"'echo' 'it'\''s' '$HOME; reboot' '' </dev/null"),
+            "{init}"
+        );
+    }
+
+    #[test]
+    fn every_folder_of_a_file_comes_before_it() {
+        let all: Vec<String> = folders(["/lib/x86/libc.so"].into_iter())
+            .into_iter()
+            .collect();
+        let place = |name: &str| all.iter().position(|folder| folder == name).unwrap();
+        assert!(place("/lib") < place("/lib/x86"));
+        assert!(!all.contains(&"/".to_owned()), "{all:?}");
+    }
+
+    #[test]
+    fn a_program_that_is_not_here_is_named() {
+        let error = Image::new(&["x"]).program("no-such-program").unwrap_err();
+        assert!(error.to_string().contains("no-such-program"), "{error}");
+    }
+}

@@ -1,0 +1,114 @@
+//! Runs a program of this machine under a kernel that has what this machine's kernel lacks.
+//!
+//! ```text
+//! kernel     a distribution's kernel package, fetched and unpacked once
+//! image      an initramfs: the program, the tools it calls, the libraries of both, modules
+//! machine    qemu with that kernel and image; its console by line, its results as a folder
+//! ```
+//!
+//! The guest has no disk of its own and no network; whatever it makes is gone when it stops, but
+//! for the folder it was told to leave. It starts in two seconds, also without the processor's
+//! help: then it is slow, some ten times slower than the machine it runs on.
+//!
+//! ```no_run
+//! use anabranch_vm::{Image, Kernel, Machine};
+//! # fn main() -> Result<(), anabranch_vm::Error> {
+//! let kernel = Kernel::find(&Kernel::default_folder()?)?;
+//! let image = Image::new(&["uname", "-r"])
+//!     .program("uname")?
+//!     .modules(&kernel, &["bonding"])?;
+//! let end = Machine::default().run(&kernel, &image, &mut |line| println!("{line}"))?;
+//! assert_eq!(end.code, 0);
+//! # Ok(())
+//! # }
+//! ```
+
+mod archive;
+mod image;
+mod kernel;
+mod machine;
+mod programs;
+
+#[cfg(test)]
+mod tests;
+
+pub use image::{Image, RESULTS};
+pub use kernel::Kernel;
+pub use machine::{Acceleration, End, Machine};
+
+use std::path::PathBuf;
+
+/// Why there is no virtual machine, or none that got to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A program that is needed is not installed.
+    #[error(
+        "`{program}` is not installed: `apt-get install {package}` puts it on a Debian machine"
+    )]
+    Missing {
+        /// The program.
+        program: String,
+        /// The Debian package it comes in.
+        package: &'static str,
+    },
+    /// No kernel has been prepared.
+    #[error("there is no kernel in {}: `anabranch lab vm prepare` puts one there", .0.display())]
+    NoKernel(PathBuf),
+    /// A folder holds something that is not a kernel with its modules.
+    #[error("{} is not an unpacked kernel package: {reason}", folder.display())]
+    NotAKernel {
+        /// The folder.
+        folder: PathBuf,
+        /// What is missing.
+        reason: String,
+    },
+    /// The kernel has no module of this name, not even built in.
+    #[error("kernel {release} has no module `{module}`")]
+    NoModule {
+        /// The kernel's release.
+        release: String,
+        /// The module.
+        module: String,
+    },
+    /// A program ran and failed.
+    #[error("`{command}` failed: {output}")]
+    Failed {
+        /// The command line.
+        command: String,
+        /// The end of what it wrote.
+        output: String,
+    },
+    /// A file or process of this machine could not be used.
+    #[error("{what}: {reason}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        reason: std::io::Error,
+    },
+    /// The guest did not get to the end of its command.
+    #[error("the virtual machine {what}; the end of its console:\n{console}")]
+    Guest {
+        /// What it did instead.
+        what: String,
+        /// Its last lines.
+        console: String,
+    },
+    /// The guest ran for longer than it was given.
+    #[error(
+        "the virtual machine was stopped after {seconds} s; the end of its console:\n{console}"
+    )]
+    TimedOut {
+        /// How long it had.
+        seconds: u64,
+        /// Its last lines.
+        console: String,
+    },
+}
+
+impl Error {
+    fn system(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |reason| Self::System { what, reason }
+    }
+}

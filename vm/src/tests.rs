@@ -1,0 +1,130 @@
+//! The archive as other programs read it, and guests that run.
+
+use crate::archive::Archive;
+use crate::{Acceleration, Error, Image, Kernel, Machine, RESULTS};
+use std::time::Duration;
+
+/// The archive's entries as (name, mode, content), read by the format's own rules.
+fn entries(bytes: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
+    let mut all = Vec::new();
+    let mut at = 0;
+    loop {
+        assert_eq!(&bytes[at..at + 6], b"070701");
+        let field = |index: usize| {
+            let text = std::str::from_utf8(&bytes[at + 6 + index * 8..][..8]).unwrap();
+            usize::from_str_radix(text, 16).unwrap()
+        };
+        let (mode, size, name_size) = (field(1), field(6), field(11));
+        let name = &bytes[at + 110..at + 110 + name_size - 1];
+        let start = (at + 110 + name_size).next_multiple_of(4);
+        let content = bytes[start..start + size].to_vec();
+        at = (start + size).next_multiple_of(4);
+        let name = String::from_utf8(name.to_vec()).unwrap();
+        if name == "TRAILER!!!" {
+            assert_eq!(at, bytes.len());
+            return all;
+        }
+        all.push((name, u32::try_from(mode).unwrap(), content));
+    }
+}
+
+#[test]
+fn an_archive_gives_back_what_went_in_with_its_modes() {
+    let mut archive = Archive::new(Vec::new());
+    archive.directory("/bin").unwrap();
+    archive.file("/bin/x", 0o100_755, b"abcde").unwrap();
+    archive.link("/bin/sh", "/bin/x").unwrap();
+    archive.device("/dev/console", (5, 1)).unwrap();
+    let read = entries(&archive.finish().unwrap());
+    let expected = [
+        ("bin", 0o040_755, &b""[..]),
+        ("bin/x", 0o100_755, b"abcde"),
+        ("bin/sh", 0o120_777, b"/bin/x"),
+        ("dev/console", 0o020_600, b""),
+    ];
+    for (entry, (name, mode, content)) in read.iter().zip(expected) {
+        assert_eq!(
+            (entry.0.as_str(), entry.1, &entry.2[..]),
+            (name, mode, content)
+        );
+    }
+    assert_eq!(read.len(), expected.len());
+}
+
+/// A kernel to start, if one is prepared here; required where `ANABRANCH_REQUIRE_VM` is 1.
+fn kernel() -> Option<Kernel> {
+    let folder = Kernel::default_folder().unwrap();
+    match Kernel::find(&folder) {
+        Ok(kernel) => Some(kernel),
+        Err(error) => {
+            let required = std::env::var_os("ANABRANCH_REQUIRE_VM").is_some_and(|v| v == "1");
+            assert!(!required, "{error}, and ANABRANCH_REQUIRE_VM is set");
+            eprintln!("skipped, {error}");
+            None
+        }
+    }
+}
+
+fn shell(kernel: &Kernel, script: &str) -> Image {
+    Image::new(&["sh", "-c", script])
+        .modules(kernel, &["bonding"])
+        .unwrap()
+}
+
+#[test]
+fn a_guest_has_the_modules_asked_for_and_leaves_its_results() {
+    let Some(kernel) = kernel() else { return };
+    let script = format!(
+        "/bin/ip -V; ls /sys/class/net/bonding_masters; cat /etc/greeting; \
+         uname -r >{RESULTS}/release; exit 7"
+    );
+    let image = shell(&kernel, &script)
+        .program("ip")
+        .unwrap()
+        .text("/etc/greeting", "hello from outside\n");
+    let mut lines = Vec::new();
+    let machine = Machine {
+        acceleration: Acceleration::Software,
+        ..Machine::default()
+    };
+    let end = machine
+        .run(&kernel, &image, &mut |line| lines.push(line.to_owned()))
+        .unwrap();
+    assert_eq!(end.code, 7, "{lines:?}");
+    assert!(
+        lines.iter().any(|line| line == "hello from outside"),
+        "{lines:?}"
+    );
+    assert!(
+        lines.iter().any(|line| line.starts_with("ip utility")),
+        "{lines:?}"
+    );
+    assert!(
+        lines.iter().any(|line| line.ends_with("bonding_masters")),
+        "{lines:?}"
+    );
+    let release = std::fs::read_to_string(end.results().join("release")).unwrap();
+    assert_eq!(release.trim(), kernel.release());
+}
+
+#[test]
+fn a_guest_that_does_not_end_is_stopped_at_its_limit() {
+    let Some(kernel) = kernel() else { return };
+    let machine = Machine {
+        acceleration: Acceleration::Software,
+        limit: Duration::from_secs(30),
+        ..Machine::default()
+    };
+    let image = shell(&kernel, "echo waiting; sleep 10000");
+    match machine.run(&kernel, &image, &mut |_| {}) {
+        Err(Error::TimedOut { console, .. }) => assert!(console.contains("waiting"), "{console}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_module_the_kernel_lacks_is_refused_before_anything_starts() {
+    let Some(kernel) = kernel() else { return };
+    let refused = Image::new(&["sh"]).modules(&kernel, &["no_such_module"]);
+    assert!(matches!(refused, Err(Error::NoModule { .. })));
+}
