@@ -390,11 +390,12 @@ fn make_noise(
             eight.copy_from_slice(&state.to_le_bytes()[..eight.len()]);
         }
         let length = match state % 4 {
-            // An Initial packet of version 1 with two connection IDs of 8 bytes and no token.
+            // An Initial packet of version 1 with two connection IDs of 8 bytes, no token and a
+            // length that fits: only its keys tell that it is noise.
             0 => {
                 bytes[..6].copy_from_slice(&[0xc3, 0, 0, 0, 1, 8]);
                 bytes[14] = 8;
-                bytes[23..26].copy_from_slice(&[0, 0x44, 0xb0]);
+                bytes[23..26].copy_from_slice(&[0, 0x44, 0x96]);
                 1200
             }
             // A long header of an unknown version, which may be answered.

@@ -265,8 +265,9 @@ impl Connection {
         };
         if side.is_server() {
             connection.outbox.events.push_back(Event::Incoming);
+        } else {
+            connection.invite_observer(now);
         }
-        connection.invite_observer(now);
         connection
     }
 

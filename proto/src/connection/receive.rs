@@ -379,6 +379,9 @@ impl Connection {
         let Arrival {
             now, path, level, ..
         } = arrival;
+        if !self.has_heard_peer() {
+            self.greet(now);
+        }
         self.idle_since = now;
         self.outbox.stats.sent_since_received = 0;
         self.on_level_used(now, level);

@@ -245,8 +245,7 @@ impl Endpoint {
                 self.touch(handle);
             } else {
                 // Noise that looks like an Initial must not take the place of a client.
-                self.connections.remove(&handle);
-                self.routes.apply(handle, Routing::RemoveCid(initial.dcid));
+                self.forget(handle);
             }
         }
     }

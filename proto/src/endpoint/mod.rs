@@ -227,6 +227,7 @@ impl Endpoint {
 
     /// Frees what belongs to a connection, without a look at the others' routes.
     fn forget(&mut self, handle: Handle) {
+        self.handshaking.remove(&handle);
         let Some(connection) = self.connections.remove(&handle) else {
             return;
         };
