@@ -136,3 +136,26 @@ fn a_path_given_up_by_both_sides_leaves_the_other_one() {
     pair.upload(2_000_000, Duration::from_secs(60));
     assert!(end(&pair.client_events).is_none() && end(&pair.server_events).is_none());
 }
+
+/// What is sent again and again on the last path must not put off what is to be repeated there.
+#[test]
+fn a_trickle_of_pings_does_not_keep_an_abandonment_from_being_repeated() {
+    let mut pair = connected(2);
+    pair.run_for(ms(500));
+    // The server's word on the path the client gave up is lost for good, the client's at first.
+    pair.ways[0].down = false;
+    pair.ways[1].up = false;
+    abandon(&mut pair, false, 0);
+    abandon(&mut pair, true, 1);
+    pair.run_for(ms(15));
+    pair.ways[1].up = true;
+    pair.ways[1].down = false;
+    let start = pair.now;
+    while end(&pair.server_events).is_none() && pair.now.since(start) < Duration::from_secs(60) {
+        let _ = pair.client_conn().ping(PathId(1));
+        pair.run_for(ms(20));
+    }
+    let took = pair.now.since(start);
+    println!("{took:?}");
+    assert!(took < ms(1_000), "{took:?}");
+}

@@ -84,3 +84,10 @@ fn regression_the_guard_went_on_counting_packets_of_the_handshake() {
     settles(5743);
     settles(18334);
 }
+
+/// Both sides gave up the path the other counted on; the client's word was lost, and asking for
+/// another path every half second put off the probe that would have repeated it.
+#[test]
+fn regression_a_trickle_on_the_last_path_put_off_its_probes() {
+    assert_eq!(run(18_881, &Names::default()), Ok(Outcome::Lost));
+}
