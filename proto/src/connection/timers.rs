@@ -37,6 +37,11 @@ pub(super) const MIN_BUDGET: u64 = MIN_USEFUL_ROOM as u64;
 /// The same for a long header with the longest connection IDs, and an acknowledgement.
 const MIN_EARLY_BUDGET: u64 = 128;
 
+/// Probe time-outs in which nothing is heard of a path while more and more is sent on it. The
+/// time-out itself restarts with each packet, so that a trickle on the only path would put it off
+/// until the window is full, and with it whatever else waits to be repeated.
+const PATIENCE_WHILE_SENDING: u32 = 2;
+
 /// How often a validation looks whether it is still kept from sending.
 const STUCK_VALIDATION: Duration = Duration::from_secs(1);
 
@@ -180,7 +185,17 @@ impl Connection {
         if path.health != Health::Active || self.paths.open_count() > 1 {
             wait = wait.min(MAX_PROBE_INTERVAL.max(pto));
         }
-        Some(sent + wait)
+        Some((sent + wait).min(Self::silent_since(path)? + wait * PATIENCE_WHILE_SENDING))
+    }
+
+    /// Since when a path has owed an acknowledgement, or an answer to its last probe.
+    fn silent_since(path: &Path) -> Option<Instant> {
+        let (_, oldest) = path
+            .space
+            .iter_unacked()
+            .find(|(_, packet)| packet.ack_eliciting)?;
+        let heard = [path.last_ack, path.last_pto].into_iter().flatten();
+        Some(heard.fold(oldest.time_sent, Instant::max))
     }
 
     fn early_deadline(&self) -> Option<Instant> {
@@ -379,6 +394,7 @@ impl Connection {
             return;
         };
         path.pto_count += 1;
+        path.last_pto = Some(now);
         path.answers_since = None;
         path.counters.ptos += 1;
         path.probes_owed = if others { 1 } else { 2 };

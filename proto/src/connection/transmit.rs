@@ -490,6 +490,7 @@ impl Connection {
         }
         packet.ack_eliciting |= wrote;
         if packet.via == Via::Route {
+            self.write_answer_cid(packet, buf);
             self.write_acks(now, packet, buf, false);
         }
         wrote
