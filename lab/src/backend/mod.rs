@@ -1,5 +1,6 @@
 //! What can run a scenario.
 
+mod drawn;
 pub mod sim;
 
 use crate::plan::Run;
