@@ -14,4 +14,9 @@ pub trait Backend: Debug + Send + Sync {
 
     /// Runs one. Whatever goes wrong is told by the outcome's status.
     fn run(&self, run: &Run) -> Outcome;
+
+    /// Whether the user broke off the run that came last, so that its outcome means nothing.
+    fn was_broken_off(&self) -> bool {
+        false
+    }
 }

@@ -276,6 +276,8 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<Outcome> {
     let datagrams = |flow: &Flow| matches!(flow.kind, FlowKind::Datagrams { .. });
     let cannot = if kind == Kind::KernelMptcp {
         "the kernel's multipath TCP does not run in a simulator"
+    } else if kind == Kind::Command {
+        "a program does not run in a simulator"
     } else if nat && kind != Kind::Anabranch {
         "TCP through a NAT: those of the simulator pass UDP only"
     } else if nat && !scenario.background.iter().all(only_udp) {
