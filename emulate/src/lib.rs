@@ -1,10 +1,15 @@
 //! Links between network namespaces that behave as a [`LinkConfig`] says: the laboratory's network.
 //!
-//! What carries links is a [`LinkLayer`]:
+//! Two layers carry links and are used alike, as a [`LinkLayer`]:
 //!
 //! - [`emulator`]: a TAP device at each end and one thread between, with a model of
 //!   `anabranch-link` for each direction. It is the simulator's model in real time, so that both
 //!   read a configuration alike, and it needs nothing of the kernel but TAP devices.
+//! - [`kernel`]: a namespace between the ends, with `tbf`, `netem` and filters on its interfaces.
+//!   It can do what the kernel can do, and refuses the rest.
+//!
+//! Neither keeps packets in the queue of the host that sends, where waiting distorts what the
+//! host's TCP believes of the network. [`kernel_in_hosts`] does exactly that, to measure how much.
 //!
 //! Rates and bytes are those of IP packets, without the Ethernet header of 14 bytes, as in the
 //! simulator.
@@ -13,6 +18,7 @@ mod capture;
 mod emulator;
 mod ends;
 mod error;
+mod kernel;
 mod lateness;
 
 use std::fmt;
@@ -24,6 +30,7 @@ use anabranch_testbed::{Address, Node};
 
 pub use emulator::emulator;
 pub use error::Error;
+pub use kernel::{kernel, kernel_in_hosts};
 
 /// Bytes of an Ethernet header, which rates and counters leave out.
 const ETHERNET_BYTES: u32 = 14;

@@ -327,9 +327,7 @@ fn links_outlive_their_hosts_without_harm() {
     let Some(pair) = Pair::new("outlive", [wire(), wire()]) else {
         return;
     };
-    let Pair {
-        mut layer, _bed, ..
-    } = pair;
+    let Pair { mut layer, bed, .. } = pair;
     drop(bed);
     let before = layer.health().cpu;
     std::thread::sleep(Duration::from_millis(300));
