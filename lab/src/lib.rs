@@ -4,6 +4,7 @@
 //! scenario   TOML -> Scenario, with file, line and nearest name in every complaint
 //! plan       sweeps and contenders unfold into runs, each with its seed
 //! backend    one run -> one outcome
+//! contender  programs of others that take part, as files describe them
 //! engine     a scenario's transport as settings of the engine
 //! hosts      what a host of a laboratory is asked in a run, and what it tells
 //! campaign   runs a plan on all cores, resumes, writes results
@@ -16,6 +17,7 @@
 pub mod backend;
 pub mod campaign;
 pub mod conformance;
+pub mod contender;
 pub mod engine;
 pub mod hosts;
 pub mod papers;

@@ -9,7 +9,7 @@ mod tcp;
 #[cfg(test)]
 mod tests;
 
-use super::Backend;
+use super::{Backend, ended, panic_message};
 use crate::engine::{self, Setup};
 use crate::plan::Run;
 use crate::qlog;
@@ -250,6 +250,8 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<Outcome> {
     let datagrams = |flow: &Flow| matches!(flow.kind, FlowKind::Datagrams { .. });
     let cannot = if kind == Kind::KernelMptcp {
         "the kernel's multipath TCP does not run in a simulator"
+    } else if kind == Kind::Command {
+        "a program does not run in a simulator"
     } else if nat && kind != Kind::Anabranch {
         "TCP through a NAT: those of the simulator pass UDP only"
     } else if nat && !scenario.background.iter().all(only_udp) {
@@ -262,21 +264,4 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<Outcome> {
         return None;
     };
     Some(ended(Status::Unsupported, cannot))
-}
-
-fn ended(status: Status, reason: &str) -> Outcome {
-    Outcome {
-        status,
-        reason: reason.to_owned(),
-        ..Outcome::default()
-    }
-}
-
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    format!(
-        "panic: {}",
-        text.unwrap_or_else(|| "without a message".to_owned())
-    )
 }
