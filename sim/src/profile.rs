@@ -21,6 +21,17 @@ use std::time::Duration;
 /// SCTP make a packet of 1500 bytes, 1472 of which are UDP payload here.
 pub const CMT_DATAGRAM: u16 = 1472;
 
+/// Bytes of a chunk with its header, which is what the third paper's receive buffer is counted in:
+/// 64 KiB hold 44 of them.
+const CMT_CHUNK: u64 = 1468;
+
+/// Stream data that stands for a chunk: what a packet of [`CMT_DATAGRAM`] bytes takes beside the
+/// acknowledgements that may travel with it, so that a chunk is always one packet.
+const CMT_CHUNK_DATA: u64 = 1420;
+
+/// The largest stream window there is (RFC 9000, section 16): no announcement ever raises it.
+const NO_LIMIT: u64 = (1 << 62) - 1;
+
 /// Which system the engine is set up like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Profile {
@@ -183,6 +194,10 @@ pub fn transport(
         config.congestion = names.controller_from(congestion, settings.initial_window)?;
     }
     if let Some(bytes) = settings.receive_buffer {
+        let bytes = match profile {
+            Profile::CmtSctp => whole_chunks(bytes),
+            _ => bytes,
+        };
         fix_receive_buffer(&mut config, bytes);
     }
     if let Some(size) = settings.datagram_size {
@@ -226,13 +241,22 @@ fn set<T>(field: &mut T, value: Option<T>) {
     }
 }
 
-/// One window for all streams and paths that never grows, as a socket's buffer.
+/// One window for all streams and paths that never grows, as a socket's buffer. Streams have none of
+/// their own: a sender whose stream is at its limit says so in a packet that may be lost like any
+/// other, even if it is the congestion window that keeps data back.
 fn fix_receive_buffer(config: &mut TransportConfig, bytes: u64) {
     let streams = &mut config.streams;
     streams.receive_window = bytes;
     streams.max_receive_window = bytes;
-    streams.stream_receive_window = bytes;
-    streams.max_stream_receive_window = bytes;
+    streams.stream_receive_window = NO_LIMIT;
+    streams.max_stream_receive_window = NO_LIMIT;
+}
+
+/// The stream data of the chunks that fit a buffer of CMT-SCTP. Its sender never cuts a chunk to what
+/// is left of the buffer; a QUIC sender would, and a remainder of a few bytes takes a packet and a
+/// turn of its own for good, since credit returns in the pieces in which it was used.
+fn whole_chunks(bytes: u64) -> u64 {
+    (bytes / CMT_CHUNK).max(1) * CMT_CHUNK_DATA
 }
 
 /// Packets of one size from the first one on.
@@ -257,12 +281,14 @@ fn cmt_sctp(names: &Names) -> Result<TransportConfig, SpecError> {
         mechanisms: Mechanisms {
             retransmission: RetransmissionPolicy::LargestThreshold,
             credit_return: CreditReturn::SamePath,
+            unpaced: true,
             ..Mechanisms::default()
         },
         ..TransportConfig::default()
     };
     fix_datagram_size(&mut config, CMT_DATAGRAM);
-    fix_receive_buffer(&mut config, 64 * 1024);
+    config.chunk = Some(CMT_CHUNK_DATA);
+    fix_receive_buffer(&mut config, whole_chunks(64 * 1024));
     // The receiver tells its free buffer in every acknowledgement; credit that comes in steps would
     // make small buffers smaller still.
     config.streams.credit_update = CreditUpdate::EveryRead;
