@@ -267,10 +267,15 @@ fn fix_datagram_size(config: &mut TransportConfig, size: u16) {
 }
 
 /// CMT-SCTP: packets of 1500 bytes on the wire, one receive buffer of 64 KiB for all paths, one
-/// acknowledgement per packet on the path of the packet, loss-based control without coupling,
-/// chunks in turn on whatever path has room. CUC, SFR and DAC are what packet number spaces per
-/// path do anyway (RFC 10069), NR-SACK is what every acknowledgement of QUIC is. The paper names no
-/// retransmission policy; that of the largest slow-start threshold is the usual one of CMT-SCTP.
+/// acknowledgement per packet on the path of the packet, loss-based control without coupling and
+/// without pacing, chunks in turn on whatever path has room. CUC, SFR and DAC are what packet number
+/// spaces per path do anyway (RFC 10069), NR-SACK is what every acknowledgement of QUIC is. The paper
+/// names no retransmission policy; ns-2.35, with which it simulates, takes the path of the largest
+/// window unless told otherwise (`eCmtRtxPolicy_ 4` in `tcl/lib/ns-default.tcl`).
+///
+/// Of that simulator's settings these have no counterpart here: timers of a second at least
+/// (`minRto_`), a first slow-start threshold of 64 KiB (`initialSsthresh_`), and one fast
+/// retransmission per chunk, after which only the timer helps.
 fn cmt_sctp(names: &Names) -> Result<TransportConfig, SpecError> {
     let mut config = TransportConfig {
         ack_threshold: 1,
@@ -279,7 +284,7 @@ fn cmt_sctp(names: &Names) -> Result<TransportConfig, SpecError> {
         scheduler: names.scheduler("round-robin")?,
         congestion: names.controller("new-reno:initial-window=2")?,
         mechanisms: Mechanisms {
-            retransmission: RetransmissionPolicy::LargestThreshold,
+            retransmission: RetransmissionPolicy::LargestWindow,
             credit_return: CreditReturn::SamePath,
             unpaced: true,
             ..Mechanisms::default()
@@ -297,7 +302,8 @@ fn cmt_sctp(names: &Names) -> Result<TransportConfig, SpecError> {
 
 /// Multipath TCP: lowest RTT first, increase coupled over all paths, every second packet
 /// acknowledged after 40 ms at the latest, windows that grow to a few megabytes. As in the kernel,
-/// what blocks the receive window is sent again on a faster path, and the slow one penalised.
+/// what blocks the receive window is sent again on a faster path, and the slow one penalised; and
+/// without the `fq` queue nothing is paced there but BBR (`net/ipv4/tcp_output.c` up to 4.19).
 fn mptcp(names: &Names) -> Result<TransportConfig, SpecError> {
     let mut config = TransportConfig {
         max_ack_delay: Duration::from_millis(40),
@@ -306,6 +312,7 @@ fn mptcp(names: &Names) -> Result<TransportConfig, SpecError> {
         congestion: names.controller("lia:coupling=all")?,
         mechanisms: Mechanisms {
             rescue: Rescue::CopyAndPenalise,
+            unpaced: true,
             ..Mechanisms::default()
         },
         ..TransportConfig::default()
@@ -314,9 +321,9 @@ fn mptcp(names: &Names) -> Result<TransportConfig, SpecError> {
     // many for stream data, a few bytes of headers and tag apart.
     fix_datagram_size(&mut config, CMT_DATAGRAM);
     config.streams.receive_window = 128 * 1024;
-    config.streams.stream_receive_window = 128 * 1024;
     config.streams.max_receive_window = 6 << 20;
-    config.streams.max_stream_receive_window = 6 << 20;
+    config.streams.stream_receive_window = NO_LIMIT;
+    config.streams.max_stream_receive_window = NO_LIMIT;
     config.streams.send_buffer = 4 << 20;
     Ok(config)
 }
