@@ -128,7 +128,12 @@ impl Blest {
         } else {
             of_slow.max()
         };
-        let linger = linger.max(micros(slow.smoothed_rtt));
+        // Nothing in flight: the smoothed RTT is that of a queue that has gone since, and would stay
+        // so for good, as a path that is not used is not measured.
+        let linger = match slow.bytes_in_flight {
+            0 => linger,
+            _ => linger.max(micros(slow.smoothed_rtt)),
+        };
         let average = u128::midpoint(of_fast.min(), of_fast.max());
         let rounds = linger / average.max(1) + 1;
         let meanwhile = sendable(fast, rounds) * self.scale / SCALE;

@@ -57,7 +57,8 @@ fn a_setting_overrides_the_profile() {
     };
     let config = transport(Profile::CmtSctp, &settings, &Names::default()).unwrap();
     assert_eq!(config.scheduler.name(), "min-rtt");
-    assert_eq!(config.streams.max_stream_receive_window, 32 * 1024);
+    // 22 chunks of 1468 bytes.
+    assert_eq!(config.streams.max_receive_window, 22 * 1420);
     assert_eq!(config.ack_threshold, 2);
 }
 
