@@ -328,6 +328,19 @@ impl LinkLayer for Kernel {
     }
 }
 
+impl Drop for Kernel {
+    /// The kernel removes what is in a namespace some time after the namespace: whoever builds the
+    /// same interfaces next would still meet these.
+    fn drop(&mut self) {
+        for link in 0..self.links.len() {
+            for device in commands::to_hosts(link) {
+                // It is not there if building stopped before it.
+                let _ = self.middle.ip(&[format!("link delete dev {device}")]);
+            }
+        }
+    }
+}
+
 /// What the parts of a direction have counted.
 #[derive(Debug)]
 struct Measured {

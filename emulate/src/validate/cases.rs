@@ -21,6 +21,8 @@ const SPREAD_ERROR: f64 = 0.12;
 const DEVIATIONS: f64 = 3.29;
 /// The load on a link whose rate is measured, as a multiple of it.
 const OVERLOAD: f64 = 1.3;
+/// The least of it that will do.
+const OFFERED: f64 = 1.1;
 /// For how long.
 const OVERLOAD_TIME: Duration = Duration::from_millis(1500);
 const FULL_PACKET: u32 = 1500;
@@ -237,6 +239,13 @@ impl Case {
         rows
     }
 
+    /// Whether the load was what a measurement of rates needs; others need no load.
+    fn was_offered(&self, arrivals: &Arrivals) -> bool {
+        let needs_load = matches!(self.measure, Measure::Rate { .. } | Measure::Trace { .. });
+        let planned = self.load.interval * self.load.packets;
+        !needs_load || arrivals.sending < planned.mul_f64(OVERLOAD / OFFERED)
+    }
+
     /// What the arrivals say about the link.
     pub(super) fn rows(&self, arrivals: &Arrivals) -> Vec<Row> {
         let figures = match self.measure {
@@ -263,6 +272,10 @@ impl Case {
             row.verdict = match measured {
                 None => Verdict::Failed("too few packets arrived to tell".to_owned()),
                 Some(value) if (least..=most).contains(&value) => Verdict::Passed,
+                Some(_) if !self.was_offered(arrivals) => {
+                    let why = "the machine was too busy to send as much as the link carries";
+                    Verdict::Failed(why.to_owned())
+                }
                 Some(value) => {
                     let off = value - row.configured;
                     Verdict::Failed(format!("it is off by {off:+.3} {}", row.unit))

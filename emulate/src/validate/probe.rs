@@ -43,6 +43,8 @@ pub(super) struct Load {
 pub(super) struct Arrivals {
     /// How many were sent.
     pub(super) sent: u32,
+    /// How long that took.
+    pub(super) sending: Duration,
     /// IP bytes of each.
     pub(super) packet_bytes: u32,
     /// When each was sent and when it arrived, by the system's clock, in order of arrival.
@@ -58,17 +60,19 @@ pub(super) fn run(nodes: &[Node; 2], link: &str, load: &Load) -> Result<Arrivals
     let receiver = nodes[1].enter(open_receiver)?.map_err(failed)?;
     let sender = nodes[0].enter(open_sender)?.map_err(failed)?;
     let finished = AtomicBool::new(false);
-    let packets = std::thread::scope(|scope| {
+    let result = std::thread::scope(|scope| {
         let receiving = scope.spawn(|| receive(&receiver, load.packets, &finished));
         let sent = send(&sender, load);
         finished.store(true, Ordering::Release);
         let received = receiving.join().expect("the receiver does not panic");
-        sent.and(received)
+        Ok((sent?, received?))
     });
+    let (sending, packets) = result.map_err(failed)?;
     Ok(Arrivals {
         sent: load.packets,
+        sending,
         packet_bytes: load.packet_bytes,
-        packets: packets.map_err(failed)?,
+        packets,
     })
 }
 
@@ -92,8 +96,8 @@ fn wall_clock() -> u64 {
     since.unwrap_or_default().as_nanos() as u64
 }
 
-/// Each packet begins with the time of its sending.
-fn send(sender: &UdpSocket, load: &Load) -> io::Result<()> {
+/// Each packet begins with the time of its sending. Returns how long it took to send them all.
+fn send(sender: &UdpSocket, load: &Load) -> io::Result<Duration> {
     let mut packet = vec![0; load.packet_bytes.saturating_sub(HEADERS).max(8) as usize];
     let started = Instant::now();
     for number in 0..load.packets {
@@ -105,7 +109,7 @@ fn send(sender: &UdpSocket, load: &Load) -> io::Result<()> {
         packet[..8].copy_from_slice(&wall_clock().to_be_bytes());
         sender.send(&packet)?;
     }
-    Ok(())
+    Ok(started.elapsed())
 }
 
 /// Packets that may leave together rather than sleep between them.

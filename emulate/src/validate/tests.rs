@@ -55,11 +55,12 @@ fn what_a_layer_cannot_do_is_a_row_that_was_skipped() {
     }
 }
 
-/// Packets of 1500 bytes that arrive at these milliseconds, ten of them late.
+/// Packets of 1500 bytes that arrive at these milliseconds.
 fn arrivals(times_ms: impl Iterator<Item = u64>) -> Arrivals {
     let packets: Vec<_> = times_ms.map(|ms| (0, ms * 1_000_000)).collect();
     Arrivals {
         sent: packets.len() as u32,
+        sending: Duration::ZERO,
         packet_bytes: 1500,
         packets,
     }
@@ -71,7 +72,11 @@ fn figures_are_those_of_the_arrivals_and_verdicts_follow_from_them() {
     let exact = cases::rate(1).rows(&arrivals((0..100).map(|n| n * 12)));
     assert_eq!(exact[0].verdict, Verdict::Passed, "{exact:?}");
     let slow = cases::rate(1).rows(&arrivals((0..100).map(|n| n * 25 / 2)));
-    assert!(matches!(slow[0].verdict, Verdict::Failed(_)), "{slow:?}");
+    assert!(matches!(&slow[0].verdict, Verdict::Failed(why) if why.contains("off by")));
+    let mut starved = arrivals((0..100).map(|n| n * 25 / 2));
+    starved.sending = Duration::from_secs(3600);
+    let starved = cases::rate(1).rows(&starved);
+    assert!(matches!(&starved[0].verdict, Verdict::Failed(why) if why.contains("too busy")));
     let delayed = cases::delay(5).rows(&arrivals([4, 5, 90].into_iter()));
     assert_eq!(delayed[0].measured, Some(5.0));
     let silent = cases::delay(5).rows(&arrivals(std::iter::empty()));
