@@ -10,8 +10,8 @@ use crate::{ETHERNET_BYTES, LinkPlan, Way};
 pub(super) const NETEM_DEFAULT_PACKETS: u32 = 1000;
 /// Packets it holds in the middle: more than any delay can contain.
 const NETEM_PACKETS: u32 = 1_000_000;
-/// A token bucket passes what this time brings at once. It fills no further, so that a timer that is
-/// later than this costs the link its rate: a busy machine's are late by a millisecond.
+/// A token bucket passes what this time brings at once. It fills no further, so that a timer that
+/// is later than this costs the link its rate: a busy machine's are late by a millisecond.
 const BURST: Duration = Duration::from_millis(2);
 /// What stands for no limit: a bucket that is there cannot be removed without what waits in it.
 const UNLIMITED: u64 = 100_000_000_000;
