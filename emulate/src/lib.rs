@@ -2,10 +2,10 @@
 //!
 //! Two layers carry links and are used alike, as a [`LinkLayer`]:
 //!
-//! - [`emulator`]: a TAP device at each end and one thread between, with a model of
+//! - [`emulator()`]: a TAP device at each end and one thread between, with a model of
 //!   `anabranch-link` for each direction. It is the simulator's model in real time, so that both
 //!   read a configuration alike, and it needs nothing of the kernel but TAP devices.
-//! - [`kernel`]: a namespace between the ends, with `tbf`, `netem` and filters on its interfaces.
+//! - [`kernel()`]: a namespace between the ends, with `tbf`, `netem` and filters on its interfaces.
 //!   It can do what the kernel can do, and refuses the rest.
 //!
 //! Neither keeps packets in the queue of the host that sends, where waiting distorts what the

@@ -41,12 +41,12 @@ pub fn kernel(links: Vec<LinkPlan>) -> Result<Box<dyn LinkLayer>, Error> {
     build(links, DelayIn::Middle)
 }
 
-/// As [`kernel`], but with the delay in the queue of the host that sends, where many put it with
+/// As [`kernel()`], but with the delay in the queue of the host that sends, where many put it with
 /// `tc qdisc add dev eth0 root netem delay`, and where it distorts TCP: the host believes these
 /// packets to be in its own hands. It is there to show just that.
 ///
 /// # Errors
-/// Those of [`kernel`].
+/// Those of [`kernel()`].
 pub fn kernel_in_hosts(links: Vec<LinkPlan>) -> Result<Box<dyn LinkLayer>, Error> {
     build(links, DelayIn::Hosts)
 }

@@ -1,6 +1,6 @@
 //! Whether links are as configured: each kind alone, under probes, in a table.
 //!
-//! Two namespaces, one link of a [`LinkLayer`](crate::LinkLayer) between them, and UDP packets
+//! Two namespaces, one link of a [`LinkLayer`] between them, and UDP packets
 //! whose sending and arrival the same clock tells. Arrivals are the kernel's own timestamps, so
 //! that it does not matter when the prober gets to run.
 
@@ -24,9 +24,9 @@ const SEED: u64 = 20;
 /// Which layer carries the links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
-    /// [`crate::emulator`].
+    /// [`crate::emulator()`].
     Emulator,
-    /// [`crate::kernel`].
+    /// [`crate::kernel()`].
     Kernel,
 }
 
@@ -34,7 +34,7 @@ impl Layer {
     /// Builds links in this layer.
     ///
     /// # Errors
-    /// Those of [`crate::emulator`] and [`crate::kernel`].
+    /// Those of [`crate::emulator()`] and [`crate::kernel()`].
     pub fn build(self, links: Vec<LinkPlan>) -> Result<Box<dyn LinkLayer>, Error> {
         match self {
             Self::Emulator => emulator(links),
