@@ -51,6 +51,9 @@ impl Job {
             }
         }
         for path in &self.paths {
+            if path.opens > MAX_STOP {
+                return Err(format!("path `{}`: opens after the end", path.name));
+            }
             if path.local.is_ipv4() != path.remote.is_ipv4() {
                 let (local, remote) = (path.local, path.remote);
                 return Err(format!(
