@@ -47,6 +47,19 @@ impl QlogAt {
     }
 }
 
+/// How long the flows of a run that is cut off go on, so that the other host, whose clock is a
+/// little behind, meets its own limit and no broken connection.
+const AFTER_CUT: Duration = Duration::from_secs(1);
+
+/// How a run ended that nothing broke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Everything was carried.
+    Done,
+    /// The other host cut it off.
+    Cut,
+}
+
 #[derive(Debug)]
 enum Carrying {
     Engine(Arc<engine::Host>),
@@ -108,6 +121,7 @@ impl Prepared {
             loop {
                 tokio::select! {
                     result = &mut work => {
+                        timed_out = result == Ok(Ending::Cut);
                         error = result.err().unwrap_or_default();
                         break;
                     }
@@ -138,6 +152,9 @@ impl Prepared {
             self.report(&ledger, &mut series, used, &mut report);
             error = report.error.clone();
             let _ = answers.send(Answer::Done(Box::new(report)));
+            if timed_out {
+                tokio::time::sleep(AFTER_CUT).await;
+            }
         }
         let well = !timed_out && error.is_empty();
         match &self.carrying {
@@ -166,7 +183,7 @@ impl Prepared {
 }
 
 impl Carrying {
-    async fn run(&self, ready: Option<Ready>, ledger: Arc<Ledger>) -> Result<(), String> {
+    async fn run(&self, ready: Option<Ready>, ledger: Arc<Ledger>) -> Result<Ending, String> {
         match self {
             Self::Engine(host) => host.run(ready, ledger).await,
             Self::Kernel(host) => host.run(ready, ledger).await,

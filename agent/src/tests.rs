@@ -485,3 +485,66 @@ async fn a_run_ends_at_its_limit_of_time_if_nobody_answers() {
     assert!(report.timed_out);
     assert_eq!(report.handshake_s, None);
 }
+
+#[tokio::test]
+async fn hosts_that_run_out_of_time_say_so_and_nothing_else() {
+    for carrier in [quic(), tcp()] {
+        let flows = [flow(FlowKind::BulkBytes(u64::MAX / 2), Way::Forward)];
+        let (mut client, mut server) = (Agent::new(), Agent::new());
+        let jobs = [Role::Client, Role::Server].map(|role| Job {
+            stop: Duration::from_millis(400),
+            ..job(role, &carrier, &flows)
+        });
+        let [near, far] = jobs;
+        let ready = server.prepare(far).await;
+        client.prepare(near).await;
+        server.ask(&Ask::Start(None)).await;
+        // Its time is over a little later.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        client.ask(&Ask::Start(Some(ready))).await;
+        for report in [client.report().await, server.report().await] {
+            assert!(report.timed_out);
+            assert_eq!(report.error, "");
+        }
+    }
+}
+
+#[tokio::test]
+async fn buffers_of_tcp_are_those_asked_for() {
+    let carrier = Carrier::Tcp {
+        congestion: "reno".to_owned(),
+        buffers: Some((40_000, 60_000)),
+    };
+    let flows = [flow(FlowKind::BulkBytes(2 * MB), Way::Forward)];
+    let [client, server] = run(&carrier, &flows).await;
+    assert_eq!(server.received_bytes, 2 * MB);
+    assert!(
+        client.kernel.contains("congestion=reno"),
+        "{}",
+        client.kernel
+    );
+    // What is under way is bounded by the receiver's window and the sender's buffer.
+    let most = client.series.iter().map(|row| row.inflight_bytes).max();
+    assert!(most < Some(200_000), "{most:?}");
+}
+
+#[tokio::test]
+async fn datagrams_that_fit_no_packet_are_a_mistake_that_is_told() {
+    let kind = FlowKind::Datagrams {
+        size: 60_000,
+        rate: 8_000_000,
+        duration: Duration::from_millis(100),
+        deadline: Some(Duration::from_millis(100)),
+    };
+    let flows = [flow(kind, Way::Forward)];
+    let (mut client, mut server) = (Agent::new(), Agent::new());
+    let ready = server.prepare(job(Role::Server, &quic(), &flows)).await;
+    client.prepare(job(Role::Client, &quic(), &flows)).await;
+    server.ask(&Ask::Start(None)).await;
+    client.ask(&Ask::Start(Some(ready))).await;
+    let error = client.report().await.error;
+    assert!(
+        error.contains("flow 1: the datagram is larger than"),
+        "{error}"
+    );
+}
