@@ -2,11 +2,12 @@
 
 use anabranch_agent::{Listen, Local, Remote, Service};
 use anabranch_lab::hosts::{
-    Answer, Ask, Carrier, Host, HostError, HostPath, HostReport, Job, JobFlow, Role,
+    Answer, Ask, Carrier, Host, HostError, HostPath, HostReport, Job, JobFlow, Role, merge,
 };
-use anabranch_lab::scenario::{FlowKind, Profile, Settings, Way};
+use anabranch_lab::results::Status;
+use anabranch_lab::scenario::{Document, FlowKind, Profile, Scenario, Settings, Way};
 use anabranch_net::identity::Identity;
-use anabranch_testbed::{LinkSpec, Rate, Testbed};
+use anabranch_testbed::{LinkSpec, Node, Rate, Testbed};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -34,6 +35,16 @@ fn loopback(role: Role, path: u8) -> IpAddr {
 }
 
 fn job(role: Role, carrier: &Carrier, kind: FlowKind, address: &Address) -> Job {
+    let flow = JobFlow {
+        kind,
+        way: Way::Forward,
+        start: Duration::ZERO,
+        warm_up: Duration::ZERO,
+    };
+    job_of(role, carrier, flow, address)
+}
+
+fn job_of(role: Role, carrier: &Carrier, flow: JobFlow, address: &Address) -> Job {
     let other = match role {
         Role::Client => Role::Server,
         Role::Server => Role::Client,
@@ -54,12 +65,7 @@ fn job(role: Role, carrier: &Carrier, kind: FlowKind, address: &Address) -> Job 
         role,
         carrier: carrier.clone(),
         paths: paths.collect(),
-        flows: vec![JobFlow {
-            kind,
-            way: Way::Forward,
-            start: Duration::ZERO,
-            warm_up: Duration::ZERO,
-        }],
+        flows: vec![flow],
         stop: Duration::from_secs(120),
         bin: Some(Duration::from_millis(50)),
         decisions: false,
@@ -87,12 +93,22 @@ fn answer(host: &mut dyn Host) -> Answer {
 }
 
 fn run(
-    [client, server]: [&mut dyn Host; 2],
+    hosts: [&mut dyn Host; 2],
     carrier: &Carrier,
     kind: FlowKind,
     address: &Address,
 ) -> [HostReport; 2] {
-    let prepare = |role| Ask::Prepare(Box::new(job(role, carrier, kind, address)));
+    let job = job(Role::Client, carrier, kind, address);
+    run_flow(hosts, carrier, job.flows[0].clone(), address)
+}
+
+fn run_flow(
+    [client, server]: [&mut dyn Host; 2],
+    carrier: &Carrier,
+    flow: JobFlow,
+    address: &Address,
+) -> [HostReport; 2] {
+    let prepare = |role| Ask::Prepare(Box::new(job_of(role, carrier, flow.clone(), address)));
     server.ask(prepare(Role::Server)).unwrap();
     let Answer::Ready(ready) = answer(server) else {
         panic!("the server is not ready");
@@ -253,20 +269,81 @@ fn who_has_the_wrong_key_is_not_served_and_does_not_ask() {
     assert!(asked.is_err());
 }
 
+/// Two hosts with two links of 20 Mbit/s between them; nothing where there are no namespaces.
+fn two_links(name: &str, net: u8) -> Option<(Testbed, Node, Node)> {
+    let mut bed = Testbed::require(name)?;
+    let (near, far) = (bed.node("client").unwrap(), bed.node("server").unwrap());
+    for path in 1..3 {
+        let address = |host| format!("10.{net}.{path}.{host}/24").parse().unwrap();
+        let spec = LinkSpec::new(address(1), address(2)).rate(Rate::mbit(20));
+        bed.link(&near, &far, &spec).unwrap();
+    }
+    Some((bed, near, far))
+}
+
+fn on_links(net: u8, role: Role, path: u8) -> IpAddr {
+    let host = if role == Role::Client { 1 } else { 2 };
+    IpAddr::from([10, net, path + 1, host])
+}
+
+const SCENARIO: &str = r#"
+format = 1
+name = "two-links"
+stop = "60s"
+[[path]]
+name = "a"
+forward = { rate = "20Mbit/s", delay = "0ms" }
+[[path]]
+name = "b"
+forward = { rate = "20Mbit/s", delay = "0ms" }
+[[flow]]
+kind = "bulk"
+duration = "3s"
+warm-up = "1s"
+"#;
+
+#[test]
+fn both_reports_make_an_outcome_with_the_goodput_of_two_links() {
+    let Some((_bed, near, far)) = two_links("agent-engine", 72) else {
+        return;
+    };
+    let mut client = Local::start("client", near.command(AGENT)).unwrap();
+    let mut server = Local::start("server", far.command(AGENT)).unwrap();
+    let address = |role, path| on_links(72, role, path);
+    let document = Document::parse("two-links.toml", SCENARIO).unwrap();
+    let scenario = Scenario::read(&document).unwrap();
+    let flow = JobFlow {
+        kind: scenario.flows[0].kind,
+        way: scenario.flows[0].way,
+        start: Duration::ZERO,
+        warm_up: scenario.flows[0].warm_up,
+    };
+    let hosts: [&mut dyn Host; 2] = [&mut client, &mut server];
+    let [client, server] = run_flow(hosts, &quic(), flow, &address);
+    let outcome = merge(&scenario, Way::Forward, &client, &server, &[]);
+    assert_eq!(outcome.status, Status::Ok, "{}", outcome.reason);
+    assert_eq!(outcome.completion_s, None);
+    let goodput = outcome.goodput_bps.unwrap() / 20e6;
+    assert!((1.1..2.0).contains(&goodput), "{goodput} links");
+    for path in &outcome.paths {
+        assert!(path.share > Some(0.1), "{path:?}");
+        assert!(path.srtt_mean_s > Some(0.0), "{path:?}");
+    }
+    let bins = outcome.series.iter().filter(|bin| bin.path == 2);
+    assert!(
+        bins.clone()
+            .any(|bin| bin.delivered_bytes > 0 && bin.sent_bytes > 0)
+    );
+}
+
 #[test]
 fn multipath_tcp_uses_both_paths_and_says_so() {
     if !Path::new("/proc/sys/net/mptcp/enabled").exists() {
         return;
     }
-    let Some(mut bed) = Testbed::require("agent-mptcp") else {
+    let Some((_bed, near, far)) = two_links("agent-mptcp", 71) else {
         return;
     };
-    let (near, far) = (bed.node("client").unwrap(), bed.node("server").unwrap());
-    for net in 1..3 {
-        let address = |host| format!("10.71.{net}.{host}/24").parse().unwrap();
-        let spec = LinkSpec::new(address(1), address(2)).rate(Rate::mbit(20));
-        bed.link(&near, &far, &spec).unwrap();
-    }
     let limits = "mptcp limits set subflows 2 add_addr_accepted 2";
     let words = |text: &'static str| text.split(' ').collect::<Vec<&str>>();
     near.run("ip", &words(limits)).unwrap();
@@ -275,10 +352,7 @@ fn multipath_tcp_uses_both_paths_and_says_so() {
     far.run("ip", &words(signal)).unwrap();
     let mut client = Local::start("client", near.command(AGENT)).unwrap();
     let mut server = Local::start("server", far.command(AGENT)).unwrap();
-    let address = |role, path| {
-        let host = if role == Role::Client { 1 } else { 2 };
-        IpAddr::from([10, 71, path + 1, host])
-    };
+    let address = |role, path| on_links(71, role, path);
     let carrier = Carrier::Mptcp {
         congestion: "cubic".to_owned(),
         buffers: None,
