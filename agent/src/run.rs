@@ -111,29 +111,21 @@ impl Prepared {
         let used = Usage::now();
         let ledger = Arc::new(Ledger::begin(&self.job));
         let mut series = Series::default();
-        let (mut error, mut timed_out) = (String::new(), false);
-        {
+        let well = {
             let work = self.carrying.run(ready, Arc::clone(&ledger));
             let mut work = std::pin::pin!(work);
             let mut stop = std::pin::pin!(stop);
             let mut bins = ticks(self.job.bin.unwrap_or(STEP));
             let mut progress = ticks(PROGRESS);
-            loop {
+            let (error, timed_out) = loop {
                 tokio::select! {
                     result = &mut work => {
-                        timed_out = result == Ok(Ending::Cut);
-                        error = result.err().unwrap_or_default();
-                        break;
+                        let cut = result == Ok(Ending::Cut);
+                        break (result.err().unwrap_or_default(), cut);
                     }
                     // A laboratory that is gone wants no more either.
-                    _ = &mut stop => {
-                        timed_out = true;
-                        break;
-                    }
-                    () = ledger.wait_until(self.job.stop) => {
-                        timed_out = true;
-                        break;
-                    }
+                    _ = &mut stop => break (String::new(), true),
+                    () = ledger.wait_until(self.job.stop) => break (String::new(), true),
                     _ = bins.tick() => {
                         series.note(ledger.elapsed(), ledger.received(), self.carrying.now());
                     }
@@ -142,7 +134,7 @@ impl Prepared {
                         let _ = answers.send(Answer::Progress(ledger.received()));
                     }
                 }
-            }
+            };
             let mut report = HostReport {
                 error,
                 timed_out,
@@ -150,13 +142,13 @@ impl Prepared {
             };
             series.note(ledger.elapsed(), ledger.received(), self.carrying.now());
             self.report(&ledger, &mut series, used, &mut report);
-            error = report.error.clone();
+            let well = !timed_out && report.error.is_empty();
             let _ = answers.send(Answer::Done(Box::new(report)));
             if timed_out {
                 tokio::time::sleep(AFTER_CUT).await;
             }
-        }
-        let well = !timed_out && error.is_empty();
+            well
+        };
         match &self.carrying {
             Carrying::Engine(host) => host.leave(well).await,
             Carrying::Kernel(host) => host.leave(well).await,

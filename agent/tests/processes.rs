@@ -1,5 +1,10 @@
 //! Agents as processes and behind connections: what a laboratory sees of them.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test helper that fails, fails the test"
+)]
+
 use anabranch_agent::{Listen, Local, Remote, Service};
 use anabranch_lab::hosts::{
     Answer, Ask, Carrier, Host, HostError, HostPath, HostReport, Job, JobFlow, Role, merge,
@@ -99,13 +104,13 @@ fn run(
     address: &Address,
 ) -> [HostReport; 2] {
     let job = job(Role::Client, carrier, kind, address);
-    run_flow(hosts, carrier, job.flows[0].clone(), address)
+    run_flow(hosts, carrier, &job.flows[0], address)
 }
 
 fn run_flow(
     [client, server]: [&mut dyn Host; 2],
     carrier: &Carrier,
-    flow: JobFlow,
+    flow: &JobFlow,
     address: &Address,
 ) -> [HostReport; 2] {
     let prepare = |role| Ask::Prepare(Box::new(job_of(role, carrier, flow.clone(), address)));
@@ -319,7 +324,7 @@ fn both_reports_make_an_outcome_with_the_goodput_of_two_links() {
         warm_up: scenario.flows[0].warm_up,
     };
     let hosts: [&mut dyn Host; 2] = [&mut client, &mut server];
-    let [client, server] = run_flow(hosts, &quic(), flow, &address);
+    let [client, server] = run_flow(hosts, &quic(), &flow, &address);
     let outcome = merge(&scenario, Way::Forward, &client, &server, &[]);
     assert_eq!(outcome.status, Status::Ok, "{}", outcome.reason);
     assert_eq!(outcome.completion_s, None);
