@@ -177,6 +177,36 @@ fn an_agent_whose_input_ends_dies_even_during_a_run() {
 }
 
 #[test]
+fn qlog_of_both_sides_is_whole_when_the_agents_are_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut client, mut server) = (local("client"), local("server"));
+    for (host, role) in [(&mut server, Role::Server), (&mut client, Role::Client)] {
+        let mut job = job(role, &quic(), BULK, &loopback);
+        job.qlog = Some(folder.path().join("run-1"));
+        host.ask(Ask::Prepare(Box::new(job))).unwrap();
+    }
+    let Answer::Ready(ready) = answer(&mut server) else {
+        panic!("the server is not ready");
+    };
+    answer(&mut client);
+    server.ask(Ask::Start(None)).unwrap();
+    client.ask(Ask::Start(Some(ready))).unwrap();
+    for host in [&mut client, &mut server] {
+        assert!(matches!(answer(host), Answer::Done(_)));
+    }
+    drop((client, server));
+    let files = std::fs::read_dir(folder.path().join("run-1")).unwrap();
+    let texts = files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
+    let texts: Vec<String> = texts.collect();
+    assert_eq!(texts.len(), 2);
+    for text in texts {
+        assert!(text.lines().count() > 100);
+        let last = text.trim_end().rsplit('\u{1e}').next().unwrap();
+        serde_json::from_str::<serde_json::Value>(last).unwrap();
+    }
+}
+
+#[test]
 fn a_job_that_cannot_be_done_is_refused_and_another_one_is_not() {
     let mut server = local("server");
     let nowhere = |_, path| IpAddr::from([192, 0, 2, path + 1]);
