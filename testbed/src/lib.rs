@@ -8,6 +8,8 @@
 //! are filters on each receiving end, so a sender gets no hint of them. The kernels this has to run
 //! on lack netem: links have no delay of their own beyond their queue's.
 //!
+//! A [`Relay`] needs no namespaces: it is a path over the loopback interface.
+//!
 //! ```no_run
 //! use anabranch_testbed::{Direction, LinkSpec, Rate, Testbed};
 //! # fn main() -> Result<(), anabranch_testbed::Error> {
@@ -25,6 +27,7 @@ mod address;
 mod link;
 mod node;
 mod process;
+mod relay;
 mod shell;
 mod stale;
 
@@ -34,6 +37,7 @@ pub use address::Address;
 pub use link::{Counters, Direction, Flow, LinkId, LinkSpec, Rate};
 pub use node::Node;
 pub use process::ProcessId;
+pub use relay::Relay;
 
 use link::Link;
 use process::Processes;
