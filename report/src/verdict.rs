@@ -2,6 +2,7 @@
 
 use crate::compare::{self, Judgement, Options};
 use crate::draw::Unit;
+use crate::figures::View;
 use crate::study::{Agreement, Claim, Study};
 use anabranch_lab::report::Row;
 use anabranch_lab::results::Status;
@@ -12,7 +13,9 @@ pub(crate) fn lines(study: &Study, claims: &[Claim]) -> Vec<String> {
     let mut lines = vec![runs(study), held(claims)];
     lines.extend(best(study));
     lines.extend(difference(study));
+    lines.extend(against_best(study));
     lines.extend(worlds(study).or_else(|| wait(study)));
+    lines.truncate(5);
     lines
 }
 
@@ -194,6 +197,48 @@ fn difference(study: &Study) -> Option<String> {
     ))
 }
 
+/// Slower than the best path alone by less than this is not slower.
+const MARGIN: f64 = 0.02;
+
+/// Over a sweep: where contenders are slower than the best path alone.
+fn against_best(study: &Study) -> Option<String> {
+    let view = View::of(study.folders.first()?, None).filter(|view| view.points.len() > 1)?;
+    let mut worst: Option<(f64, String)> = None;
+    let (mut good, mut all) = (0, 0);
+    for rival in view.contenders.iter().filter(|contender| !contender.single) {
+        for at in &view.points {
+            let Some(found) = compare_to_best(&view, at, &rival.name) else {
+                continue;
+            };
+            all += 1;
+            good += usize::from(found >= 1.0 - MARGIN);
+            if worst.as_ref().is_none_or(|(least, _)| found < *least) {
+                worst = Some((
+                    found,
+                    format!("{} at {}", rival.name, crate::sweep::point(at)),
+                ));
+            }
+        }
+    }
+    let (least, place) = worst?;
+    Some(format!(
+        "Not slower than the best path alone (margin {:.0} %) in {good} of {all} cases; least ratio \
+         {least:.3}, {place}.",
+        MARGIN * 100.0
+    ))
+}
+
+fn compare_to_best(view: &View<'_>, at: &[(String, String)], contender: &str) -> Option<f64> {
+    let runs = view.runs(at, contender).iter();
+    let pairs: Vec<(f64, f64)> = runs
+        .filter_map(|part| {
+            let best = view.best_single(at, part.repetition)?;
+            Some((part.outcome.goodput_bps?, best))
+        })
+        .collect();
+    Some(anabranch_lab::stats::compare(&pairs)?.ratio)
+}
+
 fn worlds(study: &Study) -> Option<String> {
     let (first, others) = study.folders.split_first()?;
     let options = Options::default();
@@ -231,7 +276,7 @@ fn wait(study: &Study) -> Option<String> {
     let ((least, low), (most, high)) = (waits.first()?, waits.last()?);
     let unit = Unit::time(*high);
     let time = |seconds: f64| format!("{:.1} {}", seconds * unit.factor, unit.name);
-    if waits.len() == 1 {
+    if waits.len() == 1 || *high < low * 1.01 {
         return Some(format!("Mean delay by re-sequencing: {}.", time(*low)));
     }
     Some(format!(

@@ -323,7 +323,7 @@ pub(super) fn ratio_map(view: &View<'_>) -> Option<Figure> {
     );
     let caption = format!(
         "Goodput over that of the best path alone in the same repetition, geometric mean, {}. Blue: \
-         several paths are better; orange: one path is. The black line parts them; ≈ marks a 95 % \
+         several paths are better; orange: one path is. The black line parts them, by the ratios as shown; ≈ marks a 95 % \
          interval that covers 1.",
         view.count(&view.points)
     );

@@ -202,10 +202,17 @@ fn commands(study: &Study, folder: &Folder) -> Vec<(String, String)> {
     let again = quoted(&format!("{}-again", folder.path.display()));
     let old = quoted(&folder.path.display().to_string());
     let wall: f64 = folder.parts.iter().map(|part| part.outcome.wall_s).sum();
+    // The number may have been given on the command line.
+    let most = folder
+        .parts
+        .iter()
+        .map(|part| part.repetition)
+        .max()
+        .unwrap_or(1);
     let mut commands = vec![
         (
             format!("all runs again, {wall:.0} s of one core"),
-            format!("anabranch {verb} {path} --out {again}"),
+            format!("anabranch {verb} {path} --runs {most} --out {again}"),
         ),
         (
             "whether both agree".to_owned(),
