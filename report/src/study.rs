@@ -42,8 +42,8 @@ impl Agreement {
 /// A claim next to what came out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// What it is called, such as `nitk-table1 T2`, or `C1` for a demand of the scenario; the key in
-    /// `reasons.toml`.
+    /// What it is called, such as `nitk-table1 T2`, or `C1` for a demand of the scenario; the
+    /// key in `reasons.toml`.
     pub id: String,
     /// What is claimed.
     pub text: String,

@@ -222,8 +222,8 @@ fn against_best(study: &Study) -> Option<String> {
     }
     let (least, place) = worst?;
     Some(format!(
-        "Not slower than the best path alone (margin {:.0} %) in {good} of {all} cases; least ratio \
-         {least:.3}, {place}.",
+        "Not slower than the best path alone (margin {:.0} %) in {good} of {all} cases; least \
+         ratio {least:.3}, {place}.",
         MARGIN * 100.0
     ))
 }

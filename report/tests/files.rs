@@ -2,8 +2,11 @@
 
 mod results;
 
-use anabranch_report::{Folder, Judgement, Options, PageOptions, ReportError, compare, page};
+use anabranch_report::{
+    Folder, Judgement, Options, PageOptions, Rasteriser, ReportError, WIDTHS, compare, page,
+};
 use results::{CUT, Made, SWEPT, make};
+use resvg::tiny_skia::Pixmap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -96,8 +99,7 @@ fn every_link_within_the_page_leads_somewhere_and_every_name_is_there_once() {
         assert!(ids.contains(target), "{target}");
     }
     for file in after("href=\"plots/") {
-        let made = base.path().join("plots").join(&file).is_file();
-        assert!(made || file.ends_with(".png"), "{file}");
+        assert!(base.path().join("plots").join(&file).is_file(), "{file}");
     }
 }
 
@@ -127,6 +129,41 @@ fn figures_follow_from_what_there_is() {
     let csv = fs::read_to_string(base.path().join("two/plots/swept-agreement.csv")).unwrap();
     assert_eq!(csv.lines().count(), 1 + 12 * 4);
     assert!(!base.path().join("two/report.html").exists());
+}
+
+#[test]
+fn png_files_have_the_size_and_the_colours_of_the_drawing() {
+    let Some(rasteriser) = Rasteriser::new() else {
+        // Without fonts there are none, and the page leads to none.
+        return;
+    };
+    drop(rasteriser);
+    let base = tempfile::tempdir().unwrap();
+    let folder = make(base.path(), "cut", CUT, SIM);
+    let options = PageOptions {
+        out: base.path().to_owned(),
+        only: vec!["cut-----return-share".to_owned()],
+        no_png: false,
+    };
+    page(&[folder], &options).unwrap();
+    let plots = base.path().join("plots");
+    for (width, name) in WIDTHS {
+        let file = plots.join(format!("cut-----return-share-{name}.png"));
+        let pixels = Pixmap::decode_png(&fs::read(file).unwrap()).unwrap();
+        let expected = width / 96.0 * 300.0;
+        assert!(
+            (f64::from(pixels.width()) - expected).abs() < 3.0,
+            "{}",
+            pixels.width()
+        );
+        let blue = pixels
+            .pixels()
+            .iter()
+            .filter(|pixel| [pixel.red(), pixel.green(), pixel.blue()] == [0x00, 0x72, 0xb2]);
+        assert!(blue.count() > 1000);
+        let dark = pixels.pixels().iter().filter(|pixel| pixel.green() < 0x40);
+        assert!(dark.count() > 200, "letters are drawn");
+    }
 }
 
 #[test]

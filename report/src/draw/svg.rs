@@ -270,7 +270,8 @@ impl Svg {
         let name = format!("{}-c{count}", self.id);
         let _ = writeln!(
             self.definitions,
-            "<clipPath id=\"{name}\"><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/></clipPath>",
+            "<clipPath id=\"{name}\"><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\
+             </clipPath>",
             short(at.0),
             short(at.1),
             short(size.0),

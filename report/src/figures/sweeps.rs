@@ -50,58 +50,13 @@ pub(super) fn curves(view: &View<'_>) -> Option<Figure> {
     if groups.len() > PANELS {
         return None;
     }
-    let mut csv = Csv::new(&[
-        "panel",
-        "contender",
-        "value",
-        "mean_bps",
-        "low_bps",
-        "high_bps",
-        "runs",
-    ]);
     let (x, numbers) = horizontal(axis);
-    let mut most = 0.0f64;
-    let mut drawn: Vec<Vec<Line>> = Vec::new();
-    for (name, points) in &groups {
-        let mut lines = Vec::new();
-        for (series, contender) in view.contenders.iter().enumerate() {
-            let mut line = Line {
-                series,
-                trace: Trace::Marked,
-                points: Vec::new(),
-                band: Vec::new(),
-            };
-            for (value, number) in axis.values.iter().zip(&numbers) {
-                let at = points
-                    .iter()
-                    .find(|p| value_of(p, &axis.key) == Some(value));
-                let goodputs = at.map(|at| view.goodputs(at, &contender.name));
-                let Some(summary) = goodputs.and_then(|values| Summary::of(&values)) else {
-                    continue;
-                };
-                line.points.push((*number, summary.mean));
-                most = most.max(summary.mean);
-                if let Some(Interval { low, high }) = summary.interval {
-                    line.band.push((*number, low.max(0.0), high));
-                    most = most.max(high);
-                }
-                let (low, high) = summary.interval.map(|i| (i.low, i.high)).unzip();
-                let (low, high) = (maybe(low), maybe(high));
-                let count = summary.count;
-                csv.row(&[
-                    name,
-                    &contender.name,
-                    value,
-                    &summary.mean,
-                    &low,
-                    &high,
-                    &count,
-                ]);
-            }
-            lines.push(line);
-        }
-        drawn.push(lines);
-    }
+    let (csv, drawn) = lines_of(view, axis, &numbers, &groups);
+    let most = drawn.iter().flatten().flat_map(|line| {
+        let ends = line.band.iter().map(|end| end.2);
+        line.points.iter().map(|point| point.1).chain(ends)
+    });
+    let most = most.fold(0.0, f64::max);
     let unit = Unit::rate(most);
     let panels: Vec<Panel> = groups
         .iter()
@@ -137,6 +92,51 @@ pub(super) fn curves(view: &View<'_>) -> Option<Figure> {
     let title = format!("Goodput against {}", short(&axis.key));
     let names = (view.name("sweep"), view.title(&title));
     Some(Figure::new(names, caption, alt, csv, grid))
+}
+
+type Group<'v> = (String, Vec<&'v Point>);
+
+/// The lines of each group, and the figures they are drawn from.
+fn lines_of(
+    view: &View<'_>,
+    axis: &Swept,
+    numbers: &[f64],
+    groups: &[Group<'_>],
+) -> (Csv, Vec<Vec<Line>>) {
+    let names = "panel,contender,value,mean_bps,low_bps,high_bps,runs";
+    let mut csv = Csv::new(&[names]);
+    let mut drawn: Vec<Vec<Line>> = Vec::new();
+    for (name, points) in groups {
+        let mut lines = Vec::new();
+        for (series, contender) in view.contenders.iter().enumerate() {
+            let who = &contender.name;
+            let mut line = Line {
+                series,
+                trace: Trace::Marked,
+                points: Vec::new(),
+                band: Vec::new(),
+            };
+            for (value, number) in axis.values.iter().zip(numbers) {
+                let mut at = points.iter();
+                let at = at.find(|p| value_of(p, &axis.key) == Some(value));
+                let goodputs = at.map(|at| view.goodputs(at, who));
+                let Some(summary) = goodputs.and_then(|values| Summary::of(&values)) else {
+                    continue;
+                };
+                line.points.push((*number, summary.mean));
+                if let Some(Interval { low, high }) = summary.interval {
+                    line.band.push((*number, low.max(0.0), high));
+                }
+                let (low, high) = summary.interval.map(|i| (i.low, i.high)).unzip();
+                let (low, high) = (maybe(low), maybe(high));
+                let (mean, count) = (summary.mean, summary.count);
+                csv.row(&[name, who, value, &mean, &low, &high, &count]);
+            }
+            lines.push(line);
+        }
+        drawn.push(lines);
+    }
+    (csv, drawn)
 }
 
 fn scaled(mut line: Line, factor: f64) -> Line {
@@ -322,9 +322,9 @@ pub(super) fn ratio_map(view: &View<'_>) -> Option<Figure> {
         made.seen.len()
     );
     let caption = format!(
-        "Goodput over that of the best path alone in the same repetition, geometric mean, {}. Blue: \
-         several paths are better; orange: one path is. The black line parts them, by the ratios as shown; ≈ marks a 95 % \
-         interval that covers 1.",
+        "Goodput over that of the best path alone in the same repetition, geometric mean, {}. \
+         Blue: several paths are better; orange: one path is. The black line parts them, by the \
+         ratios as shown; ≈ marks a 95 % interval that covers 1.",
         view.count(&view.points)
     );
     let plot = Heat {

@@ -8,7 +8,7 @@ use anabranch_lab::scenario::Document;
 use std::path::{Path, PathBuf};
 
 /// Two paths, of which one is silent for a while.
-pub const CUT: &str = r#"
+pub(crate) const CUT: &str = r#"
 format = 1
 name = "cut <&> return"
 stop = "60s"
@@ -38,7 +38,7 @@ goodput = [{ of = "sum-of-rates", at-least = "60%" }, { of = "best-single", at-l
 "#;
 
 /// The same over two swept values.
-pub const SWEPT: &str = r#"
+pub(crate) const SWEPT: &str = r#"
 format = 1
 name = "swept"
 stop = "60s"
@@ -62,11 +62,11 @@ runs = 4
 
 /// Tells a story that follows from the run alone.
 #[derive(Debug, Clone, Copy)]
-pub struct Made {
+pub(crate) struct Made {
     /// The backend's name.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Its goodputs over those of others.
-    pub factor: f64,
+    pub(crate) factor: f64,
 }
 
 impl Backend for Made {
@@ -149,7 +149,7 @@ fn bin(nth: u64, path: u32) -> Bin {
 }
 
 /// Makes a folder of results below `base`.
-pub fn make(base: &Path, name: &str, scenario: &str, made: Made) -> PathBuf {
+pub(crate) fn make(base: &Path, name: &str, scenario: &str, made: Made) -> PathBuf {
     let document = Document::parse(name, scenario).expect("the scenario is right");
     let plan = Plan::make(&document, &Changes::default()).expect("the scenario is right");
     let store = Store::open(&base.join(name), &plan.name, &plan.expanded).expect("can be written");
