@@ -3,6 +3,7 @@
 use crate::load::Folder;
 use anabranch_lab::papers::{Check, Data, Experiment, Statement, Verdict, experiments};
 use anabranch_lab::report::CheckRow;
+use std::fmt::Write;
 use std::path::Path;
 
 /// All results of one scenario: of several worlds, or of several versions.
@@ -164,7 +165,9 @@ impl Study {
             &mut into.emulated
         };
         match cell {
-            Some(text) => text.push_str(&format!("; {ours}")),
+            Some(text) => {
+                let _ = write!(text, "; {ours}");
+            }
             None => *cell = Some(ours),
         }
         match found {

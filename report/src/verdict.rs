@@ -7,6 +7,7 @@ use crate::study::{Agreement, Claim, Study};
 use anabranch_lab::report::Row;
 use anabranch_lab::results::Status;
 use std::collections::BTreeSet;
+use std::fmt::Write;
 
 /// What came out, from what was run to what is surest.
 pub(crate) fn lines(study: &Study, claims: &[Claim]) -> Vec<String> {
@@ -34,7 +35,7 @@ fn runs(study: &Study) -> String {
         worlds.join(" and ")
     );
     if points.len() > 1 {
-        text.push_str(&format!(", at {} points", points.len()));
+        let _ = write!(text, ", at {} points", points.len());
     }
     let bad = parts()
         .filter(|part| part.outcome.status != Status::Ok)
@@ -43,13 +44,16 @@ fn runs(study: &Study) -> String {
     match bad {
         0 => text.push_str("; all ended well"),
         1 => text.push_str("; 1 did not end well and does not count"),
-        bad => text.push_str(&format!("; {bad} did not end well and do not count")),
+        bad => {
+            let _ = write!(text, "; {bad} did not end well and do not count");
+        }
     }
     if missing > 0 {
-        text.push_str(&format!(
+        let _ = write!(
+            text,
             ". {} of the plan have no result yet",
             counted(missing, "run")
-        ));
+        );
     }
     text + "."
 }
@@ -64,12 +68,16 @@ fn held(claims: &[Claim]) -> String {
     let missed: Vec<&str> = with(Agreement::No).map(|claim| claim.id.as_str()).collect();
     match missed.len() {
         0 => {}
-        1..=4 => text.push_str(&format!("; not {}", missed.join(", "))),
-        more => text.push_str(&format!("; {more} do not, see the table")),
+        1..=4 => {
+            let _ = write!(text, "; not {}", missed.join(", "));
+        }
+        more => {
+            let _ = write!(text, "; {more} do not, see the table");
+        }
     }
     let told = with(Agreement::Told).count();
     if told > 0 {
-        text.push_str(&format!("; {told} told only"));
+        let _ = write!(text, "; {told} told only");
     }
     text + "."
 }
@@ -126,11 +134,12 @@ fn best(study: &Study) -> Option<String> {
     let goodput = row.goodput?;
     let mut text = format!("Highest goodput: {}, {}", row.contender, rate(goodput.mean));
     if let Some(interval) = goodput.interval {
-        text.push_str(&format!(
+        let _ = write!(
+            text,
             " (95 %: {} to {})",
             rate(interval.low),
             rate(interval.high)
-        ));
+        );
     }
     let singles = rows.iter().filter(|row| row.single);
     let single = singles
@@ -138,7 +147,7 @@ fn best(study: &Study) -> Option<String> {
         .reduce(f64::max);
     if let Some(single) = single.filter(|single| *single > 0.0) {
         let times = goodput.mean / single;
-        text.push_str(&format!(", {times:.2} times the best path alone"));
+        let _ = write!(text, ", {times:.2} times the best path alone");
     }
     let sum = study
         .folders
@@ -148,7 +157,7 @@ fn best(study: &Study) -> Option<String> {
         .find_map(|part| part.sum_rate_bps);
     if let Some(sum) = sum.filter(|sum| *sum > 0) {
         let share = goodput.mean / sum as f64 * 100.0;
-        text.push_str(&format!(", {share:.1} % of the sum of rates"));
+        let _ = write!(text, ", {share:.1} % of the sum of rates");
     }
     Some(text + ".")
 }

@@ -220,7 +220,7 @@ fn two_axes<'v>(view: &'v View<'_>) -> Option<(&'v Swept, &'v Swept)> {
 }
 
 struct Maps {
-    maps: Vec<Map>,
+    drawn: Vec<Map>,
     titles: (String, String),
     values: (Vec<String>, Vec<String>),
     seen: Vec<f64>,
@@ -234,7 +234,7 @@ fn maps(
 ) -> Option<Maps> {
     let (across, up) = two_axes(view)?;
     let mut made = Maps {
-        maps: Vec::new(),
+        drawn: Vec::new(),
         titles: (across.title(), up.title()),
         values: (across.labels(), up.labels()),
         seen: Vec::new(),
@@ -266,10 +266,10 @@ fn maps(
             };
             made.seen
                 .extend(rows.iter().flatten().filter_map(|cell| cell.value));
-            made.maps.push(Map { title, cells: rows });
+            made.drawn.push(Map { title, cells: rows });
         }
     }
-    (!made.seen.is_empty() && made.maps.len() <= 2 * PANELS).then_some(made)
+    (!made.seen.is_empty() && made.drawn.len() <= 2 * PANELS).then_some(made)
 }
 
 fn rivals<'v>(view: &'v View<'_>) -> Vec<&'v str> {
@@ -328,7 +328,7 @@ pub(super) fn ratio_map(view: &View<'_>) -> Option<Figure> {
         view.count(&view.points)
     );
     let plot = Heat {
-        maps: made.maps,
+        maps: made.drawn,
         titles: made.titles,
         values: made.values,
         ramp: Ramp::Ratio(furthest.exp().max(1.25)),
@@ -364,7 +364,7 @@ pub(super) fn goodput_map(view: &View<'_>) -> Option<Figure> {
     // Three digits that matter are what a cell has room for.
     let digits = decimals(most * unit.factor / 30.0).min(2);
     for cell in made
-        .maps
+        .drawn
         .iter_mut()
         .flat_map(|map| &mut map.cells)
         .flatten()
@@ -378,7 +378,7 @@ pub(super) fn goodput_map(view: &View<'_>) -> Option<Figure> {
     let alt = format!("Goodput from {least:.2} to {most:.2} {}", unit.name);
     let caption = format!("Mean goodput of each point, {}.", view.count(&view.points));
     let plot = Heat {
-        maps: made.maps,
+        maps: made.drawn,
         titles: made.titles,
         values: made.values,
         ramp: Ramp::Even(least, most),

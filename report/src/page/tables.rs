@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 /// A row of results; the last cell leads to its runs.
 pub(crate) struct Cells {
-    pub(crate) cells: Vec<String>,
+    pub(crate) texts: Vec<String>,
     pub(crate) link: String,
     pub(crate) runs: String,
     pub(crate) single: bool,
@@ -70,7 +70,7 @@ pub(crate) fn results(study: &Study) -> (Vec<&'static str>, Vec<Cells>) {
                 cells.push(seconds(row.completion.map(|time| time.mean)));
             }
             rows.push(Cells {
-                cells,
+                texts: cells,
                 link: group_anchor(study, at, nth),
                 runs: format!("{} of {}", row.ok.0, row.ok.1),
                 single: row.single,
