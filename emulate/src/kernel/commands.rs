@@ -143,8 +143,9 @@ pub(super) fn shaping(stations: &Stations, config: &LinkConfig, mtu: u32) -> Vec
         let bytes = u128::from(rate) * time.as_nanos() / 8_000_000_000;
         u64::try_from(bytes).unwrap_or(u64::MAX)
     };
-    // A packet that does not fit the bucket would never pass.
-    let burst = burst.max(bytes_of(BURST)).max(u64::from(mtu));
+    // A packet that does not fit the bucket would never pass; tbf warns if a frame does not.
+    let frame = u64::from(mtu + ETHERNET_BYTES);
+    let burst = burst.max(bytes_of(BURST)).max(frame);
     // The packet on its way out does not count as waiting, but waits here as well.
     let extra = u64::from(mtu);
     let limit = match config.queue {
@@ -278,7 +279,7 @@ mod tests {
             ..LinkConfig::new(mbit(10), Duration::ZERO)
         };
         let expected = "qdisc replace dev f3 root handle 1: stab overhead -14 linklayer \
-                        ethernet tbf rate 10000000bit burst 1500 limit 31500";
+                        ethernet tbf rate 10000000bit burst 1514 limit 31500";
         assert_eq!(shaping(&stations, &config, 1500), [expected]);
         let fast = LinkConfig::new(mbit(800), Duration::ZERO);
         let commands = shaping(&stations, &fast, 1500);

@@ -2,14 +2,15 @@
 //! passes a rate and a queue, and then loss and delay.
 //!
 //! ```text
-//! host a | a0 -> (loss before) -> f0 [tbf: rate, queue] -> g0 -> (loss after) -> b0 [netem] | host b
-//!        | a0 [netem] <- (loss after) <- s0 <- [tbf] r0 <- (loss before) <- b0              |
+//!   | a0 -> (loss before) -> [tbf: rate, queue] f0 -> g0 -> (loss after) -> [netem] b0 |
+//! a |                                                                                  | b
+//!   | a0 [netem] <- (loss after) <- s0 <- r0 [tbf: rate, queue] <- (loss before) <- b0 |
 //! ```
 //!
-//! `f0`-`g0` and `r0`-`s0` are pairs within the middle, there for their queues alone. Rate and delay
-//! need queues of their own: a queue that delays counts what it delays against its limit. Packets
-//! go from device to device by redirection; loss by chance and silence are filters. After a change
-//! of rate the packet on its way out still leaves at the old one: `tbf` does not look again.
+//! `f0`-`g0` and `r0`-`s0` are pairs within the middle, there for their queues alone. Rate and
+//! delay need queues of their own: a queue that delays counts what it delays against its limit.
+//! Packets go from device to device by redirection; loss by chance and silence are filters. After a
+//! change of rate the packet on its way out still leaves at the old one: `tbf` does not look again.
 
 mod commands;
 #[cfg(test)]
@@ -31,7 +32,7 @@ const CARRIER: Duration = Duration::from_secs(60);
 const LAYER: &str = "kernel's layer";
 
 /// Builds links out of `veth`, `tbf`, `netem` and filters, in a namespace of their own between the
-/// ends. They vanish with what is returned; what a killed process left is removed by the next start.
+/// ends. They vanish with what is returned; what a killed process left, the next start removes.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for what the parts cannot do or this kernel lacks, [`Error::Plan`] for a
