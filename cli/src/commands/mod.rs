@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub(crate) mod campaign;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod get;
