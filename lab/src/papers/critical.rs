@@ -377,8 +377,8 @@ fn s2(data: &Data<'_>) -> Vec<Statement> {
     ]
 }
 
-/// The gain in the "best case": as in 4.1, where that is the highest rate at the lowest RTT, the best
-/// network of the grid, not the largest gain.
+/// The gain in the "best case": as in 4.1, where that is the highest rate at the lowest RTT, the
+/// best network of the grid, not the largest gain.
 fn s2_best_case(data: &Data<'_>) -> Statement {
     let gains = BUFFERS.map(|buffer| {
         let at = [("rate", "10Mbit/s"), ("loss", "1%"), ("buffer", buffer)];

@@ -138,7 +138,10 @@ fn what_takes_little_time_holds_in_every_build() {
 fn guard_and_growing_windows_keep_multipath_above_one_path_where_fixed_ones_do_not() {
     let text = include_str!("../../scenarios/critical-guard.toml");
     let document = Document::parse("critical-guard.toml", text).unwrap();
-    let points = r#"[{ "parameters.main-rtt" = ["50ms", "20ms"], "parameters.other-rtt" = ["100ms", "80ms"] }]"#;
+    let points = concat!(
+        r#"[{ "parameters.main-rtt" = ["50ms", "20ms"], "#,
+        r#""parameters.other-rtt" = ["100ms", "80ms"] }]"#
+    );
     let changes = Changes {
         set: vec![("flow.1.duration".into(), "15s".into())],
         sweep: vec![("zip".into(), points.into())],

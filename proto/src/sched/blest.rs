@@ -128,8 +128,8 @@ impl Blest {
         } else {
             of_slow.max()
         };
-        // Nothing in flight: the smoothed RTT is that of a queue that has gone since, and would stay
-        // so for good, as a path that is not used is not measured.
+        // Nothing in flight: the smoothed RTT is that of a queue that has gone since, and would
+        // stay so for good, as a path that is not used is not measured.
         let linger = match slow.bytes_in_flight {
             0 => linger,
             _ => linger.max(micros(slow.smoothed_rtt)),

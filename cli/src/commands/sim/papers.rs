@@ -77,13 +77,12 @@ fn compare(expected: &Expected, statements: &[Statement]) -> Outcome {
     for difference in &differences {
         output::say(difference);
     }
-    match differences.len() {
-        0 => Ok(()),
-        count => Err(
-            Failure::failed(format!("{count} statements came out otherwise than listed"))
-                .hint("find out why; then write the table anew with `--markdown`"),
-        ),
-    }
+    let what = match differences.len() {
+        0 => return Ok(()),
+        1 => "a statement came out otherwise than listed".to_owned(),
+        count => format!("{count} statements came out otherwise than listed"),
+    };
+    Err(Failure::failed(what).hint("find out why; then write the table anew with `--markdown`"))
 }
 
 async fn one(
