@@ -11,6 +11,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) mod lab;
+pub(crate) mod report;
 pub(crate) mod sim;
 #[cfg(test)]
 mod tests;
@@ -96,6 +98,9 @@ exactly that."
     /// Run scenarios in simulated networks, exactly repeatable
     #[command(subcommand)]
     Sim(sim::Sim),
+    /// Show and compare results of experiments
+    #[command(subcommand)]
+    Lab(lab::Lab),
     /// Write the completion script of a shell to stdout
     Completions {
         /// The shell

@@ -63,6 +63,7 @@ async fn run_async(cli: &Cli) -> Outcome {
         Command::Doctor(args) => commands::doctor::run(args).await,
         Command::Routes(command) => commands::routes::run(command).await,
         Command::Sim(command) => commands::sim::run(command, cli.quiet).await,
+        Command::Lab(command) => commands::lab::run(command, cli.quiet).await,
         Command::Schedulers(_)
         | Command::Congestion(_)
         | Command::Completions { .. }

@@ -1,8 +1,11 @@
-//! Runs a plan on all cores, keeps what comes, and goes on where an earlier campaign stopped.
+//! Runs a plan, keeps what comes, and goes on where an earlier campaign stopped.
+//!
+//! Simulated runs go to all cores in the order of the plan. Runs in real kernels go one at a time,
+//! in blocks of repetitions with their contenders in a random order ([`Order::Blocks`]).
 
 use crate::backend::Backend;
 use crate::plan::{Plan, Run};
-use crate::results::{Part, SCHEMA_VERSION, Store, StoreError};
+use crate::results::{Part, SCHEMA_VERSION, Status, Store, StoreError};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::fmt::Debug;
@@ -28,6 +31,25 @@ pub struct Campaign<'a> {
     pub jobs: usize,
     /// Once set, no further run is started.
     pub stop: Option<&'a AtomicBool>,
+    /// Which run is next.
+    pub order: Order,
+}
+
+/// Which run of a plan is next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Order {
+    /// Several at a time, in the order of the plan.
+    #[default]
+    Plan,
+    /// One at a time, in blocks. Of an earlier campaign only runs that ended well are kept: what
+    /// disturbed a machine may be over.
+    Blocks {
+        /// Where the order within blocks comes from.
+        seed: u64,
+        /// Whether the first block that is missing is run once more before it, for nothing: caches
+        /// fill, and clocks of processors rise.
+        warm_up: bool,
+    },
 }
 
 /// What came of a plan.
@@ -52,15 +74,24 @@ impl Campaign<'_> {
     ) -> Result<Results, StoreError> {
         let binary = binary_hash();
         let failure: Mutex<Option<StoreError>> = Mutex::new(None);
+        let known = |run: &Run| {
+            let part = self.store?.part(&run.id, &binary)?;
+            let settled = matches!(part.outcome.status, Status::Ok | Status::Timeout);
+            let usable = settled || self.order == Order::Plan;
+            (usable && part.backend == backend.name()).then_some(part)
+        };
         let one = |run: &Run| -> Option<Part> {
-            if let Some(part) = self.store.and_then(|store| store.part(&run.id, &binary)) {
+            if let Some(part) = known(run) {
                 progress(Progress::Found(&part));
                 return Some(part);
             }
-            if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            if self.is_stopped() {
                 return None;
             }
             let part = part(run, backend, &binary);
+            if backend.was_broken_off() {
+                return None;
+            }
             if let Some(Err(error)) = self.store.map(|store| store.keep(&part)) {
                 // The first failure is told; without a place for results there is no use going on.
                 let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,13 +101,25 @@ impl Campaign<'_> {
             progress(Progress::Ended(&part));
             Some(part)
         };
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(self.jobs)
-            .build();
-        let parts: Vec<Option<Part>> = match pool {
-            Ok(pool) => pool.install(|| plan.runs.par_iter().with_max_len(1).map(one).collect()),
-            // No threads to be had: one after the other works as well.
-            Err(_) => plan.runs.iter().map(one).collect(),
+        let parts = match self.order {
+            Order::Plan => self.in_parallel(plan, &one),
+            Order::Blocks { seed, warm_up } => {
+                let blocks = plan.blocks(seed);
+                let missing =
+                    |block: &&Vec<usize>| block.iter().any(|at| known(&plan.runs[*at]).is_none());
+                if let Some(block) = blocks.iter().find(missing).filter(|_| warm_up) {
+                    for at in block {
+                        if !self.is_stopped() {
+                            backend.run(&plan.runs[*at]);
+                        }
+                    }
+                }
+                let mut parts = vec![None; plan.runs.len()];
+                for at in blocks.into_iter().flatten() {
+                    parts[at] = one(&plan.runs[at]);
+                }
+                parts
+            }
         };
         if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(error);
@@ -86,6 +129,25 @@ impl Campaign<'_> {
             parts: parts.into_iter().flatten().collect(),
             missing,
         })
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
+    fn in_parallel(
+        &self,
+        plan: &Plan,
+        one: &(dyn Fn(&Run) -> Option<Part> + Sync),
+    ) -> Vec<Option<Part>> {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(self.jobs)
+            .build();
+        match pool {
+            Ok(pool) => pool.install(|| plan.runs.par_iter().with_max_len(1).map(one).collect()),
+            // No threads to be had: one after the other works as well.
+            Err(_) => plan.runs.iter().map(one).collect(),
+        }
     }
 }
 
@@ -113,7 +175,7 @@ fn part(run: &Run, backend: &dyn Backend, binary: &str) -> Part {
 }
 
 /// A hash of the program that runs: its results and those of another build are not mixed.
-fn binary_hash() -> String {
+pub fn binary_hash() -> String {
     let bytes = std::env::current_exe().and_then(std::fs::read);
     match bytes {
         Ok(bytes) => {
@@ -130,7 +192,7 @@ fn binary_hash() -> String {
 mod tests {
     use super::*;
     use crate::plan::Changes;
-    use crate::results::{Outcome, Status};
+    use crate::results::Outcome;
     use crate::scenario::{Document, TEMPLATE};
     use std::sync::atomic::AtomicUsize;
 
@@ -193,6 +255,7 @@ mod tests {
             store: Some(&store),
             jobs: 1,
             stop: first.stop_after.as_ref().map(|(_, stop)| stop),
+            ..Campaign::default()
         };
         let results = campaign.run(&plan, &first, &|_| {}).unwrap();
         assert_eq!(
@@ -207,5 +270,66 @@ mod tests {
         let results = campaign.run(&plan, &second, &|_| {}).unwrap();
         assert_eq!(results.missing, 0);
         assert_eq!(second.asked.load(Ordering::Relaxed), plan.runs.len() - 4);
+    }
+
+    /// Fails the first time each run is asked for.
+    #[derive(Debug, Default)]
+    struct Moody(Mutex<Vec<String>>);
+
+    impl Backend for Moody {
+        fn name(&self) -> &'static str {
+            "moody"
+        }
+
+        fn run(&self, run: &Run) -> Outcome {
+            let mut asked = self.0.lock().unwrap();
+            let status = if asked.contains(&run.id) {
+                Status::Ok
+            } else {
+                Status::Invalid
+            };
+            asked.push(run.id.clone());
+            Outcome {
+                status,
+                ..Outcome::default()
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_run_again_what_did_not_end_well_or_another_backend_ran() {
+        let plan = plan();
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), &plan.name, &plan.expanded).unwrap();
+        let campaign = |warm_up| Campaign {
+            store: Some(&store),
+            order: Order::Blocks { seed: 1, warm_up },
+            ..Campaign::default()
+        };
+        let counting = Counting::default();
+        campaign(false).run(&plan, &counting, &|_| {}).unwrap();
+        let moody = Moody::default();
+        let first = campaign(false).run(&plan, &moody, &|_| {}).unwrap();
+        assert_eq!(first.parts.len(), plan.runs.len());
+        let invalid = |part: &Part| part.outcome.status == Status::Invalid;
+        assert!(
+            first.parts.iter().all(invalid),
+            "what another ran is not taken"
+        );
+        let second = campaign(false).run(&plan, &moody, &|_| {}).unwrap();
+        assert!(!second.parts.iter().any(invalid));
+        let ids: Vec<&String> = second.parts.iter().map(|part| &part.run_id).collect();
+        assert_eq!(ids, plan.runs.iter().map(|run| &run.id).collect::<Vec<_>>());
+        campaign(true).run(&plan, &moody, &|_| {}).unwrap();
+        let asked = moody.0.lock().unwrap().len();
+        assert_eq!(
+            asked,
+            2 * plan.runs.len(),
+            "nothing missing, nothing to warm up for"
+        );
+        let counting = Counting::default();
+        campaign(true).run(&plan, &counting, &|_| {}).unwrap();
+        let block = plan.blocks(1)[0].len();
+        assert_eq!(counting.asked.into_inner(), plan.runs.len() + block);
     }
 }

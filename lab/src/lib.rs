@@ -4,6 +4,8 @@
 //! scenario   TOML -> Scenario, with file, line and nearest name in every complaint
 //! plan       sweeps and contenders unfold into runs, each with its seed
 //! backend    one run -> one outcome
+//! contender  programs of others that take part, as files describe them
+//! engine     a scenario's transport as settings of the engine
 //! hosts      what a host of a laboratory is asked in a run, and what it tells
 //! campaign   runs a plan on all cores, resumes, writes results
 //! results    tables with units, as CSV, JSON lines and Parquet
@@ -15,9 +17,12 @@
 pub mod backend;
 pub mod campaign;
 pub mod conformance;
+pub mod contender;
+pub mod engine;
 pub mod hosts;
 pub mod papers;
 pub mod plan;
+pub mod qlog;
 pub mod report;
 pub mod results;
 pub mod scenario;

@@ -129,6 +129,12 @@ impl<T> Link<T> {
 
     /// The next packet that has arrived by `now`.
     pub fn poll(&mut self, now: u64) -> Option<T> {
+        self.poll_due(now).map(|(_, token)| token)
+    }
+
+    /// The next packet that has arrived by `now`, after the time at which it did: how late it is
+    /// for a caller in real time.
+    pub fn poll_due(&mut self, now: u64) -> Option<(u64, T)> {
         self.advance(now);
         if self.under_way.front()?.arrives > now {
             return None;
@@ -136,7 +142,7 @@ impl<T> Link<T> {
         let packet = self.under_way.pop_front()?;
         self.stats.packets_out += 1;
         self.stats.bytes_out += u64::from(packet.size);
-        Some(packet.token)
+        Some((packet.arrives, packet.token))
     }
 
     /// When to poll next: not later than the next arrival. `None` if the link is empty.

@@ -295,7 +295,8 @@ pub struct Subject {
 
 type Observe = dyn Fn(&Subject) -> Option<Box<dyn Observer>> + Send + Sync;
 
-/// Makes an observer for each connection that shares a configuration, before its first packet.
+/// Makes an observer for each connection that shares a configuration: before the first packet of a
+/// client, and once a server has opened one, since noise is not worth observing.
 #[derive(Clone)]
 pub struct ObserverFactory(Arc<Observe>);
 

@@ -6,6 +6,8 @@
 )]
 
 mod pair;
+#[path = "../src/sched/tests/specs.rs"]
+mod specs;
 
 use anabranch_proto::config::TransportConfig;
 use anabranch_proto::congestion;
@@ -17,6 +19,7 @@ use anabranch_proto::wire::frame::PathStatus;
 use anabranch_proto::wire::{Dir, PathId};
 use bytes::Bytes;
 use pair::{MBIT, Pair, Way};
+use specs::ALL;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -68,65 +71,12 @@ fn worlds() -> Vec<(&'static str, Vec<Way>)> {
 
 #[test]
 fn every_scheduler_delivers_the_same_bytes_over_unequal_paths() {
-    let specs = [
-        "min-rtt",
-        "min-rtt:idle=hold",
-        "min-rtt:idle=copy",
-        "min-rtt:probe=4",
-        "round-robin",
-        "round-robin:mode=hold",
-        "round-robin:mode=fill",
-        "round-robin:k=7",
-        "weighted",
-        "weighted:mode=hold,weights=1/3",
-        "weighted:variant=deficit,quantum=5000",
-        "priority",
-        "priority:mode=strict",
-        "redundant",
-        "dynamic-weighted-like",
-        "mlppp-like",
-        "mlppp-like:fragments=equal",
-        "delivery-delay",
-        "idd-like",
-        "osia-like",
-        "fdps-like",
-        "fdps-like:mode=fps",
-        "fdps-like:mode=dpsaf",
-        "daps",
-        "otias",
-        "bas-like",
-        "ods-like",
-        "edpf-like",
-        "window-score",
-        "cwnd-aware-like",
-        "cwnd-aware-like:mode=random",
-        "blest",
-        "ecf",
-        "sa-ecf",
-        "sttf",
-        "sttf:mode=wait",
-        "linger",
-        "adaptive-redundant",
-        "critical-redundant",
-        "deadline-redundant",
-        "target-rate",
-        "affinity",
-        "wlb",
-        "atsss",
-        "atsss:mode=active-standby",
-        "atsss:mode=load-balancing,max-loss=1",
-        "atsss:mode=priority-based",
-        "atsss:mode=redundant",
-        "guard+min-rtt",
-        "guard+blest:guard.window-ms=100",
-        "min-rtt:copies=opportunistic",
-    ];
     let names = Registry::builtin();
     for entry in names.entries() {
-        let tested = specs.iter().any(|spec| spec.starts_with(entry.name));
+        let tested = ALL.iter().any(|spec| spec.starts_with(entry.name));
         assert!(tested, "{} is not tested", entry.name);
     }
-    for spec in specs {
+    for &spec in ALL {
         for (name, ways) in worlds() {
             let mut pair = connected(ways, config(spec));
             for to_server in [true, false] {

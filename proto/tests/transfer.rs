@@ -82,19 +82,49 @@ fn a_path_that_goes_silent_does_not_stop_a_transfer() {
 
 #[test]
 fn noise_that_looks_like_an_initial_keeps_nothing() {
+    use anabranch_proto::event::ObserverFactory;
     use anabranch_proto::wire::ConnectionId;
     use anabranch_proto::wire::header::{LongType, put_long};
-    let mut pair = Pair::new(vec![Way::new(1)], TransportConfig::default());
-    let (now, tuple) = (pair.now, pair.ways[0].server);
-    for index in 0..100_u8 {
-        let cid = |last| ConnectionId::new(&[1, 2, 3, 4, 5, 6, index, last]).expect("8 bytes");
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let observed = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&observed);
+    let server = TransportConfig {
+        observer: Some(ObserverFactory::from_fn(move |_| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            None
+        })),
+        ..TransportConfig::default()
+    };
+    let pair = || {
+        Pair::with(
+            vec![Way::new(1)],
+            TransportConfig::default(),
+            server.clone(),
+        )
+    };
+    let mut calm = pair();
+    let began = calm.now;
+    calm.connect();
+    let calm = calm.now.since(began);
+    assert_eq!(observed.load(Ordering::Relaxed), 1);
+
+    let mut pair = pair();
+    let (began, tuple) = (pair.now, pair.ways[0].server);
+    // More than the handshakes after which clients are asked to prove their addresses.
+    for index in 0..1000_u16 {
+        let [high, low] = index.to_be_bytes();
+        let cid = |last| ConnectionId::new(&[1, 2, 3, 4, 5, high, low, last]).expect("8 bytes");
         let mut noise = Vec::new();
         let header = put_long(&mut noise, LongType::Initial, &cid(1), &cid(2), &[], 0, 4);
-        noise.resize(1200, index);
+        noise.resize(1200, low);
         header.set_length(&mut noise, 1200);
-        pair.server.handle_datagram(now, tuple, None, &mut noise);
+        pair.server.handle_datagram(began, tuple, None, &mut noise);
     }
     assert_eq!(pair.server.connections().count(), 0);
     assert!(pair.server.poll_event().is_none());
+    assert_eq!(observed.load(Ordering::Relaxed), 1, "noise was observed");
     pair.connect();
+    // A Retry would cost a round trip.
+    assert_eq!(pair.now.since(began), calm);
 }

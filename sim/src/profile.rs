@@ -21,6 +21,17 @@ use std::time::Duration;
 /// SCTP make a packet of 1500 bytes, 1472 of which are UDP payload here.
 pub const CMT_DATAGRAM: u16 = 1472;
 
+/// Bytes of a chunk with its header, which is what the third paper's receive buffer is counted in:
+/// 64 KiB hold 44 of them.
+const CMT_CHUNK: u64 = 1468;
+
+/// Stream data that stands for a chunk: what a packet of [`CMT_DATAGRAM`] bytes takes beside the
+/// acknowledgements that may travel with it, so that a chunk is always one packet.
+const CMT_CHUNK_DATA: u64 = 1420;
+
+/// The largest stream window there is (RFC 9000, section 16): no announcement ever raises it.
+const NO_LIMIT: u64 = (1 << 62) - 1;
+
 /// Which system the engine is set up like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Profile {
@@ -183,6 +194,10 @@ pub fn transport(
         config.congestion = names.controller_from(congestion, settings.initial_window)?;
     }
     if let Some(bytes) = settings.receive_buffer {
+        let bytes = match profile {
+            Profile::CmtSctp => whole_chunks(bytes),
+            _ => bytes,
+        };
         fix_receive_buffer(&mut config, bytes);
     }
     if let Some(size) = settings.datagram_size {
@@ -226,13 +241,22 @@ fn set<T>(field: &mut T, value: Option<T>) {
     }
 }
 
-/// One window for all streams and paths that never grows, as a socket's buffer.
+/// One window for all streams and paths that never grows, as a socket's buffer. Streams have none of
+/// their own: a sender whose stream is at its limit says so in a packet that may be lost like any
+/// other, even if it is the congestion window that keeps data back.
 fn fix_receive_buffer(config: &mut TransportConfig, bytes: u64) {
     let streams = &mut config.streams;
     streams.receive_window = bytes;
     streams.max_receive_window = bytes;
-    streams.stream_receive_window = bytes;
-    streams.max_stream_receive_window = bytes;
+    streams.stream_receive_window = NO_LIMIT;
+    streams.max_stream_receive_window = NO_LIMIT;
+}
+
+/// The stream data of the chunks that fit a buffer of CMT-SCTP. Its sender never cuts a chunk to what
+/// is left of the buffer; a QUIC sender would, and a remainder of a few bytes takes a packet and a
+/// turn of its own for good, since credit returns in the pieces in which it was used.
+fn whole_chunks(bytes: u64) -> u64 {
+    (bytes / CMT_CHUNK).max(1) * CMT_CHUNK_DATA
 }
 
 /// Packets of one size from the first one on.
@@ -243,10 +267,15 @@ fn fix_datagram_size(config: &mut TransportConfig, size: u16) {
 }
 
 /// CMT-SCTP: packets of 1500 bytes on the wire, one receive buffer of 64 KiB for all paths, one
-/// acknowledgement per packet on the path of the packet, loss-based control without coupling,
-/// chunks in turn on whatever path has room. CUC, SFR and DAC are what packet number spaces per
-/// path do anyway (RFC 10069), NR-SACK is what every acknowledgement of QUIC is. The paper names no
-/// retransmission policy; that of the largest slow-start threshold is the usual one of CMT-SCTP.
+/// acknowledgement per packet on the path of the packet, loss-based control without coupling and
+/// without pacing, chunks in turn on whatever path has room. CUC, SFR and DAC are what packet number
+/// spaces per path do anyway (RFC 10069), NR-SACK is what every acknowledgement of QUIC is. The paper
+/// names no retransmission policy; ns-2.35, with which it simulates, takes the path of the largest
+/// window unless told otherwise (`eCmtRtxPolicy_ 4` in `tcl/lib/ns-default.tcl`).
+///
+/// Of that simulator's settings these have no counterpart here: timers of a second at least
+/// (`minRto_`), a first slow-start threshold of 64 KiB (`initialSsthresh_`), and one fast
+/// retransmission per chunk, after which only the timer helps.
 fn cmt_sctp(names: &Names) -> Result<TransportConfig, SpecError> {
     let mut config = TransportConfig {
         ack_threshold: 1,
@@ -255,14 +284,16 @@ fn cmt_sctp(names: &Names) -> Result<TransportConfig, SpecError> {
         scheduler: names.scheduler("round-robin")?,
         congestion: names.controller("new-reno:initial-window=2")?,
         mechanisms: Mechanisms {
-            retransmission: RetransmissionPolicy::LargestThreshold,
+            retransmission: RetransmissionPolicy::LargestWindow,
             credit_return: CreditReturn::SamePath,
+            unpaced: true,
             ..Mechanisms::default()
         },
         ..TransportConfig::default()
     };
     fix_datagram_size(&mut config, CMT_DATAGRAM);
-    fix_receive_buffer(&mut config, 64 * 1024);
+    config.chunk = Some(CMT_CHUNK_DATA);
+    fix_receive_buffer(&mut config, whole_chunks(64 * 1024));
     // The receiver tells its free buffer in every acknowledgement; credit that comes in steps would
     // make small buffers smaller still.
     config.streams.credit_update = CreditUpdate::EveryRead;
@@ -271,7 +302,8 @@ fn cmt_sctp(names: &Names) -> Result<TransportConfig, SpecError> {
 
 /// Multipath TCP: lowest RTT first, increase coupled over all paths, every second packet
 /// acknowledged after 40 ms at the latest, windows that grow to a few megabytes. As in the kernel,
-/// what blocks the receive window is sent again on a faster path, and the slow one penalised.
+/// what blocks the receive window is sent again on a faster path, and the slow one penalised; and
+/// without the `fq` queue nothing is paced there but BBR (`net/ipv4/tcp_output.c` up to 4.19).
 fn mptcp(names: &Names) -> Result<TransportConfig, SpecError> {
     let mut config = TransportConfig {
         max_ack_delay: Duration::from_millis(40),
@@ -280,6 +312,7 @@ fn mptcp(names: &Names) -> Result<TransportConfig, SpecError> {
         congestion: names.controller("lia:coupling=all")?,
         mechanisms: Mechanisms {
             rescue: Rescue::CopyAndPenalise,
+            unpaced: true,
             ..Mechanisms::default()
         },
         ..TransportConfig::default()
@@ -288,19 +321,22 @@ fn mptcp(names: &Names) -> Result<TransportConfig, SpecError> {
     // many for stream data, a few bytes of headers and tag apart.
     fix_datagram_size(&mut config, CMT_DATAGRAM);
     config.streams.receive_window = 128 * 1024;
-    config.streams.stream_receive_window = 128 * 1024;
     config.streams.max_receive_window = 6 << 20;
-    config.streams.max_stream_receive_window = 6 << 20;
+    config.streams.stream_receive_window = NO_LIMIT;
+    config.streams.max_stream_receive_window = NO_LIMIT;
     config.streams.send_buffer = 4 << 20;
     Ok(config)
 }
 
 /// One connection of a stripe: a single path that behaves like TCP, with the kernel's usual buffers
-/// (128 KiB to 6 MiB and 4 MiB), of which the application uses little.
+/// (128 KiB to 6 MiB and 4 MiB), of which the application uses little. Paced, unlike the kernel's TCP:
+/// a modem's own buffer takes a burst, and the scenarios have one short queue for both modems
+/// instead. Without pacing that queue loses what it costs to reach the published plateaus.
 fn stripe(names: &Names) -> Result<TransportConfig, SpecError> {
     let mut config = mptcp(names)?;
     config.congestion = names.controller("cubic")?;
     config.max_paths = 0;
+    config.mechanisms.unpaced = false;
     config.streams.send_buffer = 128 * 1024;
     Ok(config)
 }

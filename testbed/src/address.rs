@@ -14,6 +14,24 @@ pub struct Address {
 }
 
 impl Address {
+    /// An address whose first `prefix_len` bits name the network.
+    ///
+    /// # Errors
+    /// [`Error::Address`] if the address has fewer bits.
+    pub fn new(ip: IpAddr, prefix_len: u8) -> Result<Self, Error> {
+        let most = if ip.is_ipv4() { 32 } else { 128 };
+        if prefix_len > most {
+            return Err(Error::Address(format!("{ip}/{prefix_len}")));
+        }
+        Ok(Self { ip, prefix_len })
+    }
+
+    /// How many bits name the network.
+    #[must_use]
+    pub fn prefix_len(self) -> u8 {
+        self.prefix_len
+    }
+
     /// The address alone.
     #[must_use]
     pub fn ip(self) -> IpAddr {
@@ -29,11 +47,7 @@ impl FromStr for Address {
         let (ip, prefix_len) = text.split_once('/').ok_or_else(wrong)?;
         let ip: IpAddr = ip.parse().map_err(|_| wrong())?;
         let prefix_len: u8 = prefix_len.parse().map_err(|_| wrong())?;
-        let most = if ip.is_ipv4() { 32 } else { 128 };
-        if prefix_len > most {
-            return Err(wrong());
-        }
-        Ok(Self { ip, prefix_len })
+        Self::new(ip, prefix_len).map_err(|_| wrong())
     }
 }
 

@@ -1,12 +1,15 @@
-//! Networks for tests: Linux network namespaces joined by shaped links.
+//! Linux network namespaces as hosts, links between them, and processes in them.
 //!
 //! A [`Testbed`] owns namespaces, the links between them and the processes in them, and removes all
-//! of it when dropped, also while a failed test unwinds. What a killed test left behind is removed
-//! by the next [`Testbed`] on the machine.
+//! of it when dropped, also while a panic unwinds. What a killed process left behind is removed by
+//! the next [`Testbed`] on the machine, or by [`remove_stale`].
 //!
-//! A link is a veth pair. Its rate is a token bucket on each sending end, silence and random loss
-//! are filters on each receiving end, so a sender gets no hint of them. The kernels this has to run
-//! on lack netem: links have no delay of their own beyond their queue's.
+//! A link made here is a veth pair for tests. Its rate is a token bucket on each sending end,
+//! silence and random loss are filters on each receiving end, so a sender gets no hint of them. It
+//! has no delay of its own beyond its queue's, because not every kernel has netem. Links with
+//! delay, jitter, traces and all are those of `anabranch-emulate`, which needs the nodes alone.
+//!
+//! A [`Relay`] needs no namespaces: it is a path over the loopback interface.
 //!
 //! ```no_run
 //! use anabranch_testbed::{Direction, LinkSpec, Rate, Testbed};
@@ -25,6 +28,7 @@ mod address;
 mod link;
 mod node;
 mod process;
+mod relay;
 mod shell;
 mod stale;
 
@@ -34,6 +38,8 @@ pub use address::Address;
 pub use link::{Counters, Direction, Flow, LinkId, LinkSpec, Rate};
 pub use node::Node;
 pub use process::ProcessId;
+pub use relay::Relay;
+pub use stale::remove_stale;
 
 use link::Link;
 use process::Processes;
@@ -93,7 +99,7 @@ pub enum Error {
     },
 }
 
-/// A network of namespaces for one test; gone when dropped.
+/// A network of namespaces; gone when dropped.
 #[derive(Debug)]
 pub struct Testbed {
     /// Common beginning of its namespaces' names.
@@ -111,14 +117,14 @@ impl Testbed {
     pub fn new(name: &str) -> Result<Self, Error> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         Self::available()?;
-        stale::remove();
+        remove_stale();
         if !is_name(name) {
             return Err(Error::NodeName(name.to_owned()));
         }
-        let pid = std::process::id();
+        let maker = stale::Maker::this();
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         Ok(Self {
-            name: format!("{PREFIX}-{pid}-{count}-{name}"),
+            name: format!("{PREFIX}-{maker}-{count}-{name}"),
             nodes: Vec::new(),
             links: Vec::new(),
             processes: Processes::default(),

@@ -50,6 +50,56 @@ impl Node {
         shell::output(self.command(program).args(arguments))
     }
 
+    /// Runs commands of `ip`, one a line without the word itself, in one process and inside. It
+    /// stops at the first that fails.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] with the command that failed and what the kernel said.
+    pub fn ip(&self, commands: &[String]) -> Result<String, Error> {
+        self.batch("ip", commands)
+    }
+
+    /// As [`Self::ip`], for queueing disciplines and filters.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] with the command that failed and what the kernel said.
+    pub fn tc(&self, commands: &[String]) -> Result<String, Error> {
+        self.batch("tc", commands)
+    }
+
+    fn batch(&self, program: &str, commands: &[String]) -> Result<String, Error> {
+        let input = commands.join("\n") + "\n";
+        shell::feed(program, &["-n", &self.namespace, "-batch", "-"], &input)
+    }
+
+    /// Sets a variable of the host's network, named by its path below `/proc/sys/net`, as in
+    /// `ipv4/ip_forward`.
+    ///
+    /// # Errors
+    /// [`Error::System`] if there is no such variable or the value does not suit it.
+    pub fn set_sysctl(&self, path: &str, value: &str) -> Result<(), Error> {
+        let file = format!("/proc/sys/net/{path}");
+        let written = self.enter(|| std::fs::write(&file, value))?;
+        written.map_err(|reason| Error::System {
+            what: format!("cannot write `{value}` to {file} of {}", self.name),
+            reason,
+        })
+    }
+
+    /// Reads a variable of the host's network, named as for [`Self::set_sysctl`].
+    ///
+    /// # Errors
+    /// [`Error::System`] if there is no such variable.
+    pub fn sysctl(&self, path: &str) -> Result<String, Error> {
+        let file = format!("/proc/sys/net/{path}");
+        let read = self.enter(|| std::fs::read_to_string(&file))?;
+        read.map(|text| text.trim().to_owned())
+            .map_err(|reason| Error::System {
+                what: format!("cannot read {file} of {}", self.name),
+                reason,
+            })
+    }
+
     /// Runs `work` on a thread of its own inside and waits for it: sockets it opens belong to this
     /// host, wherever they are used later.
     ///

@@ -15,6 +15,42 @@ pub(crate) fn ip(arguments: &[&str]) -> Result<String, Error> {
     run("ip", arguments)
 }
 
+/// Runs a program with `input` as its standard input and returns what it printed.
+pub(crate) fn feed(program: &str, arguments: &[&str], input: &str) -> Result<String, Error> {
+    use std::io::Write;
+
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let line = command_line(&command);
+    let spawn_error = |reason| Error::Spawn {
+        command: line.clone(),
+        reason,
+    };
+    let mut child = command.spawn().map_err(spawn_error)?;
+    let mut stdin = child.stdin.take().expect("its standard input is a pipe");
+    // A program that does not read to the end failed, and says why by itself.
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    let output = child.wait_with_output().map_err(spawn_error)?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    // `Command failed -:3` names the line at fault, which nobody but the caller can see.
+    let failed = stderr
+        .rsplit_once("-:")
+        .and_then(|(_, number)| number.trim().parse::<usize>().ok())
+        .and_then(|number| input.lines().nth(number.checked_sub(1)?));
+    Err(Error::Failed {
+        command: failed.map_or(line, |failed| format!("{program} {failed}")),
+        stderr: stderr.lines().next().unwrap_or_default().to_owned(),
+    })
+}
+
 /// Runs a prepared command to its end; a failure carries what it wrote to standard error.
 pub(crate) fn output(command: &mut Command) -> Result<String, Error> {
     let line = command_line(command);

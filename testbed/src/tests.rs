@@ -297,10 +297,55 @@ fn what_a_killed_test_left_is_removed_by_the_next_testbed() {
         return;
     }
     // A process number the kernel does not give out.
-    let orphan = "ab-4194999-0-stale-a";
-    ip(&["netns", "add", orphan]).unwrap();
+    let orphan = "ab-4194999-t1-0-stale-a";
+    // This process's own number, given out before.
+    let elder = format!("ab-{}-t1-0-stale-a", std::process::id());
+    for name in [orphan, &elder] {
+        ip(&["netns", "add", name]).unwrap();
+    }
+    let mut sleeper = std::process::Command::new("ip");
+    let mut sleeper = sleeper
+        .args(["netns", "exec", orphan, "sleep", "600"])
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    while ip(&["netns", "pids", orphan]).unwrap().is_empty() {
+        assert!(started.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let _bed = Testbed::new("stale").unwrap();
-    assert!(!ip(&["netns", "list"]).unwrap().contains(orphan));
+    let left = ip(&["netns", "list"]).unwrap();
+    assert!(!left.contains(orphan) && !left.contains(&elder), "{left}");
+    assert!(!sleeper.wait().unwrap().success(), "killed with its host");
+}
+
+#[test]
+fn a_batch_names_the_command_that_failed() {
+    let Some(pair) = Pair::new("batch", |spec| spec) else {
+        return;
+    };
+    let commands = ["link set dev lo down", "link set dev nothing up"].map(str::to_owned);
+    let error = pair.a.ip(&commands).unwrap_err().to_string();
+    assert!(error.contains("`ip link set dev nothing up`"), "{error}");
+    assert!(
+        !pair
+            .a
+            .run("ip", &["link", "show", "lo"])
+            .unwrap()
+            .contains("state UP")
+    );
+}
+
+#[test]
+fn variables_of_a_host_are_its_own() {
+    let Some(pair) = Pair::new("sysctl", |spec| spec) else {
+        return;
+    };
+    pair.a.set_sysctl("ipv4/ip_forward", "1").unwrap();
+    assert_eq!(pair.a.sysctl("ipv4/ip_forward").unwrap(), "1");
+    assert_eq!(pair.b.sysctl("ipv4/ip_forward").unwrap(), "0");
+    let error = pair.a.set_sysctl("ipv4/nonsense", "1").unwrap_err();
+    assert!(error.to_string().contains("ipv4/nonsense"), "{error}");
 }
 
 #[test]

@@ -27,10 +27,11 @@ Examples:
     /// Re-run the experiments of the five papers and check what they state
     #[command(after_help = "\
 Each statement holds or does not hold; our figure stands beside the published one. Exit code 1 if
-one does not hold.
+one does not hold, or with --expect if one came out otherwise than listed.
 
 Examples:
   anabranch sim papers --list
+  anabranch sim papers --expect docs/papers.md
   anabranch sim papers critical-s1 critical-s3a --full
   anabranch sim papers 'bremen-*'")]
     Papers(Papers),
@@ -110,6 +111,13 @@ pub(crate) struct Papers {
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=4096))]
     pub(crate) jobs: u32,
+    /// Compare with the table in this file, as `--markdown` writes it, and fail only where a
+    /// statement came out otherwise
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "full"])]
+    pub(crate) expect: Option<PathBuf>,
+    /// Write the table as Markdown
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) markdown: bool,
     /// Write a JSON object per statement to stdout
     #[arg(long)]
     pub(crate) json: bool,

@@ -3,6 +3,7 @@
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod get;
+pub(crate) mod lab;
 pub(crate) mod list;
 pub(crate) mod manual;
 pub(crate) mod ping;

@@ -1,9 +1,11 @@
 //! What can run a scenario.
 
+mod drawn;
+pub mod netns;
 pub mod sim;
 
 use crate::plan::Run;
-use crate::results::Outcome;
+use crate::results::{Outcome, Status};
 use std::fmt::Debug;
 
 /// Runs scenarios, several at a time.
@@ -13,4 +15,26 @@ pub trait Backend: Debug + Send + Sync {
 
     /// Runs one. Whatever goes wrong is told by the outcome's status.
     fn run(&self, run: &Run) -> Outcome;
+
+    /// Whether the user broke off the run that came last, so that its outcome means nothing.
+    fn was_broken_off(&self) -> bool {
+        false
+    }
+}
+
+fn ended(status: Status, reason: &str) -> Outcome {
+    Outcome {
+        status,
+        reason: reason.to_owned(),
+        ..Outcome::default()
+    }
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    format!(
+        "panic: {}",
+        text.unwrap_or_else(|| "without a message".to_owned())
+    )
 }

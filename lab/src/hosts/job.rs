@@ -152,19 +152,31 @@ pub struct HostReport {
     pub timed_out: bool,
     /// The start, on the clock `CLOCK_MONOTONIC` of the host.
     pub started_ns: u64,
+    /// When this was written, counted from the start.
+    pub ended_s: Option<f64>,
+    /// By how much the host's clock is ahead of the laboratory's, and how wrong that may be. The
+    /// laboratory fills this in for hosts on other machines.
+    pub clock_ahead_ns: Option<i64>,
+    /// The error of the former, either way.
+    pub clock_error_ns: Option<u64>,
     /// From the first packet to the end of the handshake.
     pub handshake_s: Option<f64>,
     /// Application bytes received.
     pub received_bytes: u64,
-    /// Of these, what was received after each flow's warm-up.
+    /// Of these, what was received from the end of the last warm-up to the end of the last flow
+    /// that lasts a given time, or to the last byte if there is none.
     pub counted_bytes: u64,
+    /// From when to when these were counted, in seconds from the start.
+    pub counted_s: Option<[f64; 2]>,
     /// From the start of the first flow to the first byte received.
     pub first_byte_s: Option<f64>,
     /// From the start of the first flow to the last byte received.
     pub last_byte_s: Option<f64>,
     /// Files, requests or datagrams completed at this host, in order of their end.
     pub units: Vec<UnitTime>,
-    /// Datagrams that arrived too late.
+    /// Units this host sent, by flow.
+    pub sent_units: Vec<(u32, u64)>,
+    /// Datagrams that arrived too late, by the clocks as they are.
     pub late_units: u64,
     /// The most bytes that waited behind a gap.
     pub reseq_peak_bytes: Option<u64>,
@@ -209,7 +221,8 @@ pub struct UnitTime {
     pub flow: u32,
     /// Its number in the flow.
     pub unit: u64,
-    /// From its start to its last byte; of a request, to the last byte of the answer.
+    /// From its start to its last byte; of a request, to the last byte of the answer. The start
+    /// of files and datagrams was told by the other host's clock.
     pub took_s: f64,
 }
 

@@ -5,9 +5,15 @@
 //! and memory can be told. The laboratory talks to it in lines of JSON: over its standard input
 //! and output when it is on this machine, over an authenticated connection when it is not.
 
+mod check;
+mod host;
 mod job;
+mod merge;
 
+pub use check::DATAGRAM_HEADER;
+pub use host::{Host, HostError, MAX_ASK, MAX_LINE};
 pub use job::{
     Answer, Ask, Carrier, HostBin, HostPath, HostReport, Job, JobFlow, PathReport, Ready, Role,
     UnitTime,
 };
+pub use merge::{Carried, LinkTotals, merge};

@@ -100,6 +100,10 @@ const CONTROLS: [&str; 3] = [
     "both new-reno",
 ];
 
+/// What chance does to samples of 60 s: some 55 losses each, and a rate that goes with one over the
+/// root of their number, deviate by about 8 %, which five samples tell within a half.
+const SPREAD: f64 = 0.15;
+
 fn mptcp(data: &Data<'_>) -> Vec<Statement> {
     let id = "aveiro-mptcp";
     let (first, second) = (data.goodput("channel1", &[]), data.goodput("channel2", &[]));
@@ -146,10 +150,10 @@ fn simulated(data: &Data<'_>) -> Vec<Statement> {
         ),
         Statement::new(
             (id, "T3"),
-            "constant over the samples: relative deviation below 10 %",
+            "constant over the samples: relative deviation below 15 %",
             "constant",
             figure(spread),
-            spread < 0.1,
+            spread < SPREAD,
         ),
     ]
 }

@@ -82,6 +82,19 @@ impl<'a> Data<'a> {
             .collect()
     }
 
+    /// The value of a key at each point of the sweep, in order.
+    pub(super) fn zipped(&self, key: &str) -> Vec<String> {
+        let mut points: Vec<&[(String, String)]> = Vec::new();
+        for part in self.parts {
+            if !points.contains(&part.swept.as_slice()) {
+                points.push(&part.swept);
+            }
+        }
+        let of = |(known, _): &&(String, String)| known.rsplit('.').next() == Some(key);
+        let values = points.iter().filter_map(|point| point.iter().find(of));
+        values.map(|(_, value)| value.clone()).collect()
+    }
+
     /// The values a key was swept over, in order.
     pub(super) fn values(&self, key: &str) -> Vec<String> {
         let mut values: Vec<String> = Vec::new();

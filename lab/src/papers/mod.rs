@@ -8,11 +8,13 @@ mod bremen;
 mod bth;
 mod critical;
 mod data;
+mod expected;
 mod nitk;
 #[cfg(test)]
 mod tests;
 
 pub use data::Data;
+pub use expected::{Expected, table};
 
 use crate::plan::{Changes, Plan};
 use crate::scenario::{Document, Mistake};

@@ -3,6 +3,7 @@
 //! `seed(run) = H(seed, scenario, swept values, repetition)`, without the contender: all of them
 //! meet the same networks, so that they can be compared pair by pair.
 
+mod order;
 mod sweep;
 
 #[cfg(test)]
@@ -159,7 +160,7 @@ impl Plan {
             let seed = seed(repeat.seed, &self.name, &swept, repetition);
             for (label, single, text, scenario) in &scenarios {
                 self.runs.push(Run {
-                    id: run_id(text, label, repetition, seed),
+                    id: run_id(text, scenario, label, repetition, seed),
                     contender: label.clone(),
                     swept: Arc::clone(&swept),
                     repetition,
@@ -423,11 +424,15 @@ fn seed(campaign: u64, name: &str, swept: &[(String, String)], repetition: u64) 
     first_eight(hash)
 }
 
-fn run_id(text: &str, contender: &str, repetition: u64, seed: u64) -> String {
+fn run_id(text: &str, scenario: &Scenario, contender: &str, repetition: u64, seed: u64) -> String {
     let mut hash = Sha256::new();
     hash.update(crate::scenario::FORMAT.to_be_bytes());
     absorb(&mut hash, text);
     absorb(&mut hash, contender);
+    if let Some(command) = &scenario.transport.command {
+        // The scenario has only the name of the file.
+        absorb(&mut hash, &command.text);
+    }
     hash.update(repetition.to_be_bytes());
     hash.update(seed.to_be_bytes());
     format!("{:016x}", first_eight(hash))

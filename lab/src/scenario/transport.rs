@@ -3,10 +3,13 @@
 use super::mistake::Mistake;
 use super::reader::{Item, Table};
 use super::topology::Network;
+use crate::contender::Contender;
 use anabranch_proto::congestion::Registry as Controllers;
 use anabranch_proto::sched::Registry as Schedulers;
 use anabranch_proto::spec::{Spec, SpecError};
 use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What carries the flows.
@@ -23,15 +26,18 @@ pub enum Kind {
     Mlppp,
     /// Multipath TCP of the running kernel: not in a simulator.
     KernelMptcp,
+    /// A program that a contender file describes: not in a simulator.
+    Command,
 }
 
 /// The names of the kinds.
-pub const KINDS: [(&str, Kind); 5] = [
+pub const KINDS: [(&str, Kind); 6] = [
     ("anabranch", Kind::Anabranch),
     ("tcp", Kind::Tcp),
     ("bonding", Kind::Bonding),
     ("mlppp", Kind::Mlppp),
     ("mptcp", Kind::KernelMptcp),
+    ("command", Kind::Command),
 ];
 
 /// Which system the engine is set up like.
@@ -96,6 +102,8 @@ pub struct Transport {
     pub congestion: Option<Spec>,
     /// The paths it may use, as indices in ascending order.
     pub paths: Vec<usize>,
+    /// The program, if it is one.
+    pub command: Option<Arc<Contender>>,
     /// The rest.
     pub settings: Settings,
 }
@@ -151,6 +159,7 @@ pub(super) fn transport(item: Option<&Item<'_>>, network: &Network) -> Result<Tr
         scheduler: None,
         congestion: None,
         paths: (0..network.paths.len()).collect(),
+        command: None,
         settings: Settings::default(),
     };
     let Some(item) = item else {
@@ -168,7 +177,14 @@ pub(super) fn transport(item: Option<&Item<'_>>, network: &Network) -> Result<Tr
     transport.scheduler = table.read("scheduler", |item| spec(item, &known))?;
     let controllers = Controllers::builtin();
     let known = |spec: &Spec| controllers.factory(spec).map(drop);
-    transport.congestion = table.read("congestion", |item| spec(item, &known))?;
+    // What the kernel calls it.
+    let kernel = matches!(transport.kind, Kind::Tcp | Kind::KernelMptcp);
+    let alias = |text: &str| match text {
+        "reno" if kernel => "new-reno".to_owned(),
+        other => other.to_owned(),
+    };
+    let congestion = |item: &Item<'_>| spec_from(item, &alias(item.text()?), &known);
+    transport.congestion = table.read("congestion", congestion)?;
     if let Some(paths) = table.item("paths") {
         let chosen: Result<Vec<usize>, Mistake> = paths
             .list()
@@ -182,13 +198,36 @@ pub(super) fn transport(item: Option<&Item<'_>>, network: &Network) -> Result<Tr
             return Err(paths.expected("at least one path"));
         }
     }
+    transport.command = table.read("file", contender)?.map(Arc::new);
+    if (transport.kind == Kind::Command) != transport.command.is_some() {
+        let what = "a contender file goes with kind = \"command\", and the other way round";
+        return Err(table.mistake(what));
+    }
     transport.settings = settings(&mut table)?;
     table.finish()?;
     Ok(transport)
 }
 
+/// A contender file, named relative to the scenario.
+fn contender(item: &Item<'_>) -> Result<Contender, Mistake> {
+    let beside = Path::new(item.context.file).parent();
+    let name = item.text()?;
+    let path = beside.map_or_else(|| name.into(), |beside| beside.join(name));
+    if !path.is_file() {
+        return Err(item.mistake(format!("there is no contender file {}", path.display())));
+    }
+    Contender::load(&path)
+}
+
 fn spec(item: &Item<'_>, known: &dyn Fn(&Spec) -> Result<(), SpecError>) -> Result<Spec, Mistake> {
-    let text = item.text()?;
+    spec_from(item, item.text()?, known)
+}
+
+fn spec_from(
+    item: &Item<'_>,
+    text: &str,
+    known: &dyn Fn(&Spec) -> Result<(), SpecError>,
+) -> Result<Spec, Mistake> {
     let spec: Result<Spec, SpecError> = text.parse();
     let spec = spec.map_err(|error| item.mistake(error.to_string()))?;
     known(&spec).map_err(|error| item.mistake(error.to_string()))?;

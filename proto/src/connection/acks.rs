@@ -237,9 +237,15 @@ impl Connection {
             SentFrame::Crypto { start, length } => {
                 self.handshake.on_crypto_lost(level, start, length);
             }
-            SentFrame::Ack { .. }
-            | SentFrame::PathsBlocked { .. }
-            | SentFrame::PathCidsBlocked { .. } => {}
+            SentFrame::Ack { .. } | SentFrame::PathsBlocked { .. } => {}
+            SentFrame::PathCidsBlocked { path } => {
+                if let Some(slot) = self.paths.slot_mut(path)
+                    && slot.remote_cids.active().is_none()
+                {
+                    slot.cids_blocked_pending = true;
+                    self.control.paths_dirty = true;
+                }
+            }
             SentFrame::HandshakeDone => self.control.handshake_done = true,
             SentFrame::NewToken => self.control.new_token = self.control.new_token_sent.take(),
             SentFrame::NewConnectionId { path, sequence } => {

@@ -118,12 +118,13 @@ impl Connection {
         if !validated.is_empty() {
             return validated;
         }
-        // A path that was given up last still leads to the peer, for want of another.
-        let open = self.paths.open().map(|slot| slot.id).next();
-        let any = || self.paths.slots().find(|slot| slot.path.is_some());
-        open.or_else(|| any().map(|slot| slot.id))
-            .into_iter()
-            .collect()
+        if let Some(open) = self.paths.open().next() {
+            return vec![open.id];
+        }
+        // Paths that were given up still lead to the peer, for want of others. Which of them do is
+        // not known: each side may have given up what the other counts on.
+        let closing = self.paths.slots().filter(|slot| slot.path.is_some());
+        closing.map(|slot| slot.id).collect()
     }
 
     /// Ends without telling the peer.

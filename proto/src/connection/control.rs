@@ -64,6 +64,30 @@ impl Connection {
         packet.note_eliciting();
     }
 
+    /// Announces on a path that is being opened, beside the challenge, the connection ID that the
+    /// answer needs. The announcement on another path may be slower, or lost.
+    pub(super) fn write_answer_cid(&mut self, packet: &mut Packet, buf: &mut Vec<u8>) {
+        let (limit, id) = (packet.end, packet.path);
+        if !self.multipath_active() {
+            return;
+        }
+        let Some(slot) = self.paths.slot_mut(id) else {
+            return;
+        };
+        let is_new = slot.open().is_some_and(|path| !path.route.validated);
+        if !is_new {
+            return;
+        }
+        let cid = slot.local_cids.first_unconfirmed();
+        if let Some(frame) = cid.map(|cid| cid.frame(id))
+            && put_form(&Frame::NewConnectionId(frame), buf, limit, Form::Multipath)
+        {
+            let (path, sequence) = (id, frame.sequence);
+            slot.local_cids.on_sent(sequence);
+            packet.sent(SentFrame::NewConnectionId { path, sequence });
+        }
+    }
+
     /// Writes frames about paths; returns whether all fitted.
     fn write_path_control(&mut self, packet: &mut Packet, buf: &mut Vec<u8>) -> bool {
         let limit = packet.end;

@@ -20,6 +20,14 @@ impl Outbox {
 }
 
 impl Connection {
+    /// A peer's first packet could be opened, so this is no noise: from now on a server may spend
+    /// what an observer costs, such as a file.
+    pub(super) fn greet(&mut self, now: Instant) {
+        if self.identity.side.is_server() {
+            self.invite_observer(now);
+        }
+    }
+
     /// Asks the configuration for an observer.
     pub(super) fn invite_observer(&mut self, now: Instant) {
         let Some(factory) = &self.config.observer else {

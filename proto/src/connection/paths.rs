@@ -85,15 +85,8 @@ impl Connection {
             self.refuse(now, id, TransportErrorCode::PATH_RESOURCE_LIMIT_REACHED.0);
             return;
         }
-        if self
-            .paths
-            .slot(id)
-            .is_some_and(|slot| slot.remote_cids.active().is_none())
-        {
-            // The connection ID to answer with is probably under way on another path. Not answering
-            // makes the client repeat its challenge; refusing would cost it the path ID.
-            return;
-        }
+        // The connection ID to answer with may still be under way on a slower path. Until it comes
+        // the new path is mute and keeps what it owes; if none comes, its validation fails.
         self.create_path(now, id, tuple, PathOptions::default());
         if let Some(path) = self.paths.path_mut(id) {
             path.route.amplification.on_received(bytes);

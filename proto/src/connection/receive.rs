@@ -58,6 +58,7 @@ impl Connection {
         data: &mut [u8],
     ) {
         self.clock = self.clock.max(now);
+        self.sent_all_at = None;
         if self.life.is_over() {
             self.on_straggler(path);
             return;
@@ -379,6 +380,9 @@ impl Connection {
         let Arrival {
             now, path, level, ..
         } = arrival;
+        if !self.has_heard_peer() {
+            self.greet(now);
+        }
         self.idle_since = now;
         self.outbox.stats.sent_since_received = 0;
         self.on_level_used(now, level);

@@ -37,6 +37,9 @@ pub(crate) struct Slot {
     pub(crate) closing: Option<Closing>,
     /// `PATH_CIDS_BLOCKED` must be sent.
     pub(crate) cids_blocked_pending: bool,
+    /// The next connection ID for which `PATH_CIDS_BLOCKED` was queued last: it is repeated if it
+    /// was lost, not each time a path is asked for.
+    cids_blocked_at: Option<u64>,
 }
 
 /// A path on its way out.
@@ -75,6 +78,7 @@ impl Slot {
             path: None,
             closing: None,
             cids_blocked_pending: false,
+            cids_blocked_at: None,
         }
     }
 
@@ -257,7 +261,9 @@ impl Manager {
             .find(|slot| slot.path.is_none() && slot.closing.is_none() && slot.id <= usable);
         match unused {
             Some(slot) if slot.remote_cids.active().is_none() => {
-                slot.cids_blocked_pending = true;
+                let next = Some(slot.remote_cids.next_expected());
+                slot.cids_blocked_pending |= slot.cids_blocked_at != next;
+                slot.cids_blocked_at = next;
                 Err(Missing::Cid)
             }
             Some(slot) if slot.local_cids.live().len() == 0 => Err(Missing::Cid),

@@ -150,6 +150,8 @@ pub(crate) struct Path {
     /// Challenges do not count, nor PINGs on a silent path, or a path that is asked again and again
     /// is never probed.
     pub(crate) pto_from: Option<Instant>,
+    /// When the last probe time-out was.
+    pub(crate) last_pto: Option<Instant>,
     pub(crate) last_ack: Option<Instant>,
     /// Since when it answers everything in time.
     pub(crate) answers_since: Option<Instant>,
@@ -198,6 +200,7 @@ impl Path {
             inquiry: Inquiry::None,
             last_activity: now,
             pto_from: None,
+            last_pto: None,
             last_ack: None,
             answers_since: None,
             acks_came_by: None,

@@ -128,7 +128,12 @@ impl Blest {
         } else {
             of_slow.max()
         };
-        let linger = linger.max(micros(slow.smoothed_rtt));
+        // Nothing in flight: the smoothed RTT is that of a queue that has gone since, and would stay
+        // so for good, as a path that is not used is not measured.
+        let linger = match slow.bytes_in_flight {
+            0 => linger,
+            _ => linger.max(micros(slow.smoothed_rtt)),
+        };
         let average = u128::midpoint(of_fast.min(), of_fast.max());
         let rounds = linger / average.max(1) + 1;
         let meanwhile = sendable(fast, rounds) * self.scale / SCALE;
@@ -282,6 +287,29 @@ mod tests {
         assert_eq!((range.min(), range.max()), (100, 900));
         range.update(at(20_000), 500);
         assert_eq!((range.min(), range.max()), (500, 500));
+    }
+
+    #[test]
+    fn a_path_whose_queue_has_drained_is_judged_by_its_least_rtt() {
+        let mut blest = Blest::from_params(&mut Params::default()).unwrap();
+        // Once without a queue, then with 300 ms of one.
+        let fast = path(0, 60, 30, 30);
+        for (ms, rtt, in_flight) in [(100, 25, 1), (200, 330, 10)] {
+            let mut view = fresh(&[]);
+            view.now = at(ms);
+            blest.range(&view, &path(1, rtt, 10, in_flight));
+        }
+        let stale = [fast, path(1, 330, 10, 0)];
+        let queued = [fast, path(1, 330, 10, 9)];
+        let mut ask = |paths: &[PathView]| {
+            let mut view = fresh(paths);
+            view.now = at(300);
+            view.unit.bytes = KB;
+            view.backlog.send_window = 100 * KB;
+            blest.select(&view).reason
+        };
+        assert_eq!(ask(&queued), Reason::WouldBlock);
+        assert_eq!(ask(&stale), Reason::Spill);
     }
 
     #[test]

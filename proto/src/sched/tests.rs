@@ -1,8 +1,11 @@
 //! Helpers for the schedulers' own tests, and the rules every scheduler keeps.
 
+mod specs;
+
 use super::*;
 use anabranch_wire::StreamId;
 use proptest::prelude::*;
+use specs::ALL;
 
 /// `ms` milliseconds after the epoch.
 pub(super) fn at(ms: u64) -> Instant {
@@ -97,72 +100,6 @@ pub(super) fn packets(scheduler: &mut dyn Scheduler, mut room: Room, count: usiz
     }
     answers.join(" ")
 }
-
-/// Every scheduler in every mode.
-const ALL: &[&str] = &[
-    "min-rtt",
-    "min-rtt:idle=copy,probe=5",
-    "round-robin",
-    "round-robin:mode=hold,k=3",
-    "round-robin:mode=fill",
-    "weighted",
-    "weighted:weights=3/1/2,mode=hold",
-    "weighted:variant=deficit",
-    "weighted:variant=deficit,mode=hold",
-    "weighted:weights=1/1000000,quantum=100000,variant=deficit",
-    "redundant",
-    "redundant:datagrams=copy",
-    "priority",
-    "priority:mode=strict",
-    "dynamic-weighted-like",
-    "mlppp-like",
-    "mlppp-like:message=5000,fragments=equal",
-    "delivery-delay",
-    "idd-like",
-    "osia-like",
-    "fdps-like",
-    "fdps-like:mode=fps",
-    "fdps-like:mode=dpsaf",
-    "daps",
-    "otias",
-    "bas-like",
-    "ods-like",
-    "edpf-like",
-    "edpf-like:probe=0",
-    "window-score",
-    "cwnd-aware-like",
-    "cwnd-aware-like:mode=random,seed=7",
-    "priority:mode=strict,probe-ms=1000",
-    "min-rtt:copies=opportunistic",
-    "min-rtt:copies=when-idle,freshness=on",
-    "blest",
-    "blest:scale=1.0,adapt=false",
-    "ecf",
-    "ecf:beta=1",
-    "sa-ecf",
-    "sttf",
-    "sttf:mode=wait,rtt=smoothed",
-    "linger",
-    "adaptive-redundant",
-    "critical-redundant",
-    "critical-redundant:budget=1,copies=3",
-    "deadline-redundant",
-    "deadline-redundant:budget=1,gate=1/0",
-    "target-rate",
-    "target-rate:target-mbps=0.1",
-    "affinity",
-    "affinity:flowlets=false",
-    "wlb",
-    "atsss",
-    "atsss:mode=active-standby",
-    "atsss:mode=load-balancing,max-loss=1,max-rtt-ms=100",
-    "atsss:mode=load-balancing,autonomous=true",
-    "atsss:mode=priority-based,max-rtt-ms=100",
-    "atsss:mode=redundant,max-rtt-ms=100",
-    "atsss:mode=redundant,primary=true",
-    "guard+min-rtt",
-    "guard+ecf:guard.window-ms=100,guard.max-wait-ms=1",
-];
 
 /// Those of which the first packet is drawn or follows weights.
 fn is_arbitrary(text: &str) -> bool {

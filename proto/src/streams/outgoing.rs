@@ -31,7 +31,18 @@ struct Packet<'a> {
     sent: &'a mut SentFrames,
 }
 
-impl Packet<'_> {
+impl<'a> Packet<'a> {
+    /// One that ends at `limit` of `out` and takes `budget` stream bytes at the most.
+    fn new(out: &'a mut Vec<u8>, limit: usize, budget: u64, sent: &'a mut SentFrames) -> Self {
+        Self {
+            out,
+            limit,
+            budget,
+            data: 0,
+            sent,
+        }
+    }
+
     /// Appends one frame with as much of `range` as fits; returns what that was.
     fn put_stream(&mut self, id: StreamId, buf: &SendBuf, range: Range<u64>) -> Option<Range<u64>> {
         let (start, data_end) = (range.start, range.end.min(buf.end()).max(range.start));
@@ -95,13 +106,7 @@ impl Streams {
 
     /// Appends control frames, as many as fit.
     pub fn write_control(&mut self, out: &mut Vec<u8>, limit: usize, sent: &mut SentFrames) {
-        let mut packet = Packet {
-            out,
-            limit,
-            budget: 0,
-            data: 0,
-            sent,
-        };
+        let mut packet = Packet::new(out, limit, 0, sent);
         if self.control.max_data {
             let frame = Frame::MaxData {
                 limit: self.inbound.grant.announce(),
@@ -205,13 +210,7 @@ impl Streams {
         max_bytes: u64,
         sent: &mut SentFrames,
     ) -> u64 {
-        let mut packet = Packet {
-            out,
-            limit,
-            budget: max_bytes,
-            data: 0,
-            sent,
-        };
+        let mut packet = Packet::new(out, limit, max_bytes, sent);
         let again = self.write_again(&mut packet, path);
         let data_again = packet.data;
         let fresh = self.write_fresh(&mut packet, skip);
@@ -252,13 +251,7 @@ impl Streams {
         max_bytes: u64,
         sent: &mut SentFrames,
     ) -> u64 {
-        let mut packet = Packet {
-            out,
-            limit,
-            budget: max_bytes,
-            data: 0,
-            sent,
-        };
+        let mut packet = Packet::new(out, limit, max_bytes, sent);
         let written = self.write_fresh(&mut packet, skip);
         self.stats.bytes_sent += packet.data;
         written
@@ -273,13 +266,7 @@ impl Streams {
         max_bytes: u64,
         sent: &mut SentFrames,
     ) -> u64 {
-        let mut packet = Packet {
-            out,
-            limit,
-            budget: max_bytes,
-            data: 0,
-            sent,
-        };
+        let mut packet = Packet::new(out, limit, max_bytes, sent);
         let mut written = 0;
         while packet.budget > 0
             && let Some(done) = self.put_fresh(&mut packet, id, 0)
@@ -375,13 +362,7 @@ impl Streams {
         frames: &[SentFrame],
         sent: &mut SentFrames,
     ) -> u64 {
-        let mut packet = Packet {
-            out,
-            limit,
-            budget: u64::MAX,
-            data: 0,
-            sent,
-        };
+        let mut packet = Packet::new(out, limit, u64::MAX, sent);
         let max_copies = self.limits.max_copies;
         let mut written = 0;
         for frame in frames {

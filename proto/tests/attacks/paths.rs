@@ -403,3 +403,33 @@ fn a_connection_id_that_comes_before_its_path_is_allowed_is_kept() {
     let opened = client.open_path(now, route(Side::Client, 1), PathOptions::default());
     assert_eq!(opened, Ok(ONE));
 }
+
+/// The packet that opens a path overtook the connection ID to answer with.
+#[test]
+fn a_path_is_answered_when_its_connection_id_comes() {
+    let mut peer = RawPeer::connected_client();
+    peer.adopt(ONE, 0);
+    let tuple = route(Side::Server, 1);
+    knock(&mut peer, ONE, tuple, 1200);
+    peer.wait(Duration::from_millis(300));
+    assert_eq!(peer.bytes_to(tuple), 0, "there is nothing to answer with");
+    peer.frames(ZERO, &[new_cid(ONE, 0, 0)]);
+    let answer = Frame::PathResponse { data: [3; 8] };
+    assert_eq!(peer.count(|frame| *frame == answer), 1);
+    peer.answer_challenges();
+    assert!(peer.stats(ONE).validated);
+}
+
+/// Row 3: what waits for a connection ID is bounded in number and in time.
+#[test]
+fn paths_that_get_no_connection_id_are_given_up() {
+    let mut peer = RawPeer::client(few_paths()).establish();
+    for id in 1..4 {
+        knock(&mut peer, PathId(id), route(Side::Server, id as u16), 1200);
+    }
+    assert_eq!(peer.paths().len(), 4);
+    peer.wait(Duration::from_secs(5));
+    assert_eq!(peer.paths(), [ZERO]);
+    assert!(peer.count(|frame| matches!(frame, Frame::PathAbandon { .. })) >= 3);
+    peer.assert_alive();
+}

@@ -5,6 +5,7 @@
 //! it is, even if others have room.
 
 use super::pattern::Pattern;
+use super::receive::for_each_readable;
 use crate::quic::{App, SessionId, Sessions};
 use anabranch_proto::Event;
 use anabranch_proto::streams::{ReadError, StreamEvent, WriteError};
@@ -333,19 +334,9 @@ impl ChunkSink {
 
 impl App for ChunkSink {
     fn on_event(&mut self, host: &mut Sessions<'_>, session: SessionId, event: &Event) {
-        match event {
-            Event::Stream(StreamEvent::Opened { dir: Dir::Uni }) => loop {
-                let connection = host.connection(session);
-                let Some(id) = connection.and_then(|connection| connection.accept(Dir::Uni)) else {
-                    return;
-                };
-                self.read(host, session, id);
-            },
-            Event::Stream(StreamEvent::Readable { id }) if id.dir() == Dir::Uni => {
-                self.read(host, session, *id);
-            }
-            _ => {}
-        }
+        for_each_readable(host, session, event, |host, id| {
+            self.read(host, session, id);
+        });
     }
 
     fn is_done(&self) -> bool {

@@ -2,13 +2,13 @@
 
 use super::pattern::Pattern;
 use super::receive::Receiver;
+use super::schedule::Schedule;
 use crate::quic::{App, SessionId, Sessions};
 use anabranch_proto::Event;
 use anabranch_proto::connection::Connection;
 use anabranch_proto::streams::{StreamEvent, WriteError};
 use anabranch_proto::time::Instant;
 use anabranch_proto::wire::{Dir, StreamId};
-use std::collections::VecDeque;
 use std::time::Duration;
 
 /// A file to send.
@@ -61,8 +61,7 @@ struct Active {
 #[derive(Debug)]
 pub struct Files {
     session: SessionId,
-    /// In order of time.
-    waiting: VecDeque<File>,
+    waiting: Schedule<File>,
     /// Files under way at a time at most.
     parallel: usize,
     active: Vec<Active>,
@@ -73,11 +72,10 @@ pub struct Files {
 
 impl Files {
     /// Sends these files on one connection, at most `parallel` of them at a time.
-    pub fn new(session: SessionId, mut files: Vec<File>, parallel: usize) -> Self {
-        files.sort_by_key(|file| file.at);
+    pub fn new(session: SessionId, files: Vec<File>, parallel: usize) -> Self {
         Self {
             session,
-            waiting: files.into(),
+            waiting: Schedule::new(files, |file| file.at),
             parallel: parallel.max(1),
             active: Vec::new(),
             sent: Vec::new(),
@@ -88,8 +86,7 @@ impl Files {
 
     /// Adds a file; its time must lie ahead.
     pub fn add(&mut self, file: File) {
-        let at = self.waiting.partition_point(|other| other.at <= file.at);
-        self.waiting.insert(at, file);
+        self.waiting.add(file.at, file);
     }
 
     /// Waits no longer for a stream that was reset or stopped on purpose.
@@ -139,13 +136,11 @@ impl Files {
         let Some(connection) = host.connection(self.session) else {
             return;
         };
-        while self.active.len() < self.parallel
-            && self.waiting.front().is_some_and(|file| file.at <= now)
-        {
+        while self.active.len() < self.parallel && self.waiting.is_due(now) {
             let Some(stream) = connection.open(Dir::Uni) else {
                 return;
             };
-            let file = self.waiting.pop_front().expect("looked at above");
+            let file = self.waiting.pop().expect("looked at above");
             connection
                 .set_priority(stream, file.priority)
                 .expect("the stream is new");
@@ -219,17 +214,11 @@ impl App for Files {
     fn on_timeout(&mut self, host: &mut Sessions<'_>) {
         // Those that cannot begin now do so with an event of the connection.
         self.pump(host);
-        for file in &mut self.waiting {
-            if file.at > host.now {
-                break;
-            }
-            file.at = Instant::ZERO;
-        }
+        self.waiting.pass(host.now);
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        let later = self.waiting.iter().map(|file| file.at);
-        later.filter(|at| *at > Instant::ZERO).min()
+        self.waiting.next_timeout()
     }
 
     fn is_blocked(&self) -> bool {

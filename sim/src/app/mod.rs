@@ -10,6 +10,7 @@ mod files;
 mod pattern;
 mod receive;
 mod requests;
+mod schedule;
 #[cfg(test)]
 mod tests;
 

@@ -141,21 +141,31 @@ impl Receiver {
     }
 }
 
+/// Calls `read` with each unidirectional stream of the peer that `event` says may be read.
+pub(super) fn for_each_readable(
+    host: &mut Sessions<'_>,
+    session: SessionId,
+    event: &Event,
+    mut read: impl FnMut(&mut Sessions<'_>, StreamId),
+) {
+    match event {
+        Event::Stream(StreamEvent::Opened { dir: Dir::Uni }) => loop {
+            let connection = host.connection(session);
+            let Some(id) = connection.and_then(|connection| connection.accept(Dir::Uni)) else {
+                return;
+            };
+            read(host, id);
+        },
+        Event::Stream(StreamEvent::Readable { id }) if id.dir() == Dir::Uni => read(host, *id),
+        _ => {}
+    }
+}
+
 impl App for Receiver {
     fn on_event(&mut self, host: &mut Sessions<'_>, session: SessionId, event: &Event) {
-        match event {
-            Event::Stream(StreamEvent::Opened { dir: Dir::Uni }) => loop {
-                let connection = host.connection(session);
-                let Some(id) = connection.and_then(|connection| connection.accept(Dir::Uni)) else {
-                    return;
-                };
-                self.read(host, session, id);
-            },
-            Event::Stream(StreamEvent::Readable { id }) if id.dir() == Dir::Uni => {
-                self.read(host, session, *id);
-            }
-            _ => {}
-        }
+        for_each_readable(host, session, event, |host, id| {
+            self.read(host, session, id);
+        });
     }
 
     fn is_done(&self) -> bool {

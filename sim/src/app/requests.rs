@@ -1,6 +1,7 @@
 //! Requests and responses: each a bidirectional stream, timed from end to end.
 
 use super::pattern::Pattern;
+use super::schedule::Schedule;
 use crate::quic::{App, SessionId, Sessions};
 use anabranch_proto::Event;
 use anabranch_proto::connection::Connection;
@@ -8,7 +9,7 @@ use anabranch_proto::streams::{ReadError, StreamEvent, WriteError};
 use anabranch_proto::time::Instant;
 use anabranch_proto::wire::{Dir, StreamId};
 use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 /// Bytes at the start of a request: the length of the response.
 const HEADER: u64 = 8;
@@ -56,7 +57,7 @@ struct Active {
 #[derive(Debug)]
 pub struct Requests {
     session: SessionId,
-    waiting: VecDeque<Request>,
+    waiting: Schedule<Request>,
     parallel: usize,
     active: BTreeMap<StreamId, Active>,
     history: Vec<Exchange>,
@@ -67,13 +68,12 @@ pub struct Requests {
 impl Requests {
     /// Asks on one connection, at most `parallel` requests at a time.
     pub fn new(session: SessionId, mut requests: Vec<Request>, parallel: usize) -> Self {
-        requests.sort_by_key(|request| request.at);
         for request in &mut requests {
             request.up = request.up.max(HEADER);
         }
         Self {
             session,
-            waiting: requests.into(),
+            waiting: Schedule::new(requests, |request| request.at),
             parallel: parallel.max(1),
             active: BTreeMap::new(),
             history: Vec::new(),
@@ -95,13 +95,11 @@ impl Requests {
         let Some(connection) = host.connection(self.session) else {
             return;
         };
-        while self.active.len() < self.parallel
-            && self.waiting.front().is_some_and(|next| next.at <= now)
-        {
+        while self.active.len() < self.parallel && self.waiting.is_due(now) {
             let Some(stream) = connection.open(Dir::Bi) else {
                 return;
             };
-            let request = self.waiting.pop_front().expect("looked at above");
+            let request = self.waiting.pop().expect("looked at above");
             let active = Active {
                 record: self.history.len(),
                 written: 0,
@@ -198,17 +196,11 @@ impl App for Requests {
 
     fn on_timeout(&mut self, host: &mut Sessions<'_>) {
         self.pump(host);
-        for request in &mut self.waiting {
-            if request.at > host.now {
-                break;
-            }
-            request.at = Instant::ZERO;
-        }
+        self.waiting.pass(host.now);
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        let later = self.waiting.iter().map(|request| request.at);
-        later.filter(|at| *at > Instant::ZERO).min()
+        self.waiting.next_timeout()
     }
 
     fn is_done(&self) -> bool {

@@ -42,9 +42,24 @@ fn every_profile_transfers() {
 #[test]
 fn packets_of_cmt_sctp_have_one_size_from_the_first_one_on() {
     let sizes = run(Profile::CmtSctp, &Settings::default());
-    let full = sizes.iter().filter(|size| **size == 1472).count();
+    // A chunk with its frame header, the packet's header and the tag, beside an acknowledgement or not.
+    let full = sizes.iter().filter(|size| **size > 1420).count();
     assert!(full * 10 > sizes.len() * 9, "{sizes:?}");
     assert!(sizes.iter().all(|size| *size <= 1472));
+}
+
+#[test]
+fn a_full_receive_buffer_of_cmt_sctp_is_refilled_in_whole_chunks() {
+    let settings = Settings {
+        receive_buffer: Some(16 * 1024),
+        ..Settings::default()
+    };
+    let sizes = run(Profile::CmtSctp, &settings);
+    // 300 kB in chunks of 1420 bytes; a remainder at the end and packets that name the limit.
+    let full = sizes.iter().filter(|size| **size > 1420).count();
+    assert_eq!(full, 211);
+    let cut = sizes.iter().filter(|size| (100..=1420).contains(*size));
+    assert!(cut.count() <= 1, "{sizes:?}");
 }
 
 #[test]
@@ -57,7 +72,8 @@ fn a_setting_overrides_the_profile() {
     };
     let config = transport(Profile::CmtSctp, &settings, &Names::default()).unwrap();
     assert_eq!(config.scheduler.name(), "min-rtt");
-    assert_eq!(config.streams.max_stream_receive_window, 32 * 1024);
+    // 22 chunks of 1468 bytes.
+    assert_eq!(config.streams.max_receive_window, 22 * 1420);
     assert_eq!(config.ack_threshold, 2);
 }
 
@@ -107,6 +123,14 @@ fn first_windows_pacing_and_credit_are_as_named() {
         assert_eq!(config.congestion.build(&init).window(), window);
         assert!(config.mechanisms.unpaced);
         assert_eq!(config.streams.credit_update, CreditUpdate::EveryRead);
+    }
+    for (profile, unpaced) in [
+        (Profile::CmtSctp, true),
+        (Profile::Mptcp, true),
+        (Profile::Stripe, false),
+    ] {
+        let usual = transport(profile, &Settings::default(), &names).unwrap();
+        assert_eq!(usual.mechanisms.unpaced, unpaced, "{profile}");
     }
     let usual = transport(Profile::Quic, &Settings::default(), &names).unwrap();
     assert!(!usual.mechanisms.unpaced);

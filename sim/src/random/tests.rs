@@ -81,6 +81,14 @@ fn regression_a_connection_id_that_came_before_its_path_was_allowed_was_forgotte
 /// Observers were not told that nothing of the handshake was in flight any more.
 #[test]
 fn regression_the_guard_went_on_counting_packets_of_the_handshake() {
+    settles(1195);
     settles(5743);
     settles(18334);
+}
+
+/// Both sides gave up the path the other counted on; the client's word was lost, and asking for
+/// another path every half second put off the probe that would have repeated it.
+#[test]
+fn regression_a_trickle_on_the_last_path_put_off_its_probes() {
+    assert_eq!(run(18_881, &Names::default()), Ok(Outcome::Lost));
 }

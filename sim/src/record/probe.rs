@@ -160,7 +160,8 @@ impl Probe {
         total + since.map_or(Duration::ZERO, |since| now.since(since))
     }
 
-    pub(super) fn take_recent_peak(&self, connection: usize) -> u64 {
+    /// The most bytes of a connection that waited for earlier ones since this was last asked.
+    pub fn take_recent_peak(&self, connection: usize) -> u64 {
         let mut inner = lock(&self.inner);
         let order = inner.order.entry(connection).or_default();
         order.take_recent_peak()

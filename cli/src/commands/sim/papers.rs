@@ -5,7 +5,9 @@ use crate::args::sim::Papers;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::output::table::Table;
-use anabranch_lab::papers::{Data, Experiment, Statement, Verdict, experiments};
+use anabranch_lab::papers::{
+    Data, Expected, Experiment, Statement, Verdict, experiments, table as markdown,
+};
 use anabranch_lab::results::Store;
 use anabranch_lab::scenario::nearest;
 use std::sync::Arc;
@@ -17,6 +19,7 @@ pub(super) async fn run(args: &Papers, quiet: bool) -> Outcome {
     if args.list {
         return list(&chosen);
     }
+    let expected = expected(args)?;
     let stop = Arc::new(AtomicBool::new(false));
     let mut statements = Vec::new();
     for experiment in &chosen {
@@ -34,7 +37,9 @@ pub(super) async fn run(args: &Papers, quiet: bool) -> Outcome {
             return Err(Failure::failed("interrupted"));
         }
     }
-    if !args.json {
+    if args.markdown {
+        output::data(markdown(&statements).trim_end())?;
+    } else if !args.json {
         output::data(table(&statements))?;
     }
     let count = |verdict: Verdict| statements.iter().filter(|s| s.verdict == verdict).count();
@@ -46,10 +51,39 @@ pub(super) async fn run(args: &Papers, quiet: bool) -> Outcome {
     output::say(format!(
         "{holds} statements hold, {fails} do not, {missing} could not be run"
     ));
-    if fails + missing > 0 {
-        return Err(Failure::failed("not every statement holds"));
+    match expected {
+        Some(expected) => compare(&expected, &statements),
+        None if fails + missing > 0 => Err(Failure::failed("not every statement holds")),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// The verdicts that are expected.
+fn expected(args: &Papers) -> Outcome<Option<Expected>> {
+    let Some(path) = &args.expect else {
+        return Ok(None);
+    };
+    let name = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::usage(format!("cannot read {name}: {error}")))?;
+    let parsed = Expected::parse(&text).map_err(|why| {
+        Failure::usage(format!("{name}: {why}")).hint("`--markdown` writes such a table")
+    })?;
+    Ok(Some(parsed))
+}
+
+fn compare(expected: &Expected, statements: &[Statement]) -> Outcome {
+    let differences = expected.differences(statements);
+    for difference in &differences {
+        output::say(difference);
+    }
+    match differences.len() {
+        0 => Ok(()),
+        count => Err(
+            Failure::failed(format!("{count} statements came out otherwise than listed"))
+                .hint("find out why; then write the table anew with `--markdown`"),
+        ),
+    }
 }
 
 async fn one(

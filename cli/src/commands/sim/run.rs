@@ -90,6 +90,7 @@ pub(super) async fn carry_out(
                 store: store.as_ref(),
                 jobs: jobs as usize,
                 stop: Some(&stop),
+                ..Campaign::default()
             };
             let mut backend = Sim::default();
             if let Some(store) = &store {

@@ -146,27 +146,10 @@ fn install_stripe(
 
 /// Turns in a round for each path of the scenario: those of the weighted scheduler, else one.
 pub(super) fn weights(built: &Built<'_>) -> Vec<u32> {
-    let paths = &built.scenario.network.paths;
-    let spec = built.scenario.transport.scheduler.as_ref();
-    let Some(spec) = spec.filter(|spec| spec.name == "weighted") else {
-        return vec![1; paths.len()];
-    };
-    let text = spec.to_string();
-    let given = text
-        .split(['=', ':', ','])
-        .skip_while(|word| *word != "weights")
-        .nth(1);
-    let given: Vec<u32> = given
-        .map(|list| {
-            list.split('/')
-                .filter_map(|weight| weight.parse().ok())
-                .collect()
-        })
-        .unwrap_or_default();
-    let weight = |(index, path): (usize, &crate::scenario::NetPath)| {
-        given.get(index).copied().unwrap_or(path.weight).max(1)
-    };
-    paths.iter().enumerate().map(weight).collect()
+    let paths = built.scenario.network.paths.iter().enumerate();
+    let paths: Vec<(usize, u32)> = paths.map(|(index, path)| (index, path.weight)).collect();
+    let scheduler = built.scenario.transport.scheduler.as_ref();
+    crate::engine::turns(scheduler.map(ToString::to_string).as_deref(), &paths)
 }
 
 /// Application bytes a host has got so far.

@@ -1,23 +1,18 @@
 //! Traffic beside the flows.
 
 use super::network::{Beside, Built};
+use crate::backend::drawn;
 use crate::scenario::{Background, BackgroundKind, Way};
 use anabranch_proto::time::Instant;
+use anabranch_sim::ProcessId;
 use anabranch_sim::profile::Names;
 use anabranch_sim::tcp::{Connect, Demand, ENDLESS, Exchange, Once, TcpConfig, TcpHost};
-use anabranch_sim::traffic::{UdpFlow, UdpSink, UdpSource, Web, WebConfig};
-use anabranch_sim::{Dice, ProcessId};
+use anabranch_sim::traffic::{UdpFlow, UdpSink, UdpSource};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Ports of the first of them, at the client and at the server; no flow uses these.
 const PORTS: [u16; 2] = [20_000, 30_000];
-
-/// The largest page is this many times the smallest one, as between 6 KB and 10 MB.
-const WEB_SPREAD: u64 = 1_667;
-
-/// The mean page in terms of the smallest one: 1 + ln([`WEB_SPREAD`]).
-const WEB_MEAN: f64 = 8.42;
 
 /// Puts all of it on the hosts.
 pub(super) fn install(built: &mut Built<'_>, names: &Names) -> Result<(), String> {
@@ -39,7 +34,8 @@ pub(super) fn install(built: &mut Built<'_>, names: &Names) -> Result<(), String
             BackgroundKind::Web { size, pause } => {
                 // Whoever reads asks.
                 let asker = usize::from(one.way == Way::Forward);
-                let demand = web(built, index, size, pause);
+                let seed = built.world.seed().0;
+                let demand = Box::new(drawn::reader(index, size, pause, seed));
                 connection(built, index, one, asker, demand, TcpConfig::default())
             }
         };
@@ -59,9 +55,9 @@ fn sockets(built: &Built<'_>, index: usize, path: usize) -> [SocketAddr; 2] {
     ]
 }
 
-fn begins(built: &Built<'_>, index: usize, one: &Background) -> Instant {
-    let mut dice = Dice::new(built.world.seed().derive("background", index as u64));
-    Instant::ZERO + one.start.at(dice.next() as f64 / u64::MAX as f64)
+fn begins(built: &Built<'_>, index: usize) -> Instant {
+    let seed = built.world.seed().0;
+    Instant::ZERO + drawn::background_start(built.scenario, index, seed)
 }
 
 fn udp(
@@ -79,7 +75,7 @@ fn udp(
         to: sockets[1 - from],
         size: size as usize,
         interval: Duration::ZERO,
-        start: begins(built, index, one),
+        start: begins(built, index),
         end: Instant::ZERO + end,
     };
     let source = Box::new(UdpSource::new().with(flow.at_rate(rate)));
@@ -105,7 +101,7 @@ fn connection(
     near.connect(Connect {
         from: sockets[asker],
         to: sockets[1 - asker],
-        at: begins(built, index, one),
+        at: begins(built, index),
         demand,
         until: one.stop.map(|stop| Instant::ZERO + stop),
         config: config.clone(),
@@ -116,19 +112,6 @@ fn connection(
     let near = world.attach_at(built.nodes[asker], sockets[asker].port(), Box::new(near));
     let far = world.attach_at(built.nodes[1 - asker], port, Box::new(far));
     in_order(asker, near, far)
-}
-
-/// A page's mean size is the one asked for.
-fn web(built: &Built<'_>, index: usize, size: u64, pause: Duration) -> Box<dyn Demand> {
-    let smallest = ((size as f64 / WEB_MEAN) as u64).max(1);
-    let config = WebConfig {
-        smallest,
-        largest: smallest.saturating_mul(WEB_SPREAD),
-        pause,
-        ..WebConfig::default()
-    };
-    let seed = built.world.seed().derive("reader", index as u64);
-    Box::new(Web::new(config, seed))
 }
 
 fn in_order(first: usize, one: ProcessId, other: ProcessId) -> [ProcessId; 2] {

@@ -3,23 +3,21 @@
 mod apps;
 mod background;
 mod measure;
-mod mechanisms;
 mod network;
-mod qlog;
 mod tcp;
 
 #[cfg(test)]
 mod tests;
 
-use super::Backend;
+use super::{Backend, ended, panic_message};
+use crate::engine::{self, Setup};
 use crate::plan::Run;
+use crate::qlog;
 use crate::results::{Outcome, Status};
-use crate::scenario::{
-    Background, BackgroundKind, Flow, FlowKind, Kind, NodeKind, Profile, Scenario, Way,
-};
+use crate::scenario::{Background, BackgroundKind, Flow, FlowKind, Kind, NodeKind, Scenario, Way};
 use anabranch_proto::config::TransportConfig;
 use anabranch_proto::time::Instant;
-use anabranch_sim::profile::{self, Names, Settings};
+use anabranch_sim::profile::Names;
 use anabranch_sim::quic::{QuicHost, configs};
 use anabranch_sim::record::{End, Probe, Recorder, STEP, Watch};
 use anabranch_sim::{ProcessId, World};
@@ -151,47 +149,23 @@ impl Sim {
         scenario: &Scenario,
     ) -> Result<(TransportConfig, TransportConfig, Probe), Box<Outcome>> {
         let transport = &scenario.transport;
-        let settings = &transport.settings;
-        let profile = match transport.profile {
-            Profile::Quic => profile::Profile::Quic,
-            Profile::CmtSctp => profile::Profile::CmtSctp,
-            Profile::Mptcp => profile::Profile::Mptcp,
-            Profile::Stripe => profile::Profile::Stripe,
+        let scheduler = transport.scheduler.as_ref().map(ToString::to_string);
+        let congestion = transport.congestion.as_ref().map(ToString::to_string);
+        let setup = Setup {
+            profile: transport.profile,
+            scheduler: scheduler.as_deref(),
+            congestion: congestion.as_deref(),
+            settings: &transport.settings,
+            unprotected: true,
         };
-        let striped = transport.profile == Profile::Stripe;
-        let named = Settings {
-            scheduler: transport
-                .scheduler
-                .as_ref()
-                .filter(|_| !striped)
-                .map(ToString::to_string),
-            congestion: transport.congestion.as_ref().map(ToString::to_string),
-            initial_window: settings.initial_window,
-            pacing: settings.pacing,
-            null_protection: settings.protection == Some(false),
-            receive_buffer: settings.receive_buffer,
-            send_buffer: settings.send_buffer,
-            chunk: settings.chunk.filter(|_| !striped),
-            datagram_size: settings.packet_size.map(|bytes| bytes as u16),
-            ack_threshold: settings.ack_every,
-            max_ack_delay: settings.ack_delay,
-            // Nobody waits for an idle connection: a run has a time limit of its own.
-            max_idle_timeout: Some(None),
-            ..Settings::default()
-        };
-        let made = profile::transport(profile, &named, &self.names);
-        let sender = made.map_err(|error| Box::new(ended(Status::Failed, &error.to_string())))?;
+        let made = engine::ends(&setup, &self.names);
+        let ends = made.map_err(|error| Box::new(ended(Status::Failed, &error.to_string())))?;
+        let (mut sender, mut receiver) = (ends.sender, ends.receiver);
         let probe = Probe::new(Watch {
             order: true,
             decisions: scenario.record.decisions,
             packets: false,
         });
-        let mut receiver = sender.clone();
-        let mut sender = sender;
-        for side in [&mut sender, &mut receiver] {
-            mechanisms::apply(side, transport);
-        }
-        mechanisms::spare_the_sender(&mut sender, transport);
         sender.observer = Some(probe.sender());
         receiver.observer = Some(probe.receiver());
         Ok((sender, receiver, probe))
@@ -276,6 +250,8 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<Outcome> {
     let datagrams = |flow: &Flow| matches!(flow.kind, FlowKind::Datagrams { .. });
     let cannot = if kind == Kind::KernelMptcp {
         "the kernel's multipath TCP does not run in a simulator"
+    } else if kind == Kind::Command {
+        "a program does not run in a simulator"
     } else if nat && kind != Kind::Anabranch {
         "TCP through a NAT: those of the simulator pass UDP only"
     } else if nat && !scenario.background.iter().all(only_udp) {
@@ -288,21 +264,4 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<Outcome> {
         return None;
     };
     Some(ended(Status::Unsupported, cannot))
-}
-
-fn ended(status: Status, reason: &str) -> Outcome {
-    Outcome {
-        status,
-        reason: reason.to_owned(),
-        ..Outcome::default()
-    }
-}
-
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    format!(
-        "panic: {}",
-        text.unwrap_or_else(|| "without a message".to_owned())
-    )
 }

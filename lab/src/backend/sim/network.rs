@@ -1,10 +1,10 @@
 //! A scenario's network as a world.
 
+use crate::backend::drawn;
 use crate::scenario::{
-    Action, Cellular, Direction, FULL_PACKET, FlowKind, Kind as Carrier, NetLink, NodeKind as Kind,
-    Profile, Scenario, Sides, Way,
+    Action, FlowKind, Kind as Carrier, NodeKind as Kind, Profile, Scenario, Sides, Way,
 };
-use anabranch_link::{Jitter, LinkConfig, Probability, Rate, Trace};
+use anabranch_link::LinkConfig;
 use anabranch_proto::config::{ClientConfig, ServerConfig};
 use anabranch_proto::path::PathOptions;
 use anabranch_proto::time::Instant;
@@ -12,11 +12,10 @@ use anabranch_proto::wire::frame::PathStatus;
 use anabranch_sim::quic::{Dial, PathPlan, QuicHost, SessionId};
 use anabranch_sim::scene::{CLIENT_PORT, Hosts, SERVER_PORT};
 use anabranch_sim::{
-    Change, Dice, Direction as Line, Directions, FlowStats, LinkChange, LinkId, NodeId, NodeKind,
-    ProcessId, Seed, World,
+    Change, Direction as Line, Directions, FlowStats, LinkChange, LinkId, NodeId, NodeKind,
+    ProcessId, World,
 };
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// One piece of traffic beside the flows.
@@ -64,8 +63,7 @@ impl<'a> Built<'a> {
             .map(|(index, one)| world.add_node(node(index, one.kind)))
             .collect();
         let links = network.links.iter().enumerate().map(|(index, link)| {
-            let (forward, backward) =
-                configs(link, Seed(seed).derive("cellular", index as u64), scenario);
+            let [forward, backward] = drawn::links(scenario, index, seed);
             world.connect(nodes[link.ends.0], nodes[link.ends.1], forward, backward)
         });
         let links: Vec<LinkId> = links.collect();
@@ -77,11 +75,8 @@ impl<'a> Built<'a> {
                 (host, world.connect(host, gate, wire.clone(), wire))
             })
         });
-        let starts = scenario.flows.iter().enumerate().map(|(index, flow)| {
-            let mut dice = Dice::new(Seed(seed).derive("start", index as u64));
-            let draw = dice.next() as f64 / u64::MAX as f64;
-            Instant::ZERO + flow.start.at(draw)
-        });
+        let flows = 0..scenario.flows.len();
+        let starts = flows.map(|flow| Instant::ZERO + drawn::flow_start(scenario, flow, seed));
         let starts = starts.collect();
         let mut built = Self {
             scenario,
@@ -345,56 +340,4 @@ fn distinct(links: impl Iterator<Item = usize>) -> Vec<usize> {
         }
     }
     all
-}
-
-fn configs(link: &NetLink, seed: Seed, scenario: &Scenario) -> (LinkConfig, LinkConfig) {
-    let config = |direction: &Direction, line: u64| {
-        let mut config = direction.link.clone();
-        if let Some(cellular) = &direction.cellular {
-            config.rate = draw(cellular, seed.derive("rate", line), scenario.stop);
-            if let Some(probability) =
-                Probability::new(cellular.stall).filter(|_| cellular.stall > 0.0)
-            {
-                let (min, max) = cellular.stall_time;
-                config.jitter = Jitter::Stall {
-                    probability,
-                    min,
-                    max,
-                };
-            }
-        }
-        config
-    };
-    (config(&link.forward, 0), config(&link.backward, 1))
-}
-
-/// The longest stretch of a cellular link's future that is drawn; it repeats after that.
-const DRAWN: Duration = Duration::from_secs(600);
-
-/// A trace of a link whose rate is drawn for each slot.
-fn draw(cellular: &Cellular, seed: Seed, stop: Duration) -> Rate {
-    let mut dice = Dice::new(seed);
-    let mut even =
-        |low: f64, high: f64| low + (high - low) * (dice.next() as f64 / u64::MAX as f64);
-    let end = stop.min(DRAWN).as_secs_f64().max(1.0);
-    let (mut time, mut credit, mut latest) = (0.0, 0.0, 0);
-    let mut text = String::new();
-    while time < end {
-        let rate = even(cellular.rate.0 as f64, cellular.rate.1 as f64);
-        credit += rate * cellular.slot.as_secs_f64() / (8.0 * FULL_PACKET as f64);
-        let count = (credit as u64).max(1);
-        for packet in 0..count.min(credit as u64) {
-            credit -= 1.0;
-            let share = packet as f64 / count as f64;
-            let at = time + cellular.slot.as_secs_f64() * share;
-            latest = (at * 1000.0).round() as u64;
-            text.push_str(&latest.to_string());
-            text.push('\n');
-        }
-        time += cellular.slot.as_secs_f64();
-    }
-    // A time after 0 closes the recording, whatever was drawn.
-    text.push_str(&latest.max((end * 1000.0).ceil() as u64).to_string());
-    let trace = Trace::parse(&text).expect("times that ascend");
-    Rate::Trace(Arc::new(trace))
 }

@@ -102,6 +102,13 @@ impl LocalCids {
             .find(|entry| entry.delivery == Delivery::Due)
     }
 
+    /// The first connection ID the peer is not known to have, announced or not.
+    pub fn first_unconfirmed(&self) -> Option<&LocalCid> {
+        self.live
+            .iter()
+            .find(|entry| entry.delivery != Delivery::Done)
+    }
+
     /// Its frame was sent.
     pub fn on_sent(&mut self, sequence: u64) {
         self.set(sequence, Delivery::Sent);

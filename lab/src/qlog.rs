@@ -1,4 +1,4 @@
-//! qlog files of simulated connections, one for each side of each.
+//! qlog files of a run's connections, one for each side of each.
 
 use anabranch_proto::event::{Observation, Observer, ObserverFactory, Subject};
 use anabranch_proto::qlog::{Header, Qlog};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Where the files of a run go.
 #[derive(Debug, Clone)]
-pub(super) struct Folder {
+pub struct Folder {
     path: PathBuf,
     /// The first thing that went wrong.
     error: Arc<Mutex<Option<io::Error>>>,
@@ -19,7 +19,7 @@ pub(super) struct Folder {
 
 impl Folder {
     /// Makes the folder if need be.
-    pub(super) fn make(path: PathBuf) -> io::Result<Self> {
+    pub fn make(path: PathBuf) -> io::Result<Self> {
         fs::create_dir_all(&path).map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", path.display()))
         })?;
@@ -30,12 +30,12 @@ impl Folder {
     }
 
     /// What went wrong, once everything is written.
-    pub(super) fn error(&self) -> Option<io::Error> {
+    pub fn error(&self) -> Option<io::Error> {
         lock(&self.error).take()
     }
 
     /// Observers that write qlog and pass on what they see to those of `probe`.
-    pub(super) fn beside(&self, probe: ObserverFactory) -> ObserverFactory {
+    pub fn beside(&self, probe: ObserverFactory) -> ObserverFactory {
         let folder = self.clone();
         ObserverFactory::from_fn(move |subject| {
             Some(Box::new(Both {

@@ -1,0 +1,148 @@
+//! The paths of a connection: opened at their times, opened again when they are lost, used as the
+//! scenario says.
+
+use super::Host;
+use crate::ledger::Ledger;
+use anabranch_lab::hosts::HostPath;
+use anabranch_net::engine::{OpenPathError, PathNotice, PathOptions, PathStats};
+use anabranch_net::{Connection, Notice};
+use anabranch_proto::datagram::{SocketId, Tuple};
+use anabranch_proto::wire::PathId;
+use anabranch_proto::wire::frame::PathStatus;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long after it was given up a path is opened again.
+const REOPEN: Duration = Duration::from_secs(1);
+
+/// How long to wait before a path is asked for again that could not be opened: at first, and at
+/// most.
+const RETRY: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(500)];
+
+/// How a path is to be used.
+pub(super) fn options(path: &HostPath) -> PathOptions {
+    PathOptions {
+        status: if path.backup {
+            PathStatus::Backup
+        } else {
+            PathStatus::Available
+        },
+        weight: path.weight,
+        priority: path.priority,
+        cost: path.cost,
+        ..PathOptions::default()
+    }
+}
+
+/// One path a client keeps open.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plan {
+    pub(super) socket: SocketId,
+    pub(super) remote: SocketAddr,
+    pub(super) options: PathOptions,
+    pub(super) opens: Duration,
+    /// The path that is open already, if it is the first one.
+    pub(super) open: Option<PathId>,
+}
+
+/// Opens a path and keeps it open for as long as the connection lives.
+pub(super) async fn keep_open(connection: Connection, plan: Plan, ledger: Arc<Ledger>) {
+    let mut notices = connection.path_notices();
+    let mut current = plan.open;
+    if let Some(id) = current {
+        set_options(&connection, id, plan.options);
+    } else {
+        ledger.wait_until(plan.opens).await;
+    }
+    loop {
+        let mut pause = RETRY[0];
+        let id = loop {
+            if let Some(id) = current.take() {
+                break id;
+            }
+            match connection.open_path(plan.socket, plan.remote, plan.options) {
+                Ok(id) => break id,
+                Err(
+                    OpenPathError::NoMultipath
+                    | OpenPathError::Forbidden
+                    | OpenPathError::NotClient
+                    | OpenPathError::Closed,
+                ) => return,
+                Err(_) => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(RETRY[1]);
+                }
+            }
+        };
+        loop {
+            match notices.next().await {
+                Some(Notice::Path(PathNotice::Abandoned { id: lost, .. })) if lost == id => break,
+                Some(Notice::Missed) if connection.path_stats(id).is_none() => break,
+                Some(_) => {}
+                None => return,
+            }
+        }
+        tokio::time::sleep(REOPEN).await;
+    }
+}
+
+/// Uses the paths a client opens as the server's job says, for as long as the connection lives.
+pub(super) async fn follow(connection: Connection, host: Arc<Host>) {
+    let mut notices = connection.path_notices();
+    for (id, stats) in connection.paths() {
+        use_as_planned(&connection, &host, id, &stats.tuple);
+    }
+    while let Some(notice) = notices.next().await {
+        match notice {
+            Notice::Path(PathNotice::Opened { id, tuple }) => {
+                use_as_planned(&connection, &host, id, &tuple);
+            }
+            Notice::Path(_) => {}
+            Notice::Missed => {
+                for (id, stats) in connection.paths() {
+                    use_as_planned(&connection, &host, id, &stats.tuple);
+                }
+            }
+        }
+    }
+}
+
+fn use_as_planned(connection: &Connection, host: &Host, id: PathId, tuple: &Tuple) {
+    let index = host.index_of(id, tuple);
+    set_options(connection, id, options(&host.job.paths[index]));
+}
+
+fn set_options(connection: &Connection, id: PathId, options: PathOptions) {
+    if options != PathOptions::default() {
+        // The path may be gone again, which is told by a notice.
+        let _ = connection.with_engine(|engine| engine.set_path_options(id, options));
+    }
+}
+
+/// Which path of the job one of the engine's is: by socket and far end, by either, else in turn.
+pub(super) fn index_of(
+    paths: &[HostPath],
+    sockets: &[SocketId],
+    id: PathId,
+    tuple: &Tuple,
+) -> usize {
+    let remote = tuple.remote.ip().to_canonical();
+    let is_far = |index: &usize| paths[*index].remote == remote;
+    let is_near = |index: &usize| sockets.get(*index) == Some(&tuple.socket);
+    let mut all = 0..paths.len();
+    let both = all.clone().find(|index| is_far(index) && is_near(index));
+    let only = |of: &dyn Fn(&usize) -> bool| {
+        let mut found = (0..paths.len()).filter(|index| of(index));
+        found.next().filter(|_| found.next().is_none())
+    };
+    both.or_else(|| only(&is_far))
+        .or_else(|| only(&is_near))
+        .or_else(|| all.nth(id.0 as usize))
+        .unwrap_or(paths.len() - 1)
+}
+
+/// The path of the job a path's counters belong to.
+pub(super) fn index_of_stats(host: &Host, stats: &PathStats) -> usize {
+    host.index_of(stats.id, &stats.tuple)
+}

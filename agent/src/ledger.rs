@@ -1,0 +1,315 @@
+//! What arrived at this host, flow by flow, and whether that is all.
+
+use crate::machine::clock_ns;
+use anabranch_lab::hosts::{HostReport, Job, JobFlow, Role, UnitTime};
+use anabranch_lab::scenario::{FlowKind, Way};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+/// How long datagrams that have no deadline are waited for.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// The longest time datagrams that have one are.
+const MAX_GRACE: Duration = Duration::from_secs(10);
+
+/// Longer than any run, and not longer than what a clock can carry.
+const MAX_WAIT: Duration = Duration::from_secs(365 * 24 * 3600);
+
+#[derive(Debug, Default)]
+struct FlowState {
+    received: u64,
+    /// Units that arrived here.
+    units: u64,
+    /// Units this host sent.
+    sent: u64,
+    /// Numbers of the datagrams that arrived, to know copies.
+    seen: Vec<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    flows: Vec<FlowState>,
+    received: u64,
+    counted: u64,
+    first: Option<Duration>,
+    last: Option<Duration>,
+    units: Vec<UnitTime>,
+    late: u64,
+}
+
+/// One host's account of a run that has started.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    start: Instant,
+    started_ns: u64,
+    role: Role,
+    flows: Vec<JobFlow>,
+    /// From when on bytes count.
+    warm: Duration,
+    /// Until when they do, if a flow lasts a given time.
+    over: Option<Duration>,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+impl Ledger {
+    /// Begins the run.
+    pub(crate) fn begin(job: &Job) -> Self {
+        let warm = job.flows.iter().map(|flow| flow.start + flow.warm_up).max();
+        let timed = job.flows.iter().filter_map(|flow| match flow.kind {
+            FlowKind::BulkTime(time) => Some(flow.start + time),
+            _ => None,
+        });
+        let flows = job.flows.iter().map(|_| FlowState::default()).collect();
+        Self {
+            start: Instant::now(),
+            started_ns: clock_ns(),
+            role: job.role,
+            flows: job.flows.clone(),
+            warm: warm.unwrap_or_default(),
+            over: timed.max(),
+            state: Mutex::new(State {
+                flows,
+                ..State::default()
+            }),
+            changed: Notify::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Time since the start.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Time from the start to then; nothing for what was before.
+    pub(crate) fn since_start(&self, at: std::time::Instant) -> Duration {
+        at.saturating_duration_since(self.start.into_std())
+    }
+
+    /// So long after the start, on the clock of this host.
+    pub(crate) fn stamp_ns(&self, time: Duration) -> u64 {
+        self.started_ns.wrapping_add(time.as_nanos() as u64)
+    }
+
+    /// Waits until so long after the start.
+    pub(crate) async fn wait_until(&self, time: Duration) {
+        sleep_until(self.start + time.min(MAX_WAIT)).await;
+    }
+
+    /// When the first flow begins.
+    pub(crate) fn first_start(&self) -> Duration {
+        let starts = self.flows.iter().map(|flow| flow.start);
+        starts.min().unwrap_or_default()
+    }
+
+    /// The flows with their numbers.
+    pub(crate) fn flows(&self) -> impl Iterator<Item = (u32, &JobFlow)> {
+        (0..).zip(&self.flows)
+    }
+
+    pub(crate) fn flow(&self, flow: u32) -> Option<&JobFlow> {
+        self.flows.get(flow as usize)
+    }
+
+    /// Whether a flow's data comes from this host.
+    pub(crate) fn is_source(&self, flow: &JobFlow) -> bool {
+        is_source(self.role, flow.way)
+    }
+
+    /// Bytes of a flow arrived.
+    pub(crate) fn arrived(&self, flow: u32, bytes: u64) {
+        let now = self.elapsed();
+        let mut state = self.lock();
+        let Some(one) = state.flows.get_mut(flow as usize) else {
+            return;
+        };
+        one.received += bytes;
+        state.received += bytes;
+        state.first.get_or_insert(now);
+        state.last = Some(now);
+        if now >= self.warm && self.over.is_none_or(|over| now <= over) {
+            state.counted += bytes;
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// A unit that began at `stamp_ns` is complete.
+    pub(crate) fn completed(&self, flow: u32, unit: u64, stamp_ns: u64) {
+        let took_s = clock_ns().wrapping_sub(stamp_ns) as i64 as f64 / 1e9;
+        let mut state = self.lock();
+        let Some(one) = state.flows.get_mut(flow as usize) else {
+            return;
+        };
+        one.units += 1;
+        if let Some(FlowKind::Datagrams {
+            deadline: Some(deadline),
+            ..
+        }) = self.flow(flow).map(|flow| flow.kind)
+        {
+            state.late += u64::from(took_s > deadline.as_secs_f64());
+        }
+        if !matches!(
+            self.flow(flow).map(|flow| flow.kind),
+            Some(FlowKind::BulkBytes(_) | FlowKind::BulkTime(_))
+        ) {
+            state.units.push(UnitTime { flow, unit, took_s });
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// A datagram arrived. Copies do not count.
+    pub(crate) fn datagram(&self, flow: u32, number: u64, stamp_ns: u64, bytes: u64) {
+        let Some(count) = self.flow(flow).and_then(|flow| datagrams(&flow.kind)) else {
+            return;
+        };
+        if number >= count {
+            return;
+        }
+        let mut state = self.lock();
+        let seen = &mut state.flows[flow as usize].seen;
+        let (word, bit) = (number as usize / 64, 1 << (number % 64));
+        if word >= seen.len() {
+            seen.resize(word + 1, 0);
+        }
+        let copy = seen[word] & bit != 0;
+        seen[word] |= bit;
+        drop(state);
+        if !copy {
+            self.arrived(flow, bytes);
+            self.completed(flow, number, stamp_ns);
+        }
+    }
+
+    /// This host has sent a unit, or answered one.
+    pub(crate) fn sent(&self, flow: u32) {
+        if let Some(one) = self.lock().flows.get_mut(flow as usize) {
+            one.sent += 1;
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// Application bytes received so far.
+    pub(crate) fn received(&self) -> u64 {
+        self.lock().received
+    }
+
+    /// Whether everything arrived that is to arrive here, and every request was answered.
+    pub(crate) fn is_settled(&self) -> bool {
+        let state = self.lock();
+        self.flows()
+            .all(|(index, flow)| self.is_flow_settled(flow, &state.flows[index as usize]))
+    }
+
+    fn is_flow_settled(&self, flow: &JobFlow, state: &FlowState) -> bool {
+        let source = self.is_source(flow);
+        match flow.kind {
+            FlowKind::Requests { count, .. } if source => state.sent >= count,
+            _ if source => true,
+            FlowKind::BulkBytes(bytes) => state.units > 0 && state.received >= bytes,
+            FlowKind::Files { count, .. } | FlowKind::Requests { count, .. } => {
+                state.units >= count
+            }
+            FlowKind::BulkTime(_) => self.elapsed() >= patience(flow),
+            FlowKind::Datagrams { .. } => {
+                let count = datagrams(&flow.kind).unwrap_or(0);
+                state.units >= count || self.elapsed() >= patience(flow)
+            }
+        }
+    }
+
+    /// Waits until [`is_settled`](Self::is_settled).
+    pub(crate) async fn settled(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.is_settled() {
+                return;
+            }
+            let now = self.elapsed();
+            let sinks = self.flows.iter().filter(|flow| !self.is_source(flow));
+            let ends = sinks.map(patience).filter(|end| *end > now).min();
+            match ends {
+                Some(end) => tokio::select! {
+                    () = changed => {}
+                    () = self.wait_until(end) => {}
+                },
+                None => changed.await,
+            }
+        }
+    }
+
+    /// Writes down what arrived.
+    pub(crate) fn report(&self, report: &mut HostReport) {
+        let mut state = self.lock();
+        report.started_ns = self.started_ns;
+        report.ended_s = Some(self.elapsed().as_secs_f64());
+        let begin = self.first_start();
+        let after = |time: Duration| time.saturating_sub(begin).as_secs_f64();
+        report.received_bytes = state.received;
+        report.counted_bytes = state.counted;
+        let end = self.over.or(state.last);
+        let window = end.map(|end| [self.warm.as_secs_f64(), end.as_secs_f64()]);
+        report.counted_s = window.filter(|_| state.received > 0);
+        report.first_byte_s = state.first.map(after);
+        report.last_byte_s = state.last.map(after);
+        report.units = std::mem::take(&mut state.units);
+        report.late_units = state.late;
+        let sent = (0..).zip(&state.flows);
+        let sent = sent.filter(|(_, flow)| flow.sent > 0);
+        report.sent_units = sent.map(|(index, flow)| (index, flow.sent)).collect();
+    }
+}
+
+/// Whether data that goes this way comes from a host of this role.
+pub(crate) fn is_source(role: Role, way: Way) -> bool {
+    match way {
+        Way::Forward => role == Role::Client,
+        Way::Backward => role == Role::Server,
+    }
+}
+
+/// When its receiver waits no longer for a flow.
+fn patience(flow: &JobFlow) -> Duration {
+    match flow.kind {
+        FlowKind::BulkTime(time) => flow.start + time,
+        FlowKind::Datagrams {
+            duration, deadline, ..
+        } => flow.start + duration + deadline.unwrap_or(GRACE).min(MAX_GRACE),
+        _ => Duration::MAX,
+    }
+}
+
+/// Time between datagrams.
+pub(crate) fn interval(size: u64, rate: u64) -> Duration {
+    Duration::from_secs_f64(size as f64 * 8.0 / rate as f64).max(Duration::from_nanos(1))
+}
+
+/// How many datagrams a flow has.
+fn datagrams(kind: &FlowKind) -> Option<u64> {
+    match *kind {
+        FlowKind::Datagrams {
+            size,
+            rate,
+            duration,
+            ..
+        } => Some(
+            duration
+                .as_nanos()
+                .div_ceil(interval(size, rate).as_nanos()) as u64,
+        ),
+        _ => None,
+    }
+}
+
+/// When a unit of a flow begins at the earliest.
+pub(crate) fn due(flow: &JobFlow, gap: Duration, unit: u64) -> Duration {
+    let gaps = gap.saturating_mul(unit.min(u64::from(u32::MAX)) as u32);
+    flow.start.saturating_add(gaps)
+}

@@ -1,0 +1,397 @@
+//! Agents on other machines, over a connection of the engine: both sides pin each other's key.
+//!
+//! A laboratory opens one stream for the lines and one for the clock. The clocks of both machines
+//! are compared before each run by a few exchanges: of the one that took least time, half is the
+//! error.
+
+use crate::local::{decode, encode};
+use crate::machine::clock_ns;
+use crate::run::QlogAt;
+use crate::serve::serve;
+use anabranch_lab::hosts::{Answer, Ask, Host, HostError, MAX_LINE};
+use anabranch_net::engine::tls::{self, ClientAuth, Fingerprint};
+use anabranch_net::engine::{ClientConfig, ServerConfig, TransportConfig};
+use anabranch_net::identity::{Identity, provider};
+use anabranch_net::sockets::{SocketConfig, wildcard_for};
+use anabranch_net::{Connection, Endpoint, RecvStream, SendStream};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::runtime::Runtime;
+use tokio::sync::Mutex;
+
+/// The application protocol of agents.
+const ALPN: &[u8] = b"anabranch-agent";
+
+/// The name by which laboratories ask for agents; keys count, not names.
+const SERVER_NAME: &str = "agent.lab";
+
+/// The first byte of a stream of lines.
+const LINES: u8 = b'l';
+
+/// The first byte of a stream of clock readings.
+const CLOCK: u8 = b'c';
+
+/// Exchanges by which two clocks are compared.
+const EXCHANGES: usize = 10;
+
+/// How often a silent connection is asked whether it is alive.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// How long an agent has to answer a first call, or a question for its clock.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long to try to say goodbye.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// What an agent that listens is told at its start.
+#[derive(Debug, Clone)]
+pub struct Listen {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its own key.
+    pub identity: Identity,
+    /// The keys of the laboratories it works for.
+    pub trusted: Vec<Fingerprint>,
+    /// A folder it may write qlog files to; without, runs that want them are refused.
+    pub qlog: Option<PathBuf>,
+}
+
+/// Why an agent cannot listen.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Nobody may speak to it.
+    #[error("no trusted key: expected that of at least one laboratory")]
+    Nobody,
+    /// Its key is of no use.
+    #[error("the agent's key: {0}")]
+    Key(String),
+    /// The address cannot be bound.
+    #[error(transparent)]
+    Bind(#[from] io::Error),
+}
+
+/// An agent that listens.
+#[derive(Debug)]
+pub struct Service {
+    runtime: Runtime,
+    endpoint: Endpoint,
+    key: Fingerprint,
+    address: SocketAddr,
+    qlog: QlogAt,
+}
+
+fn transport() -> Arc<TransportConfig> {
+    Arc::new(TransportConfig {
+        keep_alive: Some(KEEP_ALIVE),
+        // One connection, one path.
+        max_paths: 0,
+        ..TransportConfig::default()
+    })
+}
+
+impl Service {
+    /// Binds the address.
+    ///
+    /// # Errors
+    /// See [`ListenError`].
+    pub fn bind(listen: &Listen) -> Result<Self, ListenError> {
+        if listen.trusted.is_empty() {
+            return Err(ListenError::Nobody);
+        }
+        let tls = tls::ServerConfig::with_raw_key(provider(), listen.identity.key())
+            .alpn(&[ALPN])
+            .client_auth(ClientAuth::Pinned(listen.trusted.clone()))
+            .build();
+        let tls = tls.map_err(|error| ListenError::Key(error.to_string()))?;
+        let mut config = ServerConfig::new(tls);
+        config.transport = transport();
+        let runtime = crate::runtime()?;
+        let endpoint = {
+            let _inside = runtime.enter();
+            Endpoint::server(config, &[listen.address])?
+        };
+        let address = endpoint.local_addrs().first().copied();
+        Ok(Self {
+            runtime,
+            key: listen.identity.fingerprint(),
+            address: address.unwrap_or(listen.address),
+            endpoint,
+            qlog: match &listen.qlog {
+                Some(folder) => QlogAt::Under(folder.clone()),
+                None => QlogAt::Nowhere,
+            },
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The key laboratories have to pin.
+    pub fn key(&self) -> Fingerprint {
+        self.key
+    }
+
+    /// Serves laboratories, one at a time, for as long as the process lives.
+    pub fn run(self) {
+        let busy = Arc::new(Mutex::new(()));
+        self.runtime.block_on(async {
+            while let Some(connection) = self.endpoint.accept().await {
+                tokio::spawn(attend(connection, Arc::clone(&busy), self.qlog.clone()));
+            }
+        });
+    }
+}
+
+/// Listens and serves laboratories for as long as the process lives.
+///
+/// # Errors
+/// See [`ListenError`].
+pub fn listen(listen: &Listen) -> Result<(), ListenError> {
+    Service::bind(listen)?.run();
+    Ok(())
+}
+
+/// Serves one laboratory. Its runs end when its connection does.
+async fn attend(connection: Connection, busy: Arc<Mutex<()>>, qlog: QlogAt) {
+    let mut streams = tokio::task::JoinSet::new();
+    while let Ok((send, mut receive)) = connection.accept_bi().await {
+        let (busy, qlog) = (Arc::clone(&busy), qlog.clone());
+        streams.spawn(async move {
+            match receive.read_u8().await {
+                Ok(LINES) => match busy.try_lock_owned() {
+                    // A broken stream tells its laboratory so.
+                    Ok(_turn) => drop(serve(receive, send, qlog).await),
+                    Err(_) => refuse(send).await,
+                },
+                Ok(CLOCK) => tell_time(send, receive).await,
+                _ => {}
+            }
+        });
+    }
+}
+
+async fn refuse(mut send: SendStream) {
+    let answer = Answer::Failed("this agent works for another laboratory just now".to_owned());
+    if let Ok(mut line) = serde_json::to_vec(&answer) {
+        line.push(b'\n');
+        // If it does not arrive, the end of the stream does.
+        let _ = send.write_all(&line).await;
+        let _ = send.finish();
+        let _ = send.stopped().await;
+    }
+}
+
+/// Answers each byte with the time.
+async fn tell_time(mut send: SendStream, mut receive: RecvStream) {
+    while receive.read_u8().await.is_ok() {
+        if send.write_all(&clock_ns().to_be_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// An agent on another machine.
+#[derive(Debug)]
+pub struct Remote {
+    name: String,
+    runtime: Runtime,
+    endpoint: Endpoint,
+    connection: Connection,
+    lines: SendStream,
+    answers: Receiver<io::Result<String>>,
+    clock: (SendStream, RecvStream),
+    /// By how much its clock is ahead of ours, and the error, in nanoseconds.
+    ahead: Option<(i64, u64)>,
+}
+
+impl Remote {
+    /// Calls the agent at an address, which has to have this key, and shows it ours.
+    ///
+    /// # Errors
+    /// Nobody answers, or somebody else does.
+    pub fn connect(
+        name: &str,
+        address: SocketAddr,
+        key: Fingerprint,
+        identity: &Identity,
+    ) -> Result<Self, HostError> {
+        let failed = |why: String| HostError::Unreachable {
+            host: name.to_owned(),
+            why: format!("{address}: {why}"),
+        };
+        let tls = tls::ClientConfig::pinned(provider(), key)
+            .alpn(&[ALPN])
+            .identity(tls::Identity::RawKey(identity.key().clone()))
+            .build();
+        let mut config = ClientConfig::new(tls.map_err(|error| failed(error.to_string()))?);
+        config.transport = transport();
+        // A thread of its own: the connection stays alive while nobody asks.
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build();
+        let runtime = runtime.map_err(|error| failed(error.to_string()))?;
+        let (say, answers) = channel();
+        let parts = runtime.block_on(async {
+            let calling = call(address, config);
+            let (endpoint, connection) = tokio::time::timeout(PATIENCE, calling)
+                .await
+                .map_err(|_| format!("no answer within {} s", PATIENCE.as_secs()))??;
+            let (lines, receive) = open(&connection, LINES).await?;
+            let clock = open(&connection, CLOCK).await?;
+            tokio::spawn(forward(receive, say));
+            Ok::<_, String>((endpoint, connection, lines, clock))
+        });
+        let (endpoint, connection, lines, clock) = parts.map_err(failed)?;
+        Ok(Self {
+            name: name.to_owned(),
+            runtime,
+            endpoint,
+            connection,
+            lines,
+            answers,
+            clock,
+            ahead: None,
+        })
+    }
+
+    /// By how much its clock (`CLOCK_MONOTONIC`) is ahead of ours and how wrong that may be, both
+    /// in nanoseconds; nothing before the first run was prepared.
+    pub fn clock(&self) -> Option<(i64, u64)> {
+        self.ahead
+    }
+
+    fn ended(&self, error: &dyn std::fmt::Display) -> HostError {
+        let reason = self.connection.close_reason();
+        HostError::Ended {
+            host: self.name.clone(),
+            why: reason.map_or_else(|| error.to_string(), |reason| reason.to_string()),
+        }
+    }
+
+    /// Compares the clocks.
+    fn compare(&mut self) -> Result<(), HostError> {
+        let (send, receive) = &mut self.clock;
+        let exchanges = async {
+            let mut best: Option<(u64, i64)> = None;
+            for _ in 0..EXCHANGES {
+                let before = clock_ns();
+                send.write_all(&[CLOCK]).await.map_err(io::Error::from)?;
+                let theirs = receive.read_u64().await?;
+                let after = clock_ns();
+                let took = after.saturating_sub(before);
+                let middle = before + took / 2;
+                let ahead = theirs.wrapping_sub(middle) as i64;
+                if best.is_none_or(|(least, _)| took < least) {
+                    best = Some((took, ahead));
+                }
+            }
+            io::Result::Ok(best)
+        };
+        let compared = self
+            .runtime
+            .block_on(async { tokio::time::timeout(PATIENCE, exchanges).await });
+        match compared {
+            Ok(Ok(best)) => {
+                self.ahead = best.map(|(took, ahead)| (ahead, took.div_ceil(2)));
+                Ok(())
+            }
+            Ok(Err(error)) => Err(self.ended(&error)),
+            Err(_) => Err(HostError::Silent {
+                host: self.name.clone(),
+                waited: PATIENCE,
+            }),
+        }
+    }
+}
+
+async fn call(address: SocketAddr, config: ClientConfig) -> Result<(Endpoint, Connection), String> {
+    let endpoint = Endpoint::client().map_err(|error| error.to_string())?;
+    let socket = SocketConfig::path(wildcard_for(address), None);
+    let socket = endpoint
+        .add_socket(&socket)
+        .map_err(|error| error.to_string())?;
+    let connecting = endpoint.connect_over(socket, address, SERVER_NAME, config);
+    let connection = connecting.await.map_err(|error| error.to_string())?;
+    Ok((endpoint, connection))
+}
+
+async fn open(connection: &Connection, kind: u8) -> Result<(SendStream, RecvStream), String> {
+    let opened = connection.open_bi().await;
+    let (mut send, receive) = opened.map_err(|error| error.to_string())?;
+    let sent = send.write_all(&[kind]).await;
+    sent.map_err(|error| error.to_string())?;
+    Ok((send, receive))
+}
+
+/// Hands on the lines an agent says.
+async fn forward(receive: RecvStream, say: std::sync::mpsc::Sender<io::Result<String>>) {
+    let mut receive = BufReader::new(receive);
+    loop {
+        let mut line = Vec::new();
+        let mut bounded = (&mut receive).take(MAX_LINE as u64 + 1);
+        let read = bounded.read_until(b'\n', &mut line).await;
+        let line = match read {
+            Ok(0) => return,
+            Ok(_) if line.pop() == Some(b'\n') => String::from_utf8(line).map_err(io::Error::other),
+            Ok(_) => Err(io::Error::other("half a line, or one that is too long")),
+            Err(error) => Err(error),
+        };
+        let over = line.is_err();
+        if say.send(line).is_err() || over {
+            return;
+        }
+    }
+}
+
+impl Host for Remote {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn ask(&mut self, ask: Ask) -> Result<(), HostError> {
+        if matches!(ask, Ask::Prepare(_)) {
+            self.compare()?;
+        }
+        let line = encode(&self.name, &ask)?;
+        let written = self.runtime.block_on(self.lines.write_all(&line));
+        written.map_err(|error| self.ended(&error))
+    }
+
+    fn answer(&mut self, timeout: Duration) -> Result<Answer, HostError> {
+        let line = match self.answers.recv_timeout(timeout) {
+            Ok(Ok(line)) => line,
+            Ok(Err(error)) => return Err(self.ended(&error)),
+            Err(RecvTimeoutError::Timeout) => {
+                return Err(HostError::Silent {
+                    host: self.name.clone(),
+                    waited: timeout,
+                });
+            }
+            Err(RecvTimeoutError::Disconnected) => return Err(self.ended(&"")),
+        };
+        let mut answer = decode(&self.name, &line)?;
+        if let Answer::Done(report) = &mut answer {
+            (report.clock_ahead_ns, report.clock_error_ns) = self.ahead.unzip();
+        }
+        Ok(answer)
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        self.connection.close(0, b"");
+        let idle = self.endpoint.wait_idle();
+        // The agent may be gone.
+        let _ = self
+            .runtime
+            .block_on(async { tokio::time::timeout(FAREWELL, idle).await });
+    }
+}

@@ -1,0 +1,197 @@
+//! One run: from a job that makes sense to a report.
+
+use crate::ledger::Ledger;
+use crate::machine::Usage;
+use crate::series::{Now, Series};
+use crate::{engine, kernel};
+use anabranch_lab::hosts::{Answer, Carrier, HostReport, Job, Ready};
+use anabranch_lab::qlog::Folder;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{MissedTickBehavior, interval_at};
+
+/// Time between samples if no series is wanted.
+const STEP: Duration = Duration::from_millis(100);
+
+/// Time between words about progress.
+const PROGRESS: Duration = Duration::from_millis(500);
+
+/// Where an agent may write qlog files.
+#[derive(Debug, Clone)]
+pub(crate) enum QlogAt {
+    /// Where the job says: who asks has this user's rights anyway.
+    Anywhere,
+    /// In a folder of each run's own in this one.
+    Under(PathBuf),
+    /// Nowhere.
+    Nowhere,
+}
+
+impl QlogAt {
+    fn folder(&self, job: &Job) -> Result<Option<Folder>, String> {
+        let Some(wanted) = &job.qlog else {
+            return Ok(None);
+        };
+        let path = match self {
+            Self::Anywhere => wanted.clone(),
+            // The id was checked: it names no other folder.
+            Self::Under(root) => root.join(&job.run_id),
+            Self::Nowhere => {
+                return Err("unsupported: this agent was given no folder for qlog files".into());
+            }
+        };
+        let made = Folder::make(path);
+        made.map(Some).map_err(|error| format!("qlog: {error}"))
+    }
+}
+
+/// How long the flows of a run that is cut off go on, so that the other host, whose clock is a
+/// little behind, meets its own limit and no broken connection.
+const AFTER_CUT: Duration = Duration::from_secs(1);
+
+/// How a run ended that nothing broke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Everything was carried.
+    Done,
+    /// The other host cut it off.
+    Cut,
+}
+
+#[derive(Debug)]
+enum Carrying {
+    Engine(Arc<engine::Host>),
+    Kernel(Arc<kernel::Host>),
+}
+
+/// A run that can start.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    job: Job,
+    carrying: Carrying,
+}
+
+impl Prepared {
+    /// Makes everything a run needs.
+    ///
+    /// # Errors
+    /// What cannot be done, in words.
+    pub(crate) fn of(job: Job, qlog: &QlogAt) -> Result<Self, String> {
+        job.check()?;
+        let carrying = match job.carrier {
+            Carrier::Anabranch { .. } => {
+                let host = engine::Host::prepare(&job, qlog.folder(&job)?)?;
+                Carrying::Engine(Arc::new(host))
+            }
+            Carrier::Tcp { .. } | Carrier::Mptcp { .. } => {
+                Carrying::Kernel(Arc::new(kernel::Host::prepare(&job)?))
+            }
+        };
+        Ok(Self { job, carrying })
+    }
+
+    /// What the other host has to know.
+    pub(crate) fn ready(&self) -> Ready {
+        match &self.carrying {
+            Carrying::Engine(host) => host.ready(),
+            Carrying::Kernel(host) => host.ready(),
+        }
+    }
+
+    /// Carries the flows. Says how far it is, then what came of it, and leaves when the other host
+    /// knows what it must.
+    pub(crate) async fn run(
+        self,
+        ready: Option<Ready>,
+        stop: oneshot::Receiver<()>,
+        answers: mpsc::UnboundedSender<Answer>,
+    ) {
+        let used = Usage::now();
+        let ledger = Arc::new(Ledger::begin(&self.job));
+        let mut series = Series::default();
+        let well = {
+            let work = self.carrying.run(ready, Arc::clone(&ledger));
+            let mut work = std::pin::pin!(work);
+            let mut stop = std::pin::pin!(stop);
+            let mut bins = ticks(self.job.bin.unwrap_or(STEP));
+            let mut progress = ticks(PROGRESS);
+            let (error, timed_out) = loop {
+                tokio::select! {
+                    result = &mut work => {
+                        let cut = result == Ok(Ending::Cut);
+                        break (result.err().unwrap_or_default(), cut);
+                    }
+                    // A laboratory that is gone wants no more either.
+                    _ = &mut stop => break (String::new(), true),
+                    () = ledger.wait_until(self.job.stop) => break (String::new(), true),
+                    _ = bins.tick() => {
+                        series.note(ledger.elapsed(), ledger.received(), self.carrying.now());
+                    }
+                    _ = progress.tick() => {
+                        // Nobody listens any more: the end comes by `stop`.
+                        let _ = answers.send(Answer::Progress(ledger.received()));
+                    }
+                }
+            };
+            let mut report = HostReport {
+                error,
+                timed_out,
+                ..HostReport::default()
+            };
+            series.note(ledger.elapsed(), ledger.received(), self.carrying.now());
+            self.report(&ledger, &mut series, used, &mut report);
+            let well = !timed_out && report.error.is_empty();
+            let _ = answers.send(Answer::Done(Box::new(report)));
+            if timed_out {
+                tokio::time::sleep(AFTER_CUT).await;
+            }
+            well
+        };
+        match &self.carrying {
+            Carrying::Engine(host) => host.leave(well).await,
+            Carrying::Kernel(host) => host.leave(well).await,
+        }
+    }
+
+    fn report(
+        &self,
+        ledger: &Ledger,
+        series: &mut Series,
+        used: Option<Usage>,
+        report: &mut HostReport,
+    ) {
+        ledger.report(report);
+        series.report(self.job.bin.is_some(), report);
+        match &self.carrying {
+            Carrying::Engine(host) => host.report(ledger, report),
+            Carrying::Kernel(host) => host.report(report),
+        }
+        let now = Usage::now();
+        report.cpu_s = used.zip(now).map(|(used, now)| now.cpu_s - used.cpu_s);
+        report.peak_rss_bytes = now.map(|now| now.peak_rss_bytes);
+    }
+}
+
+impl Carrying {
+    async fn run(&self, ready: Option<Ready>, ledger: Arc<Ledger>) -> Result<Ending, String> {
+        match self {
+            Self::Engine(host) => host.run(ready, ledger).await,
+            Self::Kernel(host) => host.run(ready, ledger).await,
+        }
+    }
+
+    fn now(&self) -> Now {
+        match self {
+            Self::Engine(host) => host.now(),
+            Self::Kernel(host) => host.now(),
+        }
+    }
+}
+
+fn ticks(period: Duration) -> tokio::time::Interval {
+    let mut ticks = interval_at(tokio::time::Instant::now() + period, period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    ticks
+}

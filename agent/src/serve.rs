@@ -1,0 +1,221 @@
+//! An agent's conversation: lines of JSON in, lines of JSON out.
+
+use crate::run::{Prepared, QlogAt};
+use anabranch_lab::hosts::{Answer, Ask, MAX_ASK};
+use std::io;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+/// Bytes of a line that cannot be understood that are said back.
+const EXCERPT: usize = 80;
+
+/// Lines of bounded length.
+#[derive(Debug)]
+struct Lines<R> {
+    input: R,
+    line: Vec<u8>,
+    /// Whether `line` was handed out.
+    taken: bool,
+}
+
+impl<R: AsyncBufRead + Unpin> Lines<R> {
+    fn new(input: R) -> Self {
+        Self {
+            input,
+            line: Vec::new(),
+            taken: false,
+        }
+    }
+
+    /// The next line without its end; none when there are no more. Cancelling loses nothing.
+    async fn next(&mut self) -> io::Result<Option<&[u8]>> {
+        if std::mem::take(&mut self.taken) {
+            self.line.clear();
+        }
+        loop {
+            let bytes = self.input.fill_buf().await?;
+            if bytes.is_empty() {
+                return Ok(None);
+            }
+            let end = bytes.iter().position(|byte| *byte == b'\n');
+            let part = &bytes[..end.unwrap_or(bytes.len())];
+            if self.line.len() + part.len() > MAX_ASK {
+                let what = format!("a line of more than {MAX_ASK} bytes");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            }
+            self.line.extend_from_slice(part);
+            let used = part.len() + usize::from(end.is_some());
+            self.input.consume(used);
+            if end.is_some() {
+                self.taken = true;
+                return Ok(Some(&self.line));
+            }
+        }
+    }
+}
+
+/// A run under way, or one whose report was given and whose sockets still linger.
+#[derive(Debug)]
+struct Running {
+    stop: Option<oneshot::Sender<()>>,
+    answers: mpsc::UnboundedReceiver<Answer>,
+    done: bool,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[derive(Debug)]
+enum State {
+    Idle,
+    Prepared(Box<Prepared>),
+    Running(Running),
+}
+
+/// Answers until the input ends.
+///
+/// # Errors
+/// The input or the output broke.
+pub(crate) async fn serve(
+    input: impl AsyncRead + Unpin,
+    mut output: impl AsyncWrite + Unpin,
+    qlog: QlogAt,
+) -> io::Result<()> {
+    let mut lines = Lines::new(BufReader::new(input));
+    let mut state = State::Idle;
+    loop {
+        let answer = tokio::select! {
+            line = lines.next() => match line {
+                Ok(Some([])) => None,
+                Ok(Some(line)) => react(&mut state, line, &qlog),
+                Ok(None) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    // Where the next line begins is anybody's guess.
+                    return say(&mut output, &Answer::Failed(error.to_string())).await;
+                }
+                Err(error) => return Err(error),
+            },
+            answer = next_answer(&mut state) => Some(answer),
+        };
+        if let Some(answer) = answer {
+            say(&mut output, &answer).await?;
+        }
+    }
+}
+
+async fn say(output: &mut (impl AsyncWrite + Unpin), answer: &Answer) -> io::Result<()> {
+    let mut line = serde_json::to_vec(answer).map_err(io::Error::other)?;
+    line.push(b'\n');
+    output.write_all(&line).await?;
+    output.flush().await
+}
+
+/// What a run says next; never anything if there is none.
+async fn next_answer(state: &mut State) -> Answer {
+    let State::Running(running) = state else {
+        return std::future::pending().await;
+    };
+    if running.done {
+        return std::future::pending().await;
+    }
+    let answer = running.answers.recv().await;
+    match answer {
+        Some(Answer::Progress(bytes)) => Answer::Progress(bytes),
+        Some(answer) => {
+            running.done = true;
+            answer
+        }
+        None => {
+            running.done = true;
+            Answer::Failed("the run broke off: this is a mistake in the agent".to_owned())
+        }
+    }
+}
+
+/// Does what a line asks for.
+fn react(state: &mut State, line: &[u8], qlog: &QlogAt) -> Option<Answer> {
+    let failed = |what: &str| Some(Answer::Failed(what.to_owned()));
+    let ask: Ask = match serde_json::from_slice(line) {
+        Ok(ask) => ask,
+        Err(error) => {
+            let excerpt = String::from_utf8_lossy(&line[..line.len().min(EXCERPT)]);
+            let excerpt = excerpt.escape_debug();
+            return Some(Answer::Failed(format!(
+                "cannot understand `{excerpt}`: {error}"
+            )));
+        }
+    };
+    match ask {
+        Ask::Prepare(job) => {
+            if matches!(state, State::Running(running) if !running.done) {
+                return failed("a run is under way: expected `stop` first");
+            }
+            *state = State::Idle;
+            match Prepared::of(*job, qlog) {
+                Ok(prepared) => {
+                    let ready = prepared.ready();
+                    *state = State::Prepared(Box::new(prepared));
+                    Some(Answer::Ready(ready))
+                }
+                Err(error) => Some(Answer::Failed(error)),
+            }
+        }
+        Ask::Start(ready) => match std::mem::replace(state, State::Idle) {
+            State::Prepared(prepared) => {
+                let (stop, stopped) = oneshot::channel();
+                let (say, answers) = mpsc::unbounded_channel();
+                *state = State::Running(Running {
+                    stop: Some(stop),
+                    answers,
+                    done: false,
+                    task: tokio::spawn(prepared.run(ready, stopped, say)),
+                });
+                None
+            }
+            other => {
+                *state = other;
+                failed("nothing to start: expected `prepare` first")
+            }
+        },
+        Ask::Stop => {
+            match state {
+                // Its report comes in its own time.
+                State::Running(running) if !running.done => drop(running.stop.take()),
+                _ => *state = State::Idle,
+            }
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn converse(input: &[u8]) -> Vec<String> {
+        let mut output = Vec::new();
+        serve(input, &mut output, QlogAt::Nowhere).await.unwrap();
+        let text = String::from_utf8(output).unwrap();
+        text.lines().map(ToOwned::to_owned).collect()
+    }
+
+    #[tokio::test]
+    async fn what_makes_no_sense_is_answered_and_the_next_line_is_heard() {
+        let said = converse(b"rubbish\n\n{\"start\":null}\n\"stop\"\n").await;
+        assert_eq!(said.len(), 2);
+        assert!(said[0].contains("cannot understand `rubbish`"), "{said:?}");
+        assert!(said[1].contains("expected `prepare` first"), "{said:?}");
+    }
+
+    #[tokio::test]
+    async fn a_line_without_end_is_refused() {
+        let long = vec![b'x'; MAX_ASK + 1];
+        let said = converse(&long).await;
+        assert!(said[0].contains("a line of more than"), "{said:?}");
+    }
+}

@@ -1,0 +1,399 @@
+//! Links out of the kernel's own parts: a namespace between the ends, in which each direction
+//! passes a rate and a queue, and then loss and delay.
+//!
+//! ```text
+//!   | a0 -> (loss before) -> [tbf: rate, queue] f0 -> g0 -> (loss after) -> [netem] b0 |
+//! a |                                                                                  | b
+//!   | a0 [netem] <- (loss after) <- s0 <- r0 [tbf: rate, queue] <- (loss before) <- b0 |
+//! ```
+//!
+//! `f0`-`g0` and `r0`-`s0` are pairs within the middle, there for their queues alone. Rate and
+//! delay need queues of their own: a queue that delays counts what it delays against its limit.
+//! Packets go from device to device by redirection; loss by chance and silence are filters. After a
+//! change of rate the packet on its way out still leaves at the old one: `tbf` does not look again.
+
+mod commands;
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+use anabranch_link::LinkConfig;
+use anabranch_testbed::{Node, Testbed};
+use serde::Deserialize;
+
+use crate::ends::{self, SavedRoutes};
+use crate::{Counters, ETHERNET_BYTES, Error, Health, LinkLayer, LinkPlan, Way};
+use commands::Stations;
+
+/// How long the kernel may take to notice a carrier.
+const CARRIER: Duration = Duration::from_secs(60);
+/// What messages call it.
+const LAYER: &str = "kernel's layer";
+
+/// Builds links out of `veth`, `tbf`, `netem` and filters, in a namespace of their own between the
+/// ends. They vanish with what is returned; what a killed process left, the next start removes.
+///
+/// # Errors
+/// [`Error::Unsupported`] for what the parts cannot do or this kernel lacks, [`Error::Plan`] for a
+/// plan that no machine can carry out, [`Error::Testbed`] for what the kernel refuses.
+pub fn kernel(links: Vec<LinkPlan>) -> Result<Box<dyn LinkLayer>, Error> {
+    build(links, DelayIn::Middle)
+}
+
+/// As [`kernel()`], but with the delay in the queue of the host that sends, where many put it with
+/// `tc qdisc add dev eth0 root netem delay`, and where it distorts TCP: the host believes these
+/// packets to be in its own hands. It is there to show just that.
+///
+/// # Errors
+/// Those of [`kernel()`].
+pub fn kernel_in_hosts(links: Vec<LinkPlan>) -> Result<Box<dyn LinkLayer>, Error> {
+    build(links, DelayIn::Hosts)
+}
+
+/// Whose queue delays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DelayIn {
+    Middle,
+    Hosts,
+}
+
+fn build(links: Vec<LinkPlan>, delay_in: DelayIn) -> Result<Box<dyn LinkLayer>, Error> {
+    ends::check(&links)?;
+    for plan in &links {
+        if plan.pcap.is_some() {
+            return Err(unsupported(plan, Way::Forward, "captures".to_owned()));
+        }
+        for way in Way::BOTH {
+            let lacking = commands::lacking(&plan.configs[way.index()]);
+            if let Some(what) = lacking {
+                return Err(unsupported(plan, way, what));
+            }
+        }
+    }
+    let mut bed = Testbed::new("links")?;
+    let middle = bed.node("middle")?;
+    for device in ["all", "default"] {
+        // Or the middle's devices would speak for themselves.
+        if std::path::Path::new("/proc/sys/net/ipv6").exists() {
+            middle.set_sysctl(&format!("ipv6/conf/{device}/disable_ipv6"), "1")?;
+        }
+    }
+    let directions = links.iter().map(|_| [Direction::default(); 2]).collect();
+    let saved = links.iter().map(|_| None).collect();
+    let mut layer = Kernel {
+        links,
+        directions,
+        saved,
+        middle,
+        delay_in,
+        started: Instant::now(),
+        has_netem: None,
+        _bed: bed,
+    };
+    for link in 0..layer.links.len() {
+        layer.build_link(link)?;
+    }
+    Ok(Box::new(layer))
+}
+
+fn unsupported(plan: &LinkPlan, way: Way, what: String) -> Error {
+    Error::Unsupported {
+        link: plan.name.clone(),
+        way,
+        layer: LAYER,
+        what,
+    }
+}
+
+/// What is remembered of a direction.
+#[derive(Debug, Clone, Copy, Default)]
+struct Direction {
+    silent: bool,
+    /// What the filters dropped in earlier times of silence.
+    silent_drops: u64,
+    /// What the filters had dropped when the present one began.
+    silent_since: Option<u64>,
+    queue_max_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Kernel {
+    links: Vec<LinkPlan>,
+    directions: Vec<[Direction; 2]>,
+    /// What links that are down will get back.
+    saved: Vec<Option<SavedRoutes>>,
+    middle: Node,
+    delay_in: DelayIn,
+    started: Instant,
+    /// Whether this kernel has netem, once that matters.
+    has_netem: Option<bool>,
+    /// Owns the middle, and removes it.
+    _bed: Testbed,
+}
+
+impl Kernel {
+    fn build_link(&mut self, link: usize) -> Result<(), Error> {
+        let plan = &self.links[link];
+        self.middle.ip(&commands::devices(link, plan))?;
+        for (index, end) in plan.ends.iter().enumerate() {
+            // One packet at a time, as on a wire; loss and queues mean packets.
+            let single = format!("link set dev {} gso_max_segs 1", end.interface);
+            end.node.ip(&[single])?;
+            ends::set_up(link, plan, index)?;
+        }
+        self.middle.tc(&commands::redirections(link))?;
+        for way in Way::BOTH {
+            let config = self.links[link].configs[way.index()].clone();
+            self.configure(link, way, &config)?;
+        }
+        self.wait_for_carriers(link)
+    }
+
+    /// Makes the parts of a direction do what a configuration says.
+    fn configure(&mut self, link: usize, way: Way, config: &LinkConfig) -> Result<(), Error> {
+        let plan = &self.links[link];
+        if let Some(what) = commands::lacking(config) {
+            return Err(unsupported(plan, way, what));
+        }
+        let now = &plan.configs[way.index()];
+        if std::mem::discriminant(&now.queue) != std::mem::discriminant(&config.queue) {
+            let what = "another kind of queue while the link is in use".to_owned();
+            return Err(unsupported(plan, way, what));
+        }
+        if commands::needs_netem(config) && !self.has_netem() {
+            let what = "delay, jitter or bursts of loss: it has no netem (`modprobe sch_netem`)";
+            return Err(unsupported(&self.links[link], way, what.to_owned()));
+        }
+        // Later changes reach a netem that is there; without need there is none.
+        let with_netem = self.has_netem == Some(true);
+        let plan = &mut self.links[link];
+        let stations = Stations::of(link, way);
+        let mtu = plan.ends[0].mtu;
+        let mut shaping = commands::shaping(&stations, config, mtu);
+        let sender = &plan.ends[way.index()];
+        match self.delay_in {
+            _ if !with_netem => {}
+            DelayIn::Middle => shaping.push(commands::delaying(&stations.exit, config, None)),
+            DelayIn::Hosts => {
+                let limit = Some(commands::NETEM_DEFAULT_PACKETS);
+                let delaying = commands::delaying(&sender.interface, config, limit);
+                sender.node.tc(&[delaying])?;
+            }
+        }
+        self.middle.tc(&shaping)?;
+        plan.configs[way.index()] = config.clone();
+        self.filter(link, way)
+    }
+
+    /// Sets the filters of a direction for its loss and its silence.
+    fn filter(&mut self, link: usize, way: Way) -> Result<(), Error> {
+        let config = self.links[link].configs[way.index()].clone();
+        let stations = Stations::of(link, way);
+        let silent = self.directions[link][way.index()].silent || !config.up;
+        let dropped = self.measure(&stations)?.filter_drops();
+        let direction = &mut self.directions[link][way.index()];
+        match (silent, direction.silent_since) {
+            (true, None) => direction.silent_since = Some(dropped),
+            (false, Some(since)) => {
+                direction.silent_drops += dropped - since;
+                direction.silent_since = None;
+            }
+            _ => {}
+        }
+        self.middle
+            .tc(&commands::losing(&stations, &config, silent))?;
+        Ok(())
+    }
+
+    fn has_netem(&mut self) -> bool {
+        let middle = &self.middle;
+        *self.has_netem.get_or_insert_with(|| {
+            let add = "qdisc add dev lo root netem delay 1ms".to_owned();
+            let delete = "qdisc del dev lo root".to_owned();
+            middle.tc(&[add, delete]).is_ok()
+        })
+    }
+
+    fn plan(&self, link: usize) -> Result<&LinkPlan, Error> {
+        self.links.get(link).ok_or(Error::NoSuchLink {
+            link,
+            count: self.links.len(),
+        })
+    }
+
+    /// The kernel notices a carrier some time after the other end came up; until then it drops what
+    /// is sent and tells nobody.
+    fn wait_for_carriers(&self, link: usize) -> Result<(), Error> {
+        let started = Instant::now();
+        for end in &self.links[link].ends {
+            let show = ["link", "show", "dev", end.interface.as_str()];
+            while !end.node.run("ip", &show)?.contains(" state UP ") {
+                if started.elapsed() > CARRIER {
+                    return Err(Error::Testbed(anabranch_testbed::Error::Answer {
+                        command: format!("ip {}", show.join(" ")),
+                        reason: format!("no carrier after {CARRIER:?}"),
+                    }));
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        Ok(())
+    }
+
+    fn measure(&self, stations: &Stations) -> Result<Measured, Error> {
+        let queues = self.middle.run("tc", &["-s", "-j", "qdisc", "show"])?;
+        let queues: Vec<Qdisc> = parse("tc -s -j qdisc show", &queues)?;
+        let show = ["-s", "-j", "link", "show", "dev", stations.exit.as_str()];
+        let sent: Vec<Interface> = parse("ip -s -j link show", &self.middle.run("ip", &show)?)?;
+        let find = |device: &str, kinds: &[&str]| {
+            let found = queues
+                .iter()
+                .find(|q| q.dev == device && kinds.contains(&q.kind.as_str()));
+            found.cloned().unwrap_or_default()
+        };
+        Ok(Measured {
+            entry: find(&stations.entry, &["clsact"]),
+            shaper: find(&stations.shaper, &["tbf"]),
+            between: find(&stations.between, &["clsact"]),
+            exit: find(&stations.exit, &["netem"]),
+            sent: sent.into_iter().next().unwrap_or_default().stats64.tx,
+        })
+    }
+}
+
+impl LinkLayer for Kernel {
+    fn name(&self) -> &'static str {
+        "kernel"
+    }
+
+    fn change(&mut self, link: usize, way: Way, config: LinkConfig) -> Result<(), Error> {
+        self.plan(link)?;
+        self.configure(link, way, &config)
+    }
+
+    fn set_silent(&mut self, link: usize, way: Way, silent: bool) -> Result<(), Error> {
+        self.plan(link)?;
+        self.directions[link][way.index()].silent = silent;
+        self.filter(link, way)
+    }
+
+    fn set_admin(&mut self, link: usize, up: bool) -> Result<(), Error> {
+        let plan = self.plan(link)?;
+        match (up, &self.saved[link]) {
+            (false, None) => {
+                let saved = ends::take_down(plan)?;
+                self.saved[link] = Some(saved);
+            }
+            (true, Some(saved)) => {
+                ends::bring_up(link, plan, saved)?;
+                self.saved[link] = None;
+                self.wait_for_carriers(link)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn counters(&mut self, link: usize, way: Way) -> Result<Counters, Error> {
+        self.plan(link)?;
+        let measured = self.measure(&Stations::of(link, way))?;
+        let direction = &mut self.directions[link][way.index()];
+        let waiting = measured.shaper.backlog;
+        direction.queue_max_bytes = direction.queue_max_bytes.max(waiting);
+        let filtered = measured.filter_drops();
+        let now = direction.silent_since.map_or(0, |since| filtered - since);
+        let silent = direction.silent_drops + now;
+        let sent = measured.sent;
+        Ok(Counters {
+            packets_in: measured.entry.packets,
+            bytes_in: measured.entry.bytes,
+            packets_delivered: sent.packets,
+            bytes_delivered: sent.bytes - sent.packets * u64::from(ETHERNET_BYTES),
+            dropped_queue: measured.shaper.drops,
+            dropped_chance: filtered - silent + measured.exit.drops,
+            dropped_silent: silent,
+            ignored: 0,
+            queue_bytes: waiting,
+            queue_max_bytes: direction.queue_max_bytes,
+            mean_sojourn: None,
+        })
+    }
+
+    fn health(&mut self) -> Health {
+        Health {
+            wall: self.started.elapsed(),
+            ..Health::default()
+        }
+    }
+}
+
+impl Drop for Kernel {
+    /// The kernel removes what is in a namespace some time after the namespace: whoever builds the
+    /// same interfaces next would still meet these.
+    fn drop(&mut self) {
+        for link in 0..self.links.len() {
+            for device in commands::to_hosts(link) {
+                // It is not there if building stopped before it.
+                let _ = self.middle.ip(&[format!("link delete dev {device}")]);
+            }
+        }
+    }
+}
+
+/// What the parts of a direction have counted.
+#[derive(Debug)]
+struct Measured {
+    entry: Qdisc,
+    shaper: Qdisc,
+    between: Qdisc,
+    exit: Qdisc,
+    sent: Sent,
+}
+
+impl Measured {
+    fn filter_drops(&self) -> u64 {
+        self.entry.drops + self.between.drops
+    }
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Qdisc {
+    kind: String,
+    dev: String,
+    bytes: u64,
+    packets: u64,
+    drops: u64,
+    /// Bytes that wait.
+    backlog: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Interface {
+    stats64: Stats,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Stats {
+    tx: Sent,
+}
+
+/// What a device sent, with Ethernet headers.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+struct Sent {
+    bytes: u64,
+    packets: u64,
+}
+
+fn parse<T: serde::de::DeserializeOwned>(command: &str, text: &str) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(|e| {
+        Error::Testbed(anabranch_testbed::Error::Answer {
+            command: command.to_owned(),
+            reason: e.to_string(),
+        })
+    })
+}

@@ -1,0 +1,330 @@
+//! Traffic beside the flows, between the ends of a path as in the simulator: threads of this
+//! process whose sockets are in the namespaces of the client and the server.
+//!
+//! Every TCP connection speaks one small protocol: a header of 16 bytes says how long the request
+//! is, header included, and how long the answer; then both follow, and the next request.
+
+use super::network::Net;
+use crate::backend::drawn;
+use crate::scenario::{BackgroundKind, Scenario, Way};
+use anabranch_proto::time::Instant as Virtual;
+use anabranch_sim::tcp::{Demand, Exchange, Once};
+use anabranch_testbed::Node;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Scope;
+use std::time::{Duration, Instant};
+
+/// Ports of the first of them, at the client and at the server; no flow uses these.
+const PORTS: [u16; 2] = [20_000, 30_000];
+
+/// How often a thread that waits looks whether the run is over.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Bytes that a request has at least: its header.
+const HEADER: u64 = 16;
+
+/// Without end.
+const ENDLESS: u64 = u64::MAX;
+
+const CHUNK: usize = 64 << 10;
+
+/// One piece of traffic, ready to begin.
+#[derive(Debug)]
+pub(super) struct Piece {
+    kind: BackgroundKind,
+    way: Way,
+    index: usize,
+    seed: u64,
+    nodes: [Node; 2],
+    /// The client's first.
+    sockets: [SocketAddr; 2],
+    start: Duration,
+    end: Duration,
+}
+
+/// What the threads share.
+#[derive(Debug)]
+pub(super) struct Clock {
+    pub(super) begin: Instant,
+    pub(super) over: AtomicBool,
+}
+
+impl Clock {
+    fn is_over(&self, end: Duration) -> bool {
+        self.over.load(Ordering::Relaxed) || self.begin.elapsed() >= end
+    }
+
+    /// Waits until then; whether the run goes on.
+    fn wait_until(&self, at: Duration, end: Duration) -> bool {
+        loop {
+            if self.is_over(end) {
+                return false;
+            }
+            let left = at.saturating_sub(self.begin.elapsed());
+            if left.is_zero() {
+                return true;
+            }
+            std::thread::sleep(left.min(LOOK));
+        }
+    }
+}
+
+/// All of a run's.
+pub(super) fn pieces(net: &Net<'_>, scenario: &Scenario, seed: u64) -> Vec<Piece> {
+    let all = scenario.background.iter().enumerate();
+    all.map(|(index, one)| {
+        let ends = net.ends(one.path);
+        let port = |side: usize| PORTS[side] + index as u16;
+        Piece {
+            kind: one.kind.clone(),
+            way: one.way,
+            index,
+            seed,
+            nodes: [net.nodes[0].clone(), net.nodes[1].clone()],
+            sockets: [0, 1].map(|side| SocketAddr::new(ends[side], port(side))),
+            start: drawn::background_start(scenario, index, seed),
+            end: one.stop.unwrap_or(scenario.stop),
+        }
+    })
+    .collect()
+}
+
+impl Piece {
+    /// Starts its threads. Sockets that listen are made before this returns.
+    pub(super) fn start<'s, 'e: 's>(
+        &'e self,
+        scope: &'s Scope<'s, 'e>,
+        clock: &'e Clock,
+    ) -> Result<(), String> {
+        match self.kind {
+            BackgroundKind::Udp { rate, size } => self.udp(scope, clock, rate, size),
+            BackgroundKind::Tcp { cubic } => {
+                let demand = match self.way {
+                    Way::Forward => Exchange::upload(ENDLESS),
+                    Way::Backward => Exchange::download(ENDLESS),
+                };
+                let congestion = if cubic { "cubic" } else { "reno" };
+                self.tcp(scope, clock, 0, Box::new(Once::new(demand)), congestion)
+            }
+            BackgroundKind::Web { size, pause } => {
+                // Whoever reads asks.
+                let asker = usize::from(self.way == Way::Forward);
+                let demand = drawn::reader(self.index, size, pause, self.seed);
+                self.tcp(scope, clock, asker, Box::new(demand), "cubic")
+            }
+        }
+    }
+
+    fn failed(&self, what: impl std::fmt::Display) -> String {
+        format!("background {}: {what}", self.index + 1)
+    }
+
+    fn udp<'s, 'e: 's>(
+        &'e self,
+        scope: &'s Scope<'s, 'e>,
+        clock: &'e Clock,
+        rate: u64,
+        size: u64,
+    ) -> Result<(), String> {
+        let from = usize::from(self.way == Way::Backward);
+        let bind = |side: usize| {
+            let bound = self.nodes[side].enter(|| UdpSocket::bind(self.sockets[side]));
+            let bound = bound.map_err(|error| self.failed(error))?;
+            bound.map_err(|error| self.failed(error))
+        };
+        let (source, sink) = (bind(from)?, bind(1 - from)?);
+        let prepared = source
+            .connect(self.sockets[1 - from])
+            .and_then(|()| sink.set_read_timeout(Some(LOOK)));
+        prepared.map_err(|error| self.failed(error))?;
+        scope.spawn(move || {
+            let mut buffer = [0; 2048];
+            while !clock.over.load(Ordering::Relaxed) {
+                // What arrives does not matter, nor does a time-out.
+                let _ = sink.recv(&mut buffer);
+            }
+        });
+        let interval = Duration::from_secs_f64(size as f64 * 8.0 / rate as f64);
+        scope.spawn(move || {
+            let packet = vec![0; size as usize];
+            let mut at = self.start;
+            while clock.wait_until(at, self.end) {
+                // A full queue or an interface that is down loses the packet, as it should.
+                let _ = source.send(&packet);
+                at += interval;
+            }
+        });
+        Ok(())
+    }
+
+    fn tcp<'s, 'e: 's>(
+        &'e self,
+        scope: &'s Scope<'s, 'e>,
+        clock: &'e Clock,
+        asker: usize,
+        demand: Box<dyn Demand + Send>,
+        congestion: &'static str,
+    ) -> Result<(), String> {
+        let far = 1 - asker;
+        let listen = || -> io::Result<TcpListener> {
+            let listener = TcpListener::bind(self.sockets[far])?;
+            SockRef::from(&listener).set_tcp_congestion(congestion.as_bytes())?;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        };
+        let listener = self.nodes[far].enter(listen);
+        let listener = listener.map_err(|error| self.failed(error))?;
+        let listener = listener.map_err(|error| self.failed(error))?;
+        scope.spawn(move || {
+            while !clock.over.load(Ordering::Relaxed) {
+                match listener.accept() {
+                    Ok((stream, _)) => {
+                        // A connection that breaks is one that ended: the next may come.
+                        let _ = answer(stream, clock);
+                    }
+                    Err(_) => std::thread::sleep(LOOK),
+                }
+            }
+        });
+        scope.spawn(move || {
+            if clock.wait_until(self.start, self.end) {
+                // A link that is down for good ends it; what the flows do then is being measured.
+                let _ = self.nodes[asker].enter(|| self.ask(asker, clock, demand, congestion));
+            }
+        });
+        Ok(())
+    }
+
+    fn ask(
+        &self,
+        asker: usize,
+        clock: &Clock,
+        mut demand: Box<dyn Demand + Send>,
+        congestion: &str,
+    ) -> io::Result<()> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_tcp_congestion(congestion.as_bytes())?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&self.sockets[asker].into())?;
+        let patience = Duration::from_secs(60).min(self.end);
+        socket.connect_timeout(&self.sockets[1 - asker].into(), patience)?;
+        let mut stream = patient(TcpStream::from(socket))?;
+        loop {
+            let now = Virtual::ZERO + clock.begin.elapsed();
+            let Some((at, exchange)) = demand.next(now) else {
+                return Ok(());
+            };
+            if !clock.wait_until(at.since(Virtual::ZERO), self.end) {
+                return Ok(());
+            }
+            let request = exchange.request.max(HEADER);
+            let mut header = [0; HEADER as usize];
+            header[..8].copy_from_slice(&request.to_be_bytes());
+            header[8..].copy_from_slice(&exchange.response.to_be_bytes());
+            let over = || clock.is_over(self.end);
+            let whole = write(&mut stream, &header, &over)?
+                && send(&mut stream, request - HEADER, &over)?
+                && take(&mut stream, exchange.response, &over)?;
+            if !whole {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// A stream whose calls return now and then.
+fn patient(stream: TcpStream) -> io::Result<TcpStream> {
+    stream.set_nonblocking(false)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(LOOK))?;
+    stream.set_write_timeout(Some(LOOK))?;
+    Ok(stream)
+}
+
+fn answer(stream: TcpStream, clock: &Clock) -> io::Result<()> {
+    let mut stream = patient(stream)?;
+    let over = || clock.over.load(Ordering::Relaxed);
+    loop {
+        let mut header = [0; HEADER as usize];
+        if !fill(&mut stream, &mut header, &over)? {
+            return Ok(());
+        }
+        let (request, response) = header.split_at(8);
+        let number = |bytes: &[u8]| bytes.iter().fold(0, |n, byte| (n << 8) | u64::from(*byte));
+        let (request, response) = (number(request), number(response));
+        let whole = take(&mut stream, request.saturating_sub(HEADER), &over)?
+            && send(&mut stream, response, &over)?;
+        if !whole {
+            return Ok(());
+        }
+    }
+}
+
+fn waits(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+    )
+}
+
+/// Reads until `buffer` is full; false if the other side or the run ended before.
+fn fill(stream: &mut TcpStream, buffer: &mut [u8], over: &dyn Fn() -> bool) -> io::Result<bool> {
+    let mut at = 0;
+    while at < buffer.len() {
+        match stream.read(&mut buffer[at..]) {
+            Ok(0) => return Ok(false),
+            Ok(count) => at += count,
+            Err(error) if waits(&error) && !over() => {}
+            Err(error) if waits(&error) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+fn take(stream: &mut TcpStream, bytes: u64, over: &dyn Fn() -> bool) -> io::Result<bool> {
+    let mut buffer = vec![0; CHUNK];
+    let mut left = bytes;
+    while left > 0 {
+        if over() {
+            return Ok(false);
+        }
+        let most = left.min(CHUNK as u64) as usize;
+        match stream.read(&mut buffer[..most]) {
+            Ok(0) => return Ok(false),
+            Ok(count) => left -= count as u64,
+            Err(error) if waits(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+fn send(stream: &mut TcpStream, bytes: u64, over: &dyn Fn() -> bool) -> io::Result<bool> {
+    let buffer = vec![0; CHUNK];
+    let mut left = bytes;
+    while left > 0 {
+        let most = left.min(CHUNK as u64) as usize;
+        if over() || !write(stream, &buffer[..most], over)? {
+            return Ok(false);
+        }
+        left -= most as u64;
+    }
+    Ok(true)
+}
+
+fn write(stream: &mut TcpStream, bytes: &[u8], over: &dyn Fn() -> bool) -> io::Result<bool> {
+    let mut at = 0;
+    while at < bytes.len() {
+        match stream.write(&bytes[at..]) {
+            Ok(count) => at += count,
+            Err(error) if waits(&error) && !over() => {}
+            Err(error) if waits(&error) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}

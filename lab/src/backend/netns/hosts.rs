@@ -1,0 +1,126 @@
+//! A run by agents at both ends: from when they are asked to get ready until both have told.
+
+use super::network::Refusal;
+use super::{Broken, Netns};
+use crate::hosts::{Answer, Ask, Host, HostError, HostReport, Job, Ready};
+use std::time::{Duration, Instant};
+
+/// How long an agent may take to get ready.
+const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// How often each agent is listened to.
+const LISTEN: Duration = Duration::from_millis(20);
+
+/// How long the second agent may go on after the first has ended.
+const SECOND: Duration = Duration::from_secs(10);
+
+/// How long agents may take beyond the scenario's limit to end by themselves, and after that, once
+/// they have been told to.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Agents of a run, the client's first.
+#[derive(Debug)]
+pub(super) struct Agents {
+    hosts: [Box<dyn Host>; 2],
+}
+
+impl Agents {
+    pub(super) fn new(client: Box<dyn Host>, server: Box<dyn Host>) -> Self {
+        Self {
+            hosts: [client, server],
+        }
+    }
+
+    /// Gets both ready, the server first, and says how the server is reached.
+    pub(super) fn prepare(&mut self, client: Job, server: Job) -> Result<Ready, Refusal> {
+        let told = ready(self.hosts[1].as_mut(), server)?;
+        ready(self.hosts[0].as_mut(), client)?;
+        Ok(told)
+    }
+
+    /// Starts both.
+    pub(super) fn start(&mut self, told: Ready) -> Result<(), Refusal> {
+        let [client, server] = &mut self.hosts;
+        server.ask(Ask::Start(None)).map_err(failed)?;
+        client.ask(Ask::Start(Some(told))).map_err(failed)
+    }
+
+    /// Waits for both reports, the client's first.
+    pub(super) fn reports(
+        &mut self,
+        netns: &Netns,
+        stop: Duration,
+    ) -> Result<[HostReport; 2], Broken> {
+        let begin = Instant::now();
+        let mut reports: [Option<HostReport>; 2] = [None, None];
+        let mut first_ended: Option<Instant> = None;
+        let mut told_to_stop: Option<Instant> = None;
+        loop {
+            if netns.is_aborted() {
+                return Err(Broken::Off);
+            }
+            for (host, report) in self.hosts.iter_mut().zip(&mut reports) {
+                if report.is_none() {
+                    *report = listen(host.as_mut())?;
+                }
+            }
+            if reports.iter().any(Option::is_some) {
+                first_ended.get_or_insert_with(Instant::now);
+            }
+            reports = match reports {
+                [Some(client), Some(server)] => return Ok([client, server]),
+                other => other,
+            };
+            let overdue = begin.elapsed() > stop + GRACE
+                || first_ended.is_some_and(|ended| ended.elapsed() > SECOND);
+            if overdue && told_to_stop.is_none() {
+                told_to_stop = Some(Instant::now());
+                for (host, report) in self.hosts.iter_mut().zip(&reports) {
+                    if report.is_none() {
+                        host.ask(Ask::Stop).map_err(failed)?;
+                    }
+                }
+            }
+            if told_to_stop.is_some_and(|told| told.elapsed() > GRACE) {
+                let silent = self.hosts.iter().zip(&reports);
+                let silent = silent.filter(|(_, report)| report.is_none());
+                let names: Vec<&str> = silent.map(|(host, _)| host.name()).collect();
+                let what = format!("{} did not end when told to", names.join(" and "));
+                return Err(Refusal::Failed(what).into());
+            }
+        }
+    }
+}
+
+fn ready(host: &mut dyn Host, job: Job) -> Result<Ready, Refusal> {
+    host.ask(Ask::Prepare(Box::new(job))).map_err(failed)?;
+    match host.answer(READY_WITHIN).map_err(failed)? {
+        Answer::Ready(told) => Ok(told),
+        Answer::Failed(why) => Err(refused(host.name(), &why)),
+        other => {
+            let what = format!("{}: not ready, but {other:?}", host.name());
+            Err(Refusal::Failed(what))
+        }
+    }
+}
+
+fn listen(host: &mut dyn Host) -> Result<Option<HostReport>, Broken> {
+    match host.answer(LISTEN) {
+        Ok(Answer::Done(report)) => Ok(Some(*report)),
+        Ok(Answer::Failed(why)) => Err(refused(host.name(), &why).into()),
+        Ok(Answer::Ready(_) | Answer::Progress(_)) | Err(HostError::Silent { .. }) => Ok(None),
+        Err(error) => Err(failed(error).into()),
+    }
+}
+
+/// An agent says `unsupported` first where nothing went wrong.
+fn refused(host: &str, why: &str) -> Refusal {
+    match why.strip_prefix("unsupported: ") {
+        Some(what) => Refusal::Unsupported(what.to_owned()),
+        None => Refusal::Failed(format!("{host}: {why}")),
+    }
+}
+
+fn failed(error: HostError) -> Refusal {
+    Refusal::Failed(error.to_string())
+}

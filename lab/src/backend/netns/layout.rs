@@ -1,0 +1,432 @@
+//! Who has which address, and which way packets go: worked out before anything is built.
+//!
+//! Link number `n` is the network `10.77.n.0/24`, its first end `.1`, its second `.2`. Routes are
+//! shortest, as in the simulator, and lead through hosts only to addresses that no other way
+//! reaches: a host answers on all its addresses whichever interface a packet came by. Where several
+//! interfaces lead away from a host, the source address decides, with a routing table for each
+//! interface and rules, as in the scripts of the first and the second paper. A server also minds
+//! where an answer goes: it leaves by the link of the path whose client link it is for.
+
+use crate::scenario::{NetLink, Network, NodeKind, Scenario};
+use std::collections::VecDeque;
+use std::net::Ipv4Addr;
+
+/// The first table of those for single interfaces; below are those of the system.
+const TABLE: usize = 1000;
+
+/// Order of the rules: a path's very ends, then whom an answer is for, then whence a packet is,
+/// then which interface it was bound to.
+const PRIORITY: [u32; 4] = [100, 200, 300, 400];
+
+/// Interfaces of this name exist or mean something.
+const RESERVED: [&str; 3] = ["lo", "all", "default"];
+
+/// The most bytes of an interface's name.
+const NAME_BYTES: usize = 15;
+
+/// A step of a path: a link, and whether it is passed from its first end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Hop {
+    pub(super) link: usize,
+    pub(super) forward: bool,
+}
+
+/// The network's addresses and routes.
+#[derive(Debug)]
+pub(super) struct Layout<'a> {
+    network: &'a Network,
+    interfaces: Vec<String>,
+    /// The last byte of the client's address on each link, which handovers change.
+    client_ends: Vec<Option<u8>>,
+}
+
+impl<'a> Layout<'a> {
+    pub(super) fn of(scenario: &'a Scenario) -> Self {
+        let network = &scenario.network;
+        let mut interfaces: Vec<String> = Vec::new();
+        for (index, link) in network.links.iter().enumerate() {
+            let name = &link.name;
+            let usable = name.len() <= NAME_BYTES && !RESERVED.contains(&name.as_str());
+            interfaces.push(match usable && !interfaces.contains(name) {
+                true => name.clone(),
+                false => format!("link{}.{index}", index + 1),
+            });
+        }
+        Self {
+            network,
+            interfaces,
+            client_ends: vec![None; network.links.len()],
+        }
+    }
+
+    /// The name of a link's interfaces, the same at both ends.
+    pub(super) fn interface(&self, link: usize) -> &str {
+        &self.interfaces[link]
+    }
+
+    /// The address of an end of a link, the first being 0.
+    pub(super) fn address(&self, link: usize, end: usize) -> Ipv4Addr {
+        let usual = end as u8 + 1;
+        let is_client = node_at(&self.network.links[link], end) == 0;
+        let last = self.client_ends[link].filter(|_| is_client);
+        Ipv4Addr::new(10, 77, link as u8, last.unwrap_or(usual))
+    }
+
+    /// The address of a node on a link it has an end of.
+    fn own(&self, node: usize, link: usize) -> Ipv4Addr {
+        self.address(link, end_of(&self.network.links[link], node))
+    }
+
+    /// The addresses of a path's ends, the client's first.
+    pub(super) fn ends(&self, path: usize) -> [Ipv4Addr; 2] {
+        let path = &self.network.paths[path];
+        [self.own(0, path.client_link), self.own(1, path.server_link)]
+    }
+
+    /// The links of a path from the client to the server; none if there is no way.
+    pub(super) fn hops(&self, path: usize) -> Vec<Hop> {
+        let path = &self.network.paths[path];
+        let hop = |link: usize, from: usize| Hop {
+            link,
+            forward: self.network.links[link].ends.0 == from,
+        };
+        let mut hops = vec![hop(path.client_link, 0)];
+        let mut at = far(&self.network.links[path.client_link], 0);
+        while at != 1 && hops.len() <= self.network.links.len() {
+            let link = match self.attached(at).find(|link| *link == path.server_link) {
+                Some(link) => link,
+                None => match self.next_hop(at, path.server_link) {
+                    Some(link) => link,
+                    None => return Vec::new(),
+                },
+            };
+            hops.push(hop(link, at));
+            at = far(&self.network.links[link], at);
+        }
+        hops
+    }
+
+    /// The links a node has an end of.
+    fn attached(&self, node: usize) -> impl Iterator<Item = usize> {
+        let links = self.network.links.iter().enumerate();
+        links
+            .filter(move |(_, link)| link.ends.0 == node || link.ends.1 == node)
+            .map(|(index, _)| index)
+    }
+
+    /// By which of its links a node that forwards reaches the network of another link. Routers at
+    /// that link are preferred; hosts are reached, but never passed.
+    fn next_hop(&self, from: usize, link: usize) -> Option<usize> {
+        let ends = self.network.links[link].ends;
+        let goals = [ends.0, ends.1];
+        let forwards = |node: usize| self.network.nodes[node].kind != NodeKind::Host;
+        let (routers, hosts): (Vec<usize>, Vec<usize>) =
+            goals.into_iter().partition(|node| forwards(*node));
+        self.first_link(from, &routers)
+            .or_else(|| self.first_link(from, &hosts))
+    }
+
+    fn first_link(&self, from: usize, goals: &[usize]) -> Option<usize> {
+        let mut first: Vec<Option<usize>> = vec![None; self.network.nodes.len()];
+        let mut waiting = VecDeque::from([from]);
+        while let Some(at) = waiting.pop_front() {
+            if at != from && goals.contains(&at) {
+                return first[at];
+            }
+            if at != from && self.network.nodes[at].kind == NodeKind::Host {
+                continue;
+            }
+            for link in self.attached(at) {
+                let next = far(&self.network.links[link], at);
+                if next != from && first[next].is_none() {
+                    first[next] = first[at].or(Some(link));
+                    waiting.push_back(next);
+                }
+            }
+        }
+        None
+    }
+
+    /// What `ip` is told on a node, one command a line.
+    pub(super) fn commands(&self, node: usize) -> Vec<String> {
+        match self.network.nodes[node].kind {
+            NodeKind::Host => self.host(node),
+            NodeKind::Router | NodeKind::Nat => self.router(node),
+        }
+    }
+
+    fn router(&self, node: usize) -> Vec<String> {
+        let links = 0..self.network.links.len();
+        let elsewhere = links.filter(|link| !self.attached(node).any(|own| own == *link));
+        let route = |link: usize| {
+            let by = self.next_hop(node, link)?;
+            let (gateway, device) = (self.other(by, node), self.interface(by));
+            Some(format!(
+                "route add 10.77.{link}.0/24 via {gateway} dev {device}"
+            ))
+        };
+        elsewhere.filter_map(route).collect()
+    }
+
+    fn host(&self, node: usize) -> Vec<String> {
+        let mut commands = Vec::new();
+        for (order, link) in self.attached(node).enumerate() {
+            commands.extend(self.table(node, link, order));
+            let (table, device) = (TABLE + link, self.interface(link));
+            let [.., from, bound] = PRIORITY;
+            commands.push(format!(
+                "rule add from 10.77.{link}.0/24 lookup {table} priority {from}"
+            ));
+            commands.push(format!(
+                "rule add oif {device} lookup {table} priority {bound}"
+            ));
+        }
+        if node == 1 {
+            commands.extend(self.answers());
+        }
+        commands
+    }
+
+    /// The table of one interface, and its route in the main table: less liked than those before.
+    fn table(&self, node: usize, link: usize, order: usize) -> [String; 2] {
+        let (own, gateway) = (self.own(node, link), self.other(link, node));
+        let route = format!(
+            "route replace default via {gateway} dev {} src {own}",
+            self.interface(link)
+        );
+        let metric = 100 + order;
+        [
+            format!("{route} table {}", TABLE + link),
+            format!("{route} metric {metric}"),
+        ]
+    }
+
+    /// The server's rules for answers.
+    fn answers(&self) -> Vec<String> {
+        let [exact, to, ..] = PRIORITY;
+        let mut rules: Vec<String> = Vec::new();
+        let mut add = |rule: String| {
+            if !rules.contains(&rule) {
+                rules.push(rule);
+            }
+        };
+        for path in &self.network.paths {
+            let (client, table) = (path.client_link, TABLE + path.server_link);
+            let own = self.own(1, path.server_link);
+            add(format!(
+                "rule add from {own} to 10.77.{client}.0/24 lookup {table} priority {exact}"
+            ));
+        }
+        let mut known = Vec::new();
+        for path in &self.network.paths {
+            if !known.contains(&path.client_link) {
+                known.push(path.client_link);
+                let (client, table) = (path.client_link, TABLE + path.server_link);
+                add(format!(
+                    "rule add to 10.77.{client}.0/24 lookup {table} priority {to}"
+                ));
+            }
+        }
+        rules
+    }
+
+    /// The address at the other end of a node's link.
+    fn other(&self, link: usize, node: usize) -> Ipv4Addr {
+        self.address(link, 1 - end_of(&self.network.links[link], node))
+    }
+
+    /// The interfaces of a NAT that lead to the server: what leaves by them gets their addresses.
+    pub(super) fn outside(&self, nat: usize) -> Vec<usize> {
+        let mut links: Vec<usize> = Vec::new();
+        for path in &self.network.paths {
+            let direct = self.attached(nat).find(|link| *link == path.server_link);
+            let by = direct.or_else(|| self.next_hop(nat, path.server_link));
+            links.extend(by.filter(|link| !links.contains(link)));
+        }
+        links
+    }
+
+    /// Gives the client another address on a link, and says what `ip` is told at the client, and at
+    /// the node at the other end, whose neighbour it is.
+    pub(super) fn hand_over(&mut self, link: usize, mac: &str) -> ([Vec<String>; 2], usize) {
+        let old = self.own(0, link);
+        let [.., last] = old.octets();
+        // Never an address that was used before in this run, as far as there are any.
+        let fresh = if last < 10 {
+            11
+        } else {
+            last.wrapping_add(1).max(11)
+        };
+        self.client_ends[link] = Some(fresh);
+        let (new, device) = (self.own(0, link), self.interface(link));
+        let order = self.attached(0).position(|own| own == link).unwrap_or(0);
+        let mut here = vec![
+            format!("address del {old}/24 dev {device}"),
+            format!("address add {new}/24 dev {device}"),
+        ];
+        here.extend(self.table(0, link, order));
+        let there = vec![format!(
+            "neighbour replace {new} lladdr {mac} dev {device} nud permanent"
+        )];
+        ([here, there], far(&self.network.links[link], 0))
+    }
+}
+
+/// The node at an end.
+fn node_at(link: &NetLink, end: usize) -> usize {
+    [link.ends.0, link.ends.1][end]
+}
+
+/// Which end a node is at.
+fn end_of(link: &NetLink, node: usize) -> usize {
+    usize::from(link.ends.0 != node)
+}
+
+/// The node at the other end.
+fn far(link: &NetLink, node: usize) -> usize {
+    node_at(link, 1 - end_of(link, node))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Changes, Plan};
+    use crate::scenario::Document;
+    use std::sync::Arc;
+
+    fn scenario(text: &str) -> Arc<Scenario> {
+        let document = Document::parse("t.toml", text).unwrap();
+        let plan = Plan::make(&document, &Changes::default()).unwrap();
+        Arc::clone(&plan.runs[0].scenario)
+    }
+
+    fn graph(rest: &str) -> Arc<Scenario> {
+        scenario(&format!(
+            "format = 1\nname = \"g\"\nstop = \"9s\"\n{rest}\n\
+             [[flow]]\nkind = \"bulk\"\nbytes = \"1MB\"\n"
+        ))
+    }
+
+    const CHAINS: &str = r#"
+[[node]]
+name = "r1"
+[[node]]
+name = "r2"
+[[link]]
+name = "c-r1"
+ends = ["client", "r1"]
+[[link]]
+name = "r1-s"
+ends = ["r1", "server"]
+[[link]]
+name = "c-r2"
+ends = ["r2", "client"]
+[[link]]
+name = "a-name-beyond-fifteen"
+ends = ["r2", "server"]
+[[path]]
+client = "c-r1"
+server = "r1-s"
+[[path]]
+client = "c-r2"
+server = "a-name-beyond-fifteen"
+"#;
+
+    #[test]
+    fn every_link_is_a_network_and_every_interface_has_a_table() {
+        let scenario = graph(CHAINS);
+        let layout = Layout::of(&scenario);
+        assert_eq!(
+            layout.ends(0).map(|a| a.to_string()),
+            ["10.77.0.1", "10.77.1.2"]
+        );
+        assert_eq!(
+            layout.ends(1).map(|a| a.to_string()),
+            ["10.77.2.2", "10.77.3.2"]
+        );
+        assert_eq!(
+            (layout.interface(0), layout.interface(3)),
+            ("c-r1", "link4.3")
+        );
+        let client = layout.commands(0).join("\n");
+        for line in [
+            "route replace default via 10.77.0.2 dev c-r1 src 10.77.0.1 table 1000",
+            "rule add from 10.77.2.0/24 lookup 1002 priority 300",
+            "rule add oif c-r2 lookup 1002 priority 400",
+        ] {
+            assert!(client.contains(line), "{line}\n{client}");
+        }
+    }
+
+    #[test]
+    fn answers_of_a_server_leave_by_the_link_of_the_path() {
+        let scenario = graph(CHAINS);
+        let server = Layout::of(&scenario).commands(1).join("\n");
+        for line in [
+            "rule add from 10.77.1.2 to 10.77.0.0/24 lookup 1001 priority 100",
+            // To the second client link whatever the source: a subflow to the first address.
+            "rule add to 10.77.2.0/24 lookup 1003 priority 200",
+        ] {
+            assert!(server.contains(line), "{line}\n{server}");
+        }
+    }
+
+    #[test]
+    fn routers_lead_to_an_address_of_a_host_by_the_host_itself_if_need_be() {
+        let scenario = graph(CHAINS);
+        let layout = Layout::of(&scenario);
+        let hop = |link, forward| Hop { link, forward };
+        assert_eq!(layout.hops(0), [hop(0, true), hop(1, true)]);
+        assert_eq!(layout.hops(1), [hop(2, false), hop(3, true)]);
+        let second = layout.commands(3).join("\n");
+        // The network r1-s has a router at its other end, which only hosts lead to.
+        assert!(
+            second.contains("route add 10.77.1.0/24 via 10.77.3.2 dev link4.3"),
+            "{second}"
+        );
+        assert!(
+            second.contains("route add 10.77.0.0/24 via 10.77.2.2 dev c-r2"),
+            "{second}"
+        );
+    }
+
+    #[test]
+    fn a_shared_link_is_on_both_paths_and_longer_ways_are_found() {
+        let scenario = graph(
+            "[[node]]\nname = \"in\"\n[[node]]\nname = \"out\"\nkind = \"nat\"\n\
+             [[link]]\nname = \"a\"\nends = [\"client\", \"in\"]\n\
+             [[link]]\nname = \"b\"\nends = [\"client\", \"in\"]\n\
+             [[link]]\nname = \"middle\"\nends = [\"in\", \"out\"]\n\
+             [[link]]\nname = \"last\"\nends = [\"out\", \"server\"]\n\
+             [[path]]\nclient = \"a\"\nserver = \"last\"\n\
+             [[path]]\nclient = \"b\"\nserver = \"last\"\n",
+        );
+        let layout = Layout::of(&scenario);
+        let links = |path| -> Vec<usize> { layout.hops(path).iter().map(|h| h.link).collect() };
+        assert_eq!((links(0), links(1)), (vec![0, 2, 3], vec![1, 2, 3]));
+        assert_eq!(layout.outside(3), [3]);
+        let rules = layout.commands(1);
+        assert_eq!(
+            rules
+                .iter()
+                .filter(|rule| rule.contains("priority 100"))
+                .count(),
+            2
+        );
+    }
+
+    #[test]
+    fn a_handover_takes_a_fresh_address_and_the_neighbour_learns_it() {
+        let scenario = graph(CHAINS);
+        let mut layout = Layout::of(&scenario);
+        let ([here, there], node) = layout.hand_over(2, "02:00:00:00:00:01");
+        assert_eq!(node, 3);
+        assert_eq!(here[0], "address del 10.77.2.2/24 dev c-r2");
+        assert_eq!(here[1], "address add 10.77.2.11/24 dev c-r2");
+        assert!(here[2].contains("src 10.77.2.11 table 1002"), "{here:?}");
+        assert!(there[0].starts_with("neighbour replace 10.77.2.11 lladdr 02:"));
+        assert_eq!(layout.ends(1)[0].to_string(), "10.77.2.11");
+        layout.hand_over(2, "02:00:00:00:00:01");
+        assert_eq!(layout.ends(1)[0].to_string(), "10.77.2.12");
+    }
+}

@@ -1,0 +1,389 @@
+//! Real kernels as a backend: one run is a network of namespaces, with agents at both ends.
+//!
+//! ```text
+//! tools      what this machine has, and what of a scenario it cannot do
+//! layout     addresses, routes, rules: worked out before anything is built
+//! network    namespaces, links and routes, gone when dropped
+//! job        what the agents are asked to do; hosts  asks them and waits
+//! command    programs of others instead of agents
+//! background traffic beside the flows
+//! script     events at their times, and samples of the links' counters
+//! totals     what links carried, in the terms of results; notes  what else is known of a run
+//! ```
+//!
+//! One run at a time. Two laboratories may run side by side: their namespaces have different
+//! names, and each notes that the other was there.
+
+mod background;
+mod command;
+mod hosts;
+mod job;
+mod layout;
+mod network;
+mod notes;
+mod script;
+mod tools;
+mod totals;
+
+#[cfg(test)]
+mod tests;
+
+pub use notes::Note;
+pub use tools::{Part, parts};
+
+use super::Backend;
+use crate::hosts::{Host, HostError, HostReport, Role, merge};
+use crate::plan::Run;
+use crate::results::{Outcome, Status};
+use crate::scenario::{Kind, Scenario, Way};
+use anabranch_emulate::{Error as LinkError, LinkLayer, LinkPlan};
+use hosts::Agents;
+use network::{Net, Refusal};
+use notes::Busy;
+use script::Log;
+use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Instant;
+
+/// What carries packets between namespaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Links {
+    /// The emulator, whose links are those of the simulator and draw the same losses for every
+    /// contender; the kernel's where there are no TAP devices.
+    #[default]
+    Auto,
+    /// The emulator.
+    Emulator,
+    /// `tbf` and `netem` in a namespace between.
+    Kernel,
+}
+
+impl Links {
+    fn build(self, plans: Vec<LinkPlan>) -> Result<Box<dyn LinkLayer>, LinkError> {
+        match self {
+            Self::Emulator => anabranch_emulate::emulator(plans),
+            Self::Auto => match anabranch_emulate::emulator(plans.clone()) {
+                Err(LinkError::Tap { .. }) => Self::Kernel.build(plans),
+                other => other,
+            },
+            Self::Kernel => Err(LinkError::Unsupported {
+                link: plans
+                    .first()
+                    .map(|plan| plan.name.clone())
+                    .unwrap_or_default(),
+                way: anabranch_emulate::Way::Forward,
+                layer: "kernel",
+                what: "links without netem".to_owned(),
+            }),
+        }
+    }
+}
+
+/// Starts agents.
+pub trait Launch: Debug + Send + Sync {
+    /// Starts `command`, an agent that reads asks and writes answers, for the host `name`.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    fn launch(&self, name: &str, command: Command) -> Result<Box<dyn Host>, HostError>;
+}
+
+/// Runs scenarios in network namespaces of this machine.
+#[derive(Debug)]
+pub struct Netns {
+    launch: Box<dyn Launch>,
+    /// The program whose words `lab agent` make it an agent.
+    program: PathBuf,
+    links: Links,
+    qlog: Option<PathBuf>,
+    pcap: Option<PathBuf>,
+    notes_file: Option<PathBuf>,
+    notes: Mutex<Vec<Note>>,
+    abort: Arc<AtomicBool>,
+    broken_off: AtomicBool,
+}
+
+/// Why a run has no outcome of its own.
+#[derive(Debug)]
+enum Broken {
+    /// It was refused or went wrong.
+    Refused(Refusal),
+    /// The user broke it off.
+    Off,
+}
+
+impl From<Refusal> for Broken {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl Netns {
+    /// A laboratory whose agents are `program lab agent`, started by `launch`.
+    pub fn new(program: PathBuf, launch: Box<dyn Launch>) -> Self {
+        Self {
+            launch,
+            program,
+            links: Links::default(),
+            qlog: None,
+            pcap: None,
+            notes_file: None,
+            notes: Mutex::default(),
+            abort: Arc::default(),
+            broken_off: AtomicBool::new(false),
+        }
+    }
+
+    /// What carries packets.
+    #[must_use]
+    pub fn links(mut self, links: Links) -> Self {
+        self.links = links;
+        self
+    }
+
+    /// Where qlog files go, in a folder for each run that records them.
+    #[must_use]
+    pub fn qlog(mut self, folder: PathBuf) -> Self {
+        self.qlog = Some(folder);
+        self
+    }
+
+    /// Where captures of every link go, in a folder for each run.
+    #[must_use]
+    pub fn pcap(mut self, folder: PathBuf) -> Self {
+        self.pcap = Some(folder);
+        self
+    }
+
+    /// The file to which a [`Note`] is added for each run.
+    #[must_use]
+    pub fn notes_file(mut self, file: PathBuf) -> Self {
+        self.notes_file = Some(file);
+        self
+    }
+
+    /// Once set, the run under way is broken off and its network removed.
+    #[must_use]
+    pub fn abort(mut self, abort: Arc<AtomicBool>) -> Self {
+        self.abort = abort;
+        self
+    }
+
+    /// What was noted of the runs so far.
+    pub fn notes(&self) -> Vec<Note> {
+        let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        notes.clone()
+    }
+
+    fn is_aborted(&self) -> bool {
+        self.abort.load(Ordering::Relaxed)
+    }
+}
+
+impl Backend for Netns {
+    fn name(&self) -> &'static str {
+        "netns"
+    }
+
+    fn run(&self, run: &Run) -> Outcome {
+        let started = Instant::now();
+        self.broken_off.store(false, Ordering::Relaxed);
+        // A panic must not take the campaign with it; unwinding removes the network.
+        let caught = catch_unwind(AssertUnwindSafe(|| self.carry_out(run)));
+        let mut outcome = match caught {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(Broken::Refused(Refusal::Unsupported(what)))) => {
+                super::ended(Status::Unsupported, &what)
+            }
+            Ok(Err(Broken::Refused(Refusal::Failed(what)))) => super::ended(Status::Failed, &what),
+            Ok(Err(Broken::Off)) => {
+                self.broken_off.store(true, Ordering::Relaxed);
+                super::ended(Status::Failed, "broken off")
+            }
+            Err(panic) => super::ended(Status::Failed, &super::panic_message(panic.as_ref())),
+        };
+        outcome.wall_s = started.elapsed().as_secs_f64();
+        outcome
+    }
+
+    fn was_broken_off(&self) -> bool {
+        self.broken_off.load(Ordering::Relaxed)
+    }
+}
+
+/// What of a scenario this machine cannot do; `None` if it can do all.
+pub fn refusal(scenario: &Scenario) -> Option<String> {
+    tools::refusal(scenario).or_else(|| command::refusal(scenario))
+}
+
+impl Netns {
+    fn carry_out(&self, run: &Run) -> Result<Outcome, Broken> {
+        let scenario = &*run.scenario;
+        if self.is_aborted() {
+            return Err(Broken::Off);
+        }
+        if let Some(what) = refusal(scenario) {
+            return Err(Refusal::Unsupported(what).into());
+        }
+        let pcap = self.pcap.as_ref().map(|folder| folder.join(&run.id));
+        if let Some(folder) = &pcap {
+            let made = std::fs::create_dir_all(folder);
+            made.map_err(|error| Refusal::Failed(format!("{}: {error}", folder.display())))?;
+        }
+        let mut net = Net::build(scenario, run.seed, self.links, pcap.as_deref())?;
+        let mut note = Note {
+            run_id: run.id.clone(),
+            contender: run.contender.clone(),
+            variables: net.variables(),
+            other_labs: notes::other_labs(),
+            ..Note::default()
+        };
+        let (before, since) = (Busy::now(), Instant::now());
+        let outcome = match scenario.transport.kind {
+            Kind::Command => self.by_programs(&mut net, run, &mut note),
+            _ => self.by_agents(&mut net, run, &mut note),
+        };
+        let health = net.layer.health();
+        note.add_health(net.layer.name(), &health);
+        let agents = note.cpu_s.iter().flatten().sum();
+        note.others_cores = Busy::now()
+            .zip(before)
+            .map(|(now, before)| now.others_since(before, since.elapsed(), agents));
+        let mut outcome = outcome?;
+        if let (Some(why), Status::Ok | Status::Timeout) = (health.verdict, outcome.status) {
+            (outcome.status, outcome.reason) = (Status::Invalid, why);
+        }
+        self.keep(note)?;
+        Ok(outcome)
+    }
+
+    fn keep(&self, note: Note) -> Result<(), Refusal> {
+        if let Some(file) = &self.notes_file {
+            let kept = note.append(file);
+            kept.map_err(|error| Refusal::Failed(format!("{}: {error}", file.display())))?;
+        }
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        notes.push(note);
+        Ok(())
+    }
+
+    fn by_agents(&self, net: &mut Net<'_>, run: &Run, note: &mut Note) -> Result<Outcome, Broken> {
+        let scenario = &*run.scenario;
+        if scenario.transport.kind == Kind::KernelMptcp {
+            job::prepare_mptcp(net)?;
+        }
+        let host = |name: &str, node: usize| -> Result<Box<dyn Host>, Refusal> {
+            let program = self.program.to_string_lossy();
+            let mut command = net.nodes[node].command(&program);
+            command.args(["lab", "agent"]);
+            let started = self.launch.launch(name, command);
+            started.map_err(|error| Refusal::Failed(error.to_string()))
+        };
+        let mut agents = Agents::new(host("client", 0)?, host("server", 1)?);
+        let jobs =
+            [Role::Client, Role::Server].map(|role| job::job(net, run, role, self.qlog.as_deref()));
+        let [client, server] = jobs;
+        let told = agents.prepare(client?, server?)?;
+        let start = |agents: &mut Agents| agents.start(told).map_err(Broken::from);
+        let wait = |agents: &mut Agents| agents.reports(self, scenario.stop);
+        let (reports, log) = during(net, run, &mut agents, start, wait)?;
+        let [client, server] = &reports;
+        note.add_reports([client, server]);
+        note.events = events(&log);
+        Ok(told_by(net, [client, server], log))
+    }
+
+    fn by_programs(
+        &self,
+        net: &mut Net<'_>,
+        run: &Run,
+        note: &mut Note,
+    ) -> Result<Outcome, Broken> {
+        let scenario = &*run.scenario;
+        let mut programs = command::Programs::prepare(net, self, run.seed)?;
+        programs.start(net, run.seed)?;
+        let wait = |programs: &mut command::Programs| programs.outcome(scenario, self);
+        let (outcome, log) = during(net, run, &mut programs, |_| Ok(()), wait)?;
+        note.events = events(&log);
+        let (client, server) = (HostReport::default(), HostReport::default());
+        let links = totals::totals(net, &log.samples);
+        let way = scenario.flows[0].way;
+        let mut counted = merge(scenario, way, &client, &server, &links);
+        totals::add_to_series(net, &log.samples, way, &mut counted);
+        let mut outcome = Outcome {
+            paths: counted.paths,
+            series: counted.series,
+            packets: counted.packets,
+            ..outcome
+        };
+        judge(&mut outcome, &log);
+        Ok(outcome)
+    }
+}
+
+/// Starts something, with the traffic beside it and the script going on until it is over.
+fn during<W, T: Send>(
+    net: &mut Net<'_>,
+    run: &Run,
+    who: &mut W,
+    start: impl FnOnce(&mut W) -> Result<(), Broken>,
+    wait: impl FnOnce(&mut W) -> Result<T, Broken>,
+) -> Result<(T, Log), Broken> {
+    let pieces = background::pieces(net, &run.scenario, run.seed);
+    let begin = Instant::now();
+    let clock = background::Clock {
+        begin,
+        over: AtomicBool::new(false),
+    };
+    std::thread::scope(|scope| {
+        /// Whatever happens, the threads are told.
+        struct Over<'a>(&'a AtomicBool);
+        impl Drop for Over<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let over = Over(&clock.over);
+        for piece in &pieces {
+            let started = piece.start(scope, &clock);
+            started.map_err(Refusal::Failed)?;
+        }
+        start(who)?;
+        let (end, ended) = mpsc::channel();
+        let script = scope.spawn(move || net.follow(begin, &ended));
+        let result = wait(who);
+        drop((end, over));
+        let log = script
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok((result?, log))
+    })
+}
+
+fn told_by(net: &Net<'_>, reports: [&HostReport; 2], log: Log) -> Outcome {
+    let scenario = net.scenario;
+    let way = scenario.flows.first().map_or(Way::Forward, |flow| flow.way);
+    let mut links = totals::totals(net, &log.samples);
+    totals::tell_apart(net, &mut links, reports);
+    let mut outcome = merge(scenario, way, reports[0], reports[1], &links);
+    totals::add_to_series(net, &log.samples, way, &mut outcome);
+    judge(&mut outcome, &log);
+    outcome
+}
+
+/// A script that was not carried out as it stands makes the run invalid.
+fn judge(outcome: &mut Outcome, log: &Log) {
+    if let (Some(fault), Status::Ok | Status::Timeout) = (&log.fault, outcome.status) {
+        (outcome.status, outcome.reason) = (Status::Invalid, fault.clone());
+    }
+}
+
+fn events(log: &Log) -> Vec<(f64, String)> {
+    let done = log.done.iter();
+    done.map(|(at, what)| (at.as_secs_f64(), what.clone()))
+        .collect()
+}

@@ -1,0 +1,246 @@
+//! A run's network, built of namespaces and gone when dropped.
+
+use super::Links;
+use super::layout::{Hop, Layout};
+use crate::backend::drawn;
+use crate::scenario::{NodeKind, Scenario, Way};
+use anabranch_emulate::{End, Error as LinkError, LinkLayer, LinkPlan};
+use anabranch_link::{Jitter, LinkConfig, Rate};
+use anabranch_sim::Seed;
+use anabranch_testbed::{Address, Node, Testbed};
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+/// The largest IP packet on a link.
+const MTU: u32 = 1500;
+
+/// Settings of every namespace, apart from forwarding.
+const SETTINGS: [(&str, &str); 6] = [
+    // An address is answered whichever interface a packet came by.
+    ("ipv4/conf/all/rp_filter", "0"),
+    ("ipv4/conf/default/rp_filter", "0"),
+    // Nobody is taught a shorter way than the one the scenario has.
+    ("ipv4/conf/all/send_redirects", "0"),
+    ("ipv4/conf/default/send_redirects", "0"),
+    // No connection learns from the one before it.
+    ("ipv4/tcp_no_metrics_save", "1"),
+    ("ipv4/conf/all/accept_redirects", "0"),
+];
+
+/// What names the variables that decide how TCP behaves, for the record.
+pub(super) const RECORDED: [&str; 10] = [
+    "ipv4/tcp_rmem",
+    "ipv4/tcp_wmem",
+    "ipv4/tcp_sack",
+    "ipv4/tcp_timestamps",
+    "ipv4/tcp_window_scaling",
+    "ipv4/tcp_slow_start_after_idle",
+    "ipv4/tcp_recovery",
+    "ipv4/tcp_ecn",
+    "mptcp/scheduler",
+    "mptcp/path_manager",
+];
+
+/// Why a network was not built.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// Nothing here can do what the scenario asks for.
+    Unsupported(String),
+    /// Something went wrong.
+    Failed(String),
+}
+
+impl From<anabranch_testbed::Error> for Refusal {
+    fn from(error: anabranch_testbed::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<LinkError> for Refusal {
+    fn from(error: LinkError) -> Self {
+        match error {
+            LinkError::Unsupported { .. } => Self::Unsupported(error.to_string()),
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+/// Namespaces, links and routes of one run. Links go first when it is dropped, then processes and
+/// namespaces.
+#[derive(Debug)]
+pub(super) struct Net<'a> {
+    pub(super) scenario: &'a Scenario,
+    pub(super) layout: Layout<'a>,
+    pub(super) layer: Box<dyn LinkLayer>,
+    pub(super) nodes: Vec<Node>,
+    /// As they are now, by link and direction.
+    pub(super) configs: Vec<[LinkConfig; 2]>,
+    _bed: Testbed,
+}
+
+impl<'a> Net<'a> {
+    /// Builds what a scenario describes, as `seed` draws it.
+    pub(super) fn build(
+        scenario: &'a Scenario,
+        seed: u64,
+        links: Links,
+        pcap: Option<&Path>,
+    ) -> Result<Self, Refusal> {
+        let network = &scenario.network;
+        let layout = Layout::of(scenario);
+        if let Some(lost) = (0..network.paths.len()).find(|path| layout.hops(*path).is_empty()) {
+            let name = &network.paths[lost].name;
+            let what = format!("path `{name}`: no way leads from its first link to its last");
+            return Err(Refusal::Failed(what));
+        }
+        let mut bed = Testbed::new("lab")?;
+        let mut nodes = Vec::new();
+        for (index, node) in network.nodes.iter().enumerate() {
+            // Names in a file may have letters that names of namespaces may not.
+            let safe = node.name.replace('_', "-");
+            let safe: String = safe.chars().take(32).collect();
+            let made = bed.node(&format!("{index}-{safe}"))?;
+            let forwards = if node.kind == NodeKind::Host {
+                "0"
+            } else {
+                "1"
+            };
+            made.set_sysctl("ipv4/ip_forward", forwards)?;
+            for (path, value) in SETTINGS {
+                made.set_sysctl(path, value)?;
+            }
+            nodes.push(made);
+        }
+        let configs: Vec<[LinkConfig; 2]> = (0..network.links.len())
+            .map(|link| drawn::links(scenario, link, seed))
+            .collect();
+        let plans = plans(scenario, &layout, &nodes, &configs, seed, pcap)?;
+        let layer = links.build(plans)?;
+        let mut net = Self {
+            scenario,
+            layout,
+            layer,
+            nodes,
+            configs,
+            _bed: bed,
+        };
+        for node in 0..net.nodes.len() {
+            let commands = net.layout.commands(node);
+            if !commands.is_empty() {
+                net.nodes[node].ip(&commands)?;
+            }
+            if net.scenario.network.nodes[node].kind == NodeKind::Nat {
+                net.translate(node)?;
+            }
+        }
+        Ok(net)
+    }
+
+    /// What leaves a NAT towards the server gets the address of the interface it leaves by, and a
+    /// port that nobody can guess.
+    fn translate(&mut self, node: usize) -> Result<(), Refusal> {
+        let outside = self.layout.outside(node);
+        let devices: Vec<&str> = outside.iter().map(|l| self.layout.interface(*l)).collect();
+        for device in devices {
+            if super::tools::has("nft") {
+                let rules = format!(
+                    "add table ip lab; add chain ip lab out {{ type nat hook postrouting priority \
+                     100; }}; add rule ip lab out oifname \"{device}\" masquerade fully-random"
+                );
+                self.nodes[node].run("nft", &[&rules])?;
+            } else if super::tools::has("iptables") {
+                let words = ["-t", "nat", "-A", "POSTROUTING", "-o", device];
+                let target = ["-j", "MASQUERADE", "--random-fully"];
+                self.nodes[node].run("iptables", &[&words[..], &target[..]].concat())?;
+            } else {
+                let what = "a NAT: install nftables or iptables";
+                return Err(Refusal::Unsupported(what.to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a NAT forget its mappings.
+    pub(super) fn forget_mappings(&mut self, node: usize) -> Result<(), String> {
+        let done = self.nodes[node].run("conntrack", &["-F"]);
+        done.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// The links by which data of a path goes one way, first to last.
+    pub(super) fn hops(&self, path: usize, way: Way) -> Vec<Hop> {
+        let mut hops = self.layout.hops(path);
+        if way == Way::Backward {
+            hops.reverse();
+            for hop in &mut hops {
+                hop.forward = !hop.forward;
+            }
+        }
+        hops
+    }
+
+    /// The addresses of a path's ends, the client's first.
+    pub(super) fn ends(&self, path: usize) -> [IpAddr; 2] {
+        self.layout.ends(path).map(IpAddr::V4)
+    }
+
+    /// What packets of this mean size need from end to end when no queue is in their way; not known
+    /// where delay varies or a rate does.
+    pub(super) fn base_delay(&self, hops: &[Hop], bytes: f64) -> Option<Duration> {
+        let mut total = Duration::ZERO;
+        for hop in hops {
+            let config = &self.configs[hop.link][usize::from(!hop.forward)];
+            if config.jitter != Jitter::None {
+                return None;
+            }
+            total += config.delay;
+            match &config.rate {
+                Rate::Unlimited => {}
+                Rate::Fixed {
+                    bits_per_second, ..
+                } => total += Duration::from_secs_f64(bytes * 8.0 / bits_per_second.get() as f64),
+                Rate::Trace(_) => return None,
+            }
+        }
+        Some(total)
+    }
+
+    /// The variables of TCP that the client's namespace has, as `name=value`.
+    pub(super) fn variables(&self) -> Vec<(String, String)> {
+        let read = |name: &&str| {
+            let value = self.nodes[0].sysctl(name).ok()?;
+            Some(((*name).to_owned(), value.replace('\t', " ")))
+        };
+        RECORDED.iter().filter_map(read).collect()
+    }
+}
+
+fn plans(
+    scenario: &Scenario,
+    layout: &Layout<'_>,
+    nodes: &[Node],
+    configs: &[[LinkConfig; 2]],
+    seed: u64,
+    pcap: Option<&Path>,
+) -> Result<Vec<LinkPlan>, Refusal> {
+    let mut plans = Vec::new();
+    for (index, link) in scenario.network.links.iter().enumerate() {
+        let end = |end: usize, node: usize| -> Result<End, Refusal> {
+            let address = Address::new(IpAddr::V4(layout.address(index, end)), 24)?;
+            Ok(End {
+                node: nodes[node].clone(),
+                interface: layout.interface(index).to_owned(),
+                addresses: vec![address],
+                mtu: MTU,
+            })
+        };
+        plans.push(LinkPlan {
+            name: link.name.clone(),
+            ends: [end(0, link.ends.0)?, end(1, link.ends.1)?],
+            configs: configs[index].clone(),
+            seed: Seed(seed).derive("emulated link", index as u64).0,
+            pcap: pcap.map(|folder| folder.join(format!("{}.pcapng", link.name))),
+        });
+    }
+    Ok(plans)
+}

@@ -1,0 +1,167 @@
+//! What else is known of a run: how well the links kept time, what the machine did besides, what
+//! the kernel said it used. A line of JSON for each run, beside the tables of results.
+
+use crate::hosts::HostReport;
+use anabranch_emulate::Health;
+use serde::Serialize;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+/// Ticks of `/proc` in a second: the same on every machine (`USER_HZ`).
+const TICKS: f64 = 100.0;
+
+/// More processor time than this taken by others, in cores, and figures may suffer.
+const BUSY: f64 = 0.25;
+
+/// What is kept of a run besides its outcome.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Note {
+    /// The run's id.
+    pub run_id: String,
+    /// The contender.
+    pub contender: String,
+    /// Which link layer carried it.
+    pub links: String,
+    /// How late packets left the links, in seconds: half of them, 99 of 100, the latest.
+    pub late_s: [f64; 3],
+    /// Packets the link layer itself lost.
+    pub own_drops: u64,
+    /// Processor seconds of the link layer, and of the second in which it used most.
+    pub links_cpu_s: f64,
+    /// The largest share of a core that the link layer used for a second.
+    pub links_busiest: f64,
+    /// Processor seconds of the agents, the client's first.
+    pub cpu_s: [Option<f64>; 2],
+    /// Most memory of the agents, the client's first.
+    pub peak_rss_bytes: [Option<u64>; 2],
+    /// What the kernels said they used, the client's first.
+    pub kernel: [String; 2],
+    /// Cores that others kept busy meanwhile, on average.
+    pub others_cores: Option<f64>,
+    /// Other laboratories on the machine, by their namespaces.
+    pub other_labs: usize,
+    /// Variables of the kernel that decide how its TCP behaves.
+    pub variables: Vec<(String, String)>,
+    /// Events of the script, with their times in seconds.
+    pub events: Vec<(f64, String)>,
+}
+
+impl Note {
+    pub(super) fn add_health(&mut self, name: &str, health: &Health) {
+        name.clone_into(&mut self.links);
+        self.late_s =
+            [health.late_p50, health.late_p99, health.late_max].map(|late| late.as_secs_f64());
+        self.own_drops = health.own_drops;
+        self.links_cpu_s = health.cpu.as_secs_f64();
+        self.links_busiest = health.busiest_second;
+    }
+
+    pub(super) fn add_reports(&mut self, reports: [&HostReport; 2]) {
+        self.cpu_s = reports.map(|report| report.cpu_s);
+        self.peak_rss_bytes = reports.map(|report| report.peak_rss_bytes);
+        self.kernel = reports.map(|report| report.kernel.clone());
+    }
+
+    /// What a person should know of it; `None` if nothing.
+    pub fn warning(&self) -> Option<String> {
+        let busy = self.others_cores.filter(|cores| *cores > BUSY);
+        let busy = busy.map(|cores| format!("others kept {cores:.1} cores busy"));
+        let labs = (self.other_labs > 0).then(|| "another laboratory was running".to_owned());
+        let all: Vec<String> = busy.into_iter().chain(labs).collect();
+        (!all.is_empty()).then(|| all.join(", "))
+    }
+
+    /// Adds it to a file.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn append(&self, file: &Path) -> std::io::Result<()> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        let mut out = OpenOptions::new().create(true).append(true).open(file)?;
+        out.write_all(&line)
+    }
+}
+
+/// How much the processors did, in ticks: all of them, and this process.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Busy {
+    all: u64,
+    own: u64,
+}
+
+impl Busy {
+    pub(super) fn now() -> Option<Self> {
+        let stat = fs::read_to_string("/proc/stat").ok()?;
+        let mut fields = stat.lines().next()?.split_whitespace().skip(1);
+        let mut next = || fields.next()?.parse::<u64>().ok();
+        // User, nice and system; what follows is idle and waiting.
+        let all = next()? + next()? + next()?;
+        let own = fs::read_to_string("/proc/self/stat").ok()?;
+        let own = own.rsplit_once(')')?.1;
+        // Fields 14 and 15 of proc_pid_stat(5); the first here is field 3.
+        let own: u64 = own
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .filter_map(|field| field.parse::<u64>().ok())
+            .sum();
+        Some(Self { all, own })
+    }
+
+    /// Cores that others kept busy since then, given what agents used.
+    pub(super) fn others_since(self, before: Self, time: Duration, agents_s: f64) -> f64 {
+        let all = self.all.saturating_sub(before.all) as f64 / TICKS;
+        let own = self.own.saturating_sub(before.own) as f64 / TICKS;
+        ((all - own - agents_s) / time.as_secs_f64().max(1e-3)).max(0.0)
+    }
+}
+
+/// Namespaces of other laboratories that are alive.
+pub(super) fn other_labs() -> usize {
+    let own = format!("-{}-", std::process::id());
+    let names = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut makers: Vec<String> = names
+        .filter(|name| name.contains("-lab-") && name.starts_with("ab-") && !name.contains(&own))
+        .filter_map(|name| name.split('-').nth(1).map(ToOwned::to_owned))
+        .collect();
+    makers.sort_unstable();
+    makers.dedup();
+    makers.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_machine_is_told_from_its_own_work() {
+        let before = Busy {
+            all: 1000,
+            own: 100,
+        };
+        let after = Busy {
+            all: 1700,
+            own: 300,
+        };
+        let others = after.others_since(before, Duration::from_secs(2), 1.0);
+        assert!((others - 2.0).abs() < 1e-9, "{others}");
+        assert!(Busy::now().is_some());
+    }
+
+    #[test]
+    fn notes_are_lines_and_warn_of_what_disturbs() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("notes.jsonl");
+        let mut note = Note::default();
+        assert_eq!(note.warning(), None);
+        note.append(&file).unwrap();
+        note.others_cores = Some(1.2);
+        note.append(&file).unwrap();
+        assert!(note.warning().unwrap().contains("1.2 cores"));
+        assert_eq!(fs::read_to_string(&file).unwrap().lines().count(), 2);
+    }
+}

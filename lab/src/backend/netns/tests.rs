@@ -1,0 +1,275 @@
+//! Networks that are built, disturbed and removed, with agents that only wait.
+
+use super::*;
+use crate::hosts::{Answer, Ask, Ready};
+use crate::plan::{Changes, Plan};
+use crate::scenario::Document;
+use anabranch_testbed::Testbed;
+use std::time::Duration;
+
+/// An agent that tells, after a while, that nothing happened.
+#[derive(Debug)]
+struct Waiting {
+    name: String,
+    takes: Duration,
+    began: Option<Instant>,
+    prepared: bool,
+    panics: bool,
+}
+
+impl Host for Waiting {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn ask(&mut self, ask: Ask) -> Result<(), HostError> {
+        match ask {
+            Ask::Prepare(job) => {
+                assert_eq!(job.paths.len(), 2);
+                self.prepared = true;
+            }
+            Ask::Start(_) => self.began = Some(Instant::now()),
+            Ask::Stop => self.takes = Duration::ZERO,
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, timeout: Duration) -> Result<Answer, HostError> {
+        if std::mem::take(&mut self.prepared) {
+            return Ok(Answer::Ready(Ready::default()));
+        }
+        assert!(!self.panics, "as asked for");
+        if self
+            .began
+            .is_some_and(|began| began.elapsed() >= self.takes)
+        {
+            return Ok(Answer::Done(Box::default()));
+        }
+        std::thread::sleep(timeout);
+        Err(HostError::Silent {
+            host: self.name.clone(),
+            waited: timeout,
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Waiters {
+    takes: Duration,
+    panics: bool,
+}
+
+impl Launch for Waiters {
+    fn launch(&self, name: &str, _: Command) -> Result<Box<dyn Host>, HostError> {
+        Ok(Box::new(Waiting {
+            name: name.to_owned(),
+            takes: self.takes,
+            began: None,
+            prepared: false,
+            panics: self.panics,
+        }))
+    }
+}
+
+fn netns(takes: Duration, panics: bool) -> Netns {
+    Netns::new("agent".into(), Box::new(Waiters { takes, panics }))
+}
+
+fn run(rest: &str) -> Run {
+    let text = format!(
+        r#"
+format = 1
+name = "waiting"
+stop = "20s"
+singles = false
+[[node]]
+name = "under_way"
+[[link]]
+name = "first"
+ends = ["client", "under_way"]
+forward = {{ rate = "5Mbit/s", delay = "5ms" }}
+[[link]]
+name = "second"
+ends = ["under_way", "server"]
+[[path]]
+name = "long"
+client = "first"
+server = "second"
+[[path]]
+name = "direct"
+forward = {{ rate = "5Mbit/s", delay = "10ms" }}
+[[flow]]
+kind = "bulk"
+duration = "2s"
+{rest}"#
+    );
+    let document = Document::parse("t.toml", &text).unwrap();
+    let plan = Plan::make(&document, &Changes::default()).unwrap();
+    plan.runs[0].clone()
+}
+
+/// Namespaces that this process made.
+fn ours() -> Vec<String> {
+    let names = std::fs::read_dir("/run/netns").into_iter().flatten();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mine = format!("ab-{}-", std::process::id());
+    names
+        .filter(|name| name.starts_with(&mine) && name.contains("-lab-"))
+        .collect()
+}
+
+/// One test at a time: they count namespaces.
+static ALONE: Mutex<()> = Mutex::new(());
+
+#[test]
+fn a_script_really_happens_and_everything_is_removed() {
+    let Some(_bed) = Testbed::require("netns-script") else {
+        return;
+    };
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let run = run(r#"
+[[background]]
+kind = "udp"
+rate = "1Mbit/s"
+size = "500B"
+path = "long"
+[[background]]
+kind = "tcp"
+path = "direct"
+direction = "backward"
+[[background]]
+kind = "web"
+size = "20kB"
+pause = "50ms"
+path = "direct"
+[[event]]
+at = "1s"
+link = "first"
+down = "forward"
+[[event]]
+at = "2s"
+link = "first"
+up = "forward"
+[[event]]
+at = "2500ms"
+link = "first"
+set = { rate = "100kbit/s" }
+"#);
+    let netns = netns(Duration::from_secs(3), false);
+    let outcome = netns.run(&run);
+    assert_eq!(outcome.reason, "", "{:?}", outcome.status);
+    let delivered = |path: u32, from: f64, to: f64| -> u64 {
+        let rows = outcome.series.iter().filter(|row| row.path == path);
+        let inside = rows.filter(|row| row.t_s > from + 0.05 && row.t_s <= to + 0.05);
+        inside.map(|row| row.delivered_bytes).sum()
+    };
+    // 125 kB a second, and 12.5 kB once the link has become slow. What a busy machine shifts by a
+    // tenth of a second must not matter.
+    assert!(
+        delivered(1, 0.2, 0.9) > 40_000,
+        "{}",
+        delivered(1, 0.2, 0.9)
+    );
+    assert!(
+        delivered(1, 1.2, 1.9) < 15_000,
+        "{}",
+        delivered(1, 1.2, 1.9)
+    );
+    assert!(
+        delivered(1, 2.1, 2.5) > 20_000,
+        "{}",
+        delivered(1, 2.1, 2.5)
+    );
+    let slow = delivered(1, 2.7, 3.0);
+    assert!((1..12_000).contains(&slow), "{slow}");
+    // Nothing is limited on the way back of the direct path: TCP fills it, readers read forward.
+    assert!(outcome.paths[1].delivered_bytes > 0);
+    let note = &netns.notes()[0];
+    assert_eq!(note.events.len(), 3);
+    assert!(!note.links.is_empty() && note.others_cores.is_some());
+    assert_eq!(ours(), Vec::<String>::new());
+}
+
+#[test]
+fn a_panic_and_an_abort_leave_nothing_behind() {
+    let Some(_bed) = Testbed::require("netns-abort") else {
+        return;
+    };
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let run = run("");
+    let outcome = netns(Duration::from_secs(600), true).run(&run);
+    assert_eq!(outcome.status, Status::Failed);
+    assert!(
+        outcome.reason.contains("as asked for"),
+        "{}",
+        outcome.reason
+    );
+    assert_eq!(ours(), Vec::<String>::new());
+    let abort = Arc::new(AtomicBool::new(false));
+    let netns = netns(Duration::from_secs(600), false).abort(Arc::clone(&abort));
+    let outcome = std::thread::scope(|scope| {
+        let running = scope.spawn(|| netns.run(&run));
+        while ours().len() < 3 && !running.is_finished() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        abort.store(true, Ordering::Relaxed);
+        running.join().unwrap()
+    });
+    assert!(netns.was_broken_off(), "{}", outcome.reason);
+    assert_eq!(ours(), Vec::<String>::new());
+}
+
+#[test]
+fn what_kernels_cannot_do_is_named() {
+    for (kind, expected) in [
+        ("kind = \"bonding\"", "--in-vm"),
+        ("kind = \"mlppp\"", "simulator"),
+        (
+            "kind = \"tcp\"\ncongestion = \"lia\"",
+            "expected reno, cubic or bbr",
+        ),
+    ] {
+        let run = run(&format!("[transport]\n{kind}\n"));
+        let outcome = netns(Duration::ZERO, false).run(&run);
+        assert_eq!(outcome.status, Status::Unsupported);
+        assert!(outcome.reason.contains(expected), "{}", outcome.reason);
+    }
+}
+
+#[test]
+fn a_contender_of_a_file_is_run_measured_and_ended() {
+    let Some(_bed) = Testbed::require("netns-command") else {
+        return;
+    };
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("fake.toml");
+    let with = |client: &str| {
+        let text = format!(
+            "format = 1\nname = \"fake\"\npaths = \"all\"\nready = \"here I am\"\n\
+             [server]\ncommand = [\"sh\", \"-c\", \"echo here I am; exec sleep 600\"]\n\
+             [client]\ncommand = [\"sh\", \"-c\", \"{client}\"]\n\
+             [measure]\nbytes = \"moved {{}} bytes\"\ntime = \"in {{}} s\"\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        let transport = format!("[transport]\nkind = \"command\"\nfile = {file:?}\n");
+        netns(Duration::ZERO, false).run(&run(&transport))
+    };
+    let outcome = with("ping -c 3 -i 0.01 {server} >&2; echo moved 1000000 bytes in 2 s");
+    assert_eq!((outcome.status, outcome.reason.as_str()), (Status::Ok, ""));
+    assert_eq!((outcome.bytes, outcome.goodput_bps), (1_000_000, Some(4e6)));
+    let outcome = with("echo no such thing >&2; exit 3");
+    assert_eq!(outcome.status, Status::Failed);
+    assert!(
+        outcome.reason.contains("no such thing"),
+        "{}",
+        outcome.reason
+    );
+    let outcome = with("echo moved nothing");
+    assert!(
+        outcome.reason.contains("moved {} bytes"),
+        "{}",
+        outcome.reason
+    );
+    assert_eq!(ours(), Vec::<String>::new());
+}

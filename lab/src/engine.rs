@@ -1,0 +1,139 @@
+//! A scenario's transport as settings of the engine, whichever driver moves it.
+
+use crate::scenario::{Profile, Retransmit, Settings, Split as Shares};
+use anabranch_proto::config::{Rescue, RetransmissionPolicy, Split, TransportConfig};
+use anabranch_proto::spec::SpecError;
+use anabranch_proto::streams::Release;
+use anabranch_sim::profile::{self, Names};
+
+/// What a scenario says of the engine.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup<'a> {
+    /// Which system it is set up like.
+    pub profile: Profile,
+    /// The scheduler as users name it; the profile's if not given.
+    pub scheduler: Option<&'a str>,
+    /// The congestion control as users name it; likewise.
+    pub congestion: Option<&'a str>,
+    /// The rest.
+    pub settings: &'a Settings,
+    /// Whether packets may go without protection if the scenario says so: in a simulator alone.
+    pub unprotected: bool,
+}
+
+/// The settings of both ends. Nobody observes them yet.
+#[derive(Debug, Clone)]
+pub struct Ends {
+    /// Of the end whence the first flow's data comes.
+    pub sender: TransportConfig,
+    /// Of the other one.
+    pub receiver: TransportConfig,
+}
+
+/// Understands a scenario's transport.
+///
+/// # Errors
+/// A name of a scheduler or controller that does not exist, or parameters that make no sense.
+pub fn ends(setup: &Setup<'_>, names: &Names) -> Result<Ends, SpecError> {
+    let settings = setup.settings;
+    let striped = setup.profile == Profile::Stripe;
+    let profile = match setup.profile {
+        Profile::Quic => profile::Profile::Quic,
+        Profile::CmtSctp => profile::Profile::CmtSctp,
+        Profile::Mptcp => profile::Profile::Mptcp,
+        Profile::Stripe => profile::Profile::Stripe,
+    };
+    let named = profile::Settings {
+        scheduler: setup.scheduler.filter(|_| !striped).map(ToOwned::to_owned),
+        congestion: setup.congestion.map(ToOwned::to_owned),
+        initial_window: settings.initial_window,
+        pacing: settings.pacing,
+        null_protection: setup.unprotected && settings.protection == Some(false),
+        receive_buffer: settings.receive_buffer,
+        send_buffer: settings.send_buffer,
+        chunk: settings.chunk.filter(|_| !striped),
+        datagram_size: settings.packet_size.map(|bytes| bytes as u16),
+        ack_threshold: settings.ack_every,
+        max_ack_delay: settings.ack_delay,
+        // Nobody waits for an idle connection: a run has a time limit of its own.
+        max_idle_timeout: Some(None),
+        ..profile::Settings::default()
+    };
+    let mut sender = profile::transport(profile, &named, names)?;
+    apply(&mut sender, settings);
+    let receiver = sender.clone();
+    if setup.profile == Profile::CmtSctp {
+        // In SCTP and TCP nobody acknowledges what the receiver says of its buffer. Here the sender
+        // does, and a packet for each would take room from data in their direction: packets with
+        // data take these acknowledgements along.
+        sender.ack_threshold = SENDER_ACK_THRESHOLD;
+    }
+    Ok(Ends { sender, receiver })
+}
+
+/// Turns in a round for each of these paths, given by index and weight: those of the scheduler
+/// `weighted`, else one.
+pub fn turns(scheduler: Option<&str>, paths: &[(usize, u32)]) -> Vec<u32> {
+    let Some(text) = scheduler.filter(|text| *text == "weighted" || text.starts_with("weighted:"))
+    else {
+        return vec![1; paths.len()];
+    };
+    let given = text
+        .split(['=', ':', ','])
+        .skip_while(|word| *word != "weights")
+        .nth(1);
+    let given: Vec<u32> = given
+        .map(|list| {
+            list.split('/')
+                .filter_map(|weight| weight.parse().ok())
+                .collect()
+        })
+        .unwrap_or_default();
+    let weight = |(index, weight): &(usize, u32)| given.get(*index).copied().unwrap_or(*weight);
+    paths.iter().map(|path| weight(path).max(1)).collect()
+}
+
+/// Sets what the scenario names, and leaves the rest to the profile.
+fn apply(config: &mut TransportConfig, settings: &Settings) {
+    if let Some(timestamps) = settings.timestamps {
+        config.timestamps = timestamps;
+    }
+    if let Some(renegable) = settings.renegable {
+        config.streams.release = if renegable {
+            Release::InOrder
+        } else {
+            Release::Acknowledged
+        };
+    }
+    let mechanisms = &mut config.mechanisms;
+    if let Some(policy) = settings.retransmit {
+        mechanisms.retransmission = match policy {
+            Retransmit::Scheduler => RetransmissionPolicy::Scheduler,
+            Retransmit::Same => RetransmissionPolicy::Same,
+            Retransmit::Soon => RetransmissionPolicy::Asap,
+            Retransmit::Window => RetransmissionPolicy::LargestWindow,
+            Retransmit::Ssthresh => RetransmissionPolicy::LargestThreshold,
+            Retransmit::Loss => RetransmissionPolicy::LowestLoss,
+        };
+    }
+    if let Some(split) = settings.split {
+        let split = match split {
+            Shares::Shared => Split::Off,
+            Shares::Equal => Split::Equal,
+            Shares::Proportional => Split::Proportional,
+        };
+        (mechanisms.split_send, mechanisms.split_receive) = (split, split);
+    }
+    match (settings.opportunistic, settings.penalise) {
+        (_, Some(true)) => mechanisms.rescue = Rescue::CopyAndPenalise,
+        (Some(true), _) => mechanisms.rescue = Rescue::Copy,
+        (Some(false), _) => mechanisms.rescue = Rescue::Off,
+        (None, _) => {}
+    }
+    if settings.bufferbloat_cap.is_some() {
+        mechanisms.bufferbloat_factor = settings.bufferbloat_cap;
+    }
+}
+
+/// More than any flow of data leaves unacknowledged for as long as acknowledgements are delayed.
+const SENDER_ACK_THRESHOLD: u64 = 1000;

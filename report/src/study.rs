@@ -1,0 +1,269 @@
+//! All results of one scenario, and what was claimed of it.
+
+use crate::load::Folder;
+use anabranch_lab::papers::{Check, Data, Experiment, Statement, Verdict, experiments};
+use anabranch_lab::report::CheckRow;
+use std::fmt::Write;
+use std::path::Path;
+
+/// All results of one scenario: of several worlds, or of several versions.
+#[derive(Debug, Clone)]
+pub struct Study {
+    /// The scenario's name.
+    pub name: String,
+    /// Its folders, simulated ones first.
+    pub folders: Vec<Folder>,
+}
+
+/// Whether a claim agrees with what came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Agreement {
+    /// In all worlds it was looked at.
+    Yes,
+    /// In at least one it does not.
+    No,
+    /// It is told, not judged.
+    Told,
+    /// It was not run.
+    NotRun,
+}
+
+impl Agreement {
+    /// In a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::No => "no",
+            Self::Told => "told only",
+            Self::NotRun => "not run",
+        }
+    }
+}
+
+/// A claim next to what came out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// What it is called, such as `nitk-table1 T2`, or `C1` for a demand of the scenario; the
+    /// key in `reasons.toml`.
+    pub id: String,
+    /// What is claimed.
+    pub text: String,
+    /// The published figure, or the bar.
+    pub published: String,
+    /// What came out in the simulator.
+    pub simulated: Option<String>,
+    /// What came out over emulated or real links.
+    pub emulated: Option<String>,
+    /// Whether they agree.
+    pub agree: Agreement,
+    /// Why not, if somebody found out.
+    pub why: String,
+}
+
+impl Study {
+    /// Sorts folders by scenario, in the order in which scenarios first come.
+    pub fn all(folders: Vec<Folder>) -> Vec<Self> {
+        let mut studies: Vec<Self> = Vec::new();
+        for folder in folders {
+            let name = folder.scenario().to_owned();
+            match studies.iter_mut().find(|study| study.name == name) {
+                Some(study) => study.folders.push(folder),
+                None => studies.push(Self {
+                    name,
+                    folders: vec![folder],
+                }),
+            }
+        }
+        for study in &mut studies {
+            study.folders.sort_by_key(|folder| folder.backend != "sim");
+        }
+        studies
+    }
+
+    /// What a folder is called beside the others: its backend, else its own name, else a number.
+    pub fn label(&self, at: usize) -> String {
+        let folder = &self.folders[at];
+        let unique = |name: fn(&Folder) -> String| {
+            let mine = name(folder);
+            let same = self.folders.iter().filter(|other| name(other) == mine);
+            (same.count() == 1).then_some(mine)
+        };
+        unique(|folder| folder.backend.clone())
+            .or_else(|| unique(|folder| file_name(&folder.path)))
+            .unwrap_or_else(|| format!("{} {}", folder.backend, at + 1))
+    }
+
+    /// What the scenario is about, if it is an experiment of the papers: source and subject.
+    pub fn about(&self) -> Vec<(String, String)> {
+        self.experiments()
+            .iter()
+            .map(|experiment| (experiment.source.to_owned(), experiment.about.to_owned()))
+            .collect()
+    }
+
+    /// The experiment as `sim papers` is asked for it.
+    pub(crate) fn experiment_pattern(&self) -> String {
+        let experiments = self.experiments();
+        let id = experiments
+            .first()
+            .and_then(|experiment| experiment.ids.first());
+        id.map_or_else(|| self.name.clone(), |id| (*id).to_owned())
+    }
+
+    fn experiments(&self) -> Vec<Experiment> {
+        let all = experiments().into_iter();
+        all.filter(|experiment| named(experiment, &self.name))
+            .collect()
+    }
+
+    /// Statements of the papers, then what the scenario itself demands.
+    pub fn claims(&self) -> Vec<Claim> {
+        let mut claims: Vec<Claim> = Vec::new();
+        for (at, folder) in self.folders.iter().enumerate() {
+            let data = Data::new(&folder.parts);
+            for experiment in self.experiments() {
+                for statement in experiment.judge(&data) {
+                    self.add(&mut claims, at, of_statement(statement));
+                }
+            }
+            for claim in of_checks(&folder.report.checks) {
+                self.add(&mut claims, at, claim);
+            }
+        }
+        for claim in &mut claims {
+            let mut known = self
+                .folders
+                .iter()
+                .filter_map(|folder| folder.reasons.get(&claim.id));
+            if let Some(reason) = known.next() {
+                claim.why.clone_from(reason);
+            }
+        }
+        claims
+    }
+
+    /// Adds what a folder says to a claim that another one made already, or as a new one.
+    fn add(&self, claims: &mut Vec<Claim>, at: usize, (mut claim, ours): (Claim, String)) {
+        let simulated = self.folders[at].backend == "sim";
+        // Two folders of a kind share a cell.
+        let kind = |folder: &&Folder| (folder.backend == "sim") == simulated;
+        let several = self.folders.iter().filter(kind).count() > 1;
+        let ours = if several {
+            format!("{}: {ours}", self.label(at))
+        } else {
+            ours
+        };
+        let same = |known: &&mut Claim| known.id == claim.id && known.text == claim.text;
+        let mut found = claims.iter_mut().find(same);
+        let into = match &mut found {
+            Some(known) => known,
+            None => &mut claim,
+        };
+        let cell = if simulated {
+            &mut into.simulated
+        } else {
+            &mut into.emulated
+        };
+        match cell {
+            Some(text) => {
+                let _ = write!(text, "; {ours}");
+            }
+            None => *cell = Some(ours),
+        }
+        match found {
+            Some(known) => known.agree = joined(known.agree, claim.agree),
+            None => claims.push(claim),
+        }
+    }
+}
+
+/// One `no` is enough, and a world that was not run says nothing.
+fn joined(a: Agreement, b: Agreement) -> Agreement {
+    match (a, b) {
+        (Agreement::No, _) | (_, Agreement::No) => Agreement::No,
+        (Agreement::NotRun, other) | (other, _) => other,
+    }
+}
+
+fn of_statement(statement: Statement) -> (Claim, String) {
+    let claim = Claim {
+        id: format!("{} {}", statement.experiment, statement.number),
+        text: statement.text,
+        published: statement.published,
+        simulated: None,
+        emulated: None,
+        agree: match statement.verdict {
+            Verdict::Holds => Agreement::Yes,
+            Verdict::Fails => Agreement::No,
+            Verdict::Told => Agreement::Told,
+            Verdict::Missing => Agreement::NotRun,
+        },
+        why: String::new(),
+    };
+    (claim, statement.ours)
+}
+
+/// One claim for each demand and contender, with the point that is furthest from it.
+fn of_checks(checks: &[CheckRow]) -> Vec<(Claim, String)> {
+    let mut claims: Vec<(Claim, String)> = Vec::new();
+    let mut done: Vec<(&str, &str)> = Vec::new();
+    for check in checks {
+        let key = (check.demand.as_str(), check.contender.as_str());
+        if done.contains(&key) {
+            continue;
+        }
+        done.push(key);
+        let rows = checks
+            .iter()
+            .filter(|row| (row.demand.as_str(), row.contender.as_str()) == key);
+        let rows: Vec<&CheckRow> = rows.collect();
+        let missed: Vec<&&CheckRow> = rows.iter().filter(|row| !row.holds).collect();
+        let shown = missed.first().copied().or(rows.first());
+        let percent = |row: &CheckRow| match row.ratio {
+            Some(ratio) => format!("{:.1} %", ratio * 100.0),
+            None => "not measured".to_owned(),
+        };
+        let mut ours = shown.map_or_else(String::new, |row| percent(row));
+        if rows.len() > 1 {
+            let place = shown
+                .map(|row| crate::sweep::point(&row.swept))
+                .unwrap_or_default();
+            ours = format!(
+                "{} of {} points miss; {ours} at {place}",
+                missed.len(),
+                rows.len()
+            );
+        }
+        let claim = Claim {
+            id: format!("C{}", done.len()),
+            text: format!("{}: {}", check.contender, check.demand),
+            published: "demanded".to_owned(),
+            simulated: None,
+            emulated: None,
+            agree: if missed.is_empty() {
+                Agreement::Yes
+            } else {
+                Agreement::No
+            },
+            why: String::new(),
+        };
+        claims.push((claim, ours));
+    }
+    claims
+}
+
+/// Whether an experiment's scenario file has this name.
+fn named(experiment: &Experiment, name: &str) -> bool {
+    let Check::Measured { scenario, .. } = experiment.check else {
+        return false;
+    };
+    let line = scenario
+        .lines()
+        .find_map(|line| line.strip_prefix("name = "));
+    line.is_some_and(|line| line.trim().trim_matches('"') == name)
+}
+
+fn file_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    name.to_string_lossy().into_owned()
+}
