@@ -26,6 +26,10 @@ const REQUESTS: usize = 8;
 /// A request that makes no progress for so long is given up, so that it holds no files.
 const STALL: Duration = Duration::from_secs(60);
 
+/// Bytes of a file that have to leave within [`STALL`]. So few that even the slowest modem is not
+/// taken for a stall: 2.2 kbit/s will do.
+const SLICE: usize = 16 << 10;
+
 /// Bytes of header fields a client may send.
 const MAX_FIELD_BYTES: u64 = 16 << 10;
 
@@ -173,6 +177,14 @@ async fn soon<T>(step: impl Future<Output = Result<T, StreamError>>) -> Result<T
         .map_err(Broken::Stream)
 }
 
+/// A piece of a file in parts that each get [`STALL`] to leave.
+fn slices(mut piece: Bytes) -> impl Iterator<Item = Bytes> {
+    std::iter::from_fn(move || {
+        let length = piece.len().min(SLICE);
+        (length > 0).then(|| piece.split_to(length))
+    })
+}
+
 async fn send_head(exchange: &mut Exchange, head: Head, tally: &mut Tally) -> Result<(), Broken> {
     tally.status = head.status.as_u16();
     let mut response = Response::new(());
@@ -212,8 +224,10 @@ async fn send_file(
     };
     let mut reader = Reader::start(body.file, body.version, body.span, None)?;
     while let Some(piece) = reader.next().await? {
-        tally.bytes += piece.len() as u64;
-        soon(exchange.send_data(piece)).await?;
+        for slice in slices(piece) {
+            tally.bytes += slice.len() as u64;
+            soon(exchange.send_data(slice)).await?;
+        }
     }
     let sums = reader
         .finish()
@@ -410,11 +424,13 @@ async fn send_hq(
     let reader = Reader::start(body.file, body.version, body.span, None);
     let mut reader = reader.map_err(|error| error.to_string())?;
     while let Some(piece) = reader.next().await.map_err(|error| error.to_string())? {
-        tally.bytes += piece.len() as u64;
-        let written = timeout(STALL, send.write_bytes(piece)).await;
-        written
-            .map_err(|_| Broken::Stalled.to_string())?
-            .map_err(|error| error.to_string())?;
+        for slice in slices(piece) {
+            tally.bytes += slice.len() as u64;
+            let written = timeout(STALL, send.write_bytes(slice)).await;
+            written
+                .map_err(|_| Broken::Stalled.to_string())?
+                .map_err(|error| error.to_string())?;
+        }
     }
     send.finish().map_err(|error| error.to_string())
 }
@@ -431,6 +447,19 @@ mod tests {
         for line in [&b"POST /file"[..], b"GET file", b"", b"GET ", b"\xff"] {
             assert_eq!(hq_path(line), None);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_modem_at_10_kbit_s_is_slow_but_not_stalled() {
+        let piece: Bytes = (0..=u8::MAX).cycle().take(256 << 10).collect();
+        let mut arrived = Vec::new();
+        for slice in slices(piece.clone()) {
+            let seconds = slice.len() as f64 * 8.0 / 10e3;
+            let sending = tokio::time::sleep(Duration::from_secs_f64(seconds));
+            timeout(STALL, sending).await.expect("progress");
+            arrived.extend_from_slice(&slice);
+        }
+        assert_eq!(arrived, piece);
     }
 
     #[test]

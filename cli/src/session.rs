@@ -10,6 +10,7 @@ use crate::tuning::Tuning;
 use crate::url::ServerUrl;
 use anabranch_net::connection::Connection;
 use anabranch_net::endpoint::Endpoint;
+use anabranch_net::engine::tls::Fingerprint;
 use anabranch_net::engine::{ClientConfig, ConnectionError, TransportConfig};
 use anabranch_net::error::ConnectError;
 use anabranch_net::h3::H3Connection;
@@ -45,6 +46,8 @@ pub(crate) struct Session {
     /// Which interface each path uses.
     pub(crate) labels: Labels,
     endpoint: Endpoint,
+    /// The key we showed.
+    shown: Option<Fingerprint>,
     requests: SendRequest<H3Connection, Bytes>,
 }
 
@@ -82,6 +85,7 @@ impl Session {
         transport.observer = options.qlog.map(qlog::into_directory).transpose()?;
         let mut config = ClientConfig::new(options.trust.config(url)?);
         config.transport = Arc::new(transport);
+        let shown = options.trust.fingerprint();
         let target = look_up(url).await?;
         let endpoint = Endpoint::client().map_err(|error| Failure::io("no socket", &error))?;
         let wanted = PathsConfig {
@@ -90,7 +94,7 @@ impl Session {
             ..PathsConfig::default()
         };
         let connected = endpoint.connect(&target, config, &wanted).await;
-        let (connection, manager) = connected.map_err(|error| explain(url, &error))?;
+        let (connection, manager) = connected.map_err(|error| explain(url, &error, shown))?;
         let warned = !wanted.specs.is_empty() && !connection.has_multipath();
         if warned {
             output::say("note: the server does not speak multipath QUIC: one path is used");
@@ -100,13 +104,17 @@ impl Session {
             .send_grease(false)
             .build(H3Connection::new(connection.clone()))
             .await;
-        let (mut driver, requests) = built.map_err(|error| Failure::failed(http_error(&error)))?;
+        let (mut driver, requests) = built.map_err(|error| {
+            let closed = closed(&connection, shown);
+            closed.unwrap_or_else(|| Failure::failed(http_error(&error)))
+        })?;
         tokio::spawn(async move { driver.wait_idle().await });
         let labels = Labels::new(manager);
         Ok(Self {
             connection,
             labels,
             endpoint,
+            shown,
             requests,
         })
     }
@@ -139,10 +147,7 @@ impl Session {
 
     /// What a failed request means for the person who made it.
     pub(crate) fn broken(&self, error: &StreamError) -> Failure {
-        match self.connection.close_reason() {
-            Some(reason) => Failure::failed(format!("the connection broke: {reason}")),
-            None => Failure::failed(stream_error(error)),
-        }
+        closed(&self.connection, self.shown).unwrap_or_else(|| Failure::failed(stream_error(error)))
     }
 
     /// Closes the connection and tells the server.
@@ -173,7 +178,7 @@ async fn look_up(url: &ServerUrl) -> Outcome<Target> {
     }
 }
 
-fn explain(url: &ServerUrl, error: &ConnectError) -> Failure {
+fn explain(url: &ServerUrl, error: &ConnectError, shown: Option<Fingerprint>) -> Failure {
     let failure = Failure::failed(format!("cannot connect to {}: {error}", url.hosts_text()));
     match root_cause(error) {
         Cause::Paths => Failure::usage(format!("cannot connect: {error}"))
@@ -181,10 +186,15 @@ fn explain(url: &ServerUrl, error: &ConnectError) -> Failure {
         Cause::Silence => {
             failure.hint("is `anabranch serve` running there, and does UDP get through?")
         }
-        Cause::Trust => failure.hint(
+        Cause::Trust if url.pin.is_some() => failure.hint(
             "the server's key is not the one in the URL: take the URL that `serve` prints now, or \
              somebody else answers in the server's place",
         ),
+        Cause::Trust => failure.hint(
+            "the URL pins no key, and the authorities do not lead to the server's certificate: \
+             give theirs with `--ca FILE`, or take the whole URL that `serve` prints",
+        ),
+        Cause::Refused(hint) => failure.hint(with_key(hint, shown)),
         Cause::Other => failure,
     }
 }
@@ -193,7 +203,10 @@ fn explain(url: &ServerUrl, error: &ConnectError) -> Failure {
 enum Cause {
     Paths,
     Silence,
+    /// We do not believe the server.
     Trust,
+    /// The server does not believe us; what to do about it.
+    Refused(&'static str),
     Other,
 }
 
@@ -202,6 +215,9 @@ fn root_cause(error: &ConnectError) -> Cause {
         ConnectError::NoPath(_) | ConnectError::Socket { .. } => Cause::Paths,
         ConnectError::TimedOut(_) | ConnectError::Handshake(ConnectionError::TimedOut) => {
             Cause::Silence
+        }
+        ConnectError::Handshake(reason) if refusal(reason).is_some() => {
+            refusal(reason).map_or(Cause::Other, Cause::Refused)
         }
         // A TLS alert (RFC 9001, section 4.8).
         ConnectError::Handshake(ConnectionError::Transport(error)) if is_alert(error.code.0) => {
@@ -219,6 +235,54 @@ fn root_cause(error: &ConnectError) -> Cause {
         _ => Cause::Other,
     }
 }
+
+/// What the end of a connection means, if it has ended.
+fn closed(connection: &Connection, shown: Option<Fingerprint>) -> Option<Failure> {
+    let reason = connection.close_reason()?;
+    // A server judges its clients last: to them the connection is there by then.
+    Some(match refusal(&reason) {
+        Some(hint) => Failure::failed(format!("the server does not let us in: {reason}"))
+            .hint(with_key(hint, shown)),
+        None => Failure::failed(format!("the connection broke: {reason}")),
+    })
+}
+
+/// What to do about a server that does not let this client in.
+fn refusal(reason: &ConnectionError) -> Option<&'static str> {
+    let ConnectionError::PeerClosed(error) = reason else {
+        return None;
+    };
+    // Numbers of RFC 8446, section 6.
+    match error.code.0.checked_sub(FIRST_ALERT)? {
+        HANDSHAKE_FAILURE => Some(
+            "the server wants another proof of who you are: `--cert FILE --key FILE` where it was \
+             started with `--client-ca`, `--identity DIR` where with `--client-pin`",
+        ),
+        CERTIFICATE_REQUIRED => Some(
+            "the server lets in only clients it knows: show who you are with `--identity DIR`, or \
+             with `--cert FILE --key FILE` where it was started with `--client-ca`",
+        ),
+        42..=49 | DECRYPT_ERROR => Some(
+            "the server does not know this key or certificate: it has to be among its \
+             `--client-pin`, or lead to its `--client-ca`",
+        ),
+        _ => None,
+    }
+}
+
+/// A hint about what we showed, with what the server's side has to be told to let it in.
+fn with_key(hint: &str, shown: Option<Fingerprint>) -> String {
+    match shown {
+        Some(key) => format!("{hint}; the key shown has the fingerprint {key}"),
+        None => hint.into(),
+    }
+}
+
+/// The code of TLS alert 0 (RFC 9001, section 4.8).
+const FIRST_ALERT: u64 = 0x100;
+const HANDSHAKE_FAILURE: u64 = 40;
+const DECRYPT_ERROR: u64 = 51;
+const CERTIFICATE_REQUIRED: u64 = 116;
 
 fn is_alert(code: u64) -> bool {
     (0x100..0x200).contains(&code)
@@ -283,9 +347,49 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_certificate_is_not_blamed_on_a_url_without_key() {
+        let alert = TransportError::new(TransportErrorCode(0x130), "unknown issuer");
+        let error = ConnectError::Handshake(ConnectionError::Transport(alert));
+        let pin = "ab".repeat(32);
+        let told = |url: String| {
+            explain(&url.parse().unwrap(), &error, None)
+                .report()
+                .unwrap()
+        };
+        let pinned = told(format!("anabranch://{pin}@h/f"));
+        assert!(pinned.contains("not the one in the URL"), "{pinned}");
+        let plain = told("anabranch://h/f".into());
+        assert!(
+            plain.contains("--ca FILE") && plain.contains("unknown issuer"),
+            "{plain}"
+        );
+    }
+
+    #[test]
+    fn a_server_that_refuses_us_is_told_from_one_that_we_refuse() {
+        let closed = |code| {
+            let error = TransportError::new(TransportErrorCode(code), "");
+            ConnectError::Handshake(ConnectionError::PeerClosed(error))
+        };
+        for (alert, word) in [
+            (40, "--client-ca"),
+            (116, "--identity"),
+            (46, "--client-pin"),
+        ] {
+            let Cause::Refused(hint) = root_cause(&closed(0x100 + alert)) else {
+                panic!("{alert}");
+            };
+            assert!(hint.contains(word), "{hint}");
+        }
+        assert_eq!(root_cause(&closed(0x178)), Cause::Other);
+        assert_eq!(root_cause(&closed(0x0a)), Cause::Other);
+    }
+
+    #[test]
     fn a_path_that_does_not_exist_is_a_mistake_in_usage() {
         let url: ServerUrl = "anabranch://h/f".parse().unwrap();
-        let failure = explain(&url, &ConnectError::NoPath("no interface `eht0`".into()));
+        let error = ConnectError::NoPath("no interface `eht0`".into());
+        let failure = explain(&url, &error, None);
         assert!(matches!(failure, Failure::Usage(_)));
     }
 }

@@ -34,8 +34,14 @@ pub(crate) struct ClientTrust {
     pub(crate) ca: Option<PathBuf>,
     /// Directory of the key to show to servers that ask who we are; a new key is made there if
     /// there is none
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "cert")]
     pub(crate) identity: Option<PathBuf>,
+    /// Certificates (PEM, ours first) to show to servers that let in those of their authorities
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub(crate) cert: Option<PathBuf>,
+    /// Private key of the first certificate (PEM, PKCS#8)
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub(crate) key: Option<PathBuf>,
 }
 
 /// Who a server is, and whom it lets in.
@@ -78,11 +84,24 @@ impl ClientTrust {
         if let Some(directory) = &self.identity {
             let identity = Identity::load_or_create(directory).map_err(Failure::usage)?;
             builder = builder.identity(tls::Identity::RawKey(identity.key().clone()));
+        } else if let (Some(cert), Some(key)) = (&self.cert, &self.key) {
+            let (chain, key) = (read_certificates(cert)?, read_key(key)?);
+            builder = builder.identity(tls::Identity::Certificates { chain, key });
         }
         if let Some(log) = key_log() {
             builder = builder.key_log(log);
         }
         builder.build().map_err(Failure::usage)
+    }
+
+    /// The fingerprint of the key that servers are shown, if it can be read.
+    pub(crate) fn fingerprint(&self) -> Option<Fingerprint> {
+        let key = match (&self.identity, &self.key) {
+            (Some(directory), _) => Identity::load_or_create(directory).ok()?.key().clone(),
+            (None, Some(key)) => read_key(key).ok()?,
+            (None, None) => return None,
+        };
+        Some(key.fingerprint())
     }
 }
 
@@ -91,15 +110,10 @@ impl ServerTrust {
     pub(crate) fn config(&self, names: &[&str]) -> Outcome<(tls::ServerConfig, KeyPair)> {
         let (builder, pair) = if let (Some(cert), Some(key)) = (&self.cert, &self.key) {
             let chain = read_certificates(cert)?;
-            let key = PrivatePkcs8KeyDer::from_pem_file(key).map_err(|error| {
-                let failure = cannot_read(key, error);
-                failure.hint("the key must be in PKCS#8: openssl pkcs8 -topk8 -nodes -in OLD")
-            })?;
-            let pair = KeyPair::from_pkcs8_der(&provider(), key.secret_pkcs8_der());
-            let key = key.secret_pkcs8_der();
+            let pair = read_key(key)?;
             (
-                tls::ServerConfig::with_certificates(provider(), chain, key),
-                pair.map_err(Failure::usage)?,
+                tls::ServerConfig::with_certificates(provider(), chain, pair.pkcs8_der()),
+                pair,
             )
         } else {
             let identity = self.own_identity()?;
@@ -164,6 +178,16 @@ fn read_roots(given: Option<&Path>) -> Outcome<Vec<Vec<u8>>> {
         failure.hint("use the whole URL that `serve` printed, or give `--ca FILE`")
     })?;
     read_certificates(found)
+}
+
+/// A private key of any kind, with its public half.
+fn read_key(path: &Path) -> Outcome<KeyPair> {
+    let der = PrivatePkcs8KeyDer::from_pem_file(path).map_err(|error| {
+        let failure = cannot_read(path, error);
+        failure.hint("the key must be in PKCS#8: openssl pkcs8 -topk8 -nodes -in OLD")
+    })?;
+    KeyPair::from_pkcs8_der(&provider(), der.secret_pkcs8_der())
+        .map_err(|error| cannot_read(path, error))
 }
 
 fn read_certificates(path: &Path) -> Outcome<Vec<Vec<u8>>> {

@@ -19,7 +19,8 @@ pub(crate) struct Tuning {
     /// How fast each path is used: see `anabranch congestion`
     #[arg(long, value_name = "NAME[:KEY=VALUE,...]", value_parser = congestion)]
     pub(crate) congestion: Option<Spec>,
-    /// Bytes per scheduling decision, 500 to 65536; one packet unless given
+    /// Bytes per scheduling decision, 500 to 65536; one packet unless given, and always with
+    /// schedulers that choose streams, skip ahead or send copies
     #[arg(long, value_name = "BYTES", value_parser = chunk)]
     pub(crate) chunk: Option<u64>,
 }

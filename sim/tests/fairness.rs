@@ -1,5 +1,5 @@
-//! What coupled congestion control promises (algorithms: C10): no more than one flow takes where
-//! paths share a bottleneck, no less than the best path alone where they do not; and that the
+//! What coupled congestion control promises (RFC 6356, section 2): no more than one flow takes
+//! where paths share a bottleneck, no less than the best path alone where they do not; and that the
 //! engine can tell which is the case (RFC 8382).
 
 use anabranch_link::{LinkConfig, Queue, Rate};

@@ -1,4 +1,4 @@
-//! Drops what comes twice (algorithms: M2).
+//! Drops what comes twice.
 
 /// A window of numbers that were seen; everything below the window counts as seen.
 ///

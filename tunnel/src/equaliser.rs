@@ -1,5 +1,4 @@
-//! Makes paths equally slow (algorithms: M10), for receivers that cannot put anything in order
-//! again.
+//! Makes paths equally slow, for receivers that cannot put anything in order again.
 //!
 //! An item of a path waits for as long as the path is faster than the slowest one, before it leaves
 //! or after it arrived. That costs the fast paths their advantage and lengthens their control

@@ -1,4 +1,4 @@
-//! Puts numbered datagrams in order again (algorithms: M1).
+//! Puts numbered datagrams in order again.
 //!
 //! ```text
 //! number < next    late or a duplicate: passed on late, or dropped

@@ -33,8 +33,8 @@ impl Mechanisms {
     }
 }
 
-/// Where lost data travels: the retransmission policies of CMT-SCTP (algorithms: M7). Paths that do
-/// not answer are never chosen while others do; ties go to the lowest path ID.
+/// Where lost data travels: the retransmission policies of CMT-SCTP (docs/mechanisms.md). Paths
+/// that do not answer are never chosen while others do; ties go to the lowest path ID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RetransmissionPolicy {
     /// Where the scheduler sends it.
@@ -52,8 +52,9 @@ pub enum RetransmissionPolicy {
     LowestLoss,
 }
 
-/// Opportunistic retransmission (algorithms: M4): while flow control or a full send buffer stops
-/// new data, the data everything waits for is copied from a slow path onto a faster one with room.
+/// Opportunistic retransmission (docs/mechanisms.md): while flow control or a full send buffer
+/// stops new data, the data everything waits for is copied from a slow path onto a faster one with
+/// room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rescue {
     /// Data stays where it is until it is lost.
@@ -77,7 +78,8 @@ pub enum CreditReturn {
     SamePath,
 }
 
-/// How a buffer is split among paths (algorithms: M3), so that one of them cannot fill it alone.
+/// How a buffer is split among paths (docs/mechanisms.md), so that one of them cannot fill it
+/// alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Split {
     /// Not at all: any path may fill it.

@@ -397,7 +397,6 @@ impl Connection {
             path.route.update_pacing(now);
         }
         self.scratch.members = members;
-        let _ = now;
     }
 
     fn grow_window(&mut self, now: Instant, target: PathId, largest_sent: Instant, sum: &Sum) {

@@ -1,5 +1,5 @@
 //! What keeps a connection from sending although paths have room, for how long and because of which
-//! path (algorithms: M3); and the way out (M4).
+//! path; and the way out, opportunistic retransmission (docs/mechanisms.md).
 
 use super::Connection;
 use super::schedule::{Carry, Payload, can_send};

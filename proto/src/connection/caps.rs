@@ -1,5 +1,5 @@
-//! What a path may have in flight besides what its congestion controller allows (algorithms: M3
-//! splitting, M4 penalties, M8). What a path earns by itself is in `path::caps`.
+//! What a path may have in flight besides what its congestion controller allows: its part of a
+//! split buffer (docs/mechanisms.md). What a path earns by itself is in `path::caps`.
 
 use super::Connection;
 use crate::config::Split;

@@ -47,7 +47,7 @@ impl Connection {
             && params.initial_max_path_id.is_some()
             && (empty(self.identity.peer_scid) || self.identity.handshake_scid.is_empty())
         {
-            // wire.md, section 1, rule 2.
+            // RFC 10069: who offers the extension has connection IDs.
             return Err(TransportError::violation(
                 "multipath with an empty connection ID",
             ));
@@ -262,7 +262,7 @@ impl Connection {
 }
 
 /// What goes into `initial_max_path_id`: nothing if the extension is off, or if a server learns
-/// that its client uses an empty connection ID (wire.md, section 1, rule 3).
+/// that its client uses an empty connection ID (RFC 10069 forbids it then).
 pub(crate) fn announced_path_limit(
     max_paths: u32,
     side: Side,

@@ -1,4 +1,4 @@
-//! Paths that go silent, and their return (algorithms: M5, M6).
+//! Paths that go silent, and their return (docs/failover.md).
 //!
 //! ```text
 //! Active --first PTO, ACK silence or a dead socket, while another path answers--> Doubtful

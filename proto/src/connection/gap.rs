@@ -2,8 +2,8 @@
 //!
 //! A receiver sends nothing that must be acknowledged, so it does not notice when its peer goes
 //! silent: it would wait for its idle time-out. Peers of our kind send again elsewhere after one
-//! probe time-out; some wait for ever (wire.md, D29). A gap in a stream proves that something is
-//! missing, and silence that the peer does not mend it:
+//! probe time-out; some wait for ever (docs/interop.md, D29). A gap in a stream proves that
+//! something is missing, and silence that the peer does not mend it:
 //!
 //! ```text
 //! gap, and no stream data for a while        --> PING on every path: the dead one is doubted

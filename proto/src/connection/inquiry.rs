@@ -1,9 +1,9 @@
 //! Which path is to blame when nothing is acknowledged any more?
 //!
 //! An acknowledgement proves that its packet arrived, but it may come back by any path. Some peers
-//! send all of theirs along one (wire.md, D11); when that path dies, every path falls silent. A
-//! `PATH_RESPONSE` returns by the path of its challenge (RFC 9000, section 8.2.2), so it tells the
-//! living from the dead:
+//! send all of theirs along one (docs/interop.md, D11); when that path dies, every path falls
+//! silent. A `PATH_RESPONSE` returns by the path of its challenge (RFC 9000, section 8.2.2), so it
+//! tells the living from the dead:
 //!
 //! ```text
 //! PTOs on a path, and no other answers --> every validated path is challenged

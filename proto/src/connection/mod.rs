@@ -89,7 +89,7 @@ pub struct Connection {
     /// that.
     sent_all_at: Option<Instant>,
     /// When the connection began: what our timestamps count from.
-    epoch: Instant,
+    began: Instant,
     /// Delays in one direction compare paths with each other, so no path owns them.
     one_way: OneWay,
     bottlenecks: Bottlenecks,
@@ -260,7 +260,7 @@ impl Connection {
             data_came: now,
             clock: now,
             sent_all_at: None,
-            epoch: now,
+            began: now,
             one_way: OneWay::new(),
             bottlenecks: Bottlenecks::default(),
             scratch: Scratch::default(),

@@ -122,7 +122,7 @@ impl Connection {
     /// Writes when the packet leaves, if the peer wants to know.
     pub(super) fn write_timestamp(&self, now: Instant, packet: &Packet, buf: &mut Vec<u8>) {
         if self.sends_timestamps() {
-            let micros = now.since(self.epoch).as_micros() as u64;
+            let micros = now.since(self.began).as_micros() as u64;
             let time = micros >> ACK_DELAY_EXPONENT;
             Frame::Timestamp { time }.encode_within(buf, Form::Plain, packet.end);
         }

@@ -114,7 +114,7 @@ impl Connection {
         let (tuple, status) = (path.route.tuple, path.options.status);
         path.route.update_pacing(now);
         // Said again after validation even if said before: some peers forget what they hear of a
-        // path that is not open yet (wire.md, D4).
+        // path that is not open yet (docs/interop.md, D4).
         if status == PathStatus::Backup {
             let sequence = slot.own_status.map_or(0, |(_, sequence)| sequence + 1);
             slot.own_status = Some((status, sequence));

@@ -226,7 +226,7 @@ impl Connection {
             self.on_unusable(now, path, tail, packet.len(), DropReason::OutOfState);
             return;
         }
-        if !self.may_open(level) {
+        if !self.handshake.can_open(level) {
             self.keep_undecryptable(now, tuple, ecn, path, level, packet);
             return;
         }
@@ -298,11 +298,6 @@ impl Connection {
                 && self.space(level, path).is_some();
         }
         self.paths.slot(path).is_some()
-    }
-
-    /// A 1-RTT packet may be read once the handshake is complete (RFC 9001, section 5.7).
-    fn may_open(&self, level: Level) -> bool {
-        self.handshake.has_keys(level) && (level != Level::OneRtt || self.handshake.is_complete())
     }
 
     fn keep_undecryptable(

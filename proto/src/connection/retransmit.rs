@@ -1,4 +1,5 @@
-//! Which path carries lost data again, where that is not the scheduler's choice (algorithms: M7).
+//! Which path carries lost data again, where that is not the scheduler's choice
+//! (docs/mechanisms.md, retransmission policies).
 
 use crate::config::RetransmissionPolicy as Policy;
 use crate::rng::Rng;

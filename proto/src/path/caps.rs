@@ -1,5 +1,5 @@
-//! What a path may have in flight at most because of what happened on it: M8 (bufferbloat) and the
-//! penalties of M4.
+//! What a path may have in flight at most because of what happened on it: the cap against
+//! bufferbloat and the penalties (docs/mechanisms.md).
 
 use super::state::Path;
 use crate::config::Mechanisms;

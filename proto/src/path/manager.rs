@@ -13,7 +13,7 @@ use anabranch_wire::PathId;
 use anabranch_wire::frame::PathStatus;
 
 /// Separate runs of spent path IDs kept before the connection is closed: IDs are handed out in
-/// order, so an honest peer leaves few holes (wire.md, attack 3).
+/// order, so an honest peer leaves few holes (docs/security.md, row 3).
 const MAX_SPENT_RUNS: usize = 64;
 
 /// Everything kept under one path ID, whether the path is open or not.

@@ -1,6 +1,5 @@
-//! A token bucket before the pacer (algorithms: M11): a path is kept below a rate that its link
-//! always carries, so that no queue builds up there. Room it leaves unused counts as left unused by
-//! the application.
+//! A token bucket before the pacer: a path is kept below a rate that its link always carries, so
+//! that no queue builds up there. Room it leaves unused counts as left unused by the application.
 
 use crate::recovery::rate::RateSample;
 use crate::time::{Duration, Instant};

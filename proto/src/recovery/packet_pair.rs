@@ -1,5 +1,5 @@
-//! Capacity of the bottleneck from packet pairs (algorithms: M9): two packets that left back to
-//! back arrive as far apart as the bottleneck takes to send one.
+//! Capacity of the bottleneck from packet pairs: two packets that left back to back arrive as far
+//! apart as the bottleneck takes to send one.
 //!
 //! Arrivals are seen by their acknowledgements, so pairs count only where each packet is
 //! acknowledged alone. Links that collect packets (Wi-Fi, cellular) make estimates too high; the

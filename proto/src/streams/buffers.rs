@@ -1,5 +1,5 @@
-//! Settings of the buffers, what stops sending, and the hole that others wait behind (algorithms:
-//! M3, M4).
+//! Settings of the buffers, what stops sending, and the hole that others wait behind
+//! (docs/mechanisms.md, buffers).
 
 use super::{ABOVE, Limits, Streams};
 use crate::recovery::sent::SentFrame;

@@ -26,8 +26,7 @@ use std::ops::Range;
 /// Parts of one frame's range; a frame seldom falls apart.
 type Parts = SmallVec<[Range<u64>; 4]>;
 
-/// Losing or delaying the first bytes of a stream delays all of it: about ten packets
-/// (algorithms: S20c).
+/// Losing or delaying the first bytes of a stream delays all of it: about ten packets.
 const HEAD: u64 = 12_000;
 
 /// The last bytes of a stream have nothing behind them that would show their loss: two packets.

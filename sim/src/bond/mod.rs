@@ -30,10 +30,10 @@ use std::time::Duration;
 /// Bytes that a tunnel adds to each packet or fragment.
 pub const OVERHEAD: u32 = crate::UDP_OVERHEAD + HEADER as u32;
 
-/// The longest time a packet is held to match a slower link (algorithms: M10).
+/// The longest time a packet is held to match a slower link.
 const MAX_HOLD: Duration = Duration::from_millis(100);
 
-/// Samples a belief rests on (algorithms: M9).
+/// Samples a belief rests on.
 const SAMPLES: usize = 15;
 
 /// One link of a bond, seen from one end.

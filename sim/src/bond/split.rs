@@ -5,7 +5,7 @@ use std::time::Duration;
 
 const NANOS_PER_BYTE_BIT: u128 = 8_000_000_000;
 
-/// Parts smaller than this are not worth their headers (algorithms: S4).
+/// Parts smaller than this are not worth their headers.
 const SMALLEST_PART: u64 = 200;
 
 /// What the sending end believes of a link.
@@ -37,8 +37,8 @@ impl Belief {
     }
 }
 
-/// How many bytes of `length` go over each link so that all parts arrive at the same time
-/// (algorithms: S4). Links that would be too late get nothing.
+/// How many bytes of `length` go over each link so that all parts arrive at the same time. Links
+/// that would be too late get nothing.
 pub(super) fn proportional(beliefs: &[Option<Belief>], now: Instant, length: u64) -> Vec<u64> {
     let mut leads: Vec<(u128, u128, usize)> = Vec::with_capacity(beliefs.len());
     for (link, belief) in beliefs.iter().enumerate() {

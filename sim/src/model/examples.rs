@@ -6,7 +6,7 @@ use anabranch_proto::sched::{Registry, Scheduler};
 /// A statement of a paper next to what was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// The experiment, as `experiments.md` of the project's references calls it.
+    /// The experiment, as `docs/papers.md` calls it.
     pub experiment: &'static str,
     /// The statement's number.
     pub statement: &'static str,

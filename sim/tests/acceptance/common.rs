@@ -1,4 +1,4 @@
-//! What every scheduler has to do: algorithms, section 7.
+//! What every scheduler has to do.
 
 use crate::trial::{Link, Running, Trial, at, link, millis};
 use anabranch_proto::path::PathOptions;

@@ -1,4 +1,4 @@
-//! Schedulers that send copies: S20.
+//! Schedulers that send copies.
 
 use crate::trial::{LOWEST_RTT, Link, Outcome, Trial, at, jittery, link, lossy};
 use anabranch_sim::app::File;

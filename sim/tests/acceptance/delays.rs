@@ -1,5 +1,4 @@
-//! Schedulers that predict arrivals: S7 to S11, S17 and S18. Those that use forward delays are told
-//! them by timestamps.
+//! Schedulers that predict arrivals. Those that use forward delays are told them by timestamps.
 
 use crate::trial::{LOWEST_RTT, Link, Outcome, Trial, at, link};
 use anabranch_sim::app::File;

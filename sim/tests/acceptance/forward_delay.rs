@@ -1,4 +1,4 @@
-//! Delivery delay both ways of measuring it, and what it changes: S6 and the fifth paper's H1..H12.
+//! Delivery delay both ways of measuring it, and what it changes: the fifth paper's H1..H12.
 
 use crate::trial::{LOWEST_RTT, Link, Running, Trial, at, millis};
 use anabranch_link::LinkConfig;

@@ -1,4 +1,4 @@
-//! Schedulers that steer by class, cost and flow: S21, S23 to S25, and the guard, S27.
+//! Schedulers that steer by class, cost and flow, and the guard.
 
 use crate::trial::{Trial, at, link, lossy, millis};
 use anabranch_proto::Event;

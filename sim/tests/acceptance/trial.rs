@@ -19,7 +19,7 @@ use std::time::Duration;
 /// When a trial has failed.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What others are compared with: the lowest RTT as algorithms have it, without the copies of tails
+/// What others are compared with: the lowest RTT as published, without the copies of tails
 /// that are this engine's default.
 pub(crate) const LOWEST_RTT: &str = "min-rtt:idle=hold";
 

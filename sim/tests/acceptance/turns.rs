@@ -1,4 +1,4 @@
-//! Schedulers that share by turns, weights, rates and windows: S1 to S4, S16 and S22.
+//! Schedulers that share by turns, weights, rates and windows.
 
 use crate::trial::{LOWEST_RTT, Trial, at, link};
 use anabranch_sim::app::File;

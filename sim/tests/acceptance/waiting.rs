@@ -1,4 +1,4 @@
-//! Schedulers that may wait for a better path: S12 to S15.
+//! Schedulers that may wait for a better path.
 
 use crate::trial::{LOWEST_RTT, Link, Trial, at, link, queued};
 use anabranch_sim::app::File;
