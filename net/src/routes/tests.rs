@@ -105,7 +105,7 @@ fn two_links() {
     ip("-6 route add default via fd07:2::1 dev v1");
 }
 
-/// All routes of the namespace, each in a line: the kernel's own, of which more may come at any time
+/// All routes of the namespace, each in a line: the kernel's own, of which more may come any time
 /// while links settle, and those that somebody made.
 fn all_routes() -> (Vec<String>, Vec<String>) {
     let shown = ip("route show table all") + &ip("-6 route show table all");
