@@ -377,7 +377,7 @@ fn flap() -> Option<Result<(), String>> {
     let rates = [Rate::mbit(10); 3];
     let mut lab = Lab::new("flap", &rates)?;
     let time = flapping();
-    // About what they carry while they flap. They stop flapping when a fifth of it is left, so that the
+    // About what they carry while they flap. They stop when a fifth of it is left, so that the
     // last of what they broke is over before the file is.
     let length = 2_000_000 * time.as_secs();
     let mut running = Running::start(&mut lab, Transfer::Get, length as usize, &["path*"]);

@@ -5,6 +5,8 @@
 //! modems, a server with one address, one file from the client to the server. `ANABRANCH_LONG=1`
 //! sends the paper's 104 857 600 bytes.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod common;
 
 use anabranch_testbed::{Direction, Rate};
@@ -197,7 +199,7 @@ fn cut_a_copy() -> Option<Result<(), String>> {
         let lengths = fs::read_dir(lab.path("files")).unwrap();
         lengths
             .filter_map(Result::ok)
-            .any(|entry| entry.metadata().unwrap().len() > 4_000_000)
+            .any(|entry| entry.metadata().is_ok_and(|data| data.len() > 4_000_000))
     });
     lab.bed.blackhole(lab.links[1], Direction::Both).unwrap();
     let report = process.wait(END).report();

@@ -4,6 +4,10 @@ use anabranch_testbed::{Node, Testbed};
 use std::future::Future;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// What takes the kernel a moment gets a minute, on a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs `test` in a new host, or not at all where [`Testbed::require`] finds that none can be made.
 pub(crate) fn in_namespace<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send) {
@@ -89,10 +93,14 @@ pub(crate) fn wait_until_up(interface: &str) {
 
 /// The kernel notices a carrier some time after the other end came up.
 fn wait_for_carrier(interface: &str, show: impl Fn() -> String) {
-    let started = std::time::Instant::now();
-    while !show().contains(" state UP ") {
-        let waited = started.elapsed();
-        assert!(waited.as_secs() < 60, "{interface}: no carrier");
-        std::thread::sleep(std::time::Duration::from_millis(1));
+    wait_for(interface, || show().contains(" state UP "));
+}
+
+/// Waits for something that the kernel does in its own time.
+pub(crate) fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < PATIENCE, "in vain for {what}");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -23,6 +23,7 @@ use nix::fcntl::{Flock, FlockArg};
 use observer::Meter;
 use process::Process;
 use serde_json::Value;
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -86,7 +87,7 @@ pub struct Lab {
     pub links: Vec<LinkId>,
     pub directory: TempDir,
     /// Measurements do not run beside each other.
-    _turn: Flock<File>,
+    _turn: Turn,
 }
 
 /// A server and the URL it is reached at.
@@ -195,7 +196,7 @@ impl Lab {
 
     fn without_links(name: &str, family: Family) -> Option<Self> {
         let mut bed = Testbed::require(name)?;
-        let turn = turn();
+        let turn = Turn::wait();
         let (client, server) = (bed.node("client").unwrap(), bed.node("server").unwrap());
         let single = format!(
             "{}/{}",
@@ -383,18 +384,40 @@ fn program(node: &Node) -> Command {
     command
 }
 
+thread_local! {
+    /// Whether this thread has its turn.
+    static HAS_TURN: Cell<bool> = const { Cell::new(false) };
+}
+
 /// One measurement at a time on this machine, also among several test programs of one user.
-fn turn() -> Flock<File> {
-    let name = format!("anabranch-lab-{}.lock", nix::unistd::getuid());
-    let path = std::env::temp_dir().join(name);
-    let file = File::options()
-        .create(true)
-        .append(true)
-        .open(path)
-        .expect("a lock file");
-    Flock::lock(file, FlockArg::LockExclusive)
-        .map_err(|(_, error)| error)
-        .expect("the lock")
+struct Turn(Option<Flock<File>>);
+
+impl Turn {
+    /// Waits for the thread's turn, if it does not have it.
+    fn wait() -> Self {
+        if HAS_TURN.get() {
+            return Self(None);
+        }
+        let name = format!("anabranch-lab-{}.lock", nix::unistd::getuid());
+        let path = std::env::temp_dir().join(name);
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .open(path)
+            .expect("a lock file");
+        let lock = Flock::lock(file, FlockArg::LockExclusive);
+        let lock = lock.map_err(|(_, error)| error).expect("the lock");
+        HAS_TURN.set(true);
+        Self(Some(lock))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if self.0.is_some() {
+            HAS_TURN.set(false);
+        }
+    }
 }
 
 /// How often a measurement may fall short on a machine that had time for it.
@@ -413,6 +436,8 @@ const BUDGET: Duration = Duration::from_secs(240);
 /// asserted inside, and not tried again.
 #[track_caller]
 pub fn measured(name: &str, mut measure: impl FnMut() -> Option<Result<(), String>>) {
+    // For all tries, and before time counts.
+    let _turn = Turn::wait();
     let (started, mut fair, mut shortfalls) = (Instant::now(), 0, Vec::new());
     while fair < FAIR_TRIES && shortfalls.len() < TRIES && started.elapsed() < BUDGET {
         let meter = Meter::start();

@@ -101,7 +101,8 @@ impl Observer {
 
     fn since(&self, mark: Mark) -> Duration {
         let looks = self.looks.lock().unwrap();
-        looks[looks.len() - 1].clock - looks[mark.0].clock
+        let now = looks.last().map_or(Duration::ZERO, |look| look.clock);
+        now.saturating_sub(looks[mark.0].clock)
     }
 
     /// The longest time between two moments that the file did not grow.
@@ -109,7 +110,7 @@ impl Observer {
         let looks = self.looks.lock().unwrap();
         let (mut grown, mut longest) = (&looks[from.0], Duration::ZERO);
         for look in &looks[from.0..=to.0] {
-            longest = longest.max(look.clock - grown.clock);
+            longest = longest.max(look.clock.saturating_sub(grown.clock));
             if look.received > grown.received {
                 grown = look;
             }
@@ -126,7 +127,7 @@ impl Observer {
             let looks = self.looks.lock().unwrap();
             let start = &looks[from.0];
             for look in &looks[next..] {
-                let elapsed = look.clock - start.clock;
+                let elapsed = look.clock.saturating_sub(start.clock);
                 if elapsed > limit || bytes(look).saturating_sub(bytes(start)) > BULK {
                     return elapsed;
                 }
