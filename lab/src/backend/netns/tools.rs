@@ -168,8 +168,8 @@ pub(super) fn refusal(scenario: &Scenario) -> Option<String> {
             Action::Rebind if !has("conntrack") => {
                 return Some("nat-rebind: install conntrack".to_owned());
             }
-            Action::Handover if kind != Kind::Anabranch => {
-                let what = "handover: only the engine goes on from another address";
+            Action::Handover => {
+                let what = "handover: agents keep the addresses they were started with";
                 return Some(what.to_owned());
             }
             _ => {}
