@@ -45,9 +45,10 @@ impl<'a> Layout<'a> {
         for (index, link) in network.links.iter().enumerate() {
             let name = &link.name;
             let usable = name.len() <= NAME_BYTES && !RESERVED.contains(&name.as_str());
-            interfaces.push(match usable && !interfaces.contains(name) {
-                true => name.clone(),
-                false => format!("link{}.{index}", index + 1),
+            interfaces.push(if usable && !interfaces.contains(name) {
+                name.clone()
+            } else {
+                format!("link{}.{index}", index + 1)
             });
         }
         Self {
