@@ -34,7 +34,7 @@ fn lab(folder: &Path, words: &[&str]) -> Command {
 }
 
 fn run(folder: &Path, words: &[&str]) -> Output {
-    lab(folder, words).output().unwrap()
+    lab(folder, words).output().expect("the program starts")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -46,7 +46,7 @@ fn rows(output: &Output) -> Vec<serde_json::Value> {
     let lines = text(&output.stdout);
     let rows = lines
         .lines()
-        .map(|line| serde_json::from_str(line).unwrap());
+        .map(|line| serde_json::from_str(line).expect("a row is JSON"));
     rows.collect()
 }
 
@@ -170,12 +170,12 @@ fn the_list_names_every_experiment_and_the_simulator_runs_one() {
 /// A run that lasts until it is stopped.
 fn endless(folder: &Path) -> Child {
     let scenario = TWO_PATHS.replace("bytes = \"1500kB\"", "duration = \"25s\"");
-    fs::write(folder.join("long.toml"), scenario).unwrap();
+    fs::write(folder.join("long.toml"), scenario).expect("the folder can be written");
     lab(folder, &["run", "long.toml", "--out", "out"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .unwrap()
+        .expect("the program starts")
 }
 
 fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
@@ -225,7 +225,7 @@ fn what_a_killed_laboratory_leaves_the_next_start_removes() {
 
 /// Whether a process runs whose command begins with this word.
 fn is_running(word: &str) -> bool {
-    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let entries = fs::read_dir("/proc").expect("there is /proc").flatten();
     let mut commands = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
     commands.any(|command| command.split(|byte| *byte == 0).next() == Some(word.as_bytes()))
 }

@@ -160,10 +160,9 @@ impl Watch {
 
     fn line(&self, part: &Part) -> String {
         let outcome = &part.outcome;
-        let goodput = outcome.goodput_bps.map_or_else(
-            || outcome.status.name().to_owned(),
-            |rate| output::units::bit_rate(rate),
-        );
+        let goodput = outcome
+            .goodput_bps
+            .map_or_else(|| outcome.status.name().to_owned(), output::units::bit_rate);
         let elapsed = self.began.elapsed().as_secs();
         format!(
             "{}/{} after {elapsed} s: {} repetition {}: {goodput}",

@@ -76,7 +76,7 @@ impl Measure {
             let found = output
                 .lines()
                 .filter_map(|line| pattern.number(line))
-                .last();
+                .next_back();
             found
                 .ok_or_else(|| format!("its output has no `{}` that tells {what}", pattern.shown()))
         };
@@ -124,7 +124,7 @@ fn pattern(section: &Section<'_>, key: &'static str) -> Result<Option<Pattern>, 
     };
     let split = text.split_once(NUMBER);
     let split = split.filter(|(before, after)| {
-        !after.contains(NUMBER) && !(before.is_empty() && after.is_empty())
+        !(after.contains(NUMBER) || before.is_empty() && after.is_empty())
     });
     let Some((before, after)) = split else {
         let what = "expected a text with one {} where the number is, as \"received {} bytes\"";

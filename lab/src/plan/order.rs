@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 impl Plan {
     /// The runs in blocks, as positions in [`Plan::runs`]: one repetition of one swept point each,
     /// its contenders in an order that `seed` decides. All points of a repetition come before the
-    /// next repetition, so that whatever drifts over the hours hits all contenders and points alike,
-    /// and a campaign that is broken off has something of everything.
+    /// next repetition, so that whatever drifts over the hours hits all contenders and points
+    /// alike, and a campaign that is broken off has something of everything.
     pub fn blocks(&self, seed: u64) -> Vec<Vec<usize>> {
         let mut blocks: BTreeMap<(u64, usize), Vec<usize>> = BTreeMap::new();
         let mut point = 0;

@@ -172,6 +172,11 @@ async fn one(
         ));
         return Err(failure.hint("the same command goes on where it stopped"));
     }
+    let unsupported = |part: &Part| part.outcome.status == Status::Unsupported;
+    if !results.parts.is_empty() && results.parts.iter().all(unsupported) {
+        let failure = Failure::usage(format!("{}: no run could be done here", plan.name));
+        return Err(failure.hint("the reasons are above; `anabranch doctor` tells what is there"));
+    }
     Ok(good)
 }
 

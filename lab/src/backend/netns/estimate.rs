@@ -84,7 +84,8 @@ mod tests {
 
     fn plan(rate: &str, flow: &str) -> Plan {
         let text = format!(
-            "format = 1\nname = \"x\"\nstop = \"60s\"\n[[path]]\nforward = {{ rate = \"{rate}\" }}\n\
+            "format = 1\nname = \"x\"\nstop = \"60s\"\n[[path]]\n\
+             forward = {{ rate = \"{rate}\" }}\n\
              [[path]]\nforward = {{ rate = \"{rate}\" }}\n[[flow]]\nkind = \"bulk\"\n{flow}\n"
         );
         let document = Document::parse("x.toml", &text).unwrap();

@@ -121,6 +121,10 @@ fn refused(host: &str, why: &str) -> Refusal {
     }
 }
 
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "it stands where errors are mapped"
+)]
 fn failed(error: HostError) -> Refusal {
     Refusal::Failed(error.to_string())
 }

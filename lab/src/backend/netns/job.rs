@@ -105,9 +105,10 @@ fn paths(net: &Net<'_>, role: Role) -> Vec<HostPath> {
             interface: bound.then(|| net.layout.interface(path.client_link).to_owned()),
             local,
             remote,
-            opens: match *index == first {
-                true => Duration::ZERO,
-                false => path.opens,
+            opens: if *index == first {
+                Duration::ZERO
+            } else {
+                path.opens
             },
             backup: path.backup,
             weight: path.weight,
@@ -136,9 +137,12 @@ pub(super) fn prepare_mptcp(net: &Net<'_>) -> Result<(), Refusal> {
         }
         seen.len()
     };
-    let backup = |path: &usize| match net.scenario.network.paths[*path].backup {
-        true => " backup",
-        false => "",
+    let backup = |path: &usize| {
+        if net.scenario.network.paths[*path].backup {
+            " backup"
+        } else {
+            ""
+        }
     };
     let (mut client, mut server) = (Vec::new(), Vec::new());
     let mut accepted = 0;

@@ -36,8 +36,6 @@ pub(super) struct Hop {
 pub(super) struct Layout<'a> {
     network: &'a Network,
     interfaces: Vec<String>,
-    /// The last byte of the client's address on each link, which handovers change.
-    client_ends: Vec<Option<u8>>,
 }
 
 impl<'a> Layout<'a> {
@@ -47,15 +45,15 @@ impl<'a> Layout<'a> {
         for (index, link) in network.links.iter().enumerate() {
             let name = &link.name;
             let usable = name.len() <= NAME_BYTES && !RESERVED.contains(&name.as_str());
-            interfaces.push(match usable && !interfaces.contains(name) {
-                true => name.clone(),
-                false => format!("link{}.{index}", index + 1),
+            interfaces.push(if usable && !interfaces.contains(name) {
+                name.clone()
+            } else {
+                format!("link{}.{index}", index + 1)
             });
         }
         Self {
             network,
             interfaces,
-            client_ends: vec![None; network.links.len()],
         }
     }
 
@@ -65,11 +63,12 @@ impl<'a> Layout<'a> {
     }
 
     /// The address of an end of a link, the first being 0.
+    #[allow(
+        clippy::unused_self,
+        reason = "where addresses come from is the layout's business"
+    )]
     pub(super) fn address(&self, link: usize, end: usize) -> Ipv4Addr {
-        let usual = end as u8 + 1;
-        let is_client = node_at(&self.network.links[link], end) == 0;
-        let last = self.client_ends[link].filter(|_| is_client);
-        Ipv4Addr::new(10, 77, link as u8, last.unwrap_or(usual))
+        Ipv4Addr::new(10, 77, link as u8, end as u8 + 1)
     }
 
     /// The address of a node on a link it has an end of.
@@ -245,31 +244,6 @@ impl<'a> Layout<'a> {
         }
         links
     }
-
-    /// Gives the client another address on a link, and says what `ip` is told at the client, and at
-    /// the node at the other end, whose neighbour it is.
-    pub(super) fn hand_over(&mut self, link: usize, mac: &str) -> ([Vec<String>; 2], usize) {
-        let old = self.own(0, link);
-        let [.., last] = old.octets();
-        // Never an address that was used before in this run, as far as there are any.
-        let fresh = if last < 10 {
-            11
-        } else {
-            last.wrapping_add(1).max(11)
-        };
-        self.client_ends[link] = Some(fresh);
-        let (new, device) = (self.own(0, link), self.interface(link));
-        let order = self.attached(0).position(|own| own == link).unwrap_or(0);
-        let mut here = vec![
-            format!("address del {old}/24 dev {device}"),
-            format!("address add {new}/24 dev {device}"),
-        ];
-        here.extend(self.table(0, link, order));
-        let there = vec![format!(
-            "neighbour replace {new} lladdr {mac} dev {device} nud permanent"
-        )];
-        ([here, there], far(&self.network.links[link], 0))
-    }
 }
 
 /// The node at an end.
@@ -413,20 +387,5 @@ server = "a-name-beyond-fifteen"
                 .count(),
             2
         );
-    }
-
-    #[test]
-    fn a_handover_takes_a_fresh_address_and_the_neighbour_learns_it() {
-        let scenario = graph(CHAINS);
-        let mut layout = Layout::of(&scenario);
-        let ([here, there], node) = layout.hand_over(2, "02:00:00:00:00:01");
-        assert_eq!(node, 3);
-        assert_eq!(here[0], "address del 10.77.2.2/24 dev c-r2");
-        assert_eq!(here[1], "address add 10.77.2.11/24 dev c-r2");
-        assert!(here[2].contains("src 10.77.2.11 table 1002"), "{here:?}");
-        assert!(there[0].starts_with("neighbour replace 10.77.2.11 lladdr 02:"));
-        assert_eq!(layout.ends(1)[0].to_string(), "10.77.2.11");
-        layout.hand_over(2, "02:00:00:00:00:01");
-        assert_eq!(layout.ends(1)[0].to_string(), "10.77.2.12");
     }
 }

@@ -303,7 +303,7 @@ impl Netns {
         let [client, server] = &reports;
         note.add_reports([client, server]);
         note.events = events(&log);
-        Ok(told_by(net, [client, server], log))
+        Ok(told_by(net, [client, server], &log))
     }
 
     fn by_programs(
@@ -373,14 +373,14 @@ fn during<W, T: Send>(
     })
 }
 
-fn told_by(net: &Net<'_>, reports: [&HostReport; 2], log: Log) -> Outcome {
+fn told_by(net: &Net<'_>, reports: [&HostReport; 2], log: &Log) -> Outcome {
     let scenario = net.scenario;
     let way = scenario.flows.first().map_or(Way::Forward, |flow| flow.way);
     let mut links = totals::totals(net, &log.samples);
     totals::tell_apart(net, &mut links, reports);
     let mut outcome = merge(scenario, way, reports[0], reports[1], &links);
     totals::add_to_series(net, &log.samples, way, &mut outcome);
-    judge(&mut outcome, &log);
+    judge(&mut outcome, log);
     outcome
 }
 

@@ -108,7 +108,8 @@ impl Net<'_> {
                 }
                 Ok(())
             }
-            Action::Handover => self.hand_over(link),
+            // Refused before anything was built.
+            Action::Handover => Err("agents keep their addresses".to_owned()),
             Action::Rebind => {
                 let ends = self.scenario.network.links[link].ends;
                 let nodes = &self.scenario.network.nodes;
@@ -127,21 +128,6 @@ impl Net<'_> {
         for line in lines(sides) {
             self.layer.set_silent(link, *line, silent).map_err(text)?;
         }
-        Ok(())
-    }
-
-    fn hand_over(&mut self, link: usize) -> Result<(), String> {
-        let device = self.layout.interface(link).to_owned();
-        let shown = self.nodes[0].run("ip", &["-br", "link", "show", "dev", &device]);
-        let shown = shown.map_err(text)?;
-        let mac = shown
-            .split_whitespace()
-            .nth(2)
-            .unwrap_or_default()
-            .to_owned();
-        let ([here, there], neighbour) = self.layout.hand_over(link, &mac);
-        self.nodes[neighbour].ip(&there).map_err(text)?;
-        self.nodes[0].ip(&here).map_err(text)?;
         Ok(())
     }
 }

@@ -157,6 +157,14 @@ set = { rate = "100kbit/s" }
 "#);
     let netns = netns(Duration::from_secs(3), false);
     let outcome = netns.run(&run);
+    assert_eq!(ours(), Vec::<String>::new());
+    let note = &netns.notes()[0];
+    assert_eq!(note.events.len(), 3);
+    assert!(!note.links.is_empty() && note.others_cores.is_some());
+    if outcome.status == Status::Invalid && outcome.reason.contains("late") {
+        // A machine so busy that links were late: its figures mean nothing, as it says itself.
+        return;
+    }
     assert_eq!(outcome.reason, "", "{:?}", outcome.status);
     let delivered = |path: u32, from: f64, to: f64| -> u64 {
         let rows = outcome.series.iter().filter(|row| row.path == path);
@@ -184,10 +192,6 @@ set = { rate = "100kbit/s" }
     assert!((1..12_000).contains(&slow), "{slow}");
     // Nothing is limited on the way back of the direct path: TCP fills it, readers read forward.
     assert!(outcome.paths[1].delivered_bytes > 0);
-    let note = &netns.notes()[0];
-    assert_eq!(note.events.len(), 3);
-    assert!(!note.links.is_empty() && note.others_cores.is_some());
-    assert_eq!(ours(), Vec::<String>::new());
 }
 
 #[test]

@@ -42,14 +42,18 @@ pub fn parts() -> Vec<Part> {
     };
     let tools = |names: &[&str]| {
         let missing: Vec<&str> = names.iter().copied().filter(|name| !has(name)).collect();
-        match missing.is_empty() {
-            true => Ok(names.join(", ")),
-            false => Err(format!("no {}", missing.join(", no "))),
+        if missing.is_empty() {
+            Ok(names.join(", "))
+        } else {
+            Err(format!("no {}", missing.join(", no ")))
         }
     };
-    let exists = |path: &str| match Path::new(path).exists() {
-        true => Ok("yes".to_owned()),
-        false => Err(format!("no {path}")),
+    let exists = |path: &str| {
+        if Path::new(path).exists() {
+            Ok("yes".to_owned())
+        } else {
+            Err(format!("no {path}"))
+        }
     };
     vec![
         part(
@@ -80,7 +84,9 @@ pub fn parts() -> Vec<Part> {
         ),
         part(
             "lab: NAT",
-            tools(&["nft"]).or_else(|_| tools(&["iptables"])),
+            tools(&["nft"])
+                .or_else(|_| tools(&["iptables"]))
+                .map_err(|_| "no nft, no iptables".to_owned()),
             "install nftables",
             false,
         ),
@@ -168,8 +174,8 @@ pub(super) fn refusal(scenario: &Scenario) -> Option<String> {
             Action::Rebind if !has("conntrack") => {
                 return Some("nat-rebind: install conntrack".to_owned());
             }
-            Action::Handover if kind != Kind::Anabranch => {
-                let what = "handover: only the engine goes on from another address";
+            Action::Handover => {
+                let what = "handover: agents keep the addresses they were started with";
                 return Some(what.to_owned());
             }
             _ => {}

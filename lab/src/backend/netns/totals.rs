@@ -5,7 +5,7 @@ use super::network::Net;
 use super::script::Sample;
 use crate::hosts::{Carried, HostReport, LinkTotals};
 use crate::results::{Bin, Outcome};
-use crate::scenario::Way;
+use crate::scenario::{Kind, Way};
 use anabranch_emulate::Counters;
 use std::time::Duration;
 
@@ -63,6 +63,10 @@ pub(super) fn tell_apart(
     [client, server]: [&HostReport; 2],
 ) {
     let scenario = net.scenario;
+    if scenario.transport.kind == Kind::KernelMptcp {
+        // Its server has one address for all subflows and cannot tell their paths apart.
+        return;
+    }
     for (path, total) in totals.iter_mut().enumerate() {
         let Some(position) = scenario
             .transport
@@ -117,8 +121,19 @@ pub(super) fn add_to_series(net: &Net<'_>, samples: &[Sample], way: Way, outcome
         let bytes = hops[path].iter().map(|hop| at(sample, *hop).queue_bytes);
         bytes.sum()
     };
+    let counted = rows(samples, &hops);
     if outcome.series.iter().all(|row| row.path == 0) {
-        outcome.series.extend(rows(samples, &hops));
+        outcome.series.extend(counted);
+    } else if net.scenario.transport.kind == Kind::KernelMptcp {
+        // A server with one address for all subflows cannot tell by which path bytes came.
+        let key = |row: &Bin| (row.path, bin(row.t_s));
+        let known: std::collections::BTreeMap<(u32, i64), u64> = counted
+            .iter()
+            .map(|row| (key(row), row.delivered_bytes))
+            .collect();
+        for row in outcome.series.iter_mut().filter(|row| row.path > 0) {
+            row.delivered_bytes = known.get(&key(row)).copied().unwrap_or(0);
+        }
     }
     let known: std::collections::BTreeMap<i64, &Sample> = samples
         .iter()
