@@ -18,6 +18,13 @@ pub(crate) struct Usage {
     pub(crate) peak_rss_bytes: u64,
 }
 
+/// The line `VmHWM` of a process's status, which Linux writes in KiB.
+fn high_water_mark(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
 impl Usage {
     pub(crate) fn now() -> Option<Self> {
         let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
@@ -25,8 +32,20 @@ impl Usage {
             |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
         Some(Self {
             cpu_s: seconds(usage.user_time()) + seconds(usage.system_time()),
-            // Linux counts in KiB.
-            peak_rss_bytes: usage.max_rss() as u64 * 1024,
+            // `max_rss` would be that of whoever started this process: it survives an exec.
+            peak_rss_bytes: high_water_mark(&std::fs::read_to_string("/proc/self/status").ok()?)?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_high_water_mark_is_in_bytes() {
+        let status = "Name:\tx\nVmPeak:\t   99 kB\nVmHWM:\t    4244 kB\nVmRSS:\t 1 kB\n";
+        assert_eq!(high_water_mark(status), Some(4244 * 1024));
+        assert_eq!(high_water_mark("Name:\tx\n"), None);
     }
 }
