@@ -82,8 +82,9 @@ fn paths_given_up_crosswise_end_the_connection_at_once() {
 /// Each side hears the other on one way only, the way it gave up.
 #[test]
 fn both_sides_learn_of_the_end_by_whichever_path_still_leads_there() {
-    // The ways cut, up or down, and what client and server give up.
-    let cases: [(&[(usize, bool)], u32, u32); 4] = [
+    /// The ways cut, up or down, and what client and server give up.
+    type Case = (&'static [(usize, bool)], u32, u32);
+    let cases: [Case; 4] = [
         (&[(1, true)], 0, 1),
         (&[(1, true), (1, false)], 0, 1),
         (&[(0, true), (0, false)], 1, 0),

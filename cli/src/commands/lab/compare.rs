@@ -24,7 +24,7 @@ pub(super) async fn run(args: &Compare, quiet: bool) -> Outcome {
     let done = work
         .await
         .map_err(|error| Failure::failed(format!("no comparison: {error}")))?;
-    let comparison = done.map_err(failure)?;
+    let comparison = done.map_err(|error| failure(&error))?;
     if args.csv {
         output::raw(comparison.csv().as_bytes())?;
     } else if args.json {

@@ -20,7 +20,7 @@ pub(super) async fn run(args: &Report, quiet: bool) -> Outcome {
     let written = work
         .await
         .map_err(|error| Failure::failed(format!("no report: {error}")))?;
-    let written = written.map_err(failure)?;
+    let written = written.map_err(|error| failure(&error))?;
     for remark in &written.remarks {
         output::say(remark);
     }
@@ -40,11 +40,11 @@ pub(super) async fn run(args: &Report, quiet: bool) -> Outcome {
 }
 
 /// What went wrong, with the exit code it deserves.
-pub(super) fn failure(error: ReportError) -> Failure {
+pub(super) fn failure(error: &ReportError) -> Failure {
     let failure = if error.is_usage() {
-        Failure::usage(&error)
+        Failure::usage(error)
     } else {
-        Failure::failed(&error)
+        Failure::failed(error)
     };
     match error.hint() {
         Some(hint) => failure.hint(hint),
