@@ -42,9 +42,24 @@ fn every_profile_transfers() {
 #[test]
 fn packets_of_cmt_sctp_have_one_size_from_the_first_one_on() {
     let sizes = run(Profile::CmtSctp, &Settings::default());
-    let full = sizes.iter().filter(|size| **size == 1472).count();
+    // A chunk with its frame header, the packet's header and the tag, beside an acknowledgement or not.
+    let full = sizes.iter().filter(|size| **size > 1420).count();
     assert!(full * 10 > sizes.len() * 9, "{sizes:?}");
     assert!(sizes.iter().all(|size| *size <= 1472));
+}
+
+#[test]
+fn a_full_receive_buffer_of_cmt_sctp_is_refilled_in_whole_chunks() {
+    let settings = Settings {
+        receive_buffer: Some(16 * 1024),
+        ..Settings::default()
+    };
+    let sizes = run(Profile::CmtSctp, &settings);
+    // 300 kB in chunks of 1420 bytes; a remainder at the end and packets that name the limit.
+    let full = sizes.iter().filter(|size| **size > 1420).count();
+    assert_eq!(full, 211);
+    let cut = sizes.iter().filter(|size| (100..=1420).contains(*size));
+    assert!(cut.count() <= 1, "{sizes:?}");
 }
 
 #[test]
@@ -109,7 +124,58 @@ fn first_windows_pacing_and_credit_are_as_named() {
         assert!(config.mechanisms.unpaced);
         assert_eq!(config.streams.credit_update, CreditUpdate::EveryRead);
     }
+    for (profile, unpaced) in [
+        (Profile::CmtSctp, true),
+        (Profile::Mptcp, true),
+        (Profile::Stripe, false),
+    ] {
+        let usual = transport(profile, &Settings::default(), &names).unwrap();
+        assert_eq!(usual.mechanisms.unpaced, unpaced, "{profile}");
+    }
     let usual = transport(Profile::Quic, &Settings::default(), &names).unwrap();
     assert!(!usual.mechanisms.unpaced);
     assert_eq!(usual.congestion.build(&init).window(), 10_000);
+}
+
+#[test]
+fn a_profile_keeps_what_a_setting_does_not_name() {
+    let names = Names::default();
+    let init = ControllerInit {
+        max_datagram_size: 1000,
+        now: Instant::ZERO,
+        seed: 0,
+        path: PathId::ZERO,
+    };
+    // Each profile's own control and first window; the window of another control; what another
+    // window leaves of its own control.
+    let cases = [
+        (Profile::Quic, "cubic", 10_000, 10_000),
+        (Profile::CmtSctp, "new-reno:initial-window=2", 2000, 2000),
+        (Profile::Mptcp, "lia:coupling=all", 10_000, 10_000),
+        (Profile::Stripe, "cubic", 10_000, 10_000),
+    ];
+    for (profile, own, window, of_another) in cases {
+        let made = |settings: Settings| {
+            let config = transport(profile, &settings, &names).unwrap();
+            let window = config.congestion.build(&init).window();
+            (format!("{:?}", config.congestion), window)
+        };
+        let expected = format!("{:?}", names.controller(own).unwrap());
+        assert_eq!(made(Settings::default()), (expected, window), "{profile}");
+        let other = made(Settings {
+            congestion: Some("westwood".into()),
+            ..Settings::default()
+        });
+        assert_eq!(other.1, of_another, "{profile}");
+        let wider = made(Settings {
+            initial_window: Some(5),
+            ..Settings::default()
+        });
+        let (name, given) = own.split_once(':').unwrap_or((own, ""));
+        let given = given.trim_start_matches("initial-window=2");
+        let sign = if given.is_empty() { "" } else { "," };
+        let spec = format!("{name}:{given}{sign}initial-window=5");
+        let expected = format!("{:?}", names.controller(&spec).unwrap());
+        assert_eq!(wider, (expected, 5000), "{profile}");
+    }
 }
