@@ -9,7 +9,9 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
-use crate::scenario::{Document, KINDS, Mistake, Node, Place, Reference, Scenario, Value, nearest};
+use crate::scenario::{
+    Document, KINDS, Mistake, Node, Place, Reference, Scenario, Value, are_read, nearest,
+};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use sweep::{Point, points};
@@ -139,6 +141,11 @@ impl Plan {
             let (text, scenario) = with_contender(&document, contender)?;
             scenarios.push((contender.label.clone(), contender.single, text, scenario));
         }
+        if let Some(Value::Table(common)) = document.root.get("transport").map(|node| &node.value) {
+            let common = common.iter().map(|entry| (entry.key.as_str(), &entry.node));
+            let all: Vec<_> = scenarios.iter().map(|(.., s)| &s.transport).collect();
+            are_read(&document.file, common, &all)?;
+        }
         if singles {
             let extra = singles_of(&document, &scenarios[0].3, contenders)?;
             scenarios.extend(extra);
@@ -219,6 +226,9 @@ fn with_contender(
         document.set(&format!("transport.{key}"), node)?;
     }
     let scenario = Scenario::read(&document)?;
+    let own = contender.overlay.iter();
+    let own = own.map(|(key, node)| (key.as_str(), node));
+    are_read(&document.file, own, &[&scenario.transport])?;
     Ok((document.to_toml(), Arc::new(scenario)))
 }
 
