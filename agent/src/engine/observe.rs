@@ -114,6 +114,7 @@ impl Eyes {
                     decision: decision.to_owned(),
                     path: target.map(&path),
                     reason: row.choice.reason.name().to_owned(),
+                    ..Decided::default()
                 });
             }
         }
