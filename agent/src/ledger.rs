@@ -14,6 +14,9 @@ const GRACE: Duration = Duration::from_secs(1);
 /// The longest time datagrams that have one are.
 const MAX_GRACE: Duration = Duration::from_secs(10);
 
+/// Longer than any run, and not longer than what a clock can carry.
+const MAX_WAIT: Duration = Duration::from_secs(365 * 24 * 3600);
+
 #[derive(Debug, Default)]
 struct FlowState {
     received: u64,
@@ -91,12 +94,12 @@ impl Ledger {
 
     /// So long after the start, on the clock of this host.
     pub(crate) fn stamp_ns(&self, time: Duration) -> u64 {
-        self.started_ns + time.as_nanos() as u64
+        self.started_ns.wrapping_add(time.as_nanos() as u64)
     }
 
     /// Waits until so long after the start.
     pub(crate) async fn wait_until(&self, time: Duration) {
-        sleep_until(self.start + time).await;
+        sleep_until(self.start + time.min(MAX_WAIT)).await;
     }
 
     /// When the first flow begins.
@@ -307,5 +310,6 @@ fn datagrams(kind: &FlowKind) -> Option<u64> {
 
 /// When a unit of a flow begins at the earliest.
 pub(crate) fn due(flow: &JobFlow, gap: Duration, unit: u64) -> Duration {
-    flow.start + gap.saturating_mul(unit.min(u64::from(u32::MAX)) as u32)
+    let gaps = gap.saturating_mul(unit.min(u64::from(u32::MAX)) as u32);
+    flow.start.saturating_add(gaps)
 }

@@ -24,6 +24,8 @@ mod remote;
 mod run;
 mod series;
 mod serve;
+#[cfg(test)]
+mod tests;
 
 pub use local::Local;
 pub use remote::{Listen, ListenError, Remote, Service, listen};

@@ -47,6 +47,19 @@ impl QlogAt {
     }
 }
 
+/// How long the flows of a run that is cut off go on, so that the other host, whose clock is a
+/// little behind, meets its own limit and no broken connection.
+const AFTER_CUT: Duration = Duration::from_secs(1);
+
+/// How a run ended that nothing broke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Everything was carried.
+    Done,
+    /// The other host cut it off.
+    Cut,
+}
+
 #[derive(Debug)]
 enum Carrying {
     Engine(Arc<engine::Host>),
@@ -98,28 +111,21 @@ impl Prepared {
         let used = Usage::now();
         let ledger = Arc::new(Ledger::begin(&self.job));
         let mut series = Series::default();
-        let (mut error, mut timed_out) = (String::new(), false);
-        {
+        let well = {
             let work = self.carrying.run(ready, Arc::clone(&ledger));
             let mut work = std::pin::pin!(work);
             let mut stop = std::pin::pin!(stop);
             let mut bins = ticks(self.job.bin.unwrap_or(STEP));
             let mut progress = ticks(PROGRESS);
-            loop {
+            let (error, timed_out) = loop {
                 tokio::select! {
                     result = &mut work => {
-                        error = result.err().unwrap_or_default();
-                        break;
+                        let cut = result == Ok(Ending::Cut);
+                        break (result.err().unwrap_or_default(), cut);
                     }
                     // A laboratory that is gone wants no more either.
-                    _ = &mut stop => {
-                        timed_out = true;
-                        break;
-                    }
-                    () = ledger.wait_until(self.job.stop) => {
-                        timed_out = true;
-                        break;
-                    }
+                    _ = &mut stop => break (String::new(), true),
+                    () = ledger.wait_until(self.job.stop) => break (String::new(), true),
                     _ = bins.tick() => {
                         series.note(ledger.elapsed(), ledger.received(), self.carrying.now());
                     }
@@ -128,7 +134,7 @@ impl Prepared {
                         let _ = answers.send(Answer::Progress(ledger.received()));
                     }
                 }
-            }
+            };
             let mut report = HostReport {
                 error,
                 timed_out,
@@ -136,10 +142,13 @@ impl Prepared {
             };
             series.note(ledger.elapsed(), ledger.received(), self.carrying.now());
             self.report(&ledger, &mut series, used, &mut report);
-            error = report.error.clone();
+            let well = !timed_out && report.error.is_empty();
             let _ = answers.send(Answer::Done(Box::new(report)));
-        }
-        let well = !timed_out && error.is_empty();
+            if timed_out {
+                tokio::time::sleep(AFTER_CUT).await;
+            }
+            well
+        };
         match &self.carrying {
             Carrying::Engine(host) => host.leave(well).await,
             Carrying::Kernel(host) => host.leave(well).await,
@@ -166,7 +175,7 @@ impl Prepared {
 }
 
 impl Carrying {
-    async fn run(&self, ready: Option<Ready>, ledger: Arc<Ledger>) -> Result<(), String> {
+    async fn run(&self, ready: Option<Ready>, ledger: Arc<Ledger>) -> Result<Ending, String> {
         match self {
             Self::Engine(host) => host.run(ready, ledger).await,
             Self::Kernel(host) => host.run(ready, ledger).await,

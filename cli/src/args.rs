@@ -11,6 +11,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) mod lab;
+pub(crate) mod report;
 pub(crate) mod sim;
 #[cfg(test)]
 mod tests;
@@ -23,6 +25,7 @@ Examples:
   anabranch put photo.tar \"$URL/photo.tar\" --path auto --scheduler round-robin
   anabranch doctor                                 what this machine can do
   anabranch sim run s.toml                         try schedulers on simulated networks
+  anabranch lab run nitk-table1                    the same in real kernels, with rivals (root)
 
 Exit codes: 0 done, 1 a transfer or check failed, 2 wrong usage or nothing could be done.
 Data goes to stdout, everything else to stderr. SSLKEYLOGFILE is honoured.";
@@ -96,6 +99,9 @@ exactly that."
     /// Run scenarios in simulated networks, exactly repeatable
     #[command(subcommand)]
     Sim(sim::Sim),
+    /// Run scenarios in real kernels, against real rivals, and show results
+    #[command(subcommand)]
+    Lab(lab::Lab),
     /// Write the completion script of a shell to stdout
     Completions {
         /// The shell

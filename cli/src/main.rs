@@ -13,6 +13,7 @@ mod trust;
 mod tuning;
 mod url;
 
+use args::lab::Lab;
 use args::{Cli, Command};
 use clap::Parser;
 use failure::{Failure, Outcome};
@@ -41,6 +42,8 @@ fn run(cli: &Cli) -> Outcome {
         Command::Congestion(args) => return commands::list::congestion(args),
         Command::Completions { shell } => return commands::manual::completions(*shell),
         Command::Man => return commands::manual::man(),
+        // It has a runtime of its own, on one thread.
+        Command::Lab(Lab::Agent) => return commands::lab::agent(),
         _ => {}
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -63,6 +66,7 @@ async fn run_async(cli: &Cli) -> Outcome {
         Command::Doctor(args) => commands::doctor::run(args).await,
         Command::Routes(command) => commands::routes::run(command).await,
         Command::Sim(command) => commands::sim::run(command, cli.quiet).await,
+        Command::Lab(command) => commands::lab::run(command, cli.quiet).await,
         Command::Schedulers(_)
         | Command::Congestion(_)
         | Command::Completions { .. }

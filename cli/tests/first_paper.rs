@@ -36,8 +36,11 @@ fn measure_concurrency() -> Option<Result<(), String>> {
     let at_client = Capture::start(&lab.client, "client.pcap", filter, &lab.directory)?;
     let at_server = Capture::start(&lab.server, "server.pcap", filter, &lab.directory)?;
     let report = lab.start_put(&server, "data", &[]).wait(END).report();
-    let (sent, received) = (at_client.finish(), at_server.finish());
     lab.assert_same("got/data", "files/data");
+    let (sent, received) = match (at_client.finish(), at_server.finish()) {
+        (Ok(sent), Ok(received)) => (sent, received),
+        (Err(holes), _) | (_, Err(holes)) => return Some(Err(holes)),
+    };
 
     let sent: Vec<Packet> = sent
         .into_iter()
@@ -59,16 +62,17 @@ fn measure_concurrency() -> Option<Result<(), String>> {
         order.furthest,
         shares(&report),
     );
-    assert!(windows.len() >= 2, "too short to say anything");
     let all = BTreeSet::from([0, 1, 2].map(|at| Family::V4.address(at, 1).to_string()));
-    let mut bars = Vec::new();
+    let enough = windows.len() >= 2;
+    let mut bars = vec![(enough, "too short to say anything".to_owned())];
     for Window { sources, changes } in windows {
         let sources: BTreeSet<String> = sources.iter().map(Ipv4Addr::to_string).collect();
         bars.push((sources == all, format!("{sources:?} alone in one second")));
         // Three transfers one after the other would change path twice.
         bars.push((changes > 50, format!("hardly interleaved: {changes}")));
     }
-    assert!(order.compared > sent.len() / 2, "the captures do not fit");
+    let fits = order.compared > sent.len() / 2;
+    bars.push((fits, "the captures do not fit".into()));
     let is_reordered = order.overtaken * 20 > order.compared;
     bars.push((is_reordered, "hardly anything is reordered".into()));
     Some(judge(&bars))
@@ -156,7 +160,10 @@ fn fetch_twice() -> Option<Result<(), String>> {
     lab.assert_same("files/data", "got/data");
     let duplicates = number(&report, "duplicate_bytes") / length as f64;
     let seconds = number(&report, "seconds");
-    let mtu = number(path_over(&report, "path0"), "mtu");
+    let Some(path) = path_over(&report, "path0") else {
+        return Some(Err("there was no path over path0".into()));
+    };
+    let mtu = number(path, "mtu");
     let alone = length as f64 * 8.0 / content_rate(LINK as f64 * 1e6, mtu, Family::V4);
     eprintln!(
         "duplicate: {duplicates:.3} of the file came twice; {seconds:.2} s, {alone:.2} s over \
@@ -176,9 +183,11 @@ fn fetch_twice() -> Option<Result<(), String>> {
 
 #[test]
 fn copies_on_a_link_that_was_cut_need_not_be_sent_again() {
-    let Some(mut lab) = Lab::new("cut", &[Rate::mbit(20); 2]) else {
-        return;
-    };
+    measured("cut", cut_a_copy);
+}
+
+fn cut_a_copy() -> Option<Result<(), String>> {
+    let mut lab = Lab::new("cut", &[Rate::mbit(20); 2])?;
     let server = lab.serve(&[lab.family.server()], &["--writable"]);
     let length = 12_000_000;
     lab.make_file("got/data", length);
@@ -203,5 +212,7 @@ fn copies_on_a_link_that_was_cut_need_not_be_sent_again() {
         number(&report, "seconds"),
         shares(&report),
     );
-    assert!(again < 0.01 * f64::from(length as u32), "{report}");
+    // After a stall of the machine a burst may overflow the other link's queue: that is sent again.
+    let few = again < 0.01 * f64::from(length as u32);
+    Some(judge(&[(few, format!("{again} bytes were sent again"))]))
 }

@@ -65,16 +65,25 @@ impl Case {
 /// Moves a file and compares what is reported with what the links can carry.
 fn transfer(case: Case) {
     measured(case.name, || {
-        let Outcome { goodput, least } = measure(case)?;
+        let Outcome {
+            goodput,
+            least,
+            paths,
+        } = measure(case)?;
         let shortfall = format!("{} is less than the links can carry", mbit(goodput));
-        Some(judge(&[(goodput >= least, shortfall)]))
+        let links = case.links.len();
+        Some(judge(&[
+            (goodput >= least, shortfall),
+            (paths == links, format!("{paths} paths over {links} links")),
+        ]))
     });
 }
 
-/// What a transfer reached, and what it must reach, in bits per second.
+/// What a transfer reached, and what it must reach, in bits per second; and over how many paths.
 struct Outcome {
     goodput: f64,
     least: f64,
+    paths: usize,
 }
 
 fn measure(case: Case) -> Option<Outcome> {
@@ -115,7 +124,6 @@ fn measure(case: Case) -> Option<Outcome> {
     let report = process.wait(Duration::from_secs(300)).report();
     lab.assert_same(from, to);
     assert_eq!(report["verified"], "whole");
-    assert_eq!(paths(&report).len(), links.len(), "{report}");
     Some(assess(case, &report))
 }
 
@@ -140,6 +148,7 @@ fn assess(case: Case, report: &Value) -> Outcome {
     Outcome {
         goodput,
         least: ENOUGH * sum.max(best),
+        paths: paths(report).len(),
     }
 }
 

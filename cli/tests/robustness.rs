@@ -5,8 +5,9 @@ mod common;
 
 use anabranch_testbed::{Node, Rate};
 use common::figures::number;
+use common::files::{Noise, names};
 use common::process::{Ended, Process};
-use common::{Family, Lab, PROGRAM, Server, is_long, names, wait_for};
+use common::{Family, Lab, PROGRAM, Server, is_long, wait_for};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::net::UdpSocket;
@@ -42,11 +43,18 @@ fn start(name: &str) -> Option<(Lab, Server)> {
 /// Waits until so many bytes have been written to a directory.
 #[track_caller]
 fn wait_until_written(lab: &Lab, directory: &str, bytes: u64, process: &mut Process) {
+    wait_until_part(lab, directory, "", bytes, process);
+}
+
+/// Waits until so many bytes have been written to an unfinished file whose name begins like that.
+#[track_caller]
+fn wait_until_part(lab: &Lab, directory: &str, name: &str, bytes: u64, process: &mut Process) {
     let directory = lab.path(directory);
+    let is_part = |found: &&String| found.starts_with(name) && found.contains(".part");
     wait_for("progress", END, || {
         assert!(process.is_running(), "ended early: {}", process.stderr());
         let parts = names(&directory);
-        let mut parts = parts.iter().filter(|name| name.contains(".part"));
+        let mut parts = parts.iter().filter(is_part);
         parts.any(|name| fs::metadata(directory.join(name)).is_ok_and(|data| data.len() > bytes))
     });
 }
@@ -318,7 +326,7 @@ fn two_downloads_at_once_do_not_disturb_each_other() {
     };
     let mut one = lab.start_get(&server, "data", &["-o", "one"]);
     let other = lab.start_get(&server, "data", &["-o", "other"]);
-    wait_until_written(&lab, "got", 1_000_000, &mut one);
+    wait_until_part(&lab, "got", "one.part", 1_000_000, &mut one);
     let same = lab.start_get(&server, "data", &["-o", "one"]).wait(END);
     assert_failed(&same, 2, &["one.part", "another process is writing it"]);
     for (process, name) in [(one, "got/one"), (other, "got/other")] {
@@ -380,16 +388,11 @@ fn make_noise(
     stop: &AtomicBool,
     sent: &AtomicU64,
 ) {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut noise = Noise::new(seed);
     let mut bytes = [0; 1252];
     while !stop.load(Ordering::Relaxed) {
-        for eight in bytes.chunks_mut(8) {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            eight.copy_from_slice(&state.to_le_bytes()[..eight.len()]);
-        }
-        let length = match state % 4 {
+        noise.fill(&mut bytes);
+        let length = match noise.below(4) {
             // An Initial packet of version 1 with two connection IDs of 8 bytes, no token and a
             // length that fits: only its keys tell that it is noise.
             0 => {
@@ -406,9 +409,9 @@ fn make_noise(
             // A short header for a connection nobody has.
             2 => {
                 bytes[0] = 0x40 | (bytes[0] & 0x3f);
-                40 + (state >> 8) as usize % 1000
+                40 + noise.below(1000) as usize
             }
-            _ => (state >> 8) as usize % bytes.len(),
+            _ => noise.below(bytes.len() as u64) as usize,
         };
         // A full queue is no reason to stop.
         if socket.send_to(&bytes[..length], address).is_ok() {

@@ -2,12 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "common/relay.rs"]
-mod relay;
+#[path = "common/files.rs"]
+mod files;
 
-use relay::Relay;
+use anabranch_testbed::Relay;
+use files::{names, noise};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -65,8 +67,10 @@ impl Server {
     /// A way to it that dies after so many bytes, and its URL by that way.
     fn behind_a_dying_link(&self, bytes: u64) -> (Relay, String) {
         let (pin, host) = self.url.split_once('@').unwrap();
-        let relay = Relay::start(host.parse().unwrap(), bytes);
-        let url = format!("{pin}@{}", relay.addr);
+        let any = (Ipv4Addr::LOCALHOST, 0).into();
+        let relay = Relay::start(any, host.parse().unwrap()).unwrap();
+        relay.cut_after(bytes);
+        let url = format!("{pin}@{}", relay.addr());
         (relay, url)
     }
 
@@ -84,17 +88,6 @@ impl Drop for Server {
     }
 }
 
-fn noise(length: usize) -> Vec<u8> {
-    let mut state = 1u64;
-    let byte = |_| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(99);
-        (state >> 56) as u8
-    };
-    (0..length).map(byte).collect()
-}
-
 fn client(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command
@@ -110,15 +103,6 @@ fn run(directory: &Path, arguments: &[&str]) -> Output {
 
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn names(directory: &Path) -> Vec<String> {
-    let entries = fs::read_dir(directory).unwrap();
-    let mut names: Vec<String> = entries
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    names
 }
 
 #[test]

@@ -2,17 +2,17 @@
 //!
 //! Two layers carry links and are used alike, as a [`LinkLayer`]:
 //!
-//! - [`emulator`]: a TAP device at each end and one thread between, with a model of
+//! - [`emulator()`]: a TAP device at each end and one thread between, with a model of
 //!   `anabranch-link` for each direction. It is the simulator's model in real time, so that both
 //!   read a configuration alike, and it needs nothing of the kernel but TAP devices.
-//! - [`kernel`]: a namespace between the ends, with `tbf`, `netem` and filters on its interfaces.
+//! - [`kernel()`]: a namespace between the ends, with `tbf`, `netem` and filters on its interfaces.
 //!   It can do what the kernel can do, and refuses the rest.
 //!
 //! Neither keeps packets in the queue of the host that sends, where waiting distorts what the
 //! host's TCP believes of the network. [`kernel_in_hosts`] does exactly that, to measure how much.
 //!
 //! Rates and bytes are those of IP packets, without the Ethernet header of 14 bytes, as in the
-//! simulator.
+//! simulator. [`validate()`] measures whether links are as configured.
 
 mod capture;
 mod emulator;
@@ -20,6 +20,7 @@ mod ends;
 mod error;
 mod kernel;
 mod lateness;
+mod validate;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -31,6 +32,7 @@ use anabranch_testbed::{Address, Node};
 pub use emulator::emulator;
 pub use error::Error;
 pub use kernel::{kernel, kernel_in_hosts};
+pub use validate::{Layer, Progress, Row, Validation, Verdict, validate};
 
 /// Bytes of an Ethernet header, which rates and counters leave out.
 const ETHERNET_BYTES: u32 = 14;

@@ -15,12 +15,12 @@
 
 pub mod noq_peer;
 pub mod quinn_peer;
-pub mod relay;
 pub mod s2n_peer;
 pub mod service;
 pub mod tls;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 pub use service::{Answer, Request};
 pub use tls::Trust;
@@ -150,6 +150,9 @@ pub struct FetchConfig {
     pub further_paths: Vec<FurtherPath>,
     /// What to ask for.
     pub request: Request,
+    /// How long to go on trying to open a further path: what that takes from the server may be
+    /// long on its way to a machine that is busy.
+    pub path_patience: Duration,
     /// Whether to update the packet protection keys once before the request.
     pub key_update: bool,
 }
@@ -164,6 +167,7 @@ impl FetchConfig {
             alpn: vec![ALPN.to_vec()],
             local: Ipv4Addr::LOCALHOST.into(),
             further_paths: Vec::new(),
+            path_patience: noq_peer::PATH_PATIENCE,
             request,
             key_update: false,
         }

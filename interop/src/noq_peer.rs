@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use noq::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use noq::{Connection, Endpoint, FourTuple, PathStatus, TransportConfig};
@@ -15,8 +15,10 @@ use crate::{
 const PEER: &str = "noq";
 /// Most paths a client's connection may have.
 const CLIENT_PATHS: u32 = 8;
-/// How often opening a path is tried while the server's connection IDs are on their way.
-const PATH_TRIES: u32 = 40;
+/// How long opening a path is tried while the server's connection IDs are on their way, unless the
+/// caller says.
+pub(crate) const PATH_PATIENCE: Duration = Duration::from_secs(150);
+/// The pause between two tries.
 const PATH_RETRY: Duration = Duration::from_millis(50);
 
 /// A server whose connections the caller sees.
@@ -175,7 +177,8 @@ impl Client {
         })
     }
 
-    /// Opens a path, waiting until the server's connection IDs for it are there.
+    /// Opens a path, waiting until the server's connection IDs for it are there: minutes, if need
+    /// be.
     ///
     /// # Errors
     /// [`Error::Path`] with number `path` and what noq said last.
@@ -186,7 +189,7 @@ impl Client {
         path: usize,
     ) -> Result<noq::Path, Error> {
         let tuple = FourTuple::new(further.remote, Some(further.local));
-        open_path(&self.connection, tuple, status, path).await
+        open_path(&self.connection, tuple, status, path, PATH_PATIENCE).await
     }
 
     /// Says goodbye and waits until that is sent.
@@ -212,8 +215,9 @@ pub async fn fetch(config: &FetchConfig) -> Result<Fetched, Error> {
     let mut open = Vec::new();
     open.extend(connection.path(noq::PathId::ZERO));
     for (at, &further) in config.further_paths.iter().enumerate() {
-        let path = client.open_path(further, PathStatus::Available, at + 1);
-        open.push(path.await?);
+        let tuple = FourTuple::new(further.remote, Some(further.local));
+        let (status, patience) = (PathStatus::Available, config.path_patience);
+        open.push(open_path(connection, tuple, status, at + 1, patience).await?);
     }
     if config.key_update {
         connection.force_key_update();
@@ -239,12 +243,13 @@ async fn open_path(
     tuple: FourTuple,
     status: PathStatus,
     path: usize,
+    patience: Duration,
 ) -> Result<noq::Path, Error> {
-    let mut tries = 0;
+    let started = Instant::now();
     loop {
         match connection.open_path(tuple, status).await {
             Ok(path) => return Ok(path),
-            Err(_) if tries < PATH_TRIES && connection.close_reason().is_none() => tries += 1,
+            Err(_) if started.elapsed() < patience && connection.close_reason().is_none() => {}
             Err(e) => {
                 return Err(Error::Path {
                     peer: PEER,

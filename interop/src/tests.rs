@@ -87,6 +87,7 @@ async fn a_path_to_a_server_without_multipath_cannot_be_opened() {
         local,
         remote: server.addr(),
     });
+    config.path_patience = Duration::from_secs(1);
     let error = soon(noq_peer::fetch(&config)).await.unwrap_err();
     assert!(matches!(error, Error::Path { path: 1, .. }), "{error}");
     let error = soon(quinn_peer::fetch(&config)).await.unwrap_err();

@@ -4,10 +4,10 @@
 
 mod ours;
 
-use anabranch_interop::relay::Relay;
 use anabranch_interop::{Answer, FetchConfig, Fetched, Request, ServeConfig, quinn_peer};
 use anabranch_net::engine::{PathNotice, TransportConfig};
-use ours::{Client, LARGE, Server, Setup, in_turn, loopback, soon, until, v6, watch};
+use anabranch_testbed::Relay;
+use ours::{Client, LARGE, Server, Setup, has_ipv6, in_turn, loopback, soon, v6, watch};
 use std::net::SocketAddr;
 
 async fn quinn_server(config: ServeConfig) -> anabranch_interop::Server {
@@ -56,6 +56,9 @@ async fn quinn_gets_from_and_puts_to_our_server() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_work_over_ipv6() {
+    if !has_ipv6() {
+        return;
+    }
     let config = ServeConfig {
         listen: SocketAddr::new(v6(), 0),
         ..ServeConfig::default()
@@ -143,18 +146,13 @@ async fn the_wrong_key_ends_the_handshake_on_either_side() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn our_server_follows_a_quinn_client_whose_address_changes() {
     let mut server = Server::usual();
-    let relay = Relay::start(SocketAddr::new(loopback(1), 0), server.addr);
-    let relay = relay.await.unwrap();
+    let relay = Relay::start(SocketAddr::new(loopback(1), 0), server.addr).unwrap();
+    relay.rebind_after(LARGE / 4);
     let mut config = server.ask(Request::Put(LARGE));
     config.server = relay.addr();
     let fetching = tokio::spawn(async move { quinn_peer::fetch(&config).await });
     let accepted = server.accepted().await;
     let notices = watch(&accepted);
-    until("enough to arrive", || {
-        accepted.stats().streams.bytes_received > LARGE / 4
-    })
-    .await;
-    relay.rebind().await.unwrap();
     let fetched = soon(fetching).await.unwrap().unwrap();
     assert_eq!(fetched.answer, Answer::expected(Request::Put(LARGE)));
     let moved = |notice: &PathNotice| matches!(notice, PathNotice::Moved { .. });
@@ -164,18 +162,14 @@ async fn our_server_follows_a_quinn_client_whose_address_changes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn quinn_follows_our_client_whose_address_changes() {
     let server = quinn_server(ServeConfig::default()).await;
-    let relay = Relay::start(SocketAddr::new(loopback(1), 0), server.addr());
-    let relay = std::sync::Arc::new(relay.await.unwrap());
+    let relay = Relay::start(SocketAddr::new(loopback(1), 0), server.addr()).unwrap();
     let transport = TransportConfig::default();
     let pin = server.fingerprint();
     let client = Client::connect_as(relay.addr(), pin, loopback(1), transport);
     let client = client.await.unwrap();
-    let rebinding = std::sync::Arc::clone(&relay);
-    let rebind = move || {
-        tokio::spawn(async move { rebinding.rebind().await.unwrap() });
-    };
+    relay.rebind_after(LARGE / 4);
     let request = Request::Put(LARGE);
-    let answer = client.ask_and(request, LARGE / 4, rebind).await;
+    let answer = client.ask(request).await;
     assert_eq!(answer, Answer::expected(request));
     client.close().await;
 }

@@ -8,7 +8,7 @@
 mod ours;
 
 use anabranch_interop::{Answer, FetchConfig, Request, ServeConfig, s2n_peer};
-use ours::{Client, LARGE, Server, Setup, in_turn, loopback, soon, v6};
+use ours::{Client, LARGE, Server, Setup, has_ipv6, in_turn, loopback, soon, v6};
 use std::net::SocketAddr;
 
 const REQUESTS: [Request; 4] = [
@@ -44,6 +44,9 @@ async fn s2n_gets_from_and_puts_to_our_server() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_work_over_ipv6() {
+    if !has_ipv6() {
+        return;
+    }
     let config = ServeConfig {
         listen: SocketAddr::new(v6(), 0),
         ..ServeConfig::default()

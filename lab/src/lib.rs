@@ -8,6 +8,7 @@
 //! engine     a scenario's transport as settings of the engine
 //! hosts      what a host of a laboratory is asked in a run, and what it tells
 //! campaign   runs a plan on all cores, resumes, writes results
+//! machine    what a machine is like, beside its results
 //! results    tables with units, as CSV, JSON lines and Parquet
 //! stats      means, intervals, paired comparisons
 //! conformance  the promises schedulers are checked for
@@ -20,6 +21,7 @@ pub mod conformance;
 pub mod contender;
 pub mod engine;
 pub mod hosts;
+pub mod machine;
 pub mod papers;
 pub mod plan;
 pub mod qlog;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! each socket -> one batch -> engine     (rotating, so that no socket starves another)
-//! time-outs, events -> wakers
+//! time-outs, events -> wakers            (time-outs only once what waits in sockets has been read)
 //! engine -> outbox -> each socket        (a full socket keeps its datagrams; others go on)
 //! ```
 //!
@@ -22,6 +22,14 @@ use tokio::time::{Instant as TokioInstant, Sleep};
 
 /// Rounds before the driver lets other tasks run.
 const ROUNDS: usize = 16;
+
+/// Rounds in a row that time-outs are put off because datagrams still wait: what they say may be
+/// that nothing is late. More than the largest receive buffer holds is read in so many.
+const PUT_OFF: usize = 16;
+
+/// A time-out this late is a sign that this process was not running. The runtime may then report
+/// the timer before the datagrams that came meanwhile.
+const SUSPICIOUS: Duration = Duration::from_millis(5);
 
 /// Datagrams of equal size the engine may put into one transmit: what fits the kernel's 64 KiB at
 /// usual sizes.
@@ -61,10 +69,20 @@ pub(crate) struct Driver {
     bytes: Vec<u8>,
     transmits: Vec<Transmit>,
     woken: Vec<Waker>,
+    /// Rounds in a row in which time-outs were put off.
+    put_off: usize,
     /// Sockets that turned out to be unusable in this round.
     faulty: Vec<SocketId>,
     timer: Pin<Box<Sleep>>,
     timer_at: Option<Instant>,
+}
+
+/// What came in one round.
+#[derive(Debug, Clone, Copy, Default)]
+struct Received {
+    any: bool,
+    /// Whether some socket filled a batch, so that it may hold more.
+    more: bool,
 }
 
 /// What a round of the engine left to do.
@@ -85,15 +103,17 @@ impl Driver {
             bytes: Vec::with_capacity(OUTBOX_BYTES + (64 << 10)),
             transmits: Vec::new(),
             woken: Vec::new(),
+            put_off: 0,
             faulty: Vec::new(),
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
             timer_at: None,
         }
     }
 
-    /// Takes one batch from every socket that has one. True if there was any.
-    fn receive(&mut self, cx: &mut Context<'_>) -> bool {
-        let mut any = false;
+    /// Takes one batch from every socket that has one.
+    fn receive(&mut self, cx: &mut Context<'_>) -> Received {
+        let mut received = Received::default();
+        let unannounced = self.is_late();
         self.first = self.first.wrapping_add(1);
         for at in 0..self.lanes.len() {
             let count = self.lanes.len();
@@ -104,10 +124,15 @@ impl Driver {
                 }
                 lane.paused_until = None;
             }
-            match lane.socket.poll_recv(cx, &mut self.batch) {
+            let mut polled = lane.socket.poll_recv(cx, &mut self.batch);
+            if polled.is_pending() && unannounced {
+                polled = lane.socket.recv_unannounced(&mut self.batch);
+            }
+            match polled {
                 Poll::Pending => {}
                 Poll::Ready(Ok(())) => {
-                    any = true;
+                    received.any = true;
+                    received.more |= self.batch.is_full();
                     let id = lane.id;
                     self.hand_over(id);
                 }
@@ -121,7 +146,28 @@ impl Driver {
                 }
             }
         }
-        any
+        if unannounced && !received.more {
+            // Looked at; the next timer is another one.
+            self.timer_at = None;
+        }
+        received
+    }
+
+    /// Whether the timer should have gone off a good while ago.
+    fn is_late(&self) -> bool {
+        self.timer_at
+            .is_some_and(|at| self.shared.clock.now().since(at) >= SUSPICIOUS)
+    }
+
+    /// Whether time-outs may be believed: nothing waits that could prove them wrong, or they have
+    /// waited long enough for it.
+    fn believes(&mut self, received: Received) -> bool {
+        if received.more && self.put_off < PUT_OFF {
+            self.put_off += 1;
+            return false;
+        }
+        self.put_off = 0;
+        true
     }
 
     fn hand_over(&mut self, socket: SocketId) {
@@ -143,13 +189,14 @@ impl Driver {
     }
 
     /// Lets the engine do what is due and takes what it wants to send.
-    fn turn(&mut self, cx: &Context<'_>) -> Round {
+    fn turn(&mut self, cx: &Context<'_>, received: Received) -> Round {
+        let believes = self.believes(received);
         let now = self.shared.clock.now();
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
         let mut more = self.refresh_lanes(&state);
         self.report_faults(&mut state, now);
-        if state.engine.next_timeout().is_some_and(|at| at <= now) {
+        if believes && state.engine.next_timeout().is_some_and(|at| at <= now) {
             state.engine.handle_timeout(now);
         }
         loop {
@@ -252,13 +299,13 @@ impl Future for Driver {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         for _ in 0..ROUNDS {
             let received = self.receive(cx);
-            let round = self.turn(cx);
+            let round = self.turn(cx, received);
             self.woken.drain(..).for_each(Waker::wake);
             if round.finished {
                 return Poll::Ready(());
             }
             self.send(cx);
-            let busy = received || round.more || !self.faulty.is_empty();
+            let busy = received.any || round.more || !self.faulty.is_empty();
             if !busy && !self.arm(cx, round.deadline) {
                 return Poll::Pending;
             }
@@ -359,5 +406,7 @@ impl Lane {
     }
 }
 
+#[cfg(test)]
+mod stall_tests;
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@
 //! Waiting --due, connection ready--> Opening --validated--> Open
 //!    ^                                  |                     |
 //!    +------ backing off <--------------+--- abandoned -------+
+//! a path that used to work is asked for again about once a second, however long it takes
 //! interface or address gone --> doubted at once, abandoned as soon as another path is open
 //! ```
 
@@ -30,7 +31,7 @@ use anabranch_proto::wire::{PathId, TransportErrorCode};
 use std::future::pending;
 use std::net::{SocketAddr, SocketAddrV6};
 use std::time::Duration;
-use table::{Request, Table};
+use table::{Request, Seen, Table};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -443,11 +444,12 @@ impl Task {
                 let Some(connection) = self.connection.upgrade() else {
                     return;
                 };
-                let open = connection.paths();
-                let open = open.iter().filter(|(_, stats)| !stats.closing);
-                let open: Vec<(PathId, bool)> =
-                    open.map(|(id, stats)| (*id, stats.validated)).collect();
-                self.table.on_missed(&open, now);
+                let paths = connection.paths();
+                let paths: Vec<(PathId, Seen)> = paths
+                    .iter()
+                    .map(|(id, stats)| (*id, Seen::from(stats)))
+                    .collect();
+                self.table.on_missed(&paths, now);
             }
         }
     }

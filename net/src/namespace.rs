@@ -1,82 +1,98 @@
-//! A network namespace per test: an empty network that disappears with the thread it was made on.
+//! A host of its own per test: an empty network namespace, and further ones beside it.
 
+use anabranch_testbed::{Node, Testbed};
 use std::future::Future;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Runs `test` in a new network namespace, or not at all where namespaces may not be made.
-pub(crate) fn in_namespace<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send + 'static) {
-    let thread = std::thread::spawn(move || {
-        if let Err(error) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET) {
-            eprintln!("skipped: no network namespace ({error})");
-            return;
-        }
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        runtime.expect("runtime").block_on(test());
-    });
-    if let Err(panic) = thread.join() {
-        std::panic::resume_unwind(panic);
-    }
+/// Runs `test` in a new host, or not at all where [`Testbed::require`] finds that none can be made.
+pub(crate) fn in_namespace<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send) {
+    let Some(mut bed) = Testbed::require("net") else {
+        return;
+    };
+    let here = bed.node("here").expect("a namespace");
+    // The loopback interface is left to the test: an empty host has it down.
+    here.run("ip", &["link", "set", "lo", "down"])
+        .expect("down");
+    here.enter(|| block_on(test())).expect("a host of ours");
 }
 
-/// A second network namespace, next to the test's own, in which a task runs.
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.expect("runtime").block_on(work)
+}
+
+/// A second host, next to the test's own, in which a task runs.
 pub(crate) struct Elsewhere {
-    thread: nix::unistd::Pid,
+    node: Node,
+    _bed: Testbed,
 }
 
 impl Elsewhere {
-    /// Runs `task` in a new namespace until the test ends. The task begins once `prepare` has run,
-    /// which may connect the two namespaces.
+    /// Runs `task` in a new host until the test ends. The task begins once `prepare` has run, which
+    /// may connect the two hosts.
     pub(crate) fn start<F: Future<Output = ()>>(
         prepare: impl FnOnce(&Self),
         task: impl FnOnce() -> F + Send + 'static,
     ) -> Self {
-        let (tell, told) = std::sync::mpsc::channel();
-        let (go, wait) = std::sync::mpsc::channel::<()>();
-        std::thread::spawn(move || {
-            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("namespace");
-            tell.send(nix::unistd::gettid()).expect("the test waits");
-            wait.recv().expect("the test prepares");
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build();
-            runtime.expect("runtime").block_on(task());
-        });
-        let elsewhere = Self {
-            thread: told.recv().expect("the thread starts"),
-        };
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("there{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let mut bed = Testbed::new(&name).expect("as many namespaces as the test wants");
+        let node = bed.node("there").expect("a namespace");
+        let elsewhere = Self { node, _bed: bed };
         prepare(&elsewhere);
-        go.send(()).expect("the thread waits");
+        let node = elsewhere.node.clone();
+        // It ends with the test program: only the kernel waits for it.
+        std::thread::spawn(move || node.enter(|| block_on(task())));
         elsewhere
     }
 
     /// What `ip link set DEV netns` wants to hear.
-    pub(crate) fn name(&self) -> String {
-        self.thread.to_string()
+    pub(crate) fn name(&self) -> &str {
+        self.node.namespace()
     }
 
     /// Runs `ip` there.
     pub(crate) fn ip(&self, arguments: &str) -> String {
-        let namespace = format!("--net=/proc/{}/ns/net", self.thread);
-        run(Command::new("nsenter").arg(namespace).arg("ip"), arguments)
+        let words: Vec<&str> = arguments.split_whitespace().collect();
+        let output = self.node.run("ip", &words);
+        output.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Waits until both ends of a link from here see a carrier: before that the kernel drops what
+    /// is sent and tells nobody.
+    pub(crate) fn wait_for_carriers(&self, here: &str, there: &str) {
+        wait_for_carrier(here, || ip(&format!("link show dev {here}")));
+        wait_for_carrier(there, || self.ip(&format!("link show dev {there}")));
     }
 }
 
 /// Runs `ip` with these arguments in the thread's namespace and returns what it printed.
 pub(crate) fn ip(arguments: &str) -> String {
-    run(&mut Command::new("ip"), arguments)
-}
-
-fn run(command: &mut Command, arguments: &str) -> String {
-    let output = command
-        .args(arguments.split_whitespace())
-        .output()
-        .expect("ip runs");
+    let mut command = Command::new("ip");
+    let output = command.args(arguments.split_whitespace()).output();
+    let output = output.expect("ip runs");
     assert!(
         output.status.success(),
         "ip {arguments}: {}",
         String::from_utf8_lossy(&output.stderr)
     );
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Waits until an interface of the thread's namespace sees a carrier.
+pub(crate) fn wait_until_up(interface: &str) {
+    wait_for_carrier(interface, || ip(&format!("link show dev {interface}")));
+}
+
+/// The kernel notices a carrier some time after the other end came up.
+fn wait_for_carrier(interface: &str, show: impl Fn() -> String) {
+    let started = std::time::Instant::now();
+    while !show().contains(" state UP ") {
+        let waited = started.elapsed();
+        assert!(waited.as_secs() < 60, "{interface}: no carrier");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
 }

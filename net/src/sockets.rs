@@ -154,6 +154,11 @@ impl RecvBatch {
         }
     }
 
+    /// Whether the last batch took all it could, so that there may be more.
+    pub fn is_full(&self) -> bool {
+        self.count == MESSAGES
+    }
+
     /// The datagrams of the last batch, merged ones taken apart.
     pub fn datagrams(&mut self) -> impl Iterator<Item = Received<'_>> {
         let messages = self.meta[..self.count]
@@ -301,6 +306,20 @@ impl Socket {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
+        }
+    }
+
+    /// Receives what waits into `batch` without asking the runtime, which may not have noticed it
+    /// yet. Arranges no wake-up.
+    pub(crate) fn recv_unannounced(&self, batch: &mut RecvBatch) -> Poll<io::Result<()>> {
+        batch.count = 0;
+        match self.recv_now(batch) {
+            Ok(count) => {
+                batch.count = count;
+                Poll::Ready(Ok(()))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
         }
     }
 

@@ -33,13 +33,18 @@ impl Instant {
     }
 }
 
+/// The nanoseconds of a duration, at most `u64::MAX`, without arithmetic of 128 bits.
+fn nanos(duration: Duration) -> u64 {
+    let seconds = duration.as_secs().saturating_mul(1_000_000_000);
+    seconds.saturating_add(u64::from(duration.subsec_nanos()))
+}
+
 impl Add<Duration> for Instant {
     type Output = Self;
 
     /// Saturates at [`Instant::FAR_FUTURE`].
     fn add(self, duration: Duration) -> Self {
-        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        Self(self.0.saturating_add(nanos))
+        Self(self.0.saturating_add(nanos(duration)))
     }
 }
 
@@ -54,8 +59,7 @@ impl Sub<Duration> for Instant {
 
     /// Saturates at [`Instant::ZERO`].
     fn sub(self, duration: Duration) -> Self {
-        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        Self(self.0.saturating_sub(nanos))
+        Self(self.0.saturating_sub(nanos(duration)))
     }
 }
 

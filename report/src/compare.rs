@@ -392,7 +392,7 @@ mod tests {
         assert!((interval.high - WELCH[2]).abs() < 1e-7, "{interval:?}");
     }
 
-    const WELCH: [f64; 3] = [0.0, 0.0, 0.0];
+    const WELCH: [f64; 3] = [1.131_528_205_498, 1.045_929_009_664, 1.224_132_869_447];
 
     #[test]
     fn a_ratio_is_judged_like_its_inverse() {

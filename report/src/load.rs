@@ -156,6 +156,9 @@ fn listed(path: &Path) -> Option<BTreeSet<String>> {
     (!ids.is_empty()).then_some(ids)
 }
 
+/// A point and a contender.
+type Kind<'a> = (&'a [(String, String)], &'a str);
+
 /// Puts parts in the order of the plan, and makes the plan's runs those that were run: seed and
 /// number of repetitions may have been given on the command line.
 fn matched(mut plan: Plan, mut parts: Vec<Part>) -> (Plan, Vec<Part>, usize) {
@@ -165,7 +168,7 @@ fn matched(mut plan: Plan, mut parts: Vec<Part>) -> (Plan, Vec<Part>, usize) {
         .filter(|run| run.repetition == 1)
         .cloned()
         .collect();
-    let mut order: BTreeMap<(&[(String, String)], &str), usize> = BTreeMap::new();
+    let mut order: BTreeMap<Kind<'_>, usize> = BTreeMap::new();
     let mut points: BTreeMap<&[(String, String)], usize> = BTreeMap::new();
     for (at, run) in kinds.iter().enumerate() {
         order.insert((run.swept.as_slice(), run.contender.as_str()), at);

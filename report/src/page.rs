@@ -23,6 +23,8 @@ struct Drawn {
     alt: String,
     svg: String,
     files: String,
+    /// Whether there are PNG files among them.
+    png: bool,
     command: String,
 }
 
@@ -67,12 +69,13 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Collects what is to be said; `out` is named in commands.
-    pub(crate) fn of(made: &[(Study, Vec<Figure>)], out: &Path) -> Self {
+    /// Collects what is to be said; `out` is named in commands, `png` says whether there are such
+    /// files to lead to.
+    pub(crate) fn of(made: &[(Study, Vec<Figure>)], out: &Path, png: bool) -> Self {
         let mut number = 0;
         let sections: Vec<Section> = made
             .iter()
-            .map(|(study, figures)| section(study, figures, out, &mut number))
+            .map(|(study, figures)| section(study, figures, (out, png), &mut number))
             .collect();
         let names: Vec<&str> = made.iter().map(|(study, _)| study.name.as_str()).collect();
         let title = match names.as_slice() {
@@ -105,7 +108,12 @@ impl Page {
     }
 }
 
-fn section(study: &Study, figures: &[Figure], out: &Path, number: &mut usize) -> Section {
+fn section(
+    study: &Study,
+    figures: &[Figure],
+    (out, png): (&Path, bool),
+    number: &mut usize,
+) -> Section {
     let claims = study.claims();
     let runs: Vec<RunTable> = (0..study.folders.len())
         .map(|at| RunTable::of(study, at))
@@ -126,6 +134,7 @@ fn section(study: &Study, figures: &[Figure], out: &Path, number: &mut usize) ->
             alt: figure.alt.clone(),
             svg: figure.inline(),
             files: format!("plots/{}", figure.name),
+            png,
             command: format!(
                 "anabranch lab report {} --out {} --only {}",
                 folders.join(" "),

@@ -3,6 +3,7 @@
 use crate::load::Folder;
 use anabranch_lab::papers::{Check, Data, Experiment, Statement, Verdict, experiments};
 use anabranch_lab::report::CheckRow;
+use std::fmt::Write;
 use std::path::Path;
 
 /// All results of one scenario: of several worlds, or of several versions.
@@ -42,7 +43,8 @@ impl Agreement {
 /// A claim next to what came out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// What it is called, such as `nitk-table1 T2`; the key in `reasons.toml`.
+    /// What it is called, such as `nitk-table1 T2`, or `C1` for a demand of the scenario; the
+    /// key in `reasons.toml`.
     pub id: String,
     /// What is claimed.
     pub text: String,
@@ -124,7 +126,7 @@ impl Study {
                     self.add(&mut claims, at, of_statement(statement));
                 }
             }
-            for claim in of_checks(&self.name, &folder.report.checks) {
+            for claim in of_checks(&folder.report.checks) {
                 self.add(&mut claims, at, claim);
             }
         }
@@ -163,7 +165,9 @@ impl Study {
             &mut into.emulated
         };
         match cell {
-            Some(text) => text.push_str(&format!("; {ours}")),
+            Some(text) => {
+                let _ = write!(text, "; {ours}");
+            }
             None => *cell = Some(ours),
         }
         match found {
@@ -200,7 +204,7 @@ fn of_statement(statement: Statement) -> (Claim, String) {
 }
 
 /// One claim for each demand and contender, with the point that is furthest from it.
-fn of_checks(scenario: &str, checks: &[CheckRow]) -> Vec<(Claim, String)> {
+fn of_checks(checks: &[CheckRow]) -> Vec<(Claim, String)> {
     let mut claims: Vec<(Claim, String)> = Vec::new();
     let mut done: Vec<(&str, &str)> = Vec::new();
     for check in checks {
@@ -231,7 +235,7 @@ fn of_checks(scenario: &str, checks: &[CheckRow]) -> Vec<(Claim, String)> {
             );
         }
         let claim = Claim {
-            id: format!("{scenario} check {}", check.contender),
+            id: format!("C{}", done.len()),
             text: format!("{}: {}", check.contender, check.demand),
             published: "demanded".to_owned(),
             simulated: None,

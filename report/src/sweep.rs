@@ -88,11 +88,6 @@ impl Swept {
         };
         self.values.iter().map(label).collect()
     }
-
-    /// The value of a run.
-    pub(crate) fn value<'p>(&self, part: &'p Part) -> Option<&'p str> {
-        value_of(&part.swept, &self.key)
-    }
 }
 
 /// The value of a key.

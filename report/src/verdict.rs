@@ -2,17 +2,21 @@
 
 use crate::compare::{self, Judgement, Options};
 use crate::draw::Unit;
+use crate::figures::View;
 use crate::study::{Agreement, Claim, Study};
 use anabranch_lab::report::Row;
 use anabranch_lab::results::Status;
 use std::collections::BTreeSet;
+use std::fmt::Write;
 
 /// What came out, from what was run to what is surest.
 pub(crate) fn lines(study: &Study, claims: &[Claim]) -> Vec<String> {
     let mut lines = vec![runs(study), held(claims)];
     lines.extend(best(study));
     lines.extend(difference(study));
+    lines.extend(against_best(study));
     lines.extend(worlds(study).or_else(|| wait(study)));
+    lines.truncate(5);
     lines
 }
 
@@ -31,7 +35,7 @@ fn runs(study: &Study) -> String {
         worlds.join(" and ")
     );
     if points.len() > 1 {
-        text.push_str(&format!(", at {} points", points.len()));
+        let _ = write!(text, ", at {} points", points.len());
     }
     let bad = parts()
         .filter(|part| part.outcome.status != Status::Ok)
@@ -40,13 +44,16 @@ fn runs(study: &Study) -> String {
     match bad {
         0 => text.push_str("; all ended well"),
         1 => text.push_str("; 1 did not end well and does not count"),
-        bad => text.push_str(&format!("; {bad} did not end well and do not count")),
+        bad => {
+            let _ = write!(text, "; {bad} did not end well and do not count");
+        }
     }
     if missing > 0 {
-        text.push_str(&format!(
+        let _ = write!(
+            text,
             ". {} of the plan have no result yet",
             counted(missing, "run")
-        ));
+        );
     }
     text + "."
 }
@@ -61,12 +68,16 @@ fn held(claims: &[Claim]) -> String {
     let missed: Vec<&str> = with(Agreement::No).map(|claim| claim.id.as_str()).collect();
     match missed.len() {
         0 => {}
-        1..=4 => text.push_str(&format!("; not {}", missed.join(", "))),
-        more => text.push_str(&format!("; {more} do not, see the table")),
+        1..=4 => {
+            let _ = write!(text, "; not {}", missed.join(", "));
+        }
+        more => {
+            let _ = write!(text, "; {more} do not, see the table");
+        }
     }
     let told = with(Agreement::Told).count();
     if told > 0 {
-        text.push_str(&format!("; {told} told only"));
+        let _ = write!(text, "; {told} told only");
     }
     text + "."
 }
@@ -123,11 +134,12 @@ fn best(study: &Study) -> Option<String> {
     let goodput = row.goodput?;
     let mut text = format!("Highest goodput: {}, {}", row.contender, rate(goodput.mean));
     if let Some(interval) = goodput.interval {
-        text.push_str(&format!(
+        let _ = write!(
+            text,
             " (95 %: {} to {})",
             rate(interval.low),
             rate(interval.high)
-        ));
+        );
     }
     let singles = rows.iter().filter(|row| row.single);
     let single = singles
@@ -135,7 +147,7 @@ fn best(study: &Study) -> Option<String> {
         .reduce(f64::max);
     if let Some(single) = single.filter(|single| *single > 0.0) {
         let times = goodput.mean / single;
-        text.push_str(&format!(", {times:.2} times the best path alone"));
+        let _ = write!(text, ", {times:.2} times the best path alone");
     }
     let sum = study
         .folders
@@ -145,7 +157,7 @@ fn best(study: &Study) -> Option<String> {
         .find_map(|part| part.sum_rate_bps);
     if let Some(sum) = sum.filter(|sum| *sum > 0) {
         let share = goodput.mean / sum as f64 * 100.0;
-        text.push_str(&format!(", {share:.1} % of the sum of rates"));
+        let _ = write!(text, ", {share:.1} % of the sum of rates");
     }
     Some(text + ".")
 }
@@ -194,6 +206,48 @@ fn difference(study: &Study) -> Option<String> {
     ))
 }
 
+/// Slower than the best path alone by less than this is not slower.
+const MARGIN: f64 = 0.02;
+
+/// Over a sweep: where contenders are slower than the best path alone.
+fn against_best(study: &Study) -> Option<String> {
+    let view = View::of(study.folders.first()?, None).filter(|view| view.points.len() > 1)?;
+    let mut worst: Option<(f64, String)> = None;
+    let (mut good, mut all) = (0, 0);
+    for rival in view.contenders.iter().filter(|contender| !contender.single) {
+        for at in &view.points {
+            let Some(found) = compare_to_best(&view, at, &rival.name) else {
+                continue;
+            };
+            all += 1;
+            good += usize::from(found >= 1.0 - MARGIN);
+            if worst.as_ref().is_none_or(|(least, _)| found < *least) {
+                worst = Some((
+                    found,
+                    format!("{} at {}", rival.name, crate::sweep::point(at)),
+                ));
+            }
+        }
+    }
+    let (least, place) = worst?;
+    Some(format!(
+        "Not slower than the best path alone (margin {:.0} %) in {good} of {all} cases; least \
+         ratio {least:.3}, {place}.",
+        MARGIN * 100.0
+    ))
+}
+
+fn compare_to_best(view: &View<'_>, at: &[(String, String)], contender: &str) -> Option<f64> {
+    let runs = view.runs(at, contender).iter();
+    let pairs: Vec<(f64, f64)> = runs
+        .filter_map(|part| {
+            let best = view.best_single(at, part.repetition)?;
+            Some((part.outcome.goodput_bps?, best))
+        })
+        .collect();
+    Some(anabranch_lab::stats::compare(&pairs)?.ratio)
+}
+
 fn worlds(study: &Study) -> Option<String> {
     let (first, others) = study.folders.split_first()?;
     let options = Options::default();
@@ -231,7 +285,7 @@ fn wait(study: &Study) -> Option<String> {
     let ((least, low), (most, high)) = (waits.first()?, waits.last()?);
     let unit = Unit::time(*high);
     let time = |seconds: f64| format!("{:.1} {}", seconds * unit.factor, unit.name);
-    if waits.len() == 1 {
+    if waits.len() == 1 || *high < low * 1.01 {
         return Some(format!("Mean delay by re-sequencing: {}.", time(*low)));
     }
     Some(format!(

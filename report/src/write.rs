@@ -74,7 +74,7 @@ pub fn page(folders: &[PathBuf], options: &PageOptions) -> Result<Written, Repor
         written.figures.push(figure.name.clone());
     }
     if options.only.is_empty() {
-        let page = Page::of(&made, &options.out);
+        let page = Page::of(&made, &options.out, rasteriser.is_some());
         let html = options.out.join("report.html");
         write(&html, page.html().as_bytes())?;
         write(&options.out.join("report.md"), page.markdown().as_bytes())?;

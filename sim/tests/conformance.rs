@@ -4,15 +4,24 @@
 use anabranch_sim::conformance::Kit;
 use anabranch_sim::profile::Names;
 
-/// All schedulers by name, with their defaults.
+/// All schedulers by name, with their defaults, as they are and inside each wrapper.
 fn check_all(kit: &Kit) {
     let names = Names::default();
+    let plain = names.schedulers.entries().iter();
+    let mut specs: Vec<String> = plain.map(|entry| entry.name.to_owned()).collect();
+    let plain = specs.len();
+    for wrapper in names.schedulers.wrappers() {
+        let wrapped = |at: usize| format!("{}+{}", wrapper.name, specs[at]);
+        let wrapped: Vec<String> = (0..plain).map(wrapped).collect();
+        specs.extend(wrapped);
+    }
+    assert!(specs.iter().any(|spec| spec == "guard+min-rtt"));
     let mut failed = Vec::new();
-    for entry in names.schedulers.entries() {
-        let report = kit.check(&names, entry.name).expect("a registered name");
+    for spec in specs {
+        let report = kit.check(&names, &spec).expect("a registered name");
         eprintln!("{report}");
         if !report.is_conformant() {
-            failed.push(entry.name);
+            failed.push(spec);
         }
     }
     assert!(failed.is_empty(), "{failed:?} do not conform");

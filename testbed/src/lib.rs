@@ -9,6 +9,8 @@
 //! has no delay of its own beyond its queue's, because not every kernel has netem. Links with
 //! delay, jitter, traces and all are those of `anabranch-emulate`, which needs the nodes alone.
 //!
+//! A [`Relay`] needs no namespaces: it is a path over the loopback interface.
+//!
 //! ```no_run
 //! use anabranch_testbed::{Direction, LinkSpec, Rate, Testbed};
 //! # fn main() -> Result<(), anabranch_testbed::Error> {
@@ -26,6 +28,7 @@ mod address;
 mod link;
 mod node;
 mod process;
+mod relay;
 mod shell;
 mod stale;
 
@@ -35,6 +38,7 @@ pub use address::Address;
 pub use link::{Counters, Direction, Flow, LinkId, LinkSpec, Rate};
 pub use node::Node;
 pub use process::ProcessId;
+pub use relay::Relay;
 pub use stale::remove_stale;
 
 use link::Link;

@@ -167,6 +167,9 @@ impl Link {
             // One packet at a time on the wire: loss and counters mean packets, as on a real link,
             // and not the kernel's batches of up to 64 KiB.
             ip(&["-n", end, "link", "set", "dev", name, "gso_max_segs", "1"])?;
+            // The kernel says nothing of its own accord: without a link-local address it asks for
+            // neither duplicates nor routers, and counters count what tests send.
+            ip(&["-n", end, "link", "set", "dev", name, "addrgenmode", "none"])?;
             let mut address = vec!["-n", end, "address", "add"];
             let own = own.to_string();
             address.extend([own.as_str(), "dev", name]);

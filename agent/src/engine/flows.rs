@@ -149,19 +149,15 @@ async fn send_datagrams(
     };
     let interval = interval(size, rate);
     let (mut next, mut number) = (start, 0);
+    let (mut taken, mut too_large) = (false, None);
     while next < start + duration {
         ledger.wait_until(next).await;
         let bytes = datagram(index, number, clock_ns(), size as usize);
         match connection.send_datagram(bytes) {
-            Ok(()) | Err(SendDatagramError::Full) => {}
-            Err(error @ SendDatagramError::TooLarge { .. }) if number == 0 => {
-                // MTU discovery may not have got there yet; if the first ones are too large for
-                // the path at first, later ones need not be.
-                if size > u64::from(u16::MAX) {
-                    return Err(Failure::other(&error));
-                }
-            }
-            Err(SendDatagramError::TooLarge { .. }) => {}
+            Ok(()) => taken = true,
+            Err(SendDatagramError::Full) => {}
+            // Packets may grow: MTU discovery takes its time.
+            Err(error @ SendDatagramError::TooLarge { .. }) => too_large = Some(error),
             Err(SendDatagramError::Connection(error)) => return Err(error.into()),
             Err(error) => return Err(Failure::other(&error)),
         }
@@ -170,7 +166,10 @@ async fn send_datagrams(
         number += 1;
         next += interval;
     }
-    Ok(())
+    match too_large {
+        Some(error) if !taken => Err(Failure::Other(format!("flow {}: {error}", index + 1))),
+        _ => Ok(()),
+    }
 }
 
 /// Asks at equal intervals, whatever became of earlier requests.

@@ -8,6 +8,7 @@ mod stripe;
 pub(crate) use flows::AFTERGLOW;
 
 use crate::ledger::{Ledger, is_source};
+use crate::run::Ending;
 use crate::series::{Now, PathNow};
 use anabranch_lab::engine::{Setup, ends};
 use anabranch_lab::hosts::{Carrier, HostReport, Job, Ready, Role};
@@ -174,7 +175,7 @@ impl Host {
         self: &Arc<Self>,
         ready: Option<Ready>,
         ledger: Arc<Ledger>,
-    ) -> Result<(), String> {
+    ) -> Result<Ending, String> {
         let mut helpers = JoinSet::new();
         let connections = match self.job.role {
             Role::Client => {
@@ -207,12 +208,12 @@ impl Host {
         ledger: &Ledger,
         work: &mut JoinSet<Result<(), Failure>>,
         ends: &mut JoinSet<ConnectionError>,
-    ) -> Result<(), String> {
+    ) -> Result<Ending, String> {
         let mut settled = std::pin::pin!(ledger.settled());
         let mut all_here = false;
         loop {
             if all_here && work.is_empty() {
-                return Ok(());
+                return Ok(Ending::Done);
             }
             tokio::select! {
                 biased;
@@ -368,7 +369,7 @@ impl Host {
     pub(crate) fn report(&self, ledger: &Ledger, report: &mut HostReport) {
         let handshake = lock(&self.handshake).filter(|_| self.job.role == Role::Client);
         report.handshake_s = handshake.map(|time| time.as_secs_f64());
-        report.kernel = "protection=on".to_owned();
+        report.kernel.push_str("protection=on");
         let known = lock(&self.known).clone();
         let number = |id: PathId| {
             let found = known.iter().find(|((_, known), _)| *known == id);
@@ -436,9 +437,10 @@ impl Host {
 }
 
 /// What the end of a connection means for the run.
-fn closed(error: &ConnectionError, all_here: bool) -> Result<(), String> {
+fn closed(error: &ConnectionError, all_here: bool) -> Result<Ending, String> {
     match error {
-        ConnectionError::ApplicationClosed { code: DONE, .. } if all_here => Ok(()),
+        ConnectionError::ApplicationClosed { code: DONE, .. } if all_here => Ok(Ending::Done),
+        ConnectionError::ApplicationClosed { code: CUT, .. } => Ok(Ending::Cut),
         ConnectionError::ApplicationClosed { code: DONE, .. } => {
             Err("the other host left before everything had arrived".to_owned())
         }

@@ -13,6 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The one connection each probe watches.
 const ONLY: usize = 0;
 
+/// Decisions told at most.
+const MAX_DECISIONS: usize = 1_000_000;
+
 /// What is seen of one connection.
 #[derive(Debug, Clone)]
 struct Seen {
@@ -107,7 +110,8 @@ impl Eyes {
             });
             let (engine, machine) = one.began;
             let began_ns = since_start(machine);
-            for row in one.probe.decisions() {
+            let left = MAX_DECISIONS - report.decisions.len();
+            for row in one.probe.decisions().into_iter().take(left) {
                 let (decision, target) = words(&row.choice.decision);
                 report.decisions.push(Decided {
                     t_ns: began_ns + row.at.since(engine).as_nanos() as u64,

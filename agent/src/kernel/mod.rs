@@ -5,6 +5,7 @@ mod flows;
 mod socket;
 
 use crate::ledger::Ledger;
+use crate::run::Ending;
 use crate::series::{Now, PathNow};
 use anabranch_lab::hosts::{HostReport, Job, Ready, Role};
 use diag::Flow;
@@ -112,11 +113,11 @@ impl Host {
         self: &Arc<Self>,
         ready: Option<Ready>,
         ledger: Arc<Ledger>,
-    ) -> Result<(), String> {
+    ) -> Result<Ending, String> {
         let mut work: JoinSet<Carried> = JoinSet::new();
         let mut accepted = JoinSet::new();
-        if let Some(ready) = ready.filter(|_| self.job.role == Role::Client) {
-            let server = ready.listens.first().copied();
+        if self.job.role == Role::Client {
+            let server = ready.and_then(|ready| ready.listens.first().copied());
             let server = server.ok_or("the server listens nowhere: expected its address")?;
             *lock(&self.port) = Some(server.port());
             for (index, _) in ledger.flows() {
@@ -154,7 +155,7 @@ impl Host {
         }
         // Figures of what is about to be closed.
         self.look();
-        Ok(())
+        Ok(Ending::Done)
     }
 
     /// Connects for a flow and does this host's part of it.

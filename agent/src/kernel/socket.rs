@@ -1,6 +1,7 @@
 //! Sockets of the kernel's TCP, set up as a job says and read back.
 
 use anabranch_lab::hosts::{Carrier, HostPath};
+use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::fs;
 use std::io;
@@ -99,13 +100,12 @@ impl Kind {
         let set = || {
             socket.set_nonblocking(true)?;
             socket.set_tcp_nodelay(true)?;
-            if let Some((receive, send)) = self.buffers {
-                socket.set_recv_buffer_size(receive as usize)?;
-                socket.set_send_buffer_size(send as usize)?;
-            }
             io::Result::Ok(())
         };
         set().map_err(|error| format!("cannot set up a socket: {error}"))?;
+        if let Some((receive, send)) = self.buffers {
+            set_buffers(&socket, receive as usize, send as usize)?;
+        }
         // A subflow of multipath TCP has its own interface, which the route from its address says.
         if let Some(interface) = path.interface.as_deref().filter(|_| !self.multipath) {
             let bound = socket.bind_device(Some(interface.as_bytes()));
@@ -134,6 +134,33 @@ impl Kind {
         }
         Ok(())
     }
+}
+
+/// Sets both buffers, beyond the limits of the system if this process may, and looks whether the
+/// kernel did: it counts its own bookkeeping in and doubles what it is asked for (socket(7)).
+fn set_buffers(socket: &Socket, receive: usize, send: usize) -> Result<(), String> {
+    if setsockopt(socket, sockopt::RcvBufForce, &receive).is_err() {
+        let set = socket.set_recv_buffer_size(receive);
+        set.map_err(|error| format!("receive buffer of {receive} bytes: {error}"))?;
+    }
+    if setsockopt(socket, sockopt::SndBufForce, &send).is_err() {
+        let set = socket.set_send_buffer_size(send);
+        set.map_err(|error| format!("send buffer of {send} bytes: {error}"))?;
+    }
+    let granted = [
+        ("receive", "rmem_max", receive, socket.recv_buffer_size()),
+        ("send", "wmem_max", send, socket.send_buffer_size()),
+    ];
+    for (name, limit, wanted, got) in granted {
+        let got = got.map_err(|error| format!("{name} buffer: {error}"))? / 2;
+        if got < wanted {
+            return Err(format!(
+                "{name} buffer of {wanted} bytes: the kernel grants {got}; run as root or raise \
+                 net.core.{limit}"
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn read_control(socket: &Socket) -> io::Result<String> {

@@ -74,6 +74,7 @@ async fn all() -> Vec<Check> {
     checks.extend(checks::sockets());
     checks.extend(checks::limits());
     checks.extend(checks::kernel());
+    checks.extend(checks::lab());
     checks
 }
 
@@ -102,6 +103,8 @@ mod tests {
             "open files",
             "kernel MPTCP",
             "TUN devices",
+            "lab: namespaces",
+            "lab: emulated links",
         ] {
             assert!(checks.iter().any(|check| check.name == name), "{name}");
         }

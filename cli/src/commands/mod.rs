@@ -1,8 +1,10 @@
 //! The commands, one file each.
 
+pub(crate) mod campaign;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod get;
+pub(crate) mod lab;
 pub(crate) mod list;
 pub(crate) mod manual;
 pub(crate) mod ping;

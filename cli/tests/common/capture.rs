@@ -2,12 +2,12 @@
 
 use super::process::Process;
 use super::wait_for;
-use anabranch_testbed::Node;
+use anabranch_testbed::{Node, REQUIRE};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Bytes kept of each packet: all headers and the beginning of the payload, which is encrypted and
@@ -16,6 +16,9 @@ const KEPT: usize = 128;
 
 /// Bytes of the payload that make a packet's name.
 const NAME: usize = 48;
+
+/// After so long without another packet written there is none that waits to be.
+const QUIET: Duration = Duration::from_millis(700);
 
 /// A capture under way.
 pub struct Capture {
@@ -66,6 +69,11 @@ impl Capture {
             .output()
             .is_err()
         {
+            let required = std::env::var_os(REQUIRE).is_some_and(|value| value == "1");
+            assert!(
+                !required,
+                "{name}: there is no tcpdump, and {REQUIRE} is set"
+            );
             eprintln!("{name}: skipped, there is no tcpdump");
             return None;
         }
@@ -76,14 +84,24 @@ impl Capture {
         Some(Self { process, file })
     }
 
-    /// Ends it; the packets in the order they were seen.
+    /// Ends it once there is nothing more to write: what it has not read when it is told to end is
+    /// lost. The packets in the order they were seen, or why some are missing.
     #[track_caller]
-    pub fn finish(self) -> Vec<Packet> {
+    pub fn finish(self) -> Result<Vec<Packet>, String> {
+        let length = || fs::metadata(&self.file).map_or(0, |data| data.len());
+        let (mut written, mut since) = (length(), Instant::now());
+        wait_for("the end of the capture", Duration::from_secs(120), || {
+            if length() != written {
+                (written, since) = (length(), Instant::now());
+            }
+            since.elapsed() > QUIET
+        });
         self.process.signal(Signal::SIGTERM);
         let ended = self.process.wait(Duration::from_secs(120));
-        let complete = ended.stderr.contains("\n0 packets dropped by kernel");
-        assert!(complete, "the capture has holes: {}", ended.stderr);
-        parse(&fs::read(&self.file).expect("the capture"))
+        if !ended.stderr.contains("\n0 packets dropped by kernel") {
+            return Err(format!("the capture has holes: {}", ended.stderr));
+        }
+        Ok(parse(&fs::read(&self.file).expect("the capture")))
     }
 }
 

@@ -10,9 +10,9 @@ use crate::{ETHERNET_BYTES, LinkPlan, Way};
 pub(super) const NETEM_DEFAULT_PACKETS: u32 = 1000;
 /// Packets it holds in the middle: more than any delay can contain.
 const NETEM_PACKETS: u32 = 1_000_000;
-/// A token bucket passes what this time brings at once: below it the kernel's timers would not keep
-/// up with fast links.
-const BURST: Duration = Duration::from_micros(100);
+/// A token bucket passes what this time brings at once. It fills no further, so that a timer that
+/// is later than this costs the link its rate: a busy machine's are late by a millisecond.
+const BURST: Duration = Duration::from_millis(2);
 /// What stands for no limit: a bucket that is there cannot be removed without what waits in it.
 const UNLIMITED: u64 = 100_000_000_000;
 /// Room of a queue that nothing waits in.
@@ -91,10 +91,10 @@ pub(super) fn needs_netem(config: &LinkConfig) -> bool {
 pub(super) fn devices(link: usize, plan: &LinkPlan) -> Vec<String> {
     let mtu = plan.ends[0].mtu;
     let mut commands = Vec::new();
-    for (letter, end) in ["a", "b"].into_iter().zip(&plan.ends) {
+    for (device, end) in to_hosts(link).iter().zip(&plan.ends) {
         let (name, namespace) = (&end.interface, end.node.namespace());
         commands.push(format!(
-            "link add name {letter}{link} type veth peer name {name} netns {namespace}"
+            "link add name {device} type veth peer name {name} netns {namespace}"
         ));
     }
     for [near, far] in [["f", "g"], ["r", "s"]] {
@@ -106,6 +106,11 @@ pub(super) fn devices(link: usize, plan: &LinkPlan) -> Vec<String> {
         commands.push(format!("link set dev {letter}{link} mtu {mtu} up"));
     }
     commands
+}
+
+/// The devices of a link whose other ends are in the hosts.
+pub(super) fn to_hosts(link: usize) -> [String; 2] {
+    ["a", "b"].map(|letter| format!("{letter}{link}"))
 }
 
 /// Leads packets from device to device.
@@ -143,8 +148,9 @@ pub(super) fn shaping(stations: &Stations, config: &LinkConfig, mtu: u32) -> Vec
         let bytes = u128::from(rate) * time.as_nanos() / 8_000_000_000;
         u64::try_from(bytes).unwrap_or(u64::MAX)
     };
-    // A packet that does not fit the bucket would never pass.
-    let burst = burst.max(bytes_of(BURST)).max(u64::from(mtu));
+    // A packet that does not fit the bucket would never pass, and two leave room for a late timer.
+    let frames = 2 * u64::from(mtu + ETHERNET_BYTES);
+    let burst = burst.max(bytes_of(BURST)).max(frames);
     // The packet on its way out does not count as waiting, but waits here as well.
     let extra = u64::from(mtu);
     let limit = match config.queue {
@@ -278,11 +284,11 @@ mod tests {
             ..LinkConfig::new(mbit(10), Duration::ZERO)
         };
         let expected = "qdisc replace dev f3 root handle 1: stab overhead -14 linklayer \
-                        ethernet tbf rate 10000000bit burst 1500 limit 31500";
+                        ethernet tbf rate 10000000bit burst 3028 limit 31500";
         assert_eq!(shaping(&stations, &config, 1500), [expected]);
         let fast = LinkConfig::new(mbit(800), Duration::ZERO);
         let commands = shaping(&stations, &fast, 1500);
-        assert!(commands[0].contains("burst 10000"), "{commands:?}");
+        assert!(commands[0].contains("burst 200000"), "{commands:?}");
         assert!(commands[1].ends_with("pfifo limit 1001"), "{commands:?}");
         let codel = LinkConfig {
             queue: Queue::CoDel(CoDel::default()),

@@ -2,14 +2,15 @@
 //! passes a rate and a queue, and then loss and delay.
 //!
 //! ```text
-//! host a | a0 -> (loss before) -> f0 [tbf: rate, queue] -> g0 -> (loss after) -> b0 [netem] | host b
-//!        | a0 [netem] <- (loss after) <- s0 <- [tbf] r0 <- (loss before) <- b0              |
+//!   | a0 -> (loss before) -> [tbf: rate, queue] f0 -> g0 -> (loss after) -> [netem] b0 |
+//! a |                                                                                  | b
+//!   | a0 [netem] <- (loss after) <- s0 <- r0 [tbf: rate, queue] <- (loss before) <- b0 |
 //! ```
 //!
-//! `f0`-`g0` and `r0`-`s0` are pairs within the middle, there for their queues alone. Rate and delay
-//! need queues of their own: a queue that delays counts what it delays against its limit. Packets
-//! go from device to device by redirection; loss by chance and silence are filters. After a change
-//! of rate the packet on its way out still leaves at the old one: `tbf` does not look again.
+//! `f0`-`g0` and `r0`-`s0` are pairs within the middle, there for their queues alone. Rate and
+//! delay need queues of their own: a queue that delays counts what it delays against its limit.
+//! Packets go from device to device by redirection; loss by chance and silence are filters. After a
+//! change of rate the packet on its way out still leaves at the old one: `tbf` does not look again.
 
 mod commands;
 #[cfg(test)]
@@ -31,7 +32,7 @@ const CARRIER: Duration = Duration::from_secs(60);
 const LAYER: &str = "kernel's layer";
 
 /// Builds links out of `veth`, `tbf`, `netem` and filters, in a namespace of their own between the
-/// ends. They vanish with what is returned; what a killed process left is removed by the next start.
+/// ends. They vanish with what is returned; what a killed process left, the next start removes.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for what the parts cannot do or this kernel lacks, [`Error::Plan`] for a
@@ -40,12 +41,12 @@ pub fn kernel(links: Vec<LinkPlan>) -> Result<Box<dyn LinkLayer>, Error> {
     build(links, DelayIn::Middle)
 }
 
-/// As [`kernel`], but with the delay in the queue of the host that sends, where many put it with
+/// As [`kernel()`], but with the delay in the queue of the host that sends, where many put it with
 /// `tc qdisc add dev eth0 root netem delay`, and where it distorts TCP: the host believes these
 /// packets to be in its own hands. It is there to show just that.
 ///
 /// # Errors
-/// Those of [`kernel`].
+/// Those of [`kernel()`].
 pub fn kernel_in_hosts(links: Vec<LinkPlan>) -> Result<Box<dyn LinkLayer>, Error> {
     build(links, DelayIn::Hosts)
 }
@@ -323,6 +324,19 @@ impl LinkLayer for Kernel {
         Health {
             wall: self.started.elapsed(),
             ..Health::default()
+        }
+    }
+}
+
+impl Drop for Kernel {
+    /// The kernel removes what is in a namespace some time after the namespace: whoever builds the
+    /// same interfaces next would still meet these.
+    fn drop(&mut self) {
+        for link in 0..self.links.len() {
+            for device in commands::to_hosts(link) {
+                // It is not there if building stopped before it.
+                let _ = self.middle.ip(&[format!("link delete dev {device}")]);
+            }
         }
     }
 }

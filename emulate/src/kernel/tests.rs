@@ -95,7 +95,7 @@ fn packets_cross_the_middle_and_are_counted_without_their_ethernet_headers() {
 fn the_middle_has_a_rate_and_a_queue_and_keeps_it_through_changes() {
     let slow = LinkConfig {
         queue: Queue::TailDropPackets(20),
-        ..LinkConfig::new(Rate::bits_per_second(40_000).unwrap(), Duration::ZERO)
+        ..LinkConfig::new(Rate::bits_per_second(8_000).unwrap(), Duration::ZERO)
     };
     let Some(mut pair) = Pair::new("krate", slow.clone()) else {
         return;
@@ -109,13 +109,15 @@ fn the_middle_has_a_rate_and_a_queue_and_keeps_it_through_changes() {
         }
         assert!(started.elapsed() < CARRIER, "{waiting:?}");
     };
-    assert!(waiting.queue_bytes >= 17_000, "{waiting:?}");
-    assert!(waiting.dropped_queue >= 30, "{waiting:?}");
+    assert!(waiting.queue_bytes >= 10_000, "{waiting:?}");
+    assert!(waiting.dropped_queue >= 20, "{waiting:?}");
     let fast = LinkConfig {
         rate: Rate::Unlimited,
         ..slow
     };
     pair.layer.change(0, Way::Forward, fast).unwrap();
+    // The packet on its way out takes its second to the end.
+    pair.receiver.set_read_timeout(Some(5 * MOMENT)).unwrap();
     assert_eq!(pair.drain() + waiting.dropped_queue, 60);
     assert_eq!(pair.forward().queue_bytes, 0);
 }

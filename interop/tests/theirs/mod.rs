@@ -145,6 +145,12 @@ pub(crate) fn path(connection: &Connection, id: u32) -> PathStats {
         .expect("an open path")
 }
 
+/// The number of a path ID, which noq does not tell.
+pub(crate) fn number(id: PathId) -> u32 {
+    let is_it = |&number: &u32| PathId::from(number) == id;
+    (0..1000).find(is_it).expect("no test opens so many paths")
+}
+
 pub(crate) fn is_established(id: u32) -> impl Fn(&PathEvent) -> bool {
     move |event| matches!(event, PathEvent::Established { id: at, .. } if *at == PathId::from(id))
 }

@@ -9,10 +9,10 @@ use std::time::Duration;
 const MAX_FLOWS: usize = 1000;
 
 /// The most units of a flow: files, requests, datagrams.
-const MAX_UNITS: u64 = 10_000_000;
+const MAX_UNITS: u64 = 2_000_000;
 
 /// The most rows of a time series.
-const MAX_ROWS: u128 = 20_000_000;
+const MAX_ROWS: u128 = 1_000_000;
 
 /// The longest run.
 const MAX_STOP: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -51,6 +51,9 @@ impl Job {
             }
         }
         for path in &self.paths {
+            if path.opens > MAX_STOP {
+                return Err(format!("path `{}`: opens after the end", path.name));
+            }
             if path.local.is_ipv4() != path.remote.is_ipv4() {
                 let (local, remote) = (path.local, path.remote);
                 return Err(format!(
@@ -116,4 +119,78 @@ fn within<T: Copy + PartialOrd + std::fmt::Display>(
         return Err(format!("{value} {what}: expected {least} to {most}"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hosts::{HostPath, JobFlow, Role};
+    use crate::scenario::Way;
+
+    fn job() -> Job {
+        let address = |host| std::net::IpAddr::from([10, 0, 0, host]);
+        Job {
+            run_id: "a-1.b_2".to_owned(),
+            role: Role::Client,
+            carrier: Carrier::Tcp {
+                congestion: "cubic".to_owned(),
+                buffers: None,
+            },
+            paths: vec![HostPath {
+                name: "a".to_owned(),
+                interface: None,
+                local: address(1),
+                remote: address(2),
+                opens: Duration::ZERO,
+                backup: false,
+                weight: 1,
+                priority: 0,
+                cost: 0,
+            }],
+            flows: vec![JobFlow {
+                kind: FlowKind::BulkBytes(1),
+                way: Way::Forward,
+                start: Duration::ZERO,
+                warm_up: Duration::ZERO,
+            }],
+            stop: Duration::from_secs(60),
+            bin: Some(Duration::from_millis(100)),
+            decisions: false,
+            qlog: None,
+            seed: 0,
+        }
+    }
+
+    #[test]
+    fn a_job_that_makes_sense_passes_and_others_are_told_why_not() {
+        assert_eq!(job().check(), Ok(()));
+        let refused = |change: &dyn Fn(&mut Job), expected: &str| {
+            let mut job = job();
+            change(&mut job);
+            let why = job.check().unwrap_err();
+            assert!(why.contains(expected), "{why}: {expected}");
+        };
+        for id in ["", "../up", ".hidden", "a/b", "a b"] {
+            refused(&|job| job.run_id = id.to_owned(), "run id");
+        }
+        refused(&|job| job.paths.clear(), "0 paths: expected 1 to");
+        refused(&|job| job.paths[0].remote = [0; 16].into(), "one family");
+        refused(&|job| job.paths[0].opens = Duration::MAX, "opens after");
+        refused(&|job| job.stop = Duration::MAX, "up to a week");
+        refused(
+            &|job| job.bin = Some(Duration::from_nanos(1)),
+            "at least 1 ms",
+        );
+        refused(&|job| job.flows[0].start = Duration::MAX, "flow 1: begins");
+        let datagrams = FlowKind::Datagrams {
+            size: 15,
+            rate: 1000,
+            duration: Duration::from_secs(1),
+            deadline: None,
+        };
+        refused(
+            &|job| job.flows[0].kind = datagrams,
+            "flow 1: 15 bytes of a",
+        );
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// The most bytes a line to or from an agent may have: room for a report of a long run with its
 /// series and decisions.
-pub const MAX_LINE: usize = 256 << 20;
+pub const MAX_LINE: usize = 512 << 20;
 
 /// The most bytes a line to an agent may have: a job is small.
 pub const MAX_ASK: usize = 1 << 20;

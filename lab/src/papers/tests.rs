@@ -108,7 +108,8 @@ fn patterns_mean_what_they_match() {
 
 #[test]
 fn what_takes_little_time_holds_in_every_build() {
-    const FAST: [&str; 8] = [
+    const FAST: [&str; 9] = [
+        "critical-fig1",
         "critical-fig2",
         "critical-fig3-trace",
         "critical-fig4-trace",
@@ -130,5 +131,32 @@ fn what_takes_little_time_holds_in_every_build() {
         for statement in statements {
             assert_eq!(statement.verdict, Verdict::Holds, "{statement:?}");
         }
+    }
+}
+
+#[test]
+fn guard_and_growing_windows_keep_multipath_above_one_path_where_fixed_ones_do_not() {
+    let text = include_str!("../../scenarios/critical-guard.toml");
+    let document = Document::parse("critical-guard.toml", text).unwrap();
+    let points = r#"[{ "parameters.main-rtt" = ["50ms", "20ms"], "parameters.other-rtt" = ["100ms", "80ms"] }]"#;
+    let changes = Changes {
+        set: vec![("flow.1.duration".into(), "15s".into())],
+        sweep: vec![("zip".into(), points.into())],
+        runs: None,
+        seed: None,
+    };
+    let plan = Plan::make(&document, &changes).unwrap();
+    assert_eq!(plan.runs.len(), 8);
+    let backend = crate::backend::sim::Sim::default();
+    let campaign = crate::campaign::Campaign::default();
+    let parts = campaign.run(&plan, &backend, &|_| {}).unwrap().parts;
+    let experiments = experiments();
+    let guard = experiments
+        .iter()
+        .find(|one| one.is_meant_by("critical-guard"));
+    let statements = guard.unwrap().judge(&Data::new(&parts));
+    assert_eq!(statements.len(), 2);
+    for statement in statements {
+        assert_eq!(statement.verdict, Verdict::Holds, "{statement:?}");
     }
 }

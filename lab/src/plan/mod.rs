@@ -4,10 +4,13 @@
 //! meet the same networks, so that they can be compared pair by pair.
 
 mod order;
+mod rivals;
 mod sweep;
 
 #[cfg(test)]
 mod tests;
+
+pub use rivals::add_rivals;
 
 use crate::scenario::{
     Document, KINDS, Mistake, Node, Place, Reference, Scenario, Value, are_read, nearest,

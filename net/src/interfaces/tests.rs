@@ -309,11 +309,9 @@ fn the_difference_of_two_states_names_each_change_once() {
 fn a_new_interface_its_address_its_route_and_its_end_are_followed() {
     in_namespace(|| async {
         let mut watch = Watch::start().await.unwrap();
-        assert_eq!(
-            watch.current().len(),
-            1,
-            "a new namespace has a loopback interface only"
-        );
+        // Where the modules are loaded, tunnels of theirs (`tunl0`, `sit0`) are there too.
+        let known = |name| watch.current().iter().any(|one| one.name == name);
+        assert!(known("lo") && !known("v0") && !known("v1"));
         ip("link add v0 type veth peer name v1");
         ip("addr add 10.7.0.2/24 dev v0");
         ip("link set v0 up");
@@ -326,7 +324,7 @@ fn a_new_interface_its_address_its_route_and_its_end_are_followed() {
                     .current()
                     .iter()
                     .find(|interface| interface.name == "v0");
-                if let Some(v0) = found.filter(|v0| v0.default_route) {
+                if let Some(v0) = found.filter(|v0| v0.default_route && v0.is_usable()) {
                     return v0.clone();
                 }
             }
@@ -335,7 +333,7 @@ fn a_new_interface_its_address_its_route_and_its_end_are_followed() {
             .await
             .unwrap();
         assert_eq!(v0.kind, Kind::Virtual);
-        assert!(v0.is_usable() && v0.is_uplink());
+        assert!(v0.is_uplink());
         assert_eq!(v0.gateway(true), Some("10.7.0.1".parse().unwrap()));
         assert!(v0.addresses.contains(&Address {
             ip: "10.7.0.2".parse().unwrap(),

@@ -1,8 +1,9 @@
 //! The wanted paths and what became of each: decisions without I/O.
 
-use crate::engine::PathNotice;
+use crate::engine::{PathNotice, PathStats};
 use crate::interfaces::spec::Candidate;
 use anabranch_proto::datagram::SocketId;
+use anabranch_proto::sched::PathState;
 use anabranch_proto::wire::PathId;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -14,6 +15,15 @@ const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 
 /// The longest it is left alone.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+
+/// How long a path that used to work is left alone when it could not be opened again. Opening asks
+/// about once a second for three seconds, so a link that is repaired after any time is noticed a
+/// second later; on the working paths it costs a few hundred bytes each time.
+const REPAIR_PAUSE: Duration = Duration::from_millis(100);
+
+/// A path that used to work tries another address of the peer once in so many attempts: it may be
+/// the peer's link that broke.
+const ELSEWHERE_EVERY: u32 = 4;
 
 /// A path that was open this long failed for a new reason: backing off starts over.
 const STABLE_AFTER: Duration = Duration::from_secs(30);
@@ -59,6 +69,30 @@ pub struct PathEntry {
     pub state: EntryState,
 }
 
+/// How the connection sees a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// Not validated yet.
+    Opening,
+    /// Validated and answering.
+    Active,
+    /// Silent, and probed.
+    Doubtful,
+    /// Given up, but not forgotten.
+    Closing,
+}
+
+impl From<&PathStats> for Seen {
+    fn from(stats: &PathStats) -> Self {
+        match stats.state {
+            _ if stats.closing => Self::Closing,
+            _ if !stats.validated => Self::Opening,
+            PathState::Active => Self::Active,
+            PathState::Doubtful => Self::Doubtful,
+        }
+    }
+}
+
 /// What the table wants done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Request {
@@ -82,6 +116,10 @@ struct Entry {
     opened_at: Option<Instant>,
     /// Failures in a row.
     failures: u32,
+    /// The address where it was open last, if it ever was.
+    proven: Option<SocketAddr>,
+    /// Vain attempts to open it since then.
+    attempts: u32,
     /// Whether the interface and address are there.
     present: bool,
     /// Whether abandoning it has been asked for.
@@ -114,6 +152,7 @@ impl Table {
             state: EntryState::Open(PathId::ZERO),
             socket: Some(socket),
             opened_at: Some(now),
+            proven: Some(first.remote),
             ..Entry::waiting(first, now)
         };
         Self {
@@ -265,33 +304,46 @@ impl Table {
             PathNotice::Opened { id, .. } => self.on_opened(id, now),
             PathNotice::Doubted { id } => self.set_state(id, EntryState::Silent(id)),
             PathNotice::Recovered { id, .. } => self.set_state(id, EntryState::Open(id)),
-            PathNotice::Abandoned { id, .. } => self.on_abandoned(id, now),
+            PathNotice::Abandoned { id, by_peer, .. } => self.on_abandoned(id, by_peer, now),
             PathNotice::Discarded { id } => self.on_discarded(id),
             PathNotice::Moved { .. } => {}
         }
         self.abandon_lost();
     }
 
-    /// Some notices were missed: `open` are the open paths and whether they are validated.
-    pub(super) fn on_missed(&mut self, open: &[(PathId, bool)], now: Instant) {
+    /// Some notices were missed: `paths` is what the connection knows.
+    pub(super) fn on_missed(&mut self, paths: &[(PathId, Seen)], now: Instant) {
+        let seen = |path: PathId| paths.iter().find(|(id, _)| *id == path).map(|(_, s)| *s);
         let known: Vec<PathId> = self
             .entries
             .iter()
             .filter_map(|entry| entry.state.path())
             .collect();
         for path in known {
-            match open.iter().find(|(id, _)| *id == path) {
-                None => self.on_abandoned(path, now),
-                Some((_, true)) => self.on_opened(path, now),
-                Some((_, false)) => {}
+            match seen(path) {
+                None | Some(Seen::Closing) => self.on_abandoned(path, false, now),
+                Some(Seen::Opening) => {}
+                Some(Seen::Active) => {
+                    self.on_opened(path, now);
+                    self.set_state(path, EntryState::Open(path));
+                }
+                Some(Seen::Doubtful) => {
+                    self.on_opened(path, now);
+                    self.set_state(path, EntryState::Silent(path));
+                }
             }
         }
-        let retiring = self
-            .retiring
-            .drain(..)
-            .map(|(_, socket)| Request::RemoveSocket { socket });
-        self.requests.extend(retiring);
+        let retiring = std::mem::take(&mut self.retiring);
+        for (path, socket) in retiring {
+            // The peer may still have to be told that the path is gone.
+            if seen(path).is_some() {
+                self.retiring.push((path, socket));
+            } else {
+                self.requests.push_back(Request::RemoveSocket { socket });
+            }
+        }
         self.not_before = None;
+        self.abandon_lost();
     }
 
     fn find(&mut self, path: PathId) -> Option<&mut Entry> {
@@ -314,27 +366,33 @@ impl Table {
         {
             entry.state = EntryState::Open(path);
             entry.opened_at = Some(now);
+            entry.proven = Some(entry.candidate.remote);
+            entry.attempts = 0;
         }
     }
 
-    fn on_abandoned(&mut self, path: PathId, now: Instant) {
-        let entries = &mut self.entries;
-        let found = entries
+    fn on_abandoned(&mut self, path: PathId, by_peer: bool, now: Instant) {
+        let Some(entry) = self
+            .entries
             .iter_mut()
-            .find(|entry| entry.state.path() == Some(path));
-        let Some(entry) = found else { return };
-        if matches!(entry.state, EntryState::Opening(_)) {
+            .find(|entry| entry.state.path() == Some(path))
+        else {
+            return;
+        };
+        let socket = entry.socket.take();
+        if !matches!(entry.state, EntryState::Opening(_)) {
+            let lasted = entry.opened_at.map(|at| now.duration_since(at));
+            if lasted.is_some_and(|lasted| lasted >= STABLE_AFTER) {
+                entry.failures = 0;
+            }
+            entry.back_off(now);
+        } else if let Some(proven) = entry.proven.filter(|_| !by_peer) {
+            entry.await_repair(proven, &self.remotes, now);
+        } else {
             // Perhaps not every address of the peer can be reached from here.
             entry.candidate.remote = next_remote(&self.remotes, entry.candidate.remote);
+            entry.back_off(now);
         }
-        if entry
-            .opened_at
-            .is_some_and(|at| now.duration_since(at) >= STABLE_AFTER)
-        {
-            entry.failures = 0;
-        }
-        let socket = entry.socket.take();
-        entry.back_off(now);
         self.retiring.extend(socket.map(|socket| (path, socket)));
         self.entries
             .retain(|entry| entry.present || entry.state.path().is_some());
@@ -366,6 +424,8 @@ impl Entry {
             due,
             opened_at: None,
             failures: 0,
+            proven: None,
+            attempts: 0,
             present: true,
             abandoning: false,
         }
@@ -383,6 +443,26 @@ impl Entry {
             failures: self.failures,
         };
         self.opened_at = None;
+    }
+
+    /// A path that used to work could not be opened again.
+    fn await_repair(&mut self, proven: SocketAddr, remotes: &[SocketAddr], now: Instant) {
+        self.attempts += 1;
+        // The peer's other addresses take turns, so that one that cannot be reached bars no other.
+        let (round, turn) = (
+            self.attempts / ELSEWHERE_EVERY,
+            self.attempts % ELSEWHERE_EVERY,
+        );
+        self.candidate.remote = proven;
+        if turn == 0 {
+            for _ in 0..round {
+                self.candidate.remote = next_remote(remotes, self.candidate.remote);
+            }
+        }
+        self.due = now + REPAIR_PAUSE;
+        self.state = EntryState::Waiting {
+            failures: self.failures,
+        };
     }
 
     fn on_lost(&mut self, requests: &mut VecDeque<Request>) {

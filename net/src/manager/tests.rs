@@ -1,6 +1,6 @@
 //! What manager must do.
 
-use super::table::{EntryState, Request, Table};
+use super::table::{EntryState, Request, Seen, Table};
 use super::*;
 use crate::engine::PathNotice;
 use anabranch_proto::datagram::Tuple;
@@ -227,7 +227,7 @@ async fn missed_notices_are_made_up_for_by_looking() {
     let now = Instant::now();
     let mut table = two(now);
     table.on_opening(1, PathId(1), SocketId(1));
-    table.on_missed(&[(PathId(1), true)], now);
+    table.on_missed(&[(PathId(1), Seen::Active)], now);
     assert_eq!(
         states(&table),
         [
@@ -235,6 +235,89 @@ async fn missed_notices_are_made_up_for_by_looking() {
             EntryState::Open(PathId(1))
         ]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missed_doubt_and_a_missed_recovery_are_made_up_for() {
+    let now = Instant::now();
+    let mut table = two_open(now);
+    let (first, second) = (PathId(0), PathId(1));
+    table.on_missed(&[(first, Seen::Active), (second, Seen::Doubtful)], now);
+    assert_eq!(
+        states(&table),
+        [EntryState::Open(first), EntryState::Silent(second)]
+    );
+    table.on_missed(&[(first, Seen::Doubtful), (second, Seen::Active)], now);
+    assert_eq!(
+        states(&table),
+        [EntryState::Silent(first), EntryState::Open(second)]
+    );
+    assert_eq!(table.next_request(now), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_path_is_abandoned_even_if_the_recovery_of_the_other_was_missed() {
+    let now = Instant::now();
+    let mut table = two_open(now);
+    table.on_notice(PathNotice::Doubted { id: PathId(1) }, now);
+    table.on_wanted(&[candidate(2)], now);
+    let doubt = Request::Doubt {
+        socket: SocketId(0),
+    };
+    assert_eq!(table.next_request(now), Some(doubt));
+    assert_eq!(table.next_request(now), None, "no path would carry it");
+    let seen = [(PathId(0), Seen::Doubtful), (PathId(1), Seen::Active)];
+    table.on_missed(&seen, now);
+    let abandon = Request::Abandon { path: PathId(0) };
+    assert_eq!(table.next_request(now), Some(abandon));
+}
+
+#[tokio::test(start_paused = true)]
+async fn missed_notices_close_the_sockets_of_discarded_paths_only() {
+    let now = Instant::now();
+    let mut table = two_open(now);
+    table.on_notice(abandoned(0), now);
+    table.on_notice(abandoned(1), now);
+    table.on_missed(&[(PathId(1), Seen::Closing)], now);
+    let removed = Request::RemoveSocket {
+        socket: SocketId(0),
+    };
+    assert_eq!(table.next_request(now), Some(removed));
+    assert_eq!(table.next_request(now), None);
+    assert_eq!(table.sockets(), [SocketId(1)], "it carries the farewell");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_path_that_used_to_work_is_asked_for_every_second_however_long_it_is_dead() {
+    let mut now = Instant::now();
+    let mut table = two_open(now);
+    now += Duration::from_secs(60);
+    let given_up = |id| PathNotice::Abandoned {
+        id: PathId(id),
+        code: 0,
+        by_peer: false,
+    };
+    table.on_notice(given_up(1), now);
+    now = table.next_due().unwrap();
+    let (mut pauses, mut tried) = (Vec::new(), Vec::new());
+    for id in 2..=100 {
+        assert_eq!(table.next_request(now), Some(Request::Open { entry: 1 }));
+        table.on_opening(1, PathId(id), SocketId(id));
+        tried.push(table.candidate(1).remote);
+        now += Duration::from_secs(3);
+        table.on_notice(given_up(id), now);
+        pauses.push(table.next_due().unwrap() - now);
+        now = table.next_due().unwrap();
+    }
+    let longest = pauses.iter().max().unwrap();
+    assert!(*longest < Duration::from_millis(500), "{longest:?}");
+    let proven = remotes()[0];
+    let other = remotes()[2];
+    assert_eq!(tried[..5], [proven, proven, proven, proven, other]);
+    // A peer that refuses the path is not asked as often.
+    table.on_opening(1, PathId(101), SocketId(101));
+    table.on_notice(abandoned(101), now);
+    assert!(table.next_due().unwrap() - now >= Duration::from_secs(1));
 }
 
 #[tokio::test(start_paused = true)]

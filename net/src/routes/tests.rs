@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::interfaces;
-use crate::namespace::{in_namespace, ip};
+use crate::namespace::{in_namespace, ip, wait_until_up};
 
 fn uplink(index: u32, name: &str, address: &str, gateway: Option<&str>) -> Interface {
     let (ip, prefix_len) = address.split_once('/').unwrap();
@@ -78,13 +78,22 @@ fn interfaces_that_lead_nowhere_are_named() {
     );
 }
 
+/// Two links that have settled: the kernel adds no routes of its own to them afterwards, as it does
+/// when a carrier is noticed or a link-local address turns out to be nobody else's.
 fn two_links() {
     for (name, peer, subnet) in [("v0", "p0", 1), ("v1", "p1", 2)] {
         ip(&format!("link add {name} type veth peer name {peer}"));
+        for end in [name, peer] {
+            ip(&format!("link set {end} addrgenmode none"));
+        }
         ip(&format!("addr add 10.7.{subnet}.2/24 dev {name}"));
         ip(&format!("addr add fd07:{subnet}::2/64 dev {name} nodad"));
-        ip(&format!("link set {name} up"));
-        ip(&format!("link set {peer} up"));
+        for end in [name, peer] {
+            ip(&format!("link set {end} up"));
+        }
+    }
+    for end in ["v0", "p0", "v1", "p1"] {
+        wait_until_up(end);
     }
     ip("route add default via 10.7.1.1 dev v0 metric 100");
     ip("route add default via 10.7.2.1 dev v1 metric 200");

@@ -34,11 +34,13 @@ impl Connection {
 
     /// When to ask a path whether it is alive, because something is missing.
     pub(super) fn gap_probe_deadline(&self, path: &Path) -> Option<Instant> {
+        if !self.misses_data() {
+            return None;
+        }
         let quiet = path.pto(self.peer_max_ack_delay()) * PTOS_QUIET;
         let heard = path.last_ack.unwrap_or(self.data_came);
         let since = heard.max(self.data_came);
-        self.misses_data()
-            .then(|| since + quiet.max(MAX_PROBE_INTERVAL))
+        Some(since + quiet.max(MAX_PROBE_INTERVAL))
     }
 
     /// When to abandon a doubted path, because what is missing does not come by another one.

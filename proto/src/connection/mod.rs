@@ -85,6 +85,9 @@ pub struct Connection {
     data_came: Instant,
     /// The time of the last input.
     clock: Instant,
+    /// The end of a batch found that nothing more is to be sent at this time. Any input may change
+    /// that.
+    sent_all_at: Option<Instant>,
     /// When the connection began: what our timestamps count from.
     epoch: Instant,
     /// Delays in one direction compare paths with each other, so no path owns them.
@@ -256,6 +259,7 @@ impl Connection {
             idle_since: now,
             data_came: now,
             clock: now,
+            sent_all_at: None,
             epoch: now,
             one_way: OneWay::new(),
             bottlenecks: Bottlenecks::default(),
@@ -280,6 +284,11 @@ impl Connection {
             return None;
         }
         self.streams.poll_event().map(Event::Stream)
+    }
+
+    /// The application may ask for anything now.
+    pub(crate) fn expect_command(&mut self) {
+        self.sent_all_at = None;
     }
 
     /// The next change of routing.

@@ -58,6 +58,7 @@ impl Connection {
         data: &mut [u8],
     ) {
         self.clock = self.clock.max(now);
+        self.sent_all_at = None;
         if self.life.is_over() {
             self.on_straggler(path);
             return;

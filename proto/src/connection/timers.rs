@@ -72,12 +72,18 @@ pub enum Timer {
     Close,
 }
 
-fn named<const N: usize>(
-    timers: [(Option<Instant>, Timer); N],
-) -> impl Iterator<Item = (Instant, Timer)> {
-    timers
-        .into_iter()
-        .filter_map(|(at, timer)| at.map(|at| (at, timer)))
+/// The first of several timers; of those at the same time, the one named first in [`Timer`].
+#[derive(Default)]
+struct First(Option<(Instant, Timer)>);
+
+impl First {
+    fn offer(&mut self, at: Option<Instant>, timer: Timer) {
+        if let Some(at) = at
+            && self.0.is_none_or(|first| (at, timer) < first)
+        {
+            self.0 = Some((at, timer));
+        }
+    }
 }
 
 impl Connection {
@@ -91,26 +97,25 @@ impl Connection {
         if self.life.is_over() {
             return self.life.deadline().map(|at| (at, Timer::Close));
         }
-        let paths = self.paths.open().filter_map(|slot| slot.open());
-        let paths = paths.filter_map(|path| self.path_timer(path)).min();
-        let closing = self
-            .paths
-            .slots()
-            .filter_map(|slot| slot.closing?.deadline())
-            .min();
-        let connection = [
-            (closing, Timer::Discard),
-            (self.ack_deadline(), Timer::Acknowledge),
-            (self.early_deadline(), Timer::Handshake),
-            (self.idle_deadline(), Timer::Idle),
-            (self.sending.deadline(), Timer::Hold),
-            (self.handshake.deadline(), Timer::OldKeys),
-        ];
-        named(connection).chain(paths).min()
+        let mut first = First::default();
+        let data = self.streams.backlog().total() > 0;
+        for slot in self.paths.slots() {
+            if let Some(path) = slot.open() {
+                self.offer_path_timers(path, data, &mut first);
+            }
+            let discard = slot.closing.and_then(|closing| closing.deadline());
+            first.offer(discard, Timer::Discard);
+        }
+        first.offer(self.ack_deadline(), Timer::Acknowledge);
+        first.offer(self.early_deadline(), Timer::Handshake);
+        first.offer(self.idle_deadline(), Timer::Idle);
+        first.offer(self.sending.deadline(), Timer::Hold);
+        first.offer(self.handshake.deadline(), Timer::OldKeys);
+        first.0
     }
 
-    fn path_timer(&self, path: &Path) -> Option<(Instant, Timer)> {
-        let data = self.streams.backlog().total() > 0;
+    /// Offers the timers of a path; `data` tells whether any waits to be sent.
+    fn offer_path_timers(&self, path: &Path, data: bool, first: &mut First) {
         let others = self.has_other_healthy(path.id);
         let silence = others.then(|| self.silence_deadline(path)).flatten();
         let size = u64::from(path.route.mtu.current());
@@ -119,17 +124,14 @@ impl Connection {
         let paced = (data && may_carry && path.room() >= size)
             .then(|| path.ready_at(self.clock, size))
             .filter(|ready| *ready > self.clock);
-        let path = [
-            (path.space.loss_time(), Timer::Loss),
-            (self.pto_deadline(path), Timer::Pto),
-            (silence, Timer::Silence),
-            (self.inquiry_deadline(path), Timer::Inquiry),
-            (self.validation_deadline(path), Timer::Validation),
-            (paced, Timer::Pacing),
-            (self.keep_alive_deadline(path), Timer::KeepAlive),
-            (self.path_idle_deadline(path), Timer::PathIdle),
-        ];
-        named(path).min()
+        first.offer(path.space.loss_time(), Timer::Loss);
+        first.offer(self.pto_deadline(path), Timer::Pto);
+        first.offer(silence, Timer::Silence);
+        first.offer(self.inquiry_deadline(path), Timer::Inquiry);
+        first.offer(self.validation_deadline(path), Timer::Validation);
+        first.offer(paced, Timer::Pacing);
+        first.offer(self.keep_alive_deadline(path), Timer::KeepAlive);
+        first.offer(self.path_idle_deadline(path), Timer::PathIdle);
     }
 
     /// When an acknowledgement is due that can be sent at all.
@@ -185,17 +187,16 @@ impl Connection {
         if path.health != Health::Active || self.paths.open_count() > 1 {
             wait = wait.min(MAX_PROBE_INTERVAL.max(pto));
         }
-        Some((sent + wait).min(Self::silent_since(path)? + wait * PATIENCE_WHILE_SENDING))
-    }
-
-    /// Since when a path has owed an acknowledgement, or an answer to its last probe.
-    fn silent_since(path: &Path) -> Option<Instant> {
-        let (_, oldest) = path
-            .space
-            .iter_unacked()
-            .find(|(_, packet)| packet.ack_eliciting)?;
-        let heard = [path.last_ack, path.last_pto].into_iter().flatten();
-        Some(heard.fold(oldest.time_sent, Instant::max))
+        let (usual, patience) = (sent + wait, wait * PATIENCE_WHILE_SENDING);
+        // `None` sorts before any time.
+        let heard = path.last_ack.max(path.last_pto);
+        if heard.is_some_and(|heard| heard + patience >= usual) {
+            return Some(usual);
+        }
+        let mut unacked = path.space.iter_unacked();
+        let (_, oldest) = unacked.find(|(_, packet)| packet.ack_eliciting)?;
+        let silent_since = heard.unwrap_or(oldest.time_sent).max(oldest.time_sent);
+        Some(usual.min(silent_since + patience))
     }
 
     fn early_deadline(&self) -> Option<Instant> {
@@ -294,6 +295,7 @@ impl Connection {
     /// Time has passed. Calling early does nothing.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.clock = self.clock.max(now);
+        self.sent_all_at = None;
         if self.life.is_over() {
             if self.life.deadline().is_some_and(|at| at <= now) {
                 self.finish_draining();

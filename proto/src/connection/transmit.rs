@@ -87,6 +87,11 @@ impl Connection {
             Life::Draining { .. } | Life::Drained => return None,
             Life::Handshaking | Life::Established => {}
         }
+        if self.sent_all_at.take() == Some(now) {
+            self.note_app_limited(now);
+            self.note_blocked(now);
+            return None;
+        }
         if let Some(transmit) = self.transmit_handshake(now, buf) {
             return Some(transmit);
         }
@@ -356,7 +361,11 @@ impl Connection {
             }
             match self.next_job(now) {
                 Some(next) if next.is_batchable() && next.path() == first.path() => job = next,
-                _ => break,
+                Some(_) => break,
+                None => {
+                    self.sent_all_at = Some(now);
+                    break;
+                }
             }
             if self
                 .paths

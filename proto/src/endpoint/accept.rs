@@ -134,7 +134,7 @@ impl Endpoint {
                 rng,
             },
         );
-        self.connections.insert(handle, connection);
+        self.connections.insert(handle, connection.into());
         self.touch(handle);
         Ok(handle)
     }
@@ -238,8 +238,9 @@ impl Endpoint {
             return;
         }
         if let Some(handle) = self.accept(now, tuple, &server, initial, &proof)
-            && let Some(connection) = self.connections.get_mut(&handle)
+            && let Some(member) = self.connections.get_mut(&handle)
         {
+            let connection = &mut member.connection;
             connection.handle_datagram(now, tuple, ecn, PathId::ZERO, data);
             if connection.has_heard_peer() {
                 self.touch(handle);
@@ -416,7 +417,7 @@ impl Endpoint {
                 rng,
             },
         );
-        self.connections.insert(handle, connection);
+        self.connections.insert(handle, connection.into());
         self.handshaking.insert(handle);
         // Until the client has seen our choice, it uses its own.
         self.routes

@@ -22,6 +22,26 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(pub u32);
 
+/// A connection, and what its endpoint knows of it.
+#[derive(Debug)]
+struct Member {
+    connection: Connection,
+    /// Whether it waits for its turn to send.
+    is_ready: bool,
+    /// Under which time it is found among the deadlines.
+    armed: Option<Instant>,
+}
+
+impl From<Connection> for Member {
+    fn from(connection: Connection) -> Self {
+        Self {
+            connection,
+            is_ready: false,
+            armed: None,
+        }
+    }
+}
+
 /// A set of connections that share sockets.
 ///
 /// Inputs are datagrams, time-outs and commands on connections; after each, drain
@@ -33,7 +53,7 @@ pub struct Endpoint {
     server: Option<Arc<ServerConfig>>,
     keys: Arc<EndpointKeys>,
     rng: Rng,
-    connections: BTreeMap<Handle, Connection>,
+    connections: BTreeMap<Handle, Member>,
     next_handle: u32,
     /// Servers' connections whose handshake is under way: what makes a server busy.
     handshaking: BTreeSet<Handle>,
@@ -41,11 +61,11 @@ pub struct Endpoint {
     stateless: Stateless,
     /// Connections that may have something to send, in turn.
     ready: VecDeque<Handle>,
-    is_ready: BTreeSet<Handle>,
-    /// Connections whose events, routing and timers have not been looked at since their last input.
+    /// Connections whose events and routing have not been looked at since their last input.
     dirty: BTreeSet<Handle>,
+    /// The same of timers, which are looked at once, when somebody asks how long to wait.
+    untimed: BTreeSet<Handle>,
     deadlines: BTreeSet<(Instant, Handle)>,
-    armed: BTreeMap<Handle, Instant>,
     events: VecDeque<(Handle, Event)>,
 }
 
@@ -66,10 +86,9 @@ impl Endpoint {
             handshaking: BTreeSet::new(),
             routes: Routes::default(),
             ready: VecDeque::new(),
-            is_ready: BTreeSet::new(),
             dirty: BTreeSet::new(),
+            untimed: BTreeSet::new(),
             deadlines: BTreeSet::new(),
-            armed: BTreeMap::new(),
             events: VecDeque::new(),
         }
     }
@@ -97,7 +116,8 @@ impl Endpoint {
     ) {
         match self.routes.find(data, self.config.cid_length) {
             Destination::Connection(handle, path) => {
-                if let Some(connection) = self.connections.get_mut(&handle) {
+                if let Some(member) = self.connections.get_mut(&handle) {
+                    let connection = &mut member.connection;
                     connection.handle_datagram(now, tuple, ecn, path, data);
                     self.touch(handle);
                 }
@@ -109,6 +129,7 @@ impl Endpoint {
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.settle();
+        self.set_timers();
         let due: Vec<Handle> = self
             .deadlines
             .iter()
@@ -116,8 +137,8 @@ impl Endpoint {
             .map(|(_, handle)| *handle)
             .collect();
         for handle in due {
-            if let Some(connection) = self.connections.get_mut(&handle) {
-                connection.handle_timeout(now);
+            if let Some(member) = self.connections.get_mut(&handle) {
+                member.connection.handle_timeout(now);
                 self.touch(handle);
             }
         }
@@ -129,6 +150,7 @@ impl Endpoint {
     /// Drain first: a connection that was touched since is looked at when it is drained.
     pub fn next_timeout(&mut self) -> Option<Instant> {
         self.settle();
+        self.set_timers();
         self.deadlines.first().map(|(at, _)| *at)
     }
 
@@ -144,14 +166,15 @@ impl Endpoint {
             return Some(transmit);
         }
         while let Some(handle) = self.ready.pop_front() {
-            self.is_ready.remove(&handle);
-            let Some(connection) = self.connections.get_mut(&handle) else {
+            let Some(member) = self.connections.get_mut(&handle) else {
                 continue;
             };
             self.dirty.insert(handle);
-            if let Some(transmit) = connection.poll_transmit(now, max_segments, buf) {
-                self.mark_ready(handle);
-                return Some(transmit);
+            let transmit = member.connection.poll_transmit(now, max_segments, buf);
+            member.is_ready = transmit.is_some();
+            if transmit.is_some() {
+                self.ready.push_back(handle);
+                return transmit;
             }
         }
         None
@@ -167,41 +190,44 @@ impl Endpoint {
 
     /// A connection, to look at.
     pub fn connection(&self, handle: Handle) -> Option<&Connection> {
-        self.connections.get(&handle)
+        self.connections
+            .get(&handle)
+            .map(|member| &member.connection)
     }
 
     /// A connection, to command. It is drained with the next poll.
     pub fn connection_mut(&mut self, handle: Handle) -> Option<&mut Connection> {
-        if self.connections.contains_key(&handle) {
-            self.touch(handle);
-        }
-        self.connections.get_mut(&handle)
+        self.touch(handle);
+        let connection = &mut self.connections.get_mut(&handle)?.connection;
+        connection.expect_command();
+        Some(connection)
     }
 
     /// All connections.
     pub fn connections(&self) -> impl Iterator<Item = (Handle, &Connection)> {
         self.connections
             .iter()
-            .map(|(handle, connection)| (*handle, connection))
+            .map(|(handle, member)| (*handle, &member.connection))
     }
 
     fn touch(&mut self, handle: Handle) {
+        let Some(member) = self.connections.get_mut(&handle) else {
+            return;
+        };
         self.dirty.insert(handle);
-        self.mark_ready(handle);
-    }
-
-    fn mark_ready(&mut self, handle: Handle) {
-        if self.is_ready.insert(handle) {
+        if !member.is_ready {
+            member.is_ready = true;
             self.ready.push_back(handle);
         }
     }
 
-    /// Looks at what touched connections have to say: events, routes, timers.
+    /// Looks at what touched connections have to say: events and routes.
     fn settle(&mut self) {
         while let Some(handle) = self.dirty.pop_first() {
-            let Some(connection) = self.connections.get_mut(&handle) else {
+            let Some(member) = self.connections.get_mut(&handle) else {
                 continue;
             };
+            let connection = &mut member.connection;
             while let Some(change) = connection.poll_routing() {
                 self.routes.apply(handle, change);
             }
@@ -210,43 +236,49 @@ impl Endpoint {
                 drained |= event == Event::Drained;
                 self.events.push_back((handle, event));
             }
-            let deadline = if drained {
-                None
-            } else {
-                connection.next_timeout()
-            };
             if connection.is_established() || connection.is_closed() {
                 self.handshaking.remove(&handle);
             }
-            self.arm(handle, deadline);
             if drained {
                 self.forget(handle);
+            } else {
+                self.untimed.insert(handle);
             }
+        }
+    }
+
+    /// Looks at the timers of touched connections.
+    fn set_timers(&mut self) {
+        while let Some(handle) = self.untimed.pop_first() {
+            let Some(member) = self.connections.get_mut(&handle) else {
+                continue;
+            };
+            let deadline = member.connection.next_timeout();
+            if member.armed == deadline {
+                continue;
+            }
+            if let Some(old) = member.armed {
+                self.deadlines.remove(&(old, handle));
+            }
+            if let Some(at) = deadline {
+                self.deadlines.insert((at, handle));
+            }
+            member.armed = deadline;
         }
     }
 
     /// Frees what belongs to a connection, without a look at the others' routes.
     fn forget(&mut self, handle: Handle) {
         self.handshaking.remove(&handle);
-        let Some(connection) = self.connections.remove(&handle) else {
+        let Some(member) = self.connections.remove(&handle) else {
             return;
         };
-        for change in connection.last_routing() {
+        if let Some(at) = member.armed {
+            self.deadlines.remove(&(at, handle));
+        }
+        for change in member.connection.last_routing() {
             self.routes.apply(handle, change);
         }
         debug_assert!(self.routes.is_free(handle), "a route without a connection");
-    }
-
-    fn arm(&mut self, handle: Handle, deadline: Option<Instant>) {
-        if self.armed.get(&handle).copied() == deadline {
-            return;
-        }
-        if let Some(old) = self.armed.remove(&handle) {
-            self.deadlines.remove(&(old, handle));
-        }
-        if let Some(at) = deadline {
-            self.armed.insert(handle, at);
-            self.deadlines.insert((at, handle));
-        }
     }
 }

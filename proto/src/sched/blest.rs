@@ -290,6 +290,29 @@ mod tests {
     }
 
     #[test]
+    fn a_path_whose_queue_has_drained_is_judged_by_its_least_rtt() {
+        let mut blest = Blest::from_params(&mut Params::default()).unwrap();
+        // Once without a queue, then with 300 ms of one.
+        let fast = path(0, 60, 30, 30);
+        for (ms, rtt, in_flight) in [(100, 25, 1), (200, 330, 10)] {
+            let mut view = fresh(&[]);
+            view.now = at(ms);
+            blest.range(&view, &path(1, rtt, 10, in_flight));
+        }
+        let stale = [fast, path(1, 330, 10, 0)];
+        let queued = [fast, path(1, 330, 10, 9)];
+        let mut ask = |paths: &[PathView]| {
+            let mut view = fresh(paths);
+            view.now = at(300);
+            view.unit.bytes = KB;
+            view.backlog.send_window = 100 * KB;
+            blest.select(&view).reason
+        };
+        assert_eq!(ask(&queued), Reason::WouldBlock);
+        assert_eq!(ask(&stale), Reason::Spill);
+    }
+
+    #[test]
     fn the_wait_ends_although_the_window_stays_small() {
         let mut blest = built("blest");
         let paths = [path(0, 20, 10, 10), path(1, 100, 10, 2)];

@@ -69,7 +69,7 @@ impl Plot for Dots {
             let name = fitted(name, LETTERS, most);
             svg.text((left - 7.0, middle + 3.2), &name, &letters);
             for (nth, dot) in dots.iter().enumerate() {
-                let spread = if dots.len() > 1 { 5.0 } else { 0.0 };
+                let spread = if dots.len() > 1 { 3.0 } else { 0.0 };
                 let offset = nth as f64 - (dots.len() - 1) as f64 / 2.0;
                 draw_dot(&mut svg, dot, &x, middle + offset * spread);
             }

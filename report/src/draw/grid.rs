@@ -67,7 +67,7 @@ impl Plot for Grid {
         let numbers = numbers.fold(0.0, f64::max);
         let title = TITLE;
         let left = MARGIN + title + numbers;
-        let each = (width - left - 8.0 - (columns - 1) as f64 * (numbers + GAP)) / columns as f64;
+        let each = (width - left - 14.0 - (columns - 1) as f64 * (numbers + GAP)) / columns as f64;
         let height = (each * self.aspect).max(58.0);
         let rows = self.panels.len().div_ceil(columns);
         let mut y = top;

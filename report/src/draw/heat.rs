@@ -229,7 +229,8 @@ impl Heat {
 fn draw_contour(svg: &mut Svg, map: &Map, place: &Place, bottom: f64) {
     let above = |row: usize, column: usize| -> Option<bool> {
         let cell = map.cells.get(row)?.get(column)?;
-        cell.value.map(|value| value >= 1.0)
+        // As it is shown: differences that no digit tells draw no line.
+        cell.value.map(|value| (value * 100.0).round() >= 100.0)
     };
     let differ = |a: Option<bool>, b: Option<bool>| matches!((a, b), (Some(a), Some(b)) if a != b);
     let stroke = Stroke::solid("#000000", 2.0);

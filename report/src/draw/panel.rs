@@ -179,7 +179,7 @@ impl Panel {
             let letters = Letters::quiet(Anchor::End);
             svg.text((left - 4.0, at + 3.2), &text, &letters);
         }
-        let ticks = self.x.ticks(((right - left) / 58.0).max(2.0) as usize);
+        let ticks = self.x.ticks(((right - left) / 48.0).max(2.0) as usize);
         let mut free = f64::NEG_INFINITY;
         for (value, text) in ticks {
             let at = x.at(value);
@@ -204,11 +204,13 @@ impl Panel {
             svg.polygon(&outline, &fill, 0.82);
             svg.polyline(&top, &Stroke::solid(palette::colour(area.series), 0.8));
         }
+        // Many bands over each other would hide the lines.
+        let shade = if self.lines.len() > 3 { 0.1 } else { 0.18 };
         for line in &self.lines {
             let top = line.band.iter().map(|p| (x.at(p.0), y.at(p.2)));
             let back = line.band.iter().rev().map(|p| (x.at(p.0), y.at(p.1)));
             let outline: Vec<(f64, f64)> = top.chain(back).collect();
-            svg.polygon(&outline, palette::colour(line.series), 0.18);
+            svg.polygon(&outline, palette::colour(line.series), shade);
         }
         for line in &self.lines {
             draw_line(svg, line, x, y);

@@ -166,7 +166,7 @@ impl Scale {
                 }
             }
         }
-        if ticks.len() < 2 {
+        if ticks.len() < 3 {
             // Less than a step of 1, 2, 5: even steps serve better.
             return Self {
                 log: false,

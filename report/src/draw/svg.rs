@@ -270,7 +270,8 @@ impl Svg {
         let name = format!("{}-c{count}", self.id);
         let _ = writeln!(
             self.definitions,
-            "<clipPath id=\"{name}\"><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/></clipPath>",
+            "<clipPath id=\"{name}\"><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\
+             </clipPath>",
             short(at.0),
             short(at.1),
             short(size.0),
@@ -332,7 +333,10 @@ impl Svg {
     }
 }
 
-/// The width of a text in ordinary letters of `size`, by the widths of Helvetica.
+/// How much wider than Helvetica the widest of [`FONTS`] is: which one is there is not known.
+const WIDEST: f64 = 1.13;
+
+/// The width of a text in ordinary letters of `size`, at most: by the widths of Helvetica.
 pub(crate) fn width_of(text: &str, size: f64) -> f64 {
     let width = |c: char| match c {
         'i' | 'j' | 'l' | '\'' | '|' => 0.23,
@@ -344,7 +348,7 @@ pub(crate) fn width_of(text: &str, size: f64) -> f64 {
         '=' | '+' | '±' | '×' | '÷' | '<' | '>' => 0.59,
         _ => 0.556,
     };
-    text.chars().map(width).sum::<f64>() * size
+    text.chars().map(width).sum::<f64>() * size * WIDEST
 }
 
 /// `text` cut to a width, with an ellipsis if something is missing.

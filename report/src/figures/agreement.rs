@@ -5,12 +5,14 @@ use crate::compare::{self, Options};
 use crate::draw::{Axis, Grid, Line, Panel, Rule, Scale, Trace, Unit};
 use crate::study::Study;
 
+type Pairs = Vec<(f64, f64)>;
+
 /// Goodput in the first folder against each of the others, point by point.
 pub(super) fn scatter(study: &Study) -> Option<Figure> {
     let (first, others) = study.folders.split_first()?;
     let options = Options::default();
     let mut csv = Csv::new(&["world", "contender", "point", "first_bps", "second_bps"]);
-    let mut found: Vec<(usize, String, Vec<(f64, f64)>)> = Vec::new();
+    let mut found: Vec<(usize, String, Pairs)> = Vec::new();
     for (series, other) in others.iter().enumerate() {
         let lines = compare::lines(first, other, &options);
         let mut points = Vec::new();

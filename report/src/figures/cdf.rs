@@ -17,16 +17,7 @@ fn half_width(count: usize) -> f64 {
 /// Completion times of each contender at the point looked at.
 pub(super) fn completion(view: &View<'_>) -> Option<Figure> {
     let mut csv = Csv::new(&["contender", "completion_s", "share", "low", "high"]);
-    let mut found: Vec<(usize, &str, Vec<f64>)> = Vec::new();
-    for (series, contender) in view.contenders.iter().enumerate() {
-        let runs = view.runs(&view.at, &contender.name).iter();
-        let times = runs.filter_map(|part| part.outcome.completion_s);
-        let mut times: Vec<f64> = times.filter(|time| *time > 0.0).collect();
-        if times.len() >= LEAST {
-            times.sort_by(f64::total_cmp);
-            found.push((series, &contender.name, times));
-        }
-    }
+    let found = times(view);
     let all = || found.iter().flat_map(|(.., times)| times).copied();
     let (least, most) = (all().reduce(f64::min)?, all().reduce(f64::max)?);
     // A flow that lasts a given time ends after that time: nothing to see.
@@ -85,6 +76,21 @@ pub(super) fn completion(view: &View<'_>) -> Option<Figure> {
         csv,
         Grid::one(panel, legend),
     ))
+}
+
+/// Sorted completion times of contenders that have enough of them, with their series' numbers.
+fn times<'v>(view: &'v View<'_>) -> Vec<(usize, &'v str, Vec<f64>)> {
+    let mut found: Vec<(usize, &str, Vec<f64>)> = Vec::new();
+    for (series, contender) in view.contenders.iter().enumerate() {
+        let runs = view.runs(&view.at, &contender.name).iter();
+        let times = runs.filter_map(|part| part.outcome.completion_s);
+        let mut times: Vec<f64> = times.filter(|time| *time > 0.0).collect();
+        if times.len() >= LEAST {
+            times.sort_by(f64::total_cmp);
+            found.push((series, &contender.name, times));
+        }
+    }
+    found
 }
 
 #[cfg(test)]

@@ -199,7 +199,7 @@ pub(super) fn state(view: &View<'_>) -> Option<Figure> {
         panels,
         columns: runs.len(),
         legend: Grid::lines(legend, false),
-        aspect: if runs.len() == 1 { 0.2 } else { 0.42 },
+        aspect: if runs.len() == 1 { 0.2 } else { 0.5 },
     };
     let caption = format!(
         "Congestion window, bytes in flight, smoothed round trip and mean one-way delay of packets \

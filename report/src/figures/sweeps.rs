@@ -50,58 +50,13 @@ pub(super) fn curves(view: &View<'_>) -> Option<Figure> {
     if groups.len() > PANELS {
         return None;
     }
-    let mut csv = Csv::new(&[
-        "panel",
-        "contender",
-        "value",
-        "mean_bps",
-        "low_bps",
-        "high_bps",
-        "runs",
-    ]);
     let (x, numbers) = horizontal(axis);
-    let mut most = 0.0f64;
-    let mut drawn: Vec<Vec<Line>> = Vec::new();
-    for (name, points) in &groups {
-        let mut lines = Vec::new();
-        for (series, contender) in view.contenders.iter().enumerate() {
-            let mut line = Line {
-                series,
-                trace: Trace::Marked,
-                points: Vec::new(),
-                band: Vec::new(),
-            };
-            for (value, number) in axis.values.iter().zip(&numbers) {
-                let at = points
-                    .iter()
-                    .find(|p| value_of(p, &axis.key) == Some(value));
-                let goodputs = at.map(|at| view.goodputs(at, &contender.name));
-                let Some(summary) = goodputs.and_then(|values| Summary::of(&values)) else {
-                    continue;
-                };
-                line.points.push((*number, summary.mean));
-                most = most.max(summary.mean);
-                if let Some(Interval { low, high }) = summary.interval {
-                    line.band.push((*number, low.max(0.0), high));
-                    most = most.max(high);
-                }
-                let (low, high) = summary.interval.map(|i| (i.low, i.high)).unzip();
-                let (low, high) = (maybe(low), maybe(high));
-                let count = summary.count;
-                csv.row(&[
-                    name,
-                    &contender.name,
-                    value,
-                    &summary.mean,
-                    &low,
-                    &high,
-                    &count,
-                ]);
-            }
-            lines.push(line);
-        }
-        drawn.push(lines);
-    }
+    let (csv, drawn) = lines_of(view, axis, &numbers, &groups);
+    let most = drawn.iter().flatten().flat_map(|line| {
+        let ends = line.band.iter().map(|end| end.2);
+        line.points.iter().map(|point| point.1).chain(ends)
+    });
+    let most = most.fold(0.0, f64::max);
     let unit = Unit::rate(most);
     let panels: Vec<Panel> = groups
         .iter()
@@ -137,6 +92,51 @@ pub(super) fn curves(view: &View<'_>) -> Option<Figure> {
     let title = format!("Goodput against {}", short(&axis.key));
     let names = (view.name("sweep"), view.title(&title));
     Some(Figure::new(names, caption, alt, csv, grid))
+}
+
+type Group<'v> = (String, Vec<&'v Point>);
+
+/// The lines of each group, and the figures they are drawn from.
+fn lines_of(
+    view: &View<'_>,
+    axis: &Swept,
+    numbers: &[f64],
+    groups: &[Group<'_>],
+) -> (Csv, Vec<Vec<Line>>) {
+    let names = "panel,contender,value,mean_bps,low_bps,high_bps,runs";
+    let mut csv = Csv::new(&[names]);
+    let mut drawn: Vec<Vec<Line>> = Vec::new();
+    for (name, points) in groups {
+        let mut lines = Vec::new();
+        for (series, contender) in view.contenders.iter().enumerate() {
+            let who = &contender.name;
+            let mut line = Line {
+                series,
+                trace: Trace::Marked,
+                points: Vec::new(),
+                band: Vec::new(),
+            };
+            for (value, number) in axis.values.iter().zip(numbers) {
+                let mut at = points.iter();
+                let at = at.find(|p| value_of(p, &axis.key) == Some(value));
+                let goodputs = at.map(|at| view.goodputs(at, who));
+                let Some(summary) = goodputs.and_then(|values| Summary::of(&values)) else {
+                    continue;
+                };
+                line.points.push((*number, summary.mean));
+                if let Some(Interval { low, high }) = summary.interval {
+                    line.band.push((*number, low.max(0.0), high));
+                }
+                let (low, high) = summary.interval.map(|i| (i.low, i.high)).unzip();
+                let (low, high) = (maybe(low), maybe(high));
+                let (mean, count) = (summary.mean, summary.count);
+                csv.row(&[name, who, value, &mean, &low, &high, &count]);
+            }
+            lines.push(line);
+        }
+        drawn.push(lines);
+    }
+    (csv, drawn)
 }
 
 fn scaled(mut line: Line, factor: f64) -> Line {
@@ -220,7 +220,7 @@ fn two_axes<'v>(view: &'v View<'_>) -> Option<(&'v Swept, &'v Swept)> {
 }
 
 struct Maps {
-    maps: Vec<Map>,
+    drawn: Vec<Map>,
     titles: (String, String),
     values: (Vec<String>, Vec<String>),
     seen: Vec<f64>,
@@ -234,7 +234,7 @@ fn maps(
 ) -> Option<Maps> {
     let (across, up) = two_axes(view)?;
     let mut made = Maps {
-        maps: Vec::new(),
+        drawn: Vec::new(),
         titles: (across.title(), up.title()),
         values: (across.labels(), up.labels()),
         seen: Vec::new(),
@@ -266,10 +266,10 @@ fn maps(
             };
             made.seen
                 .extend(rows.iter().flatten().filter_map(|cell| cell.value));
-            made.maps.push(Map { title, cells: rows });
+            made.drawn.push(Map { title, cells: rows });
         }
     }
-    (!made.seen.is_empty() && made.maps.len() <= 2 * PANELS).then_some(made)
+    (!made.seen.is_empty() && made.drawn.len() <= 2 * PANELS).then_some(made)
 }
 
 fn rivals<'v>(view: &'v View<'_>) -> Vec<&'v str> {
@@ -322,13 +322,13 @@ pub(super) fn ratio_map(view: &View<'_>) -> Option<Figure> {
         made.seen.len()
     );
     let caption = format!(
-        "Goodput over that of the best path alone in the same repetition, geometric mean, {}. Blue: \
-         several paths are better; orange: one path is. The black line parts them; ≈ marks a 95 % \
-         interval that covers 1.",
+        "Goodput over that of the best path alone in the same repetition, geometric mean, {}. \
+         Blue: several paths are better; orange: one path is. The black line parts them, by the \
+         ratios as shown; ≈ marks a 95 % interval that covers 1.",
         view.count(&view.points)
     );
     let plot = Heat {
-        maps: made.maps,
+        maps: made.drawn,
         titles: made.titles,
         values: made.values,
         ramp: Ramp::Ratio(furthest.exp().max(1.25)),
@@ -364,7 +364,7 @@ pub(super) fn goodput_map(view: &View<'_>) -> Option<Figure> {
     // Three digits that matter are what a cell has room for.
     let digits = decimals(most * unit.factor / 30.0).min(2);
     for cell in made
-        .maps
+        .drawn
         .iter_mut()
         .flat_map(|map| &mut map.cells)
         .flatten()
@@ -378,7 +378,7 @@ pub(super) fn goodput_map(view: &View<'_>) -> Option<Figure> {
     let alt = format!("Goodput from {least:.2} to {most:.2} {}", unit.name);
     let caption = format!("Mean goodput of each point, {}.", view.count(&view.points));
     let plot = Heat {
-        maps: made.maps,
+        maps: made.drawn,
         titles: made.titles,
         values: made.values,
         ramp: Ramp::Even(least, most),

@@ -127,8 +127,8 @@ pub(super) fn goodput(view: &View<'_>) -> Option<Figure> {
     ));
     let caption = format!(
         "Bytes that arrived over each path, on top of each other, and application bytes delivered \
-         in order{}. Of each contender the run whose goodput is nearest to the median ({}). Upright \
-         lines: events of the scenario.",
+         in order{}. Of each contender the run whose goodput is nearest to the median ({}). \
+         Upright lines: events of the scenario.",
         view.place(),
         ids(&runs)
     );

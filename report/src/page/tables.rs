@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 /// A row of results; the last cell leads to its runs.
 pub(crate) struct Cells {
-    pub(crate) cells: Vec<String>,
+    pub(crate) texts: Vec<String>,
     pub(crate) link: String,
     pub(crate) runs: String,
     pub(crate) single: bool,
@@ -70,7 +70,7 @@ pub(crate) fn results(study: &Study) -> (Vec<&'static str>, Vec<Cells>) {
                 cells.push(seconds(row.completion.map(|time| time.mean)));
             }
             rows.push(Cells {
-                cells,
+                texts: cells,
                 link: group_anchor(study, at, nth),
                 runs: format!("{} of {}", row.ok.0, row.ok.1),
                 single: row.single,
@@ -202,10 +202,17 @@ fn commands(study: &Study, folder: &Folder) -> Vec<(String, String)> {
     let again = quoted(&format!("{}-again", folder.path.display()));
     let old = quoted(&folder.path.display().to_string());
     let wall: f64 = folder.parts.iter().map(|part| part.outcome.wall_s).sum();
+    // The number may have been given on the command line.
+    let most = folder
+        .parts
+        .iter()
+        .map(|part| part.repetition)
+        .max()
+        .unwrap_or(1);
     let mut commands = vec![
         (
             format!("all runs again, {wall:.0} s of one core"),
-            format!("anabranch {verb} {path} --out {again}"),
+            format!("anabranch {verb} {path} --runs {most} --out {again}"),
         ),
         (
             "whether both agree".to_owned(),

@@ -141,7 +141,7 @@ impl Receiver {
     }
 }
 
-/// Calls `read` with each unidirectional stream of the peer that `event` says has something to read.
+/// Calls `read` with each unidirectional stream of the peer that `event` says may be read.
 pub(super) fn for_each_readable(
     host: &mut Sessions<'_>,
     session: SessionId,

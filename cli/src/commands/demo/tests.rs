@@ -65,7 +65,14 @@ async fn a_small_file_arrives_over_three_paths() {
         .into_iter()
         .find(|(name, _)| name == "round-robin")
         .unwrap();
-    let figures = run::run(&target, &plan).await.unwrap();
+    // A demonstration on a machine that is too busy says so and ends.
+    let started = Instant::now();
+    let figures = loop {
+        match run::run(&target, &plan).await {
+            Ok(figures) => break figures,
+            Err(error) => assert!(started.elapsed() < Duration::from_secs(120), "{error:?}"),
+        }
+    };
     assert_eq!(figures.bytes, 1_000_000);
     let row = row(name, &plan, &figures, 1e8);
     assert!(

@@ -2,6 +2,7 @@
 
 use super::Check;
 use crate::files::root::Root;
+use anabranch_lab::backend::netns;
 use anabranch_net::interfaces::Interface;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -199,6 +200,12 @@ pub(super) fn kernel() -> Vec<Check> {
         ));
     }
     checks
+}
+
+/// What `anabranch lab` finds here.
+pub(super) fn lab() -> Vec<Check> {
+    let check = |part: netns::Part| Check::new(part.name, part.ok, part.found, part.remedy);
+    netns::parts().into_iter().map(check).collect()
 }
 
 /// The effective capabilities of this process.

@@ -1,9 +1,9 @@
 //! `anabranch sim`: scenarios in virtual time.
 
 mod conform;
-mod papers;
+pub(super) mod papers;
 mod run;
-mod show;
+pub(super) mod show;
 
 use crate::args::sim::{Change, Expand, Sim};
 use crate::failure::{Failure, Outcome};
@@ -46,7 +46,7 @@ fn new(file: Option<&Path>) -> Outcome {
 }
 
 /// Reads and unfolds a scenario.
-fn plan(file: &Path, change: &Change) -> Outcome<Plan> {
+pub(super) fn plan(file: &Path, change: &Change) -> Outcome<Plan> {
     let text = std::fs::read_to_string(file).map_err(|error| {
         let failure = Failure::usage(format!("{}: {error}", file.display()));
         failure.hint("`anabranch sim new FILE` writes a scenario to begin with")
@@ -62,8 +62,12 @@ fn plan(file: &Path, change: &Change) -> Outcome<Plan> {
 }
 
 fn expand(args: &Expand) -> Outcome {
-    let plan = plan(&args.file, &args.change)?;
-    if args.listing.json {
+    list_runs(&plan(&args.file, &args.change)?, args.listing.json)
+}
+
+/// Lists the runs of a plan.
+pub(super) fn list_runs(plan: &Plan, json: bool) -> Outcome {
+    if json {
         for run in &plan.runs {
             let swept: serde_json::Map<String, serde_json::Value> = run
                 .swept

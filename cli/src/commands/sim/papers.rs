@@ -123,7 +123,7 @@ async fn one(
     Ok(experiment.judge(&Data::new(&results.parts)))
 }
 
-fn chosen(patterns: &[String]) -> Outcome<Vec<Experiment>> {
+pub(in crate::commands) fn chosen(patterns: &[String]) -> Outcome<Vec<Experiment>> {
     let all = experiments();
     for pattern in patterns {
         if !all.iter().any(|experiment| experiment.is_meant_by(pattern)) {
@@ -156,7 +156,7 @@ fn list(experiments: &[Experiment]) -> Outcome {
     output::data(table)
 }
 
-fn table(statements: &[Statement]) -> Table {
+pub(in crate::commands) fn table(statements: &[Statement]) -> Table {
     let mut table = Table::new(&[
         "experiment",
         "",

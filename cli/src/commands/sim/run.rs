@@ -2,18 +2,16 @@
 
 use super::{plan, show};
 use crate::args::sim::Run;
-use crate::commands::interrupted;
+use crate::commands::campaign::{self, How};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use anabranch_lab::backend::sim::Sim;
-use anabranch_lab::campaign::{Campaign, Progress, Results};
+use anabranch_lab::campaign::{Order, Results};
 use anabranch_lab::plan::Plan;
 use anabranch_lab::report::Report;
 use anabranch_lab::results::{Store, json_lines, tables};
-use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::task::spawn_blocking;
+use std::sync::atomic::AtomicBool;
 
 /// Runs the command.
 pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
@@ -67,7 +65,8 @@ pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
     }
 }
 
-/// Runs a plan with a bar; a signal ends it after the runs under way, a second one at once.
+/// Runs a plan in the simulator with a bar; a signal ends it after the runs under way, a second one
+/// at once.
 pub(super) async fn carry_out(
     plan: &Arc<Plan>,
     store: Option<Store>,
@@ -75,54 +74,18 @@ pub(super) async fn carry_out(
     quiet: bool,
     stop: &Arc<AtomicBool>,
 ) -> Outcome<Results> {
-    let bar = if quiet || !output::is_interactive() {
-        ProgressBar::hidden()
-    } else {
-        ProgressBar::new(plan.runs.len() as u64)
-    };
-    if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} runs {eta} {wide_msg}") {
-        bar.set_style(style);
+    let mut backend = Sim::default();
+    if let Some(store) = &store {
+        backend = backend.qlog(store.folder().join("qlog"));
     }
-    let work = {
-        let (plan, bar, stop) = (Arc::clone(plan), bar.clone(), Arc::clone(stop));
-        spawn_blocking(move || {
-            let campaign = Campaign {
-                store: store.as_ref(),
-                jobs: jobs as usize,
-                stop: Some(&stop),
-                ..Campaign::default()
-            };
-            let mut backend = Sim::default();
-            if let Some(store) = &store {
-                backend = backend.qlog(store.folder().join("qlog"));
-            }
-            campaign.run(&plan, &backend, &|progress| {
-                let (Progress::Found(part) | Progress::Ended(part)) = progress;
-                bar.inc(1);
-                bar.set_message(part.contender.clone());
-            })
-        })
+    let how = How {
+        backend: Arc::new(backend),
+        jobs,
+        order: Order::Plan,
+        stop: Arc::clone(stop),
+        abort: None,
+        quiet,
+        talk: false,
     };
-    tokio::pin!(work);
-    let outcome = tokio::select! {
-        outcome = &mut work => outcome,
-        () = interrupted() => {
-            stop.store(true, Ordering::Relaxed);
-            output::say("ending after the runs under way; once more to end at once");
-            tokio::select! {
-                outcome = &mut work => outcome,
-                () = interrupted() => {
-                    bar.finish_and_clear();
-                    return Err(Failure::failed("interrupted"));
-                }
-            }
-        }
-    };
-    bar.finish_and_clear();
-    match outcome {
-        Ok(results) => results.map_err(Failure::failed),
-        Err(error) => Err(Failure::failed(format!(
-            "the simulator ended badly: {error}"
-        ))),
-    }
+    campaign::carry_out(plan, store, how).await
 }

@@ -11,7 +11,7 @@ use anabranch_lab::stats::Summary;
 const SHOWN: usize = 10;
 
 /// Writes the table of contenders and the checks.
-pub(super) fn report(report: &Report) -> Outcome {
+pub(in crate::commands) fn report(report: &Report) -> Outcome {
     let swept = report.rows.iter().any(|row| !row.swept.is_empty());
     let timed = report.rows.iter().any(|row| row.completion.is_some());
     let mut head = vec![
@@ -52,7 +52,7 @@ pub(super) fn report(report: &Report) -> Outcome {
 }
 
 /// Says which runs did not end well.
-pub(super) fn say_failures(report: &Report) {
+pub(in crate::commands) fn say_failures(report: &Report) {
     for failure in report.failures.iter().take(SHOWN) {
         output::say(failure);
     }

@@ -7,6 +7,7 @@ use crate::results::{Outcome, Status};
 use crate::scenario::{Flow, FlowKind, Scenario, Way};
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -228,6 +229,8 @@ fn start(
     );
     let failed = |error: io::Error| Refusal::Failed(format!("cannot start `{name}`: {error}"));
     command
+        // Ctrl-C is for the laboratory, which lets a run end first.
+        .process_group(0)
         .stdin(Stdio::null())
         .stdout(File::create(&output).map_err(failed)?)
         .stderr(File::create(&errors).map_err(failed)?);

@@ -7,6 +7,7 @@
 //! job        what the agents are asked to do; hosts  asks them and waits
 //! command    programs of others instead of agents
 //! background traffic beside the flows
+//! estimate   what a plan asks of a machine
 //! script     events at their times, and samples of the links' counters
 //! totals     what links carried, in the terms of results; notes  what else is known of a run
 //! ```
@@ -16,6 +17,7 @@
 
 mod background;
 mod command;
+mod estimate;
 mod hosts;
 mod job;
 mod layout;
@@ -28,6 +30,7 @@ mod totals;
 #[cfg(test)]
 mod tests;
 
+pub use estimate::{Burden, burden, expected_time};
 pub use notes::Note;
 pub use tools::{Part, parts};
 
@@ -35,13 +38,14 @@ use super::Backend;
 use crate::hosts::{Host, HostError, HostReport, Role, merge};
 use crate::plan::Run;
 use crate::results::{Outcome, Status};
-use crate::scenario::{Kind, Scenario, Way};
+use crate::scenario::{Flow, Kind, Marks, Scenario, Way};
 use anabranch_emulate::{Error as LinkError, LinkLayer, LinkPlan};
 use hosts::Agents;
 use network::{Net, Refusal};
 use notes::Busy;
 use script::Log;
 use std::fmt::Debug;
+use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::Command;
@@ -70,15 +74,7 @@ impl Links {
                 Err(LinkError::Tap { .. }) => Self::Kernel.build(plans),
                 other => other,
             },
-            Self::Kernel => Err(LinkError::Unsupported {
-                link: plans
-                    .first()
-                    .map(|plan| plan.name.clone())
-                    .unwrap_or_default(),
-                way: anabranch_emulate::Way::Forward,
-                layer: "kernel",
-                what: "links without netem".to_owned(),
-            }),
+            Self::Kernel => anabranch_emulate::kernel(plans),
         }
     }
 }
@@ -215,9 +211,21 @@ impl Backend for Netns {
     }
 }
 
+/// Removes what laboratories left that were killed or lost their power: namespaces with everything
+/// in them. Says which. Those that are alive are left alone.
+pub fn clean() -> Vec<String> {
+    anabranch_testbed::remove_stale()
+}
+
 /// What of a scenario this machine cannot do; `None` if it can do all.
 pub fn refusal(scenario: &Scenario) -> Option<String> {
-    tools::refusal(scenario).or_else(|| command::refusal(scenario))
+    let marked = |flow: &Flow| flow.marks != Marks::default();
+    let marked = scenario.flows.iter().any(marked);
+    let marked =
+        marked.then(|| "agents do not mark datagrams: no `flows`, no `critical`".to_owned());
+    tools::refusal(scenario)
+        .or_else(|| command::refusal(scenario))
+        .or(marked)
 }
 
 impl Netns {
@@ -276,10 +284,17 @@ impl Netns {
         if scenario.transport.kind == Kind::KernelMptcp {
             job::prepare_mptcp(net)?;
         }
+        if scenario.transport.settings.sack == Some(false) {
+            for node in &net.nodes[..2] {
+                node.set_sysctl("ipv4/tcp_sack", "0")
+                    .map_err(Refusal::from)?;
+            }
+        }
         let host = |name: &str, node: usize| -> Result<Box<dyn Host>, Refusal> {
             let program = self.program.to_string_lossy();
             let mut command = net.nodes[node].command(&program);
-            command.args(["lab", "agent"]);
+            // A group of its own: Ctrl-C is for the laboratory, which lets a run end first.
+            command.args(["lab", "agent"]).process_group(0);
             let started = self.launch.launch(name, command);
             started.map_err(|error| Refusal::Failed(error.to_string()))
         };

@@ -1,0 +1,176 @@
+//! Campaigns with a bar and an end that the user chooses.
+
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use anabranch_lab::backend::Backend;
+use anabranch_lab::campaign::{Campaign, Order, Progress, Results};
+use anabranch_lab::plan::Plan;
+use anabranch_lab::results::{Part, Store};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::spawn_blocking;
+
+/// How a campaign runs.
+#[derive(Debug)]
+pub(crate) struct How {
+    /// What runs its scenarios.
+    pub(crate) backend: Arc<dyn Backend>,
+    /// Runs at a time; one per core if 0.
+    pub(crate) jobs: u32,
+    /// Which is next.
+    pub(crate) order: Order,
+    /// Set by the first signal: no further run begins.
+    pub(crate) stop: Arc<AtomicBool>,
+    /// Set by the second signal, or by a request to terminate, if the backend breaks off runs:
+    /// it cleans up first. Without, the program ends at once.
+    pub(crate) abort: Option<Arc<AtomicBool>>,
+    /// Whether nothing is shown.
+    pub(crate) quiet: bool,
+    /// Whether a line is said for each run where there is no terminal to show a bar.
+    pub(crate) talk: bool,
+}
+
+/// Runs a plan; a signal ends it after the runs under way, a second one at once.
+pub(crate) async fn carry_out(
+    plan: &Arc<Plan>,
+    store: Option<Store>,
+    how: How,
+) -> Outcome<Results> {
+    let watch = Watch::new(plan, &how);
+    let work = {
+        let (plan, watch, stop) = (Arc::clone(plan), Arc::clone(&watch), Arc::clone(&how.stop));
+        let (backend, jobs, order) = (Arc::clone(&how.backend), how.jobs as usize, how.order);
+        spawn_blocking(move || {
+            let campaign = Campaign {
+                store: store.as_ref(),
+                jobs,
+                stop: Some(&stop),
+                order,
+            };
+            campaign.run(&plan, backend.as_ref(), &|progress| watch.on(progress))
+        })
+    };
+    tokio::pin!(work);
+    let mut signals = Signals::new()?;
+    let mut asked = 0;
+    let outcome = loop {
+        let urgent = tokio::select! {
+            outcome = &mut work => break outcome,
+            urgent = signals.next() => urgent,
+        };
+        asked += 1;
+        how.stop.store(true, Ordering::Relaxed);
+        match (asked, urgent, &how.abort) {
+            (1, false, _) => {
+                output::say("ending after the runs under way; once more to end at once");
+            }
+            (1 | 2, _, Some(abort)) if !abort.swap(true, Ordering::Relaxed) => {
+                output::say("breaking off; the network is removed first");
+            }
+            _ => {
+                watch.bar.finish_and_clear();
+                return Err(Failure::failed("interrupted"));
+            }
+        }
+    };
+    watch.bar.finish_and_clear();
+    match outcome {
+        Ok(results) => results.map_err(Failure::failed),
+        Err(error) => Err(Failure::failed(format!("a run ended badly: {error}"))),
+    }
+}
+
+/// What the system or the user may send.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> Outcome<Self> {
+        let on = |kind| signal(kind).map_err(|error| Failure::io("cannot hear signals", &error));
+        Ok(Self {
+            interrupt: on(SignalKind::interrupt())?,
+            terminate: on(SignalKind::terminate())?,
+        })
+    }
+
+    /// Waits for the next; whether it is urgent.
+    async fn next(&mut self) -> bool {
+        tokio::select! {
+            _ = self.interrupt.recv() => false,
+            _ = self.terminate.recv() => true,
+        }
+    }
+}
+
+/// Shows how far a campaign is.
+struct Watch {
+    bar: ProgressBar,
+    talk: bool,
+    total: u64,
+    began: Instant,
+}
+
+impl Watch {
+    fn new(plan: &Plan, how: &How) -> Arc<Self> {
+        let total = plan.runs.len() as u64;
+        let shown = !how.quiet && output::is_interactive();
+        let bar = if shown {
+            ProgressBar::new(total)
+        } else {
+            ProgressBar::hidden()
+        };
+        let template = "{bar:24} {pos}/{len} runs, {eta} left {wide_msg}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        if shown {
+            bar.enable_steady_tick(Duration::from_secs(1));
+        }
+        Arc::new(Self {
+            bar,
+            talk: how.talk && !how.quiet && !shown,
+            total,
+            began: Instant::now(),
+        })
+    }
+
+    fn on(&self, progress: Progress<'_>) {
+        let part = match progress {
+            Progress::Found(part) => {
+                // What was there already must not count as fast.
+                self.bar.inc(1);
+                self.bar.reset_eta();
+                part
+            }
+            Progress::Ended(part) => {
+                self.bar.inc(1);
+                if self.talk {
+                    output::say(self.line(part));
+                }
+                part
+            }
+        };
+        self.bar.set_message(part.contender.clone());
+    }
+
+    fn line(&self, part: &Part) -> String {
+        let outcome = &part.outcome;
+        let goodput = outcome.goodput_bps.map_or_else(
+            || outcome.status.name().to_owned(),
+            |rate| output::units::bit_rate(rate),
+        );
+        let elapsed = self.began.elapsed().as_secs();
+        format!(
+            "{}/{} after {elapsed} s: {} repetition {}: {goodput}",
+            self.bar.position(),
+            self.total,
+            part.contender,
+            part.repetition
+        )
+    }
+}

@@ -1,0 +1,75 @@
+//! `anabranch lab list`: the experiments of the papers, and what can run them.
+
+use crate::args::Listing;
+use crate::failure::Outcome;
+use crate::output;
+use crate::output::table::Table;
+use anabranch_lab::backend::netns;
+use anabranch_lab::papers::{Check, Experiment, experiments};
+use std::collections::BTreeSet;
+
+/// What can run an experiment.
+struct Reach {
+    sim: bool,
+    /// What of it real kernels cannot do here; nothing if they can do all of it, or `None` if there
+    /// is no network in it.
+    netns: Option<Vec<String>>,
+}
+
+/// Runs the command.
+pub(super) fn run(args: &Listing) -> Outcome {
+    let all = experiments();
+    if args.json {
+        for experiment in &all {
+            let reach = reach(experiment);
+            output::json(&serde_json::json!({
+                "ids": experiment.ids,
+                "source": experiment.source,
+                "about": experiment.about,
+                "sim": reach.sim,
+                "netns": reach.netns.as_ref().is_some_and(Vec::is_empty),
+                "missing": reach.netns.unwrap_or_default(),
+            }))?;
+        }
+        return Ok(());
+    }
+    let mut table = Table::new(&["experiment", "source", "about", "sim", "netns"]);
+    for experiment in &all {
+        let reach = reach(experiment);
+        table.row([
+            experiment.ids.join(" "),
+            experiment.source.into(),
+            experiment.about.into(),
+            if reach.sim { "yes" } else { "no" }.into(),
+            match reach.netns {
+                None => "worked example".into(),
+                Some(missing) if missing.is_empty() => "yes".into(),
+                Some(missing) => format!("no: {}", missing.join("; ")),
+            },
+        ]);
+    }
+    output::data(table)
+}
+
+fn reach(experiment: &Experiment) -> Reach {
+    if let Check::Exact(_) = experiment.check {
+        return Reach {
+            sim: true,
+            netns: None,
+        };
+    }
+    // A scenario this build does not understand is told when it is run.
+    let Ok(Some(plan)) = experiment.plan(false) else {
+        return Reach {
+            sim: false,
+            netns: Some(vec!["its scenario is not understood".into()]),
+        };
+    };
+    let missing = plan.runs.iter().filter(|run| !run.single);
+    let missing = missing.filter_map(|run| netns::refusal(&run.scenario));
+    let missing: BTreeSet<String> = missing.collect();
+    Reach {
+        sim: true,
+        netns: Some(missing.into_iter().collect()),
+    }
+}

@@ -1,0 +1,69 @@
+//! `anabranch lab`: scenarios in real kernels.
+
+mod compare;
+mod list;
+mod report;
+mod run;
+mod status;
+mod target;
+mod validate;
+
+use crate::args::lab::{Expand, Lab};
+use crate::commands::sim;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use anabranch_lab::backend::netns;
+
+/// Runs the command.
+pub(crate) async fn run(command: &Lab, quiet: bool) -> Outcome {
+    match command {
+        Lab::List(args) => list::run(args),
+        Lab::Run(args) => run::run(args, quiet).await,
+        Lab::Expand(args) => expand(args),
+        Lab::Status { folder, json } => status::run(folder, *json),
+        Lab::Report(args) => report::run(args, quiet).await,
+        Lab::Compare(args) => compare::run(args, quiet).await,
+        Lab::Clean => clean(),
+        Lab::Validate(args) => validate::run(args, quiet).await,
+        Lab::Agent => agent(),
+    }
+}
+
+/// Answers what it is asked until its input ends.
+pub(crate) fn agent() -> Outcome {
+    let served = anabranch_agent::serve_stdio();
+    served.map_err(|error| Failure::io("the agent's input or output broke", &error))
+}
+
+fn expand(args: &Expand) -> Outcome {
+    for target in target::targets(&args.targets, &args.change, &args.grid)? {
+        sim::list_runs(&target.plan, args.listing.json)?;
+    }
+    Ok(())
+}
+
+fn clean() -> Outcome {
+    essentials()?;
+    let removed = netns::clean();
+    for name in &removed {
+        output::data(name)?;
+    }
+    if removed.is_empty() {
+        output::say("nothing was left");
+    }
+    Ok(())
+}
+
+/// Fails with the first thing missing without which no laboratory runs.
+fn essentials() -> Outcome {
+    let missing = netns::parts()
+        .into_iter()
+        .find(|part| part.essential && !part.ok);
+    match missing {
+        None => Ok(()),
+        Some(part) => {
+            let failure = Failure::usage(format!("{}: {}", part.name, part.found));
+            Err(failure.hint(part.remedy))
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! `anabranch lab report`: results as one page, with its plots.
+
+use crate::args::report::Report;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use anabranch_report::{PageOptions, ReportError, page};
+use tokio::task::spawn_blocking;
+
+/// Runs the command.
+pub(super) async fn run(args: &Report, quiet: bool) -> Outcome {
+    let out = args.out.as_ref().or(args.folders.first());
+    let options = PageOptions {
+        out: out.cloned().unwrap_or_default(),
+        only: args.only.clone(),
+        no_png: args.no_png,
+    };
+    let folders = args.folders.clone();
+    let plots = options.out.join("plots");
+    let work = spawn_blocking(move || page(&folders, &options));
+    let written = work
+        .await
+        .map_err(|error| Failure::failed(format!("no report: {error}")))?;
+    let written = written.map_err(failure)?;
+    for remark in &written.remarks {
+        output::say(remark);
+    }
+    match &written.page {
+        Some(page) => output::data(page.display())?,
+        None => {
+            for figure in &written.figures {
+                output::data(plots.join(format!("{figure}-178mm.svg")).display())?;
+            }
+        }
+    }
+    if !quiet {
+        let count = written.figures.len();
+        output::say(format!("{count} figures are in {}", plots.display()));
+    }
+    Ok(())
+}
+
+/// What went wrong, with the exit code it deserves.
+pub(super) fn failure(error: ReportError) -> Failure {
+    let failure = if error.is_usage() {
+        Failure::usage(&error)
+    } else {
+        Failure::failed(&error)
+    };
+    match error.hint() {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}

@@ -1,0 +1,306 @@
+//! `anabranch lab run`: all runs of the targets, and what they say.
+
+use super::target::{Target, targets};
+use crate::args::lab::{Backend as Which, LinkLayer, Run};
+use crate::commands::campaign::{self, How};
+use crate::commands::sim::{papers, show};
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use anabranch_agent::Local;
+use anabranch_lab::backend::Backend;
+use anabranch_lab::backend::netns::{self, Burden, Launch, Links, Netns};
+use anabranch_lab::backend::sim::Sim;
+use anabranch_lab::campaign::{Order, Results};
+use anabranch_lab::hosts::{Host, HostError};
+use anabranch_lab::machine::Machine;
+use anabranch_lab::papers::{Data, Statement, Verdict};
+use anabranch_lab::plan::Plan;
+use anabranch_lab::report::Report;
+use anabranch_lab::results::{Part, Status, Store, json_lines, tables};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Where results go if nobody says.
+const RESULTS: &str = "lab-results";
+
+/// A campaign that takes longer than this tells so before it begins.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Agents of this program.
+#[derive(Debug)]
+struct Agents;
+
+impl Launch for Agents {
+    fn launch(&self, name: &str, command: Command) -> Result<Box<dyn Host>, HostError> {
+        Ok(Box::new(Local::start(name, command)?))
+    }
+}
+
+/// Runs the command.
+pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
+    let targets = targets(&args.targets, &args.change, &args.grid)?;
+    let machine = Machine::examine();
+    if args.backend == Which::Netns {
+        super::essentials()?;
+        for target in &targets {
+            check(&target.plan, &machine)?;
+        }
+        for name in netns::clean() {
+            output::say(format!(
+                "removed {name}, left by a laboratory that was killed"
+            ));
+        }
+        if let Some(warning) = machine.warning() {
+            output::say(format!("warning: {warning}"));
+        }
+    }
+    let mut good = true;
+    let several = targets.len() > 1;
+    for target in &targets {
+        let folder = folder(args, &target.plan, several);
+        if several || target.experiment.is_some() {
+            output::say(format!(
+                "{}: results go to {}",
+                target.plan.name,
+                folder.display()
+            ));
+        }
+        good &= one(args, target, &folder, &machine, quiet).await?;
+    }
+    if good {
+        Ok(())
+    } else {
+        Err(Failure::failed("a run failed or a check does not hold"))
+    }
+}
+
+/// Refuses what this machine cannot do at all, before anything is made.
+fn check(plan: &Plan, machine: &Machine) -> Outcome {
+    let refusals: Vec<Option<String>> = plan
+        .runs
+        .iter()
+        .map(|run| netns::refusal(&run.scenario))
+        .collect();
+    if let Some(Some(what)) = refusals.first()
+        && refusals.iter().all(Option::is_some)
+    {
+        let failure = Failure::usage(format!("{}: no run can be done here: {what}", plan.name));
+        return Err(failure.hint("`anabranch doctor` tells what this machine has"));
+    }
+    let shown = |rate: u64| output::units::bit_rate(rate as f64);
+    match netns::burden(plan, machine.cores) {
+        Burden::Light => Ok(()),
+        Burden::Heavy(rate) => {
+            output::say(format!(
+                "warning: {}: links carry {} in sum: runs in which they are late are marked \
+                 invalid",
+                plan.name,
+                shown(rate)
+            ));
+            Ok(())
+        }
+        Burden::TooMuch(rate) => {
+            let failure = Failure::usage(format!(
+                "{}: links would carry {} in sum, far beyond {} cores",
+                plan.name,
+                shown(rate),
+                machine.cores
+            ));
+            Err(failure.hint("lower the rates, or run it in the simulator: --backend sim"))
+        }
+    }
+}
+
+fn folder(args: &Run, plan: &Plan, several: bool) -> PathBuf {
+    match &args.out {
+        Some(folder) if several => folder.join(&plan.name),
+        Some(folder) => folder.clone(),
+        None => Path::new(RESULTS).join(&plan.name),
+    }
+}
+
+/// Runs one target; whether all went well.
+async fn one(
+    args: &Run,
+    target: &Target,
+    folder: &Path,
+    machine: &Machine,
+    quiet: bool,
+) -> Outcome<bool> {
+    let plan = &target.plan;
+    let store = Store::open(folder, &plan.name, &plan.expanded).map_err(Failure::usage)?;
+    keep_beside(folder, plan, machine)?;
+    announce(args, plan, quiet);
+    let abort = Arc::new(AtomicBool::new(false));
+    let (backend, order): (Arc<dyn Backend>, Order) = match args.backend {
+        Which::Sim => {
+            let sim = Sim::default().qlog(folder.join("qlog"));
+            (Arc::new(sim), Order::Plan)
+        }
+        Which::Netns => {
+            let order = Order::Blocks {
+                seed: args.change.seed.unwrap_or(1),
+                warm_up: args.warm_up,
+            };
+            let netns = netns(args, folder, &abort);
+            (Arc::new(netns), order)
+        }
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let how = How {
+        backend,
+        jobs: 0,
+        order,
+        stop: Arc::clone(&stop),
+        abort: (args.backend == Which::Netns).then(|| Arc::clone(&abort)),
+        quiet,
+        talk: true,
+    };
+    let results = campaign::carry_out(plan, Some(store.clone()), how).await?;
+    let written = store.write_tables(&results.parts, args.parquet);
+    written.map_err(Failure::failed)?;
+    let good = tell(args, target, &results)?;
+    say_disturbances(folder, &results);
+    output::say(format!("results are in {}", folder.display()));
+    if results.missing > 0 || stop.load(Ordering::Relaxed) {
+        let failure = Failure::failed(format!(
+            "interrupted: {} runs were not done",
+            results.missing
+        ));
+        return Err(failure.hint("the same command goes on where it stopped"));
+    }
+    Ok(good)
+}
+
+fn netns(args: &Run, folder: &Path, abort: &Arc<AtomicBool>) -> Netns {
+    // The program itself, also after its file was replaced, and from within `ip netns exec`.
+    let program = PathBuf::from(format!("/proc/{}/exe", std::process::id()));
+    let links = match args.links {
+        LinkLayer::Auto => Links::Auto,
+        LinkLayer::Emulator => Links::Emulator,
+        LinkLayer::Kernel => Links::Kernel,
+    };
+    let netns = Netns::new(program, Box::new(Agents))
+        .links(links)
+        .qlog(folder.join("qlog"))
+        .notes_file(folder.join("notes.jsonl"))
+        .abort(Arc::clone(abort));
+    if args.pcap {
+        netns.pcap(folder.join("pcap"))
+    } else {
+        netns
+    }
+}
+
+/// Keeps what results mean little without.
+fn keep_beside(folder: &Path, plan: &Plan, machine: &Machine) -> Outcome {
+    let runs: Vec<serde_json::Value> = plan
+        .runs
+        .iter()
+        .map(|run| {
+            serde_json::json!({
+                "run_id": run.id,
+                "contender": run.contender,
+                "repetition": run.repetition,
+            })
+        })
+        .collect();
+    let plan = serde_json::json!({ "name": plan.name, "runs": runs });
+    let machine = serde_json::to_value(machine).unwrap_or_default();
+    for (name, value) in [("plan.json", plan), ("machine.json", machine)] {
+        let path = folder.join(name);
+        let text = format!("{value:#}\n");
+        std::fs::write(&path, text)
+            .map_err(|error| Failure::io(format!("cannot write {}", path.display()), &error))?;
+    }
+    Ok(())
+}
+
+fn announce(args: &Run, plan: &Plan, quiet: bool) {
+    if args.backend == Which::Sim || quiet {
+        return;
+    }
+    let time: Duration = plan
+        .runs
+        .iter()
+        .filter(|run| netns::refusal(&run.scenario).is_none())
+        .map(|run| netns::expected_time(&run.scenario))
+        .sum();
+    if time > LONG {
+        let minutes = time.as_secs().div_ceil(60);
+        output::say(format!(
+            "{}: {} runs, about {minutes} min if none was done before",
+            plan.name,
+            plan.runs.len()
+        ));
+    }
+}
+
+/// Shows what came out; whether all of it is good.
+fn tell(args: &Run, target: &Target, results: &Results) -> Outcome<bool> {
+    if args.json {
+        let mut lines = Vec::new();
+        let table = &tables(results.parts.iter())[0];
+        json_lines(table, &mut lines).map_err(|error| Failure::io("cannot write JSON", &error))?;
+        output::raw(&lines)?;
+    }
+    let report = Report::of(&target.plan, &results.parts);
+    if args.json {
+        show::say_failures(&report);
+    } else {
+        show::report(&report)?;
+    }
+    if results.missing == 0
+        && let Some((experiment, contenders)) = &target.experiment
+    {
+        // Statements are about the paper's contenders, not about the rivals they meet here.
+        let own = |part: &&Part| contenders.contains(&part.contender);
+        let parts: Vec<Part> = results.parts.iter().filter(own).cloned().collect();
+        let statements = experiment.judge(&Data::new(&parts));
+        if !args.json {
+            output::data(format!("\n{}", papers::table(&statements)))?;
+        }
+        say_statements(&statements);
+    }
+    // What a machine cannot do is told in its row; it is no failure of what it can do.
+    let bad = results
+        .parts
+        .iter()
+        .filter(|part| !matches!(part.outcome.status, Status::Ok | Status::Unsupported));
+    Ok(bad.count() == 0 && report.checks.iter().all(|check| check.holds))
+}
+
+fn say_statements(statements: &[Statement]) {
+    let count = |verdict: Verdict| statements.iter().filter(|s| s.verdict == verdict).count();
+    output::say(format!(
+        "of the paper's statements {} hold here, {} do not",
+        count(Verdict::Holds),
+        count(Verdict::Fails)
+    ));
+}
+
+/// Says in how many runs something else was going on.
+fn say_disturbances(folder: &Path, results: &Results) {
+    let text = std::fs::read_to_string(folder.join("notes.jsonl")).unwrap_or_default();
+    let busy = text.lines().filter_map(|line| {
+        let note: serde_json::Value = serde_json::from_str(line).ok()?;
+        let id = note["run_id"].as_str()?.to_owned();
+        let ours = results.parts.iter().any(|part| part.run_id == id);
+        let disturbed = note["others_cores"]
+            .as_f64()
+            .is_some_and(|cores| cores > 0.25)
+            || note["other_labs"].as_u64().is_some_and(|labs| labs > 0);
+        (ours && disturbed).then_some(id)
+    });
+    let busy = busy.collect::<std::collections::BTreeSet<String>>().len();
+    if busy > 0 {
+        output::say(format!(
+            "warning: during {busy} of {} runs the machine was busy with other things; \
+             notes.jsonl says how much",
+            results.parts.len()
+        ));
+    }
+}

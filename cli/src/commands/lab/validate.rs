@@ -1,0 +1,102 @@
+//! `anabranch lab validate`: links configured against links measured.
+
+use crate::args::lab::{LinkLayer, Validate};
+use crate::commands::interrupted;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::output::table::Table;
+use anabranch_emulate::{Layer, Row, Validation, Verdict, validate};
+use tokio::task::spawn_blocking;
+
+/// Runs the command.
+pub(super) async fn run(args: &Validate, quiet: bool) -> Outcome {
+    super::essentials()?;
+    let layer = match args.links {
+        LinkLayer::Auto | LinkLayer::Emulator => Layer::Emulator,
+        LinkLayer::Kernel => Layer::Kernel,
+    };
+    let work = spawn_blocking(move || {
+        validate(layer, |progress| {
+            if !quiet {
+                let (done, total) = (progress.done + 1, progress.total);
+                output::say(format!("{done}/{total} {}", progress.link));
+            }
+        })
+    });
+    let done = tokio::select! {
+        done = work => done,
+        // What is left is removed by the next start.
+        () = interrupted() => return Err(Failure::failed("interrupted")),
+    };
+    let done = done.map_err(|error| Failure::failed(format!("it ended badly: {error}")))?;
+    let validation = done.map_err(Failure::failed)?;
+    if args.listing.json {
+        for row in &validation.rows {
+            output::json(&json(&validation, row))?;
+        }
+    } else {
+        output::data(table(&validation))?;
+    }
+    if validation.passed() {
+        return Ok(());
+    }
+    let failure = Failure::failed(format!("links of the {layer} are not as configured"));
+    Err(failure.hint("run it again while nothing else runs: `uptime` tells the load"))
+}
+
+fn table(validation: &Validation) -> Table {
+    let mut table = Table::new(&[
+        "link",
+        "property",
+        ">configured",
+        ">measured",
+        ">accepted",
+        "",
+        "verdict",
+    ]);
+    for row in &validation.rows {
+        let [least, most] = row.accepted;
+        table.row([
+            row.link.clone(),
+            row.property.into(),
+            figure(row.configured),
+            row.measured.map_or_else(|| "-".into(), figure),
+            format!("{} to {}", figure(least), figure(most)),
+            row.unit.into(),
+            verdict(row),
+        ]);
+    }
+    table
+}
+
+fn figure(value: f64) -> String {
+    format!("{value:.3}")
+}
+
+fn verdict(row: &Row) -> String {
+    match &row.verdict {
+        Verdict::Passed => "ok".to_owned(),
+        Verdict::Failed(why) => format!("FAILED: {why}"),
+        Verdict::Skipped(why) => format!("skipped: {why}"),
+    }
+}
+
+fn json(validation: &Validation, row: &Row) -> serde_json::Value {
+    let (name, why) = match &row.verdict {
+        Verdict::Passed => ("passed", None),
+        Verdict::Failed(why) => ("failed", Some(why)),
+        Verdict::Skipped(why) => ("skipped", Some(why)),
+    };
+    serde_json::json!({
+        "layer": validation.layer.to_string(),
+        "link": row.link,
+        "property": row.property,
+        "unit": row.unit,
+        "configured": row.configured,
+        "measured": row.measured,
+        "accepted": row.accepted,
+        "late_p99_ms": row.late_p99.as_secs_f64() * 1e3,
+        "verdict": name,
+        "why": why,
+    })
+}

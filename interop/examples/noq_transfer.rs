@@ -1,0 +1,100 @@
+//! noq as a contender of the laboratory: `lab/contenders/noq.toml` runs it.
+//!
+//! ```text
+//! noq_transfer serve ADDRESS:PORT FOLDER
+//! noq_transfer get|put BYTES PORT FOLDER CLIENT=SERVER[,CLIENT=SERVER...]
+//! ```
+//! The server leaves its certificate's fingerprint in the folder. The client opens a path for each
+//! pair of addresses, moves the bytes, and says how many arrived and how long that took.
+
+use anabranch_interop::noq_peer::{self, Listener};
+use anabranch_interop::{FetchConfig, FurtherPath, Request, ServeConfig, Trust};
+use std::error::Error;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::Instant;
+
+/// Paths the server allows.
+const PATHS: u32 = 8;
+
+/// The file that holds the fingerprint, in hexadecimal digits.
+const KEY: &str = "noq.key";
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["serve", listen, folder] => serve(listen.parse()?, Path::new(folder)).await,
+        ["get", bytes, port, folder, pairs] => {
+            let request = Request::Get(bytes.parse()?);
+            fetch(request, port.parse()?, Path::new(folder), pairs).await
+        }
+        ["put", bytes, port, folder, pairs] => {
+            let request = Request::Put(bytes.parse()?);
+            fetch(request, port.parse()?, Path::new(folder), pairs).await
+        }
+        _ => Err("expected: serve ADDRESS:PORT FOLDER, or get|put BYTES PORT FOLDER PAIRS".into()),
+    }
+}
+
+async fn serve(listen: SocketAddr, folder: &Path) -> Result<(), Box<dyn Error>> {
+    let listener = Listener::bind(&ServeConfig {
+        listen,
+        max_paths: PATHS,
+        ..ServeConfig::default()
+    })?;
+    let digits = listener.fingerprint().map(|byte| format!("{byte:02x}"));
+    std::fs::write(folder.join(KEY), digits.concat())?;
+    say(&format!("listening on {}", listener.addr()));
+    while listener.accept().await.is_some() {}
+    Ok(())
+}
+
+async fn fetch(
+    request: Request,
+    port: u16,
+    folder: &Path,
+    pairs: &str,
+) -> Result<(), Box<dyn Error>> {
+    let mut ends = Vec::new();
+    for pair in pairs.split(',') {
+        let (client, server) = pair.split_once('=').ok_or("expected CLIENT=SERVER")?;
+        let server = SocketAddr::new(server.parse::<IpAddr>()?, port);
+        ends.push((client.parse::<IpAddr>()?, server));
+    }
+    let ((local, server), further) = ends.split_first().ok_or("expected a path")?;
+    let trust = Trust::Fingerprint(fingerprint(&std::fs::read_to_string(folder.join(KEY))?)?);
+    let mut config = FetchConfig::new(*server, trust, request);
+    config.local = *local;
+    let path = |(local, remote): &(IpAddr, SocketAddr)| FurtherPath {
+        local: *local,
+        remote: *remote,
+    };
+    config.further_paths = further.iter().map(path).collect();
+    let began = Instant::now();
+    let fetched = noq_peer::fetch(&config).await?;
+    let seconds = began.elapsed().as_secs_f64();
+    say(&format!(
+        "moved {} bytes in {seconds} s",
+        fetched.answer.len
+    ));
+    Ok(())
+}
+
+fn fingerprint(digits: &str) -> Result<[u8; 32], Box<dyn Error>> {
+    let mut bytes = [0; 32];
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        let pair = digits.get(2 * at..2 * at + 2);
+        *byte = u8::from_str_radix(pair.ok_or("the key is too short")?, 16)?;
+    }
+    Ok(bytes)
+}
+
+#[allow(
+    clippy::print_stdout,
+    reason = "what it prints is what the laboratory reads"
+)]
+fn say(line: &str) {
+    println!("{line}");
+}

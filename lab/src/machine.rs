@@ -1,0 +1,129 @@
+//! What a machine is like: kept beside results, which mean little without it.
+
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::process::Command;
+use std::thread::available_parallelism;
+
+/// Variables of the kernel that change what is measured.
+const VARIABLES: [&str; 14] = [
+    "net/core/rmem_max",
+    "net/core/wmem_max",
+    "net/core/rmem_default",
+    "net/core/netdev_max_backlog",
+    "net/core/default_qdisc",
+    "net/ipv4/tcp_congestion_control",
+    "net/ipv4/tcp_rmem",
+    "net/ipv4/tcp_wmem",
+    "net/ipv4/tcp_sack",
+    "net/ipv4/tcp_slow_start_after_idle",
+    "net/mptcp/enabled",
+    "net/mptcp/scheduler",
+    "net/mptcp/path_manager",
+    "net/mptcp/stale_loss_cnt",
+];
+
+/// Programs whose versions count.
+const PROGRAMS: [(&str, &str); 3] = [("ip", "-V"), ("tc", "-V"), ("nft", "--version")];
+
+/// A machine at a time.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Machine {
+    /// The kernel's version.
+    pub kernel: String,
+    /// The processor's name.
+    pub cpu: String,
+    /// Cores this process may use.
+    pub cores: usize,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Runnable processes over the last minute, on average, before anything was run.
+    pub load: f64,
+    /// Variables of the kernel, below `/proc/sys`.
+    pub variables: Vec<(String, String)>,
+    /// Programs that were found, with what they say of their version.
+    pub programs: Vec<(String, String)>,
+    /// This program's version.
+    pub version: String,
+    /// A hash of this program.
+    pub binary_hash: String,
+}
+
+impl Machine {
+    /// Looks at this machine. What it does not tell stays empty.
+    pub fn examine() -> Self {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let cpuinfo = read("/proc/cpuinfo");
+        let after = |text: &str, name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            let value = line.map(|line| line.trim_start_matches([' ', '\t', ':']));
+            value.unwrap_or_default().trim().to_owned()
+        };
+        let memory = after(&read("/proc/meminfo"), "MemTotal");
+        let kilobytes = memory.split(' ').next().and_then(|n| n.parse::<u64>().ok());
+        let load = read("/proc/loadavg");
+        let variable = |name: &&str| {
+            let value = fs::read_to_string(format!("/proc/sys/{name}")).ok()?;
+            Some(((*name).to_owned(), value.trim().replace('\t', " ")))
+        };
+        Self {
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            cpu: after(&cpuinfo, "model name"),
+            cores: available_parallelism().map_or(1, usize::from),
+            memory_bytes: kilobytes.unwrap_or(0) * 1024,
+            load: load
+                .split(' ')
+                .next()
+                .and_then(|load| load.parse().ok())
+                .unwrap_or(0.0),
+            variables: VARIABLES.iter().filter_map(variable).collect(),
+            programs: PROGRAMS.iter().filter_map(version).collect(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            binary_hash: crate::campaign::binary_hash(),
+        }
+    }
+
+    /// What a person should know before trusting figures from here; `None` if nothing.
+    pub fn warning(&self) -> Option<String> {
+        // Whoever measures needs the emulator and both ends; a quarter of the cores may be busy.
+        let busy = self.load > self.cores as f64 * 0.25;
+        busy.then(|| {
+            format!(
+                "this machine was busy before the first run: load {:.2} on {} cores",
+                self.load, self.cores
+            )
+        })
+    }
+}
+
+fn version((program, word): &(&str, &str)) -> Option<(String, String)> {
+    let output = Command::new(program).arg(word).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().next()?.trim().to_owned();
+    Some(((*program).to_owned(), line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_tells_what_it_is() {
+        let machine = Machine::examine();
+        assert!(machine.kernel.contains('.') && machine.cores > 0);
+        assert!(machine.memory_bytes > 1 << 20);
+        let text = serde_json::to_string(&machine).unwrap();
+        assert_eq!(serde_json::from_str::<Machine>(&text).unwrap(), machine);
+    }
+
+    #[test]
+    fn load_warns() {
+        let machine = |load| Machine {
+            load,
+            cores: 4,
+            ..Machine::default()
+        };
+        assert_eq!(machine(0.9).warning(), None);
+        assert!(machine(2.0).warning().unwrap().contains("2.00 on 4"));
+    }
+}

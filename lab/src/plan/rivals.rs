@@ -1,0 +1,108 @@
+//! The rivals an experiment of the papers meets in real kernels.
+
+use crate::scenario::{Document, Entry, Node, Place, Value};
+
+/// Congestion controls that the kernel's TCP has as well.
+const COMMON: [&str; 3] = ["new-reno", "cubic", "bbr"];
+
+/// Adds the kernel's multipath TCP over all paths, its TCP over each path alone, and the engine as
+/// it comes, to the contenders of a scenario. They get the scenario's congestion control if the
+/// kernel has it, else CUBIC. Contenders of these names stay as they are.
+pub fn add_rivals(document: &mut Document) {
+    let congestion = document
+        .root
+        .get("transport")
+        .and_then(|transport| transport.get("congestion"))
+        .and_then(|node| match &node.value {
+            Value::Text(text) => Some(text.clone()),
+            _ => None,
+        });
+    let congestion = congestion
+        .filter(|name| COMMON.contains(&name.as_str()))
+        .unwrap_or_else(|| "cubic".to_owned());
+    let text = |text: &str| Node::given(Value::Text(text.to_owned()));
+    let table = |entries: Vec<(&str, Node)>| {
+        let entry = |(key, node): (&str, Node)| Entry {
+            key: key.to_owned(),
+            place: Place::Given,
+            node,
+        };
+        Node::given(Value::Table(entries.into_iter().map(entry).collect()))
+    };
+    let mut rivals = vec![
+        ("engine", table(vec![("profile", text("quic"))])),
+        (
+            "kernel-mptcp",
+            table(vec![
+                ("kind", text("mptcp")),
+                ("congestion", text(&congestion)),
+            ]),
+        ),
+    ];
+    let names = crate::scenario::names(&document.root, "path");
+    let alone = names.iter().map(|name| text(name)).collect();
+    rivals.push((
+        "kernel-tcp",
+        table(vec![
+            ("kind", text("tcp")),
+            ("congestion", text(&congestion)),
+            ("paths", Node::given(Value::List(alone))),
+        ]),
+    ));
+    if names.len() < 2 {
+        // There is but one path to be multipath over.
+        rivals.remove(1);
+    }
+    let mut contenders = document
+        .root
+        .remove("contenders")
+        .unwrap_or_else(|| table(vec![("anabranch", table(Vec::new()))]));
+    for (name, rival) in rivals {
+        if contenders.get(name).is_none() {
+            contenders.insert(name, rival);
+        }
+    }
+    document.root.insert("contenders", contenders);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Changes, Plan};
+    use crate::scenario::Kind;
+
+    #[test]
+    fn an_experiment_gets_the_kernels_rivals_beside_its_own_contenders() {
+        let text = include_str!("../../scenarios/nitk.toml");
+        let mut document = Document::parse("nitk.toml", text).unwrap();
+        add_rivals(&mut document);
+        let plan = Plan::make(&document, &Changes::default()).unwrap();
+        let own = ["lowrtt", "rr", "blest"];
+        let rivals = [
+            "engine",
+            "kernel-mptcp",
+            "kernel-tcp path1",
+            "kernel-tcp path2",
+        ];
+        assert_eq!(plan.contenders, [&own[..], &rivals[..]].concat());
+        let run = |name: &str| plan.runs.iter().find(|run| run.contender == name).unwrap();
+        let alone = &run("kernel-tcp path2").scenario.transport;
+        assert_eq!((alone.kind, alone.paths.as_slice()), (Kind::Tcp, &[1][..]));
+        let all = &run("kernel-mptcp").scenario.transport;
+        assert_eq!((all.kind, all.paths.len()), (Kind::KernelMptcp, 2));
+        assert_eq!(all.congestion.as_ref().unwrap().name, "cubic");
+    }
+
+    #[test]
+    fn a_scenario_without_contenders_keeps_its_own_and_a_coupled_control_becomes_cubic() {
+        let text = "format = 1\nname = \"x\"\nstop = \"9s\"\n[[path]]\n[[flow]]\nkind = \"bulk\"\n\
+                    bytes = \"1MB\"\n[transport]\ncongestion = \"lia\"\n";
+        let mut document = Document::parse("x.toml", text).unwrap();
+        add_rivals(&mut document);
+        let plan = Plan::make(&document, &Changes::default()).unwrap();
+        assert_eq!(plan.contenders, ["anabranch", "engine", "kernel-tcp"]);
+        let tcp = plan.runs.iter().find(|run| run.contender == "kernel-tcp");
+        let congestion = &tcp.unwrap().scenario.transport.congestion;
+        assert_eq!(congestion.as_ref().unwrap().name, "cubic");
+    }
+}

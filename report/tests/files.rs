@@ -1,0 +1,228 @@
+//! Reports as files, and comparisons, of results that are known.
+
+mod results;
+
+use anabranch_report::{
+    Folder, Judgement, Options, PageOptions, Rasteriser, ReportError, WIDTHS, compare, page,
+};
+use results::{CUT, Made, SWEPT, make};
+use resvg::tiny_skia::Pixmap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const SIM: Made = Made {
+    name: "sim",
+    factor: 1.0,
+};
+
+fn write(folders: &[PathBuf], out: &Path, only: &[&str]) -> Result<Vec<String>, ReportError> {
+    let options = PageOptions {
+        out: out.to_owned(),
+        only: only.iter().map(ToString::to_string).collect(),
+        no_png: true,
+    };
+    page(folders, &options).map(|written| written.figures)
+}
+
+#[test]
+fn the_page_says_what_came_out_and_needs_nothing_else() {
+    let base = tempfile::tempdir().unwrap();
+    let folder = make(base.path(), "cut", CUT, SIM);
+    let reason = "\"C5\" = \"blest holds | back\"\n";
+    fs::write(folder.join("reasons.toml"), reason).unwrap();
+    let figures = write(&[folder], base.path(), &[]).unwrap();
+    let kinds = [
+        "goodput",
+        "gain",
+        "completion",
+        "time",
+        "share",
+        "wait",
+        "buffer",
+        "state",
+    ];
+    let expected: Vec<String> = kinds
+        .iter()
+        .chain(&["reasons"])
+        .map(|kind| format!("cut-----return-{kind}"))
+        .collect();
+    assert_eq!(figures, expected);
+    let html = fs::read_to_string(base.path().join("report.html")).unwrap();
+    for said in [
+        "Results of cut &#60;&#38;&#62; return",
+        "40 runs of 3 contenders in sim; 1 did not end well and does not count.",
+        "3 of 6 claims hold",
+        "Highest goodput: anabranch blest",
+        "the emulator was late",
+        "blest holds | back",
+        "lte silent",
+    ] {
+        assert!(html.contains(said), "{said}");
+    }
+    for outside in [
+        "http://",
+        "https://",
+        "<script",
+        "<link rel=\"stylesheet",
+        "@import",
+    ] {
+        assert!(!html.contains(outside), "{outside}");
+    }
+    let markdown = fs::read_to_string(base.path().join("report.md")).unwrap();
+    assert!(markdown.contains("blest holds \\| back"));
+    assert!(markdown.contains("](plots/cut-----return-time-178mm.svg)"));
+}
+
+#[test]
+fn every_link_within_the_page_leads_somewhere_and_every_name_is_there_once() {
+    let base = tempfile::tempdir().unwrap();
+    let sim = make(base.path(), "sim", SWEPT, SIM);
+    let real = Made {
+        name: "netns",
+        factor: 0.97,
+    };
+    let real = make(base.path(), "real", SWEPT, real);
+    let cut = make(base.path(), "cut", CUT, SIM);
+    write(&[sim, real, cut], base.path(), &[]).unwrap();
+    let html = fs::read_to_string(base.path().join("report.html")).unwrap();
+    let after = |mark: &str| -> Vec<String> {
+        let pieces = html.split(mark).skip(1);
+        pieces
+            .map(|piece| piece.split(['"', ')']).next().unwrap_or("").to_owned())
+            .collect()
+    };
+    let ids = after(" id=\"");
+    for id in &ids {
+        assert_eq!(ids.iter().filter(|other| *other == id).count(), 1, "{id}");
+    }
+    for target in after("href=\"#").iter().chain(&after("url(#")) {
+        assert!(ids.contains(target), "{target}");
+    }
+    for file in after("href=\"plots/") {
+        assert!(base.path().join("plots").join(&file).is_file(), "{file}");
+    }
+}
+
+#[test]
+fn figures_follow_from_what_there_is() {
+    let base = tempfile::tempdir().unwrap();
+    let sim = make(base.path(), "sim", SWEPT, SIM);
+    let alone = write(std::slice::from_ref(&sim), &base.path().join("one"), &[]).unwrap();
+    for kind in ["crossover", "map", "sweep", "gain"] {
+        assert!(
+            alone.contains(&format!("swept-{kind}")),
+            "{kind}: {alone:?}"
+        );
+    }
+    assert!(
+        !alone
+            .iter()
+            .any(|name| name.ends_with("agreement") || name.ends_with("-goodput"))
+    );
+    let real = Made {
+        name: "netns",
+        factor: 0.97,
+    };
+    let real = make(base.path(), "real", SWEPT, real);
+    let both = write(&[sim, real], &base.path().join("two"), &["swept-agreement"]).unwrap();
+    assert_eq!(both, ["swept-agreement"]);
+    let csv = fs::read_to_string(base.path().join("two/plots/swept-agreement.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 1 + 12 * 4);
+    assert!(!base.path().join("two/report.html").exists());
+}
+
+#[test]
+fn png_files_have_the_size_and_the_colours_of_the_drawing() {
+    let Some(rasteriser) = Rasteriser::new() else {
+        // Without fonts there are none, and the page leads to none.
+        return;
+    };
+    drop(rasteriser);
+    let base = tempfile::tempdir().unwrap();
+    let folder = make(base.path(), "cut", CUT, SIM);
+    let options = PageOptions {
+        out: base.path().to_owned(),
+        only: vec!["cut-----return-share".to_owned()],
+        no_png: false,
+    };
+    page(&[folder], &options).unwrap();
+    let plots = base.path().join("plots");
+    for (width, name) in WIDTHS {
+        let file = plots.join(format!("cut-----return-share-{name}.png"));
+        let pixels = Pixmap::decode_png(&fs::read(file).unwrap()).unwrap();
+        let expected = width / 96.0 * 300.0;
+        assert!(
+            (f64::from(pixels.width()) - expected).abs() < 3.0,
+            "{}",
+            pixels.width()
+        );
+        let blue = pixels
+            .pixels()
+            .iter()
+            .filter(|pixel| [pixel.red(), pixel.green(), pixel.blue()] == [0x00, 0x72, 0xb2]);
+        assert!(blue.count() > 1000);
+        let dark = pixels.pixels().iter().filter(|pixel| pixel.green() < 0x40);
+        assert!(dark.count() > 200, "letters are drawn");
+    }
+}
+
+#[test]
+fn what_cannot_be_shown_is_refused_with_what_to_do() {
+    let base = tempfile::tempdir().unwrap();
+    let error = write(&[base.path().to_owned()], base.path(), &[]).unwrap_err();
+    assert!(error.is_usage() && error.hint().is_some(), "{error}");
+    let folder = make(base.path(), "cut", CUT, SIM);
+    let error = write(
+        std::slice::from_ref(&folder),
+        base.path(),
+        &["cut-----return-tim"],
+    );
+    let hint = error.unwrap_err().hint().unwrap();
+    assert_eq!(hint, "did you mean `cut-----return-time`?");
+    fs::write(folder.join("reasons.toml"), "C1 = 3\n").unwrap();
+    let error = Folder::load(&folder).unwrap_err();
+    assert!(
+        error.to_string().contains("the value of `C1` is no text"),
+        "{error}"
+    );
+    fs::remove_file(folder.join("reasons.toml")).unwrap();
+    fs::remove_file(folder.join("runs.csv")).unwrap();
+    for part in fs::read_dir(folder.join("parts")).unwrap() {
+        fs::write(part.unwrap().path(), "{}").unwrap();
+    }
+    let error = Folder::load(&folder).unwrap_err();
+    assert!(
+        error.to_string().contains("40 files cannot be used"),
+        "{error}"
+    );
+}
+
+#[test]
+fn results_agree_within_their_tolerance_and_no_further() {
+    let base = tempfile::tempdir().unwrap();
+    let load = |name: &str, factor: f64| {
+        let made = Made {
+            name: "sim",
+            factor,
+        };
+        vec![Folder::load(&make(base.path(), name, CUT, made)).unwrap()]
+    };
+    let (first, near, far) = (load("first", 1.0), load("near", 0.97), load("far", 0.9));
+    let options = Options::default();
+    let same = compare(&first, &near, &options).unwrap();
+    assert!(same.is_good());
+    assert_eq!(same.count(Judgement::Agrees), 5);
+    assert!((same.lines[0].ratio.unwrap() - 0.97).abs() < 1e-9);
+    let other = compare(&first, &far, &options).unwrap();
+    assert_eq!(other.count(Judgement::Disagrees), 5);
+    assert!(!other.is_good());
+    assert_eq!(other.csv().lines().count(), 6);
+    let loose = Options {
+        goodput: 0.2,
+        ..options
+    };
+    assert!(compare(&first, &far, &loose).unwrap().is_good());
+    let swept = vec![Folder::load(&make(base.path(), "swept", SWEPT, SIM)).unwrap()];
+    let error = compare(&first, &swept, &options).unwrap_err();
+    assert!(error.is_usage(), "{error}");
+}
