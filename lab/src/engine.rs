@@ -124,16 +124,75 @@ fn apply(config: &mut TransportConfig, settings: &Settings) {
         };
         (mechanisms.split_send, mechanisms.split_receive) = (split, split);
     }
-    match (settings.opportunistic, settings.penalise) {
-        (_, Some(true)) => mechanisms.rescue = Rescue::CopyAndPenalise,
-        (Some(true), _) => mechanisms.rescue = Rescue::Copy,
-        (Some(false), _) => mechanisms.rescue = Rescue::Off,
-        (None, _) => {}
-    }
+    mechanisms.rescue = rescue(mechanisms.rescue, settings);
     if settings.bufferbloat_cap.is_some() {
         mechanisms.bufferbloat_factor = settings.bufferbloat_cap;
     }
 }
 
+/// What is done about data that blocks the window: a half of it that the scenario does not name is
+/// as the profile has it.
+fn rescue(usual: Rescue, settings: &Settings) -> Rescue {
+    match (settings.opportunistic, settings.penalise) {
+        (None, None) => usual,
+        // Penalising without copies there is not; a scenario that says so is refused when read.
+        (Some(false), _) => Rescue::Off,
+        (_, Some(true)) => Rescue::CopyAndPenalise,
+        (Some(true), None) if usual == Rescue::CopyAndPenalise => usual,
+        (None, Some(false)) if usual == Rescue::Off => usual,
+        (Some(true), _) | (None, Some(false)) => Rescue::Copy,
+    }
+}
+
 /// More than any flow of data leaves unacknowledged for as long as acknowledgements are delayed.
 const SENDER_ACK_THRESHOLD: u64 = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_half_of_the_rescue_that_a_scenario_does_not_name_is_the_profiles() {
+        let made = |profile, opportunistic, penalise| {
+            let settings = Settings {
+                opportunistic,
+                penalise,
+                ..Settings::default()
+            };
+            let setup = Setup {
+                profile,
+                scheduler: None,
+                congestion: None,
+                settings: &settings,
+                unprotected: false,
+            };
+            let ends = ends(&setup, &Names::default()).unwrap();
+            ends.sender.mechanisms.rescue
+        };
+        let cases = [
+            (Profile::Mptcp, None, None, Rescue::CopyAndPenalise),
+            (Profile::Mptcp, None, Some(false), Rescue::Copy),
+            (Profile::Mptcp, Some(true), None, Rescue::CopyAndPenalise),
+            (Profile::Mptcp, Some(false), None, Rescue::Off),
+            (Profile::Quic, Some(true), None, Rescue::Copy),
+            (
+                Profile::Quic,
+                Some(true),
+                Some(true),
+                Rescue::CopyAndPenalise,
+            ),
+            (Profile::Quic, None, Some(true), Rescue::CopyAndPenalise),
+        ];
+        for (profile, opportunistic, penalise, expected) in cases {
+            let rescue = made(profile, opportunistic, penalise);
+            assert_eq!(
+                rescue, expected,
+                "{profile:?} {opportunistic:?} {penalise:?}"
+            );
+        }
+        let usual = made(Profile::Quic, None, None);
+        let without = made(Profile::Quic, None, Some(false));
+        let expected = [Rescue::Off, Rescue::Copy][usize::from(usual != Rescue::Off)];
+        assert_eq!(without, expected);
+    }
+}

@@ -58,6 +58,21 @@ impl Profile {
             Self::Stripe => "stripe",
         }
     }
+
+    /// Its congestion control with all parameters but the first window, and the packets in that,
+    /// which another control keeps; `None` means as many as the control has itself.
+    const fn congestion(self) -> (&'static str, Option<u64>) {
+        match self {
+            Self::Quic | Self::Stripe => ("cubic", None),
+            Self::CmtSctp => ("new-reno", Some(2)),
+            Self::Mptcp => ("lia:coupling=all", None),
+        }
+    }
+
+    fn controller(self, names: &Names) -> Result<ControllerFactory, SpecError> {
+        let (congestion, window) = self.congestion();
+        names.controller_from(congestion, window)
+    }
 }
 
 impl fmt::Display for Profile {
@@ -188,10 +203,10 @@ pub fn transport(
         config.scheduler = names.scheduler(scheduler)?;
     }
     if settings.congestion.is_some() || settings.initial_window.is_some() {
-        // No profile's controller has parameters, so that its name is all of it.
-        let own = config.congestion.name();
+        let (own, window) = profile.congestion();
         let congestion = settings.congestion.as_deref().unwrap_or(own);
-        config.congestion = names.controller_from(congestion, settings.initial_window)?;
+        let window = settings.initial_window.or(window);
+        config.congestion = names.controller_from(congestion, window)?;
     }
     if let Some(bytes) = settings.receive_buffer {
         let bytes = match profile {
@@ -282,7 +297,7 @@ fn cmt_sctp(names: &Names) -> Result<TransportConfig, SpecError> {
         ecn: false,
         initial_rtt: Duration::from_millis(100),
         scheduler: names.scheduler("round-robin")?,
-        congestion: names.controller("new-reno:initial-window=2")?,
+        congestion: Profile::CmtSctp.controller(names)?,
         mechanisms: Mechanisms {
             retransmission: RetransmissionPolicy::LargestWindow,
             credit_return: CreditReturn::SamePath,
@@ -309,7 +324,7 @@ fn mptcp(names: &Names) -> Result<TransportConfig, SpecError> {
         max_ack_delay: Duration::from_millis(40),
         initial_rtt: Duration::from_secs(1),
         scheduler: names.scheduler("min-rtt")?,
-        congestion: names.controller("lia:coupling=all")?,
+        congestion: Profile::Mptcp.controller(names)?,
         mechanisms: Mechanisms {
             rescue: Rescue::CopyAndPenalise,
             unpaced: true,
@@ -334,7 +349,7 @@ fn mptcp(names: &Names) -> Result<TransportConfig, SpecError> {
 /// instead. Without pacing that queue loses what it costs to reach the published plateaus.
 fn stripe(names: &Names) -> Result<TransportConfig, SpecError> {
     let mut config = mptcp(names)?;
-    config.congestion = names.controller("cubic")?;
+    config.congestion = Profile::Stripe.controller(names)?;
     config.max_paths = 0;
     config.mechanisms.unpaced = false;
     config.streams.send_buffer = 128 * 1024;

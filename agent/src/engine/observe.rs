@@ -72,7 +72,7 @@ impl Eyes {
     /// The most bytes that waited behind a gap since this was last asked.
     pub(super) fn take_waiting(&self) -> u64 {
         let seen = self.lock();
-        let peaks = seen.iter().map(|one| one.probe.take_recent_peak(ONLY));
+        let peaks = seen.iter().map(|one| one.probe.take_recent_peaks(ONLY).0);
         peaks.sum()
     }
 
@@ -118,6 +118,7 @@ impl Eyes {
                     decision: decision.to_owned(),
                     path: target.map(&path),
                     reason: row.choice.reason.name().to_owned(),
+                    ..Decided::default()
                 });
             }
         }

@@ -361,6 +361,7 @@ impl View<'_> {
                 reseq_bytes: far.reseq_bytes,
                 flow_credit_bytes: row.flow_credit_bytes,
                 blocked_s: row.blocked_s,
+                ..Bin::default()
             }
         });
         rows.collect()

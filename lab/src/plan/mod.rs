@@ -12,7 +12,9 @@ mod tests;
 
 pub use rivals::add_rivals;
 
-use crate::scenario::{Document, KINDS, Mistake, Node, Place, Reference, Scenario, Value, nearest};
+use crate::scenario::{
+    Document, KINDS, Mistake, Node, Place, Reference, Scenario, Value, are_read, nearest,
+};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use sweep::{Point, points};
@@ -142,6 +144,11 @@ impl Plan {
             let (text, scenario) = with_contender(&document, contender)?;
             scenarios.push((contender.label.clone(), contender.single, text, scenario));
         }
+        if let Some(Value::Table(common)) = document.root.get("transport").map(|node| &node.value) {
+            let common = common.iter().map(|entry| (entry.key.as_str(), &entry.node));
+            let all: Vec<_> = scenarios.iter().map(|(.., s)| &s.transport).collect();
+            are_read(&document.file, common, &all)?;
+        }
         if singles {
             let extra = singles_of(&document, &scenarios[0].3, contenders)?;
             scenarios.extend(extra);
@@ -222,6 +229,9 @@ fn with_contender(
         document.set(&format!("transport.{key}"), node)?;
     }
     let scenario = Scenario::read(&document)?;
+    let own = contender.overlay.iter();
+    let own = own.map(|(key, node)| (key.as_str(), node));
+    are_read(&document.file, own, &[&scenario.transport])?;
     Ok((document.to_toml(), Arc::new(scenario)))
 }
 

@@ -51,6 +51,8 @@ pub struct Outcome {
     pub goodput_bps: Option<f64>,
     /// The most bytes that waited behind a gap.
     pub reseq_peak_bytes: Option<u64>,
+    /// The most separate runs of such bytes: the depth of disorder.
+    pub reseq_peak_runs: Option<u64>,
     /// The mean of them over time.
     pub reseq_mean_bytes: Option<f64>,
     /// Median time that bytes waited for those before them.
@@ -138,6 +140,18 @@ pub struct PathOutcome {
     pub queue_max_bytes: Option<u64>,
     /// Mean congestion window.
     pub cwnd_mean_bytes: Option<f64>,
+    /// Bytes of packets the peer acknowledged.
+    pub acked_bytes: Option<u64>,
+    /// Bytes of packets the sender declared lost.
+    pub lost_bytes: Option<u64>,
+    /// Stream bytes sent again over it.
+    pub retransmitted_bytes: Option<u64>,
+    /// Stream bytes sent over it as copies.
+    pub copied_bytes: Option<u64>,
+    /// Stream bytes sent over it that a silent path has not delivered.
+    pub reinjected_bytes: Option<u64>,
+    /// Stream bytes it brought that were there already.
+    pub duplicate_bytes: Option<u64>,
 }
 
 /// A bin of the time series; path 0 is the connection.
@@ -163,12 +177,34 @@ pub struct Bin {
     pub owd_s: Option<f64>,
     /// Bytes in the queue at the end of the bin.
     pub queue_bytes: u64,
-    /// Bytes waiting behind a gap at the end of the bin (path 0).
+    /// The most bytes that waited behind a gap in the bin (path 0).
     pub reseq_bytes: u64,
     /// Credit of flow control left at the end of the bin (path 0).
     pub flow_credit_bytes: u64,
     /// Time in the bin during which the receive window stopped the sender (path 0).
     pub blocked_s: f64,
+    /// Bytes of packets acknowledged in the bin.
+    pub acked_bytes: Option<u64>,
+    /// Bytes of packets declared lost in the bin.
+    pub lost_bytes: Option<u64>,
+    /// Stream bytes sent again in the bin.
+    pub retransmitted_bytes: Option<u64>,
+    /// Stream bytes sent as copies in the bin.
+    pub copied_bytes: Option<u64>,
+    /// Stream bytes taken from a silent path and sent in the bin.
+    pub reinjected_bytes: Option<u64>,
+    /// Stream bytes that came in the bin and were there already.
+    pub duplicate_bytes: Option<u64>,
+    /// The most separate runs of bytes that waited behind gaps in the bin (path 0).
+    pub reseq_runs: Option<u64>,
+    /// Bytes in the receive buffer at the end of the bin, in order or not (path 0).
+    pub receive_buffer_bytes: Option<u64>,
+    /// Bytes written and not acknowledged at the end of the bin (path 0).
+    pub send_buffer_bytes: Option<u64>,
+    /// Time in the bin during which the full send buffer stopped the application (path 0).
+    pub blocked_send_s: Option<f64>,
+    /// Time in the bin during which the scheduler held data (path 0).
+    pub blocked_hold_s: Option<f64>,
 }
 
 /// One decision of a scheduler.
@@ -180,6 +216,12 @@ pub struct Decided {
     pub decision: String,
     /// The path, counted from 1, if there is one.
     pub path: Option<u32>,
+    /// All paths it names, counted from 1.
+    #[serde(default)]
+    pub paths: Vec<u32>,
+    /// Bytes behind the first unsent one at which data is taken, if it says so.
+    #[serde(default)]
+    pub skip: Option<u64>,
     /// Why.
     pub reason: String,
 }

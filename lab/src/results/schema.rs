@@ -203,6 +203,12 @@ const RUNS: &[Field<Part>] = &[
         |p| whole(p.outcome.reseq_peak_bytes),
     ),
     (
+        "reseq_peak_runs",
+        Kind::Whole,
+        "most runs of bytes that waited behind gaps",
+        |p| whole(p.outcome.reseq_peak_runs),
+    ),
+    (
         "reseq_mean_bytes",
         Kind::Number,
         "mean bytes that waited behind a gap",
@@ -402,6 +408,42 @@ const PATHS: &[Field<Numbered<PathOutcome>>] = &[
         "mean congestion window",
         |p| number(p.1.cwnd_mean_bytes),
     ),
+    (
+        "acked_bytes",
+        Kind::Whole,
+        "bytes of packets acknowledged",
+        |p| whole(p.1.acked_bytes),
+    ),
+    (
+        "lost_bytes",
+        Kind::Whole,
+        "bytes of packets declared lost",
+        |p| whole(p.1.lost_bytes),
+    ),
+    (
+        "retransmitted_bytes",
+        Kind::Whole,
+        "stream bytes sent again over it",
+        |p| whole(p.1.retransmitted_bytes),
+    ),
+    (
+        "copied_bytes",
+        Kind::Whole,
+        "stream bytes sent over it as copies",
+        |p| whole(p.1.copied_bytes),
+    ),
+    (
+        "reinjected_bytes",
+        Kind::Whole,
+        "stream bytes sent over it that a silent path had",
+        |p| whole(p.1.reinjected_bytes),
+    ),
+    (
+        "duplicate_bytes",
+        Kind::Whole,
+        "stream bytes it brought that were there already",
+        |p| whole(p.1.duplicate_bytes),
+    ),
 ];
 
 const SERIES: &[Field<Bin>] = &[
@@ -459,7 +501,7 @@ const SERIES: &[Field<Bin>] = &[
     (
         "reseq_bytes",
         Kind::Whole,
-        "bytes behind a gap at its end (path 0)",
+        "most bytes behind a gap in it (path 0)",
         |b| Cell::Whole(b.reseq_bytes),
     ),
     (
@@ -473,6 +515,72 @@ const SERIES: &[Field<Bin>] = &[
         Kind::Number,
         "time in it stopped by the receive window (path 0)",
         |b| Cell::Number(b.blocked_s),
+    ),
+    (
+        "acked_bytes",
+        Kind::Whole,
+        "bytes of packets acknowledged in the bin",
+        |b| whole(b.acked_bytes),
+    ),
+    (
+        "lost_bytes",
+        Kind::Whole,
+        "bytes of packets declared lost in the bin",
+        |b| whole(b.lost_bytes),
+    ),
+    (
+        "retransmitted_bytes",
+        Kind::Whole,
+        "stream bytes sent again in the bin",
+        |b| whole(b.retransmitted_bytes),
+    ),
+    (
+        "copied_bytes",
+        Kind::Whole,
+        "stream bytes sent as copies in the bin",
+        |b| whole(b.copied_bytes),
+    ),
+    (
+        "reinjected_bytes",
+        Kind::Whole,
+        "stream bytes taken from a silent path in the bin",
+        |b| whole(b.reinjected_bytes),
+    ),
+    (
+        "duplicate_bytes",
+        Kind::Whole,
+        "stream bytes that came in it and were there already",
+        |b| whole(b.duplicate_bytes),
+    ),
+    (
+        "reseq_runs",
+        Kind::Whole,
+        "most runs of bytes behind gaps in it (path 0)",
+        |b| whole(b.reseq_runs),
+    ),
+    (
+        "receive_buffer_bytes",
+        Kind::Whole,
+        "bytes in the receive buffer at its end (path 0)",
+        |b| whole(b.receive_buffer_bytes),
+    ),
+    (
+        "send_buffer_bytes",
+        Kind::Whole,
+        "bytes written and unacknowledged at its end (path 0)",
+        |b| whole(b.send_buffer_bytes),
+    ),
+    (
+        "blocked_send_s",
+        Kind::Number,
+        "time in it stopped by the send buffer (path 0)",
+        |b| number(b.blocked_send_s),
+    ),
+    (
+        "blocked_hold_s",
+        Kind::Number,
+        "time in it held by the scheduler (path 0)",
+        |b| number(b.blocked_hold_s),
     ),
 ];
 
@@ -499,6 +607,21 @@ const DECISIONS: &[Field<Numbered<Decided>>] = &[
     ("path", Kind::Whole, "the path, from 1", |d| {
         whole(d.1.path.map(u64::from))
     }),
+    (
+        "paths",
+        Kind::Text,
+        "all paths it names, from 1, as 1/2",
+        |d| {
+            let paths: Vec<String> = d.1.paths.iter().map(u32::to_string).collect();
+            text(&paths.join("/"))
+        },
+    ),
+    (
+        "skip_bytes",
+        Kind::Whole,
+        "how far behind the first unsent byte data is taken (send-at)",
+        |d| whole(d.1.skip),
+    ),
     ("reason", Kind::Text, "why", |d| text(&d.1.reason)),
 ];
 

@@ -2,7 +2,9 @@
 //! name its line, and so that sweeps and `--set` can change any value before it is understood.
 
 use super::mistake::Mistake;
+use anabranch_sim::profile::Names;
 use std::fmt::Write as _;
+use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -59,15 +61,31 @@ pub struct Entry {
 }
 
 /// A scenario file that is TOML; whether it means anything is another question.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Document {
     /// What messages call the file.
     pub file: String,
     /// The top-level table.
     pub root: Node,
+    /// The schedulers and controllers it may name: those built in, unless told otherwise.
+    pub names: Arc<Names>,
+}
+
+impl PartialEq for Document {
+    /// Whether they say the same; what the names in them stand for is not compared.
+    fn eq(&self, other: &Self) -> bool {
+        (&self.file, &self.root) == (&other.file, &other.root)
+    }
 }
 
 impl Document {
+    /// The same document in a program that has schedulers and controllers of its own.
+    #[must_use]
+    pub fn with_names(mut self, names: Names) -> Self {
+        self.names = Arc::new(names);
+        self
+    }
+
     /// Reads `text`, which messages call `file`.
     ///
     /// # Errors
@@ -92,6 +110,7 @@ impl Document {
         Ok(Self {
             file: file.to_owned(),
             root,
+            names: Arc::default(),
         })
     }
 

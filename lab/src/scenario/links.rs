@@ -145,24 +145,63 @@ pub(super) fn change(item: &Item<'_>) -> Result<Change, Mistake> {
     if raw.cellular.is_some() || raw.trace.is_some() {
         return Err(item.mistake("an event cannot start a trace: give the link one from the start"));
     }
+    if raw.burst.is_some() && raw.rate.is_none() {
+        return Err(item.mistake("a burst needs a rate"));
+    }
+    if raw == Raw::default() {
+        return Err(item.mistake("expected at least one property of the link, such as rate"));
+    }
     Ok(Change(raw))
 }
 
-/// What an event changes about a direction: only what it names.
+/// What an event changes about a direction: only what it names, and what follows from it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change(Raw);
 
 impl Change {
-    /// `direction` with the change made.
+    /// A change of the rate, in bits per second, and of nothing else.
+    pub(super) fn to_rate(rate: u64) -> Self {
+        Self(Raw {
+            rate: Some(rate),
+            ..Raw::default()
+        })
+    }
+
+    /// The rate it sets, if it sets one.
+    pub(super) fn rate(&self) -> Option<u64> {
+        self.0.rate
+    }
+
+    /// What about it means nothing on a link without a rate; `None` if all of it does.
+    pub(super) fn misses_a_rate(&self) -> Option<&'static str> {
+        let raw = &self.0;
+        if matches!(raw.queue, Some(RawQueue::Time(_))) {
+            Some("a queue given as a time needs a rate to be turned into bytes")
+        } else if raw.slot_loss == Some(true) {
+            Some("a slot of loss lasts as long as a packet: the link has no rate to tell that by")
+        } else {
+            None
+        }
+    }
+
+    /// `direction` with the change made. The burst of a token bucket stays if only the rate
+    /// changes; slots of loss stay as long as a full packet takes.
     pub fn applied_to(&self, direction: &LinkConfig) -> LinkConfig {
         let mut link = direction.clone();
         let raw = &self.0;
-        if let Some(rate) = raw.rate.and_then(NonZeroU64::new) {
-            let burst = raw.burst.unwrap_or(0).min(1 << 30) as u32;
-            let bits_per_second = rate;
-            link.rate = Rate::Fixed {
+        let (before, kept) = match &link.rate {
+            Rate::Fixed {
                 bits_per_second,
                 burst,
+            } => (Some(*bits_per_second), *burst),
+            Rate::Trace(trace) => (NonZeroU64::new(trace.mean_rate()), 0),
+            Rate::Unlimited => (None, 0),
+        };
+        let rate = raw.rate.and_then(NonZeroU64::new).or(before);
+        if let Some(bits_per_second) = raw.rate.and_then(NonZeroU64::new) {
+            link.rate = Rate::Fixed {
+                bits_per_second,
+                burst: raw.burst.map_or(kept, |burst| burst.min(1 << 30) as u32),
             };
         }
         if let Some(delay) = raw.delay {
@@ -177,18 +216,24 @@ impl Change {
         if let Some(place) = raw.place {
             link.loss_place = place;
         }
+        let was_slot = matches!(link.loss_clock, LossClock::Slot(_));
+        match (raw.slot_loss, rate) {
+            (Some(false), _) => link.loss_clock = LossClock::Packet,
+            (None, Some(rate)) if was_slot && raw.rate.is_some() => link.loss_clock = slot_of(rate),
+            (Some(true), Some(rate)) => link.loss_clock = slot_of(rate),
+            _ => {}
+        }
         if let Some(queue) = raw.queue {
-            let rate = match &link.rate {
-                Rate::Fixed {
-                    bits_per_second, ..
-                } => Some(bits_per_second.get()),
-                Rate::Trace(trace) => Some(trace.mean_rate()),
-                Rate::Unlimited => None,
-            };
-            link.queue = queue.sized(rate).unwrap_or(link.queue);
+            link.queue = queue.sized(rate.map(NonZeroU64::get)).unwrap_or(link.queue);
         }
         link
     }
+}
+
+/// Loss by slots as long as a full packet takes at this rate.
+fn slot_of(rate: NonZeroU64) -> LossClock {
+    let slot = FULL_PACKET * 8 * 1_000_000_000 / rate;
+    NonZeroU64::new(slot).map_or(LossClock::Packet, LossClock::Slot)
 }
 
 impl Raw {
@@ -266,9 +311,11 @@ impl Raw {
             (None, None) => {}
         }
         // Loss in slots of time is the same for every contender, however many packets it sends.
-        if let (true, Some(rate)) = (self.slot_loss.unwrap_or(true), rate) {
-            let slot = FULL_PACKET * 8 * 1_000_000_000 / rate;
-            link.loss_clock = NonZeroU64::new(slot).map_or(LossClock::Packet, LossClock::Slot);
+        if let (true, Some(rate)) = (
+            self.slot_loss.unwrap_or(true),
+            rate.and_then(NonZeroU64::new),
+        ) {
+            link.loss_clock = slot_of(rate);
         }
         Ok(direction)
     }

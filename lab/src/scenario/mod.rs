@@ -10,6 +10,9 @@ mod links;
 mod mistake;
 mod quantity;
 mod reader;
+mod routes;
+mod script;
+mod settings;
 mod topology;
 mod transport;
 mod workload;
@@ -21,11 +24,13 @@ pub use document::{Document, Entry, Node, Place, Value};
 pub use links::{Cellular, Change, Direction, FULL_PACKET};
 pub use mistake::{Mistake, nearest};
 pub use quantity::{Dimension, Quantity, QuantityError};
+pub use settings::{Retransmit, Settings, Split};
 pub use topology::{
     Action, CLIENT, Event, NetLink, NetNode, NetPath, Network, NodeKind, SERVER, Sides, names,
 };
-pub use transport::{KINDS, Kind, Profile, Retransmit, Settings, Split, Transport};
-pub use workload::{Background, BackgroundKind, Flow, FlowKind, Start, Way};
+pub(crate) use transport::are_read;
+pub use transport::{KINDS, Kind, Profile, Transport};
+pub use workload::{Background, BackgroundKind, Flow, FlowKind, Marks, Start, Way};
 
 use reader::{Context, Item};
 use std::time::Duration;
@@ -116,6 +121,7 @@ impl Scenario {
         let context = Context {
             file: &document.file,
             parameters: &parameters,
+            names: &document.names,
         };
         let root = Item::root(&context, &document.root);
         let mut table = root.table()?;
@@ -132,7 +138,7 @@ impl Scenario {
         let stop = stop.time()?;
         let (nodes, links, paths) = (table.item("node"), table.item("link"), table.item("path"));
         let network = topology::network(nodes.as_ref(), links.as_ref(), paths.as_ref(), &root)?;
-        let events = topology::events(table.item("event").as_ref(), &network)?;
+        let events = script::events(table.item("event").as_ref(), &network)?;
         let flows = workload::flows(table.item("flow").as_ref(), &root)?;
         let background = workload::background(table.item("background").as_ref(), &network)?;
         let transport = transport::transport(table.item("transport").as_ref(), &network)?;
@@ -163,35 +169,21 @@ impl Scenario {
             })
     }
 
-    /// The rate of the narrowest link of a path in the direction of the flows, in bits per second,
-    /// over the links at both its ends; `None` if neither is limited.
+    /// The rate of the narrowest link of a path in this direction, in bits per second; `None` if
+    /// none is limited.
     pub fn path_rate(&self, path: usize, way: Way) -> Option<u64> {
-        let path = &self.network.paths[path];
-        let rate = |link: usize, away: bool| {
-            let link = &self.network.links[link];
-            // Forward is from the first end; which end the host is at decides.
-            let forward = match way {
-                Way::Forward => away,
-                Way::Backward => !away,
-            };
-            let direction = if forward {
-                &link.forward
-            } else {
-                &link.backward
-            };
-            direction.rate()
-        };
-        let first = self.network.links[path.client_link].ends.0 == 0;
-        let last = self.network.links[path.server_link].ends.1 == 1;
-        let rates = [rate(path.client_link, first), rate(path.server_link, last)];
-        rates.into_iter().flatten().min()
+        self.network.path_rate(path, way)
     }
 
-    /// The sum of the paths' rates, if all are known.
+    /// The most that all paths carry together in the direction of the flows, in bits per second,
+    /// each shared link counted once; the sum for both directions if flows go both ways. `None` if
+    /// it is not limited.
     pub fn sum_of_rates(&self) -> Option<u64> {
-        let way = self.flows.first().map_or(Way::Forward, |flow| flow.way);
-        let paths = 0..self.network.paths.len();
-        paths.map(|path| self.path_rate(path, way)).sum()
+        let used = |way| self.flows.iter().any(|flow| flow.way == way);
+        let ways = [Way::Forward, Way::Backward].into_iter();
+        ways.filter(|way| used(*way))
+            .map(|way| self.network.joint_rate(way))
+            .sum()
     }
 }
 
@@ -217,6 +209,7 @@ fn parameters(document: &Document) -> Result<Vec<(String, Quantity)>, Mistake> {
             let context = Context {
                 file: &document.file,
                 parameters: &known,
+                names: &document.names,
             };
             let item = Item {
                 context: &context,

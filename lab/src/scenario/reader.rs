@@ -3,6 +3,7 @@
 use super::document::{Entry, Node, Place, Value};
 use super::mistake::{Mistake, nearest};
 use super::quantity::{Dimension, Quantity, QuantityError};
+use anabranch_sim::profile::Names;
 use std::time::Duration;
 
 /// What all tables of a file share.
@@ -10,6 +11,7 @@ use std::time::Duration;
 pub(super) struct Context<'a> {
     pub(super) file: &'a str,
     pub(super) parameters: &'a [(String, Quantity)],
+    pub(super) names: &'a Names,
 }
 
 impl Context<'_> {
@@ -66,7 +68,17 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// The same, which must be there.
+    /// The value of a key that was read before, where it stands.
+    pub(super) fn given(&self, key: &str) -> Option<Item<'a>> {
+        let entry = self.entries.iter().find(|entry| entry.key == key)?;
+        Some(Item {
+            context: self.context,
+            node: &entry.node,
+            key: self.key_of(key),
+        })
+    }
+
+    /// The next key, which must be there.
     pub(super) fn required(&mut self, key: &'static str, what: &str) -> Result<Item<'a>, Mistake> {
         let missing = format!("`{key}` is missing: {what}");
         match self.item(key) {

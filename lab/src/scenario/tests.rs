@@ -226,7 +226,313 @@ const MISTAKES: &[(&str, &str, &[&str])] = &[
         &["no parameter `rtt`"],
     ),
     ("stop = \"60s\"", "stop = = 3", &["s.toml:3"]),
+    (
+        "down = \"forward\"",
+        "nat-rebind = true",
+        &["s.toml:18", "nat-rebind", "no NAT", "kind = \"nat\""],
+    ),
+    (
+        "down = \"forward\"",
+        "down = \"both\"\ndirection = \"forward\"",
+        &["s.toml:19", "direction", "goes with set and fade"],
+    ),
+    (
+        "down = \"forward\"",
+        "set = { burst = \"10kB\" }",
+        &["s.toml:18", "a burst needs a rate"],
+    ),
+    (
+        "down = \"forward\"",
+        "set = {}",
+        &["s.toml:18", "at least one property"],
+    ),
+    (
+        "down = \"forward\"",
+        "fade = { to = \"1Mbit/s\" }",
+        &["s.toml:18", "`over` is missing"],
+    ),
+    (
+        "congestion = \"cubic\"",
+        "profile = \"stripe\"",
+        &[
+            "s.toml:26",
+            "a stripe does not run",
+            "round-robin, weighted",
+        ],
+    ),
+    (
+        "congestion = \"cubic\"",
+        "penalise = true\nopportunistic-retransmission = false",
+        &[
+            "s.toml:27",
+            "penalise",
+            "opportunistic-retransmission = true",
+        ],
+    ),
 ];
+
+/// A gateway between two links.
+const GRAPH: &str = r#"format = 1
+name = "graph"
+stop = "10s"
+[[node]]
+name = "r"
+kind = "nat"
+[[link]]
+name = "access"
+ends = ["client", "r"]
+forward = { rate = "5Mbit/s" }
+backward = { like = "forward" }
+[[link]]
+name = "other"
+ends = ["client", "r"]
+forward = { rate = "5Mbit/s" }
+backward = { like = "forward" }
+[[node]]
+name = "s"
+[[link]]
+name = "core"
+ends = ["r", "s"]
+forward = { rate = "2Mbit/s" }
+backward = { like = "forward", rate = "3Mbit/s" }
+[[link]]
+name = "last"
+ends = ["s", "server"]
+[[path]]
+name = "one"
+client = "access"
+server = "last"
+[[path]]
+name = "two"
+client = "other"
+server = "last"
+[[flow]]
+kind = "bulk"
+bytes = "1MB"
+"#;
+
+#[test]
+fn an_event_that_would_do_nothing_is_a_mistake() {
+    let event = |what: &str| {
+        let text = format!("{GRAPH}[[event]]\nat = \"1s\"\n{what}\n");
+        read(&text).map(|scenario| scenario.events)
+    };
+    let message = |what: &str| event(what).unwrap_err().to_string();
+    let told = message("link = \"core\"\nhandover = true");
+    for part in [
+        "s.toml:41:",
+        "no address on the link `core`",
+        "access, other",
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
+    let told = message("link = \"last\"\nnat-rebind = true");
+    for part in [
+        "s.toml:41:",
+        "no NAT at an end of the link `last`",
+        "access, other, core",
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
+    let told = message("link = \"last\"\nset = { queue = \"50ms\" }");
+    assert!(told.contains("needs a rate"), "{told}");
+    let told = message("link = \"last\"\nset = { loss-per = \"slot\" }");
+    assert!(told.contains("has no rate"), "{told}");
+    let told = message("link = \"last\"\nfade = { to = \"1Mbit/s\", over = \"1s\" }");
+    assert!(told.contains("expected `from`"), "{told}");
+    assert_eq!(event("path = \"one\"\nhandover = true").unwrap().len(), 1);
+    let rebound = event("path = \"one\"\nnat-rebind = true").unwrap();
+    assert_eq!((rebound[0].link, &rebound[0].action), (0, &Action::Rebind));
+}
+
+#[test]
+fn a_fade_is_a_change_of_the_rate_in_steps_from_what_it_is_by_then() {
+    let text = GOOD.replace(
+        "down = \"forward\"",
+        "set = { rate = \"8Mbit/s\" }\n[[event]]\nat = \"30s\"\npath = \"lte\"\ndirection = \
+         \"forward\"\nfade = { to = \"2Mbit/s\", over = \"2s\", steps = 3 }",
+    );
+    let scenario = read(&text).unwrap();
+    let mut link = scenario.network.links[1].forward.link.clone();
+    let mut seen = Vec::new();
+    for event in &scenario.events {
+        let Action::Set(sides, change) = &event.action else {
+            panic!("{event:?}");
+        };
+        assert_ne!(*sides, Sides::Backward);
+        link = change.applied_to(&link);
+        let rate = Direction {
+            link: link.clone(),
+            cellular: None,
+        }
+        .rate();
+        seen.push((event.at.as_secs(), rate.unwrap()));
+    }
+    let steps = [
+        (20, 8_000_000),
+        (30, 6_000_000),
+        (31, 4_000_000),
+        (32, 2_000_000),
+    ];
+    assert_eq!(seen, steps);
+}
+
+#[test]
+fn every_property_that_an_event_sets_is_set() {
+    use anabranch_link::{LossClock, LossPlace, Rate};
+    let changed = |set: &str| {
+        let text = GOOD
+            .replace("down = \"forward\"", &format!("set = {{ {set} }}"))
+            .replace("path = \"lte\"\n", "path = \"dsl\"\n")
+            .replace(
+                "queue = \"50ms\" }",
+                "queue = \"50ms\", burst = \"9kB\", loss = \"1%\" }",
+            );
+        let scenario = read(&text).unwrap();
+        let Action::Set(_, change) = &scenario.events[0].action else {
+            panic!("{:?}", scenario.events);
+        };
+        let before = &scenario.network.links[0].forward.link;
+        (before.clone(), change.applied_to(before))
+    };
+    let (before, after) = changed("loss-per = \"packet\"");
+    assert_ne!(before.loss_clock, LossClock::Packet);
+    assert_eq!(after.loss_clock, LossClock::Packet);
+    let (_, after) = changed("loss-place = \"before-queue\"");
+    assert_eq!(after.loss_place, LossPlace::BeforeQueue);
+    let (_, after) = changed("jitter = { uniform = \"3ms\", reorder = true }");
+    assert!(after.reorder);
+    // The bucket stays, and a slot of loss is as long as a packet at the new rate.
+    let (before, after) = changed("rate = \"20Mbit/s\"");
+    let (Rate::Fixed { burst, .. }, LossClock::Slot(slot)) = (&after.rate, after.loss_clock) else {
+        panic!("{after:?}");
+    };
+    assert_eq!((*burst, slot.get()), (9000, 600_000));
+    assert_ne!(before.loss_clock, after.loss_clock);
+    let (_, after) = changed("rate = \"20Mbit/s\", burst = \"1kB\"");
+    assert!(matches!(after.rate, Rate::Fixed { burst: 1000, .. }));
+    let (_, after) = changed("delay = \"7ms\", queue = \"8packets\", loss = \"0%\"");
+    assert_eq!(after.delay, Duration::from_millis(7));
+    assert_eq!(after.queue, anabranch_link::Queue::TailDropPackets(8));
+    assert_eq!(after.loss, anabranch_link::Loss::None);
+}
+
+#[test]
+fn what_paths_carry_together_counts_links_in_their_middle_and_shared_ones_once() {
+    let scenario = read(GRAPH).unwrap();
+    assert_eq!(scenario.path_rate(0, Way::Forward), Some(2_000_000));
+    assert_eq!(scenario.path_rate(1, Way::Backward), Some(3_000_000));
+    assert_eq!(scenario.sum_of_rates(), Some(2_000_000));
+    let wide = GRAPH.replace("rate = \"2Mbit/s\"", "rate = \"8Mbit/s\"");
+    assert_eq!(read(&wide).unwrap().sum_of_rates(), Some(8_000_000));
+    let wider = GRAPH.replace("rate = \"2Mbit/s\"", "rate = \"80Mbit/s\"");
+    assert_eq!(read(&wider).unwrap().sum_of_rates(), Some(10_000_000));
+    let both =
+        format!("{GRAPH}[[flow]]\nkind = \"bulk\"\nbytes = \"1MB\"\ndirection = \"backward\"\n");
+    assert_eq!(read(&both).unwrap().sum_of_rates(), Some(5_000_000));
+}
+
+/// Plans the good scenario with these contenders and what they have in common.
+fn planned(common: &str, contenders: &str) -> Result<(), String> {
+    let (head, _) = GOOD.split_once("[transport]").unwrap();
+    let text = format!("{head}[transport]\n{common}\n[contenders]\n{contenders}\n");
+    let document = Document::parse("s.toml", &text).unwrap();
+    let plan = crate::plan::Plan::make(&document, &crate::plan::Changes::default());
+    plan.map(drop).map_err(|mistake| mistake.to_string())
+}
+
+#[test]
+fn a_key_that_the_kind_ignores_is_a_mistake_that_names_who_reads_it() {
+    let mut refused = 0;
+    for kind in ["tcp", "bonding", "mlppp", "mptcp"] {
+        for (key, reader) in [
+            ("profile = \"mptcp\"", "it is for kind = anabranch"),
+            ("scheduler = \"blest\"", "anabranch, bonding"),
+            ("retransmit = \"asap\"", "it is for kind = anabranch"),
+            ("timestamps = true", "it is for kind = anabranch"),
+            ("pacing = false", "it is for kind = anabranch"),
+            ("chunk = \"1kB\"", "anabranch, mlppp"),
+        ] {
+            for told in [
+                planned(&format!("kind = \"{kind}\"\n{key}"), ""),
+                planned("", &format!("own = {{ kind = \"{kind}\", {key} }}")),
+            ] {
+                let Err(told) = told else {
+                    assert_eq!((kind, &key[..5]), ("mlppp", "chunk"));
+                    continue;
+                };
+                let bond = kind == "bonding" && key.starts_with("scheduler");
+                let wanted = if bond { "a bond does not run" } else { reader };
+                assert!(told.contains("s.toml:") && told.contains(wanted), "{told}");
+                refused += 1;
+            }
+        }
+    }
+    assert_eq!(refused, 46);
+    let connections = planned("connections = 3", "").unwrap_err();
+    assert!(connections.contains("s.toml:26:"), "{connections}");
+    assert!(
+        connections.contains("profile = \"stripe\""),
+        "{connections}"
+    );
+    // What contenders have in common some of them must read.
+    let two = "anabranch = {}\ntcp = {}";
+    assert_eq!(planned("scheduler = \"blest\"\nsack = false", two), Ok(()));
+    let nobody = planned("scheduler = \"blest\"\nsack = false", "anabranch = {}").unwrap_err();
+    assert!(
+        nobody.contains("`sack`") && nobody.contains("tcp, bonding"),
+        "{nobody}"
+    );
+}
+
+#[test]
+fn a_bond_runs_four_schedulers_and_tcp_acknowledges_every_other_packet_at_most() {
+    let bond = |scheduler: &str| {
+        planned(
+            &format!("kind = \"bonding\"\nscheduler = \"{scheduler}\""),
+            "",
+        )
+    };
+    for scheduler in ["guard+ecf", "ecf:beta=0.5", "priority"] {
+        assert!(bond(scheduler).is_err(), "{scheduler}");
+    }
+    for scheduler in ["round-robin", "weighted:weights=2/1", "weighted", "ecf"] {
+        assert_eq!(bond(scheduler), Ok(()), "{scheduler}");
+    }
+    let five = planned("kind = \"tcp\"\nack-every = 5", "").unwrap_err();
+    assert!(five.contains("expected 1 or 2"), "{five}");
+    assert_eq!(planned("kind = \"tcp\"\nack-every = 2", ""), Ok(()));
+}
+
+#[test]
+fn traffic_beside_the_flows_has_ports_for_so_many() {
+    let beside = "[[background]]\nkind = \"tcp\"\npath = \"dsl\"\n";
+    let told = read(&(GOOD.to_owned() + &beside.repeat(1001))).unwrap_err();
+    assert!(told.to_string().contains("at most 1000"), "{told}");
+    assert!(read(&(GOOD.to_owned() + &beside.repeat(3))).is_ok());
+}
+
+#[test]
+fn a_file_may_name_the_schedulers_of_the_program_that_reads_it() {
+    use anabranch_proto::sched::{Entry, Registry};
+    let builtin = Registry::builtin();
+    let entry = *builtin
+        .entries()
+        .iter()
+        .find(|e| e.name == "min-rtt")
+        .unwrap();
+    let mut names = anabranch_sim::profile::Names::default();
+    let own = Entry {
+        name: "my-own",
+        ..entry
+    };
+    names.schedulers.register(own);
+    let text = GOOD.replace("min-rtt", "my-own");
+    let document = Document::parse("s.toml", &text).unwrap();
+    assert!(Scenario::read(&document).is_err());
+    let scenario = Scenario::read(&document.with_names(names)).unwrap();
+    assert_eq!(scenario.transport.scheduler.unwrap().name, "my-own");
+}
 
 #[test]
 fn every_mistake_names_its_line_what_was_expected_and_what_is_nearest() {

@@ -341,57 +341,6 @@ fn read_path(network: &mut Network, item: &Item<'_>) -> Result<(), Mistake> {
     Ok(())
 }
 
-/// Reads the script.
-pub(super) fn events(items: Option<&Item<'_>>, network: &Network) -> Result<Vec<Event>, Mistake> {
-    let mut events = Vec::new();
-    for item in items.map(Item::list).unwrap_or_default() {
-        events.push(event(&item, network)?);
-    }
-    events.sort_by_key(|event| event.at);
-    Ok(events)
-}
-
-fn event(item: &Item<'_>, network: &Network) -> Result<Event, Mistake> {
-    let mut table = item.table()?;
-    let at = table.required("at", "when it happens")?.time()?;
-    let path = table.read("path", |item| network.path_item(item))?;
-    let link = table.read("link", |item| network.link_item(item))?;
-    let link = match (path, link) {
-        (Some(path), None) => network.paths[path].client_link,
-        (None, Some(link)) => link,
-        _ => return Err(item.mistake("expected one of path and link")),
-    };
-    let words = [
-        ("forward", Some(Sides::Forward)),
-        ("backward", Some(Sides::Backward)),
-        ("both", Some(Sides::Both)),
-        ("admin", None),
-    ];
-    let down = table.read("down", |item| item.word(&words))?;
-    let up = table.read("up", |item| item.word(&words))?;
-    let sides: Vec<(&str, Sides)> = words
-        .iter()
-        .filter_map(|(w, s)| s.map(|s| (*w, s)))
-        .collect();
-    let direction = table.read("direction", |item| item.word(&sides))?;
-    let set = table.read("set", links::change)?;
-    let handover = table.read("handover", Item::flag)?.unwrap_or(false);
-    let rebind = table.read("nat-rebind", Item::flag)?.unwrap_or(false);
-    table.finish()?;
-    let mut actions = Vec::new();
-    actions.extend(down.map(|sides| sides.map_or(Action::AdminDown, Action::Down)));
-    actions.extend(up.map(|sides| sides.map_or(Action::AdminUp, Action::Up)));
-    actions.extend(set.map(|set| Action::Set(direction.unwrap_or(Sides::Both), Box::new(set))));
-    actions.extend(handover.then_some(Action::Handover));
-    actions.extend(rebind.then_some(Action::Rebind));
-    let one = "expected one of down, up, set, handover and nat-rebind";
-    let mut actions = actions.into_iter();
-    match (actions.next(), actions.next()) {
-        (Some(action), None) => Ok(Event { at, link, action }),
-        _ => Err(item.mistake(one)),
-    }
-}
-
 /// The names of the elements of a list of tables in a document, for messages before it is read.
 pub fn names(root: &Node, list: &str) -> Vec<String> {
     use super::document::Value;

@@ -1,16 +1,15 @@
 //! Who competes, and how its transport is set up.
 
+use super::document::Node;
 use super::mistake::Mistake;
 use super::reader::{Item, Table};
+use super::settings::{Settings, settings};
 use super::topology::Network;
 use crate::contender::Contender;
-use anabranch_proto::congestion::Registry as Controllers;
-use anabranch_proto::sched::Registry as Schedulers;
 use anabranch_proto::spec::{Spec, SpecError};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// What carries the flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,34 +60,6 @@ const PROFILES: [(&str, Profile); 4] = [
     ("stripe", Profile::Stripe),
 ];
 
-/// Which path carries a retransmission.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Retransmit {
-    /// The one the scheduler chooses.
-    Scheduler,
-    /// The one that lost it.
-    Same,
-    /// The first with room.
-    Soon,
-    /// The one with the largest window.
-    Window,
-    /// The one with the largest slow-start threshold.
-    Ssthresh,
-    /// The one that loses least.
-    Loss,
-}
-
-/// How the buffers are shared between paths.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Split {
-    /// First come, first served.
-    Shared,
-    /// In equal parts.
-    Equal,
-    /// In proportion to rate times round trip.
-    Proportional,
-}
-
 /// The transport of one contender. What is `None` is as the profile has it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Transport {
@@ -106,49 +77,6 @@ pub struct Transport {
     pub command: Option<Arc<Contender>>,
     /// The rest.
     pub settings: Settings,
-}
-
-/// Settings with which the papers' systems differ.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Settings {
-    /// Receive buffer of the connection, in bytes.
-    pub receive_buffer: Option<u64>,
-    /// Send buffer of the connection, in bytes.
-    pub send_buffer: Option<u64>,
-    /// Bytes of each packet's UDP payload; no search for more.
-    pub packet_size: Option<u64>,
-    /// Bytes of each scheduling decision.
-    pub chunk: Option<u64>,
-    /// Initial window in packets.
-    pub initial_window: Option<u64>,
-    /// Packets per acknowledgement.
-    pub ack_every: Option<u64>,
-    /// The longest an acknowledgement is held back.
-    pub ack_delay: Option<Duration>,
-    /// Whether packets are paced.
-    pub pacing: Option<bool>,
-    /// Whether TCP acknowledges selectively (RFC 2018).
-    pub sack: Option<bool>,
-    /// Which path carries a retransmission.
-    pub retransmit: Option<Retransmit>,
-    /// How the buffers are shared between paths.
-    pub split: Option<Split>,
-    /// Whether the send buffer keeps acknowledged bytes until all before them are acknowledged.
-    pub renegable: Option<bool>,
-    /// Resend what blocks the window on a faster path.
-    pub opportunistic: Option<bool>,
-    /// Halve the window of the path that blocks.
-    pub penalise: Option<bool>,
-    /// A path's window is capped once its RTT exceeds this many times its minimum.
-    pub bufferbloat_cap: Option<f64>,
-    /// Connections per path (profile `stripe`).
-    pub connections: Option<u64>,
-    /// Whether chunks cost processing time as in the first paper (profile `stripe`).
-    pub processing: Option<bool>,
-    /// Whether packets are encrypted; without, runs are faster and take the same course.
-    pub protection: Option<bool>,
-    /// Whether packets carry timestamps, so that one-way delays can be compared.
-    pub timestamps: Option<bool>,
 }
 
 /// Reads `[transport]`, with what the contender changes laid over it.
@@ -172,11 +100,10 @@ pub(super) fn transport(item: Option<&Item<'_>>, network: &Network) -> Result<Tr
     if let Some(profile) = table.read("profile", |item| item.word(&PROFILES))? {
         transport.profile = profile;
     }
-    let schedulers = Schedulers::builtin();
-    let known = |spec: &Spec| schedulers.build(spec).map(drop);
+    let names = item.context.names;
+    let known = |spec: &Spec| names.schedulers.build(spec).map(drop);
     transport.scheduler = table.read("scheduler", |item| spec(item, &known))?;
-    let controllers = Controllers::builtin();
-    let known = |spec: &Spec| controllers.factory(spec).map(drop);
+    let known = |spec: &Spec| names.controllers.factory(spec).map(drop);
     // What the kernel calls it.
     let kernel = matches!(transport.kind, Kind::Tcp | Kind::KernelMptcp);
     let alias = |text: &str| match text {
@@ -204,8 +131,144 @@ pub(super) fn transport(item: Option<&Item<'_>>, network: &Network) -> Result<Tr
         return Err(table.mistake(what));
     }
     transport.settings = settings(&mut table)?;
+    makes_sense(&table, &transport)?;
     table.finish()?;
     Ok(transport)
+}
+
+const ENGINE: &[Kind] = &[Kind::Anabranch];
+const TCPS: &[Kind] = &[Kind::Tcp, Kind::Bonding, Kind::Mlppp];
+const OWN: &[Kind] = &[Kind::Anabranch, Kind::Tcp, Kind::Bonding, Kind::Mlppp];
+const TRANSPORTS: &[Kind] = &[
+    Kind::Anabranch,
+    Kind::Tcp,
+    Kind::Bonding,
+    Kind::Mlppp,
+    Kind::KernelMptcp,
+];
+
+/// Which kinds read a key. What is not here all of them do.
+const READ_BY: [(&str, &[Kind]); 22] = [
+    ("profile", ENGINE),
+    ("scheduler", &[Kind::Anabranch, Kind::Bonding]),
+    ("congestion", TRANSPORTS),
+    ("receive-buffer", TRANSPORTS),
+    ("send-buffer", TRANSPORTS),
+    ("packet-size", OWN),
+    ("initial-window", OWN),
+    ("ack-every", OWN),
+    ("ack-delay", OWN),
+    ("chunk", &[Kind::Anabranch, Kind::Mlppp]),
+    ("sack", TCPS),
+    ("pacing", ENGINE),
+    ("retransmit", ENGINE),
+    ("buffer-split", ENGINE),
+    ("renegable", ENGINE),
+    ("opportunistic-retransmission", ENGINE),
+    ("penalise", ENGINE),
+    ("bufferbloat-cap", ENGINE),
+    ("connections", ENGINE),
+    ("processing", ENGINE),
+    ("protection", ENGINE),
+    ("timestamps", ENGINE),
+];
+
+impl Transport {
+    fn reads(&self, key: &str) -> bool {
+        let entry = READ_BY.iter().find(|(known, _)| *known == key);
+        let striped = !matches!(key, "connections" | "processing") || self.is_striped();
+        entry.is_none_or(|(_, kinds)| kinds.contains(&self.kind)) && striped
+    }
+
+    fn is_striped(&self) -> bool {
+        self.kind == Kind::Anabranch && self.profile == Profile::Stripe
+    }
+}
+
+/// Complains about the first key of a table that none of these contenders reads: what is in common
+/// some of them must read, what one has for itself that one.
+///
+/// # Errors
+/// A [`Mistake`] that names who reads the key.
+pub(crate) fn are_read<'k>(
+    file: &str,
+    keys: impl IntoIterator<Item = (&'k str, &'k Node)>,
+    contenders: &[&Transport],
+) -> Result<(), Mistake> {
+    let unread = |key: &str| !contenders.iter().any(|one| one.reads(key));
+    let Some((key, node)) = keys.into_iter().find(|(key, _)| unread(key)) else {
+        return Ok(());
+    };
+    let name = |kind: &Kind| {
+        KINDS
+            .iter()
+            .find(|known| known.1 == *kind)
+            .map(|known| known.0)
+    };
+    let kinds = READ_BY
+        .iter()
+        .find(|(known, _)| *known == key)
+        .map(|entry| entry.1);
+    let readers: Vec<&str> = kinds.unwrap_or_default().iter().filter_map(name).collect();
+    let readers = match key {
+        "connections" | "processing" => "profile = \"stripe\"".to_owned(),
+        _ => format!("kind = {}", readers.join(", ")),
+    };
+    let who = match contenders {
+        [one] => format!(
+            "kind = \"{}\" does not read",
+            name(&one.kind).unwrap_or_default()
+        ),
+        _ => "no contender reads".to_owned(),
+    };
+    Err(Mistake {
+        file: file.to_owned(),
+        place: node.place,
+        key: format!("transport.{key}"),
+        what: format!("{who} `{key}`: it is for {readers}"),
+        hint: None,
+    })
+}
+
+/// Whether values fit each other and the kind.
+fn makes_sense(table: &Table<'_>, transport: &Transport) -> Result<(), Mistake> {
+    let settings = &transport.settings;
+    let stripe = transport.is_striped();
+    if let (Some(item), Some(spec)) = (table.given("scheduler"), &transport.scheduler) {
+        let (who, known): (_, &[&str]) = match transport.kind {
+            Kind::Bonding => (
+                "a bond",
+                &["round-robin", "weighted", "delivery-delay", "ecf"],
+            ),
+            _ => ("a stripe", &["round-robin", "weighted"]),
+        };
+        let text = spec.to_string();
+        let fits = known.contains(&text.as_str()) || text.starts_with("weighted:weights=");
+        if (stripe || transport.kind == Kind::Bonding) && !fits {
+            let what = format!(
+                "{who} does not run the scheduler `{text}`: expected one of {}, without \
+                 parameters but weights",
+                known.join(", ")
+            );
+            return Err(item.mistake(what));
+        }
+    }
+    if let Some(item) = table.given("penalise")
+        && (settings.penalise, settings.opportunistic) == (Some(true), Some(false))
+    {
+        let what = "a path is penalised when its data is copied: expected \
+                    opportunistic-retransmission = true, or no penalise";
+        return Err(item.mistake(what));
+    }
+    let tcp = TCPS.contains(&transport.kind);
+    if let Some(item) = table
+        .given("ack-every")
+        .filter(|_| tcp && settings.ack_every > Some(2))
+    {
+        let what = "TCP acknowledges every packet or every other one: expected 1 or 2";
+        return Err(item.mistake(what));
+    }
+    Ok(())
 }
 
 /// A contender file, named relative to the scenario.
@@ -232,70 +295,4 @@ fn spec_from(
     let spec = spec.map_err(|error| item.mistake(error.to_string()))?;
     known(&spec).map_err(|error| item.mistake(error.to_string()))?;
     Ok(spec)
-}
-
-fn settings(table: &mut Table<'_>) -> Result<Settings, Mistake> {
-    let policies = [
-        ("scheduler", Retransmit::Scheduler),
-        ("same", Retransmit::Same),
-        ("asap", Retransmit::Soon),
-        ("cwnd", Retransmit::Window),
-        ("ssthresh", Retransmit::Ssthresh),
-        ("loss-rate", Retransmit::Loss),
-    ];
-    let splits = [
-        ("shared", Split::Shared),
-        ("equal", Split::Equal),
-        ("proportional", Split::Proportional),
-    ];
-    Ok(Settings {
-        receive_buffer: bytes(table, "receive-buffer", 4096)?,
-        send_buffer: bytes(table, "send-buffer", 4096)?,
-        packet_size: within(table, "packet-size", 1200, 65_527)?,
-        chunk: within(table, "chunk", 500, 65_536)?,
-        initial_window: table.read("initial-window", |item| item.count(1..=10_000))?,
-        ack_every: table.read("ack-every", |item| item.count(1..=1000))?,
-        ack_delay: table.read("ack-delay", Item::time)?,
-        pacing: table.read("pacing", Item::flag)?,
-        sack: table.read("sack", Item::flag)?,
-        retransmit: table.read("retransmit", |item| item.word(&policies))?,
-        split: table.read("buffer-split", |item| item.word(&splits))?,
-        renegable: table.read("renegable", Item::flag)?,
-        opportunistic: table.read("opportunistic-retransmission", Item::flag)?,
-        penalise: table.read("penalise", Item::flag)?,
-        bufferbloat_cap: table.read("bufferbloat-cap", cap)?,
-        connections: table.read("connections", |item| item.count(1..=64))?,
-        processing: table.read("processing", Item::flag)?,
-        protection: table.read("protection", Item::flag)?,
-        timestamps: table.read("timestamps", Item::flag)?,
-    })
-}
-
-fn cap(item: &Item<'_>) -> Result<f64, Mistake> {
-    let factor = item.number()?;
-    if factor >= 1.0 {
-        Ok(factor)
-    } else {
-        Err(item.expected("a factor of at least 1"))
-    }
-}
-
-fn bytes(table: &mut Table<'_>, key: &'static str, least: u64) -> Result<Option<u64>, Mistake> {
-    within(table, key, least, 1 << 40)
-}
-
-fn within(
-    table: &mut Table<'_>,
-    key: &'static str,
-    least: u64,
-    most: u64,
-) -> Result<Option<u64>, Mistake> {
-    table.read(key, |item| {
-        let bytes = item.size()?;
-        if (least..=most).contains(&bytes) {
-            Ok(bytes)
-        } else {
-            Err(item.expected(&format!("from {least}B to {most}B")))
-        }
-    })
 }

@@ -37,6 +37,17 @@ pub struct Flow {
     pub start: Start,
     /// How long after its start it does not count.
     pub warm_up: Duration,
+    /// What the engine is told of its datagrams.
+    pub marks: Marks,
+}
+
+/// What the engine is told of the datagrams of a flow, beside their deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Marks {
+    /// How many flows they belong to in turn, which a scheduler may keep apart; 0 means none.
+    pub flows: u64,
+    /// Whether the loss of one costs more than its bytes: only such datagrams are copied.
+    pub critical: bool,
 }
 
 /// What a flow sends.
@@ -52,7 +63,8 @@ pub enum FlowKind {
         count: u64,
         /// Bytes of each.
         size: u64,
-        /// Time from the end of one to the start of the next.
+        /// Time from the start of one to that of the next, which waits for the end of the one
+        /// before.
         gap: Duration,
     },
     /// Requests at regular intervals, answered by the other side.
@@ -149,6 +161,12 @@ impl FlowKind {
     }
 }
 
+/// Most flows, and pieces of traffic beside them: each has ports of its own.
+const MOST: usize = 1000;
+
+/// Most flows that the datagrams of one belong to.
+const MOST_MARKS: u64 = 1_000_000;
+
 const WAYS: [(&str, Way); 2] = [("forward", Way::Forward), ("backward", Way::Backward)];
 
 fn start(table: &mut Table<'_>) -> Result<Start, Mistake> {
@@ -172,6 +190,7 @@ pub(super) fn flows(items: Option<&Item<'_>>, root: &Item<'_>) -> Result<Vec<Flo
     if items.is_empty() {
         return Err(root.mistake("no [[flow]]: expected what is sent, at least once"));
     }
+    at_most(MOST, &items, "[[flow]]")?;
     items.iter().map(flow).collect()
 }
 
@@ -192,12 +211,22 @@ fn flow(item: &Item<'_>) -> Result<Flow, Mistake> {
     let start = start(&mut table)?;
     let warm_up = table.read("warm-up", Item::time)?.unwrap_or_default();
     let kind = read(&mut table)?;
+    let marks = match kind {
+        FlowKind::Datagrams { .. } => Marks {
+            flows: table
+                .read("flows", |item| item.count(1..=MOST_MARKS))?
+                .unwrap_or(0),
+            critical: table.read("critical", Item::flag)?.unwrap_or(false),
+        },
+        _ => Marks::default(),
+    };
     table.finish()?;
     Ok(Flow {
         kind,
         way: way.unwrap_or_default(),
         start,
         warm_up,
+        marks,
     })
 }
 
@@ -308,10 +337,14 @@ pub(super) fn background(
             stop,
         })
     };
-    items
-        .map(Item::list)
-        .unwrap_or_default()
-        .iter()
-        .map(one)
-        .collect()
+    let items = items.map(Item::list).unwrap_or_default();
+    at_most(MOST, &items, "[[background]]")?;
+    items.iter().map(one).collect()
+}
+
+fn at_most(most: usize, items: &[Item<'_>], what: &str) -> Result<(), Mistake> {
+    match items.get(most) {
+        None => Ok(()),
+        Some(item) => Err(item.mistake(format!("{} of {what}: at most {most}", items.len()))),
+    }
 }

@@ -244,6 +244,8 @@ pub struct ChunkStats {
     pub last: Option<Instant>,
     /// Bytes that waited for earlier chunks, at most.
     pub reseq_peak: u64,
+    /// Bytes that are not those that were sent, if they are compared; any is a defect of the engine.
+    pub corrupt: u64,
 }
 
 #[derive(Debug, Default)]
@@ -263,6 +265,8 @@ pub struct ChunkSink {
     next: u64,
     expected: u64,
     stats: ChunkStats,
+    /// What they are compared with, and how long each chunk but the last one is.
+    pattern: Option<(Pattern, u64)>,
 }
 
 impl ChunkSink {
@@ -272,6 +276,12 @@ impl ChunkSink {
             expected,
             ..Self::default()
         }
+    }
+
+    /// Compares every byte with what [`Chunks`] of this length carry.
+    pub fn verify(mut self, chunk: u64) -> Self {
+        self.pattern = Some((Pattern::new(), chunk));
+        self
     }
 
     /// What came so far.
@@ -309,6 +319,12 @@ impl ChunkSink {
                 continue;
             };
             let taken = (*missing).min(bytes.len() as u64);
+            if let Some((pattern, chunk)) = &self.pattern {
+                let offset = number.saturating_mul(*chunk) + (*length - *missing);
+                if !pattern.is_at(offset, &bytes[..taken as usize]) {
+                    self.stats.corrupt += taken;
+                }
+            }
             bytes.advance(taken as usize);
             *missing -= taken;
             self.stats.arrived += taken;

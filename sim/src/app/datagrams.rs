@@ -1,14 +1,18 @@
 //! A stream of datagrams with deadlines, as of calls and games.
 
 use crate::quic::{App, SessionId, Sessions};
-use anabranch_proto::streams::StreamEvent;
+use anabranch_proto::streams::{DatagramOptions, StreamEvent};
 use anabranch_proto::time::Instant;
 use anabranch_proto::{Connection, Event};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Bytes at the start of each: its number and when it was made.
+/// Bytes at the start of each: its flow and number in one word, and when it was made.
 const HEADER: usize = 16;
+
+/// Where in its word the flow stands, above the number.
+const FLOW_SHIFT: u32 = 48;
 
 /// Datagrams one sink keeps account of.
 const MAX_NUMBERS: usize = 10_000_000;
@@ -24,11 +28,17 @@ pub struct DatagramSource {
     end: Instant,
     sent: u64,
     refused: u64,
+    flow: u16,
+    /// What the scheduler is told: how many flows there seem to be, when a datagram loses its
+    /// worth, and whether its loss costs more than its bytes.
+    flows: u64,
+    deadline: Option<Duration>,
+    critical: bool,
 }
 
 impl DatagramSource {
-    /// Sends `size` bytes every `interval`, from `start` until `end`, as far as the connection is
-    /// there.
+    /// Sends `size` bytes every `interval`, from `start` until `end`. What is due while the connection
+    /// is not there counts as refused.
     pub fn new(
         session: SessionId,
         size: usize,
@@ -44,7 +54,42 @@ impl DatagramSource {
             end,
             sent: 0,
             refused: 0,
+            flow: 0,
+            flows: 0,
+            deadline: None,
+            critical: false,
         }
+    }
+
+    /// Its number among the sources of a connection, by which the sink tells them apart; 0 unless
+    /// given.
+    pub fn numbered(mut self, flow: u16) -> Self {
+        self.flow = flow;
+        self
+    }
+
+    /// Tells the connection that datagrams are worth nothing after this: those that were not sent by
+    /// then are dropped.
+    pub fn deadline(mut self, deadline: Option<Duration>) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Tells the connection of so many flows, to which datagrams belong in turn; of none if 0.
+    pub fn flows(mut self, flows: u64) -> Self {
+        self.flows = flows;
+        self
+    }
+
+    /// Tells the connection whether the loss of a datagram costs more than its bytes.
+    pub fn critical(mut self, critical: bool) -> Self {
+        self.critical = critical;
+        self
+    }
+
+    /// Its number among the sources of a connection.
+    pub fn number(&self) -> u16 {
+        self.flow
     }
 
     /// Datagrams made, the refused ones included.
@@ -52,9 +97,21 @@ impl DatagramSource {
         self.sent
     }
 
-    /// Datagrams the connection did not take.
+    /// Datagrams the connection did not take, or that were due while it was not there.
     pub fn refused(&self) -> u64 {
         self.refused
+    }
+
+    fn options(&self, now: Instant, number: u64) -> DatagramOptions {
+        let first = u64::from(self.flow) << FLOW_SHIFT;
+        DatagramOptions {
+            // 0 means none.
+            flow: number
+                .checked_rem(self.flows)
+                .map_or(0, |turn| first + turn + 1),
+            deadline: self.deadline.map(|deadline| now + deadline),
+            critical: self.critical,
+        }
     }
 }
 
@@ -66,15 +123,19 @@ impl App for DatagramSource {
         let open = host.is_open(self.session);
         while self.next <= now && self.next < self.end {
             self.next += self.interval;
+            let number = self.sent;
+            self.sent += 1;
             if !open {
+                self.refused += 1;
                 continue;
             }
+            let word = u64::from(self.flow) << FLOW_SHIFT | number;
             let mut bytes = vec![0; self.size];
-            bytes[..8].copy_from_slice(&self.sent.to_be_bytes());
+            bytes[..8].copy_from_slice(&word.to_be_bytes());
             bytes[8..HEADER].copy_from_slice(&now.as_nanos().to_be_bytes());
-            self.sent += 1;
+            let options = self.options(now, number);
             let connection = host.connection(self.session);
-            let taken = connection.map(|c| c.send_datagram(Bytes::from(bytes)));
+            let taken = connection.map(|c| c.send_datagram_with(Bytes::from(bytes), options));
             if !matches!(taken, Some(Ok(()))) {
                 self.refused += 1;
             }
@@ -120,10 +181,16 @@ impl DatagramStats {
     }
 }
 
-/// Reads the datagrams of a [`DatagramSource`].
+/// Reads the datagrams of the [`DatagramSource`]s of a connection.
 #[derive(Debug)]
 pub struct DatagramSink {
     session: SessionId,
+    flows: BTreeMap<u16, Arrivals>,
+}
+
+/// What came of one source.
+#[derive(Debug)]
+struct Arrivals {
     deadline: Duration,
     seen: Vec<u64>,
     highest: Option<u64>,
@@ -131,12 +198,9 @@ pub struct DatagramSink {
     stats: DatagramStats,
 }
 
-impl DatagramSink {
-    /// Reads the datagrams of one connection, which are in time if they take no longer than
-    /// `deadline`.
-    pub fn new(session: SessionId, deadline: Duration) -> Self {
+impl Arrivals {
+    fn new(deadline: Duration) -> Self {
         Self {
-            session,
             deadline,
             seen: Vec::new(),
             highest: None,
@@ -145,18 +209,7 @@ impl DatagramSink {
         }
     }
 
-    /// What came so far.
-    pub fn stats(&self) -> &DatagramStats {
-        &self.stats
-    }
-
-    fn take(&mut self, now: Instant, bytes: &[u8]) {
-        let Some((header, _)) = bytes.split_first_chunk::<HEADER>() else {
-            return;
-        };
-        let (number, made) = header.split_at(8);
-        let number = u64::from_be_bytes(number.try_into().expect("eight bytes"));
-        let made = u64::from_be_bytes(made.try_into().expect("eight bytes"));
+    fn take(&mut self, number: u64, delay: Duration, bytes: u64) {
         if number as usize >= MAX_NUMBERS {
             return;
         }
@@ -169,19 +222,57 @@ impl DatagramSink {
             return;
         }
         self.seen[word] |= bit;
-        let delay = now.since(Instant::from_nanos(made));
         if let Some(before) = self.stats.delays.last() {
             self.differences_ns += before.abs_diff(delay).as_nanos();
         }
         let stats = &mut self.stats;
         stats.received += 1;
-        stats.bytes += bytes.len() as u64;
+        stats.bytes += bytes;
         stats.in_time += u64::from(delay <= self.deadline);
         stats.reordered += u64::from(self.highest > Some(number));
         stats.delays.push(delay);
         let pairs = u128::from(stats.received - 1).max(1);
         stats.jitter = Duration::from_nanos((self.differences_ns / pairs) as u64);
         self.highest = self.highest.max(Some(number));
+    }
+}
+
+impl DatagramSink {
+    /// Reads the datagrams of one connection, which are in time if they take no longer than
+    /// `deadline`.
+    pub fn new(session: SessionId, deadline: Duration) -> Self {
+        let flows = BTreeMap::from([(0, Arrivals::new(deadline))]);
+        Self { session, flows }
+    }
+
+    /// Reads those of one more source as well, by its number.
+    pub fn and(mut self, flow: u16, deadline: Duration) -> Self {
+        self.flows.insert(flow, Arrivals::new(deadline));
+        self
+    }
+
+    /// What came so far of the source with the number 0.
+    pub fn stats(&self) -> &DatagramStats {
+        &self.flows[&0].stats
+    }
+
+    /// What came so far of each source, by its number.
+    pub fn all(&self) -> impl Iterator<Item = (u16, &DatagramStats)> {
+        self.flows.iter().map(|(flow, one)| (*flow, &one.stats))
+    }
+
+    fn take(&mut self, now: Instant, bytes: &[u8]) {
+        let Some((header, _)) = bytes.split_first_chunk::<HEADER>() else {
+            return;
+        };
+        let (word, made) = header.split_at(8);
+        let word = u64::from_be_bytes(word.try_into().expect("eight bytes"));
+        let made = u64::from_be_bytes(made.try_into().expect("eight bytes"));
+        let (flow, number) = ((word >> FLOW_SHIFT) as u16, word & ((1 << FLOW_SHIFT) - 1));
+        if let Some(flow) = self.flows.get_mut(&flow) {
+            let delay = now.since(Instant::from_nanos(made));
+            flow.take(number, delay, bytes.len() as u64);
+        }
     }
 }
 

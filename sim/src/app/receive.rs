@@ -105,9 +105,9 @@ impl Receiver {
             reset: false,
         };
         let full = self.streams.len() >= MAX_RECORDS;
-        let known = full && !self.streams.contains_key(&(session, id));
+        let unrecorded = full && !self.streams.contains_key(&(session, id));
         let mut overflow = fresh;
-        let record = if known {
+        let record = if unrecorded {
             &mut overflow
         } else {
             self.streams.entry((session, id)).or_insert(fresh)

@@ -43,6 +43,8 @@ pub struct Exchange {
     pub finished: Option<Instant>,
     /// Bytes of the response so far.
     pub received: u64,
+    /// Bytes of it that are not those that were sent; any is a defect of the engine.
+    pub corrupt: u64,
 }
 
 #[derive(Debug)]
@@ -113,6 +115,7 @@ impl Requests {
                 first_byte: None,
                 finished: None,
                 received: 0,
+                corrupt: 0,
             });
             self.write(connection, stream);
         }
@@ -156,6 +159,9 @@ impl Requests {
         loop {
             match connection.read(stream, READ) {
                 Ok(Some(bytes)) => {
+                    if !self.pattern.is_at(exchange.received, &bytes) {
+                        exchange.corrupt += bytes.len() as u64;
+                    }
                     exchange.received += bytes.len() as u64;
                     exchange.first_byte.get_or_insert(now);
                 }

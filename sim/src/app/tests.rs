@@ -204,3 +204,88 @@ fn a_session_that_does_not_exist_is_waited_for_without_end() {
     let hosts = scene.start(near.app(bulk), far);
     assert!(!scene.world.run_hosts(&[hosts.client], at_ms(1_000)));
 }
+
+#[test]
+fn two_sources_of_datagrams_are_told_apart_and_what_is_due_too_early_is_refused() {
+    let end = Instant::ZERO + Duration::from_secs(1);
+    let source = |interval, number| {
+        DatagramSource::new(
+            FIRST,
+            200,
+            Duration::from_millis(interval),
+            Instant::ZERO,
+            end,
+        )
+        .numbered(number)
+    };
+    let mut scene = Scene::new(1, &[link(10, 10)]);
+    let (client, server) = scene.pair(TransportConfig::default(), TransportConfig::default());
+    let late = Duration::from_millis(50);
+    let hosts = scene.start(
+        client.app(source(10, 0)).app(source(20, 1)),
+        server.app(DatagramSink::new(FIRST, late).and(1, late)),
+    );
+    scene.world.run_until(end + Duration::from_secs(1));
+    let client = scene.world.process::<QuicHost>(hosts.client);
+    let server = scene.world.process::<QuicHost>(hosts.server);
+    let sources: Vec<_> = client.all::<DatagramSource>().collect();
+    let sink: Vec<_> = server.get::<DatagramSink>().all().collect();
+    assert_eq!((sources[0].sent(), sources[1].sent()), (100, 50));
+    for (source, (number, stats)) in sources.iter().zip(sink) {
+        assert_eq!(source.number(), number);
+        assert!(
+            source.refused() > 0,
+            "the first one is due before the handshake"
+        );
+        assert_eq!(stats.received, source.sent() - source.refused());
+        assert_eq!((stats.in_time, stats.duplicates), (stats.received, 0));
+    }
+}
+
+#[test]
+fn the_engine_drops_datagrams_that_are_worth_nothing_any_more() {
+    let end = Instant::ZERO + Duration::from_secs(2);
+    // 8 Mbit/s through 1 Mbit/s.
+    let slow = LinkConfig::new(
+        Rate::bits_per_second(1_000_000).unwrap(),
+        Duration::from_millis(10),
+    );
+    let expired = |deadline: Option<Duration>| {
+        let mut scene = Scene::new(1, &[(slow.clone(), slow.clone())]);
+        let (client, server) = scene.pair(TransportConfig::default(), TransportConfig::default());
+        let every = Duration::from_millis(1);
+        let source = DatagramSource::new(FIRST, 1000, every, Instant::ZERO, end);
+        let sink = DatagramSink::new(FIRST, Duration::from_millis(100));
+        let hosts = scene.start(client.app(source.deadline(deadline)), server.app(sink));
+        scene.world.run_until(end);
+        let client = scene.world.process::<QuicHost>(hosts.client);
+        let connection = client.connection(FIRST).unwrap();
+        connection.stats().streams.datagrams_expired
+    };
+    assert_eq!(expired(None), 0);
+    assert!(expired(Some(Duration::from_millis(100))) > 100);
+}
+
+#[test]
+fn a_chunk_that_is_not_where_it_belongs_is_noticed() {
+    let corrupt = |length: u64| {
+        let mut scene = Scene::new(1, &[link(10, 10)]);
+        let (client, server) = scene.pair(TransportConfig::default(), TransportConfig::default());
+        let chunks = Chunks::new(&[(FIRST, 1)], 50_000, 5000);
+        let sink = ChunkSink::new(50_000).verify(length);
+        let hosts = scene.start(client.app(chunks), server.app(sink));
+        scene
+            .world
+            .run_until(Instant::ZERO + Duration::from_secs(5));
+        let sink = *scene
+            .world
+            .process::<QuicHost>(hosts.server)
+            .get::<ChunkSink>()
+            .stats();
+        assert_eq!(sink.delivered, 50_000);
+        sink.corrupt
+    };
+    assert_eq!(corrupt(5000), 0);
+    // As if all chunks but the first one lay a byte further on.
+    assert!(corrupt(5001) > 40_000);
+}

@@ -137,3 +137,53 @@ fn first_windows_pacing_and_credit_are_as_named() {
     assert!(!usual.mechanisms.unpaced);
     assert_eq!(usual.congestion.build(&init).window(), 10_000);
 }
+
+/// The name of a control and the parameters it was given.
+fn spec_of(congestion: &ControllerFactory) -> String {
+    let shown = format!("{congestion:?}");
+    let given = shown.rsplit("given: ").next().unwrap();
+    format!("{} {given}", congestion.name())
+}
+
+#[test]
+fn a_profile_keeps_what_a_setting_does_not_name() {
+    let names = Names::default();
+    let init = ControllerInit {
+        max_datagram_size: 1000,
+        now: Instant::ZERO,
+        seed: 0,
+        path: PathId::ZERO,
+    };
+    // Each profile's own control and first window; the window of another control; what another
+    // window leaves of its own control.
+    let cases = [
+        (Profile::Quic, "cubic", 10_000, 10_000),
+        (Profile::CmtSctp, "new-reno:initial-window=2", 2000, 2000),
+        (Profile::Mptcp, "lia:coupling=all", 10_000, 10_000),
+        (Profile::Stripe, "cubic", 10_000, 10_000),
+    ];
+    for (profile, own, window, of_another) in cases {
+        let made = |settings: Settings| {
+            let config = transport(profile, &settings, &names).unwrap();
+            let window = config.congestion.build(&init).window();
+            (spec_of(&config.congestion), window)
+        };
+        let expected = spec_of(&names.controller(own).unwrap());
+        assert_eq!(made(Settings::default()), (expected, window), "{profile}");
+        let other = made(Settings {
+            congestion: Some("westwood".into()),
+            ..Settings::default()
+        });
+        assert_eq!(other.1, of_another, "{profile}");
+        let wider = made(Settings {
+            initial_window: Some(5),
+            ..Settings::default()
+        });
+        let (name, given) = own.split_once(':').unwrap_or((own, ""));
+        let given = given.trim_start_matches("initial-window=2");
+        let sign = if given.is_empty() { "" } else { "," };
+        let spec = format!("{name}:{given}{sign}initial-window=5");
+        let expected = spec_of(&names.controller(&spec).unwrap());
+        assert_eq!(wider, (expected, 5000), "{profile}");
+    }
+}

@@ -78,6 +78,9 @@ pub struct SeriesRow {
     /// Stream and datagram bytes: for a path those it brought first, for the connection those the
     /// application got in order.
     pub goodput_bytes: u64,
+    /// Stream bytes that went the other way and that the sender's application got in order; only for
+    /// the connection.
+    pub returned_bytes: u64,
     /// Bytes acknowledged.
     pub acked_bytes: u64,
     /// Bytes declared lost.
@@ -102,6 +105,10 @@ pub struct SeriesRow {
     pub queue_bytes: u64,
     /// The most bytes that waited for earlier ones; only for the connection.
     pub reseq_bytes: u64,
+    /// The most separate runs of such bytes; only for the connection.
+    pub reseq_runs: u64,
+    /// Bytes received that the application has not read, in order or not; only for the connection.
+    pub receive_buffer_bytes: u64,
     /// Flow-control credit; only for the connection.
     pub flow_credit_bytes: u64,
     /// Written and unacknowledged bytes; only for the connection.
@@ -158,7 +165,7 @@ pub struct Totals {
     pub reseq_peak_bytes: u64,
     /// The most separate runs of bytes that waited.
     pub reseq_peak_runs: u64,
-    /// Mean of the peaks of each interval.
+    /// Mean of the bytes that waited, over the time from the first arrival on.
     pub reseq_mean_bytes: f64,
 }
 
@@ -169,6 +176,7 @@ struct Before {
     bytes: PathBytes,
     flow: FlowStats,
     connection_goodput: u64,
+    connection_returned: u64,
     connection_duplicate: u64,
     blocked: Blocked,
 }
@@ -281,12 +289,8 @@ impl Recorder {
             totals.reseq_waits = order.waits().clone();
             totals.reseq_peak_bytes = order.peak_bytes();
             totals.reseq_peak_runs = order.peak_runs();
+            totals.reseq_mean_bytes = order.mean_bytes(world.now());
         });
-        let all = self.rows.iter().filter(|row| row.path.is_none());
-        let (sum, count) = all.fold((0, 0_u32), |(sum, count), row| {
-            (sum + row.reseq_bytes, count + 1)
-        });
-        self.totals.reseq_mean_bytes = sum as f64 / f64::from(count.max(1));
         self.totals.clone()
     }
 
@@ -390,6 +394,12 @@ impl Recorder {
         let streams = &stats.streams;
         all.goodput_bytes = streams.bytes_delivered - before.connection_goodput;
         all.duplicate_bytes = streams.duplicate_bytes - before.connection_duplicate;
+        all.receive_buffer_bytes = streams
+            .bytes_received
+            .saturating_sub(streams.bytes_delivered);
+        let returned = self.totals.sender.streams.bytes_delivered;
+        all.returned_bytes = returned - before.connection_returned;
+        before.connection_returned = returned;
         before.connection_goodput = streams.bytes_delivered;
         before.connection_duplicate = streams.duplicate_bytes;
         let earlier = before.blocked;
@@ -398,7 +408,7 @@ impl Recorder {
         self.before.entry(None).or_default().blocked = blocked;
         all.flow_credit_bytes = backlog.credit;
         all.send_buffer_bytes = backlog.unacked + backlog.unsent;
-        all.reseq_bytes = self.probe.take_recent_peak(self.connection);
+        (all.reseq_bytes, all.reseq_runs) = self.probe.take_recent_peaks(self.connection);
         self.totals.receiver = stats;
         self.rows.push(all);
     }

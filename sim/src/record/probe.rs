@@ -160,11 +160,12 @@ impl Probe {
         total + since.map_or(Duration::ZERO, |since| now.since(since))
     }
 
-    /// The most bytes of a connection that waited for earlier ones since this was last asked.
-    pub fn take_recent_peak(&self, connection: usize) -> u64 {
+    /// The most bytes and runs of a connection that waited for earlier ones since this was last
+    /// asked.
+    pub fn take_recent_peaks(&self, connection: usize) -> (u64, u64) {
         let mut inner = lock(&self.inner);
         let order = inner.order.entry(connection).or_default();
-        order.take_recent_peak()
+        order.take_recent_peaks()
     }
 }
 

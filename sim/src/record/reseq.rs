@@ -123,6 +123,10 @@ pub struct Resequencing {
     peak_runs: u64,
     /// Since the last sample.
     recent_peak: u64,
+    recent_peak_runs: u64,
+    /// Bytes that waited times the nanoseconds they did, until then.
+    area: (u128, Instant),
+    began: Option<Instant>,
 }
 
 impl Resequencing {
@@ -151,9 +155,27 @@ impl Resequencing {
         self.paths.get(&path).copied().unwrap_or_default()
     }
 
-    /// The most bytes that waited since this was last asked.
-    pub(super) fn take_recent_peak(&mut self) -> u64 {
-        std::mem::replace(&mut self.recent_peak, self.waiting_bytes)
+    /// The most bytes, and the most runs, that waited since this was last asked.
+    pub(super) fn take_recent_peaks(&mut self) -> (u64, u64) {
+        (
+            std::mem::replace(&mut self.recent_peak, self.waiting_bytes),
+            std::mem::replace(&mut self.recent_peak_runs, self.waiting_runs),
+        )
+    }
+
+    /// The mean of the bytes that waited, over the time from the first arrival until now.
+    pub fn mean_bytes(&self, now: Instant) -> f64 {
+        let Some(begin) = self.began else { return 0.0 };
+        let time = now.since(begin).as_nanos();
+        if time == 0 {
+            return 0.0;
+        }
+        self.area_until(now) as f64 / time as f64
+    }
+
+    fn area_until(&self, now: Instant) -> u128 {
+        let (area, since) = self.area;
+        area + u128::from(self.waiting_bytes) * now.since(since).as_nanos()
     }
 
     /// Bytes `start..end` of a stream arrived by a path.
@@ -165,6 +187,8 @@ impl Resequencing {
         start: u64,
         end: u64,
     ) {
+        self.began.get_or_insert(now);
+        self.area = (self.area_until(now), now);
         let state = self.streams.entry(stream).or_default();
         let mut fresh = 0;
         let mut at = start.max(state.frontier);
@@ -205,6 +229,7 @@ impl Resequencing {
         self.peak_bytes = self.peak_bytes.max(self.waiting_bytes);
         self.peak_runs = self.peak_runs.max(self.waiting_runs);
         self.recent_peak = self.recent_peak.max(self.waiting_bytes);
+        self.recent_peak_runs = self.recent_peak_runs.max(self.waiting_runs);
         let bytes = self.paths.entry(path).or_default();
         bytes.first_copy += fresh;
         bytes.duplicate += end - start - fresh;
@@ -236,6 +261,8 @@ mod tests {
         // A hundred bytes each waited 0, 0, 30 and 40 ms.
         assert_eq!(order.waits().mean(), Duration::from_micros(17_500));
         assert_eq!(order.peak_bytes(), 200);
+        // A hundred bytes for 10 ms and two hundred for 30 ms, in 100 ms.
+        assert!((order.mean_bytes(ms(100)) - 70.0).abs() < 1e-9);
         assert_eq!(order.path(PathId(1)).first_copy, 200);
     }
 

@@ -31,6 +31,8 @@ impl Directions {
 pub enum LinkChange {
     /// Everything.
     Config(LinkConfig),
+    /// Everything but whether it carries anything.
+    Properties(LinkConfig),
     /// The rate.
     Rate(Rate),
     /// The delay.
@@ -49,6 +51,12 @@ impl LinkChange {
     fn apply(&self, config: &mut LinkConfig) {
         match self {
             Self::Config(other) => *config = other.clone(),
+            Self::Properties(other) => {
+                *config = LinkConfig {
+                    up: config.up,
+                    ..other.clone()
+                };
+            }
             Self::Rate(rate) => config.rate = rate.clone(),
             Self::Delay(delay) => config.delay = *delay,
             Self::Jitter(jitter) => config.jitter = *jitter,
@@ -156,23 +164,29 @@ pub struct Fade {
 }
 
 impl Fade {
+    /// The rate of each step in bits per second, and when it is taken.
+    pub fn rates(self) -> Vec<(Instant, u64)> {
+        let steps = self.steps.max(1);
+        let span = i128::from(self.to) - i128::from(self.from);
+        let step = |step: u32| {
+            let part = match steps {
+                1 => Duration::ZERO,
+                _ => self.duration * (step - 1) / (steps - 1),
+            };
+            let rate = i128::from(self.from) + span * i128::from(step) / i128::from(steps);
+            (self.start + part, rate as u64)
+        };
+        (1..=steps).map(step).collect()
+    }
+
     /// The steps, as changes of one link.
     pub fn changes(self, link: LinkId, directions: Directions) -> Vec<(Instant, Change)> {
-        let steps = self.steps.max(1);
         let mut all = Vec::new();
-        for step in 1..=steps {
-            let part = if steps == 1 {
-                Duration::ZERO
-            } else {
-                self.duration * (step - 1) / (steps - 1)
-            };
-            let span = i128::from(self.to) - i128::from(self.from);
-            let rate = i128::from(self.from) + span * i128::from(step) / i128::from(steps);
-            let at = self.start + part;
+        for (step, (at, rate)) in self.rates().into_iter().enumerate() {
             let mut add = |change| all.push((at, Change::link(link, directions, change)));
-            match Rate::bits_per_second(rate as u64) {
+            match Rate::bits_per_second(rate) {
                 Some(rate) => {
-                    if self.from == 0 && step == 1 {
+                    if self.from == 0 && step == 0 {
                         add(LinkChange::Up(true));
                     }
                     add(LinkChange::Rate(rate));

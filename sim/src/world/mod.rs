@@ -354,8 +354,9 @@ impl World {
         self.network.line(link, direction).link.queued_bytes()
     }
 
-    /// The links between two addresses of hosts, in order, and the directions they are passed in.
-    /// Empty if there is no way.
+    /// The links between two addresses of hosts, in order, and the directions they are passed in. If
+    /// `to` is the outer address of a NAT, the way goes on to the host behind it that spoke to
+    /// `from` last. Empty if there is no way.
     pub fn way(&mut self, from: IpAddr, to: IpAddr) -> Vec<(LinkId, Direction)> {
         let count = self.network.nodes.len() as u32;
         let owner = (0..count).find(|node| self.network.nodes[*node as usize].owns(from));
@@ -363,6 +364,7 @@ impl World {
             return Vec::new();
         };
         let mut way = Vec::new();
+        let mut to = to;
         let mut line = self.network.first_line(start, from);
         while let Some(index) = line {
             let direction = match index % 2 {
@@ -371,8 +373,17 @@ impl World {
             };
             way.push((LinkId(index / 2), direction));
             let node = self.network.lines[index as usize].to;
-            if self.network.nodes[node.0 as usize].owns(to) {
-                return way;
+            let here = &self.network.nodes[node.0 as usize];
+            if here.owns(to) {
+                let inside = match here.kind {
+                    NodeKind::Nat => here.nat.inside_of(from),
+                    _ => None,
+                };
+                // A NAT that knows nobody inside is where packets end.
+                let Some(inside) = inside.filter(|inside| !here.owns(*inside)) else {
+                    return way;
+                };
+                to = inside;
             }
             if self.network.nodes[node.0 as usize].kind == NodeKind::Host {
                 return Vec::new();

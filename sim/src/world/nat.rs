@@ -87,6 +87,14 @@ impl Nat {
         true
     }
 
+    /// Whom packets of `peer` to the outer address reach: who spoke to it last.
+    pub(super) fn inside_of(&self, peer: IpAddr) -> Option<IpAddr> {
+        let open = self.by_port.values();
+        let open = open.filter(|mapping| mapping.peers.contains(&peer));
+        let latest = open.max_by_key(|mapping| mapping.used)?;
+        Some(latest.inside.ip())
+    }
+
     /// Forgets every mapping: what was known outside is not reached any more, and what speaks again
     /// is seen from another port.
     pub(super) fn rebind(&mut self) {

@@ -338,6 +338,12 @@ fn behind_a_nat_hosts_share_an_address_and_a_rebinding_changes_the_port() {
         .collect();
     let outer = world.address(nat, outside);
     assert!(seen.iter().all(|from| from.ip() == outer), "{seen:?}");
+    // The way back leads through the NAT to whom it hides.
+    let back = [
+        (outside, Direction::Backward),
+        (inside, Direction::Backward),
+    ];
+    assert_eq!(world.way(to, outer), back);
     assert_ne!(seen[0].port(), seen[1].port());
 }
 

@@ -38,7 +38,7 @@ use super::Backend;
 use crate::hosts::{Host, HostError, HostReport, Role, merge};
 use crate::plan::Run;
 use crate::results::{Outcome, Status};
-use crate::scenario::{Kind, Scenario, Way};
+use crate::scenario::{Flow, Kind, Marks, Scenario, Way};
 use anabranch_emulate::{Error as LinkError, LinkLayer, LinkPlan};
 use hosts::Agents;
 use network::{Net, Refusal};
@@ -219,7 +219,13 @@ pub fn clean() -> Vec<String> {
 
 /// What of a scenario this machine cannot do; `None` if it can do all.
 pub fn refusal(scenario: &Scenario) -> Option<String> {
-    tools::refusal(scenario).or_else(|| command::refusal(scenario))
+    let marked = |flow: &Flow| flow.marks != Marks::default();
+    let marked = scenario.flows.iter().any(marked);
+    let marked =
+        marked.then(|| "agents do not mark datagrams: no `flows`, no `critical`".to_owned());
+    tools::refusal(scenario)
+        .or_else(|| command::refusal(scenario))
+        .or(marked)
 }
 
 impl Netns {

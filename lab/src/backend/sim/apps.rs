@@ -1,7 +1,7 @@
 //! A scenario's flows as applications.
 
 use super::network::Built;
-use crate::scenario::{FlowKind, Profile, Way};
+use crate::scenario::{Flow, FlowKind, Profile, Way};
 use anabranch_proto::time::Instant;
 use anabranch_sim::app::{
     Amount, Bulk, ChunkSink, Chunks, DatagramSink, DatagramSource, File, Files, Processing,
@@ -29,6 +29,7 @@ pub(super) fn install(
         return install_stripe(built, lanes, client, server);
     }
     let (mut hosts, mut streams) = ([client, server], [0, 0]);
+    let mut sinks: [Option<(u16, DatagramSink)>; 2] = [None, None];
     for (flow, start) in built.scenario.flows.iter().zip(&built.starts) {
         let (near, far) = match flow.way {
             Way::Forward => (0, 1),
@@ -46,8 +47,11 @@ pub(super) fn install(
                 source = source.app(Bulk::new(FIRST, Amount::Bytes(bytes), *start));
             }
             FlowKind::BulkTime(time) => {
-                // A little longer than is measured, so that the end of the flow does not show.
-                let amount = Amount::Duration(time + Duration::from_secs(1));
+                // The last one goes on for a little longer than is measured, so that its end does
+                // not show.
+                let last = built.over_at() == Some(*start + time);
+                let more = Duration::from_secs(u64::from(last));
+                let amount = Amount::Duration(time + more);
                 streams[far] += 1;
                 source = source.app(Bulk::new(FIRST, amount, *start));
             }
@@ -61,17 +65,15 @@ pub(super) fn install(
                 sink = sink.app(requests(&flow.kind, *start));
                 source = source.app(Responder::default());
             }
-            FlowKind::Datagrams {
-                size,
-                rate,
-                duration,
-                deadline,
-            } => {
-                let interval = Duration::from_secs_f64(size as f64 * 8.0 / rate as f64);
-                let end = *start + duration;
-                let made = DatagramSource::new(FIRST, size as usize, interval, *start, end);
-                source = source.app(made);
-                sink = sink.app(DatagramSink::new(FIRST, deadline.unwrap_or(NEVER)));
+            FlowKind::Datagrams { deadline, .. } => {
+                // One sink reads the datagrams of all flows, which it tells apart by number.
+                let late = deadline.unwrap_or(NEVER);
+                let (number, into) = match sinks[far].take() {
+                    None => (0, DatagramSink::new(FIRST, late)),
+                    Some((last, into)) => (last + 1, into.and(last + 1, late)),
+                };
+                sinks[far] = Some((number, into));
+                source = source.app(datagrams(flow, *start, number));
             }
         }
         hosts = if near == 0 {
@@ -80,14 +82,37 @@ pub(super) fn install(
             [sink, source]
         };
     }
-    let [mut client, mut server] = hosts;
-    if streams[0] > 0 {
-        client = client.app(Receiver::new(streams[0]));
-    }
-    if streams[1] > 0 {
-        server = server.app(Receiver::new(streams[1]));
-    }
-    (client, server)
+    let mut ends = hosts.into_iter().zip(sinks).zip(streams);
+    let mut end = || {
+        let ((mut host, sink), streams) = ends.next().expect("there are two hosts");
+        if let Some((_, sink)) = sink {
+            host = host.app(sink);
+        }
+        if streams > 0 {
+            host = host.app(Receiver::new(streams).verify());
+        }
+        host
+    };
+    (end(), end())
+}
+
+/// The datagrams of a flow, the one of this number among those in its direction.
+fn datagrams(flow: &Flow, start: Instant, number: u16) -> DatagramSource {
+    let FlowKind::Datagrams {
+        size,
+        rate,
+        duration,
+        deadline,
+    } = flow.kind
+    else {
+        unreachable!("the flow is one of datagrams");
+    };
+    let interval = Duration::from_secs_f64(size as f64 * 8.0 / rate as f64);
+    DatagramSource::new(FIRST, size as usize, interval, start, start + duration)
+        .numbered(number)
+        .deadline(deadline)
+        .flows(flow.marks.flows)
+        .critical(flow.marks.critical)
 }
 
 /// The requests of a flow.
@@ -137,10 +162,11 @@ fn install_stripe(
     let processing = transport.settings.processing.unwrap_or(false);
     let chunks =
         Chunks::new(&lanes, bytes, chunk).processing(processing.then_some(Processing::BTH));
+    let sink = ChunkSink::new(bytes).verify(chunk);
     if built.flows_backward() {
-        (client.app(ChunkSink::new(bytes)), server.app(chunks))
+        (client.app(sink), server.app(chunks))
     } else {
-        (client.app(chunks), server.app(ChunkSink::new(bytes)))
+        (client.app(chunks), server.app(sink))
     }
 }
 
@@ -152,53 +178,75 @@ pub(super) fn weights(built: &Built<'_>) -> Vec<u32> {
     crate::engine::turns(scheduler.map(ToString::to_string).as_deref(), &paths)
 }
 
-/// Application bytes a host has got so far.
-pub(super) fn delivered(world: &World, host: ProcessId) -> u64 {
-    let host = world.process::<QuicHost>(host);
-    let streams: u64 = host
-        .all::<Receiver>()
-        .map(|receiver| receiver.total().bytes)
-        .sum();
-    let chunks: u64 = host
-        .all::<ChunkSink>()
-        .map(|sink| sink.stats().delivered)
-        .sum();
-    let datagrams: u64 = host
-        .all::<DatagramSink>()
-        .map(|sink| sink.stats().bytes)
-        .sum();
-    let answers: u64 = host
-        .all::<Requests>()
-        .flat_map(Requests::history)
-        .map(|exchange| exchange.received)
-        .sum();
-    streams + chunks + datagrams + answers
+/// Application bytes that both hosts have got so far: flows may go both ways.
+pub(super) fn delivered(world: &World, hosts: [ProcessId; 2]) -> u64 {
+    hosts.iter().map(|host| delivered_to(world, *host)).sum()
 }
 
-/// When a host got its first and its last byte.
-pub(super) fn first_and_last(world: &World, host: ProcessId) -> (Option<Instant>, Option<Instant>) {
+fn delivered_to(world: &World, host: ProcessId) -> u64 {
     let host = world.process::<QuicHost>(host);
+    let streams = host
+        .all::<Receiver>()
+        .map(|receiver| receiver.total().bytes);
+    let chunks = host.all::<ChunkSink>().map(|sink| sink.stats().delivered);
+    let datagrams = host.all::<DatagramSink>().flat_map(DatagramSink::all);
+    let datagrams = datagrams.map(|(_, stats)| stats.bytes);
+    let answers = host.all::<Requests>().flat_map(Requests::history);
+    let answers = answers.map(|exchange| exchange.received);
+    streams.chain(chunks).chain(datagrams).chain(answers).sum()
+}
+
+/// Bytes that arrived and are not those that were sent.
+pub(super) fn corrupt(world: &World, hosts: [ProcessId; 2]) -> u64 {
+    let of = |host: &ProcessId| -> u64 {
+        let host = world.process::<QuicHost>(*host);
+        let streams = host
+            .all::<Receiver>()
+            .map(|receiver| receiver.total().corrupt);
+        let chunks = host.all::<ChunkSink>().map(|sink| sink.stats().corrupt);
+        let answers = host.all::<Requests>().flat_map(Requests::history);
+        let answers = answers.map(|exchange| exchange.corrupt);
+        streams.chain(chunks).chain(answers).sum()
+    };
+    hosts.iter().map(of).sum()
+}
+
+/// When the first and the last byte of all flows came.
+pub(super) fn first_and_last(
+    world: &World,
+    hosts: [ProcessId; 2],
+) -> (Option<Instant>, Option<Instant>) {
     let mut first: Vec<Instant> = Vec::new();
     let mut last: Vec<Instant> = Vec::new();
-    for receiver in host.all::<Receiver>() {
-        first.extend(receiver.total().first_byte);
-        last.extend(receiver.total().last_byte);
-    }
-    last.extend(host.all::<ChunkSink>().filter_map(|sink| sink.stats().last));
-    for exchange in host.all::<Requests>().flat_map(Requests::history) {
-        first.extend(exchange.first_byte);
-        last.extend(exchange.finished);
+    for host in hosts.map(|host| world.process::<QuicHost>(host)) {
+        for receiver in host.all::<Receiver>() {
+            first.extend(receiver.total().first_byte);
+            last.extend(receiver.total().last_byte);
+        }
+        last.extend(host.all::<ChunkSink>().filter_map(|sink| sink.stats().last));
+        for exchange in host.all::<Requests>().flat_map(Requests::history) {
+            first.extend(exchange.first_byte);
+            last.extend(exchange.finished);
+        }
     }
     (first.into_iter().min(), last.into_iter().max())
 }
 
 /// Times of the units of all flows in seconds, and how many were late or lost.
-pub(super) fn units(world: &World, [from, to]: [ProcessId; 2]) -> (Vec<f64>, u64) {
+pub(super) fn units(world: &World, [one, other]: [ProcessId; 2]) -> (Vec<f64>, u64) {
+    let (mut times, mut late) = (Vec::new(), 0);
+    for (from, to) in [(one, other), (other, one)] {
+        late += units_to(world, from, to, &mut times);
+    }
+    (times, late)
+}
+
+/// Adds the times of the units that went this way; tells how many were late or lost.
+fn units_to(world: &World, from: ProcessId, to: ProcessId, times: &mut Vec<f64>) -> u64 {
     let (source, sink) = (
         world.process::<QuicHost>(from),
         world.process::<QuicHost>(to),
     );
-    let (mut times, mut late) = (Vec::new(), 0);
     for files in source.all::<Files>() {
         for receiver in sink.all::<Receiver>() {
             let done = files
@@ -212,14 +260,15 @@ pub(super) fn units(world: &World, [from, to]: [ProcessId; 2]) -> (Vec<f64>, u64
         let done = exchange.finished.map(|at| at.since(exchange.request.at));
         times.extend(done.map(|time| time.as_secs_f64()));
     }
-    let sent: u64 = source
-        .all::<DatagramSource>()
-        .map(DatagramSource::sent)
-        .sum();
-    for datagrams in sink.all::<DatagramSink>() {
-        let stats = datagrams.stats();
-        late += sent.saturating_sub(stats.in_time);
+    let mut late = 0;
+    let sent = |flow: u16| -> u64 {
+        let sources = source.all::<DatagramSource>();
+        let sources = sources.filter(|source| source.number() == flow);
+        sources.map(DatagramSource::sent).sum()
+    };
+    for (flow, stats) in sink.all::<DatagramSink>().flat_map(DatagramSink::all) {
+        late += sent(flow).saturating_sub(stats.in_time);
         times.extend(stats.delays.iter().map(Duration::as_secs_f64));
     }
-    (times, late)
+    late
 }

@@ -24,21 +24,25 @@ pub(super) fn outcome(
     let totals = recorder.totals(&mut built.world);
     let paths = recorder.paths(&mut built.world);
     let begin = built.first_start();
-    let (first, last) = apps::first_and_last(&built.world, hosts[1]);
+    let (first, last) = apps::first_and_last(&built.world, hosts);
     let (times, late_units) = apps::units(&built.world, hosts);
-    let bytes = apps::delivered(&built.world, hosts[1]);
+    let bytes = apps::delivered(&built.world, hosts);
+    let corrupt = apps::corrupt(&built.world, hosts);
     let completion = progress
         .done
         .then_some(last)
         .flatten()
         .filter(|_| progress.cold.is_none());
     let mut outcome = Outcome {
-        status: if progress.done {
-            Status::Ok
-        } else {
-            Status::Timeout
+        status: match (corrupt, progress.done) {
+            (0, true) => Status::Ok,
+            (0, false) => Status::Timeout,
+            _ => Status::Failed,
         },
-        reason: why(built, hosts, progress),
+        reason: match corrupt {
+            0 => why(built, hosts, progress),
+            bytes => format!("{bytes} bytes are not those that were sent"),
+        },
         bytes,
         handshake_s: totals.established.map(|at| seconds(at.since(begin))),
         first_byte_s: first.map(|at| seconds(at.since(begin))),
@@ -60,7 +64,14 @@ pub(super) fn outcome(
         add_totals(&mut outcome, &totals);
     }
     if built.scenario.record.series.is_some() {
-        outcome.series = recorder.rows().iter().map(|row| bin(row, &names)).collect();
+        let both = built.flows_both_ways();
+        let rows = recorder.rows().iter();
+        outcome.series = rows
+            .map(|row| Bin {
+                goodput_bytes: row.goodput_bytes + if both { row.returned_bytes } else { 0 },
+                ..bin(row, &names)
+            })
+            .collect();
     }
     outcome.decisions = recorder
         .probe()
@@ -120,6 +131,7 @@ fn add_totals(outcome: &mut Outcome, totals: &Totals) {
     let (sender, receiver) = (&totals.sender, &totals.receiver);
     let waits = &totals.reseq_waits;
     outcome.reseq_peak_bytes = Some(totals.reseq_peak_bytes);
+    outcome.reseq_peak_runs = Some(totals.reseq_peak_runs);
     outcome.reseq_mean_bytes = Some(totals.reseq_mean_bytes);
     outcome.reseq_wait_mean_s = Some(seconds(waits.mean()));
     outcome.reseq_wait_p50_s = Some(seconds(waits.quantile(0.5)));
@@ -148,7 +160,11 @@ fn paths_by_id(built: &Built<'_>, paths: &[PathTotals]) -> BTreeMap<PathId, usiz
         } else {
             totals.ends
         };
-        let same = used.iter().find(|path| built.ends(**path) == ends);
+        let shown = |path: &usize| match backward {
+            true => built.ends_shown(*path),
+            false => built.ends(*path),
+        };
+        let same = used.iter().find(|path| shown(path) == ends);
         let remote = used.iter().find(|path| built.ends(**path).1 == ends.1);
         let by_order = used.get(totals.path.0 as usize);
         same.or(remote).or(by_order).copied().unwrap_or(used[0])
@@ -208,20 +224,37 @@ fn path_outcomes(
         add(&mut one.spurious, total.sent.spurious_losses);
         one.lost_queue = Some(total.lost_queue);
         one.lost_random = Some(total.lost_random);
+        add(&mut one.acked_bytes, total.sent.acked_bytes);
+        add(&mut one.lost_bytes, total.sent.lost_bytes);
+        add(&mut one.retransmitted_bytes, total.sent.retransmitted_bytes);
+        add(&mut one.copied_bytes, total.sent.copied_bytes);
+        add(&mut one.reinjected_bytes, total.sent.reinjected_bytes);
         if !stripe {
             add(&mut one.first_copy_bytes, total.bytes.first_copy);
+            add(&mut one.duplicate_bytes, total.bytes.duplicate);
         }
-        // Of a path opened again, the last life counts for what is a mean.
-        one.srtt_mean_s = Some(seconds(total.srtt_mean));
-        one.srtt_p95_s = Some(seconds(total.srtt_p95));
-        one.queue_mean_bytes = Some(total.queue_mean_bytes);
-        one.queue_max_bytes = Some(total.queue_max_bytes.max(one.queue_max_bytes.unwrap_or(0)));
-        let windows = rows.iter().filter(|row| row.path == Some(total.path));
-        let windows: Vec<f64> = windows.map(|row| row.cwnd_bytes as f64).collect();
-        let mean = windows.iter().sum::<f64>() / windows.len().max(1) as f64;
-        one.cwnd_mean_bytes = (!windows.is_empty()).then_some(mean);
+    }
+    for (index, one) in all.iter_mut().enumerate() {
+        // A path that was given up and opened again has several path IDs: all its lives count.
+        let own = |row: &&SeriesRow| {
+            let path = row.path.and_then(|path| names.get(&path));
+            path == Some(&index)
+        };
+        let rows: Vec<&SeriesRow> = rows.iter().filter(own).collect();
+        let rtts = rows.iter().filter_map(|row| row.srtt.map(seconds));
+        let rtts: Vec<f64> = rtts.collect();
+        one.srtt_mean_s = mean(rtts.iter().copied());
+        one.srtt_p95_s = quantile(&rtts, 0.95);
+        one.queue_mean_bytes = mean(rows.iter().map(|row| row.queue_bytes as f64));
+        one.queue_max_bytes = rows.iter().map(|row| row.queue_bytes).max();
+        one.cwnd_mean_bytes = mean(rows.iter().map(|row| row.cwnd_bytes as f64));
     }
     all
+}
+
+fn mean(values: impl Iterator<Item = f64> + Clone) -> Option<f64> {
+    let count = values.clone().count();
+    (count > 0).then(|| values.sum::<f64>() / count as f64)
 }
 
 fn add(slot: &mut Option<u64>, more: u64) {
@@ -233,6 +266,7 @@ fn number(names: &BTreeMap<PathId, usize>, path: PathId) -> u32 {
 }
 
 fn bin(row: &SeriesRow, names: &BTreeMap<PathId, usize>) -> Bin {
+    let whole = row.path.is_none();
     Bin {
         t_s: seconds(row.at.since(Instant::ZERO)),
         path: row.path.map_or(0, |path| number(names, path)),
@@ -247,6 +281,17 @@ fn bin(row: &SeriesRow, names: &BTreeMap<PathId, usize>) -> Bin {
         reseq_bytes: row.reseq_bytes,
         flow_credit_bytes: row.flow_credit_bytes,
         blocked_s: seconds(row.blocked.receive_window),
+        acked_bytes: Some(row.acked_bytes),
+        lost_bytes: Some(row.lost_bytes),
+        retransmitted_bytes: Some(row.retransmitted_bytes),
+        copied_bytes: Some(row.copied_bytes),
+        reinjected_bytes: Some(row.reinjected_bytes),
+        duplicate_bytes: Some(row.duplicate_bytes),
+        reseq_runs: whole.then_some(row.reseq_runs),
+        receive_buffer_bytes: whole.then_some(row.receive_buffer_bytes),
+        send_buffer_bytes: whole.then_some(row.send_buffer_bytes),
+        blocked_send_s: whole.then(|| seconds(row.blocked.send_buffer)),
+        blocked_hold_s: whole.then(|| seconds(row.blocked.scheduler)),
     }
 }
 
@@ -260,10 +305,20 @@ fn decided(row: &DecisionRow, names: &BTreeMap<PathId, usize>) -> Decided {
         Decision::Hold { .. } => ("hold", None),
         _ => ("other", None),
     };
+    let paths = match row.choice.decision {
+        Decision::Duplicate(paths) => paths.iter().map(|path| number(names, path)).collect(),
+        _ => path.iter().map(|path| number(names, *path)).collect(),
+    };
+    let skip = match row.choice.decision {
+        Decision::SendAt { skip, .. } => Some(skip),
+        _ => None,
+    };
     Decided {
         t_ns: row.at.since(Instant::ZERO).as_nanos() as u64,
         decision: decision.to_owned(),
         path: path.map(|path| number(names, path)),
+        paths,
+        skip,
         reason: row.choice.reason.name().to_owned(),
     }
 }

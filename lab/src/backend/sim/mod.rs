@@ -14,7 +14,9 @@ use crate::engine::{self, Setup};
 use crate::plan::Run;
 use crate::qlog;
 use crate::results::{Outcome, Status};
-use crate::scenario::{Background, BackgroundKind, Flow, FlowKind, Kind, NodeKind, Scenario, Way};
+use crate::scenario::{
+    Background, BackgroundKind, Flow, FlowKind, Kind, NodeKind, Profile, Scenario, Way,
+};
 use anabranch_proto::config::TransportConfig;
 use anabranch_proto::time::Instant;
 use anabranch_sim::profile::Names;
@@ -219,7 +221,7 @@ impl Contest for Engine {
     }
 
     fn delivered(&self, built: &Built<'_>) -> u64 {
-        apps::delivered(&built.world, self.hosts[1])
+        apps::delivered(&built.world, self.hosts)
     }
 }
 
@@ -248,6 +250,13 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<Outcome> {
         matches!(one.kind, BackgroundKind::Udp { .. }) && one.way == Way::Forward
     };
     let datagrams = |flow: &Flow| matches!(flow.kind, FlowKind::Datagrams { .. });
+    let one_file = matches!(
+        scenario.flows.as_slice(),
+        [Flow {
+            kind: FlowKind::BulkBytes(_),
+            ..
+        }]
+    );
     let cannot = if kind == Kind::KernelMptcp {
         "the kernel's multipath TCP does not run in a simulator"
     } else if kind == Kind::Command {
@@ -258,6 +267,8 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<Outcome> {
         "background traffic through a NAT, but for UDP from the client"
     } else if kind != Kind::Anabranch && scenario.flows.iter().any(datagrams) {
         "datagrams over TCP"
+    } else if scenario.transport.profile == Profile::Stripe && !one_file {
+        "a stripe of anything but one bulk flow of a given number of bytes"
     } else if kind != Kind::Anabranch && scenario.record.qlog {
         "qlog of TCP"
     } else {

@@ -110,6 +110,12 @@ impl<'a> Built<'a> {
             .map_or(Way::Forward, |flow| flow.way)
     }
 
+    /// Whether flows go both ways.
+    pub(super) fn flows_both_ways(&self) -> bool {
+        let way = self.way();
+        self.scenario.flows.iter().any(|flow| flow.way != way)
+    }
+
     /// When the longest warm-up is over.
     pub(super) fn warm_at(&self) -> Instant {
         let flows = self.scenario.flows.iter().zip(&self.starts);
@@ -145,12 +151,33 @@ impl<'a> Built<'a> {
         (client, server)
     }
 
+    /// The ends of a path as the server sees them, the client's first: what is behind a NAT shows
+    /// the NAT's address.
+    pub(super) fn ends_shown(&self, path: usize) -> (IpAddr, IpAddr) {
+        let (client, server) = self.ends(path);
+        let network = &self.scenario.network;
+        let route = network.route(path).unwrap_or_default();
+        let nats = route.iter().rev().filter_map(|(link, forward)| {
+            let ends = network.links[*link].ends;
+            let at = if *forward { ends.0 } else { ends.1 };
+            (network.nodes[at].kind == Kind::Nat).then_some(at)
+        });
+        // The outside of a NAT is the first link of which it is the near end.
+        let outside = nats.take(1).find_map(|nat| {
+            let link = network.links.iter().position(|link| link.ends.0 == nat)?;
+            Some(self.world.address(self.nodes[nat], self.links[link]))
+        });
+        (outside.unwrap_or(client), server)
+    }
+
     /// What the flows sent between the ends of a path, without the traffic beside them.
     pub(super) fn flow_stats(&self, path: usize, way: Way) -> FlowStats {
-        let (client, server) = self.ends(path);
         let (from, to) = match way {
-            Way::Forward => (client, server),
-            Way::Backward => (server, client),
+            Way::Forward => self.ends(path),
+            Way::Backward => {
+                let (client, server) = self.ends_shown(path);
+                (server, client)
+            }
         };
         let mut flow = self.world.flow_stats(from, to);
         for beside in self.beside.iter().filter(|beside| beside.path == path) {
@@ -301,27 +328,14 @@ impl<'a> Built<'a> {
                         // Properties that earlier events changed stay changed.
                         let side = &mut configs[event.link][usize::from(line == Line::Backward)];
                         *side = change.applied_to(side);
-                        let change = parts(side);
-                        for change in change {
-                            self.world
-                                .at(at, Change::link(link, Directions::Only(line), change));
-                        }
+                        let change = LinkChange::Properties(side.clone());
+                        self.world
+                            .at(at, Change::link(link, Directions::Only(line), change));
                     }
                 }
             }
         }
     }
-}
-
-/// Changes that make a link like `config` without touching whether it is up.
-fn parts(config: &LinkConfig) -> [LinkChange; 5] {
-    [
-        LinkChange::Rate(config.rate.clone()),
-        LinkChange::Delay(config.delay),
-        LinkChange::Jitter(config.jitter),
-        LinkChange::Loss(config.loss),
-        LinkChange::Queue(config.queue),
-    ]
 }
 
 fn directions(sides: Sides) -> Directions {

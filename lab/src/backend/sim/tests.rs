@@ -1,6 +1,7 @@
 //! Scenarios that run.
 
 mod carriers;
+mod flows;
 
 use super::*;
 use crate::plan::{Changes, Plan};

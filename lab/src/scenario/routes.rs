@@ -1,0 +1,170 @@
+//! What a network can carry: the way of each path, and the most that all of them carry together.
+
+use super::topology::{NetLink, Network, NodeKind};
+use super::workload::Way;
+use std::collections::VecDeque;
+
+impl Network {
+    /// The links of a path from the client to the server, and whether each is passed forward.
+    /// Between the links at its ends the way is the shortest, and among equals that over the link
+    /// described first, as packets go. `None` if there is none.
+    pub fn route(&self, path: usize) -> Option<Vec<(usize, bool)>> {
+        let path = &self.paths[path];
+        let (first, last) = (path.client_link, path.server_link);
+        let forward = self.links[first].ends.0 == 0;
+        let mut route = vec![(first, forward)];
+        let mut at = end(&self.links[first], forward);
+        if at == 1 {
+            return (first == last).then_some(route);
+        }
+        let goal = far_end(&self.links[last], 1);
+        let towards = self.distances(goal);
+        while at != goal {
+            // A router looks ahead as far as the last hop before the server.
+            let here = towards[at]?;
+            let out = self.links.iter().enumerate().find_map(|(index, link)| {
+                let forward = link.ends.0 == at;
+                let next = end(link, forward);
+                let beside = forward || link.ends.1 == at;
+                let closer = towards[next].is_some_and(|distance| distance + 1 == here);
+                (beside && closer).then_some((index, forward, next))
+            });
+            let (index, forward, next) = out?;
+            route.push((index, forward));
+            at = next;
+        }
+        route.push((last, self.links[last].ends.1 == 1));
+        Some(route)
+    }
+
+    /// How many links each node is from `goal`; hosts are never on the way.
+    fn distances(&self, goal: usize) -> Vec<Option<usize>> {
+        let mut distances = vec![None; self.nodes.len()];
+        distances[goal] = Some(0);
+        let mut waiting = VecDeque::from([(goal, 0)]);
+        while let Some((at, distance)) = waiting.pop_front() {
+            if at != goal && self.nodes[at].kind == NodeKind::Host {
+                continue;
+            }
+            for link in &self.links {
+                let next = match link.ends {
+                    (first, second) if first == at => second,
+                    (first, second) if second == at => first,
+                    _ => continue,
+                };
+                if distances[next].is_none() {
+                    distances[next] = Some(distance + 1);
+                    waiting.push_back((next, distance + 1));
+                }
+            }
+        }
+        distances
+    }
+
+    /// The rate of the narrowest link of a path, in bits per second; `None` if none is limited.
+    pub fn path_rate(&self, path: usize, way: Way) -> Option<u64> {
+        let route = self.route(path)?;
+        let rates = route.into_iter().map(|hop| self.rate_of(hop, way));
+        rates.flatten().min()
+    }
+
+    /// The most bits per second that all paths carry together, each link counted once; `None` if
+    /// that is not limited.
+    pub fn joint_rate(&self, way: Way) -> Option<u64> {
+        let mut hops: Vec<(usize, bool)> = Vec::new();
+        for path in 0..self.paths.len() {
+            for hop in self.route(path)? {
+                if !hops.contains(&hop) {
+                    hops.push(hop);
+                }
+            }
+        }
+        let mut room = Room::default();
+        for (link, forward) in hops {
+            let ends = self.links[link].ends;
+            let (from, to) = if forward { ends } else { (ends.1, ends.0) };
+            let rate = self.rate_of((link, forward), way);
+            room.arcs.push((from, to, rate.unwrap_or(Room::ENDLESS)));
+        }
+        room.flow(self.nodes.len())
+    }
+
+    /// The rate of a link as data of this way passes it, on a route from the client.
+    fn rate_of(&self, (link, forward): (usize, bool), way: Way) -> Option<u64> {
+        let link = &self.links[link];
+        match forward == (way == Way::Forward) {
+            true => link.forward.rate(),
+            false => link.backward.rate(),
+        }
+    }
+}
+
+/// The end that is reached by passing a link forward or backward.
+fn end(link: &NetLink, forward: bool) -> usize {
+    if forward { link.ends.1 } else { link.ends.0 }
+}
+
+fn far_end(link: &NetLink, near: usize) -> usize {
+    end(link, link.ends.0 == near)
+}
+
+/// What is left of each arc from one node to another.
+#[derive(Debug, Default)]
+struct Room {
+    arcs: Vec<(usize, usize, u64)>,
+}
+
+impl Room {
+    /// More than all rates that a file can name together.
+    const ENDLESS: u64 = u64::MAX / 4;
+
+    /// The largest flow from node 0 to node 1, by shortest augmenting paths; `None` if it has no
+    /// limit.
+    fn flow(mut self, nodes: usize) -> Option<u64> {
+        let mut total = 0_u64;
+        // What flows over an arc may be taken back over its counterpart.
+        let back = self.arcs.iter().map(|(from, to, _)| (*to, *from, 0));
+        let back: Vec<_> = back.collect();
+        let count = self.arcs.len();
+        self.arcs.extend(back);
+        while let Some(way) = self.augment(nodes) {
+            let least = way.iter().map(|arc| self.arcs[*arc].2).min()?;
+            if least >= Self::ENDLESS / 2 {
+                return None;
+            }
+            total += least;
+            for arc in way {
+                self.arcs[arc].2 -= least;
+                let other = if arc < count {
+                    arc + count
+                } else {
+                    arc - count
+                };
+                self.arcs[other].2 += least;
+            }
+        }
+        Some(total)
+    }
+
+    /// The arcs of a shortest way from node 0 to node 1 with room on all of them.
+    fn augment(&self, nodes: usize) -> Option<Vec<usize>> {
+        let mut by: Vec<Option<usize>> = vec![None; nodes];
+        let mut waiting = VecDeque::from([0]);
+        while let Some(at) = waiting.pop_front() {
+            for (arc, (from, to, room)) in self.arcs.iter().enumerate() {
+                if *from == at && *room > 0 && *to != 0 && by[*to].is_none() {
+                    by[*to] = Some(arc);
+                    waiting.push_back(*to);
+                }
+            }
+        }
+        let mut way = Vec::new();
+        let mut at = 1;
+        while at != 0 {
+            let arc = by[at]?;
+            way.push(arc);
+            at = self.arcs[arc].0;
+        }
+        Some(way)
+    }
+}
