@@ -6,7 +6,7 @@
 //! other path), if another path promises clearly more. One flow is never faster than one path.
 //! Units that belong to no flow go by the lowest RTT.
 
-use super::contest::lowest_rtt_unused;
+use super::contest::lowest_rtt;
 use super::flow_table::{FlowTable, Key};
 use super::per_path::PerPath;
 use super::rates::delivered_rate;
@@ -209,9 +209,9 @@ impl Scheduler for Affinity {
             UnitKind::Fresh if !view.streams.is_empty() => self.streams(view),
             UnitKind::Datagram => match Key::flow(view.unit.flow) {
                 Some(key) => self.flow(view, key),
-                None => lowest_rtt_unused(view),
+                None => lowest_rtt(view),
             },
-            _ => lowest_rtt_unused(view),
+            _ => lowest_rtt(view),
         }
     }
 

@@ -11,7 +11,7 @@
 //! learns of that by the priority the application gives its streams (`gate`).
 
 use super::budget::Budget;
-use super::contest::lowest_rtt_unused;
+use super::contest::lowest_rtt;
 use super::min_rtt::rank;
 use super::units::{micros, packet};
 use super::{
@@ -236,7 +236,7 @@ impl Scheduler for DeadlineRedundant {
         {
             return choice;
         }
-        let choice = lowest_rtt_unused(view);
+        let choice = lowest_rtt(view);
         if let Decision::Send(path) = choice.decision
             && let Some(path) = view.path(path)
         {

@@ -6,7 +6,7 @@
 //! the best one has that, the others wait for it: it never falls back to a slower one. The rule
 //! sees rates alone: of two paths that drain alike it does not know which one is longer.
 
-use super::contest::lowest_rtt_unused;
+use super::contest::lowest_rtt;
 use super::per_path::PerPath;
 use super::rates::delivered_rate;
 use super::units::{packet, size};
@@ -165,7 +165,7 @@ fn is_any_measured(view: &SendView<'_>) -> bool {
 impl Scheduler for Linger {
     fn select(&mut self, view: &SendView<'_>) -> Choice {
         if view.ready().next().is_none() || view.unit.kind != UnitKind::Fresh {
-            return lowest_rtt_unused(view);
+            return lowest_rtt(view);
         }
         self.trim(view);
         // Every plan either gives the open path a run or fills a full one: paths times runs at
@@ -184,7 +184,7 @@ impl Scheduler for Linger {
             }
         }
         self.patience.end();
-        lowest_rtt_unused(view)
+        lowest_rtt(view)
     }
 
     fn on_event(&mut self, event: &PathEvent) {

@@ -6,7 +6,7 @@
 //! what comes after them (`mode=queue`). `mode=wait` leaves the free path idle instead. The latest
 //! RTT sample decides, as in the original module; on wireless links `rtt=smoothed` is steadier.
 
-use super::contest::lowest_rtt_unused;
+use super::contest::lowest_rtt;
 use super::units::packet;
 use super::{
     Choice, Decision, Entry, ParamDoc, PathEvent, PathView, Patience, Reason, Scheduler, SendView,
@@ -95,10 +95,10 @@ impl Sttf {
 impl Scheduler for Sttf {
     fn select(&mut self, view: &SendView<'_>) -> Choice {
         if view.unit.kind == UnitKind::Retransmission {
-            return lowest_rtt_unused(view);
+            return lowest_rtt(view);
         }
         // Unmeasured paths are unknown: they are used when no measured one can send.
-        self.place(view).unwrap_or_else(|| lowest_rtt_unused(view))
+        self.place(view).unwrap_or_else(|| lowest_rtt(view))
     }
 
     fn on_event(&mut self, event: &PathEvent) {

@@ -44,6 +44,14 @@ pub(super) fn idle(paths: &[PathView]) -> SendView<'_> {
     }
 }
 
+/// A view in which a packet waits that was lost on these paths.
+pub(super) fn lost<'a>(paths: &'a [PathView], carried_by: &[u32]) -> SendView<'a> {
+    let mut view = fresh(paths);
+    view.unit.kind = UnitKind::Retransmission;
+    view.unit.carried_by = carried_by.iter().copied().map(PathId).collect();
+    view
+}
+
 /// A path with its whole window in flight.
 pub(super) fn full(id: u32) -> PathView {
     let path = PathView::new(id);

@@ -4,6 +4,9 @@
 pub(super) const ALL: &[&str] = &[
     "min-rtt",
     "min-rtt:idle=hold",
+    "min-rtt:limit-ms=100",
+    "min-rtt:skip-recovery=true",
+    "min-rtt:skip-recovery=true,limit-ms=300",
     "min-rtt:idle=copy,probe=5",
     "round-robin",
     "round-robin:mode=hold,k=3",
