@@ -59,6 +59,7 @@ pub(super) const ALL: &[&str] = &[
     "target-rate:target-mbps=0.1",
     "affinity",
     "affinity:flowlets=false",
+    "affinity:keep-backup=true",
     "wlb",
     "atsss",
     "atsss:mode=active-standby",
