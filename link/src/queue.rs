@@ -100,7 +100,8 @@ impl<T> PacketQueue<T> {
             let idle_ns = idle.map_or(0, |since| packet.enqueued.saturating_sub(since));
             let idle_packets = idle_ns.checked_div(packet_time).unwrap_or(u64::MAX);
             let idle_packets = if idle_ns == 0 { 0 } else { idle_packets };
-            if self.red.drops(config, self.buffer.bytes(), idle_packets) {
+            let waiting = self.buffer.bytes();
+            if self.red.drops(config, packet.size, waiting, idle_packets) {
                 stats.dropped_early += 1;
                 self.idle_since = idle.map(|_| packet.enqueued);
                 return;

@@ -1,8 +1,12 @@
 //! Random early detection (Floyd and Jacobson, IEEE/ACM Transactions on Networking 1(4), 1993) in
-//! bytes, with the gentle slope above the maximum. It drops and does not mark.
+//! bytes, with the gentle slope above the maximum. It drops and does not mark. Small packets are
+//! dropped more rarely, in proportion to their size (section 4 of the paper, "byte mode").
 
 use crate::config::{Probability, Red};
 use crate::random::{Purpose, Random};
+
+/// Bytes of the packet whose probability is not scaled down: that of Ethernet.
+const LARGEST_PACKET: u32 = 1500;
 
 /// The state of the algorithm.
 #[derive(Debug, Clone)]
@@ -10,7 +14,8 @@ pub(crate) struct RedState {
     random: Random,
     /// Average queue in bytes.
     average: f64,
-    /// Packets let in since the last one dropped.
+    /// Packets let in since the last one dropped, or since the average queue passed the minimum: the
+    /// distance between two drops is then uniform (section 7 of the paper).
     since_drop: u64,
 }
 
@@ -23,9 +28,9 @@ impl RedState {
         }
     }
 
-    /// A packet arrives at a queue of `bytes` that was empty for as long as `idle_packets` packets
-    /// take before. Whether to drop it.
-    pub(crate) fn drops(&mut self, config: &Red, bytes: u64, idle_packets: u64) -> bool {
+    /// A packet of `size` bytes arrives at a queue of `bytes` that was empty for as long as
+    /// `idle_packets` packets take before. Whether to drop it.
+    pub(crate) fn drops(&mut self, config: &Red, size: u32, bytes: u64, idle_packets: u64) -> bool {
         let weight = config.weight.as_f64();
         self.average *= power(1.0 - weight, idle_packets);
         self.average += weight * (bytes as f64 - self.average);
@@ -34,6 +39,9 @@ impl RedState {
             self.since_drop = 0;
             return false;
         }
+        // A queue far beyond the maximum takes nothing, however small.
+        let share = f64::from(size.min(LARGEST_PACKET)) / f64::from(LARGEST_PACKET);
+        let base = if base < 1.0 { base * share } else { base };
         // Spreads drops evenly instead of geometrically.
         let spread = 1.0 - self.since_drop as f64 * base;
         let probability = if spread > base { base / spread } else { 1.0 };
@@ -84,16 +92,34 @@ mod tests {
         }
     }
 
-    /// The share of packets dropped in the long run at a queue of constant length.
-    fn share(bytes: u64) -> f64 {
+    /// The share of packets of `size` dropped in the long run at a queue of constant length.
+    fn share_of(size: u32, bytes: u64) -> f64 {
         let mut state = RedState::new(1);
         for _ in 0..10_000 {
-            state.drops(&config(), bytes, 0);
+            state.drops(&config(), size, bytes, 0);
         }
         (0..20_000)
-            .filter(|_| state.drops(&config(), bytes, 0))
+            .filter(|_| state.drops(&config(), size, bytes, 0))
             .count() as f64
             / 20_000.0
+    }
+
+    fn share(bytes: u64) -> f64 {
+        share_of(1500, bytes)
+    }
+
+    #[test]
+    fn a_small_packet_is_dropped_in_proportion_to_its_size() {
+        // Half way between the thresholds a full packet has 0.05, and one of 150 bytes 0.005.
+        for (size, base) in [(1500, 0.05), (750, 0.025), (150, 0.005)] {
+            let expected = 2.0 / (1.0 / base + 1.0);
+            let found = share_of(size, 20_000);
+            assert!((found / expected - 1.0).abs() < 0.2, "{size}: {found}");
+        }
+        assert!(
+            share_of(40, 70_000) > 0.999,
+            "beyond twice the maximum all go"
+        );
     }
 
     #[test]
@@ -118,17 +144,17 @@ mod tests {
     #[test]
     fn a_burst_into_an_empty_queue_is_let_through() {
         let mut state = RedState::new(2);
-        assert!((0..50).all(|packets| !state.drops(&config(), packets * 1000, 0)));
+        assert!((0..50).all(|packets| !state.drops(&config(), 1000, packets * 1000, 0)));
     }
 
     #[test]
     fn an_idle_queue_is_forgotten() {
         let mut state = RedState::new(3);
         for _ in 0..10_000 {
-            state.drops(&config(), 29_000, 0);
+            state.drops(&config(), 1500, 29_000, 0);
         }
-        assert!((0..200).any(|_| state.drops(&config(), 29_000, 0)));
-        assert!(!state.drops(&config(), 0, 10_000));
+        assert!((0..200).any(|_| state.drops(&config(), 1500, 29_000, 0)));
+        assert!(!state.drops(&config(), 1500, 0, 10_000));
         assert!(state.average < 1.0);
     }
 }

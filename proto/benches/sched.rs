@@ -10,7 +10,7 @@
 #[path = "../tests/paths/mod.rs"]
 mod paths;
 
-use anabranch_proto::sched::{PathView, Registry, Scheduler};
+use anabranch_proto::sched::{PathView, Registry, Scheduler, SendView};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -24,7 +24,12 @@ fn main() {
         "scheduler", "paths", "free", "one full", "all full"
     );
     let registry = Registry::builtin();
-    for entry in registry.entries() {
+    let names = registry.entries().iter().map(|entry| entry.name.to_owned());
+    let wrapped = registry
+        .wrappers()
+        .iter()
+        .map(|wrapper| format!("{}+min-rtt", wrapper.name));
+    for name in names.chain(wrapped) {
         for count in [2, 8] {
             let free = paths::unequal(count);
             let mut one_full = free.clone();
@@ -32,13 +37,13 @@ fn main() {
             let mut all_full = free.clone();
             all_full.iter_mut().for_each(paths::fill);
             let nanos = [free, one_full, all_full].map(|views| {
-                let spec = entry.name.parse().expect("a name is a specification");
+                let spec = name.parse().expect("a name is a specification");
                 let scheduler = registry.build(&spec).expect("a built-in scheduler");
                 per_decision(scheduler, &views)
             });
             println!(
                 "{:<20} {count:>5} {:>10.1} {:>10.1} {:>10.1}",
-                entry.name, nanos[0], nanos[1], nanos[2]
+                name, nanos[0], nanos[1], nanos[2]
             );
         }
     }
@@ -46,10 +51,15 @@ fn main() {
 
 /// Nanoseconds per decision, with the event that follows it where something is sent.
 fn per_decision(mut scheduler: Box<dyn Scheduler>, views: &[PathView]) -> f64 {
+    let all = paths::streams();
+    let streams: &[_] = if scheduler.wants_streams() { &all } else { &[] };
     let mut batch = |number: u32| {
         let started = Instant::now();
         for index in 0..DECISIONS {
-            let view = paths::waiting(views, u64::from(number * DECISIONS + index));
+            let view = SendView {
+                streams,
+                ..paths::waiting(views, u64::from(number * DECISIONS + index))
+            };
             let choice = scheduler.select(black_box(&view));
             if let Some(event) = paths::sent(black_box(&choice)) {
                 scheduler.on_event(&event);

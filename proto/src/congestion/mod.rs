@@ -56,6 +56,11 @@ pub trait Controller: Debug + Send {
     /// keep the slow-start threshold (CMT-PF2, RFC 7829).
     fn restart(&mut self, now: Instant);
 
+    /// Nothing was in flight for longer than a time-out and something is about to be sent. For
+    /// transports that then fall back to the first window (RFC 5681, section 4.1); in QUIC idle
+    /// time is the pacer's to bridge (RFC 9002, section 7.8).
+    fn on_idle(&mut self, _now: Instant) {}
+
     /// Congestion window, in bytes.
     fn window(&self) -> u64;
 

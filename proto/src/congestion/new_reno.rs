@@ -145,6 +145,19 @@ mod tests {
     }
 
     #[test]
+    fn after_an_idle_spell_the_window_is_the_first_one_at_most() {
+        let mut grown = reno();
+        grown.on_ack(&ack(100, 50, 8000), &[]);
+        assert_eq!(grown.window(), 18_000);
+        grown.on_idle(at(2000));
+        assert_eq!((grown.window(), grown.ssthresh()), (10_000, u64::MAX));
+        let mut reduced = reno();
+        reduced.on_congestion(&loss(100, 90, 1000), &[]);
+        reduced.on_idle(at(2000));
+        assert_eq!((reduced.window(), reduced.ssthresh()), (5000, 5000));
+    }
+
+    #[test]
     fn packets_sent_before_a_restart_change_nothing() {
         let mut reno = reno();
         reno.restart(at(100));

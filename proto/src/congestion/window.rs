@@ -85,6 +85,11 @@ impl<T: LossBased> Controller for T {
         self.start_over();
     }
 
+    fn on_idle(&mut self, _now: Instant) {
+        self.base_mut().on_idle();
+        self.start_over();
+    }
+
     fn window(&self) -> u64 {
         self.base().size
     }
@@ -265,6 +270,13 @@ impl Window {
         self.ssthresh = self.ssthresh.max(self.size);
         self.reduced_at = Some(now);
         self.recovering = false;
+        self.credit = 0;
+        self.undo = None;
+    }
+
+    /// The first window, if the window is larger (RFC 5681, section 4.1). The threshold stays.
+    fn on_idle(&mut self) {
+        self.size = self.size.min(self.initial.bytes(self.mds));
         self.credit = 0;
         self.undo = None;
     }

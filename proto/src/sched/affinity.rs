@@ -4,16 +4,18 @@
 //! are there already. It moves when its path stops being an option, and after a pause longer than
 //! the paths' delays differ (a flowlet: what was sent before has arrived when the rest takes the
 //! other path), if another path promises clearly more. One flow is never faster than one path.
+//! A path that becomes a backup is left, as whoever declared it so wants; picoquic, whose streams
+//! are tied to paths by the application, lets them stay (`keep-backup`).
 //! Units that belong to no flow go by the lowest RTT.
 
-use super::contest::lowest_rtt_unused;
+use super::contest::lowest_rtt;
 use super::flow_table::{FlowTable, Key};
 use super::per_path::PerPath;
 use super::rates::delivered_rate;
 use super::units::micros;
 use super::{
-    Choice, Decision, Entry, ParamDoc, PathEvent, PathView, Patience, Reason, Scheduler, SendView,
-    UnitKind,
+    Choice, Decision, Entry, ParamDoc, PathEvent, PathState, PathView, Patience, Reason, Scheduler,
+    SendView, UnitKind,
 };
 use crate::spec::{Params, SpecError};
 use crate::time::{Duration, Instant};
@@ -22,11 +24,18 @@ use anabranch_wire::PathId;
 pub(super) const ENTRY: Entry = Entry {
     name: "affinity",
     summary: "each flow and stream stays on its path; new ones go where they get most",
-    params: &[ParamDoc {
-        key: "flowlets",
-        default: "true",
-        summary: "after a pause that rules reordering out, a flow may move to a better path",
-    }],
+    params: &[
+        ParamDoc {
+            key: "flowlets",
+            default: "true",
+            summary: "after a pause that rules reordering out, a flow may move to a better path",
+        },
+        ParamDoc {
+            key: "keep-backup",
+            default: "false",
+            summary: "a stream stays on its path when that becomes a backup",
+        },
+    ],
     build: |params| Ok(Box::new(Affinity::from_params(params)?)),
 };
 
@@ -40,6 +49,8 @@ const RECOUNT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Affinity {
     flowlets: bool,
+    /// Streams keep a path that became a backup, as picoquic's do.
+    keep_backup: bool,
     table: FlowTable,
     flows: PerPath<Flows>,
     patience: Patience,
@@ -71,6 +82,7 @@ impl Affinity {
     fn from_params(params: &mut Params) -> Result<Self, SpecError> {
         Ok(Self {
             flowlets: params.take("flowlets", true)?,
+            keep_backup: params.flag("keep-backup")?,
             table: FlowTable::default(),
             flows: PerPath::default(),
             patience: Patience::default(),
@@ -93,12 +105,16 @@ impl Affinity {
         delivered_rate(path) / (others + 1)
     }
 
-    /// The path of `key`, which sends now.
-    fn path_of<'a>(&mut self, view: &SendView<'a>, key: Key) -> Option<&'a PathView> {
+    /// The path of `key`, which sends now. One that is `kept` may have become a backup.
+    fn path_of<'a>(&mut self, view: &SendView<'a>, key: Key, kept: bool) -> Option<&'a PathView> {
         let pin = self.table.get_mut(key).map(|pin| (pin.path, pin.used));
         let pinned = pin.and_then(|(id, used)| {
-            let path = view.candidates().find(|path| path.id == id)?;
-            Some((path, used))
+            let backup = || {
+                view.path(id)
+                    .filter(|path| kept && path.state == PathState::Active)
+            };
+            let path = view.candidates().find(|path| path.id == id);
+            Some((path.or_else(backup)?, used))
         });
         let best = || {
             let there = |path: &PathView| pin.is_some_and(|(id, _)| id == path.id);
@@ -139,7 +155,7 @@ impl Affinity {
         let mut first = None;
         for (at, stream) in view.streams.iter().enumerate() {
             let key = Key::stream(stream.id);
-            let Some(path) = self.path_of(view, key) else {
+            let Some(path) = self.path_of(view, key, self.keep_backup) else {
                 break;
             };
             first = first.or(Some(path));
@@ -162,7 +178,7 @@ impl Affinity {
     }
 
     fn flow(&mut self, view: &SendView<'_>, key: Key) -> Choice {
-        let path = self.path_of(view, key);
+        let path = self.path_of(view, key, false);
         if let Some(path) = path.filter(|path| path.can_send(view.now)) {
             self.touch(view, key, path.id);
             self.patience.end();
@@ -209,9 +225,9 @@ impl Scheduler for Affinity {
             UnitKind::Fresh if !view.streams.is_empty() => self.streams(view),
             UnitKind::Datagram => match Key::flow(view.unit.flow) {
                 Some(key) => self.flow(view, key),
-                None => lowest_rtt_unused(view),
+                None => lowest_rtt(view),
             },
-            _ => lowest_rtt_unused(view),
+            _ => lowest_rtt(view),
         }
     }
 
@@ -230,10 +246,11 @@ impl Scheduler for Affinity {
 
 #[cfg(test)]
 mod tests {
+    use super::super::StreamView;
     use super::super::tests::{at, built, fresh, full, send};
-    use super::super::{PathState, StreamView};
     use super::*;
     use anabranch_wire::StreamId;
+    use anabranch_wire::frame::PathStatus;
 
     fn path(id: u32) -> PathView {
         PathView {
@@ -359,6 +376,39 @@ mod tests {
         assert_eq!(ask(&[busy, path(1)], &[0, 4]), other);
         let waiting = ask(&[busy, path(1)], &[0]);
         assert_eq!(waiting, Choice::hold_until(at(40), Reason::Affinity));
+    }
+
+    #[test]
+    fn a_stream_leaves_its_path_to_be_a_backup_unless_told_to_stay() {
+        let streams = [StreamView {
+            id: StreamId(0),
+            priority: 0,
+            unsent: 10_000,
+            finished: false,
+        }];
+        for (text, expected) in [("affinity", 1), ("affinity:keep-backup=true", 0)] {
+            let mut scheduler = built(text);
+            let mut ask = |paths: &[PathView]| {
+                let mut view = fresh(paths);
+                view.streams = &streams;
+                scheduler.select(&view)
+            };
+            assert_eq!(ask(&[path(0), path(1)]), send(0, Reason::Affinity));
+            let backup = PathView {
+                status: PathStatus::Backup,
+                ..path(0)
+            };
+            assert_eq!(
+                ask(&[backup, path(1)]),
+                send(expected, Reason::Affinity),
+                "{text}"
+            );
+            let silent = PathView {
+                state: PathState::Doubtful,
+                ..backup
+            };
+            assert_eq!(ask(&[silent, path(1)]), send(1, Reason::Affinity), "{text}");
+        }
     }
 
     #[test]

@@ -180,13 +180,12 @@ impl Booked {
             return Some(Choice::send(path.id, Reason::Planned));
         }
         self.strike(at, packet(path));
-        Some(send_behind(path, before, Reason::Planned))
+        Some(send_behind(path.id, before, Reason::Planned))
     }
 }
 
 /// Sends on `path` what lies behind `skip` unsent bytes.
-pub(super) fn send_behind(path: &PathView, skip: u64, reason: Reason) -> Choice {
-    let path = path.id;
+pub(super) fn send_behind(path: PathId, skip: u64, reason: Reason) -> Choice {
     let decision = match skip {
         0 => Decision::Send(path),
         skip => Decision::SendAt { path, skip },

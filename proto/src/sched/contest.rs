@@ -81,8 +81,10 @@ impl<'a> Contest<'a> {
     }
 }
 
-/// The lowest RTT that can send, lost data by a path that has not carried it.
-pub(super) fn lowest_rtt_unused(view: &SendView<'_>) -> Choice {
+/// Sends on the candidate with the lowest smoothed RTT that can send, or holds if none can. A path
+/// without an RTT sample is unknown, not fast: it comes after all others. Lost data goes to a path
+/// that has not carried it, if one can send that is not much slower.
+pub fn lowest_rtt(view: &SendView<'_>) -> Choice {
     Contest::of(view).map_or_else(|| view.no_room(), |contest| contest.send())
 }
 
@@ -107,7 +109,7 @@ mod tests {
             let mut view = fresh(paths);
             view.unit.kind = UnitKind::Retransmission;
             view.unit.carried_by = PathSet::from_iter([PathId(0)]);
-            lowest_rtt_unused(&view)
+            lowest_rtt(&view)
         };
         assert_eq!(
             lost(&[path(0, 20), path(1, 80)]),

@@ -223,6 +223,8 @@ impl Scheduler for DelayAware {
         if self.plan.paths != fingerprint(view, &delays) || self.plan.lanes.is_empty() {
             self.build(view, &delays);
         }
+        // A turn ends where the data does: what was bound before a pause is gone.
+        self.booked.truncate(view.backlog.unsent);
         if let Some(choice) = self.booked.serve(view) {
             return choice;
         }
@@ -287,6 +289,19 @@ mod tests {
         let plan = [vec![0; 16], vec![1; 2]].concat();
         assert_eq!(turns, [plan.clone(), plan].concat());
         assert!(answers.iter().all(|(_, skip)| *skip == 0));
+    }
+
+    #[test]
+    fn a_plan_does_not_outlive_its_data() {
+        let mut daps = DelayAware::default();
+        let paths = [stuffed(path(0, 20, 4)), path(1, 80, 2)];
+        order(&mut daps, &paths, 2);
+        assert!(daps.booked.total() > 3000);
+        let open = [path(0, 20, 4), stuffed(path(1, 80, 2))];
+        let mut view = fresh(&open);
+        view.backlog.unsent = 3000;
+        assert_eq!(daps.select(&view).decision, Decision::Send(PathId(0)));
+        assert!(daps.booked.total() < 3000);
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //! stays unacknowledged for too long is sent once more by another path.
 //!
 //! *Datagrams with a deadline*: the cheapest set of paths by which it arrives in time with the
-//! wanted probability, its delay taken as normally distributed. If no set reaches it, the datagram
-//! goes once, by the likeliest path: dropping it is the engine's part.
+//! wanted probability, its delay taken as normally distributed. Only critical datagrams may arrive
+//! twice, and copies have their budget: any other datagram goes once, by the cheapest path that is
+//! likely enough or else by the likeliest one. So it does if no set reaches the probability:
+//! dropping it is the engine's part.
 //!
 //! *Reinjection*: after `max(low, min(hard, factor * RTT))` with the lowest RTT of all paths, as in
 //! alibaba's `xqc_reinj_deadline.c` (its code, not its header comment, gives the defaults). No data
@@ -11,7 +13,7 @@
 //! learns of that by the priority the application gives its streams (`gate`).
 
 use super::budget::Budget;
-use super::contest::lowest_rtt_unused;
+use super::contest::lowest_rtt;
 use super::min_rtt::rank;
 use super::units::{micros, packet};
 use super::{
@@ -49,7 +51,7 @@ pub(super) const ENTRY: Entry = Entry {
         ParamDoc {
             key: "budget",
             default: "0.05",
-            summary: "reinjected bytes as a share of the bytes sent, 0 to 1 (unlimited)",
+            summary: "copied bytes as a share of the bytes sent, 0 to 1 (unlimited)",
         },
         ParamDoc {
             key: "gate",
@@ -158,7 +160,7 @@ impl DeadlineRedundant {
     }
 
     /// The cheapest set of paths that is likely enough to deliver by `deadline`.
-    fn in_time(&self, view: &SendView<'_>, deadline: Instant) -> Option<Choice> {
+    fn in_time(&mut self, view: &SendView<'_>, deadline: Instant) -> Option<Choice> {
         let left = micros(deadline.since(view.now)) as f64;
         let chance = |path: &PathView| {
             let delay = Delay::of(view, path);
@@ -183,19 +185,25 @@ impl DeadlineRedundant {
             }
             missing *= 1.0 - chance(next);
         }
-        if 1.0 - missing < self.target {
-            // Copies would not save it.
-            let likeliest = view.ready().min_by(|a, b| {
-                let likelier = chance(b).total_cmp(&chance(a));
-                likelier.then_with(|| rank(a).cmp(&rank(b)))
-            })?;
-            return Some(Choice::send(likeliest.id, Reason::Deadline));
-        }
-        let needed = self.without_superfluous(view, chosen, chance);
-        let first = needed.iter().next()?;
-        let decision = match needed.len() {
-            1 => Decision::Send(first),
-            _ => Decision::Duplicate(needed),
+        let likeliest = view.ready().min_by(|a, b| {
+            let likelier = chance(b).total_cmp(&chance(a));
+            likelier.then_with(|| rank(a).cmp(&rank(b)))
+        })?;
+        let bytes = view.unit.bytes.min(packet(likeliest));
+        self.budget.earn(bytes);
+        // Copies that would not save it are not made.
+        let needed = if 1.0 - missing < self.target {
+            PathSet::EMPTY
+        } else {
+            self.without_superfluous(view, chosen, chance)
+        };
+        let copies = needed.len().saturating_sub(1) as u64;
+        let decision = match needed.iter().next() {
+            Some(only) if copies == 0 => Decision::Send(only),
+            Some(_) if view.unit.critical && self.budget.pay(bytes.saturating_mul(copies)) => {
+                Decision::Duplicate(needed)
+            }
+            _ => Decision::Send(likeliest.id),
         };
         Some(Choice {
             decision,
@@ -236,7 +244,7 @@ impl Scheduler for DeadlineRedundant {
         {
             return choice;
         }
-        let choice = lowest_rtt_unused(view);
+        let choice = lowest_rtt(view);
         if let Decision::Send(path) = choice.decision
             && let Some(path) = view.path(path)
         {

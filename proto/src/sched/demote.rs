@@ -4,6 +4,7 @@
 //! left alone could, the wait is bounded as any other: the rule against endless holds is that of
 //! the whole connection and not of the view the scheduler was given.
 
+use super::min_rtt::rank;
 use super::units::packet;
 use super::{
     Choice, Decision, MAX_OPEN_PATHS, PathEvent, PathView, Patience, Reason, Scheduler, SendView,
@@ -71,12 +72,7 @@ impl Demoter {
         }
         let soonest = |path: &&PathView| {
             let paced = path.room() >= packet(path);
-            (
-                !paced,
-                path.smoothed_rtt.is_zero(),
-                path.smoothed_rtt,
-                path.id,
-            )
+            (!paced, rank(path))
         };
         let best = shown.candidates().min_by_key(soonest);
         match best {

@@ -243,7 +243,7 @@ impl Scheduler for ForwardDelay {
             Some(path) if view.unit.kind == UnitKind::Fresh => {
                 match self.skip(view, &delays, path) {
                     0 => choice,
-                    ahead => send_behind(path, ahead, Reason::EarliestArrival),
+                    ahead => send_behind(path.id, ahead, Reason::EarliestArrival),
                 }
             }
             _ => choice,

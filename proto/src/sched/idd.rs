@@ -39,7 +39,7 @@ impl Scheduler for IntelligentDelay {
             Some(path) if view.unit.kind == UnitKind::Fresh => {
                 match skip(view, &delays, &self.forecast, path) {
                     0 => choice,
-                    ahead => send_behind(path, ahead, Reason::EarliestArrival),
+                    ahead => send_behind(path.id, ahead, Reason::EarliestArrival),
                 }
             }
             _ => choice,

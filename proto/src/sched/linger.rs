@@ -6,13 +6,13 @@
 //! the best one has that, the others wait for it: it never falls back to a slower one. The rule
 //! sees rates alone: of two paths that drain alike it does not know which one is longer.
 
-use super::contest::lowest_rtt_unused;
+use super::booked::send_behind;
+use super::contest::lowest_rtt;
 use super::per_path::PerPath;
+use super::placing::skip_credit;
 use super::rates::delivered_rate;
 use super::units::{packet, size};
-use super::{
-    Choice, Decision, Entry, PathEvent, PathView, Patience, Reason, Scheduler, SendView, UnitKind,
-};
+use super::{Choice, Entry, PathEvent, PathView, Patience, Reason, Scheduler, SendView, UnitKind};
 use anabranch_wire::PathId;
 use smallvec::SmallVec;
 
@@ -147,14 +147,7 @@ impl Linger {
             self.runs.remove(at);
         }
         self.patience.end();
-        let decision = match skip {
-            0 => Decision::Send(path),
-            _ => Decision::SendAt { path, skip },
-        };
-        Choice {
-            decision,
-            reason: Reason::Planned,
-        }
+        send_behind(path, skip, Reason::Planned)
     }
 }
 
@@ -165,14 +158,20 @@ fn is_any_measured(view: &SendView<'_>) -> bool {
 impl Scheduler for Linger {
     fn select(&mut self, view: &SendView<'_>) -> Choice {
         if view.ready().next().is_none() || view.unit.kind != UnitKind::Fresh {
-            return lowest_rtt_unused(view);
+            return lowest_rtt(view);
         }
         self.trim(view);
         // Every plan either gives the open path a run or fills a full one: paths times runs at
         // most.
         for _ in 0..=RUNS_MAX {
             if let Some((at, skip)) = self.first_open(view) {
-                return self.carry_out(view, at, skip);
+                let oldest = self.runs.first().and_then(|run| view.path(run.path));
+                return match oldest {
+                    Some(oldest) if skip > skip_credit(view) => {
+                        self.patience.wait_for(view, oldest, Reason::WaitForBetter)
+                    }
+                    _ => self.carry_out(view, at, skip),
+                };
             }
             match self.plan(view) {
                 Ok(()) => {}
@@ -184,7 +183,7 @@ impl Scheduler for Linger {
             }
         }
         self.patience.end();
-        lowest_rtt_unused(view)
+        lowest_rtt(view)
     }
 
     fn on_event(&mut self, event: &PathEvent) {
@@ -198,6 +197,7 @@ impl Scheduler for Linger {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Decision;
     use super::super::tests::{fresh, send};
     use super::*;
     use crate::time::Duration;
@@ -254,6 +254,18 @@ mod tests {
             send(0, Reason::Planned),
             "the run is still its own"
         );
+    }
+
+    #[test]
+    fn data_far_ahead_never_takes_more_than_half_the_credit() {
+        let paths = [path(0, 100, 100), path(1, 11, 10)];
+        let ask = |credit| {
+            let mut view = fresh(&paths);
+            view.backlog.credit = credit;
+            Linger::default().select(&view)
+        };
+        assert_eq!(ask(2 * BURST).reason, Reason::Planned);
+        assert_eq!(ask(2 * BURST - 1).reason, Reason::WaitForBetter);
     }
 
     #[test]

@@ -3,10 +3,11 @@
 //! The default policy and the one others fall back to. It never leaves a path idle while data
 //! waits, so a slow path can hold up in-order delivery; that is the price of its simplicity.
 
+use super::placing::leaves;
 use super::prober::Prober;
 use super::{
-    Choice, Decision, Entry, ParamDoc, PathEvent, PathSet, PathView, Reason, Scheduler, SendView,
-    UnitKind,
+    Choice, Decision, Entry, ParamDoc, PathEvent, PathSet, PathView, Patience, Reason, Scheduler,
+    SendView, UnitKind, lowest_rtt,
 };
 use crate::spec::{Params, SpecError};
 use crate::time::Duration;
@@ -17,6 +18,16 @@ pub(super) const ENTRY: Entry = Entry {
     name: "min-rtt",
     summary: "the lowest smoothed RTT that has room; spills to the next when full",
     params: &[
+        ParamDoc {
+            key: "limit-ms",
+            default: "0",
+            summary: "the first path with an RTT below this, and a wait for one; 0 for none",
+        },
+        ParamDoc {
+            key: "skip-recovery",
+            default: "false",
+            summary: "leave paths out that recover from loss, while another one does not",
+        },
         ParamDoc {
             key: "idle",
             default: "tail",
@@ -62,9 +73,12 @@ const MARGIN: u32 = 4;
 /// Chooses the lowest smoothed RTT.
 #[derive(Debug, Default)]
 pub struct MinRtt {
+    limit: Option<Duration>,
+    skip_recovery: bool,
     idle: Idle,
     opportunistic: bool,
     prober: Prober,
+    patience: Patience,
 }
 
 impl MinRtt {
@@ -81,11 +95,43 @@ impl MinRtt {
             ("copy", Idle::Copy),
         ];
         let rtts = params.choice("freshness", 0, &[("off", 0), ("on", FRESH_RTTS)])?;
+        let limit_ms: u64 = params.take_in("limit-ms", 0, 0..=60_000)?;
         Ok(Self {
+            limit: (limit_ms > 0).then(|| Duration::from_millis(limit_ms)),
+            skip_recovery: params.flag("skip-recovery")?,
+            patience: Patience::default(),
             idle: params.choice("idle", idle, &modes)?,
             opportunistic,
             prober: Prober::after_rtts(params.take_in("probe", rtts, 0..=1000)?),
         })
+    }
+
+    /// The lowest RTT of the paths that are fit, or the first one below the limit. Full ones are
+    /// waited for; if there is none, every path is as good as it was.
+    fn choose(&mut self, view: &SendView<'_>) -> Choice {
+        if self.limit.is_none() && !self.skip_recovery {
+            return lowest_rtt(view);
+        }
+        let fit = |path: &&PathView| {
+            let is_below = |limit| !path.smoothed_rtt.is_zero() && path.smoothed_rtt < limit;
+            !(self.skip_recovery && path.in_recovery) && self.limit.is_none_or(is_below)
+        };
+        let leaves = leaves(view);
+        let open = view.ready().filter(fit);
+        let chosen = match self.limit {
+            Some(_) => open.min_by_key(|path| (leaves(path), path.id)),
+            None => open.min_by_key(|path| (leaves(path), rank(path))),
+        };
+        if let Some(path) = chosen {
+            self.patience.end();
+            return Choice::send(path.id, Reason::LowestRtt);
+        }
+        match view.candidates().filter(fit).min_by_key(|path| rank(path)) {
+            Some(best) if view.ready().next().is_some() => {
+                self.patience.wait_for(view, best, Reason::WaitForBetter)
+            }
+            _ => lowest_rtt(view),
+        }
     }
 
     /// With nothing fresh to send, the free paths shorten the tail: each repeats what others carry.
@@ -136,7 +182,7 @@ impl Scheduler for MinRtt {
         if view.unit.kind == UnitKind::Idle {
             return self.copy(view);
         }
-        let choice = lowest_rtt(view);
+        let choice = self.choose(view);
         if self.opportunistic && view.unit.kind == UnitKind::Fresh {
             return Self::copy_to_all_free(view, choice);
         }
@@ -145,6 +191,7 @@ impl Scheduler for MinRtt {
 
     fn on_event(&mut self, event: &PathEvent) {
         self.prober.on_event(event);
+        self.patience.on_event(event);
     }
 
     fn wants_copies(&self) -> bool {
@@ -166,12 +213,6 @@ fn is_faster_than_another(view: &SendView<'_>, path: &PathView) -> bool {
             .paths
             .iter()
             .any(|other| other.id != path.id && slow(other))
-}
-
-/// Sends on the candidate with the lowest smoothed RTT that can send, or holds if none can. A path
-/// without an RTT sample is unknown, not fast: it comes after all others.
-pub fn lowest_rtt(view: &SendView<'_>) -> Choice {
-    lowest_by(view, rank, Reason::LowestRtt)
 }
 
 /// Order of preference by RTT; ties go to the lowest ID.
@@ -213,7 +254,7 @@ pub(super) fn lowest_by<K: Ord>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{at, copy, fresh, hold, idle, send};
+    use super::super::tests::{at, copy, fresh, hold, idle, lost, send};
     use super::*;
 
     fn path(id: u32, rtt_ms: u64, packets: u64) -> PathView {
@@ -254,6 +295,60 @@ mod tests {
             send(1, Reason::LowestRtt)
         );
         assert_eq!(ask(path(0, 0, 1), path(1, 50, 0)), send(0, Reason::Spill));
+    }
+
+    #[test]
+    fn lost_data_goes_to_a_path_that_has_not_carried_it() {
+        for text in [
+            "min-rtt",
+            "min-rtt:limit-ms=100",
+            "min-rtt:skip-recovery=true",
+        ] {
+            let ask = |a, b| built(text).select(&lost(&[a, b], &[0]));
+            let first = |id| send(id, Reason::LowestRtt);
+            assert_eq!(ask(path(0, 20, 1), path(1, 50, 1)), first(1), "{text}");
+            assert_eq!(ask(path(0, 20, 1), path(1, 50, 0)), first(0), "{text}");
+        }
+        let far = [path(0, 20, 1), path(1, 90, 1)];
+        let choice = MinRtt::default().select(&lost(&far, &[0]));
+        assert_eq!(choice, send(0, Reason::LowestRtt), "too slow to help");
+    }
+
+    #[test]
+    fn the_first_path_below_a_limit_is_used_and_waited_for() {
+        let ask = |paths: &[PathView]| built("min-rtt:limit-ms=60").select(&fresh(paths));
+        let (near, far) = (path(1, 20, 1), path(2, 90, 1));
+        let first = ask(&[path(0, 50, 1), near, far]);
+        assert_eq!(first, send(0, Reason::LowestRtt), "in order of IDs");
+        assert_eq!(ask(&[path(0, 60, 1), near]), send(1, Reason::LowestRtt));
+        let wait = ask(&[path(1, 20, 0), far]);
+        assert_eq!(wait, Choice::hold_until(at(20), Reason::WaitForBetter));
+        assert_eq!(ask(&[far, path(3, 80, 1)]), send(3, Reason::LowestRtt));
+        let mut patient = built("min-rtt:limit-ms=60");
+        let paths = [path(1, 20, 0), far];
+        let answers = [0, 19, 20].map(|ms| {
+            let mut view = fresh(&paths);
+            view.now = at(ms);
+            patient.select(&view)
+        });
+        assert_eq!(answers, [wait, wait, send(2, Reason::Spill)]);
+    }
+
+    #[test]
+    fn a_path_in_recovery_is_left_out_while_another_one_is_not() {
+        let ask = |paths: &[PathView]| built("min-rtt:skip-recovery=true").select(&fresh(paths));
+        let recovering = |path| PathView {
+            in_recovery: true,
+            ..path
+        };
+        let near = recovering(path(0, 20, 1));
+        assert_eq!(ask(&[near, path(1, 50, 1)]), send(1, Reason::LowestRtt));
+        let wait = Choice::hold_until(at(50), Reason::WaitForBetter);
+        assert_eq!(ask(&[near, path(1, 50, 0)]), wait);
+        let both = [near, recovering(path(1, 50, 1))];
+        assert_eq!(ask(&both), send(0, Reason::LowestRtt));
+        let choice = MinRtt::default().select(&fresh(&[near, path(1, 50, 1)]));
+        assert_eq!(choice, send(0, Reason::LowestRtt), "unless asked for");
     }
 
     #[test]

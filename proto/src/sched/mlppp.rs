@@ -18,6 +18,7 @@ use super::{
 use crate::spec::{Params, SpecError};
 use anabranch_wire::PathId;
 use smallvec::SmallVec;
+use std::cmp::Reverse;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "mlppp-like",
@@ -147,7 +148,7 @@ fn split(length: u64, lanes: &mut [Lane]) {
     let fastest = lanes
         .iter_mut()
         .filter(|lane| u128::from(lane.delay) < end.max(1))
-        .max_by_key(|lane| lane.rate);
+        .min_by_key(|lane| (Reverse(lane.rate), lane.path));
     if let Some(fastest) = fastest {
         fastest.part += left;
     }
@@ -231,6 +232,8 @@ mod tests {
         assert_eq!(of(0), [3000, 1000]);
         assert_eq!(of(1000), [3750, 250]);
         assert_eq!(of(5000), [4000, 0]);
+        let equal = parts(1001, &[lane(0, 1_000_000, 0), lane(1, 1_000_000, 0)]);
+        assert_eq!(equal, [501, 500], "ties go to the lowest ID");
         assert_eq!(of(1100), [4000, 0], "175 bytes are not worth a packet");
     }
 

@@ -42,7 +42,7 @@ impl Scheduler for OnDemand {
             return Choice::send(path.id, Reason::Turn);
         }
         let ahead = closed_form(view, &delays, path, false).min(skip_limit(view, path));
-        send_behind(path, ahead, Reason::Turn)
+        send_behind(path.id, ahead, Reason::Turn)
     }
 }
 

@@ -198,7 +198,7 @@ impl Scheduler for OutOfOrder {
         let ahead = self.before(number);
         self.lanes[at].sent += 1;
         match view.path(self.lanes[at].path) {
-            Some(path) => send_behind(path, ahead.min(skip_limit(view, path)), Reason::Planned),
+            Some(path) => send_behind(path.id, ahead.min(skip_limit(view, path)), Reason::Planned),
             None => view.no_room(),
         }
     }

@@ -68,7 +68,7 @@ impl Otias {
             self.booked.clear();
             return Choice::send(path.id, Reason::EarliestArrival);
         }
-        send_behind(path, ahead, Reason::EarliestArrival)
+        send_behind(path.id, ahead, Reason::EarliestArrival)
     }
 }
 

@@ -7,6 +7,7 @@
 
 use super::min_rtt::{lowest_by, rank};
 use super::patience::hold_for;
+use super::placing::carried;
 use super::prober::Prober;
 use super::{Choice, Decision, Entry, ParamDoc, PathEvent, PathView, Reason, Scheduler, SendView};
 use crate::spec::{Params, SpecError};
@@ -61,9 +62,10 @@ impl Priority {
     }
 
     fn choose(&self, view: &SendView<'_>) -> Choice {
+        // Lost data changes the path, but not the class.
         let choice = lowest_by(
             view,
-            |path| (Reverse(path.priority), rank(path)),
+            |path| (Reverse(path.priority), carried(view, path), rank(path)),
             Reason::Priority,
         );
         let (Decision::Send(id), false) = (choice.decision, self.overflow) else {
@@ -97,7 +99,7 @@ impl Scheduler for Priority {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{at, built, fresh, full, send};
+    use super::super::tests::{at, built, fresh, full, lost, send};
     use super::super::{PathSet, PathState};
     use super::*;
     use anabranch_wire::PathId;
@@ -115,6 +117,18 @@ mod tests {
             let mut priority = built(&format!("priority:mode={mode}"));
             let choice = priority.select(&fresh(&[path(0, 1), path(1, 2)]));
             assert_eq!(choice, send(1, Reason::Priority));
+        }
+    }
+
+    #[test]
+    fn lost_data_changes_the_path_but_not_the_class() {
+        for mode in ["backup", "strict"] {
+            let mut priority = built(&format!("priority:mode={mode}"));
+            let paths = [path(0, 2), path(1, 2), path(2, 1)];
+            let choice = priority.select(&lost(&paths, &[0]));
+            assert_eq!(choice, send(1, Reason::Priority));
+            let choice = priority.select(&lost(&paths, &[0, 1]));
+            assert_eq!(choice, send(0, Reason::Priority));
         }
     }
 

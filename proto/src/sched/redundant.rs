@@ -3,6 +3,7 @@
 //! Each path has its own cursor into what was sent, kept by the engine: a slow path never blocks a
 //! fast one and skips what was acknowledged meanwhile. The price is the throughput of one path.
 
+use super::placing::leaves;
 use super::{Choice, Decision, Entry, ParamDoc, PathSet, Reason, Scheduler, SendView, UnitKind};
 use crate::spec::{Params, SpecError};
 use anabranch_wire::PathId;
@@ -53,13 +54,14 @@ impl Scheduler for Redundant {
         if view.unit.kind == UnitKind::Datagram && self.copy_datagrams {
             return Self::datagram(view);
         }
+        let leaves = leaves(view);
         for path in view.ring(self.last).filter(|path| path.can_send(view.now)) {
             let choice = if path.is_usable() && path.copyable {
                 Choice {
                     decision: Decision::Copy(path.id),
                     reason: Reason::Redundancy,
                 }
-            } else if view.unit.kind != UnitKind::Idle {
+            } else if view.unit.kind != UnitKind::Idle && !leaves(path) {
                 Choice::send(path.id, Reason::Turn)
             } else {
                 continue;
@@ -78,7 +80,7 @@ impl Scheduler for Redundant {
 #[cfg(test)]
 mod tests {
     use super::super::PathView;
-    use super::super::tests::{built, copy, fresh, full, hold, idle, send};
+    use super::super::tests::{built, copy, fresh, full, hold, idle, lost, send};
     use super::*;
 
     fn copyable(id: u32) -> PathView {
@@ -86,6 +88,15 @@ mod tests {
             copyable: true,
             ..PathView::new(id)
         }
+    }
+
+    #[test]
+    fn lost_data_goes_to_a_path_that_has_not_carried_it() {
+        let paths = [PathView::new(0), PathView::new(1)];
+        let choice = Redundant::default().select(&lost(&paths, &[0]));
+        assert_eq!(choice, send(1, Reason::Turn));
+        let choice = Redundant::default().select(&lost(&paths, &[0, 1]));
+        assert_eq!(choice, send(0, Reason::Turn));
     }
 
     #[test]

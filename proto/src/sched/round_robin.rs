@@ -3,6 +3,7 @@
 //! Where windows are the limit, skipping full paths shares in proportion to the windows and looks
 //! like any other policy; only `hold` gives equal shares, at the pace of the slowest path.
 
+use super::placing::leaves;
 use super::{Choice, Entry, ParamDoc, PathEvent, PathView, Patience, Reason, Scheduler, SendView};
 use crate::spec::{Params, SpecError};
 use anabranch_wire::PathId;
@@ -84,13 +85,18 @@ impl RoundRobin {
 
 impl Scheduler for RoundRobin {
     fn select(&mut self, view: &SendView<'_>) -> Choice {
+        // Strict turns are kept whatever is sent.
+        let leaves = leaves(view);
+        let strict = self.mode == Mode::Hold;
+        let takes = |path: &&PathView| strict || !leaves(path);
         if self.left > 0 || self.mode == Mode::Fill {
-            let last = view.candidates().find(|path| Some(path.id) == self.last);
+            let mut candidates = view.candidates().filter(takes);
+            let last = candidates.find(|path| Some(path.id) == self.last);
             if let Some(choice) = last.and_then(|path| self.offer(view, path, self.left)) {
                 return choice;
             }
         }
-        for path in view.ring(self.last) {
+        for path in view.ring(self.last).filter(takes) {
             if let Some(choice) = self.offer(view, path, self.quota) {
                 return choice;
             }
@@ -110,7 +116,7 @@ impl Scheduler for RoundRobin {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{Room, at, built, fresh, hold, packets, send};
+    use super::super::tests::{Room, at, built, fresh, full, hold, lost, packets, send};
     use super::super::{Decision, Registry};
     use super::*;
     use crate::time::Duration;
@@ -160,6 +166,19 @@ mod tests {
         assert_eq!(ask(&three), 0);
         let rest: Vec<u32> = (0..4).map(|_| ask(&three[1..])).collect();
         assert_eq!(rest, [1, 1, 1, 2]);
+    }
+
+    #[test]
+    fn lost_data_is_the_turn_of_a_path_that_has_not_carried_it() {
+        for (text, expected) in [("round-robin", 1), ("round-robin:mode=fill", 1)] {
+            let mut robin = built(text);
+            let paths = [PathView::new(0), PathView::new(1)];
+            let again = lost(&paths, &[0]);
+            assert_eq!(robin.select(&again), send(expected, Reason::Turn), "{text}");
+            let stuffed = [PathView::new(0), full(1)];
+            let again = lost(&stuffed, &[0]);
+            assert_eq!(robin.select(&again), send(0, Reason::Turn), "{text}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Every contender earns its weight per packet and the one that is owed most pays for all of them,
 //! so that the turns of a path are spread evenly.
 
+use super::placing::leaves;
 use super::{Choice, MAX_OPEN_PATHS, PathView, Patience, Reason, SendView};
 use anabranch_wire::PathId;
 use smallvec::SmallVec;
@@ -54,10 +55,10 @@ impl Shares {
     /// Whose turn it is. Full paths are passed over, or held for with `patience`.
     pub(super) fn next(&mut self, view: &SendView<'_>, patience: Option<&mut Patience>) -> Choice {
         let hold = patience.is_some();
-        let contenders = || {
-            view.candidates()
-                .filter(move |p| hold || p.can_send(view.now))
-        };
+        // Strict turns are kept whatever is sent.
+        let leaves = leaves(view);
+        let contends = |path: &&PathView| hold || path.can_send(view.now) && !leaves(path);
+        let contenders = || view.candidates().filter(contends);
         let mut most: Option<(i64, &PathView)> = None;
         let mut sum: i64 = 0;
         for path in contenders() {

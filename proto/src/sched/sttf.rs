@@ -6,11 +6,12 @@
 //! what comes after them (`mode=queue`). `mode=wait` leaves the free path idle instead. The latest
 //! RTT sample decides, as in the original module; on wireless links `rtt=smoothed` is steadier.
 
-use super::contest::lowest_rtt_unused;
+use super::booked::send_behind;
+use super::contest::lowest_rtt;
+use super::placing::skip_credit;
 use super::units::packet;
 use super::{
-    Choice, Decision, Entry, ParamDoc, PathEvent, PathView, Patience, Reason, Scheduler, SendView,
-    UnitKind,
+    Choice, Entry, ParamDoc, PathEvent, PathView, Patience, Reason, Scheduler, SendView, UnitKind,
 };
 use crate::spec::{Params, SpecError};
 use crate::time::Duration;
@@ -77,15 +78,9 @@ impl Sttf {
         if !self.waits && view.unit.kind == UnitKind::Fresh {
             let bytes = |path| self.forecast(path).bytes_until(at.0);
             let skip = full().fold(0, |sum: u64, path| sum.saturating_add(bytes(path)));
-            if skip < view.backlog.unsent {
+            if skip < view.backlog.unsent && skip <= skip_credit(view) {
                 self.patience.end();
-                let path = open.id;
-                let decision = match skip {
-                    0 => Decision::Send(path),
-                    skip => Decision::SendAt { path, skip },
-                };
-                let reason = Reason::EarliestArrival;
-                return Some(Choice { decision, reason });
+                return Some(send_behind(open.id, skip, Reason::EarliestArrival));
             }
         }
         Some(self.patience.wait_for(view, best, Reason::WaitForBetter))
@@ -95,10 +90,10 @@ impl Sttf {
 impl Scheduler for Sttf {
     fn select(&mut self, view: &SendView<'_>) -> Choice {
         if view.unit.kind == UnitKind::Retransmission {
-            return lowest_rtt_unused(view);
+            return lowest_rtt(view);
         }
         // Unmeasured paths are unknown: they are used when no measured one can send.
-        self.place(view).unwrap_or_else(|| lowest_rtt_unused(view))
+        self.place(view).unwrap_or_else(|| lowest_rtt(view))
     }
 
     fn on_event(&mut self, event: &PathEvent) {
@@ -183,6 +178,7 @@ impl Forecast {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Decision;
     use super::super::tests::{at, built, fresh, send};
     use super::*;
     use anabranch_wire::PathId;
@@ -255,6 +251,18 @@ mod tests {
             ask("sttf:mode=wait", &paths, 1000).reason,
             Reason::WaitForBetter
         );
+    }
+
+    #[test]
+    fn data_far_ahead_never_takes_more_than_half_the_credit() {
+        let paths = [path(0, 30, 10), path(1, 100, 0)];
+        let ask = |credit| {
+            let mut view = fresh(&paths);
+            view.backlog.credit = credit;
+            built("sttf").select(&view)
+        };
+        assert_eq!(ask(20_000).reason, Reason::EarliestArrival);
+        assert_eq!(ask(19_999).reason, Reason::WaitForBetter);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! here it is that of the preferred paths, full or not.
 
 use super::min_rtt::rank;
+use super::placing::carried;
 use super::rates::assumed_window_rate;
 use super::{Choice, Entry, ParamDoc, PathEvent, PathView, Patience, Reason, Scheduler, SendView};
 use crate::spec::{Params, SpecError};
@@ -61,13 +62,14 @@ impl Scheduler for TargetRate {
         };
         let is_preferred = |path: &&PathView| class(path) == first;
         let open = view.ready().filter(is_preferred);
-        if let Some(path) = open.min_by_key(|path| rank(path)) {
+        // Lost data changes the path, but not the class.
+        if let Some(path) = open.min_by_key(|path| (carried(view, path), rank(path))) {
             self.credit = (self.credit + SCALE).min(CREDIT_MAX);
             self.patience.end();
             return Choice::send(path.id, Reason::Priority);
         }
         let others = view.ready().filter(|path| !is_preferred(path));
-        let Some(other) = others.min_by_key(|path| rank(path)) else {
+        let Some(other) = others.min_by_key(|path| (carried(view, path), rank(path))) else {
             return view.no_room();
         };
         let preferred = || view.candidates().filter(is_preferred);
@@ -97,7 +99,7 @@ impl Scheduler for TargetRate {
 #[cfg(test)]
 mod tests {
     use super::super::Decision;
-    use super::super::tests::{built, fresh, send};
+    use super::super::tests::{built, fresh, lost, send};
     use super::*;
     use crate::time::Duration;
     use anabranch_wire::PathId;
@@ -160,6 +162,20 @@ mod tests {
         unmeasured[0].smoothed_rtt = Duration::ZERO;
         let choice = built("target-rate").select(&fresh(&unmeasured));
         assert_eq!(choice.reason, Reason::WaitForBetter);
+    }
+
+    #[test]
+    fn lost_data_changes_the_path_but_not_the_class() {
+        let [preferred, other] = paths(false);
+        let second = PathView {
+            id: PathId(2),
+            ..preferred
+        };
+        let three = [preferred, other, second];
+        let choice = built("target-rate").select(&lost(&three, &[0]));
+        assert_eq!(choice, send(2, Reason::Priority));
+        let choice = built("target-rate").select(&lost(&three[..2], &[0]));
+        assert_eq!(choice, send(0, Reason::Priority));
     }
 
     #[test]

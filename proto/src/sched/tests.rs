@@ -44,6 +44,14 @@ pub(super) fn idle(paths: &[PathView]) -> SendView<'_> {
     }
 }
 
+/// A view in which a packet waits that was lost on these paths.
+pub(super) fn lost<'a>(paths: &'a [PathView], carried_by: &[u32]) -> SendView<'a> {
+    let mut view = fresh(paths);
+    view.unit.kind = UnitKind::Retransmission;
+    view.unit.carried_by = carried_by.iter().copied().map(PathId).collect();
+    view
+}
+
 /// A path with its whole window in flight.
 pub(super) fn full(id: u32) -> PathView {
     let path = PathView::new(id);
@@ -292,7 +300,12 @@ fn check(text: &str, scheduler: &mut dyn Scheduler, question: &Question) -> Choi
     }
     let view = question.view();
     let choice = scheduler.select(&view);
-    let is_ready = |id| view.ready().any(|path| path.id == id);
+    let keeps = text == "affinity:keep-backup=true" && view.unit.kind == UnitKind::Fresh;
+    let is_ready = |id| {
+        let kept = |path: &PathView| keeps && path.state == PathState::Active;
+        let kept = |path: &PathView| kept(path) && path.can_send(view.now);
+        view.ready().any(|path| path.id == id) || view.path(id).is_some_and(kept)
+    };
     match choice.decision {
         Decision::Send(id) | Decision::SendStream { path: id, .. } => {
             if let Decision::SendStream { stream, .. } = choice.decision {
@@ -336,7 +349,13 @@ fn check_hold(text: &str, view: &SendView<'_>, choice: Choice, until: Option<Ins
         return;
     }
     let until = until.unwrap_or_else(|| panic!("{text}: {choice:?} without an end"));
-    let waited_for = view.candidates().filter(|path| {
+    // A stream may keep, and wait for, a path that became a backup.
+    let keeps = text == "affinity:keep-backup=true";
+    let is_option = |path: &&PathView| {
+        let active = path.state == PathState::Active;
+        keeps && active || view.candidates().any(|other| other.id == path.id)
+    };
+    let waited_for = view.paths.iter().filter(is_option).filter(|path| {
         !path.can_send(view.now) && (path.bytes_in_flight > 0 || path.pacer_ready > view.now)
     });
     let longest = waited_for.map(|path| {

@@ -3,6 +3,7 @@
 //! With `mode=skip` the proportions hold only while no path is full: where windows are the limit,
 //! they decide. `smooth` counts units and interleaves; `deficit` counts bytes and sends in runs.
 
+use super::placing::leaves;
 use super::shares::Shares;
 use super::{Choice, Entry, ParamDoc, PathEvent, PathView, Patience, Reason, Scheduler, SendView};
 use crate::spec::{Params, SpecError};
@@ -15,7 +16,7 @@ pub(super) const ENTRY: Entry = Entry {
         ParamDoc {
             key: "weights",
             default: "each path's own",
-            summary: "weights of the open paths in order of their IDs, as 1/1/2",
+            summary: "weights of the paths in the order they open, as 1/1/2",
         },
         ParamDoc {
             key: "mode",
@@ -43,6 +44,9 @@ const WEIGHT_MAX: u32 = 1_000_000;
 #[derive(Debug, Default)]
 pub struct Weighted {
     weights: Vec<u32>,
+    /// The path that has each of the weights. It keeps it when others go, and the next path to open
+    /// takes what a closed one leaves.
+    holders: Vec<Option<PathId>>,
     hold: bool,
     by_deficit: bool,
     quantum: u64,
@@ -74,16 +78,30 @@ impl Weighted {
             return Err(params.bad_value("weights", &bad.to_string(), expected));
         }
         Ok(Self {
+            holders: vec![None; weights.len()],
             weights,
             ..Self::default()
         })
     }
 
+    /// The weight `path` has in the list, if there is one for it.
+    fn listed(&mut self, view: &SendView<'_>, path: PathId) -> Option<u32> {
+        let holds = |holder: &Option<PathId>| *holder == Some(path);
+        let at = self.holders.iter().position(holds).or_else(|| {
+            let is_gone = |id: PathId| view.path(id).is_none();
+            let free = |holder: &Option<PathId>| holder.is_none_or(is_gone);
+            let at = self.holders.iter().position(free)?;
+            self.holders[at] = Some(path);
+            Some(at)
+        })?;
+        self.weights.get(at).copied()
+    }
+
     /// Learns new paths and new weights. New proportions start from nothing owed.
     fn refresh(&mut self, view: &SendView<'_>) {
         let mut changed = false;
-        for (rank, path) in view.paths.iter().enumerate() {
-            let weight = self.weights.get(rank).copied().unwrap_or(path.weight);
+        for path in view.paths {
+            let weight = self.listed(view, path.id).unwrap_or(path.weight);
             let weight = i64::from(weight.clamp(1, WEIGHT_MAX));
             changed |= self.shares.set_weight(view, path.id, weight);
         }
@@ -107,11 +125,14 @@ impl Weighted {
             .unwrap_or(0)
             .max(view.unit.bytes);
         let quantum = self.quantum.max(largest).clamp(1, i64::MAX as u64 >> 32) as i64;
-        let current = view.candidates().find(|path| Some(path.id) == self.turn);
+        let (leaves, strict) = (leaves(view), self.hold);
+        let takes = |path: &&PathView| strict || !leaves(path);
+        let mut candidates = view.candidates().filter(takes);
+        let current = candidates.find(|path| Some(path.id) == self.turn);
         if let Some(choice) = current.and_then(|path| self.spend(view, path)) {
             return choice;
         }
-        for path in view.ring(self.turn) {
+        for path in view.ring(self.turn).filter(takes) {
             self.turn = Some(path.id);
             if let Some(share) = self.shares.of(path.id) {
                 share.owed = share.owed.saturating_add(share.weight * quantum);
@@ -172,7 +193,7 @@ impl Scheduler for Weighted {
 #[cfg(test)]
 mod tests {
     use super::super::Registry;
-    use super::super::tests::{Room, built, fresh, packets};
+    use super::super::tests::{Room, built, fresh, full, lost, packets, send};
     use super::*;
     use proptest::prelude::*;
 
@@ -220,6 +241,42 @@ mod tests {
         assert_eq!(packets(&mut *hold, Room::of(&[9, 0]), 1), "-");
         let mut hold = built("weighted:weights=1/5,mode=hold,variant=deficit");
         assert_eq!(packets(&mut *hold, Room::of(&[9, 0]), 2), "0 -");
+    }
+
+    #[test]
+    fn lost_data_goes_to_a_path_that_has_not_carried_it() {
+        for variant in ["smooth", "deficit"] {
+            let mut weighted = built(&format!("weighted:weights=9/1,variant={variant}"));
+            let paths = [PathView::new(0), PathView::new(1)];
+            for _ in 0..5 {
+                let choice = weighted.select(&lost(&paths, &[0]));
+                assert_eq!(choice, send(1, Reason::Weight), "{variant}");
+            }
+            let stuffed = [PathView::new(0), full(1)];
+            let choice = weighted.select(&lost(&stuffed, &[0]));
+            assert_eq!(choice, send(0, Reason::Weight), "{variant}");
+        }
+    }
+
+    #[test]
+    fn a_path_keeps_its_weight_when_another_one_goes() {
+        let mut weighted = built("weighted:weights=4/1/2");
+        let three = [PathView::new(0), PathView::new(1), PathView::new(2)];
+        weighted.select(&fresh(&three));
+        let mut share = |paths: &[PathView]| {
+            let mut sent = [0; 4];
+            for _ in 0..paths.len() * 6 {
+                let choice = weighted.select(&fresh(paths));
+                let super::super::Decision::Send(id) = choice.decision else {
+                    panic!("all paths are open")
+                };
+                sent[id.0 as usize] += 1;
+            }
+            sent
+        };
+        assert_eq!(share(&three[1..]), [0, 4, 8, 0]);
+        let again = [three[1], three[2], PathView::new(3)];
+        assert_eq!(share(&again)[3], 10, "it takes the weight that is free");
     }
 
     #[test]

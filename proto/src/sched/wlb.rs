@@ -7,7 +7,7 @@
 //! flow is found by its whole name and not by a hash that others may share, and new pins are
 //! limited per second.
 
-use super::contest::lowest_rtt_unused;
+use super::contest::lowest_rtt;
 use super::flow_table::{FlowTable, Key};
 use super::late;
 use super::per_path::PerPath;
@@ -149,7 +149,7 @@ impl Scheduler for Wlb {
         });
         match (view.unit.kind, Key::flow(view.unit.flow)) {
             (UnitKind::Datagram, Some(key)) => self.flow(view, key),
-            _ => lowest_rtt_unused(view),
+            _ => lowest_rtt(view),
         }
     }
 

@@ -6,9 +6,10 @@
     reason = "tests and benches include it and use their part"
 )]
 use anabranch_proto::sched::{
-    Backlog, Choice, Decision, PathEvent, PathView, SendView, Unit, UnitKind,
+    Backlog, Choice, Decision, PathEvent, PathView, SendView, StreamView, Unit, UnitKind,
 };
 use anabranch_proto::time::Instant;
+use anabranch_proto::wire::StreamId;
 use std::time::Duration;
 
 /// `count` paths, each a little slower than the one before.
@@ -31,6 +32,16 @@ pub fn unequal(count: u32) -> Vec<PathView> {
             }
         })
         .collect()
+}
+
+/// Streams that wait to be sent, one of them almost done.
+pub fn streams() -> [StreamView; 4] {
+    [0, 4, 8, 12].map(|id| StreamView {
+        id: StreamId(id),
+        priority: 0,
+        unsent: if id == 8 { 2_000 } else { 2_000_000 },
+        finished: id == 8,
+    })
 }
 
 /// Leaves a path no room.
@@ -62,9 +73,10 @@ pub fn waiting(paths: &[PathView], index: u64) -> SendView<'_> {
 pub fn sent(choice: &Choice) -> Option<PathEvent> {
     let bytes = 1200;
     match choice.decision {
-        Decision::Send(path) | Decision::SendAt { path, .. } | Decision::Copy(path) => {
-            Some(PathEvent::Sent { path, bytes })
-        }
+        Decision::Send(path)
+        | Decision::SendAt { path, .. }
+        | Decision::SendStream { path, .. }
+        | Decision::Copy(path) => Some(PathEvent::Sent { path, bytes }),
         _ => None,
     }
 }

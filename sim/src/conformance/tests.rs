@@ -1,7 +1,9 @@
 //! What the kit lets pass and what not.
 
 use super::*;
-use anabranch_proto::sched::{Choice, Entry, Reason, Scheduler, SendView};
+use anabranch_proto::sched::{
+    Choice, Decision, Entry, Reason, Scheduler, SendView, UnitKind, lowest_rtt,
+};
 
 fn few() -> Kit {
     let all = networks();
@@ -49,7 +51,7 @@ fn a_scheduler_that_wastes_its_chances_is_found_out() {
 }
 
 #[test]
-fn a_strict_scheduler_is_excused_with_its_reason_and_its_other_mode_is_not() {
+fn a_strict_scheduler_is_excused_with_its_reason() {
     let kit = few();
     let report = kit
         .check(&Names::default(), "round-robin:mode=hold")
@@ -59,8 +61,76 @@ fn a_strict_scheduler_is_excused_with_its_reason_and_its_other_mode_is_not() {
         report.to_string().contains("because turns are kept"),
         "{report}"
     );
-    let spec: Spec = "round-robin".parse().unwrap();
-    assert_eq!(excuse(&spec, "round-robin", Rule::BestPath), None);
+}
+
+#[test]
+fn an_excuse_holds_for_its_mode_its_networks_and_so_far_only() {
+    let slow = Measured {
+        factor: Some(2.0),
+        ..finding(Rule::BestPath, &networks()[11], false, String::new())
+    };
+    let excused = |text: &str, measured: &Measured| {
+        let spec: Spec = text.parse().unwrap();
+        excuse(&spec, text, measured).is_some()
+    };
+    assert_eq!(slow.finding.network, "a tenth of the rate");
+    assert!(excused("round-robin:mode=hold", &slow));
+    assert!(
+        excused("guard+round-robin:mode=hold", &slow),
+        "a wrapper changes no nature"
+    );
+    assert!(!excused("round-robin", &slow), "the other mode");
+    let slower = Measured {
+        factor: Some(20.0),
+        ..slow.clone()
+    };
+    assert!(!excused("round-robin:mode=hold", &slower));
+    let never = Measured {
+        factor: None,
+        ..slow.clone()
+    };
+    assert!(!excused("round-robin:mode=hold", &never), "it does not end");
+    let elsewhere = Measured {
+        factor: Some(2.0),
+        ..finding(Rule::BestPath, &networks()[0], false, String::new())
+    };
+    assert!(!excused("round-robin:mode=hold", &elsewhere));
+}
+
+/// One stream after the other, by the lowest RTT.
+#[derive(Debug, Default)]
+struct OneByOne;
+
+impl Scheduler for OneByOne {
+    fn select(&mut self, view: &SendView<'_>) -> Choice {
+        let choice = lowest_rtt(view);
+        let oldest = view.streams.iter().map(|stream| stream.id).min();
+        match (choice.decision, oldest) {
+            (Decision::Send(path), Some(stream)) if view.unit.kind == UnitKind::Fresh => Choice {
+                decision: Decision::SendStream { path, stream },
+                ..choice
+            },
+            _ => choice,
+        }
+    }
+
+    fn wants_streams(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_scheduler_that_serves_one_stream_after_the_other_is_found_out() {
+    let mut names = Names::default();
+    names.schedulers.register(Entry {
+        name: "one-by-one",
+        summary: "one stream after the other",
+        params: &[],
+        build: |_| Ok(Box::<OneByOne>::default()),
+    });
+    let report = few().check(&names, "one-by-one").unwrap();
+    let broken: Vec<_> = report.breaches().map(|finding| finding.rule).collect();
+    assert_eq!(broken, [Rule::NoStarvation], "{report}");
 }
 
 #[test]

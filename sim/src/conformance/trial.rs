@@ -31,6 +31,9 @@ pub(super) struct Result {
     pub(super) pause: Duration,
     /// Packets with new data on a path in doubt while another one answered.
     pub(super) on_doubted: u64,
+    /// When half of all bytes had arrived: what the stream that was served worst had of its fair
+    /// half, in percent.
+    pub(super) least_percent: u64,
 }
 
 /// A bulk transfer over these links; the second one fails and comes back again and again if it
@@ -50,13 +53,14 @@ pub(super) fn bulk(
             scene.world.at(time, Change::up(link, up));
         }
     }
-    follow(&mut scene.world, hosts, &watch)
+    follow(&mut scene.world, hosts, &watch, &[bytes])
 }
 
 /// Several equal streams at once over these links.
 pub(super) fn streams(scheduler: &SchedulerFactory, links: &[LinkConfig], bytes: u64) -> Result {
     let (mut scene, watch, hosts) = start(scheduler, links, bytes, true);
-    follow(&mut scene.world, hosts, &watch)
+    let each = [bytes / STREAMS; STREAMS as usize];
+    follow(&mut scene.world, hosts, &watch, &each)
 }
 
 fn start(
@@ -93,8 +97,11 @@ fn start(
     (scene, watch, hosts)
 }
 
-fn follow(world: &mut World, hosts: Hosts, watch: &DoubtWatch) -> Result {
+/// Watches streams of so many bytes arrive.
+fn follow(world: &mut World, hosts: Hosts, watch: &DoubtWatch, streams: &[u64]) -> Result {
     let end = Instant::ZERO + LIMIT;
+    let half = streams.iter().sum::<u64>() / 2;
+    let mut least_percent = None;
     let (mut bytes, mut since, mut pause) = (0, None::<Instant>, Duration::ZERO);
     let done = world.run_while_until(end, |world| {
         let receiver = world.process::<QuicHost>(hosts.server).get::<Receiver>();
@@ -103,6 +110,16 @@ fn follow(world: &mut World, hosts: Hosts, watch: &DoubtWatch) -> Result {
             let now = world.now();
             pause = pause.max(since.map_or(Duration::ZERO, |since| now.since(since)));
             (bytes, since) = (total.bytes, Some(now));
+        }
+        if least_percent.is_none() && bytes >= half {
+            let heard = receiver.streams().count();
+            let arrived = receiver.streams().map(|(.., record)| record.bytes);
+            let least = arrived
+                .min()
+                .filter(|_| heard == streams.len())
+                .unwrap_or(0);
+            let fair = half / streams.len().max(1) as u64;
+            least_percent = Some(least * 100 / fair.max(1));
         }
         !receiver.is_complete()
     });
@@ -116,6 +133,7 @@ fn follow(world: &mut World, hosts: Hosts, watch: &DoubtWatch) -> Result {
         took: took.filter(|_| done && intact),
         pause,
         on_doubted: watch.count(),
+        least_percent: least_percent.unwrap_or(0),
     }
 }
 

@@ -61,23 +61,35 @@ fn net(
     exchanges: &[Exchange],
     until: Option<Instant>,
 ) -> Net {
+    let once = |exchange: &Exchange| -> Box<dyn Demand> { Box::new(Once::new(*exchange)) };
+    let demands = exchanges.iter().map(once).collect();
+    net_for(seed, (forward, backward), config, demands, until)
+}
+
+fn net_for(
+    seed: u64,
+    (forward, backward): (LinkConfig, LinkConfig),
+    config: &TcpConfig,
+    demands: Vec<Box<dyn Demand>>,
+    until: Option<Instant>,
+) -> Net {
     let mut world = World::new(seed);
     let near = world.add_node(NodeKind::Host);
     let far = world.add_node(NodeKind::Host);
     let link = world.connect(near, far, forward, backward);
     let (from, to) = (world.address(near, link), world.address(far, link));
     let mut client = TcpHost::new(world.seed().derive("client", 0));
-    let connect = |(index, exchange): (usize, &Exchange)| {
+    let connect = |(index, demand): (usize, Box<dyn Demand>)| {
         client.connect(Connect {
             from: SocketAddr::new(from, 1000 + index as u16),
             to: SocketAddr::new(to, PORT),
             at: Instant::ZERO + ms(500) * index as u32,
-            demand: Box::new(Once::new(*exchange)),
+            demand,
             until,
             config: config.clone(),
         })
     };
-    let flows = exchanges.iter().enumerate().map(connect).collect();
+    let flows = demands.into_iter().enumerate().map(connect).collect();
     let server = TcpHost::new(world.seed().derive("server", 0)).listen(PORT, config.clone());
     let client = world.attach(near, Box::new(client));
     let server = world.attach(far, Box::new(server));
@@ -300,4 +312,36 @@ fn a_stop_ends_uploads_and_downloads_that_have_no_end() {
     let events = net.world.events();
     net.world.run_until(at(1000));
     assert!(net.world.events() < events + 10, "nothing goes on");
+}
+
+/// Exchanges at stated times, the last one first.
+#[derive(Debug)]
+struct Appointments(Vec<(Instant, Exchange)>);
+
+impl Demand for Appointments {
+    fn next(&mut self, now: Instant) -> Option<(Instant, Exchange)> {
+        let (at, exchange) = self.0.pop()?;
+        Some((at.max(now), exchange))
+    }
+}
+
+#[test]
+fn after_an_idle_spell_a_first_window_goes_at_once() {
+    let wire = link(100_000_000, ms(50), 1000);
+    let small = (at(20), Exchange::upload(10 * 1460));
+    let demand = Appointments(vec![small, (at(1), Exchange::upload(2_000_000))]);
+    let mut net = net_for(
+        1,
+        symmetric(wire),
+        &reno(true),
+        vec![Box::new(demand)],
+        None,
+    );
+    net.world.run_until(at(30));
+    let host = net.world.process::<TcpHost>(net.client);
+    let done = host.completions(net.flows[0]);
+    assert_eq!(done.len(), 2);
+    let took = done[1].ended.since(done[1].started);
+    // One round trip of 100 ms and a delayed acknowledgement; two packets first would make it three.
+    assert!(took < ms(180), "{took:?}");
 }

@@ -17,11 +17,12 @@ mod import;
 pub use import::{Steering, SteeringAccess, SteeringError, SteeringRule};
 
 use super::budget::Budget;
-use super::contest::lowest_rtt_unused;
+use super::contest::lowest_rtt;
 use super::critical_redundant::with_copies;
 use super::demote::Demoter;
 use super::min_rtt::{lowest_by, rank};
 use super::per_path::PerPath;
+use super::placing::leaves;
 use super::rates::delivered_rate;
 use super::{
     Choice, Entry, ParamDoc, PathEvent, PathView, Priority, Reason, Redundant, Scheduler, SendView,
@@ -43,7 +44,7 @@ pub(super) const ENTRY: Entry = Entry {
         ParamDoc {
             key: "weights",
             default: "each path's own",
-            summary: "load-balancing: shares of the open paths in order of their IDs, as 80/20",
+            summary: "load-balancing: shares of the paths in the order they open, as 80/20",
         },
         ParamDoc {
             key: "autonomous",
@@ -228,7 +229,7 @@ impl Scheduler for SmallestDelay {
                 .candidates()
                 .any(|path| path.forward_delay_us.is_none())
         {
-            return lowest_rtt_unused(view);
+            return lowest_rtt(view);
         }
         let key = |path: &PathView| (path.forward_delay_us, rank(path));
         lowest_by(view, key, Reason::EarliestArrival)
@@ -244,9 +245,11 @@ struct Proportional {
 impl Scheduler for Proportional {
     fn select(&mut self, view: &SendView<'_>) -> Choice {
         let share = |path: &PathView| delivered_rate(path).max(1) as f64;
-        let sum: f64 = view.ready().map(share).sum();
+        let leaves = leaves(view);
+        let open = || view.ready().filter(|path| !leaves(path));
+        let sum: f64 = open().map(share).sum();
         let mut most: Option<(f64, &PathView)> = None;
-        for path in view.ready() {
+        for path in open() {
             let owed = self.owed.entry(view, path.id, || 0.0);
             *owed += share(path) / sum;
             if most.is_none_or(|(best, _)| *owed > best) {

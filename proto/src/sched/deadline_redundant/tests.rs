@@ -36,12 +36,18 @@ fn again(id: u32) -> Choice {
     }
 }
 
-fn datagram(paths: &[PathView], left_ms: u64) -> Choice {
+/// A critical datagram with so much time left.
+fn due(paths: &[PathView], left_ms: u64) -> SendView<'_> {
     let mut view = fresh(paths);
     view.now = at(1000);
     view.unit.kind = UnitKind::Datagram;
     view.unit.deadline = Some(at(1000 + left_ms));
-    built("deadline-redundant").select(&view)
+    view.unit.critical = true;
+    view
+}
+
+fn datagram(paths: &[PathView], left_ms: u64) -> Choice {
+    built("deadline-redundant").select(&due(paths, left_ms))
 }
 
 fn idle_at(scheduler: &mut dyn Scheduler, paths: &[PathView], ms: u64) -> Choice {
@@ -128,6 +134,48 @@ fn a_datagram_goes_on_as_many_paths_as_its_deadline_needs() {
         datagram(&[far, near], 1),
         send(0, Reason::Deadline),
         "likely as any"
+    );
+}
+
+#[test]
+fn a_datagram_that_may_not_arrive_twice_goes_by_the_likeliest_path() {
+    // The worse of the two has the lower ID.
+    let lossy = |id, loss| PathView {
+        loss,
+        ..path(id, 20)
+    };
+    let paths = [lossy(0, 0.08), lossy(1, 0.05)];
+    assert_eq!(datagram(&paths, 100), on(&[1, 0]));
+    let mut view = due(&paths, 100);
+    view.unit.critical = false;
+    let once = built("deadline-redundant").select(&view);
+    assert_eq!(once, send(1, Reason::Deadline));
+}
+
+#[test]
+fn copies_of_datagrams_keep_to_the_budget() {
+    let lossy = |id, loss| PathView {
+        loss,
+        ..path(id, 20)
+    };
+    let paths = [lossy(0, 0.08), lossy(1, 0.05)];
+    let view = due(&paths, 100);
+    let mut scheduler = built("deadline-redundant:budget=0.1");
+    let (mut copied, mut single) = (0, 0);
+    for _ in 0..1000 {
+        match scheduler.select(&view).decision {
+            Decision::Duplicate(_) => copied += 1,
+            other => {
+                assert_eq!(other, Decision::Send(PathId(1)));
+                single += 1;
+            }
+        }
+    }
+    // A tenth, and the 20 packets of the allowance.
+    assert!(
+        (100..=121).contains(&copied),
+        "{copied} of {}",
+        copied + single
     );
 }
 

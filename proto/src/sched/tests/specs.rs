@@ -4,6 +4,9 @@
 pub(super) const ALL: &[&str] = &[
     "min-rtt",
     "min-rtt:idle=hold",
+    "min-rtt:limit-ms=100",
+    "min-rtt:skip-recovery=true",
+    "min-rtt:skip-recovery=true,limit-ms=300",
     "min-rtt:idle=copy,probe=5",
     "round-robin",
     "round-robin:mode=hold,k=3",
@@ -56,6 +59,7 @@ pub(super) const ALL: &[&str] = &[
     "target-rate:target-mbps=0.1",
     "affinity",
     "affinity:flowlets=false",
+    "affinity:keep-backup=true",
     "wlb",
     "atsss",
     "atsss:mode=active-standby",
