@@ -14,8 +14,8 @@ pub(crate) struct RedState {
     random: Random,
     /// Average queue in bytes.
     average: f64,
-    /// Packets let in since the last one dropped, or since the average queue passed the minimum: the
-    /// distance between two drops is then uniform (section 7 of the paper).
+    /// Packets let in since the last one dropped, or since the average queue passed the minimum:
+    /// the distance between two drops is then uniform (section 7 of the paper).
     since_drop: u64,
 }
 

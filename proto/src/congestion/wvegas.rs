@@ -5,9 +5,10 @@
 //! path's share of ten packets. Traffic leaves paths whose queues grow before anything is lost, and
 //! gives way to loss-based flows on the same links.
 //!
-//! Queues are told by RTTs, as in the kernel, and so include those of the way back; acknowledgements
-//! bring no forward delay to a controller. Unlike the kernel, it drains a queue only if that is also twice the path's share: else a lone
-//! path would halve its window each time its own queue grew from one packet to two.
+//! Queues are told by RTTs, as in the kernel, and so include those of the way back;
+//! acknowledgements bring no forward delay to a controller. Unlike the kernel, it drains a queue
+//! only if that is also twice the path's share: else a lone path would halve its window each time
+//! its own queue grew from one packet to two.
 
 use super::coupled::{PARAMS, Scope, Share};
 use super::new_reno::LOSS_REDUCTION_FACTOR;

@@ -33,8 +33,8 @@ pub(super) fn skip_limit(view: &SendView<'_>, path: &PathView) -> u64 {
     behind.min(skip_credit(view))
 }
 
-/// How much unsent data may be left out for the sake of flow control: data far ahead must not use up
-/// the credit that the data before it needs.
+/// How much unsent data may be left out for the sake of flow control: data far ahead must not use
+/// up the credit that the data before it needs.
 pub(super) fn skip_credit(view: &SendView<'_>) -> u64 {
     view.backlog.credit / 2
 }

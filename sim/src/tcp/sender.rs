@@ -571,8 +571,8 @@ impl Sender {
         Some(self.piece(start, length))
     }
 
-    /// RFC 5681, section 4.1: old windows say nothing about the network of now, so that no more than
-    /// the first one is sent at once.
+    /// RFC 5681, section 4.1: old windows say nothing about the network of now, so that no more
+    /// than the first one is sent at once.
     fn restart_after_idle(&mut self, now: Instant) {
         if self.stats.acknowledged_bytes > 0 {
             self.controller.on_idle(now);

@@ -342,6 +342,7 @@ fn after_an_idle_spell_a_first_window_goes_at_once() {
     let done = host.completions(net.flows[0]);
     assert_eq!(done.len(), 2);
     let took = done[1].ended.since(done[1].started);
-    // One round trip of 100 ms and a delayed acknowledgement; two packets first would make it three.
+    // One round trip of 100 ms and a delayed acknowledgement; two packets first would make it
+    // three.
     assert!(took < ms(180), "{took:?}");
 }

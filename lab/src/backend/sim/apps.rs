@@ -82,18 +82,22 @@ pub(super) fn install(
             [sink, source]
         };
     }
-    let mut ends = hosts.into_iter().zip(sinks).zip(streams);
-    let mut end = || {
-        let ((mut host, sink), streams) = ends.next().expect("there are two hosts");
-        if let Some((_, sink)) = sink {
-            host = host.app(sink);
-        }
-        if streams > 0 {
-            host = host.app(Receiver::new(streams).verify());
-        }
-        host
-    };
-    (end(), end())
+    let ([client, server], [sink, other]) = (hosts, sinks);
+    (
+        with_receivers(client, sink, streams[0]),
+        with_receivers(server, other, streams[1]),
+    )
+}
+
+/// A host that reads what arrives: datagrams, and so many streams.
+fn with_receivers(mut host: QuicHost, sink: Option<(u16, DatagramSink)>, streams: u64) -> QuicHost {
+    if let Some((_, sink)) = sink {
+        host = host.app(sink);
+    }
+    if streams > 0 {
+        host = host.app(Receiver::new(streams).verify());
+    }
+    host
 }
 
 /// The datagrams of a flow, the one of this number among those in its direction.
