@@ -256,9 +256,9 @@ fn set<T>(field: &mut T, value: Option<T>) {
     }
 }
 
-/// One window for all streams and paths that never grows, as a socket's buffer. Streams have none of
-/// their own: a sender whose stream is at its limit says so in a packet that may be lost like any
-/// other, even if it is the congestion window that keeps data back.
+/// One window for all streams and paths that never grows, as a socket's buffer. Streams have none
+/// of their own: a sender whose stream is at its limit says so in a packet that may be lost like
+/// any other, even if it is the congestion window that keeps data back.
 fn fix_receive_buffer(config: &mut TransportConfig, bytes: u64) {
     let streams = &mut config.streams;
     streams.receive_window = bytes;
@@ -267,9 +267,9 @@ fn fix_receive_buffer(config: &mut TransportConfig, bytes: u64) {
     streams.max_stream_receive_window = NO_LIMIT;
 }
 
-/// The stream data of the chunks that fit a buffer of CMT-SCTP. Its sender never cuts a chunk to what
-/// is left of the buffer; a QUIC sender would, and a remainder of a few bytes takes a packet and a
-/// turn of its own for good, since credit returns in the pieces in which it was used.
+/// The stream data of the chunks that fit a buffer of CMT-SCTP. Its sender never cuts a chunk to
+/// what is left of the buffer; a QUIC sender would, and a remainder of a few bytes takes a packet
+/// and a turn of its own for good, since credit returns in the pieces in which it was used.
 fn whole_chunks(bytes: u64) -> u64 {
     (bytes / CMT_CHUNK).max(1) * CMT_CHUNK_DATA
 }
@@ -283,10 +283,10 @@ fn fix_datagram_size(config: &mut TransportConfig, size: u16) {
 
 /// CMT-SCTP: packets of 1500 bytes on the wire, one receive buffer of 64 KiB for all paths, one
 /// acknowledgement per packet on the path of the packet, loss-based control without coupling and
-/// without pacing, chunks in turn on whatever path has room. CUC, SFR and DAC are what packet number
-/// spaces per path do anyway (RFC 10069), NR-SACK is what every acknowledgement of QUIC is. The paper
-/// names no retransmission policy; ns-2.35, with which it simulates, takes the path of the largest
-/// window unless told otherwise (`eCmtRtxPolicy_ 4` in `tcl/lib/ns-default.tcl`).
+/// without pacing, chunks in turn on whatever path has room. CUC, SFR and DAC are what packet
+/// number spaces per path do anyway (RFC 10069), NR-SACK is what every acknowledgement of QUIC is.
+/// The paper names no retransmission policy; ns-2.35, with which it simulates, takes the path of
+/// the largest window unless told otherwise (`eCmtRtxPolicy_ 4` in `tcl/lib/ns-default.tcl`).
 ///
 /// Of that simulator's settings these have no counterpart here: timers of a second at least
 /// (`minRto_`), a first slow-start threshold of 64 KiB (`initialSsthresh_`), and one fast
@@ -344,8 +344,8 @@ fn mptcp(names: &Names) -> Result<TransportConfig, SpecError> {
 }
 
 /// One connection of a stripe: a single path that behaves like TCP, with the kernel's usual buffers
-/// (128 KiB to 6 MiB and 4 MiB), of which the application uses little. Paced, unlike the kernel's TCP:
-/// a modem's own buffer takes a burst, and the scenarios have one short queue for both modems
+/// (128 KiB to 6 MiB and 4 MiB), of which the application uses little. Paced, unlike the kernel's
+/// TCP: a modem's own buffer takes a burst, and the scenarios have one short queue for both modems
 /// instead. Without pacing that queue loses what it costs to reach the published plateaus.
 fn stripe(names: &Names) -> Result<TransportConfig, SpecError> {
     let mut config = mptcp(names)?;

@@ -1,7 +1,7 @@
 //! What happens to a network, as a file says it.
 //!
-//! What an event would not do is a mistake: a new address where the client has none, a forgetful NAT
-//! where there is none, a property that the link has not.
+//! What an event would not do is a mistake: a new address where the client has none, a forgetful
+//! NAT where there is none, a property that the link has not.
 
 use super::links::{self, Change};
 use super::mistake::Mistake;

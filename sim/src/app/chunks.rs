@@ -244,7 +244,8 @@ pub struct ChunkStats {
     pub last: Option<Instant>,
     /// Bytes that waited for earlier chunks, at most.
     pub reseq_peak: u64,
-    /// Bytes that are not those that were sent, if they are compared; any is a defect of the engine.
+    /// Bytes that are not those that were sent, if they are compared; any is a defect of the
+    /// engine.
     pub corrupt: u64,
 }
 

@@ -37,8 +37,8 @@ pub struct DatagramSource {
 }
 
 impl DatagramSource {
-    /// Sends `size` bytes every `interval`, from `start` until `end`. What is due while the connection
-    /// is not there counts as refused.
+    /// Sends `size` bytes every `interval`, from `start` until `end`. What is due while the
+    /// connection is not there counts as refused.
     pub fn new(
         session: SessionId,
         size: usize,
@@ -68,8 +68,8 @@ impl DatagramSource {
         self
     }
 
-    /// Tells the connection that datagrams are worth nothing after this: those that were not sent by
-    /// then are dropped.
+    /// Tells the connection that datagrams are worth nothing after this: those that were not sent
+    /// by then are dropped.
     pub fn deadline(mut self, deadline: Option<Duration>) -> Self {
         self.deadline = deadline;
         self

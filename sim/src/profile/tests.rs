@@ -42,7 +42,8 @@ fn every_profile_transfers() {
 #[test]
 fn packets_of_cmt_sctp_have_one_size_from_the_first_one_on() {
     let sizes = run(Profile::CmtSctp, &Settings::default());
-    // A chunk with its frame header, the packet's header and the tag, beside an acknowledgement or not.
+    // A chunk with its frame header, the packet's header and the tag, beside an acknowledgement or
+    // not.
     let full = sizes.iter().filter(|size| **size > 1420).count();
     assert!(full * 10 > sizes.len() * 9, "{sizes:?}");
     assert!(sizes.iter().all(|size| *size <= 1472));

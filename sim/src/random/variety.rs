@@ -1,9 +1,10 @@
 //! What the worlds of every third seed vary beside the names of schedulers and controls: wrappers,
-//! parameters, mechanisms, timestamps and marks of congestion. The others do not, so that seeds that
-//! were kept because they found a defect meet the world they found it in.
+//! parameters, mechanisms, timestamps and marks of congestion. The others do not, so that seeds
+//! that were kept because they found a defect meet the world they found it in.
 //!
-//! The policy of retransmission is not varied: all but the usual one send a packet beyond the window
-//! after a loss (RFC 9002, section 7.3.2), which the guard of these worlds takes for a defect.
+//! The policy of retransmission is not varied: all but the usual one send a packet beyond the
+//! window after a loss (RFC 9002, section 7.3.2), which the guard of these worlds takes for a
+//! defect.
 
 use crate::Dice;
 use crate::profile::Names;

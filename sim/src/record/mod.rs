@@ -78,8 +78,8 @@ pub struct SeriesRow {
     /// Stream and datagram bytes: for a path those it brought first, for the connection those the
     /// application got in order.
     pub goodput_bytes: u64,
-    /// Stream bytes that went the other way and that the sender's application got in order; only for
-    /// the connection.
+    /// Stream bytes that went the other way and that the sender's application got in order; only
+    /// for the connection.
     pub returned_bytes: u64,
     /// Bytes acknowledged.
     pub acked_bytes: u64,

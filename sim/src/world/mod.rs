@@ -354,8 +354,8 @@ impl World {
         self.network.line(link, direction).link.queued_bytes()
     }
 
-    /// The links between two addresses of hosts, in order, and the directions they are passed in. If
-    /// `to` is the outer address of a NAT, the way goes on to the host behind it that spoke to
+    /// The links between two addresses of hosts, in order, and the directions they are passed in.
+    /// If `to` is the outer address of a NAT, the way goes on to the host behind it that spoke to
     /// `from` last. Empty if there is no way.
     pub fn way(&mut self, from: IpAddr, to: IpAddr) -> Vec<(LinkId, Direction)> {
         let count = self.network.nodes.len() as u32;

@@ -82,6 +82,15 @@ pub(super) fn install(
             [sink, source]
         };
     }
+    with_sinks(hosts, sinks, streams)
+}
+
+/// Gives each host what reads the datagrams and the streams that go to it.
+fn with_sinks(
+    hosts: [QuicHost; 2],
+    sinks: [Option<(u16, DatagramSink)>; 2],
+    streams: [u64; 2],
+) -> (QuicHost, QuicHost) {
     let mut ends = hosts.into_iter().zip(sinks).zip(streams);
     let mut end = || {
         let ((mut host, sink), streams) = ends.next().expect("there are two hosts");
