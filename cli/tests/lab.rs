@@ -137,7 +137,7 @@ fn what_is_wrong_is_told_before_anything_is_made() {
     fs::write(folder.path().join("kinds.toml"), kinds).unwrap();
     if Testbed::available().is_ok() {
         refused(&["run", "fast.toml"], &["Gbit/s", "--backend sim"]);
-        refused(&["run", "kinds.toml"], &["--in-vm", "doctor"]);
+        refused(&["run", "kinds.toml"], &["--backend sim", "doctor"]);
     } else {
         refused(&["run", "fast.toml"], &["root"]);
     }

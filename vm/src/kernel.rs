@@ -239,7 +239,10 @@ mod tests {
     fn a_kernel_is_found_with_its_modules_in_loading_order() {
         let folder = tempfile::tempdir().unwrap();
         let missing = Kernel::find(&folder.path().join("none")).unwrap_err();
-        assert!(missing.to_string().contains("lab vm prepare"), "{missing}");
+        assert!(
+            missing.to_string().contains("prepare one first"),
+            "{missing}"
+        );
         let empty = Kernel::find(folder.path()).unwrap_err();
         assert!(matches!(empty, Error::NotAKernel { .. }), "{empty}");
         let modules = folder.path().join("lib/modules/6.1-x");

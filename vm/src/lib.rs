@@ -52,7 +52,7 @@ pub enum Error {
         package: &'static str,
     },
     /// No kernel has been prepared.
-    #[error("there is no kernel in {}: `anabranch lab vm prepare` puts one there", .0.display())]
+    #[error("there is no kernel in {}: prepare one first", .0.display())]
     NoKernel(PathBuf),
     /// A folder holds something that is not a kernel with its modules.
     #[error("{} is not an unpacked kernel package: {reason}", folder.display())]

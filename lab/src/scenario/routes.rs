@@ -92,9 +92,10 @@ impl Network {
     /// The rate of a link as data of this way passes it, on a route from the client.
     fn rate_of(&self, (link, forward): (usize, bool), way: Way) -> Option<u64> {
         let link = &self.links[link];
-        match forward == (way == Way::Forward) {
-            true => link.forward.rate(),
-            false => link.backward.rate(),
+        if forward == (way == Way::Forward) {
+            link.forward.rate()
+        } else {
+            link.backward.rate()
         }
     }
 }

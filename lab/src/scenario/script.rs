@@ -214,12 +214,13 @@ fn beside_a_nat(
             .map(|link| network.links[link].name.as_str())
             .collect();
         let name = &network.links[link].name;
-        item.mistake(match known.is_empty() {
-            true => "the network has no NAT: expected a node of kind = \"nat\"".to_owned(),
-            false => format!(
+        item.mistake(if known.is_empty() {
+            "the network has no NAT: expected a node of kind = \"nat\"".to_owned()
+        } else {
+            format!(
                 "there is no NAT at an end of the link `{name}`: expected one of {}",
                 known.join(", ")
-            ),
+            )
         })
     })
 }

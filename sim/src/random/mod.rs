@@ -9,6 +9,7 @@
 mod guard;
 mod operations;
 mod topology;
+mod variety;
 
 #[cfg(test)]
 mod tests;
@@ -103,6 +104,12 @@ impl Trial {
         let guards = [Guard::new("the client"), Guard::new("the server")];
         let mut near = random_config(&mut dice, names);
         let mut far = random_config(&mut dice, names);
+        if seed.is_multiple_of(3) {
+            let mut dice = Dice::new(Seed(seed).derive("variety", 0));
+            for config in [&mut near, &mut far] {
+                variety::vary(config, &mut dice, names);
+            }
+        }
         far.max_paths = near.max_paths.max(far.max_paths);
         let log = vec![format!(
             "{topology:?}\nclient {} {}, server {} {}",

@@ -152,7 +152,7 @@ pub(super) fn refusal(scenario: &Scenario) -> Option<String> {
     }
     match kind {
         Kind::Bonding => {
-            return Some("the bonding driver and its tunnels: needs --in-vm".to_owned());
+            return Some("a bond runs in the simulator only: --backend sim".to_owned());
         }
         Kind::Mlppp => {
             return Some("multilink PPP: the simulator has it, real kernels do not".to_owned());

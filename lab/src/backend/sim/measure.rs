@@ -160,9 +160,12 @@ fn paths_by_id(built: &Built<'_>, paths: &[PathTotals]) -> BTreeMap<PathId, usiz
         } else {
             totals.ends
         };
-        let shown = |path: &usize| match backward {
-            true => built.ends_shown(*path),
-            false => built.ends(*path),
+        let shown = |path: &usize| {
+            if backward {
+                built.ends_shown(*path)
+            } else {
+                built.ends(*path)
+            }
         };
         let same = used.iter().find(|path| shown(path) == ends);
         let remote = used.iter().find(|path| built.ends(**path).1 == ends.1);

@@ -1,0 +1,65 @@
+//! What the worlds of every third seed vary beside the names of schedulers and controls: wrappers,
+//! parameters, mechanisms, timestamps and marks of congestion. The others do not, so that seeds
+//! that were kept because they found a defect meet the world they found it in.
+//!
+//! The policy of retransmission is not varied: all but the usual one send a packet beyond the
+//! window after a loss (RFC 9002, section 7.3.2), which the guard of these worlds takes for a
+//! defect.
+
+use crate::Dice;
+use crate::profile::Names;
+use anabranch_proto::config::{Rescue, Split, TransportConfig};
+use anabranch_proto::spec::ParamDoc;
+
+/// Changes some of it.
+pub(super) fn vary(config: &mut TransportConfig, dice: &mut Dice, names: &Names) {
+    let name = config.scheduler.name().to_owned();
+    let entries = names.schedulers.entries().iter();
+    let known = entries.map(|entry| (entry.name, entry.params));
+    let params = known
+        .filter(|(known, _)| *known == name)
+        .map(|known| known.1);
+    let mut text = with_parameter(&name, params.flatten(), dice);
+    if dice.below(3) == 0 {
+        text = format!("guard+{text}");
+    }
+    // A value that does not fit its parameter leaves the usual one.
+    if let Ok(scheduler) = names.scheduler(&text) {
+        config.scheduler = scheduler;
+    }
+    let name = config.congestion.name();
+    let entries = names.controllers.entries().iter();
+    let known = entries.filter(|entry| entry.name == name);
+    let params = known.flat_map(|entry| entry.params);
+    if let Ok(congestion) = names.controller(&with_parameter(name, params, dice)) {
+        config.congestion = congestion;
+    }
+    config.timestamps = dice.below(2) == 0;
+    config.ecn = dice.below(2) == 0;
+    let mechanisms = &mut config.mechanisms;
+    mechanisms.unpaced = dice.below(4) == 0;
+    mechanisms.rescue = dice.pick(&[Rescue::Off, Rescue::Copy, Rescue::CopyAndPenalise]);
+    mechanisms.split_send = dice.pick(&[Split::Off, Split::Off, Split::Equal, Split::Proportional]);
+}
+
+/// The name with another value for one of its parameters, half of the time.
+fn with_parameter<'a>(
+    name: &str,
+    params: impl Iterator<Item = &'a ParamDoc>,
+    dice: &mut Dice,
+) -> String {
+    let params: Vec<&ParamDoc> = params.collect();
+    if params.is_empty() || dice.below(2) == 0 {
+        return name.to_owned();
+    }
+    let param = params[dice.below(params.len() as u64) as usize];
+    let factor = dice.pick(&[0.5, 2.0]);
+    let value = match (param.default, param.default.parse::<f64>()) {
+        ("true", _) => "false".to_owned(),
+        ("false", _) => "true".to_owned(),
+        (text, Ok(number)) if text.contains('.') => (number * factor).to_string(),
+        (_, Ok(number)) => (number * factor).ceil().to_string(),
+        (text, Err(_)) => text.to_owned(),
+    };
+    format!("{name}:{}={value}", param.key)
+}
