@@ -66,28 +66,8 @@ const RULES: &[Rule] = &[
     rule("xtask", &[], &[]),
 ];
 
-const BELOW_LAB: &[&str] = &[
-    "anabranch-wire",
-    "anabranch-proto",
-    "anabranch-link",
-    "anabranch-tunnel",
-    "anabranch-net",
-    "anabranch-sim",
-    "anabranch-testbed",
-    "anabranch-emulate",
-];
-const WITH_LAB: &[&str] = &[
-    "anabranch-wire",
-    "anabranch-proto",
-    "anabranch-link",
-    "anabranch-tunnel",
-    "anabranch-net",
-    "anabranch-sim",
-    "anabranch-testbed",
-    "anabranch-emulate",
-    "anabranch-lab",
-];
-const BELOW_CLI: &[&str] = &[
+/// What ships, each after all that it may stand on.
+const FLOORS: [&str; 12] = [
     "anabranch-wire",
     "anabranch-proto",
     "anabranch-link",
@@ -101,6 +81,9 @@ const BELOW_CLI: &[&str] = &[
     "anabranch-report",
     "anabranch-vm",
 ];
+const BELOW_LAB: &[&str] = FLOORS.split_at(8).0;
+const WITH_LAB: &[&str] = FLOORS.split_at(9).0;
+const BELOW_CLI: &[&str] = &FLOORS;
 const TEST_CRATES_MAY_USE: [&str; 5] = [
     "anabranch-wire",
     "anabranch-proto",
