@@ -113,7 +113,7 @@ impl Template {
     /// Understands a text.
     ///
     /// # Errors
-    /// [`Unknown`] for a place that does not exist.
+    /// `Unknown` for a place that does not exist.
     pub fn parse(text: &str) -> Result<Self, Unknown> {
         let mut pieces = Vec::new();
         let mut plain = String::new();
