@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Without arguments 3 seconds over 2 links of 600 Mbit/s, 5 ms each way. It prints the sum of what
-//! the receivers got, and what it cost the emulator; it fails if that was half of the rate or less.
+//! the receivers got, and what it cost the emulator.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -49,9 +49,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     })?;
     let sum = bytes as f64 * 8e-6 / started.elapsed().as_secs_f64();
     report(layer.as_mut(), links, sum)?;
-    if sum < 0.5 * links as f64 * mbit as f64 {
-        return Err("less than half of the links' rates".into());
-    }
     Ok(())
 }
 

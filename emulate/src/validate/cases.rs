@@ -325,7 +325,9 @@ fn mean_rate(arrivals: &Arrivals, period: Option<Duration>) -> Option<f64> {
     Some(count as f64 * bits / nanos as f64 * 1e3)
 }
 
-/// The least and the most Mbit/s of any [`MOMENT`], without the beginning and the end.
+/// The least and the most Mbit/s of a [`MOMENT`], without the beginning and the end: of all moments
+/// that began a millisecond apart, those which one in twenty keeps below or above. A quarter of
+/// them lies within one rate of the trace; the very least is what the machine's own pauses make.
 fn rates_of_moments(arrivals: &Arrivals) -> Option<[f64; 2]> {
     let arrived: Vec<u64> = arrivals.packets.iter().map(|packet| packet.1).collect();
     let moment = MOMENT.as_nanos() as u64;
@@ -335,9 +337,11 @@ fn rates_of_moments(arrivals: &Arrivals) -> Option<[f64; 2]> {
         let place = |time| arrived.partition_point(|arrived| *arrived < time);
         place(start + moment) - place(start)
     });
-    let (least, most) = counts.fold((usize::MAX, 0), |(least, most), count| {
-        (least.min(count), most.max(count))
-    });
+    let mut counts: Vec<usize> = counts.collect();
+    counts.sort_unstable();
+    let aside = counts.len() / 20;
+    let least = *counts.get(aside)?;
+    let most = *counts.get(counts.len() - 1 - aside)?;
     let mbit =
         |count: usize| count as f64 * f64::from(arrivals.packet_bytes) * 8.0 / moment as f64 * 1e3;
     (most > 0).then(|| [mbit(least), mbit(most)])
