@@ -5,7 +5,8 @@
 //! noq_transfer get|put BYTES PORT FOLDER CLIENT=SERVER[,CLIENT=SERVER...]
 //! ```
 //! The server leaves its certificate's fingerprint in the folder. The client opens a path for each
-//! pair of addresses, moves the bytes, and says how many arrived and how long that took.
+//! pair of addresses, moves the bytes, and says how many arrived and how long that took. Without
+//! arguments both ends run here, over two loopback addresses.
 
 use anabranch_interop::noq_peer::{self, Listener};
 use anabranch_interop::{FetchConfig, FurtherPath, Request, ServeConfig, Trust};
@@ -25,6 +26,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
+        [] => both().await,
         ["serve", listen, folder] => serve(listen.parse()?, Path::new(folder)).await,
         ["get", bytes, port, folder, pairs] => {
             let request = Request::Get(bytes.parse()?);
@@ -38,12 +40,27 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-async fn serve(listen: SocketAddr, folder: &Path) -> Result<(), Box<dyn Error>> {
-    let listener = Listener::bind(&ServeConfig {
+/// Server and client in one process.
+async fn both() -> Result<(), Box<dyn Error>> {
+    let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+    let (server, trust) = (listener.addr(), Trust::Fingerprint(listener.fingerprint()));
+    let serving = tokio::spawn(async move { while listener.accept().await.is_some() {} });
+    let ends = [1, 2].map(|last| (IpAddr::from([127, 0, 0, last]), server));
+    transfer(Request::Get(10_000_000), trust, &ends).await?;
+    serving.abort();
+    Ok(())
+}
+
+fn bind(listen: SocketAddr) -> Result<Listener, Box<dyn Error>> {
+    Ok(Listener::bind(&ServeConfig {
         listen,
         max_paths: PATHS,
         ..ServeConfig::default()
-    })?;
+    })?)
+}
+
+async fn serve(listen: SocketAddr, folder: &Path) -> Result<(), Box<dyn Error>> {
+    let listener = bind(listen)?;
     let digits = listener.fingerprint().map(|byte| format!("{byte:02x}"));
     std::fs::write(folder.join(KEY), digits.concat())?;
     say(&format!("listening on {}", listener.addr()));
@@ -63,8 +80,16 @@ async fn fetch(
         let server = SocketAddr::new(server.parse::<IpAddr>()?, port);
         ends.push((client.parse::<IpAddr>()?, server));
     }
-    let ((local, server), further) = ends.split_first().ok_or("expected a path")?;
     let trust = Trust::Fingerprint(fingerprint(&std::fs::read_to_string(folder.join(KEY))?)?);
+    transfer(request, trust, &ends).await
+}
+
+async fn transfer(
+    request: Request,
+    trust: Trust,
+    ends: &[(IpAddr, SocketAddr)],
+) -> Result<(), Box<dyn Error>> {
+    let ((local, server), further) = ends.split_first().ok_or("expected a path")?;
     let mut config = FetchConfig::new(*server, trust, request);
     config.local = *local;
     let path = |(local, remote): &(IpAddr, SocketAddr)| FurtherPath {
