@@ -370,12 +370,12 @@ fn plans_that_cannot_be_are_refused_before_anything_is_built() {
     drop(emulator(vec![plan]).unwrap());
 }
 
-/// Run by the next test in a process of its own: builds links, says so, and waits to be killed.
-#[test]
-#[ignore = "run by devices_vanish_with_their_process"]
-fn hold_links_until_killed() {
-    let name = std::env::var("ANABRANCH_TEST_NAMESPACES").unwrap();
-    let mut bed = Testbed::new(&name).unwrap();
+/// Names the namespaces of a process that holds links until it is killed.
+const HOLD: &str = "ANABRANCH_TEST_NAMESPACES";
+
+/// Builds links, says so, and waits to be killed.
+fn hold_links(name: &str) -> ! {
+    let mut bed = Testbed::new(name).unwrap();
     let (a, b) = (bed.node("a").unwrap(), bed.node("b").unwrap());
     let ends = [end(&a, &["10.9.0.1/24"]), end(&b, &["10.9.0.2/24"])];
     let _layer = emulator(vec![LinkPlan {
@@ -386,19 +386,26 @@ fn hold_links_until_killed() {
         pcap: None,
     }]);
     eprintln!("holding {}", a.namespace());
-    std::thread::sleep(NEVER);
+    loop {
+        std::thread::sleep(NEVER);
+    }
 }
 
 #[test]
 fn devices_vanish_with_their_process_and_hosts_with_the_next_start() {
+    // The process to be killed is this same test once more.
+    if let Ok(name) = std::env::var(HOLD) {
+        hold_links(&name);
+    }
     if Testbed::require("kill").is_none() {
         return;
     }
     let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-    let test = "emulator::tests::hold_links_until_killed";
+    let test = "devices_vanish_with_their_process_and_hosts_with_the_next_start";
+    let test = format!("emulator::tests::{test}");
     let mut child = child
-        .args(["--exact", "--ignored", "--nocapture", test])
-        .env("ANABRANCH_TEST_NAMESPACES", "killed")
+        .args(["--exact", "--nocapture", &test])
+        .env(HOLD, "killed")
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::piped())
         .spawn()
