@@ -4,11 +4,13 @@
 
 #[path = "common/files.rs"]
 mod files;
+#[path = "common/listening.rs"]
+mod listening;
 
 use anabranch_testbed::Relay;
 use files::{names, noise};
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -31,26 +33,18 @@ impl Server {
 
     fn start_in(directory: TempDir, options: &[&str]) -> Self {
         fs::create_dir_all(directory.path().join("root")).unwrap();
-        let mut process = Command::new(PROGRAM)
+        let mut command = Command::new(PROGRAM);
+        command
             .args(["serve", "--listen", "127.0.0.1:0"])
             .arg("--root")
             .arg(directory.path().join("root"))
             .arg("--identity")
-            .arg(directory.path().join("identity"))
-            .args(options)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut url = String::new();
-        let mut lines = BufReader::new(process.stdout.take().unwrap());
-        lines.read_line(&mut url).unwrap();
-        // Keeps the pipe open: what the server says later has somewhere to go.
-        std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
+            .arg(directory.path().join("identity"));
+        let (process, url) = listening::start(command.args(options));
         Self {
             directory,
             process,
-            url: url.trim().into(),
+            url,
         }
     }
 

@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "common/listening.rs"]
+mod listening;
+
 use quinn::crypto::rustls::QuicClientConfig;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::CertificateDer;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -59,21 +61,9 @@ impl Place {
     fn serve(&self, options: &[&str]) -> Server {
         let usual = ["serve", "--listen", "127.0.0.1:0", "--root", "root"];
         let certificate = ["--cert", "server.pem", "--key", "server.key"];
-        let mut process = Command::new(PROGRAM)
-            .current_dir(self.directory.path())
-            .args(usual)
-            .args(certificate)
-            .args(options)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut url = String::new();
-        let mut lines = BufReader::new(process.stdout.take().unwrap());
-        lines.read_line(&mut url).unwrap();
-        // Keeps the pipe open: what the server says later has somewhere to go.
-        std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
-        let url = url.trim().to_owned();
+        let mut command = Command::new(PROGRAM);
+        let command = command.current_dir(self.directory.path()).args(usual);
+        let (process, url) = listening::start(command.args(certificate).args(options));
         let address = url.rsplit_once('@').unwrap().1.parse().unwrap();
         Server {
             process,
@@ -102,16 +92,9 @@ impl Place {
     /// The key that a client shows with `--identity ID`, for `--client-pin`.
     fn fingerprint(&self, identity: &str) -> String {
         let serve = ["serve", "--listen", "127.0.0.1:0", "--identity", identity];
-        let mut process = Command::new(PROGRAM)
-            .current_dir(self.directory.path())
-            .args(serve)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut url = String::new();
-        let mut lines = BufReader::new(process.stdout.take().unwrap());
-        lines.read_line(&mut url).unwrap();
+        let mut command = Command::new(PROGRAM);
+        let command = command.current_dir(self.directory.path()).args(serve);
+        let (mut process, url) = listening::start(command);
         process.kill().unwrap();
         process.wait().unwrap();
         let pin = url.strip_prefix("anabranch://").unwrap();
