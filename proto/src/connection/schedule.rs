@@ -204,7 +204,10 @@ impl Sending {
         }
     }
 
-    pub(super) fn wants_copies(&self) -> bool {
+    pub(super) fn wants_copies(&self, busy: bool) -> bool {
+        if busy {
+            return self.scheduler.wants_copies_while_busy();
+        }
         self.scheduler.wants_copies()
     }
 
@@ -238,7 +241,10 @@ impl Connection {
                 self.sending.choice = Some(carry);
                 return Some(carry);
             }
-            if !self.sending.wants_copies() || backlog.unacked == 0 {
+            // Fresh data that waits for the peer's credit or for room in the send buffer waits for the
+            // paths too: copies would take the time that frees either.
+            let busy = self.streams.blockade().is_some();
+            if !self.sending.wants_copies(busy) || backlog.unacked == 0 {
                 return None;
             }
         }
