@@ -1,7 +1,7 @@
 //! All results of one scenario, and what was claimed of it.
 
 use crate::load::Folder;
-use anabranch_lab::papers::{Check, Data, Experiment, Statement, Verdict, experiments};
+use anabranch_lab::papers::{Check, Data, Experiment, Statement, Verdict, all_experiments};
 use anabranch_lab::report::CheckRow;
 use std::fmt::Write;
 use std::path::Path;
@@ -111,7 +111,7 @@ impl Study {
     }
 
     fn experiments(&self) -> Vec<Experiment> {
-        let all = experiments().into_iter();
+        let all = all_experiments().into_iter();
         all.filter(|experiment| named(experiment, &self.name))
             .collect()
     }

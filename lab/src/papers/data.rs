@@ -82,14 +82,20 @@ impl<'a> Data<'a> {
             .collect()
     }
 
-    /// The value of a key at each point of the sweep, in order.
-    pub(super) fn zipped(&self, key: &str) -> Vec<String> {
+    /// The points of the sweep, in order.
+    pub(super) fn points(&self) -> Vec<&'a [(String, String)]> {
         let mut points: Vec<&[(String, String)]> = Vec::new();
         for part in self.parts {
             if !points.contains(&part.swept.as_slice()) {
                 points.push(&part.swept);
             }
         }
+        points
+    }
+
+    /// The value of a key at each point of the sweep, in order.
+    pub(super) fn zipped(&self, key: &str) -> Vec<String> {
+        let points = self.points();
         let of = |(known, _): &&(String, String)| known.rsplit('.').next() == Some(key);
         let values = points.iter().filter_map(|point| point.iter().find(of));
         values.map(|(_, value)| value.clone()).collect()

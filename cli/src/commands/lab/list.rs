@@ -5,7 +5,7 @@ use crate::failure::Outcome;
 use crate::output;
 use crate::output::table::Table;
 use anabranch_lab::backend::netns;
-use anabranch_lab::papers::{Check, Experiment, experiments};
+use anabranch_lab::papers::{Check, Experiment, all_experiments};
 use std::collections::BTreeSet;
 
 /// What can run an experiment.
@@ -18,7 +18,7 @@ struct Reach {
 
 /// Runs the command.
 pub(super) fn run(args: &Listing) -> Outcome {
-    let all = experiments();
+    let all = all_experiments();
     if args.json {
         for experiment in &all {
             let reach = reach(experiment);

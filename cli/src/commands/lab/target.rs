@@ -4,7 +4,7 @@ use crate::args::lab::Grid;
 use crate::args::sim::Change;
 use crate::commands::sim;
 use crate::failure::{Failure, Outcome};
-use anabranch_lab::papers::{Check, Experiment, experiments};
+use anabranch_lab::papers::{Check, Experiment, all_experiments, experiments};
 use anabranch_lab::plan::{Changes, Plan, add_rivals};
 use anabranch_lab::scenario::{Document, nearest};
 use std::path::Path;
@@ -63,10 +63,10 @@ fn is_file(word: &str) -> bool {
 }
 
 fn meant(word: &str) -> Outcome<Vec<Experiment>> {
-    let all = experiments();
     if word == PAPERS {
-        return Ok(all);
+        return Ok(experiments());
     }
+    let all = all_experiments();
     let meant: Vec<Experiment> = all
         .iter()
         .copied()
