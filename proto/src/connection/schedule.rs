@@ -508,7 +508,7 @@ impl Connection {
     /// The same, with the time it was sent.
     fn oldest_copy(&self, path: PathId) -> Option<(Instant, PathId, u64)> {
         let here = self.paths.path(path)?;
-        let others = self.paths.slots().filter_map(|slot| slot.path.as_ref());
+        let others = self.paths.in_use().filter_map(|slot| slot.path.as_ref());
         let candidates = others.filter(|other| other.id != path).filter_map(|other| {
             let from = here.copied_up_to.iter().find(|(id, _)| *id == other.id);
             let from = from.map_or(0, |(_, pn)| *pn);
