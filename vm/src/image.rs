@@ -48,6 +48,21 @@ impl Image {
         }
     }
 
+    /// The same guest with another command.
+    #[must_use]
+    pub fn command<S: AsRef<str>>(mut self, command: &[S]) -> Self {
+        self.command = command
+            .iter()
+            .map(|word| word.as_ref().to_owned())
+            .collect();
+        self
+    }
+
+    /// Whether a file of this name was added.
+    pub fn holds(&self, guest: &str) -> bool {
+        self.files.contains_key(guest) || self.texts.contains_key(guest)
+    }
+
     /// Adds a program of this machine with its libraries, by name or path; the guest finds it by
     /// its name.
     ///
