@@ -24,7 +24,8 @@ Examples:
   anabranch lab run nitk-table1
   anabranch lab run scenario.toml --out results --runs 10
   anabranch lab run papers --quick --out papers
-  anabranch lab run 'bremen-router-*' --set transport.congestion=cubic --links kernel")]
+  anabranch lab run 'bremen-router-*' --set transport.congestion=cubic --links kernel
+  anabranch lab run aveiro-lbd --in-vm")]
     Run(Run),
     /// List the runs of a target without running them
     Expand(Expand),
@@ -61,8 +62,12 @@ Examples:
     /// Measure whether emulated links are as configured
     #[command(after_help = "\
 Each link alone under probes: delay, rate, loss, jitter, a trace. Takes about half a
-minute on an idle machine. Exit code 1 if a row fails.")]
+minute on an idle machine. Exit code 1 if a row fails. `--links both` sets the emulator and the
+kernel's netem and tbf side by side; where this kernel lacks them, `--in-vm` has them.")]
     Validate(Validate),
+    /// Prepare what `--in-vm` runs in
+    #[command(subcommand)]
+    Vm(Vm),
     /// Carry the flows of one host: what the laboratory starts at both ends of a run
     #[command(after_help = "\
 Reads jobs as lines of JSON on stdin and writes reports to stdout; ends when stdin ends. It is
@@ -89,6 +94,8 @@ pub(crate) struct Run {
     /// What carries packets between namespaces
     #[arg(long, value_enum, default_value_t = LinkLayer::Auto)]
     pub(crate) links: LinkLayer,
+    #[command(flatten)]
+    pub(crate) inside: Inside,
     /// Run the first repetition once more before it, for nothing
     #[arg(long)]
     pub(crate) warm_up: bool,
@@ -101,6 +108,47 @@ pub(crate) struct Run {
     /// Write a JSON object per run to stdout, as in the table `runs`
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Under which kernel.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Inside {
+    /// Run it in a virtual machine, whose kernel has what this one may lack. It keeps results in
+    /// lab-results/in-vm/NAME unless told. See `lab vm prepare`
+    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "auto")]
+    pub(crate) in_vm: Option<InVm>,
+}
+
+/// Who executes a virtual machine's instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum InVm {
+    /// The processor where `lab vm prepare` found that to work, else software
+    Auto,
+    /// The processor; other programs disturb what is measured, as they do outside
+    Kvm,
+    /// Software, whose clock counts instructions: nothing outside disturbs what is measured
+    Tcg,
+}
+
+/// What to do with the virtual machine.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Vm {
+    /// Fetch a kernel that has what this one may lack, and start it once
+    #[command(after_help = "\
+Fetches the distribution's kernel for virtual machines with apt, unpacks it into the user's cache
+(nothing is installed), and starts it once to find out whether the processor helps. Needs qemu, a
+static busybox and kmod; what is missing is told with its package.")]
+    Prepare(Prepare),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Prepare {
+    /// Fetch the kernel again if there is one
+    #[arg(long)]
+    pub(crate) again: bool,
+    #[command(flatten)]
+    pub(crate) listing: Listing,
 }
 
 /// How much of an experiment is run.
@@ -133,8 +181,10 @@ pub(crate) struct Expand {
 #[derive(Debug, Args)]
 pub(crate) struct Validate {
     /// Which links; `auto` means the emulator's
-    #[arg(long, value_enum, default_value_t = LinkLayer::Auto)]
-    pub(crate) links: LinkLayer,
+    #[arg(long, value_enum, default_value_t = Layers::Auto)]
+    pub(crate) links: Layers,
+    #[command(flatten)]
+    pub(crate) inside: Inside,
     #[command(flatten)]
     pub(crate) listing: Listing,
 }
@@ -146,6 +196,19 @@ pub(crate) enum Backend {
     Netns,
     /// The simulator
     Sim,
+}
+
+/// Which links are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Layers {
+    /// The emulator's
+    Auto,
+    /// The emulator's
+    Emulator,
+    /// tbf and netem of the kernel
+    Kernel,
+    /// Both, side by side
+    Both,
 }
 
 /// What can carry packets between namespaces.

@@ -1,7 +1,7 @@
 //! What the agents at both ends are asked to do.
 
 use super::network::{Net, Refusal};
-use super::tools;
+use super::{bond, tools};
 use crate::backend::drawn;
 use crate::hosts::{Carrier, HostPath, Job, JobFlow, Role};
 use crate::plan::Run;
@@ -65,7 +65,7 @@ fn carrier(run: &Run) -> Result<Carrier, Refusal> {
     };
     let congestion = || tools::kernel_name(scenario).map_err(Refusal::Unsupported);
     Ok(match transport.kind {
-        Kind::Tcp => Carrier::Tcp {
+        Kind::Tcp | Kind::Bonding => Carrier::Tcp {
             congestion: congestion()?,
             buffers,
         },
@@ -79,7 +79,7 @@ fn carrier(run: &Run) -> Result<Carrier, Refusal> {
             congestion: transport.congestion.as_ref().map(ToString::to_string),
             settings: Box::new(*settings),
         },
-        Kind::Bonding | Kind::Mlppp | Kind::Command => {
+        Kind::Mlppp | Kind::Command => {
             let what = "agents do not carry this kind of contender";
             return Err(Refusal::Unsupported(what.to_owned()));
         }
@@ -89,6 +89,9 @@ fn carrier(run: &Run) -> Result<Carrier, Refusal> {
 /// The paths as one end sees them.
 fn paths(net: &Net<'_>, role: Role) -> Vec<HostPath> {
     let transport = &net.scenario.transport;
+    if transport.kind == Kind::Bonding {
+        return vec![bond::path(role)];
+    }
     let first = transport.paths[0];
     let path = |index: &usize| {
         let path = &net.scenario.network.paths[*index];

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The largest IP packet on a link.
-const MTU: u32 = 1500;
+pub(super) const MTU: u32 = 1500;
 
 /// Settings of every namespace, apart from forwarding.
 const SETTINGS: [(&str, &str); 6] = [
