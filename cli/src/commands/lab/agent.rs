@@ -6,9 +6,10 @@ use crate::commands::{interrupted, serve};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::trust::own_identity;
+use crate::url::Host;
 use anabranch_agent::{Listen, ListenError, Service};
 use anabranch_net::engine::tls::Fingerprint;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::thread;
 
 /// Runs the command. Must not be called within a runtime: an agent has its own, on one thread.
@@ -59,7 +60,16 @@ fn listen(args: &Agent, address: SocketAddr, quiet: bool) -> Outcome {
 
 /// Prints what `--peer` takes, once for each address by which this machine may be reached.
 async fn tell(key: Fingerprint, bound: SocketAddr, quiet: bool) -> Outcome {
-    for host in serve::reachable(&[bound]).await? {
+    let mut hosts = serve::reachable(&[bound]).await?;
+    // Of use on this machine only, where an agent listens for trials.
+    let is_loopback = |host: &Host| {
+        let ip = host.name.parse::<IpAddr>();
+        ip.is_ok_and(|ip| ip.is_loopback())
+    };
+    if !hosts.iter().all(is_loopback) {
+        hosts.retain(|host| !is_loopback(host));
+    }
+    for host in hosts {
         output::data(format!("{key}@{host}"))?;
     }
     if !quiet {

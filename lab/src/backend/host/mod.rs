@@ -172,7 +172,7 @@ impl RealHosts {
         let [client, server] = jobs;
         let (client, server) = (client?, server?);
         if scenario.transport.kind == Kind::KernelMptcp {
-            mptcp::check(&client.paths)?;
+            mptcp::check(&self.used(scenario)?)?;
         }
         let far = self.call()?;
         let near = self
@@ -222,18 +222,13 @@ impl RealHosts {
     /// The paths as one end sees them. The server binds where it is called, if that is an address
     /// of its own; its agent knows.
     fn paths(&self, scenario: &Scenario, role: Role) -> Result<Vec<HostPath>, Refusal> {
-        let transport = &scenario.transport;
-        let path = |index: &usize| {
-            let name = &scenario.network.paths[*index].name;
-            let road = self.roads.iter().find(|road| road.path == *name);
-            let road = road.ok_or_else(|| {
-                Refusal::Failed(format!("path `{name}`: nobody said where it leads"))
-            })?;
+        let roads = self.used(scenario)?;
+        let multipath_tcp = scenario.transport.kind == Kind::KernelMptcp;
+        let path = |(index, road): (&usize, &Road)| {
             let end = match role {
                 Role::Client => End {
                     // A subflow must not inherit the interface of another one.
-                    interface: (transport.kind != Kind::KernelMptcp)
-                        .then(|| road.interface.clone()),
+                    interface: (!multipath_tcp).then(|| road.interface.clone()),
                     local: road.local,
                     remote: road.remote,
                 },
@@ -243,9 +238,22 @@ impl RealHosts {
                     remote: road.local,
                 },
             };
-            Ok(jobs::path(scenario, *index, end))
+            jobs::path(scenario, *index, end)
         };
-        transport.paths.iter().map(path).collect()
+        let indices = scenario.transport.paths.iter();
+        Ok(indices.zip(roads).map(path).collect())
+    }
+
+    /// Where the paths that are used lead, in the order of the transport's.
+    fn used(&self, scenario: &Scenario) -> Result<Vec<&Road>, Refusal> {
+        let road = |index: &usize| {
+            let name = &scenario.network.paths[*index].name;
+            let road = self.roads.iter().find(|road| road.path == *name);
+            road.ok_or_else(|| {
+                Refusal::Failed(format!("path `{name}`: nobody said where it leads"))
+            })
+        };
+        scenario.transport.paths.iter().map(road).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Whether the kernel's path manager is set up for the paths of a run. It is asked, never told.
 
+use super::Road;
 use crate::backend::refusal::Refusal;
-use crate::hosts::HostPath;
 use std::net::IpAddr;
 use std::process::Command;
 
@@ -18,8 +18,8 @@ struct Setup {
 ///
 /// # Errors
 /// Unsupported, with the commands that would change that.
-pub(super) fn check(paths: &[HostPath]) -> Result<(), Refusal> {
-    let [_, further @ ..] = paths else {
+pub(super) fn check(roads: &[&Road]) -> Result<(), Refusal> {
+    let [_, further @ ..] = roads else {
         return Ok(());
     };
     if further.is_empty() {
@@ -39,7 +39,7 @@ pub(super) fn check(paths: &[HostPath]) -> Result<(), Refusal> {
     let setup = setup.map_err(|why| {
         Refusal::Unsupported(format!("kernel MPTCP: cannot tell how it is set up: {why}"))
     })?;
-    match setup.missing(paths) {
+    match setup.missing(roads) {
         None => Ok(()),
         Some(what) => Err(Refusal::Unsupported(what)),
     }
@@ -64,14 +64,14 @@ impl Setup {
     }
 
     /// What has to be set up for these paths, as commands; nothing if all is.
-    fn missing(&self, paths: &[HostPath]) -> Option<String> {
-        let further = &paths[1..];
-        for (index, path) in paths.iter().enumerate() {
-            if paths[..index].iter().any(|other| other.local == path.local) {
+    fn missing(&self, roads: &[&Road]) -> Option<String> {
+        let further = &roads[1..];
+        for (index, road) in roads.iter().enumerate() {
+            if roads[..index].iter().any(|other| other.local == road.local) {
                 let what = format!(
                     "kernel MPTCP: path `{}` leaves from an address of another path: it opens one \
                      subflow from each address",
-                    path.name
+                    road.path
                 );
                 return Some(what);
             }
@@ -80,9 +80,14 @@ impl Setup {
         if self.limit < further.len() {
             commands.push(format!("ip mptcp limits set subflows {}", further.len()));
         }
-        for path in further {
-            if !self.subflows.contains(&path.local) {
-                commands.push(format!("ip mptcp endpoint add {} subflow", path.local));
+        for Road {
+            local, interface, ..
+        } in further
+        {
+            if !self.subflows.contains(local) {
+                commands.push(format!(
+                    "ip mptcp endpoint add {local} dev {interface} subflow"
+                ));
             }
         }
         (!commands.is_empty()).then(|| {
@@ -97,30 +102,25 @@ impl Setup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
-    fn path(name: &str, local: [u8; 4]) -> HostPath {
-        HostPath {
-            name: name.to_owned(),
-            interface: None,
+    fn road(path: &str, local: [u8; 4]) -> Road {
+        Road {
+            path: path.to_owned(),
+            interface: format!("if-{path}"),
             local: local.into(),
             remote: [192, 0, 2, 9].into(),
-            opens: Duration::ZERO,
-            backup: false,
-            weight: 1,
-            priority: 0,
-            cost: 0,
         }
     }
 
     #[test]
     fn what_is_missing_is_told_as_commands() {
-        let paths = [path("a", [10, 0, 0, 1]), path("b", [10, 0, 1, 1])];
+        let roads = [road("a", [10, 0, 0, 1]), road("b", [10, 0, 1, 1])];
+        let roads: Vec<&Road> = roads.iter().collect();
         let nothing = Setup::read("", "add_addr_accepted 0 subflows 0");
-        let what = nothing.missing(&paths).unwrap();
+        let what = nothing.missing(&roads).unwrap();
         for command in [
             "ip mptcp limits set subflows 1",
-            "ip mptcp endpoint add 10.0.1.1 subflow",
+            "ip mptcp endpoint add 10.0.1.1 dev if-b subflow",
         ] {
             assert!(what.contains(command), "{what}");
         }
@@ -129,20 +129,21 @@ mod tests {
             "add_addr_accepted 0 subflows 2\n",
         );
         assert_eq!(all.subflows, [IpAddr::from([10, 0, 1, 1])]);
-        assert_eq!(all.missing(&paths), None);
+        assert_eq!(all.missing(&roads), None);
         let announced = Setup::read("10.0.1.1 id 1 signal\n", "subflows 2");
-        assert!(announced.missing(&paths).is_some());
+        assert!(announced.missing(&roads).is_some());
     }
 
     #[test]
     fn paths_from_one_address_cannot_be_told_apart() {
-        let paths = [path("a", [10, 0, 0, 1]), path("b", [10, 0, 0, 1])];
-        let what = Setup::default().missing(&paths).unwrap();
+        let roads = [road("a", [10, 0, 0, 1]), road("b", [10, 0, 0, 1])];
+        let roads: Vec<&Road> = roads.iter().collect();
+        let what = Setup::default().missing(&roads).unwrap();
         assert!(what.contains("path `b`"), "{what}");
     }
 
     #[test]
     fn one_path_needs_no_set_up() {
-        assert!(check(&[path("a", [10, 0, 0, 1])]).is_ok());
+        assert!(check(&[&road("a", [10, 0, 0, 1])]).is_ok());
     }
 }
