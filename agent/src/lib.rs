@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! serve     lines of JSON in (Ask), lines of JSON out (Answer)
+//!   rules     what it may do for whoever asks: ports, files
 //!   run       a job -> ready -> start -> report
 //!     engine    flows over the engine: a socket for each path, a stream for each unit
 //!     kernel    flows over TCP or multipath TCP of the kernel: a connection for each flow
@@ -21,6 +22,7 @@ mod local;
 mod machine;
 mod payload;
 mod remote;
+mod rules;
 mod run;
 mod series;
 mod serve;
@@ -28,9 +30,9 @@ mod serve;
 mod tests;
 
 pub use local::Local;
-pub use remote::{Listen, ListenError, Remote, Service, listen};
+pub use remote::{Listen, ListenError, Remote, Service, Stop, listen};
 
-use run::QlogAt;
+use rules::Rules;
 use std::io;
 
 /// Answers on standard output what is asked on standard input, until that ends.
@@ -42,7 +44,7 @@ pub fn serve_stdio() -> io::Result<()> {
     let served = runtime.block_on(serve::serve(
         tokio::io::stdin(),
         tokio::io::stdout(),
-        QlogAt::Anywhere,
+        Rules::own(),
     ));
     // What lingers of a last run lingers no longer.
     runtime.shutdown_background();

@@ -9,6 +9,13 @@ pub(crate) fn clock_ns() -> u64 {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |time| Duration::from(time).as_nanos() as u64)
 }
 
+/// Lets the high-water mark of memory begin anew, so that it is that of one run (`clear_refs` of
+/// proc(5)).
+pub(crate) fn forget_peak() {
+    // Where the kernel does not, the mark is that of all runs so far.
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
+
 /// What this process used so far.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Usage {

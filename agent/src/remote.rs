@@ -6,9 +6,10 @@
 
 use crate::local::{decode, encode};
 use crate::machine::clock_ns;
-use crate::run::QlogAt;
+use crate::rules::{Doors, QlogAt, Rules};
 use crate::serve::serve;
 use anabranch_lab::hosts::{Answer, Ask, Host, HostError, MAX_LINE};
+use anabranch_lab::machine::Machine;
 use anabranch_net::engine::tls::{self, ClientAuth, Fingerprint};
 use anabranch_net::engine::{ClientConfig, ServerConfig, TransportConfig};
 use anabranch_net::identity::{Identity, provider};
@@ -16,13 +17,16 @@ use anabranch_net::sockets::{SocketConfig, wildcard_for};
 use anabranch_net::{Connection, Endpoint, RecvStream, SendStream};
 use std::io;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::runtime::Runtime;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
+use tokio::task::JoinSet;
 
 /// The application protocol of agents.
 const ALPN: &[u8] = b"anabranch-agent";
@@ -40,7 +44,17 @@ const CLOCK: u8 = b'c';
 const EXCHANGES: usize = 10;
 
 /// How often a silent connection is asked whether it is alive.
-const KEEP_ALIVE: Duration = Duration::from_secs(5);
+const KEEP_ALIVE: Duration = Duration::from_secs(3);
+
+/// How long a host that says nothing at all is believed to be there.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// How long a laboratory waits for the end of another one's work: that of its own run before may
+/// take a moment.
+const TURN: Duration = Duration::from_secs(3);
+
+/// The code of a connection whose agent was told to end.
+const ENDED: u64 = 1;
 
 /// How long an agent has to answer a first call, or a question for its clock.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -59,6 +73,8 @@ pub struct Listen {
     pub trusted: Vec<Fingerprint>,
     /// A folder it may write qlog files to; without, runs that want them are refused.
     pub qlog: Option<PathBuf>,
+    /// Ports at which flows may be received; the kernel's choice if not given.
+    pub ports: Option<RangeInclusive<u16>>,
 }
 
 /// Why an agent cannot listen.
@@ -82,12 +98,27 @@ pub struct Service {
     endpoint: Endpoint,
     key: Fingerprint,
     address: SocketAddr,
-    qlog: QlogAt,
+    rules: Rules,
+    stop: Stop,
+}
+
+/// Ends a [`Service`].
+#[derive(Debug, Clone, Default)]
+pub struct Stop {
+    wanted: Arc<Notify>,
+}
+
+impl Stop {
+    /// Ends it: runs under way are broken off, and their laboratories are told.
+    pub fn stop(&self) {
+        self.wanted.notify_one();
+    }
 }
 
 fn transport() -> Arc<TransportConfig> {
     Arc::new(TransportConfig {
         keep_alive: Some(KEEP_ALIVE),
+        max_idle_timeout: Some(SILENCE),
         // One connection, one path.
         max_paths: 0,
         ..TransportConfig::default()
@@ -121,10 +152,17 @@ impl Service {
             key: listen.identity.fingerprint(),
             address: address.unwrap_or(listen.address),
             endpoint,
-            qlog: match &listen.qlog {
-                Some(folder) => QlogAt::Under(folder.clone()),
-                None => QlogAt::Nowhere,
+            rules: Rules {
+                qlog: match &listen.qlog {
+                    Some(folder) => QlogAt::Under(folder.clone()),
+                    None => QlogAt::Nowhere,
+                },
+                doors: Doors {
+                    ports: listen.ports.clone(),
+                    called_from_afar: true,
+                },
             },
+            stop: Stop::default(),
         })
     }
 
@@ -138,13 +176,33 @@ impl Service {
         self.key
     }
 
-    /// Serves laboratories, one at a time, for as long as the process lives.
+    /// What ends it, from another thread.
+    pub fn stopper(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// Serves laboratories, one at a time, until it is told to end.
     pub fn run(self) {
         let busy = Arc::new(Mutex::new(()));
         self.runtime.block_on(async {
-            while let Some(connection) = self.endpoint.accept().await {
-                tokio::spawn(attend(connection, Arc::clone(&busy), self.qlog.clone()));
+            let mut laboratories = JoinSet::new();
+            loop {
+                tokio::select! {
+                    connection = self.endpoint.accept() => match connection {
+                        Some(connection) => {
+                            let busy = Arc::clone(&busy);
+                            laboratories.spawn(attend(connection, busy, self.rules.clone()));
+                        }
+                        None => break,
+                    },
+                    Some(_) = laboratories.join_next(), if !laboratories.is_empty() => {}
+                    () = self.stop.wanted.notified() => break,
+                }
             }
+            self.endpoint.close(ENDED, b"the agent was told to end");
+            laboratories.shutdown().await;
+            // A laboratory that is gone hears nothing.
+            let _ = tokio::time::timeout(FAREWELL, self.endpoint.wait_idle()).await;
         });
     }
 }
@@ -159,15 +217,15 @@ pub fn listen(listen: &Listen) -> Result<(), ListenError> {
 }
 
 /// Serves one laboratory. Its runs end when its connection does.
-async fn attend(connection: Connection, busy: Arc<Mutex<()>>, qlog: QlogAt) {
-    let mut streams = tokio::task::JoinSet::new();
+async fn attend(connection: Connection, busy: Arc<Mutex<()>>, rules: Rules) {
+    let mut streams = JoinSet::new();
     while let Ok((send, mut receive)) = connection.accept_bi().await {
-        let (busy, qlog) = (Arc::clone(&busy), qlog.clone());
+        let (busy, rules) = (Arc::clone(&busy), rules.clone());
         streams.spawn(async move {
             match receive.read_u8().await {
-                Ok(LINES) => match busy.try_lock_owned() {
+                Ok(LINES) => match tokio::time::timeout(TURN, busy.lock_owned()).await {
                     // A broken stream tells its laboratory so.
-                    Ok(_turn) => drop(serve(receive, send, qlog).await),
+                    Ok(_turn) => drop(serve(receive, send, rules).await),
                     Err(_) => refuse(send).await,
                 },
                 Ok(CLOCK) => tell_time(send, receive).await,
@@ -201,7 +259,8 @@ async fn tell_time(mut send: SendStream, mut receive: RecvStream) {
 #[derive(Debug)]
 pub struct Remote {
     name: String,
-    runtime: Runtime,
+    /// There until it is dropped.
+    runtime: Option<Runtime>,
     endpoint: Endpoint,
     connection: Connection,
     lines: SendStream,
@@ -252,7 +311,7 @@ impl Remote {
         let (endpoint, connection, lines, clock) = parts.map_err(failed)?;
         Ok(Self {
             name: name.to_owned(),
-            runtime,
+            runtime: Some(runtime),
             endpoint,
             connection,
             lines,
@@ -273,6 +332,25 @@ impl Remote {
         HostError::Ended {
             host: self.name.clone(),
             why: reason.map_or_else(|| error.to_string(), |reason| reason.to_string()),
+        }
+    }
+
+    /// Asks what machine it is on.
+    ///
+    /// # Errors
+    /// It does not answer, works for another laboratory, or is too old to know the question.
+    pub fn machine(&mut self) -> Result<Machine, HostError> {
+        self.ask(Ask::Hello)?;
+        match self.answer(PATIENCE)? {
+            Answer::Machine(machine) => Ok(*machine),
+            Answer::Failed(why) => Err(HostError::Unreachable {
+                host: self.name.clone(),
+                why,
+            }),
+            other => Err(HostError::Garbled {
+                host: self.name.clone(),
+                why: format!("expected what machine it is, not {other:?}"),
+            }),
         }
     }
 
@@ -297,6 +375,8 @@ impl Remote {
         };
         let compared = self
             .runtime
+            .as_ref()
+            .expect("it is there until the drop")
             .block_on(async { tokio::time::timeout(PATIENCE, exchanges).await });
         match compared {
             Ok(Ok(best)) => {
@@ -361,7 +441,8 @@ impl Host for Remote {
             self.compare()?;
         }
         let line = encode(&self.name, &ask)?;
-        let written = self.runtime.block_on(self.lines.write_all(&line));
+        let runtime = self.runtime.as_ref().expect("it is there until the drop");
+        let written = runtime.block_on(self.lines.write_all(&line));
         written.map_err(|error| self.ended(&error))
     }
 
@@ -388,10 +469,15 @@ impl Host for Remote {
 impl Drop for Remote {
     fn drop(&mut self) {
         self.connection.close(0, b"");
-        let idle = self.endpoint.wait_idle();
-        // The agent may be gone.
-        let _ = self
-            .runtime
-            .block_on(async { tokio::time::timeout(FAREWELL, idle).await });
+        let (runtime, endpoint) = (self.runtime.take(), self.endpoint.clone());
+        let Some(runtime) = runtime else { return };
+        // On a thread of its own: whoever drops this may be a task, which must not wait.
+        let farewell = thread::spawn(move || {
+            // The agent may be gone.
+            let _ = runtime
+                .block_on(async { tokio::time::timeout(FAREWELL, endpoint.wait_idle()).await });
+        });
+        // It has panicked already, or it said what it had to.
+        let _ = farewell.join();
     }
 }

@@ -2,11 +2,10 @@
 
 use crate::ledger::Ledger;
 use crate::machine::Usage;
+use crate::rules::Rules;
 use crate::series::{Now, Series};
 use crate::{engine, kernel};
 use anabranch_lab::hosts::{Answer, Carrier, HostReport, Job, Ready};
-use anabranch_lab::qlog::Folder;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -17,35 +16,6 @@ const STEP: Duration = Duration::from_millis(100);
 
 /// Time between words about progress.
 const PROGRESS: Duration = Duration::from_millis(500);
-
-/// Where an agent may write qlog files.
-#[derive(Debug, Clone)]
-pub(crate) enum QlogAt {
-    /// Where the job says: who asks has this user's rights anyway.
-    Anywhere,
-    /// In a folder of each run's own in this one.
-    Under(PathBuf),
-    /// Nowhere.
-    Nowhere,
-}
-
-impl QlogAt {
-    fn folder(&self, job: &Job) -> Result<Option<Folder>, String> {
-        let Some(wanted) = &job.qlog else {
-            return Ok(None);
-        };
-        let path = match self {
-            Self::Anywhere => wanted.clone(),
-            // The id was checked: it names no other folder.
-            Self::Under(root) => root.join(&job.run_id),
-            Self::Nowhere => {
-                return Err("unsupported: this agent was given no folder for qlog files".into());
-            }
-        };
-        let made = Folder::make(path);
-        made.map(Some).map_err(|error| format!("qlog: {error}"))
-    }
-}
 
 /// How long the flows of a run that is cut off go on, so that the other host, whose clock is a
 /// little behind, meets its own limit and no broken connection.
@@ -78,15 +48,15 @@ impl Prepared {
     ///
     /// # Errors
     /// What cannot be done, in words.
-    pub(crate) fn of(job: Job, qlog: &QlogAt) -> Result<Self, String> {
+    pub(crate) fn of(job: Job, rules: &Rules) -> Result<Self, String> {
         job.check()?;
         let carrying = match job.carrier {
             Carrier::Anabranch { .. } => {
-                let host = engine::Host::prepare(&job, qlog.folder(&job)?)?;
+                let host = engine::Host::prepare(&job, rules.qlog.folder(&job)?, &rules.doors)?;
                 Carrying::Engine(Arc::new(host))
             }
             Carrier::Tcp { .. } | Carrier::Mptcp { .. } => {
-                Carrying::Kernel(Arc::new(kernel::Host::prepare(&job)?))
+                Carrying::Kernel(Arc::new(kernel::Host::prepare(&job, &rules.doors)?))
             }
         };
         Ok(Self { job, carrying })

@@ -1,7 +1,10 @@
 //! An agent's conversation: lines of JSON in, lines of JSON out.
 
-use crate::run::{Prepared, QlogAt};
+use crate::machine;
+use crate::rules::Rules;
+use crate::run::Prepared;
 use anabranch_lab::hosts::{Answer, Ask, MAX_ASK};
+use anabranch_lab::machine::Machine;
 use std::io;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{mpsc, oneshot};
@@ -84,7 +87,7 @@ enum State {
 pub(crate) async fn serve(
     input: impl AsyncRead + Unpin,
     mut output: impl AsyncWrite + Unpin,
-    qlog: QlogAt,
+    rules: Rules,
 ) -> io::Result<()> {
     let mut lines = Lines::new(BufReader::new(input));
     let mut state = State::Idle;
@@ -92,7 +95,7 @@ pub(crate) async fn serve(
         let answer = tokio::select! {
             line = lines.next() => match line {
                 Ok(Some([])) => None,
-                Ok(Some(line)) => react(&mut state, line, &qlog),
+                Ok(Some(line)) => react(&mut state, line, &rules),
                 Ok(None) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                     // Where the next line begins is anybody's guess.
@@ -138,7 +141,7 @@ async fn next_answer(state: &mut State) -> Answer {
 }
 
 /// Does what a line asks for.
-fn react(state: &mut State, line: &[u8], qlog: &QlogAt) -> Option<Answer> {
+fn react(state: &mut State, line: &[u8], rules: &Rules) -> Option<Answer> {
     let failed = |what: &str| Some(Answer::Failed(what.to_owned()));
     let ask: Ask = match serde_json::from_slice(line) {
         Ok(ask) => ask,
@@ -151,12 +154,14 @@ fn react(state: &mut State, line: &[u8], qlog: &QlogAt) -> Option<Answer> {
         }
     };
     match ask {
+        Ask::Hello => Some(Answer::Machine(Box::new(Machine::examine()))),
         Ask::Prepare(job) => {
             if matches!(state, State::Running(running) if !running.done) {
                 return failed("a run is under way: expected `stop` first");
             }
             *state = State::Idle;
-            match Prepared::of(*job, qlog) {
+            machine::forget_peak();
+            match Prepared::of(*job, rules) {
                 Ok(prepared) => {
                     let ready = prepared.ready();
                     *state = State::Prepared(Box::new(prepared));
@@ -199,7 +204,7 @@ mod tests {
 
     async fn converse(input: &[u8]) -> Vec<String> {
         let mut output = Vec::new();
-        serve(input, &mut output, QlogAt::Nowhere).await.unwrap();
+        serve(input, &mut output, Rules::own()).await.unwrap();
         let text = String::from_utf8(output).unwrap();
         text.lines().map(ToOwned::to_owned).collect()
     }

@@ -1,6 +1,6 @@
 //! Two agents in one process, over the loopback interface.
 
-use crate::run::QlogAt;
+use crate::rules::{Doors, QlogAt, Rules};
 use crate::serve::serve;
 use anabranch_lab::hosts::{Answer, Ask, Carrier, HostPath, HostReport, Job, JobFlow, Ready, Role};
 use anabranch_lab::scenario::{FlowKind, Profile, Settings, Way};
@@ -27,7 +27,11 @@ impl Agent {
     fn new() -> Self {
         let (near, far) = duplex(1 << 16);
         let (input, output) = (split(far), split(near));
-        tokio::spawn(serve(input.0, input.1, QlogAt::Nowhere));
+        let rules = Rules {
+            qlog: QlogAt::Nowhere,
+            doors: Doors::default(),
+        };
+        tokio::spawn(serve(input.0, input.1, rules));
         Self {
             input: output.1,
             output: BufReader::new(output.0).lines(),

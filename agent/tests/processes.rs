@@ -243,13 +243,14 @@ fn what_is_no_agent_is_found_out() {
 }
 
 /// An agent that listens, and where.
-fn service(lab: &Identity) -> (SocketAddr, Identity) {
+fn service(labs: &[&Identity]) -> (SocketAddr, Identity) {
     let identity = Identity::generate().unwrap();
     let service = Service::bind(&Listen {
         address: SocketAddr::from(([127, 0, 0, 1], 0)),
         identity: identity.clone(),
-        trusted: vec![lab.fingerprint()],
+        trusted: labs.iter().map(|lab| lab.fingerprint()).collect(),
         qlog: None,
+        ports: None,
     });
     let service = service.unwrap();
     let address = service.address();
@@ -261,7 +262,7 @@ fn service(lab: &Identity) -> (SocketAddr, Identity) {
 #[test]
 fn an_agent_elsewhere_speaks_the_same_lines_and_its_clock_is_compared() {
     let lab = Identity::generate().unwrap();
-    let (address, agent) = service(&lab);
+    let (address, agent) = service(&[&lab]);
     let connect = || Remote::connect("far", address, agent.fingerprint(), &lab);
     let mut far = connect().unwrap();
     let mut near = local("near");
@@ -294,7 +295,7 @@ fn an_agent_elsewhere_speaks_the_same_lines_and_its_clock_is_compared() {
 #[test]
 fn who_has_the_wrong_key_is_not_served_and_does_not_ask() {
     let (lab, stranger) = (Identity::generate().unwrap(), Identity::generate().unwrap());
-    let (address, agent) = service(&lab);
+    let (address, agent) = service(&[&lab]);
     let wrong = Remote::connect("far", address, stranger.fingerprint(), &lab);
     assert!(matches!(wrong, Err(HostError::Unreachable { .. })));
     // A client has its own handshake done before the server looks at its key.

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 pub(crate) mod lab;
 pub(crate) mod report;
+pub(crate) mod road;
 pub(crate) mod sim;
 #[cfg(test)]
 mod tests;

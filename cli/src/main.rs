@@ -43,7 +43,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Completions { shell } => return commands::manual::completions(*shell),
         Command::Man => return commands::manual::man(),
         // It has a runtime of its own, on one thread.
-        Command::Lab(Lab::Agent) => return commands::lab::agent(),
+        Command::Lab(Lab::Agent(args)) => return commands::lab::agent(args, cli.quiet),
         _ => {}
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -116,7 +116,7 @@ impl ServerTrust {
                 pair,
             )
         } else {
-            let identity = self.own_identity()?;
+            let identity = own_identity(self.identity.as_deref())?;
             let builder = identity.server(names).map_err(Failure::usage)?;
             (Ok(builder), identity.key().clone())
         };
@@ -126,17 +126,6 @@ impl ServerTrust {
             builder = builder.key_log(log);
         }
         Ok((builder.build().map_err(Failure::usage)?, pair))
-    }
-
-    fn own_identity(&self) -> Outcome<Identity> {
-        let directory = self.identity.clone().or_else(state_directory);
-        let directory = directory.ok_or_else(|| {
-            let failure = Failure::usage("there is no home directory to keep the server's key in");
-            failure.hint("say where with `--identity DIR`")
-        })?;
-        Identity::load_or_create(&directory).map_err(|error| {
-            Failure::usage(error).hint("choose another directory with `--identity DIR`")
-        })
     }
 
     fn client_auth(&self) -> Outcome<tls::ClientAuth> {
@@ -149,6 +138,18 @@ impl ServerTrust {
             pins => tls::ClientAuth::Pinned(pins.to_vec()),
         })
     }
+}
+
+/// This machine's key: in the directory that was given, else in the user's state directory.
+pub(crate) fn own_identity(given: Option<&Path>) -> Outcome<Identity> {
+    let directory = given.map(Path::to_owned).or_else(state_directory);
+    let directory = directory.ok_or_else(|| {
+        let failure = Failure::usage("there is no home directory to keep this machine's key in");
+        failure.hint("say where with `--identity DIR`")
+    })?;
+    Identity::load_or_create(&directory).map_err(|error| {
+        Failure::usage(error).hint("choose another directory with `--identity DIR`")
+    })
 }
 
 /// Where this user's programs keep what they need again: XDG's state directory.

@@ -169,7 +169,11 @@ fn part(run: &Run, backend: &dyn Backend, binary: &str) -> Part {
         swept: run.swept.as_ref().clone(),
         repetition: run.repetition,
         seed: run.seed.to_string(),
-        sum_rate_bps: run.scenario.sum_of_rates(),
+        // Rates that nobody gave the links are no measure.
+        sum_rate_bps: run
+            .scenario
+            .sum_of_rates()
+            .filter(|_| backend.shapes_links()),
         outcome: backend.run(run),
     }
 }

@@ -1,8 +1,8 @@
 //! Connections as an application sees them.
 
 use crate::engine::{
-    self, AbandonPathError, ConnectionError, ConnectionStats, OpenPathError, PathNotice,
-    PathOptions, PathStats, PathUnknown,
+    self, AbandonPathError, ConnectionError, ConnectionStats, MigrateError, OpenPathError,
+    PathNotice, PathOptions, PathStats, PathUnknown,
 };
 use crate::error::{KeyUpdateError, SendDatagramError};
 use crate::state::{Key, Shared, Tracked, Wait, snapshot};
@@ -272,6 +272,19 @@ impl Connection {
         self.holder
             .act(|_, connection| connection.open_path(now, tuple, options))
             .unwrap_or(Err(OpenPathError::Closed))
+    }
+
+    /// Sends a path's packets by another socket or to another address from now on. With multipath,
+    /// prefer opening a path and giving the old one up.
+    ///
+    /// # Errors
+    ///
+    /// See [`MigrateError`].
+    pub fn migrate_path(&self, id: PathId, to: Tuple) -> Result<(), MigrateError> {
+        let now = self.holder.shared.clock.now();
+        self.holder
+            .act(|_, connection| connection.migrate_path(now, id, to))
+            .unwrap_or(Err(MigrateError::NoSuchPath))
     }
 
     /// Gives a path up, with an application's or a protocol's code.

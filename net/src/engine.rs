@@ -4,7 +4,8 @@ pub use anabranch_proto::config::{
     AckReturn, ClientConfig, EndpointConfig, RetryPolicy, ServerConfig, TransportConfig,
 };
 pub use anabranch_proto::connection::{
-    AbandonPathError, Connection, ConnectionStats, OpenPathError, PathStats, PathUnknown,
+    AbandonPathError, Connection, ConnectionStats, MigrateError, OpenPathError, PathStats,
+    PathUnknown,
 };
 pub use anabranch_proto::endpoint::{ConnectError, Endpoint, Handle};
 pub use anabranch_proto::error::ConnectionError;

@@ -1,5 +1,6 @@
 //! Flows over the engine: one UDP socket for each path, each unit on a stream of its own.
 
+mod addresses;
 mod flows;
 mod observe;
 mod paths;
@@ -8,10 +9,11 @@ mod stripe;
 pub(crate) use flows::AFTERGLOW;
 
 use crate::ledger::{Ledger, is_source};
+use crate::rules::Doors;
 use crate::run::Ending;
 use crate::series::{Now, PathNow};
 use anabranch_lab::engine::{Setup, ends};
-use anabranch_lab::hosts::{Carrier, HostReport, Job, Ready, Role};
+use anabranch_lab::hosts::{Carrier, HostPath, HostReport, Job, Ready, Role};
 use anabranch_lab::qlog::Folder;
 use anabranch_lab::scenario::{Profile, Way};
 use anabranch_net::engine::{
@@ -29,6 +31,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// The application protocol both hosts agree on.
@@ -96,8 +99,8 @@ type Known = BTreeMap<(usize, PathId), (usize, PathStats)>;
 pub(crate) struct Host {
     job: Job,
     endpoint: Endpoint,
-    /// The socket of each path.
-    sockets: Vec<SocketId>,
+    /// The sockets each path had so far, the one it has now last.
+    sockets: Mutex<Vec<Vec<SocketId>>>,
     listens: Vec<SocketAddr>,
     identity: Option<Identity>,
     transport: Arc<TransportConfig>,
@@ -106,6 +109,8 @@ pub(crate) struct Host {
     known: Mutex<Known>,
     handshake: Mutex<Option<Duration>>,
     stripe: Option<stripe::Stripe>,
+    /// Why nobody notices when an address changes, if nobody does.
+    unfollowed: Mutex<Option<String>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -117,7 +122,7 @@ impl Host {
     ///
     /// # Errors
     /// What cannot be done, in words.
-    pub(crate) fn prepare(job: &Job, qlog: Option<Folder>) -> Result<Self, String> {
+    pub(crate) fn prepare(job: &Job, qlog: Option<Folder>, doors: &Doors) -> Result<Self, String> {
         let eyes = Eyes::new(job.decisions, qlog);
         let mut transport = transport(job)?;
         transport.observer = Some(eyes.factory());
@@ -135,11 +140,11 @@ impl Host {
             identity = Some(own);
         }
         let endpoint = builder.bind().map_err(|error| error.to_string())?;
-        let (sockets, listens) = bind(job, &endpoint)?;
+        let (sockets, listens) = bind(job, &endpoint, doors)?;
         Ok(Self {
             job: job.clone(),
             endpoint,
-            sockets,
+            sockets: Mutex::new(sockets.into_iter().map(|socket| vec![socket]).collect()),
             listens,
             identity,
             transport,
@@ -148,6 +153,7 @@ impl Host {
             known: Mutex::default(),
             handshake: Mutex::default(),
             stripe: stripe::Stripe::of(job),
+            unfollowed: Mutex::default(),
         })
     }
 
@@ -164,7 +170,13 @@ impl Host {
     }
 
     fn index_of(&self, id: PathId, tuple: &Tuple) -> usize {
-        paths::index_of(&self.job.paths, &self.sockets, id, tuple)
+        paths::index_of(&self.job.paths, &lock(&self.sockets), id, tuple)
+    }
+
+    /// The socket a path has now.
+    fn socket(&self, index: usize) -> SocketId {
+        let sockets = lock(&self.sockets);
+        *sockets[index].last().expect("each path has a socket")
     }
 
     /// Carries the flows until all is done.
@@ -252,8 +264,9 @@ impl Host {
         }
         ledger.wait_until(ledger.first_start()).await;
         let began = ledger.elapsed();
+        let moves: Vec<watch::Receiver<SocketId>> = self.follow_addresses(helpers);
         let plan = |index: usize, open| paths::Plan {
-            socket: self.sockets[index],
+            socket: moves[index].clone(),
             remote: ready.listens[index],
             options: paths::options(&paths[index]),
             opens: paths[index].opens,
@@ -265,7 +278,7 @@ impl Host {
         };
         let mut connections = Vec::new();
         for (number, lane) in lanes.into_iter().enumerate() {
-            let (socket, remote) = (self.sockets[lane], ready.listens[lane]);
+            let (socket, remote) = (self.socket(lane), ready.listens[lane]);
             let connecting =
                 self.endpoint
                     .connect_over(socket, remote, SERVER_NAME, config.clone());
@@ -370,6 +383,11 @@ impl Host {
         let handshake = lock(&self.handshake).filter(|_| self.job.role == Role::Client);
         report.handshake_s = handshake.map(|time| time.as_secs_f64());
         report.kernel.push_str("protection=on");
+        if let Some(why) = &*lock(&self.unfollowed) {
+            report
+                .kernel
+                .push_str(&format!(" addresses=unfollowed ({why})"));
+        }
         let known = lock(&self.known).clone();
         let number = |id: PathId| {
             let found = known.iter().find(|((_, known), _)| *known == id);
@@ -489,24 +507,27 @@ fn seed(job: &Job) -> [u8; 32] {
     seed
 }
 
-/// Binds a socket for each path; paths that leave by the same address and interface share one.
-fn bind(job: &Job, endpoint: &Endpoint) -> Result<(Vec<SocketId>, Vec<SocketAddr>), String> {
+/// Binds a socket for each path. Paths by which a client leaves from the same address and interface
+/// share one; a server has one for each, so that it knows the path of whoever calls it, also behind
+/// a NAT.
+fn bind(
+    job: &Job,
+    endpoint: &Endpoint,
+    doors: &Doors,
+) -> Result<(Vec<SocketId>, Vec<SocketAddr>), String> {
     let mut sockets: Vec<SocketId> = Vec::new();
     for (index, path) in job.paths.iter().enumerate() {
         let same = job.paths[..index]
             .iter()
             .position(|other| (other.local, &other.interface) == (path.local, &path.interface));
-        if let Some(same) = same {
+        if let Some(same) = same.filter(|_| job.role == Role::Client) {
             sockets.push(sockets[same]);
             continue;
         }
-        let config = SocketConfig::path(path.local, path.interface.clone());
-        let socket = endpoint.add_socket(&config).map_err(|error| {
-            let interface = path.interface.as_deref();
-            let by = interface.map_or(String::new(), |name| format!(" on interface `{name}`"));
-            format!("path `{}`: {error}{by}", path.name)
-        })?;
-        sockets.push(socket);
+        sockets.push(match job.role {
+            Role::Client => bind_path(path, endpoint, &Doors::default())?,
+            Role::Server => bind_path(path, endpoint, doors)?,
+        });
     }
     let info = endpoint.sockets();
     let address = |id: &SocketId| {
@@ -515,4 +536,19 @@ fn bind(job: &Job, endpoint: &Endpoint) -> Result<(Vec<SocketId>, Vec<SocketAddr
     };
     let listens: Result<Vec<SocketAddr>, &str> = sockets.iter().map(address).collect();
     Ok((sockets, listens?))
+}
+
+/// Binds the socket of one path.
+fn bind_path(path: &HostPath, endpoint: &Endpoint, doors: &Doors) -> Result<SocketId, String> {
+    let bound = doors.open(path.local, |local| {
+        endpoint.add_socket(&SocketConfig {
+            device: path.interface.clone(),
+            ..SocketConfig::listen(local)
+        })
+    });
+    bound.map_err(|error| {
+        let interface = path.interface.as_deref();
+        let by = interface.map_or(String::new(), |name| format!(" on interface `{name}`"));
+        format!("path `{}`: {error}{by}", path.name)
+    })
 }

@@ -4,14 +4,15 @@
 use super::Host;
 use crate::ledger::Ledger;
 use anabranch_lab::hosts::HostPath;
-use anabranch_net::engine::{OpenPathError, PathNotice, PathOptions, PathStats};
-use anabranch_net::{Connection, Notice};
+use anabranch_net::engine::{MigrateError, OpenPathError, PathNotice, PathOptions, PathStats};
+use anabranch_net::{Connection, Notice, PathNotices};
 use anabranch_proto::datagram::{SocketId, Tuple};
-use anabranch_proto::wire::PathId;
 use anabranch_proto::wire::frame::PathStatus;
+use anabranch_proto::wire::{PathId, TransportErrorCode};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// How long after it was given up a path is opened again.
 const REOPEN: Duration = Duration::from_secs(1);
@@ -19,6 +20,9 @@ const REOPEN: Duration = Duration::from_secs(1);
 /// How long to wait before a path is asked for again that could not be opened: at first, and at
 /// most.
 const RETRY: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(500)];
+
+/// The code with which a path from an address that is gone is given up.
+const PATH_UNSTABLE: u64 = TransportErrorCode::PATH_UNSTABLE_OR_POOR.0;
 
 /// How a path is to be used.
 pub(super) fn options(path: &HostPath) -> PathOptions {
@@ -36,9 +40,10 @@ pub(super) fn options(path: &HostPath) -> PathOptions {
 }
 
 /// One path a client keeps open.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Plan {
-    pub(super) socket: SocketId,
+    /// The socket it has: another one after its address has changed.
+    pub(super) socket: watch::Receiver<SocketId>,
     pub(super) remote: SocketAddr,
     pub(super) options: PathOptions,
     pub(super) opens: Duration,
@@ -47,7 +52,7 @@ pub(super) struct Plan {
 }
 
 /// Opens a path and keeps it open for as long as the connection lives.
-pub(super) async fn keep_open(connection: Connection, plan: Plan, ledger: Arc<Ledger>) {
+pub(super) async fn keep_open(connection: Connection, mut plan: Plan, ledger: Arc<Ledger>) {
     let mut notices = connection.path_notices();
     let mut current = plan.open;
     if let Some(id) = current {
@@ -61,29 +66,107 @@ pub(super) async fn keep_open(connection: Connection, plan: Plan, ledger: Arc<Le
             if let Some(id) = current.take() {
                 break id;
             }
-            match connection.open_path(plan.socket, plan.remote, plan.options) {
+            let socket = *plan.socket.borrow_and_update();
+            match connection.open_path(socket, plan.remote, plan.options) {
                 Ok(id) => break id,
-                Err(
-                    OpenPathError::NoMultipath
-                    | OpenPathError::Forbidden
-                    | OpenPathError::NotClient
-                    | OpenPathError::Closed,
-                ) => return,
+                Err(error) if is_final(&error) => return,
                 Err(_) => {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(RETRY[1]);
                 }
             }
         };
-        loop {
-            match notices.next().await {
-                Some(Notice::Path(PathNotice::Abandoned { id: lost, .. })) if lost == id => break,
-                Some(Notice::Missed) if connection.path_stats(id).is_none() => break,
-                Some(_) => {}
-                None => return,
+        let wait = tokio::select! {
+            more = lost(&connection, &mut notices, id) => {
+                if !more {
+                    return;
+                }
+                REOPEN
             }
+            Ok(()) = plan.socket.changed() => {
+                current = replace(&connection, &mut notices, &mut plan, id).await;
+                Duration::ZERO
+            }
+        };
+        tokio::time::sleep(wait).await;
+    }
+}
+
+fn is_final(error: &OpenPathError) -> bool {
+    matches!(
+        error,
+        OpenPathError::NoMultipath
+            | OpenPathError::Forbidden
+            | OpenPathError::NotClient
+            | OpenPathError::Closed
+    )
+}
+
+/// Waits until a path is given up. False if the connection has ended.
+async fn lost(connection: &Connection, notices: &mut PathNotices, id: PathId) -> bool {
+    loop {
+        match notices.next().await {
+            Some(Notice::Path(PathNotice::Abandoned { id: lost, .. })) if lost == id => {
+                return true;
+            }
+            Some(Notice::Missed) if connection.path_stats(id).is_none() => return true,
+            Some(_) => {}
+            None => return false,
         }
-        tokio::time::sleep(REOPEN).await;
+    }
+}
+
+/// Opens a path from the new socket and gives the old one up once that works. Where there is only
+/// one path, that one moves (RFC 9000, section 9). Says which one is to be kept now, if any.
+async fn replace(
+    connection: &Connection,
+    notices: &mut PathNotices,
+    plan: &mut Plan,
+    old: PathId,
+) -> Option<PathId> {
+    let mut pause = RETRY[0];
+    loop {
+        let socket = *plan.socket.borrow_and_update();
+        match connection.open_path(socket, plan.remote, plan.options) {
+            Ok(new) => {
+                opened(connection, notices, new).await;
+                // It may be gone by itself, and the last one that works cannot be given up.
+                let _ = connection.abandon_path(old, PATH_UNSTABLE);
+                return Some(new).filter(|new| connection.path_stats(*new).is_some());
+            }
+            Err(OpenPathError::NoMultipath) => {
+                let to = Tuple {
+                    socket,
+                    local: None,
+                    remote: plan.remote,
+                };
+                match connection.migrate_path(old, to) {
+                    Err(MigrateError::NotYet | MigrateError::NoCid) => {}
+                    // What cannot move stays where it is, and ends in its own time.
+                    Ok(()) | Err(_) => return Some(old),
+                }
+            }
+            Err(error) if is_final(&error) => return Some(old),
+            Err(_) => {}
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(RETRY[1]);
+    }
+}
+
+/// Waits until a path works or is given up.
+async fn opened(connection: &Connection, notices: &mut PathNotices, id: PathId) {
+    loop {
+        match notices.next().await {
+            Some(Notice::Path(PathNotice::Opened { id: one, .. })) if one == id => return,
+            Some(Notice::Path(PathNotice::Abandoned { id: one, .. })) if one == id => return,
+            Some(Notice::Missed) => match connection.path_stats(id) {
+                Some(stats) if !stats.validated => {}
+                _ => return,
+            },
+            Some(_) => {}
+            None => return,
+        }
     }
 }
 
@@ -123,13 +206,13 @@ fn set_options(connection: &Connection, id: PathId, options: PathOptions) {
 /// Which path of the job one of the engine's is: by socket and far end, by either, else in turn.
 pub(super) fn index_of(
     paths: &[HostPath],
-    sockets: &[SocketId],
+    sockets: &[Vec<SocketId>],
     id: PathId,
     tuple: &Tuple,
 ) -> usize {
     let remote = tuple.remote.ip().to_canonical();
     let is_far = |index: &usize| paths[*index].remote == remote;
-    let is_near = |index: &usize| sockets.get(*index) == Some(&tuple.socket);
+    let is_near = |index: &usize| sockets[*index].contains(&tuple.socket);
     let mut all = 0..paths.len();
     let both = all.clone().find(|index| is_far(index) && is_near(index));
     let only = |of: &dyn Fn(&usize) -> bool| {

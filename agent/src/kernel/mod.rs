@@ -5,6 +5,7 @@ mod flows;
 mod socket;
 
 use crate::ledger::Ledger;
+use crate::rules::Doors;
 use crate::run::Ending;
 use crate::series::{Now, PathNow};
 use anabranch_lab::hosts::{HostReport, Job, Ready, Role};
@@ -68,15 +69,19 @@ impl Host {
     ///
     /// # Errors
     /// What cannot be done, in words.
-    pub(crate) fn prepare(job: &Job) -> Result<Self, String> {
+    pub(crate) fn prepare(job: &Job, doors: &Doors) -> Result<Self, String> {
         let kind = Kind::of(&job.carrier).ok_or("this job is not for the kernel")?;
         if job.qlog.is_some() {
             return Err("unsupported: qlog of the kernel's TCP".to_owned());
         }
         let first = &job.paths[0];
-        let listener = kind.listen(first)?;
-        let address = listener.local_addr().map_err(|error| error.to_string())?;
         let server = job.role == Role::Server;
+        let listener = if server {
+            kind.listen(first, doors)?
+        } else {
+            kind.listen(first, &Doors::default())?
+        };
+        let address = listener.local_addr().map_err(|error| error.to_string())?;
         Ok(Self {
             job: job.clone(),
             kind,
@@ -212,7 +217,9 @@ impl Host {
                 .position(|path| (path.local, path.remote) == (near, far));
             let local = || paths.iter().position(|path| path.local == near);
             let remote = || paths.iter().position(|path| path.remote == far);
-            let Some(path) = both.or_else(local).or_else(remote) else {
+            // Behind a translation of addresses nobody is who he was said to be.
+            let only = || (paths.len() == 1).then_some(0);
+            let Some(path) = both.or_else(local).or_else(remote).or_else(only) else {
                 continue;
             };
             let key = (flow.local, flow.remote);

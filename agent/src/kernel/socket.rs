@@ -1,5 +1,6 @@
 //! Sockets of the kernel's TCP, set up as a job says and read back.
 
+use crate::rules::Doors;
 use anabranch_lab::hosts::{Carrier, HostPath};
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -48,7 +49,7 @@ impl Kind {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub(super) fn listen(&self, path: &HostPath) -> Result<TcpListener, String> {
+    pub(super) fn listen(&self, path: &HostPath, doors: &Doors) -> Result<TcpListener, String> {
         let at = if !self.multipath {
             path.local
         } else if path.local.is_ipv4() {
@@ -56,12 +57,17 @@ impl Kind {
         } else {
             IpAddr::from(Ipv6Addr::UNSPECIFIED)
         };
-        let socket = self.make(path, at)?;
-        let listening = || {
+        // What cannot be done at any port is told first.
+        self.make(path)?;
+        let listening = doors.open(at, |at| {
+            let socket = self.make(path).map_err(io::Error::other)?;
+            // A port of the run before is free although its connections linger.
+            socket.set_reuse_address(true)?;
+            socket.bind(&SockAddr::from(at))?;
             socket.listen(BACKLOG)?;
             TcpListener::from_std(socket.into())
-        };
-        listening().map_err(|error| format!("cannot listen on {at}: {error}"))
+        });
+        listening.map_err(|error| format!("path `{}`: cannot listen on {at}: {error}", path.name))
     }
 
     /// Connects along a path.
@@ -73,21 +79,24 @@ impl Kind {
         path: &HostPath,
         remote: SocketAddr,
     ) -> Result<TcpStream, String> {
-        let socket = self.make(path, path.local)?;
+        let socket = self.make(path)?;
         let local = path.local;
+        let bound = socket.bind(&SockAddr::from(SocketAddr::new(local, 0)));
+        bound.map_err(|error| format!("path `{}`: cannot bind to {local}: {error}", path.name))?;
         let connected = TcpSocket::from_std_stream(socket.into())
             .connect(remote)
             .await;
         connected.map_err(|error| format!("cannot connect from {local} to {remote}: {error}"))
     }
 
-    fn make(&self, path: &HostPath, at: IpAddr) -> Result<Socket, String> {
+    /// A socket that is bound to the path's interface, but to no address yet.
+    fn make(&self, path: &HostPath) -> Result<Socket, String> {
         let protocol = if self.multipath {
             Protocol::MPTCP
         } else {
             Protocol::TCP
         };
-        let domain = Domain::for_address(SocketAddr::new(at, 0));
+        let domain = Domain::for_address(SocketAddr::new(path.local, 0));
         let socket = Socket::new(domain, Type::STREAM, Some(protocol)).map_err(|error| {
             let name = if self.multipath {
                 "multipath TCP (is net.mptcp.enabled = 1?)"
@@ -111,8 +120,6 @@ impl Kind {
             let bound = socket.bind_device(Some(interface.as_bytes()));
             bound.map_err(|error| format!("cannot bind to interface `{interface}`: {error}"))?;
         }
-        let bound = socket.bind(&SockAddr::from(SocketAddr::new(at, 0)));
-        bound.map_err(|error| format!("path `{}`: cannot bind to {at}: {error}", path.name))?;
         Ok(socket)
     }
 

@@ -1,9 +1,13 @@
 //! What can be typed after `anabranch lab`.
 
-use crate::args::Listing;
 use crate::args::report::{Compare, Report};
+use crate::args::road::{Peer, RoadSpec};
 use crate::args::sim::Change;
+use crate::args::{Listing, listen_address};
+use anabranch_proto::tls::Fingerprint;
 use clap::{Args, Subcommand, ValueEnum};
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 /// What to do with the laboratory.
@@ -25,7 +29,9 @@ Examples:
   anabranch lab run scenario.toml --out results --runs 10
   anabranch lab run papers --quick --out papers
   anabranch lab run 'bremen-router-*' --set transport.congestion=cubic --links kernel
-  anabranch lab run aveiro-lbd --in-vm")]
+  anabranch lab run aveiro-lbd --in-vm
+  anabranch lab run scenario.toml --backend host --peer KEY@192.0.2.7:4433 \\
+      --path dsl=eth0 --path lte=wwan0     over links that exist: docs/lab.md, \"On real links\"")]
     Run(Run),
     /// List the runs of a target without running them
     Expand(Expand),
@@ -68,11 +74,62 @@ kernel's netem and tbf side by side; where this kernel lacks them, `--in-vm` has
     /// Prepare what `--in-vm` runs in
     #[command(subcommand)]
     Vm(Vm),
-    /// Carry the flows of one host: what the laboratory starts at both ends of a run
+    /// Carry the flows of one host: one end of each run
     #[command(after_help = "\
-Reads jobs as lines of JSON on stdin and writes reports to stdout; ends when stdin ends. It is
-started by `lab run`, and by hand only to look at what it says.")]
-    Agent,
+Without --listen it reads jobs as lines of JSON on stdin and writes reports to stdout, and ends when
+stdin ends: `lab run` starts it like this by itself.
+
+With --listen it works for laboratories on other machines, one at a time, until Ctrl-C. It carries
+flows between them and itself and starts no programs. What it prints on stdout is what `--peer` of
+`lab run --backend host` takes. Flows arrive at ports of their own, UDP and TCP, one for each path:
+open those of --ports in a firewall, and the UDP port of --listen.
+
+Example, on the machine that is to be the server:
+  anabranch lab agent --listen :4433 --trust KEY --ports 4434-4441
+where KEY is what `anabranch lab key` prints on the other machine.")]
+    Agent(Agent),
+    /// Print the key by which agents elsewhere know this machine
+    #[command(after_help = "\
+It is made if there is none yet. Give it to `lab agent --trust` on the other machine.")]
+    Key {
+        /// Directory of the key [default: the user's state directory, such as
+        /// ~/.local/state/anabranch]
+        #[arg(long, value_name = "DIR")]
+        identity: Option<PathBuf>,
+    },
+}
+
+/// How an agent serves.
+#[derive(Debug, Args)]
+pub(crate) struct Agent {
+    /// Work for laboratories on other machines, and listen here
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = listen_address, requires = "trust")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Work for the machine with this key; may be repeated
+    #[arg(long, value_name = "KEY", requires = "listen")]
+    pub(crate) trust: Vec<Fingerprint>,
+    /// Receive flows at these ports [default: any that are free]
+    #[arg(long, value_name = "FIRST-LAST", value_parser = ports, requires = "listen")]
+    pub(crate) ports: Option<Ports>,
+    /// Write qlog files of runs that record them into this directory
+    #[arg(long, value_name = "DIR", requires = "listen")]
+    pub(crate) qlog: Option<PathBuf>,
+    /// Directory of this machine's key; made there if there is none [default: the user's state
+    /// directory, such as ~/.local/state/anabranch]
+    #[arg(long, value_name = "DIR", requires = "listen")]
+    pub(crate) identity: Option<PathBuf>,
+}
+
+/// A range of ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ports(pub(crate) RangeInclusive<u16>);
+
+fn ports(text: &str) -> Result<Ports, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (first.trim().parse(), last.trim().parse()) {
+        (Ok(first), Ok(last)) if first > 0 && first <= last => Ok(Ports(first..=last)),
+        _ => Err("expected two ports in order, as 4434-4441".into()),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -91,6 +148,16 @@ pub(crate) struct Run {
     /// What runs it
     #[arg(long, value_enum, default_value_t = Backend::Netns)]
     pub(crate) backend: Backend,
+    /// The other machine, with --backend host: what `lab agent --listen` printed there
+    #[arg(long, value_name = "KEY@HOST[:PORT]")]
+    pub(crate) peer: Option<Peer>,
+    /// Where a path of the scenario leads, with --backend host: by which interface, from which of
+    /// its addresses, to which address of the peer (that of --peer unless given); once for each path
+    #[arg(long = "path", value_name = "NAME=IFACE[:LOCAL][=REMOTE]")]
+    pub(crate) roads: Vec<RoadSpec>,
+    /// Directory of the key to show to the peer [default: that of `lab key`]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) identity: Option<PathBuf>,
     /// What carries packets between namespaces
     #[arg(long, value_enum, default_value_t = LinkLayer::Auto)]
     pub(crate) links: LinkLayer,
@@ -196,6 +263,8 @@ pub(crate) enum Backend {
     Netns,
     /// The simulator
     Sim,
+    /// Interfaces of this machine, and a peer that runs `lab agent --listen`
+    Host,
 }
 
 /// Which links are measured.

@@ -68,7 +68,7 @@ pub(crate) async fn carry_out(
                 output::say("ending after the runs under way; once more to end at once");
             }
             (1 | 2, _, Some(abort)) if !abort.swap(true, Ordering::Relaxed) => {
-                output::say("breaking off; the network is removed first");
+                output::say("breaking off; what was made is removed first");
             }
             _ => {
                 watch.bar.finish_and_clear();

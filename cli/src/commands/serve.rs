@@ -193,7 +193,7 @@ fn bind(config: &ServerConfig, reset_secret: [u8; 32], listen: &[SocketAddr]) ->
 }
 
 /// The hosts under which sockets bound to `bound` are reached, for the URL.
-async fn reachable(bound: &[SocketAddr]) -> Outcome<Vec<Host>> {
+pub(super) async fn reachable(bound: &[SocketAddr]) -> Outcome<Vec<Host>> {
     let wildcard = bound.iter().any(|address| address.ip().is_unspecified());
     let own = if wildcard {
         interfaces::list().await.map_err(Failure::failed)?

@@ -1,12 +1,19 @@
 //! What can run a scenario.
 
+mod agents;
 mod drawn;
+pub mod host;
+mod jobs;
 pub mod netns;
+mod notes;
+mod refusal;
 pub mod sim;
 
 use crate::plan::Run;
 use crate::results::{Outcome, Status};
 use std::fmt::Debug;
+
+pub use notes::Note;
 
 /// Runs scenarios, several at a time.
 pub trait Backend: Debug + Send + Sync {
@@ -15,6 +22,11 @@ pub trait Backend: Debug + Send + Sync {
 
     /// Runs one. Whatever goes wrong is told by the outcome's status.
     fn run(&self, run: &Run) -> Outcome;
+
+    /// Whether links have the rates, delays and losses of the scenario.
+    fn shapes_links(&self) -> bool {
+        true
+    }
 
     /// Whether the user broke off the run that came last, so that its outcome means nothing.
     fn was_broken_off(&self) -> bool {

@@ -1,5 +1,6 @@
 //! What a host is asked to do in one run, and what it tells.
 
+use crate::machine::Machine;
 use crate::scenario::{FlowKind, Profile, Settings, Way};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -9,6 +10,8 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ask {
+    /// Tell what machine this is.
+    Hello,
     /// Get ready for a run. The server is asked first.
     Prepare(Box<Job>),
     /// Begin. The client gets what the server said when it was ready; the server needs nothing.
@@ -21,6 +24,8 @@ pub enum Ask {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
+    /// What machine it is, with the program's version.
+    Machine(Box<Machine>),
     /// It is ready to start.
     Ready(Ready),
     /// It is under way: application bytes received so far.

@@ -1,6 +1,8 @@
 //! `anabranch lab`: scenarios in real kernels.
 
+mod agent;
 mod compare;
+mod host;
 mod list;
 mod report;
 mod run;
@@ -13,7 +15,11 @@ use crate::args::lab::{Expand, Lab};
 use crate::commands::sim;
 use crate::failure::{Failure, Outcome};
 use crate::output;
+use crate::trust::own_identity;
 use anabranch_lab::backend::netns;
+use std::path::Path;
+
+pub(crate) use agent::run as agent;
 
 /// Runs the command.
 pub(crate) async fn run(command: &Lab, quiet: bool) -> Outcome {
@@ -27,14 +33,14 @@ pub(crate) async fn run(command: &Lab, quiet: bool) -> Outcome {
         Lab::Clean => clean(),
         Lab::Validate(args) => validate::run(args, quiet).await,
         Lab::Vm(command) => vm::run(command, quiet).await,
-        Lab::Agent => agent(),
+        Lab::Agent(args) => agent::run(args, quiet),
+        Lab::Key { identity } => key(identity.as_deref()),
     }
 }
 
-/// Answers what it is asked until its input ends.
-pub(crate) fn agent() -> Outcome {
-    let served = anabranch_agent::serve_stdio();
-    served.map_err(|error| Failure::io("the agent's input or output broke", &error))
+/// Prints the key by which agents elsewhere know this machine.
+fn key(identity: Option<&Path>) -> Outcome {
+    output::data(own_identity(identity)?.fingerprint())
 }
 
 fn expand(args: &Expand) -> Outcome {

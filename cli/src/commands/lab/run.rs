@@ -1,5 +1,6 @@
 //! `anabranch lab run`: all runs of the targets, and what they say.
 
+use super::host::{self, Real};
 use super::target::{Target, targets};
 use crate::args::lab::{Backend as Which, LinkLayer, Run};
 use crate::commands::campaign::{self, How};
@@ -8,6 +9,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output;
 use anabranch_agent::Local;
 use anabranch_lab::backend::Backend;
+use anabranch_lab::backend::host::{self as real, RealHosts};
 use anabranch_lab::backend::netns::{self, Burden, Launch, Links, Netns};
 use anabranch_lab::backend::sim::Sim;
 use anabranch_lab::campaign::{Order, Results};
@@ -17,6 +19,7 @@ use anabranch_lab::papers::{Data, Statement, Verdict};
 use anabranch_lab::plan::Plan;
 use anabranch_lab::report::Report;
 use anabranch_lab::results::{Part, Status, Store, json_lines, tables};
+use anabranch_lab::scenario::Scenario;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -46,6 +49,17 @@ pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
         return super::vm::run_targets(args, how, &targets, quiet).await;
     }
     let machine = Machine::examine();
+    host::check_options(args, args.backend == Which::Host)?;
+    let mut real = None;
+    if args.backend == Which::Host {
+        for target in &targets {
+            all_refused(&target.plan, real::refusal)?;
+        }
+        real = Some(host::prepare(args, &targets, quiet).await?);
+        if let Some(warning) = machine.warning() {
+            output::say(format!("warning: {warning}"));
+        }
+    }
     if args.backend == Which::Netns {
         super::essentials()?;
         for target in &targets {
@@ -71,7 +85,7 @@ pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
                 folder.display()
             ));
         }
-        good &= one(args, target, &folder, &machine, quiet).await?;
+        good &= one(args, target, &folder, (&machine, real.as_ref()), quiet).await?;
     }
     if good {
         Ok(())
@@ -80,19 +94,22 @@ pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
     }
 }
 
-/// Refuses what this machine cannot do at all, before anything is made.
-fn check(plan: &Plan, machine: &Machine) -> Outcome {
-    let refusals: Vec<Option<String>> = plan
-        .runs
-        .iter()
-        .map(|run| netns::refusal(&run.scenario))
-        .collect();
+/// Refuses a plan of which no run can be done.
+fn all_refused(plan: &Plan, refusal: impl Fn(&Scenario) -> Option<String>) -> Outcome {
+    let refusals: Vec<Option<String>> =
+        plan.runs.iter().map(|run| refusal(&run.scenario)).collect();
     if let Some(Some(what)) = refusals.first()
         && refusals.iter().all(Option::is_some)
     {
         let failure = Failure::usage(format!("{}: no run can be done here: {what}", plan.name));
         return Err(failure.hint("`anabranch doctor` tells what this machine has"));
     }
+    Ok(())
+}
+
+/// Refuses what this machine cannot do at all, before anything is made.
+fn check(plan: &Plan, machine: &Machine) -> Outcome {
+    all_refused(plan, netns::refusal)?;
     let shown = |rate: u64| output::units::bit_rate(rate as f64);
     match netns::burden(plan, machine.cores) {
         Burden::Light => Ok(()),
@@ -130,36 +147,44 @@ async fn one(
     args: &Run,
     target: &Target,
     folder: &Path,
-    machine: &Machine,
+    (machine, real): (&Machine, Option<&Real>),
     quiet: bool,
 ) -> Outcome<bool> {
     let plan = &target.plan;
     super::vm::check_kernel(folder, machine.vm.is_some())?;
     let store = Store::open(folder, &plan.name, &plan.expanded).map_err(Failure::usage)?;
-    keep_beside(folder, plan, machine)?;
+    keep_beside(folder, plan, machine, real)?;
     announce(args, plan, quiet);
-    let abort = Arc::new(AtomicBool::new(false));
+    let (abort, stop) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let blocks = Order::Blocks {
+        seed: args.change.seed.unwrap_or(1),
+        warm_up: args.warm_up,
+    };
     let (backend, order): (Arc<dyn Backend>, Order) = match args.backend {
         Which::Sim => {
             let sim = Sim::default().qlog(folder.join("qlog"));
             (Arc::new(sim), Order::Plan)
         }
-        Which::Netns => {
-            let order = Order::Blocks {
-                seed: args.change.seed.unwrap_or(1),
-                warm_up: args.warm_up,
-            };
-            let netns = netns(args, folder, &abort);
-            (Arc::new(netns), order)
+        Which::Netns => (Arc::new(netns(args, folder, &abort)), blocks),
+        Which::Host => {
+            let real = real.expect("the peer was called before");
+            let hosts = RealHosts::new(real.reach(), real.roads.clone())
+                .qlog(folder.join("qlog"))
+                .notes_file(folder.join("notes.jsonl"))
+                .abort(Arc::clone(&abort))
+                .stop(Arc::clone(&stop));
+            (Arc::new(hosts), blocks)
         }
     };
-    let stop = Arc::new(AtomicBool::new(false));
     let how = How {
         backend,
         jobs: 0,
         order,
         stop: Arc::clone(&stop),
-        abort: (args.backend == Which::Netns).then(|| Arc::clone(&abort)),
+        abort: (args.backend != Which::Sim).then(|| Arc::clone(&abort)),
         quiet,
         talk: true,
     };
@@ -205,7 +230,7 @@ fn netns(args: &Run, folder: &Path, abort: &Arc<AtomicBool>) -> Netns {
 }
 
 /// Keeps what results mean little without.
-fn keep_beside(folder: &Path, plan: &Plan, machine: &Machine) -> Outcome {
+fn keep_beside(folder: &Path, plan: &Plan, machine: &Machine, real: Option<&Real>) -> Outcome {
     let runs: Vec<serde_json::Value> = plan
         .runs
         .iter()
@@ -218,7 +243,10 @@ fn keep_beside(folder: &Path, plan: &Plan, machine: &Machine) -> Outcome {
         })
         .collect();
     let plan = serde_json::json!({ "name": plan.name, "runs": runs });
-    let machine = serde_json::to_value(machine).unwrap_or_default();
+    let mut machine = serde_json::to_value(machine).unwrap_or_default();
+    if let (Some(real), Some(facts)) = (real, machine.as_object_mut()) {
+        facts.insert("peer".to_owned(), real.facts());
+    }
     for (name, value) in [("plan.json", plan), ("machine.json", machine)] {
         let path = folder.join(name);
         let text = format!("{value:#}\n");
@@ -235,7 +263,10 @@ fn announce(args: &Run, plan: &Plan, quiet: bool) {
     let time: Duration = plan
         .runs
         .iter()
-        .filter(|run| netns::refusal(&run.scenario).is_none())
+        .filter(|run| match args.backend {
+            Which::Host => real::refusal(&run.scenario).is_none(),
+            _ => netns::refusal(&run.scenario).is_none(),
+        })
         .map(|run| netns::expected_time(&run.scenario))
         .sum();
     if time > LONG {

@@ -1,13 +1,13 @@
-//! What the agents at both ends are asked to do.
+//! What the agents at both ends are asked to do: addresses and interfaces of the network that was
+//! built.
 
 use super::network::{Net, Refusal};
-use super::{bond, tools};
-use crate::backend::drawn;
-use crate::hosts::{Carrier, HostPath, Job, JobFlow, Role};
+use super::bond;
+use crate::backend::jobs::{self, End};
+use crate::hosts::{HostPath, Job, Role};
 use crate::plan::Run;
 use crate::scenario::Kind;
 use std::path::Path;
-use std::time::Duration;
 
 /// The most subflows the kernel lets a connection have beyond its first.
 const MOST_SUBFLOWS: usize = 8;
@@ -19,71 +19,7 @@ pub(super) fn job(
     role: Role,
     qlog: Option<&Path>,
 ) -> Result<Job, Refusal> {
-    let scenario = &*run.scenario;
-    let flows = scenario
-        .flows
-        .iter()
-        .enumerate()
-        .map(|(index, flow)| JobFlow {
-            kind: flow.kind,
-            way: flow.way,
-            start: drawn::flow_start(scenario, index, run.seed),
-            warm_up: flow.warm_up,
-        });
-    let qlog = match (scenario.record.qlog, qlog) {
-        (false, _) => None,
-        (true, Some(folder)) => Some(folder.join(&run.id)),
-        (true, None) => {
-            let what = "qlog without a folder for results";
-            return Err(Refusal::Unsupported(what.to_owned()));
-        }
-    };
-    Ok(Job {
-        run_id: run.id.clone(),
-        role,
-        carrier: carrier(run)?,
-        paths: paths(net, role),
-        flows: flows.collect(),
-        stop: scenario.stop,
-        bin: scenario.record.series,
-        decisions: scenario.record.decisions,
-        qlog,
-        seed: run.seed,
-    })
-}
-
-fn carrier(run: &Run) -> Result<Carrier, Refusal> {
-    let scenario = &*run.scenario;
-    let transport = &scenario.transport;
-    let settings = &transport.settings;
-    let buffers = match (settings.receive_buffer, settings.send_buffer) {
-        (None, None) => None,
-        (receive, send) => {
-            let one = receive.or(send).unwrap_or_default();
-            Some((receive.unwrap_or(one), send.unwrap_or(one)))
-        }
-    };
-    let congestion = || tools::kernel_name(scenario).map_err(Refusal::Unsupported);
-    Ok(match transport.kind {
-        Kind::Tcp | Kind::Bonding => Carrier::Tcp {
-            congestion: congestion()?,
-            buffers,
-        },
-        Kind::KernelMptcp => Carrier::Mptcp {
-            congestion: congestion()?,
-            buffers,
-        },
-        Kind::Anabranch => Carrier::Anabranch {
-            profile: transport.profile,
-            scheduler: transport.scheduler.as_ref().map(ToString::to_string),
-            congestion: transport.congestion.as_ref().map(ToString::to_string),
-            settings: Box::new(*settings),
-        },
-        Kind::Mlppp | Kind::Command => {
-            let what = "agents do not carry this kind of contender";
-            return Err(Refusal::Unsupported(what.to_owned()));
-        }
-    })
+    jobs::job(run, role, paths(net, role), qlog)
 }
 
 /// The paths as one end sees them.
@@ -92,7 +28,6 @@ fn paths(net: &Net<'_>, role: Role) -> Vec<HostPath> {
     if transport.kind == Kind::Bonding {
         return vec![bond::path(role)];
     }
-    let first = transport.paths[0];
     let path = |index: &usize| {
         let path = &net.scenario.network.paths[*index];
         let [client, server] = net.ends(*index);
@@ -103,21 +38,12 @@ fn paths(net: &Net<'_>, role: Role) -> Vec<HostPath> {
         // Rules send answers of a server by the right link; kernel TCP goes by its source address,
         // since a subflow must not inherit the interface of another one.
         let bound = role == Role::Client && transport.kind == Kind::Anabranch;
-        HostPath {
-            name: path.name.clone(),
+        let ends = End {
             interface: bound.then(|| net.layout.interface(path.client_link).to_owned()),
             local,
             remote,
-            opens: if *index == first {
-                Duration::ZERO
-            } else {
-                path.opens
-            },
-            backup: path.backup,
-            weight: path.weight,
-            priority: path.priority,
-            cost: path.cost,
-        }
+        };
+        jobs::path(net.scenario, *index, ends)
     };
     transport.paths.iter().map(path).collect()
 }

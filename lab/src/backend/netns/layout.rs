@@ -72,7 +72,7 @@ impl<'a> Layout<'a> {
     }
 
     /// The address of a node on a link it has an end of.
-    fn own(&self, node: usize, link: usize) -> Ipv4Addr {
+    pub(super) fn own(&self, node: usize, link: usize) -> Ipv4Addr {
         self.address(link, end_of(&self.network.links[link], node))
     }
 
@@ -170,7 +170,8 @@ impl<'a> Layout<'a> {
     fn host(&self, node: usize) -> Vec<String> {
         let mut commands = Vec::new();
         for (order, link) in self.attached(node).enumerate() {
-            commands.extend(self.table(node, link, order));
+            let (own, gateway) = (self.own(node, link), self.other(link, node));
+            commands.extend(self.table(link, own, gateway, order));
             let (table, device) = (TABLE + link, self.interface(link));
             let [.., from, bound] = PRIORITY;
             commands.push(format!(
@@ -186,9 +187,21 @@ impl<'a> Layout<'a> {
         commands
     }
 
+    /// What gives the client another address on one of its links: `old` goes before `new` comes, as
+    /// with a network that lets a host in anew, and the routes that went with it come back.
+    pub(super) fn readdressed(&self, link: usize, [old, new]: [Ipv4Addr; 2]) -> Vec<String> {
+        let device = self.interface(link);
+        let order = self.attached(0).position(|own| own == link);
+        let mut commands = vec![
+            format!("address delete {old}/24 dev {device}"),
+            format!("address add {new}/24 dev {device}"),
+        ];
+        commands.extend(self.table(link, new, self.other(link, 0), order.unwrap_or(0)));
+        commands
+    }
+
     /// The table of one interface, and its route in the main table: less liked than those before.
-    fn table(&self, node: usize, link: usize, order: usize) -> [String; 2] {
-        let (own, gateway) = (self.own(node, link), self.other(link, node));
+    fn table(&self, link: usize, own: Ipv4Addr, gateway: Ipv4Addr, order: usize) -> [String; 2] {
         let route = format!(
             "route replace default via {gateway} dev {} src {own}",
             self.interface(link)

@@ -4,13 +4,13 @@
 //! tools      what this machine has, and what of a scenario it cannot do; modules  of its kernel
 //! layout     addresses, routes, rules: worked out before anything is built
 //! network    namespaces, links and routes, gone when dropped
-//! job        what the agents are asked to do; hosts  asks them and waits
+//! job        what the agents are asked to do
 //! bond       the kernel's bonding driver between agents
 //! command    programs of others instead of agents
 //! background traffic beside the flows
 //! estimate   what a plan asks of a machine
 //! script     events at their times, and samples of the links' counters
-//! totals     what links carried, in the terms of results; notes  what else is known of a run
+//! totals     what links carried, in the terms of results
 //! ```
 //!
 //! One run at a time. Two laboratories may run side by side: their namespaces have different
@@ -20,33 +20,32 @@ mod background;
 mod bond;
 mod command;
 mod estimate;
-mod hosts;
 mod job;
 mod layout;
 mod modules;
 mod network;
-mod notes;
 mod script;
-mod tools;
+pub(super) mod tools;
 mod totals;
 
 #[cfg(test)]
 mod tests;
 
+pub use crate::backend::Note;
 pub use estimate::{Burden, burden, expected_time};
 pub use modules::Modules;
-pub use notes::Note;
 pub use tools::{Part, parts};
 
 use super::Backend;
+use super::agents::Agents;
+use super::notes::{self, Busy};
+use super::refusal::Broken;
 use crate::hosts::{Host, HostError, HostReport, Role, merge};
 use crate::plan::Run;
 use crate::results::{Outcome, Status};
 use crate::scenario::{Flow, Kind, Marks, Scenario, Way};
 use anabranch_emulate::{Error as LinkError, LinkLayer, LinkPlan};
-use hosts::Agents;
 use network::{Net, Refusal};
-use notes::Busy;
 use script::Log;
 use std::fmt::Debug;
 use std::os::unix::process::CommandExt;
@@ -105,21 +104,6 @@ pub struct Netns {
     notes: Mutex<Vec<Note>>,
     abort: Arc<AtomicBool>,
     broken_off: AtomicBool,
-}
-
-/// Why a run has no outcome of its own.
-#[derive(Debug)]
-enum Broken {
-    /// It was refused or went wrong.
-    Refused(Refusal),
-    /// The user broke it off.
-    Off,
-}
-
-impl From<Refusal> for Broken {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
-    }
 }
 
 impl Netns {
@@ -321,7 +305,7 @@ impl Netns {
         let [client, server] = jobs;
         let told = agents.prepare(client?, server?)?;
         let start = |agents: &mut Agents| agents.start(told).map_err(Broken::from);
-        let wait = |agents: &mut Agents| agents.reports(self, scenario.stop);
+        let wait = |agents: &mut Agents| agents.reports(&|| self.is_aborted(), scenario.stop);
         let (reports, log) = during(net, run, &mut agents, start, wait)?;
         let [client, server] = &reports;
         note.add_reports([client, server]);

@@ -3,17 +3,21 @@
 use super::Links;
 use super::layout::{Hop, Layout};
 use crate::backend::drawn;
+pub(super) use crate::backend::refusal::Refusal;
 use crate::scenario::{NodeKind, Scenario, Way};
-use anabranch_emulate::{End, Error as LinkError, LinkLayer, LinkPlan};
+use anabranch_emulate::{End, LinkLayer, LinkPlan};
 use anabranch_link::{Jitter, LinkConfig, Rate};
 use anabranch_sim::Seed;
 use anabranch_testbed::{Address, Node, Testbed};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::time::Duration;
 
 /// The largest IP packet on a link.
 pub(super) const MTU: u32 = 1500;
+
+/// The last byte of the first address a client gets by a handover: those below are of both ends.
+const FIRST_MOVE: u8 = 3;
 
 /// Settings of every namespace, apart from forwarding.
 const SETTINGS: [(&str, &str); 6] = [
@@ -42,30 +46,6 @@ pub(super) const RECORDED: [&str; 10] = [
     "mptcp/path_manager",
 ];
 
-/// Why a network was not built.
-#[derive(Debug)]
-pub(super) enum Refusal {
-    /// Nothing here can do what the scenario asks for.
-    Unsupported(String),
-    /// Something went wrong.
-    Failed(String),
-}
-
-impl From<anabranch_testbed::Error> for Refusal {
-    fn from(error: anabranch_testbed::Error) -> Self {
-        Self::Failed(error.to_string())
-    }
-}
-
-impl From<LinkError> for Refusal {
-    fn from(error: LinkError) -> Self {
-        match error {
-            LinkError::Unsupported { .. } => Self::Unsupported(error.to_string()),
-            other => Self::Failed(other.to_string()),
-        }
-    }
-}
-
 /// Namespaces, links and routes of one run. Links go first when it is dropped, then processes and
 /// namespaces.
 #[derive(Debug)]
@@ -76,6 +56,8 @@ pub(super) struct Net<'a> {
     pub(super) nodes: Vec<Node>,
     /// As they are now, by link and direction.
     pub(super) configs: Vec<[LinkConfig; 2]>,
+    /// How many other addresses the client had on each link so far.
+    moves: Vec<u8>,
     _bed: Testbed,
 }
 
@@ -122,6 +104,7 @@ impl<'a> Net<'a> {
             layout,
             layer,
             nodes,
+            moves: vec![0; configs.len()],
             configs,
             _bed: bed,
         };
@@ -158,6 +141,43 @@ impl<'a> Net<'a> {
                 return Err(Refusal::Unsupported(what.to_owned()));
             }
         }
+        Ok(())
+    }
+
+    /// Gives the client another address on a link. Whoever is at the link's other end knows where
+    /// it is without asking, as of all addresses.
+    pub(super) fn readdress(&mut self, link: usize) -> Result<(), Refusal> {
+        let (first, last) = (FIRST_MOVE, u8::MAX - 1);
+        let at = |moves: u8| Ipv4Addr::new(10, 77, link as u8, moves);
+        let count = self.moves[link];
+        let own = self.layout.own(0, link);
+        let old = if count == 0 {
+            own
+        } else {
+            at(first + count - 1)
+        };
+        if first + count > last {
+            let what = format!("more than {} handovers on a link", last - first + 1);
+            return Err(Refusal::Unsupported(what));
+        }
+        let new = at(first + count);
+        let ends = self.scenario.network.links[link].ends;
+        let far = if ends.0 == 0 { ends.1 } else { ends.0 };
+        let device = self.layout.interface(link);
+        let known = self.nodes[far].run(
+            "ip",
+            &["neighbour", "show", &own.to_string(), "dev", device],
+        )?;
+        if let Some(mac) = known
+            .split_whitespace()
+            .skip_while(|word| *word != "lladdr")
+            .nth(1)
+        {
+            let entry = format!("neighbour replace {new} lladdr {mac} dev {device} nud permanent");
+            self.nodes[far].ip(&[entry])?;
+        }
+        self.nodes[0].ip(&self.layout.readdressed(link, [old, new]))?;
+        self.moves[link] += 1;
         Ok(())
     }
 

@@ -108,8 +108,7 @@ impl Net<'_> {
                 }
                 Ok(())
             }
-            // Refused before anything was built.
-            Action::Handover => Err("agents keep their addresses".to_owned()),
+            Action::Handover => self.readdress(link).map_err(text),
             Action::Rebind => {
                 let ends = self.scenario.network.links[link].ends;
                 let nodes = &self.scenario.network.nodes;

@@ -2,7 +2,7 @@
 
 use super::bond;
 use super::modules::Modules;
-use crate::scenario::{Action, Kind, NodeKind, Scenario};
+use crate::scenario::{Action, Event, Kind, NodeKind, Scenario};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -107,7 +107,8 @@ pub fn parts() -> Vec<Part> {
     ]
 }
 
-fn mptcp() -> Result<String, String> {
+/// Whether this kernel has multipath TCP, and its scheduler.
+pub(in crate::backend) fn mptcp() -> Result<String, String> {
     match fs::read_to_string("/proc/sys/net/mptcp/enabled") {
         Ok(text) if text.trim() == "1" => {
             let scheduler = fs::read_to_string("/proc/sys/net/mptcp/scheduler");
@@ -198,7 +199,7 @@ impl Has {
 }
 
 /// What the kernel calls a congestion control, or why it has none of this name.
-pub(super) fn kernel_name(scenario: &Scenario) -> Result<String, String> {
+pub(in crate::backend) fn kernel_name(scenario: &Scenario) -> Result<String, String> {
     Has::Here.kernel_name(scenario)
 }
 
@@ -234,17 +235,9 @@ pub(super) fn refusal(scenario: &Scenario, machine: Has) -> Option<String> {
     if nodes.iter().any(|node| nat(node.kind)) && !has("nft") && !has("iptables") {
         return Some("a NAT: install nftables or iptables".to_owned());
     }
-    for event in &scenario.events {
-        match event.action {
-            Action::Rebind if !has("conntrack") => {
-                return Some("nat-rebind: install conntrack".to_owned());
-            }
-            Action::Handover => {
-                let what = "handover: agents keep the addresses they were started with";
-                return Some(what.to_owned());
-            }
-            _ => {}
-        }
+    let rebinds = |event: &Event| event.action == Action::Rebind;
+    if scenario.events.iter().any(rebinds) && !has("conntrack") {
+        return Some("nat-rebind: install conntrack".to_owned());
     }
     None
 }

@@ -22,16 +22,19 @@ pub struct Note {
     pub run_id: String,
     /// The contender.
     pub contender: String,
-    /// Which link layer carried it.
+    /// Which link layer carried it; `real` if the links were there before.
     pub links: String,
     /// How late packets left the links, in seconds: half of them, 99 of 100, the latest.
-    pub late_s: [f64; 3],
+    pub late_s: Option<[f64; 3]>,
     /// Packets the link layer itself lost.
-    pub own_drops: u64,
-    /// Processor seconds of the link layer, and of the second in which it used most.
-    pub links_cpu_s: f64,
+    pub own_drops: Option<u64>,
+    /// Processor seconds of the link layer.
+    pub links_cpu_s: Option<f64>,
     /// The largest share of a core that the link layer used for a second.
-    pub links_busiest: f64,
+    pub links_busiest: Option<f64>,
+    /// By how much the server's clock was ahead of the laboratory's, and how wrong that may be, in
+    /// seconds; nothing where both have one clock.
+    pub clock_ahead_s: Option<[f64; 2]>,
     /// Processor seconds of the agents, the client's first.
     pub cpu_s: [Option<f64>; 2],
     /// Most memory of the agents, the client's first.
@@ -49,19 +52,25 @@ pub struct Note {
 }
 
 impl Note {
-    pub(super) fn add_health(&mut self, name: &str, health: &Health) {
+    pub(in crate::backend) fn add_health(&mut self, name: &str, health: &Health) {
         name.clone_into(&mut self.links);
-        self.late_s =
-            [health.late_p50, health.late_p99, health.late_max].map(|late| late.as_secs_f64());
-        self.own_drops = health.own_drops;
-        self.links_cpu_s = health.cpu.as_secs_f64();
-        self.links_busiest = health.busiest_second;
+        let late = [health.late_p50, health.late_p99, health.late_max];
+        self.late_s = Some(late.map(|late| late.as_secs_f64()));
+        self.own_drops = Some(health.own_drops);
+        self.links_cpu_s = Some(health.cpu.as_secs_f64());
+        self.links_busiest = Some(health.busiest_second);
     }
 
-    pub(super) fn add_reports(&mut self, reports: [&HostReport; 2]) {
+    pub(in crate::backend) fn add_reports(&mut self, reports: [&HostReport; 2]) {
         self.cpu_s = reports.map(|report| report.cpu_s);
         self.peak_rss_bytes = reports.map(|report| report.peak_rss_bytes);
         self.kernel = reports.map(|report| report.kernel.clone());
+        let [_, server] = reports;
+        let seconds = |nanos: f64| nanos / 1e9;
+        self.clock_ahead_s = server
+            .clock_ahead_ns
+            .zip(server.clock_error_ns)
+            .map(|(ahead, error)| [seconds(ahead as f64), seconds(error as f64)]);
     }
 
     /// What a person should know of it; `None` if nothing.
@@ -87,13 +96,13 @@ impl Note {
 
 /// How much the processors did, in ticks: all of them, and this process.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Busy {
+pub(in crate::backend) struct Busy {
     all: u64,
     own: u64,
 }
 
 impl Busy {
-    pub(super) fn now() -> Option<Self> {
+    pub(in crate::backend) fn now() -> Option<Self> {
         let stat = fs::read_to_string("/proc/stat").ok()?;
         let mut fields = stat.lines().next()?.split_whitespace().skip(1);
         let mut next = || fields.next()?.parse::<u64>().ok();
@@ -112,7 +121,12 @@ impl Busy {
     }
 
     /// Cores that others kept busy since then, given what agents used.
-    pub(super) fn others_since(self, before: Self, time: Duration, agents_s: f64) -> f64 {
+    pub(in crate::backend) fn others_since(
+        self,
+        before: Self,
+        time: Duration,
+        agents_s: f64,
+    ) -> f64 {
         let all = self.all.saturating_sub(before.all) as f64 / TICKS;
         let own = self.own.saturating_sub(before.own) as f64 / TICKS;
         ((all - own - agents_s) / time.as_secs_f64().max(1e-3)).max(0.0)
@@ -120,7 +134,7 @@ impl Busy {
 }
 
 /// Namespaces of other laboratories that are alive.
-pub(super) fn other_labs() -> usize {
+pub(in crate::backend) fn other_labs() -> usize {
     let own = format!("-{}-", std::process::id());
     let names = fs::read_dir("/run/netns").into_iter().flatten().flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());

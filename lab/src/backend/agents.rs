@@ -1,7 +1,6 @@
 //! A run by agents at both ends: from when they are asked to get ready until both have told.
 
-use super::network::Refusal;
-use super::{Broken, Netns};
+use super::refusal::{Broken, Refusal};
 use crate::hosts::{Answer, Ask, Host, HostError, HostReport, Job, Ready};
 use std::time::{Duration, Instant};
 
@@ -45,10 +44,15 @@ impl Agents {
         client.ask(Ask::Start(Some(told))).map_err(failed)
     }
 
+    /// The agents again, the client's first, once a run is over.
+    pub(super) fn into_hosts(self) -> [Box<dyn Host>; 2] {
+        self.hosts
+    }
+
     /// Waits for both reports, the client's first.
     pub(super) fn reports(
         &mut self,
-        netns: &Netns,
+        is_aborted: &dyn Fn() -> bool,
         stop: Duration,
     ) -> Result<[HostReport; 2], Broken> {
         let begin = Instant::now();
@@ -56,7 +60,7 @@ impl Agents {
         let mut first_ended: Option<Instant> = None;
         let mut told_to_stop: Option<Instant> = None;
         loop {
-            if netns.is_aborted() {
+            if is_aborted() {
                 return Err(Broken::Off);
             }
             for (host, report) in self.hosts.iter_mut().zip(&mut reports) {
@@ -108,7 +112,8 @@ fn listen(host: &mut dyn Host) -> Result<Option<HostReport>, Broken> {
     match host.answer(LISTEN) {
         Ok(Answer::Done(report)) => Ok(Some(*report)),
         Ok(Answer::Failed(why)) => Err(refused(host.name(), &why).into()),
-        Ok(Answer::Ready(_) | Answer::Progress(_)) | Err(HostError::Silent { .. }) => Ok(None),
+        Ok(Answer::Machine(_) | Answer::Ready(_) | Answer::Progress(_))
+        | Err(HostError::Silent { .. }) => Ok(None),
         Err(error) => Err(failed(error).into()),
     }
 }

@@ -1,0 +1,138 @@
+//! What an agent may do for whoever asks it.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use anabranch_lab::hosts::Job;
+use anabranch_lab::qlog::Folder;
+
+/// Where an agent may write qlog files.
+#[derive(Debug, Clone)]
+pub(crate) enum QlogAt {
+    /// Where the job says: who asks has this user's rights anyway.
+    Anywhere,
+    /// In a folder of each run's own in this one.
+    Under(PathBuf),
+    /// Nowhere.
+    Nowhere,
+}
+
+impl QlogAt {
+    pub(crate) fn folder(&self, job: &Job) -> Result<Option<Folder>, String> {
+        let Some(wanted) = &job.qlog else {
+            return Ok(None);
+        };
+        let path = match self {
+            Self::Anywhere => wanted.clone(),
+            // The id was checked: it names no other folder.
+            Self::Under(root) => root.join(&job.run_id),
+            Self::Nowhere => {
+                return Err(
+                    "unsupported: this agent was given no folder for qlog files: expected `--qlog \
+                     DIR` at its start"
+                        .into(),
+                );
+            }
+        };
+        let made = Folder::make(path);
+        made.map(Some).map_err(|error| format!("qlog: {error}"))
+    }
+}
+
+/// Where a server may be reached.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Doors {
+    /// Ports to choose from; the kernel's choice if not given.
+    pub(crate) ports: Option<RangeInclusive<u16>>,
+    /// Whether the addresses of a job are those that a laboratory elsewhere calls: behind a
+    /// translation of addresses they are not this machine's.
+    pub(crate) called_from_afar: bool,
+}
+
+impl Doors {
+    /// Binds something at an address, at the first port that is free.
+    ///
+    /// # Errors
+    /// What the system said last.
+    pub(crate) fn open<T>(
+        &self,
+        local: IpAddr,
+        bind: impl Fn(SocketAddr) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let at = |ip: IpAddr| match &self.ports {
+            None => bind(SocketAddr::new(ip, 0)),
+            Some(ports) => {
+                let mut last = io::Error::from(io::ErrorKind::AddrInUse);
+                for port in ports.clone() {
+                    match bind(SocketAddr::new(ip, port)) {
+                        Err(error) if error.kind() == io::ErrorKind::AddrInUse => last = error,
+                        other => return other,
+                    }
+                }
+                let (first, end) = (ports.start(), ports.end());
+                let what = format!("no port of {first}-{end} is free: {last}");
+                Err(io::Error::new(io::ErrorKind::AddrInUse, what))
+            }
+        };
+        match at(local) {
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrNotAvailable && self.called_from_afar =>
+            {
+                at(match local {
+                    IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                    IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+                })
+            }
+            other => other,
+        }
+    }
+}
+
+/// All of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Rules {
+    pub(crate) qlog: QlogAt,
+    pub(crate) doors: Doors,
+}
+
+impl Rules {
+    /// For an agent whose laboratory started it itself.
+    pub(crate) fn own() -> Self {
+        Self {
+            qlog: QlogAt::Anywhere,
+            doors: Doors::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn the_first_free_port_is_taken_and_a_full_range_is_told() {
+        let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let doors = Doors {
+            ports: Some(port..=port),
+            called_from_afar: false,
+        };
+        let error = doors.open([127, 0, 0, 1].into(), TcpListener::bind);
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(&format!("{port}-{port}")), "{error}");
+        assert!(doors.open([127, 0, 0, 2].into(), TcpListener::bind).is_ok());
+    }
+
+    #[test]
+    fn an_address_of_a_translation_is_bound_everywhere() {
+        let foreign = IpAddr::from([192, 0, 2, 1]);
+        let mut doors = Doors::default();
+        assert!(doors.open(foreign, TcpListener::bind).is_err());
+        doors.called_from_afar = true;
+        let listener = doors.open(foreign, TcpListener::bind).unwrap();
+        assert!(listener.local_addr().unwrap().ip().is_unspecified());
+    }
+}

@@ -1,0 +1,391 @@
+//! `anabranch lab run --backend host`: two machines that are namespaces, and links between them
+//! that the laboratory did not make. Also handovers, where an interface gets another address.
+
+use anabranch_testbed::{LinkSpec, Node, Rate, Testbed};
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Long enough for any machine: tests wait for events, not for times.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_anabranch");
+
+const PATHS: &str = r#"
+format = 1
+name = "real"
+stop = "60s"
+singles = false
+[[path]]
+name = "a"
+forward = { rate = "8Mbit/s", delay = "5ms" }
+[[path]]
+name = "b"
+forward = { rate = "8Mbit/s", delay = "5ms" }
+"#;
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Two machines with two links of 8 Mbit/s; the peer's addresses end in 2.
+struct Machines {
+    near: Node,
+    far: Node,
+    net: u8,
+    folder: TempDir,
+    // Dropped last: it takes the machines with it.
+    _bed: Testbed,
+}
+
+impl Machines {
+    fn new(name: &str, net: u8) -> Option<Self> {
+        let mut bed = Testbed::require(name)?;
+        let (near, far) = (bed.node("lab").unwrap(), bed.node("peer").unwrap());
+        for link in 1..3 {
+            let address = |host| format!("10.{net}.{link}.{host}/24").parse().unwrap();
+            let spec = LinkSpec::new(address(1), address(2)).rate(Rate::mbit(8));
+            bed.link(&near, &far, &spec).unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        Some(Self {
+            near,
+            far,
+            net,
+            folder,
+            _bed: bed,
+        })
+    }
+
+    /// The near machine's interface on a link.
+    fn interface(&self, link: u8) -> String {
+        let net = format!("10.{}.{link}.1/24", self.net);
+        let shown = self
+            .near
+            .run("ip", &["-o", "-4", "address", "show"])
+            .unwrap();
+        let line = shown.lines().find(|line| line.contains(&net)).unwrap();
+        line.split_whitespace().nth(1).unwrap().to_owned()
+    }
+
+    fn command(&self, node: &Node) -> Command {
+        let mut command = node.command(PROGRAM);
+        command.current_dir(self.folder.path()).arg("lab");
+        command
+    }
+
+    fn key(&self, directory: &str) -> String {
+        let output = self
+            .command(&self.near)
+            .args(["key", "--identity", directory])
+            .output()
+            .unwrap();
+        text(&output.stdout).trim().to_owned()
+    }
+
+    /// An agent on the far machine that trusts this key.
+    fn agent(&self, trusted: &str) -> Agent {
+        let listen = format!("10.{}.1.2:4433", self.net);
+        let mut child = self
+            .command(&self.far)
+            .args(["agent", "--listen", &listen, "--trust", trusted])
+            .args(["--identity", "peer", "--ports", "4434-4441"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let (say, said) = channel();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            let _ = output.read_line(&mut line);
+            let _ = say.send(line);
+            // The pipe stays open for as long as the agent lives.
+            let _ = output.read_to_end(&mut Vec::new());
+        });
+        let peer = said.recv_timeout(PATIENCE).unwrap().trim().to_owned();
+        assert!(peer.ends_with(&format!("@{listen}")), "{peer}");
+        Agent { child, peer }
+    }
+
+    /// `lab run` over both links, with a scenario of this flow and these contenders.
+    fn lab(&self, peer: &str, identity: &str, scenario: &str) -> Command {
+        fs::write(self.folder.path().join("real.toml"), scenario).unwrap();
+        let (a, b) = (self.interface(1), self.interface(2));
+        let mut command = self.command(&self.near);
+        command
+            .args([
+                "run",
+                "real.toml",
+                "--backend",
+                "host",
+                "--json",
+                "--runs",
+                "1",
+            ])
+            .args(["--out", "out", "--peer", peer, "--identity", identity])
+            .args(["--path", &format!("a={a}")])
+            .args(["--path", &format!("b={b}=10.{}.2.2", self.net)]);
+        command
+    }
+
+    fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.folder.path().join("out").join(file)).unwrap()
+    }
+}
+
+/// An agent that is ended when the test is.
+struct Agent {
+    child: Child,
+    peer: String,
+}
+
+impl Agent {
+    fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        Command::new("kill").args([signal, &pid]).status().unwrap();
+    }
+
+    fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn rows(output: &Output) -> Vec<serde_json::Value> {
+    let lines = text(&output.stdout);
+    let rows = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a row is JSON"));
+    rows.collect()
+}
+
+#[test]
+fn the_engine_and_tcp_run_over_links_that_exist() {
+    let Some(machines) = Machines::new("host-run", 81) else {
+        return;
+    };
+    let mut agent = machines.agent(&machines.key("lab"));
+    let scenario = format!(
+        "{PATHS}[[flow]]\nkind = \"bulk\"\nbytes = \"1500kB\"\n[contenders]\nanabranch = {{}}\n\
+         tcp = {{ congestion = \"cubic\", paths = \"b\" }}\n\
+         [[event]]\nat = \"1s\"\npath = \"a\"\nhandover = true\n"
+    );
+    let events = machines
+        .lab(&agent.peer, "lab", &scenario)
+        .output()
+        .unwrap();
+    assert_eq!(events.status.code(), Some(2), "links cannot be changed");
+    assert!(
+        text(&events.stderr).contains("events"),
+        "{}",
+        text(&events.stderr)
+    );
+    let scenario = scenario.split("[[event]]").next().unwrap();
+    for _ in 0..2 {
+        // The second time there is nothing left to do.
+        let output = machines.lab(&agent.peer, "lab", scenario).output().unwrap();
+        let talk = text(&output.stderr);
+        assert!(output.status.success(), "{talk}");
+        let rows = rows(&output);
+        assert_eq!(rows.len(), 2, "{talk}");
+        for row in rows {
+            assert_eq!(
+                (&row["status"], &row["backend"]),
+                (&"ok".into(), &"host".into())
+            );
+            assert_eq!(row["bytes"], 1_500_000, "{row}");
+            assert!(
+                row["sum_rate_bps"].is_null(),
+                "nobody gave the links a rate: {row}"
+            );
+        }
+    }
+    let paths = machines.read("paths.csv");
+    for path in ["a", "b"] {
+        let used = paths
+            .lines()
+            .any(|line| line.contains(&format!(",{path},")));
+        assert!(used, "{paths}");
+    }
+    let machine: serde_json::Value = serde_json::from_str(&machines.read("machine.json")).unwrap();
+    assert_eq!(machine["peer"]["machine"]["kernel"], machine["kernel"]);
+    assert_eq!(machine["peer"]["paths"][1]["remote"], "10.81.2.2");
+    let notes = machines.read("notes.jsonl");
+    assert_eq!(notes.lines().count(), 2);
+    for note in notes.lines() {
+        let note: serde_json::Value = serde_json::from_str(note).unwrap();
+        let [ahead, error] = [0, 1].map(|at| note["clock_ahead_s"][at].as_f64().unwrap());
+        // Both machines are one: the estimate is right within its error.
+        assert!(ahead.abs() <= error && error > 0.0, "{note}");
+    }
+    assert!(agent.is_running());
+    agent.signal("-TERM");
+    assert!(
+        agent.child.wait().unwrap().success(),
+        "it ends when it is told to"
+    );
+}
+
+#[test]
+fn strangers_and_mistakes_are_refused_before_anything_runs() {
+    let Some(machines) = Machines::new("host-refused", 82) else {
+        return;
+    };
+    let agent = machines.agent(&machines.key("lab"));
+    let scenario = format!("{PATHS}[[flow]]\nkind = \"bulk\"\nbytes = \"100kB\"\n");
+    let refused = |command: &mut Command, expected: &[&str]| {
+        let output = command.output().unwrap();
+        let talk = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{talk}");
+        for part in expected {
+            assert!(talk.contains(part), "{part}: {talk}");
+        }
+        assert!(!machines.folder.path().join("out").exists());
+    };
+    let stranger = machines.key("stranger");
+    refused(
+        &mut machines.lab(&agent.peer, "stranger", &scenario),
+        &["--trust", &stranger],
+    );
+    let (_, place) = agent.peer.split_once('@').unwrap();
+    refused(
+        &mut machines.lab(&format!("{stranger}@{place}"), "lab", &scenario),
+        &["cannot be reached", place, "the key of --peer"],
+    );
+    refused(
+        machines
+            .lab(&agent.peer, "lab", &scenario)
+            .args(["--path", "a=nowhere9"]),
+        &["`a` is given twice"],
+    );
+    let mut command = machines.command(&machines.near);
+    refused(
+        command.args(["run", "real.toml", "--backend", "host", "--out", "out"]),
+        &["no --peer was given", "lab agent --listen"],
+    );
+    let mut command = machines.command(&machines.near);
+    let interface = machines.interface(1);
+    let almost = format!("a={interface}x");
+    refused(
+        command
+            .args(["run", "real.toml", "--backend", "host", "--out", "out"])
+            .args(["--peer", &agent.peer, "--path", &almost]),
+        &["there is no interface", &interface],
+    );
+}
+
+#[test]
+fn a_peer_that_dies_fails_the_run_and_says_so() {
+    let Some(machines) = Machines::new("host-dies", 83) else {
+        return;
+    };
+    let mut agent = machines.agent(&machines.key("lab"));
+    let scenario = format!("{PATHS}[[flow]]\nkind = \"bulk\"\nduration = \"50s\"\n");
+    let mut command = machines.lab(&agent.peer, "lab", &scenario);
+    let lab = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for("the run", || sends(&machines));
+    agent.signal("-TERM");
+    agent.child.wait().unwrap();
+    let output = lab.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let rows = rows(&output);
+    assert_eq!(rows[0]["status"], "failed", "{}", text(&output.stderr));
+    let reason = rows[0]["reason"].as_str().unwrap();
+    assert!(
+        reason.contains("server") || reason.contains("ended"),
+        "{reason}"
+    );
+    // It is there again, and the same command does what is left.
+    let agent = machines.agent(&machines.key("lab"));
+    let short = scenario.replace("50s", "500ms");
+    fs::remove_dir_all(machines.folder.path().join("out")).unwrap();
+    let output = machines.lab(&agent.peer, "lab", &short).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+/// Whether more than a megabyte has left the near machine.
+fn sends(machines: &Machines) -> bool {
+    let interface = machines.interface(1);
+    let file = format!("/sys/class/net/{interface}/statistics/tx_bytes");
+    let bytes = machines.near.run("cat", &[&file]).unwrap();
+    bytes.trim().parse::<u64>().unwrap() > 1_000_000
+}
+
+fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !holds() {
+        assert!(since.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_client_whose_address_changes_goes_on_from_the_new_one() {
+    let Some(_bed) = Testbed::require("handover") else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = format!(
+        "{PATHS}[[flow]]\nkind = \"bulk\"\nduration = \"6s\"\n[contenders]\n\
+         both = {{ kind = \"anabranch\" }}\none = {{ kind = \"anabranch\", paths = \"a\" }}\n\
+         [[event]]\nat = \"2s\"\npath = \"a\"\nhandover = true\n[record]\nseries = \"200ms\"\n"
+    );
+    fs::write(folder.path().join("move.toml"), scenario).unwrap();
+    let output = Command::new(PROGRAM)
+        .current_dir(folder.path())
+        .args([
+            "lab",
+            "run",
+            "move.toml",
+            "--json",
+            "--runs",
+            "1",
+            "--out",
+            "out",
+        ])
+        .output()
+        .unwrap();
+    let talk = text(&output.stderr);
+    let rows = rows(&output);
+    assert_eq!(rows.len(), 2, "{talk}");
+    for row in &rows {
+        // A machine that is too busy for links of 8 Mbit/s says so, and is right.
+        if row["status"] == "invalid" {
+            continue;
+        }
+        assert_eq!(row["status"], "ok", "{row}\n{talk}");
+        let after = delivered_after(folder.path(), row["run_id"].as_str().unwrap(), 3.5);
+        // Path `a` carries 2.5 MB in that time if all is well.
+        assert!(after > 500_000, "{after} bytes after the move: {row}");
+    }
+    let notes = fs::read_to_string(folder.path().join("out/notes.jsonl")).unwrap();
+    assert!(notes.contains("the client has another address"), "{notes}");
+}
+
+/// Bytes that the first path delivered after a time.
+fn delivered_after(folder: &Path, run: &str, from: f64) -> u64 {
+    let table = fs::read_to_string(folder.join("out/series.csv")).unwrap();
+    let mut lines = table.lines();
+    let names: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let column = |name: &str| names.iter().position(|known| *known == name).unwrap();
+    let [id, time, path, bytes] = ["run_id", "t_s", "path", "delivered_bytes"].map(column);
+    let rows = lines.map(|line| line.split(',').collect::<Vec<&str>>());
+    let rows = rows.filter(|row| row[id] == run && row[path] == "1");
+    let late = rows.filter(|row| row[time].parse::<f64>().unwrap() > from);
+    late.map(|row| row[bytes].parse::<u64>().unwrap()).sum()
+}

@@ -1,0 +1,349 @@
+//! Links that exist: this machine is the client, another one is the server, and nothing of either
+//! is reconfigured.
+//!
+//! Rates, delays and losses of a scenario are what its author expects; here links are as they are.
+//! What one path carries alone, which every plan measures too, is the base of comparisons.
+
+mod mptcp;
+#[cfg(test)]
+mod tests;
+
+use super::agents::Agents;
+use super::jobs::{self, End};
+use super::notes::Busy;
+use super::refusal::{Broken, Refusal};
+use super::{Backend, Note};
+use crate::hosts::{Host, HostError, HostPath, HostReport, Ready, Role, merge};
+use crate::plan::Run;
+use crate::results::{Outcome, Status};
+use crate::scenario::{Flow, Kind, Marks, Scenario, Way};
+use std::fmt::Debug;
+use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Calls in vain, one after the other, after which a campaign ends.
+const GIVE_UP: u32 = 2;
+
+/// How long a peer that was not there gets before it is called again.
+const BREATH: Duration = Duration::from_secs(2);
+
+/// How often somebody who waits looks whether to go on.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Where one path of a scenario leads in reality.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Road {
+    /// The path's name in the scenario.
+    pub path: String,
+    /// The interface by which it leaves this machine.
+    pub interface: String,
+    /// This machine's address on it.
+    pub local: IpAddr,
+    /// The peer's address as seen from here.
+    pub remote: IpAddr,
+}
+
+/// Reaches both hosts.
+pub trait Reach: Debug + Send + Sync {
+    /// Starts an agent on this machine.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    fn near(&self) -> Result<Box<dyn Host>, HostError>;
+
+    /// Calls the peer's agent.
+    ///
+    /// # Errors
+    /// It does not answer, or somebody else does.
+    fn far(&self) -> Result<Box<dyn Host>, HostError>;
+}
+
+/// Runs scenarios over interfaces that exist.
+#[derive(Debug)]
+pub struct RealHosts {
+    reach: Box<dyn Reach>,
+    roads: Vec<Road>,
+    qlog: Option<PathBuf>,
+    notes_file: Option<PathBuf>,
+    abort: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
+    /// The peer, as long as all goes well.
+    peer: Mutex<Option<Box<dyn Host>>>,
+    calls_in_vain: AtomicU32,
+    broken_off: AtomicBool,
+}
+
+impl RealHosts {
+    /// A laboratory that reaches both hosts by `reach` and knows where each path leads.
+    pub fn new(reach: Box<dyn Reach>, roads: Vec<Road>) -> Self {
+        Self {
+            reach,
+            roads,
+            qlog: None,
+            notes_file: None,
+            abort: Arc::default(),
+            stop: Arc::default(),
+            peer: Mutex::default(),
+            calls_in_vain: AtomicU32::new(0),
+            broken_off: AtomicBool::new(false),
+        }
+    }
+
+    /// Where qlog files of this side go, in a folder for each run that records them.
+    #[must_use]
+    pub fn qlog(mut self, folder: PathBuf) -> Self {
+        self.qlog = Some(folder);
+        self
+    }
+
+    /// The file to which a [`Note`] is added for each run.
+    #[must_use]
+    pub fn notes_file(mut self, file: PathBuf) -> Self {
+        self.notes_file = Some(file);
+        self
+    }
+
+    /// Once set, the run under way is broken off.
+    #[must_use]
+    pub fn abort(mut self, abort: Arc<AtomicBool>) -> Self {
+        self.abort = abort;
+        self
+    }
+
+    /// Set by this backend when the peer does not come back: there is no use in further runs.
+    #[must_use]
+    pub fn stop(mut self, stop: Arc<AtomicBool>) -> Self {
+        self.stop = stop;
+        self
+    }
+
+    fn is_aborted(&self) -> bool {
+        self.abort.load(Ordering::Relaxed)
+    }
+
+    fn peer(&self) -> MutexGuard<'_, Option<Box<dyn Host>>> {
+        self.peer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The peer of the run before, or another call. A peer that does not come back ends the
+    /// campaign: what is left is done when the same command is given again.
+    fn call(&self) -> Result<Box<dyn Host>, Broken> {
+        if let Some(peer) = self.peer().take() {
+            return Ok(peer);
+        }
+        if self.calls_in_vain.load(Ordering::Relaxed) > 0 {
+            let until = Instant::now() + BREATH;
+            while Instant::now() < until && !self.is_aborted() {
+                thread::sleep(LOOK);
+            }
+        }
+        if self.is_aborted() {
+            return Err(Broken::Off);
+        }
+        match self.reach.far() {
+            Ok(peer) => {
+                self.calls_in_vain.store(0, Ordering::Relaxed);
+                Ok(peer)
+            }
+            Err(error) => {
+                let calls = self.calls_in_vain.fetch_add(1, Ordering::Relaxed) + 1;
+                if calls >= GIVE_UP {
+                    self.stop.store(true, Ordering::Relaxed);
+                }
+                Err(Refusal::Failed(error.to_string()).into())
+            }
+        }
+    }
+
+    fn carry_out(&self, run: &Run) -> Result<Outcome, Broken> {
+        let scenario = &*run.scenario;
+        if let Some(what) = refusal(scenario) {
+            return Err(Refusal::Unsupported(what).into());
+        }
+        let jobs = [Role::Client, Role::Server].map(|role| {
+            let paths = self.paths(scenario, role)?;
+            jobs::job(run, role, paths, self.qlog.as_deref())
+        });
+        let [client, server] = jobs;
+        let (client, server) = (client?, server?);
+        if scenario.transport.kind == Kind::KernelMptcp {
+            mptcp::check(&self.used(scenario)?)?;
+        }
+        let far = self.call()?;
+        let near = self
+            .reach
+            .near()
+            .map_err(|error| Refusal::Failed(error.to_string()))?;
+        let mut agents = Agents::new(near, far);
+        let (before, since) = (Busy::now(), Instant::now());
+        let remotes: Vec<IpAddr> = client.paths.iter().map(|path| path.remote).collect();
+        let told = match agents.prepare(client, server) {
+            Ok(told) => told,
+            Err(refusal @ Refusal::Unsupported(_)) => {
+                // The peer is well; only this cannot be done there.
+                self.keep_peer(agents);
+                return Err(refusal.into());
+            }
+            Err(refusal) => return Err(refusal.into()),
+        };
+        agents.start(as_seen_from_here(told, &remotes))?;
+        let reports = agents.reports(&|| self.is_aborted(), scenario.stop)?;
+        self.keep_peer(agents);
+        let [client, server] = &reports;
+        let mut note = Note {
+            run_id: run.id.clone(),
+            contender: run.contender.clone(),
+            links: "real".to_owned(),
+            other_labs: super::notes::other_labs(),
+            ..Note::default()
+        };
+        note.add_reports([client, server]);
+        note.others_cores = Busy::now()
+            .zip(before)
+            .map(|(now, before)| now.others_since(before, since.elapsed(), used(client)));
+        if let Some(file) = &self.notes_file {
+            let kept = note.append(file);
+            kept.map_err(|error| Refusal::Failed(format!("{}: {error}", file.display())))?;
+        }
+        let way = scenario.flows.first().map_or(Way::Forward, |flow| flow.way);
+        Ok(merge(scenario, way, client, server, &[]))
+    }
+
+    fn keep_peer(&self, agents: Agents) {
+        let [_, far] = agents.into_hosts();
+        *self.peer() = Some(far);
+    }
+
+    /// The paths as one end sees them. The server binds where it is called, if that is an address
+    /// of its own; its agent knows.
+    fn paths(&self, scenario: &Scenario, role: Role) -> Result<Vec<HostPath>, Refusal> {
+        let roads = self.used(scenario)?;
+        let multipath_tcp = scenario.transport.kind == Kind::KernelMptcp;
+        let path = |(index, road): (&usize, &Road)| {
+            let end = match role {
+                Role::Client => End {
+                    // A subflow must not inherit the interface of another one.
+                    interface: (!multipath_tcp).then(|| road.interface.clone()),
+                    local: road.local,
+                    remote: road.remote,
+                },
+                Role::Server => End {
+                    interface: None,
+                    local: road.remote,
+                    remote: road.local,
+                },
+            };
+            jobs::path(scenario, *index, end)
+        };
+        let indices = scenario.transport.paths.iter();
+        Ok(indices.zip(roads).map(path).collect())
+    }
+
+    /// Where the paths that are used lead, in the order of the transport's.
+    fn used(&self, scenario: &Scenario) -> Result<Vec<&Road>, Refusal> {
+        let road = |index: &usize| {
+            let name = &scenario.network.paths[*index].name;
+            let road = self.roads.iter().find(|road| road.path == *name);
+            road.ok_or_else(|| {
+                Refusal::Failed(format!("path `{name}`: nobody said where it leads"))
+            })
+        };
+        scenario.transport.paths.iter().map(road).collect()
+    }
+}
+
+/// The processor time of this machine's agent, which is no disturbance.
+fn used(client: &HostReport) -> f64 {
+    client.cpu_s.unwrap_or(0.0)
+}
+
+/// The server tells the addresses it is bound to. Behind a translation of addresses these are not
+/// those by which it is reached.
+fn as_seen_from_here(mut told: Ready, remotes: &[IpAddr]) -> Ready {
+    for (listens, remote) in told.listens.iter_mut().zip(remotes) {
+        listens.set_ip(*remote);
+    }
+    told
+}
+
+impl Backend for RealHosts {
+    fn name(&self) -> &'static str {
+        "host"
+    }
+
+    fn run(&self, run: &Run) -> Outcome {
+        let started = Instant::now();
+        self.broken_off.store(false, Ordering::Relaxed);
+        // A panic must not take the campaign with it; both agents notice that nobody asks.
+        let caught = catch_unwind(AssertUnwindSafe(|| self.carry_out(run)));
+        let mut outcome = match caught {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(Broken::Refused(Refusal::Unsupported(what)))) => {
+                super::ended(Status::Unsupported, &what)
+            }
+            Ok(Err(Broken::Refused(Refusal::Failed(what)))) => super::ended(Status::Failed, &what),
+            Ok(Err(Broken::Off)) => {
+                self.broken_off.store(true, Ordering::Relaxed);
+                super::ended(Status::Failed, "broken off")
+            }
+            Err(panic) => super::ended(Status::Failed, &super::panic_message(panic.as_ref())),
+        };
+        outcome.wall_s = started.elapsed().as_secs_f64();
+        outcome
+    }
+
+    fn shapes_links(&self) -> bool {
+        false
+    }
+
+    fn was_broken_off(&self) -> bool {
+        self.broken_off.load(Ordering::Relaxed)
+    }
+}
+
+/// What of a scenario cannot be done over links that exist; `None` if all can.
+pub fn refusal(scenario: &Scenario) -> Option<String> {
+    let transport = &scenario.transport;
+    match transport.kind {
+        Kind::Anabranch | Kind::Tcp => {}
+        Kind::KernelMptcp => {
+            if let Err(missing) = super::netns::tools::mptcp() {
+                return Some(format!("kernel MPTCP: {missing}"));
+            }
+        }
+        Kind::Bonding | Kind::Mlppp => {
+            let what = "a bond of links: it would have to be set up on both machines";
+            return Some(what.to_owned());
+        }
+        Kind::Command => {
+            let what = "programs of others: a peer starts none for a laboratory";
+            return Some(what.to_owned());
+        }
+    }
+    if matches!(transport.kind, Kind::Tcp | Kind::KernelMptcp)
+        && let Err(missing) = super::netns::tools::kernel_name(scenario)
+    {
+        return Some(missing);
+    }
+    let what = if !scenario.events.is_empty() {
+        "events: links that exist are not cut or changed"
+    } else if !scenario.background.is_empty() {
+        "background traffic: links that exist have their own"
+    } else if transport.settings.sack == Some(false) && transport.kind != Kind::Anabranch {
+        "sack = false: it would have to be switched off on both machines"
+    } else if scenario
+        .flows
+        .iter()
+        .any(|flow: &Flow| flow.marks != Marks::default())
+    {
+        "agents do not mark datagrams: no `flows`, no `critical`"
+    } else {
+        return None;
+    };
+    Some(what.to_owned())
+}
