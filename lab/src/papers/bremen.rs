@@ -1,6 +1,7 @@
 //! Fifth paper: the delivery-delay scheduler.
 
-use super::data::{Data, Worst, figure};
+use super::data::{Data, Worst, amount, figure};
+use super::preference::{self, Delays};
 use super::{Check, Experiment, Statement, worked};
 
 const H: &[&str] = &[
@@ -202,11 +203,15 @@ fn h(data: &Data<'_>) -> Vec<Statement> {
         }
     }
     vec![
-        delay.statement(
-            (id, "T1"),
-            "delivery delays follow the configured ones",
-            "10 and 50 ms + queue",
-        ),
+        // The world's own clock: its delays cannot lie below what was configured.
+        delay
+            .statement(
+                (id, "T1"),
+                "delivery delays follow the configured ones",
+                "10 and 50 ms + queue",
+            )
+            .told(),
+        h_preferences(data),
         equal.statement((id, "T3"), "DD and sRTT within 5 % of each other", "equal"),
         below.statement(
             (id, "T4"),
@@ -222,6 +227,22 @@ fn h(data: &Data<'_>) -> Vec<Statement> {
             "below or equal",
         ),
     ]
+}
+
+/// Delivery delay prefers subflow 1 throughout, the lowest RTT while its own is below 60 ms.
+fn h_preferences(data: &Data<'_>) -> Statement {
+    let row = |(index, bpd): (usize, &str)| {
+        let lowest = if index < 3 { 1 } else { 2 };
+        let delays = [10, millis(bpd), 50, 10];
+        (format!("H{}", index + 1), delays, [Some(1), Some(lowest)])
+    };
+    let rows: Vec<_> = numbered(data).into_iter().map(row).collect();
+    preference::statement(("bremen-H", "T2"), &rows)
+}
+
+/// Whole milliseconds of a time as it stands in the files.
+fn millis(text: &str) -> u64 {
+    amount(text) as u64
 }
 
 /// Re-sequencing: what the delivery delay is for.
@@ -303,8 +324,27 @@ fn scenarios(data: &Data<'_>, id: &str, letters: &[&str]) -> Vec<Statement> {
             "worst or equal",
         ),
     ];
+    all.push(preferences(data, id, letters));
     if letters.contains(&"G") {
         all.push(same.statement((id, "T1c"), "equal paths: all three within 3 %", "equal"));
     }
     all
+}
+
+/// What the schedulers prefer in each delay scenario: A tells them apart, C inverts.
+fn preferences(data: &Data<'_>, id: &str, letters: &[&str]) -> Statement {
+    let run = data.values("fpd2");
+    let mut rows: Vec<(String, Delays, [Option<u32>; 2])> = Vec::new();
+    for (letter, delays) in LETTERS.iter().filter(|(l, _)| letters.contains(l)) {
+        let want = match *letter {
+            "A" => [Some(1), None],
+            "C" => [Some(1), Some(2)],
+            "G" => [None, None],
+            _ => [Some(1), Some(1)],
+        };
+        if !run.is_empty() {
+            rows.push(((*letter).to_owned(), delays.map(millis), want));
+        }
+    }
+    preference::statement((id, "T2"), &rows)
 }

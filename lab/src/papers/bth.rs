@@ -206,7 +206,7 @@ fn chunks(data: &Data<'_>) -> Vec<Statement> {
         if size >= 7000.0 {
             let plateau = at("wrr", "10000B");
             let apart = (wrr / plateau - 1.0).abs();
-            wrr_flat.add(-apart, chunk, apart <= 0.02);
+            wrr_flat.add(-apart, chunk, apart <= 0.01);
         }
     }
     let slope = (at("rr", "5000B") / at("rr", "500B")).ln() / 10f64.ln();
@@ -227,10 +227,10 @@ fn chunks(data: &Data<'_>) -> Vec<Statement> {
             "plateau of WRR/RR",
             "1.28 to 1.34",
             figure(plateau),
-            (1.25..=1.37).contains(&plateau),
+            (1.28..=1.34).contains(&plateau),
         ),
         rr_flat.statement((id, "T3"), "RR flat (3 %) from 5500 B on", "3390 kB/s"),
-        wrr_flat.statement((id, "T3b"), "WRR flat (2 %) from 7000 B on", "4445 kB/s"),
+        wrr_flat.statement((id, "T3b"), "WRR flat (1 %) from 7000 B on", "4445 kB/s"),
         Statement::new(
             (id, "T4"),
             "log-log slope of RR from 500 to 5000 B: 1.6 to 2",

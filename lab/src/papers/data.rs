@@ -2,7 +2,7 @@
 
 use super::Statement;
 use crate::results::{Part, Status};
-use crate::stats::Summary;
+use crate::stats::{Comparison, Summary, compare};
 
 /// The results of an experiment's plan.
 #[derive(Debug, Clone, Copy)]
@@ -80,6 +80,17 @@ impl<'a> Data<'a> {
         runs.filter_map(|part| part.outcome.goodput_bps)
             .map(|bps| bps / 1e6)
             .collect()
+    }
+
+    /// Goodput of one contender over that of another, repetition by repetition.
+    pub(super) fn against(&self, one: &str, other: &str, at: At<'_>) -> Option<Comparison> {
+        let others: Vec<&Part> = self.runs(other, at).collect();
+        let pair = |part: &Part| {
+            let same = others.iter().find(|o| o.repetition == part.repetition)?;
+            Some((part.outcome.goodput_bps?, same.outcome.goodput_bps?))
+        };
+        let pairs: Vec<(f64, f64)> = self.runs(one, at).filter_map(pair).collect();
+        compare(&pairs)
     }
 
     /// The value of a key at each point of the sweep, in order.
