@@ -221,8 +221,9 @@ pub fn clean() -> Vec<String> {
 pub fn refusal(scenario: &Scenario) -> Option<String> {
     let marked = |flow: &Flow| flow.marks != Marks::default();
     let marked = scenario.flows.iter().any(marked);
-    let marked =
-        marked.then(|| "agents do not mark datagrams: no `flows`, no `critical`".to_owned());
+    let marked = marked.then(|| {
+        "agents take datagrams as they are: no `flows`, `critical`, `resequence`".to_owned()
+    });
     tools::refusal(scenario)
         .or_else(|| command::refusal(scenario))
         .or(marked)
