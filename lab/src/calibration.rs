@@ -55,6 +55,6 @@ mod tests {
                 time += netns::expected_time(&run.scenario);
             }
         }
-        assert!(time < Duration::from_secs(600), "{time:?}");
+        assert!(time < Duration::from_secs(900), "{time:?}");
     }
 }

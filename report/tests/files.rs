@@ -252,7 +252,17 @@ fn results_agree_within_their_tolerance_and_no_further() {
     assert!(same.is_good());
     assert_eq!(same.count(Judgement::Agrees), 5);
     assert!((same.lines[0].ratio.unwrap() - 0.97).abs() < 1e-9);
+    let id = &far[0].parts[0].run_id;
+    let note = format!("{{\"run_id\":\"{id}\",\"others_cores\":1.5}}\n");
+    fs::write(far[0].path.join("notes.jsonl"), note).unwrap();
+    let far = vec![Folder::load(&far[0].path).unwrap()];
     let other = compare(&first, &far, &options).unwrap();
+    let busy = "busy with other things during 1 of 40 runs";
+    assert!(
+        other.remarks.iter().any(|remark| remark.contains(busy)),
+        "{:?}",
+        other.remarks
+    );
     assert_eq!(other.count(Judgement::Disagrees), 5);
     assert!(!other.is_good());
     assert_eq!(other.csv().lines().count(), 6);

@@ -186,19 +186,19 @@ fn h(data: &Data<'_>) -> Vec<Statement> {
                 goodput("srtt", capacity, bpd),
                 goodput("rr", capacity, bpd),
             );
-            equal.add(
-                -(dd / srtt - 1.0).abs(),
+            equal.most(
+                (dd / srtt - 1.0).abs(),
                 place.clone(),
                 (dd / srtt - 1.0).abs() <= 0.05,
             );
             let strict = goodput("strict", capacity, bpd);
             if capacity == CAPACITIES[1] && index >= 7 {
-                below.add(-strict / srtt, place.clone(), strict <= 0.9 * srtt);
-                filled.add(-rr / srtt, place.clone(), rr <= 0.9 * srtt);
+                below.most(strict / srtt, place.clone(), strict <= 0.9 * srtt);
+                filled.most(rr / srtt, place.clone(), rr <= 0.9 * srtt);
             } else {
                 let most = rr.max(strict);
                 let better = dd.max(srtt);
-                never.add(-most / better, place.clone(), most <= 1.05 * better);
+                never.most(most / better, place.clone(), most <= 1.05 * better);
             }
         }
     }
@@ -261,7 +261,7 @@ fn h_waits(data: &Data<'_>) -> Vec<Statement> {
             if index >= 3 {
                 waits.add(srtt - dd, place, dd <= srtt * 1.02 + 1e-4);
             } else {
-                same.add(-apart, place, apart <= srtt * 0.05 + 1e-4);
+                same.most(apart, place, apart <= srtt * 0.05 + 1e-4);
             }
         }
     }
@@ -304,15 +304,15 @@ fn scenarios(data: &Data<'_>, id: &str, letters: &[&str]) -> Vec<Statement> {
                 data.goodput("srtt", &at),
                 data.goodput("rr", &at),
             );
-            equal.add(
-                -(dd / srtt - 1.0).abs(),
+            equal.most(
+                (dd / srtt - 1.0).abs(),
                 place.clone(),
                 (dd / srtt - 1.0).abs() <= 0.05,
             );
-            worst.add(-rr / dd.max(srtt), place.clone(), rr <= 1.05 * dd.max(srtt));
+            worst.most(rr / dd.max(srtt), place.clone(), rr <= 1.05 * dd.max(srtt));
             if *letter == "G" && r1 == r2 {
                 let spread = dd.max(srtt).max(rr) / dd.min(srtt).min(rr);
-                same.add(-spread, place, spread <= 1.03);
+                same.most(spread, place, spread <= 1.03);
             }
         }
     }

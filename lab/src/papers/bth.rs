@@ -193,7 +193,7 @@ fn chunks(data: &Data<'_>) -> Vec<Statement> {
         let (size, rr, wrr) = (amount(chunk), at("rr", chunk), at("wrr", chunk));
         let ratio = wrr / rr;
         if (1500.0..=5000.0).contains(&size) {
-            equal.add(-(ratio - 1.0).abs(), chunk, (ratio - 1.0).abs() <= 0.05);
+            equal.most((ratio - 1.0).abs(), chunk, (ratio - 1.0).abs() <= 0.05);
         }
         if size >= 6000.0 {
             better.add(ratio, chunk, ratio >= 1.2);
@@ -201,12 +201,12 @@ fn chunks(data: &Data<'_>) -> Vec<Statement> {
         if size >= 5500.0 {
             let plateau = at("rr", "10000B");
             let apart = (rr / plateau - 1.0).abs();
-            rr_flat.add(-apart, chunk, apart <= 0.03);
+            rr_flat.most(apart, chunk, apart <= 0.03);
         }
         if size >= 7000.0 {
             let plateau = at("wrr", "10000B");
             let apart = (wrr / plateau - 1.0).abs();
-            wrr_flat.add(-apart, chunk, apart <= 0.01);
+            wrr_flat.most(apart, chunk, apart <= 0.01);
         }
     }
     let slope = (at("rr", "5000B") / at("rr", "500B")).ln() / 10f64.ln();

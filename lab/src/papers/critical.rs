@@ -343,15 +343,15 @@ fn s2(data: &Data<'_>) -> Vec<Statement> {
             }
             if amount(loss) > 4.0 {
                 let ratio = at("mp", [rate, loss, "128KiB"]) / at("mp", [rate, loss, "32KiB"]);
-                flat.add(-ratio, format!("{rate} {loss}"), ratio <= 1.15);
+                flat.most(ratio, format!("{rate} {loss}"), ratio <= 1.15);
             }
         }
         for buffer in BUFFERS {
             for pair in losses.windows(2) {
                 let change =
                     at("mp", [rate, &pair[1], buffer]) / at("mp", [rate, &pair[0], buffer]);
-                falling.add(
-                    -change,
+                falling.most(
+                    change,
                     format!("{rate} {} {buffer}", pair[1]),
                     change <= 1.05,
                 );
@@ -423,7 +423,7 @@ fn s2_rate(data: &Data<'_>) -> Statement {
                 data.goodput("mp", &[("rate", rate), ("loss", loss), ("buffer", buffer)])
             };
             let gain = at("10Mbit/s") / at("2Mbit/s");
-            useless.add(-gain, format!("{loss} {buffer}"), gain < 1.25);
+            useless.most(gain, format!("{loss} {buffer}"), gain < 1.25);
         }
     }
     useless.statement(
@@ -465,7 +465,7 @@ fn s3a(data: &Data<'_>) -> Vec<Statement> {
     for rtt in rtts.iter().filter(|rtt| amount(rtt) >= 60.0) {
         for buffer in BUFFERS {
             let ratio = ratio(rtt, buffer);
-            below.add(-ratio, format!("{rtt} {buffer}"), ratio < 1.0);
+            below.most(ratio, format!("{rtt} {buffer}"), ratio < 1.0);
         }
     }
     let crossover = ratio("50ms", "128KiB") >= 1.0 && ratio("60ms", "128KiB") < 1.0;
@@ -506,10 +506,10 @@ fn s3b(data: &Data<'_>) -> Vec<Statement> {
         for rtt in &rtts {
             let ratio = at("mp", rtt, buffer) / at("sp", rtt, buffer);
             if amount(rtt) <= limit {
-                below.add(-ratio, format!("{rtt} {buffer}"), ratio < 1.0);
+                below.most(ratio, format!("{rtt} {buffer}"), ratio < 1.0);
             }
             let change = at("mp", rtt, buffer) / at("mp", "50ms", buffer);
-            bounded.add(-change, format!("{rtt} {buffer}"), change <= 1.05);
+            bounded.most(change, format!("{rtt} {buffer}"), change <= 1.05);
             if change < fall.0 {
                 fall = (change, format!("{rtt} {buffer}"));
             }
@@ -555,7 +555,7 @@ fn guarded(data: &Data<'_>) -> Vec<Statement> {
         on.add(with, place.clone(), with >= 0.98);
         if amount(other) >= 60.0 {
             let without = ratio("off", "off-single");
-            off.add(-without, place, without < 1.0);
+            off.most(without, place, without < 1.0);
         }
     }
     vec![

@@ -143,6 +143,8 @@ pub(super) struct Worst {
     pub(super) count: usize,
     pub(super) bad: usize,
     unknown: bool,
+    /// Whether figures were turned round, because larger ones are worse.
+    turned: bool,
 }
 
 impl Worst {
@@ -154,6 +156,12 @@ impl Worst {
         if self.found.as_ref().is_none_or(|(worst, _)| value < *worst) {
             self.found = Some((value, place.into()));
         }
+    }
+
+    /// The same of figures of which larger is worse.
+    pub(super) fn most(&mut self, value: f64, place: impl Into<String>, good: bool) {
+        self.turned = true;
+        self.add(-value, place, good);
     }
 
     /// Whether all were good, and there was one.
@@ -169,6 +177,7 @@ impl Worst {
     /// The worst figure and how many were not good.
     pub(super) fn text(&self) -> String {
         let (worst, place) = self.found.clone().unwrap_or((f64::NAN, String::new()));
+        let worst = if self.turned { -worst } else { worst };
         format!(
             "{} of {} miss; worst {} at {place}",
             self.bad,

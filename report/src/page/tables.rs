@@ -216,6 +216,10 @@ fn facts(folder: &Folder) -> Vec<(String, String)> {
         let text = format!("{} of the plan", counted(folder.missing, "run"));
         facts.push(("not run yet".to_owned(), text));
     }
+    if folder.busy > 0 {
+        let text = format!("{} of {}", folder.busy, counted(parts.len(), "run"));
+        facts.push(("machine busy with other things during".to_owned(), text));
+    }
     if folder.left_out > 0 {
         let text = format!("{} of another version", counted(folder.left_out, "file"));
         facts.push(("left out".to_owned(), text));
