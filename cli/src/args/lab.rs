@@ -17,8 +17,9 @@ pub(crate) enum Lab {
     List(Listing),
     /// Run scenarios in real kernels, with rivals, and compare
     #[command(after_help = "\
-A target is a scenario file, an experiment of `lab list` (or a pattern such as 'bremen-*'), or
-`papers` for all of them. The network is built of namespaces (needs root) and removed again, also
+A target is a scenario file, an experiment of `lab list` (or a pattern such as 'bremen-*'),
+`papers` for all of them, or `calibration` for the small scenarios in which this backend and the
+simulator must agree (docs/report.md). The network is built of namespaces (needs root) and removed again, also
 after Ctrl-C. Experiments get the kernel's TCP and multipath TCP as rivals. Runs go one at a time,
 contenders in random order within each repetition. The same command goes on where it stopped.
 Ctrl-C ends after the run under way, a second one at once. Exit code 1 if a run failed or a [check]
@@ -60,6 +61,8 @@ Ratios with their 95 % intervals for each scenario, point and contender. Exit co
 beyond its tolerance or is missing; `unclear` means within, but with an interval that reaches out.
 
 Examples:
+  anabranch lab run calibration --backend sim --out simulated
+  anabranch lab run calibration --out emulated
   anabranch lab compare simulated emulated
   anabranch lab compare before after --goodput 2 --all")]
     Compare(Compare),
@@ -134,7 +137,7 @@ fn ports(text: &str) -> Result<Ports, String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// Scenario files, experiments or `papers`
+    /// Scenario files, experiments, `papers` or `calibration`
     #[arg(required = true)]
     pub(crate) targets: Vec<String>,
     #[command(flatten)]
@@ -234,7 +237,7 @@ pub(crate) struct Grid {
 
 #[derive(Debug, Args)]
 pub(crate) struct Expand {
-    /// Scenario files, experiments or `papers`
+    /// Scenario files, experiments, `papers` or `calibration`
     #[arg(required = true)]
     pub(crate) targets: Vec<String>,
     #[command(flatten)]

@@ -10,6 +10,7 @@ mod critical;
 mod data;
 mod expected;
 mod nitk;
+mod preference;
 mod rivals;
 #[cfg(test)]
 mod tests;

@@ -218,8 +218,9 @@ pub fn refusal_in_vm(scenario: &Scenario) -> Option<String> {
 fn refusal_with(scenario: &Scenario, has: tools::Has) -> Option<String> {
     let marked = |flow: &Flow| flow.marks != Marks::default();
     let marked = scenario.flows.iter().any(marked);
-    let marked =
-        marked.then(|| "agents do not mark datagrams: no `flows`, no `critical`".to_owned());
+    let marked = marked.then(|| {
+        "agents take datagrams as they are: no `flows`, `critical`, `resequence`".to_owned()
+    });
     tools::refusal(scenario, has)
         .or_else(|| command::refusal(scenario))
         .or(marked)
