@@ -163,3 +163,48 @@ fn guard_and_growing_windows_keep_multipath_above_one_path_where_fixed_ones_do_n
         assert_eq!(statement.verdict, Verdict::Holds, "{statement:?}");
     }
 }
+
+#[test]
+fn experiments_against_the_kernel_unfold_and_are_only_told_without_one() {
+    let backend = crate::backend::sim::Sim::default();
+    for experiment in rivals::EXPERIMENTS {
+        let plan = experiment.plan(false).unwrap().unwrap();
+        let engine = plan.runs.iter().filter(|run| run.contender == "engine");
+        assert!(engine.count() > 0, "{}", experiment.name());
+        for run in &plan.runs {
+            assert_eq!(refusal(&run.scenario).map(|outcome| outcome.reason), None);
+        }
+    }
+    let cut = rivals::EXPERIMENTS
+        .iter()
+        .find(|one| one.is_meant_by("rivals-cut"));
+    let Check::Measured {
+        scenario, judge, ..
+    } = cut.unwrap().check
+    else {
+        panic!("it is measured");
+    };
+    let document = Document::parse("rivals-cut.toml", scenario).unwrap();
+    let changes = Changes {
+        runs: Some(1),
+        ..Changes::default()
+    };
+    let plan = Plan::make(&document, &changes).unwrap();
+    let campaign = crate::campaign::Campaign::default();
+    let parts = campaign.run(&plan, &backend, &|_| {}).unwrap().parts;
+    let statements = judge(&Data::new(&parts));
+    assert_eq!(statements.len(), 3);
+    for statement in &statements {
+        assert_eq!(statement.verdict, Verdict::Told, "{statement:?}");
+    }
+    let seconds = |statement: &Statement| {
+        let (_, after) = statement.text.split_once('(').unwrap();
+        after.split(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    let (pause, back) = (seconds(&statements[0]), seconds(&statements[1]));
+    assert!((0.02..0.5).contains(&pause), "{pause}: one probe time-out");
+    assert!(
+        (0.0..2.5).contains(&back),
+        "{back}: the path is found again"
+    );
+}

@@ -1,6 +1,7 @@
 //! Settings of the buffers, what stops sending, and the hole that others wait behind
 //! (docs/mechanisms.md, buffers).
 
+use super::send::Send;
 use super::{ABOVE, Limits, Streams};
 use crate::recovery::sent::SentFrame;
 use crate::sched::PathSet;
@@ -69,7 +70,8 @@ impl Limits {
 }
 
 impl Streams {
-    /// What stops new data, if nothing may be sent and more is there or waits to be written.
+    /// What stops new data, if nothing may be sent, or nothing worth a packet, and more is there or
+    /// waits to be written.
     pub fn blockade(&mut self) -> Option<Blockade> {
         let totals = self.ready.totals();
         if totals.again > 0 || totals.free > 0 || self.has_datagrams() {
@@ -81,20 +83,14 @@ impl Streams {
         if !self.waiting.is_empty() {
             return Some(Blockade::SendBuffer);
         }
-        while !self.starved.is_empty() {
-            if self.is_starved() {
+        while let Some(id) = self.starved.first().copied() {
+            let stream = self.live.get(&id).and_then(|stream| stream.send.as_ref());
+            if stream.is_some_and(Send::is_starved) {
                 return Some(Blockade::ReceiveWindow);
             }
             self.starved.pop_first();
         }
         None
-    }
-
-    /// Whether the first stream that ran out of its credit still wants to write.
-    pub(super) fn is_starved(&self) -> bool {
-        let first = self.starved.first().and_then(|id| self.live.get(id));
-        let send = first.and_then(|stream| stream.send.as_ref());
-        send.is_some_and(|send| send.wants_write && send.is_open() && send.credit() == 0)
     }
 
     /// The bytes that everything else waits for, if they were sent and none is queued again.

@@ -5,9 +5,10 @@ use super::{Streams, send_buf::SendBuf};
 use crate::sched::{Backlog, MAX_STREAM_VIEWS, PathSet, StreamView, Unit, UnitKind};
 use anabranch_wire::StreamId;
 
-/// Less fresh data than this waits for more credit: a packet that is cut short where the credit ends
-/// makes the receiver return credit that cuts the next one short too, and so on (the silly window
-/// syndrome; RFC 1122, section 4.2.3.4). It is what every path can carry (RFC 9000, section 14).
+/// Less fresh data than this waits for more credit: a packet that is cut short where the credit
+/// ends makes the receiver return credit that cuts the next one short too, and so on (the silly
+/// window syndrome; RFC 1122, section 4.2.3.4). It is what every path can carry (RFC 9000, section
+/// 14).
 const WORTH_SENDING: u64 = 1200;
 
 /// With less than this under way there may be nothing that brings more credit soon.
@@ -17,14 +18,24 @@ impl Streams {
     /// Fresh bytes that flow control lets go and that are worth a packet.
     pub(super) fn fresh(&self) -> u64 {
         let totals = self.ready.totals();
-        let credit = self.outbound.credit();
-        let fresh = totals.above.min(credit) + totals.free;
+        let fresh = totals.above.min(self.outbound.credit()) + totals.free;
         let is_small = totals.free == 0 && (1..WORTH_SENDING).contains(&fresh);
         let is_alone = totals.again == 0 && totals.unacked >= UNDER_WAY;
-        if is_small && is_alone && (totals.above > credit || self.is_starved()) {
+        if is_small && is_alone && self.is_cut_short() {
             return 0;
         }
         fresh
+    }
+
+    /// Whether all that is fresh is of one stream that has more, and credit stops it. Another
+    /// stream may be about something urgent, and does not wait for the credit of this one.
+    fn is_cut_short(&self) -> bool {
+        let mut streams = self.ready.iter(ABOVE);
+        let (Some(id), None) = (streams.next(), streams.next()) else {
+            return false;
+        };
+        let send = self.live.get(&id).and_then(|stream| stream.send.as_ref());
+        send.is_some_and(|send| send.buf.load().above > self.outbound.credit() || send.is_starved())
     }
 
     /// What waits to be sent. An end of stream without data counts as one byte.

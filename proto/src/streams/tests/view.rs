@@ -183,6 +183,16 @@ fn what_credit_cuts_short_waits_while_enough_is_under_way() {
     );
     assert_eq!(client.backlog().unsent, 0, "more waits behind the limit");
     assert_eq!(client.blockade(), Some(Blockade::ReceiveWindow));
+    let other = client.open(Dir::Uni).unwrap();
+    assert_eq!(client.backlog().credit, 1000);
+    put(&mut client, other, 50);
+    assert_eq!(
+        client.backlog().unsent,
+        1000,
+        "another stream does not wait"
+    );
+    client.reset(other, 0).unwrap();
+    assert_eq!(client.backlog().unsent, 0);
     client.on_acked(&sent[0]);
     assert_eq!(
         client.backlog().unsent,
