@@ -1,8 +1,8 @@
 //! What one decision of each scheduler costs.
 //!
 //! Prints nanoseconds per decision at 2 and 8 paths, for three moments of a transfer: every path
-//! free, the favoured one full, all full; for each scheduler alone and in each wrapper. Names given as
-//! arguments choose among them. That no decision allocates is checked by a test
+//! free, the favoured one full, all full; for each scheduler alone and in each wrapper. Names given
+//! as arguments choose among them. That no decision allocates is checked by a test
 //! (`proto/tests/allocations.rs`).
 
 #![allow(clippy::print_stdout, reason = "a bench prints its figures")]
