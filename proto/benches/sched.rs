@@ -1,7 +1,8 @@
 //! What one decision of each scheduler costs.
 //!
 //! Prints nanoseconds per decision at 2 and 8 paths, for three moments of a transfer: every path
-//! free, the favoured one full, all full. That no decision allocates is checked by a test
+//! free, the favoured one full, all full; for each scheduler alone and in each wrapper. Names given
+//! as arguments choose among them. That no decision allocates is checked by a test
 //! (`proto/tests/allocations.rs`).
 
 #![allow(clippy::print_stdout, reason = "a bench prints its figures")]
@@ -14,22 +15,26 @@ use anabranch_proto::sched::{PathView, Registry, Scheduler, SendView};
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Batches of decisions; the fastest one counts, as the machine may have other things to do.
-const BATCHES: u32 = 40;
-const DECISIONS: u32 = 25_000;
+/// Batches of decisions; the fastest one counts, as the machine may have other things to do. Short
+/// ones fit between them.
+const BATCHES: u32 = 600;
+const DECISIONS: u32 = 1_500;
 
 fn main() {
     println!(
-        "{:<20} {:>5} {:>10} {:>10} {:>10}",
+        "{:<26} {:>5} {:>10} {:>10} {:>10}",
         "scheduler", "paths", "free", "one full", "all full"
     );
     let registry = Registry::builtin();
-    let names = registry.entries().iter().map(|entry| entry.name.to_owned());
-    let wrapped = registry
-        .wrappers()
-        .iter()
-        .map(|wrapper| format!("{}+min-rtt", wrapper.name));
-    for name in names.chain(wrapped) {
+    let names: Vec<_> = registry.entries().iter().map(|entry| entry.name).collect();
+    let mut all: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    for wrapper in registry.wrappers().iter().map(|wrapper| wrapper.name) {
+        all.extend(names.iter().map(|name| format!("{wrapper}+{name}")));
+    }
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let wanted: Vec<_> = wanted.iter().filter(|arg| !arg.starts_with("--")).collect();
+    all.retain(|name| wanted.is_empty() || wanted.contains(&name));
+    for name in all {
         for count in [2, 8] {
             let free = paths::unequal(count);
             let mut one_full = free.clone();
@@ -42,7 +47,7 @@ fn main() {
                 per_decision(scheduler, &views)
             });
             println!(
-                "{:<20} {count:>5} {:>10.1} {:>10.1} {:>10.1}",
+                "{:<26} {count:>5} {:>10.1} {:>10.1} {:>10.1}",
                 name, nanos[0], nanos[1], nanos[2]
             );
         }

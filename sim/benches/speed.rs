@@ -2,8 +2,8 @@
 //!
 //! One connection over two links, a bulk transfer; a packet is one that crossed one link, data and
 //! acknowledgements alike. `cargo bench -p anabranch-sim --bench speed -- base gig` runs some of
-//! the cases only, `-- base null` them without packet protection only. The hash of the trace tells whether a change that was to make things faster
-//! changed what happens.
+//! the cases only, `-- base null` them without packet protection only. The hash of the trace tells
+//! whether a change that was to make things faster changed what happens.
 //!
 //! Rates are per second of processor time, so that other work on the machine does not count, where
 //! the system tells it (Linux); else per second of wall time.
@@ -92,7 +92,8 @@ fn main() {
             } = run(case, unprotected);
             let name = format!("{}{}", case.name, if unprotected { " null" } else { "" });
             println!(
-                "{name:<10} {cpu:>9.3} {sim:>9.2} {packets:>10} {:>12.0} {:>12.0} {:>10.1} {:>9.1}  {trace:016x}",
+                "{name:<10} {cpu:>9.3} {sim:>9.2} {packets:>10} {:>12.0} {:>12.0} {:>10.1} {:>9.1}  \
+                 {trace:016x}",
                 packets as f64 / cpu,
                 events as f64 / cpu,
                 sim / cpu,

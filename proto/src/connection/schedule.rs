@@ -4,6 +4,7 @@ use super::{Connection, retransmit};
 use crate::config::{RetransmissionPolicy, TransportConfig};
 use crate::event::Observation;
 use crate::path::manager::Slot;
+use crate::path::state::Path;
 use crate::recovery::SentPacket;
 use crate::recovery::sent::{SentFrame, SentFrames};
 use crate::sched::{
@@ -276,7 +277,7 @@ impl Connection {
     /// The rest of an earlier decision that covered more than a packet.
     fn assigned(&self, now: Instant) -> Option<Carry> {
         self.sending.chunk?;
-        let ready = |path: &&crate::path::state::Path| path.assigned > 0 && can_send(path, now);
+        let ready = |path: &&Path| path.assigned > 0 && can_send(path, now);
         let path = self.paths.open().filter_map(Slot::open).find(ready)?;
         let what = Payload::Waiting { skip: 0 };
         Some(Carry {
@@ -296,19 +297,30 @@ impl Connection {
     }
 
     fn ask(&mut self, now: Instant, idle: bool) -> Option<Carry> {
+        // The cheap question first: most often no window has room.
+        let has_room = |path: &Path| {
+            let size = u64::from(path.route.mtu.current());
+            path.room() >= size && path.ready_at(now, size) <= now
+        };
+        if !self.is_urgent() && !self.candidates().any(|(_, path)| has_room(path)) {
+            return None;
+        }
         let mut views = std::mem::take(&mut self.sending.views);
         self.fill_views(now, idle, &mut views);
-        let any_room = self.is_urgent()
-            || views
-                .iter()
-                .any(|path| path.has_room(u64::from(path.max_datagram_size), now));
-        let carry = if any_room {
-            self.consult(now, idle, &views)
-        } else {
-            None
-        };
+        let carry = self.consult(now, idle, &views);
         self.sending.views = views;
         carry
+    }
+
+    /// The open paths that may carry data.
+    fn candidates(&self) -> impl Iterator<Item = (&Slot, &Path)> {
+        let open = self
+            .paths
+            .in_use()
+            .filter_map(|slot| Some((slot, slot.open()?)));
+        open.filter(|(slot, path)| {
+            path.route.is_open_to_data() && slot.remote_cids.active().is_some()
+        })
     }
 
     fn consult(&mut self, now: Instant, idle: bool, views: &[PathView]) -> Option<Carry> {
@@ -481,13 +493,7 @@ impl Connection {
         } else {
             scheduler.wants_copies_while_busy()
         };
-        for slot in self.paths.open() {
-            let Some(path) = slot.open().filter(|path| path.route.is_open_to_data()) else {
-                continue;
-            };
-            if slot.remote_cids.active().is_none() {
-                continue;
-            }
+        for (slot, path) in self.candidates() {
             let mut view = snapshot(slot, path, now);
             view.forward_delay_us = self.one_way.forward(now, path.id);
             view.bottleneck = self.bottlenecks.group(path.id);
@@ -528,12 +534,12 @@ impl Connection {
 }
 
 /// Whether window and pacer let a full packet go now.
-pub(super) fn can_send(path: &crate::path::state::Path, now: Instant) -> bool {
+pub(super) fn can_send(path: &Path, now: Instant) -> bool {
     let size = u64::from(path.route.mtu.current());
     path.is_healthy() && path.room() >= size && path.ready_at(now, size) <= now
 }
 
-fn snapshot(slot: &Slot, path: &crate::path::state::Path, now: Instant) -> PathView {
+fn snapshot(slot: &Slot, path: &Path, now: Instant) -> PathView {
     let route = &path.route;
     let size = route.mtu.current();
     PathView {

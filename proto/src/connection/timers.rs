@@ -183,15 +183,16 @@ impl Connection {
         }
         let sent = path.pto_from?;
         let pto = path.pto(self.peer_max_ack_delay());
-        let mut wait = match path.pto_count {
-            0 => pto,
-            count => pto * (1 << count.min(MAX_BACKOFF)),
-        };
-        // With several paths the first one to work again is worth finding soon, and probes of a
-        // path that others stand in for tell nothing about congestion. But a path that is slower
-        // than that must get the time to answer: each probe would find the one before unanswered.
-        if path.health != Health::Active || self.paths.open_count() > 1 {
-            wait = wait.min(MAX_PROBE_INTERVAL.max(pto));
+        let mut wait = pto;
+        if path.pto_count > 0 {
+            wait = pto * (1 << path.pto_count.min(MAX_BACKOFF));
+            // With several paths the first one to work again is worth finding soon, and probes of
+            // a path that others stand in for tell nothing about congestion. But a path that is
+            // slower than that must get the time to answer: each probe would find the one before
+            // unanswered.
+            if path.health != Health::Active || self.paths.open_count() > 1 {
+                wait = wait.min(MAX_PROBE_INTERVAL.max(pto));
+            }
         }
         let (usual, patience) = (sent + wait, wait * PATIENCE_WHILE_SENDING);
         // `None` sorts before any time.

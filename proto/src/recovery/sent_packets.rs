@@ -56,6 +56,9 @@ pub struct SentPackets {
     bytes_in_flight: u64,
     ack_eliciting: usize,
     ack_only: usize,
+    /// When the oldest ack-eliciting packet was sent: asked for after each packet, and many that
+    /// elicit nothing may precede it.
+    oldest_eliciting: Option<Instant>,
 }
 
 impl SentPackets {
@@ -73,7 +76,10 @@ impl SentPackets {
             }
             self.ack_only += 1;
         }
-        self.ack_eliciting += usize::from(packet.ack_eliciting);
+        if packet.ack_eliciting {
+            self.ack_eliciting += 1;
+            self.oldest_eliciting.get_or_insert(packet.time_sent);
+        }
         self.slots.push_back((pn, Some(packet)));
     }
 
@@ -82,6 +88,7 @@ impl SentPackets {
         if self.slots.front().is_none_or(|(first, _)| *first > high) {
             return;
         }
+        let eliciting = self.ack_eliciting;
         for index in (self.position(low)..self.position(high + 1)).rev() {
             let (pn, slot) = &mut self.slots[index];
             let Some(packet) = slot.take() else { continue };
@@ -96,6 +103,9 @@ impl SentPackets {
         }
         while let Some((_, None)) = self.slots.front() {
             self.slots.pop_front();
+        }
+        if self.ack_eliciting < eliciting {
+            self.find_oldest();
         }
     }
 
@@ -126,6 +136,7 @@ impl SentPackets {
         loss_delay: Duration,
         lost: &mut Vec<(u64, SentPacket)>,
     ) -> Option<Instant> {
+        let eliciting = self.ack_eliciting;
         while let Some((pn, slot)) = self.slots.front() {
             if let Some(packet) = slot {
                 let overtaken = *pn < largest_acked;
@@ -147,6 +158,9 @@ impl SentPackets {
                 self.remember_lost(pn, &packet);
                 lost.push((pn, packet));
             }
+        }
+        if self.ack_eliciting < eliciting {
+            self.find_oldest();
         }
         // A packet that is not in flight is worth no timer.
         let overtaken = self.slots.iter().take_while(|(pn, _)| *pn < largest_acked);
@@ -187,6 +201,7 @@ impl SentPackets {
     pub fn take_all(&mut self) -> Vec<(u64, SentPacket)> {
         self.lost.clear();
         (self.bytes_in_flight, self.ack_eliciting, self.ack_only) = (0, 0, 0);
+        self.oldest_eliciting = None;
         self.slots
             .drain(..)
             .filter_map(|(pn, slot)| Some((pn, slot?)))
@@ -210,12 +225,18 @@ impl SentPackets {
 
     /// When the oldest ack-eliciting packet was sent.
     pub fn oldest_eliciting(&self) -> Option<Instant> {
-        if self.ack_eliciting == 0 {
-            return None;
-        }
-        let mut packets = self.iter().map(|(_, packet)| packet);
-        let oldest = packets.find(|packet| packet.ack_eliciting);
-        oldest.map(|packet| packet.time_sent)
+        self.oldest_eliciting
+    }
+
+    /// Looks for the oldest ack-eliciting packet, once the one before may be gone.
+    fn find_oldest(&mut self) {
+        self.oldest_eliciting = if self.ack_eliciting == 0 {
+            None
+        } else {
+            let mut packets = self.iter().map(|(_, packet)| packet);
+            let oldest = packets.find(|packet| packet.ack_eliciting);
+            oldest.map(|packet| packet.time_sent)
+        };
     }
 
     /// All packets in ascending order.

@@ -495,7 +495,7 @@ impl World {
         match line {
             Some(line) => {
                 let sent = self.now;
-                self.enqueue(line, Traveller { packet, sent, flow });
+                self.enqueue(line, Box::new(Traveller { packet, sent, flow }));
             }
             None => self.lose(node, &packet),
         }
@@ -517,7 +517,7 @@ impl World {
         found
     }
 
-    fn enqueue(&mut self, index: u32, traveller: Traveller) {
+    fn enqueue(&mut self, index: u32, traveller: Box<Traveller>) {
         let line = &mut self.network.lines[index as usize];
         let size = traveller.packet.size();
         line.link.enqueue(self.now.as_nanos(), size, traveller);
@@ -556,7 +556,7 @@ impl World {
     }
 
     /// A packet came out of a link.
-    fn arrive(&mut self, node: NodeId, line: u32, mut traveller: Traveller) {
+    fn arrive(&mut self, node: NodeId, line: u32, mut traveller: Box<Traveller>) {
         let kind = self.network.nodes[node.0 as usize].kind;
         if kind == NodeKind::Nat && !self.translate(node, line, &mut traveller.packet) {
             return self.lose(node, &traveller.packet);
@@ -601,8 +601,8 @@ impl World {
         }
     }
 
-    fn deliver(&mut self, id: u32, traveller: Traveller) {
-        let Traveller { packet, sent, flow } = traveller;
+    fn deliver(&mut self, id: u32, traveller: Box<Traveller>) {
+        let Traveller { packet, sent, flow } = *traveller;
         self.trace.note(self.now, Fate::Delivered, id, &packet);
         let delay = self.now.since(sent).as_nanos() as u64;
         let own = &mut self.processes[id as usize].stats;

@@ -58,7 +58,8 @@ impl Node {
 /// One direction of a link, and where it leads.
 #[derive(Debug)]
 pub(super) struct Line {
-    pub(super) link: Link<Traveller>,
+    /// Boxed: a packet is moved from queue to queue, and a link may hold thousands.
+    pub(super) link: Link<Box<Traveller>>,
     pub(super) to: NodeId,
     /// The earliest event in the queue for it.
     pub(super) armed: Option<Instant>,
