@@ -54,12 +54,12 @@ fn talk(output: &Output) -> String {
 }
 
 fn parts(folder: &Path) -> Vec<(String, Vec<u8>)> {
-    let entries = fs::read_dir(folder.join("parts")).unwrap();
-    let files = entries.map(|entry| entry.unwrap());
+    let entries = fs::read_dir(folder.join("parts")).expect("there are parts");
+    let files = entries.map(|entry| entry.expect("a part"));
     let mut parts: Vec<(String, Vec<u8>)> = files
         .map(|file| {
-            let name = file.file_name().into_string().unwrap();
-            (name, fs::read(file.path()).unwrap())
+            let name = file.file_name().into_string().expect("a text");
+            (name, fs::read(file.path()).expect("a file"))
         })
         .collect();
     parts.sort();
@@ -75,20 +75,20 @@ fn interrupted(folder: &Path) -> Vec<(String, Vec<u8>)> {
     .stdout(Stdio::null())
     .stderr(Stdio::piped())
     .spawn()
-    .unwrap();
-    let pid = Pid::from_raw(i32::try_from(first.id()).unwrap());
-    let mut said = BufReader::new(first.stderr.take().unwrap());
+    .expect("the program starts");
+    let pid = Pid::from_raw(i32::try_from(first.id()).expect("a number of a process"));
+    let mut said = BufReader::new(first.stderr.take().expect("a pipe"));
     let mut line = String::new();
     while !line.starts_with("1/100 ") {
         line.clear();
-        let read = said.read_line(&mut line).unwrap();
+        let read = said.read_line(&mut line).expect("a line");
         assert!(read > 0, "it ended before its first run had");
     }
-    kill(pid, Signal::SIGINT).unwrap();
+    kill(pid, Signal::SIGINT).expect("it runs");
     // The run under way is finished, and all come back.
     let mut rest = String::new();
-    said.read_to_string(&mut rest).unwrap();
-    assert_eq!(first.wait().unwrap().code(), Some(1), "{rest}");
+    said.read_to_string(&mut rest).expect("its last words");
+    assert_eq!(first.wait().expect("an end").code(), Some(1), "{rest}");
     assert!(rest.contains("goes on where it stopped"), "{rest}");
     parts(&folder.join("out"))
 }
