@@ -133,11 +133,11 @@ fn what_is_wrong_is_told_before_anything_is_made() {
     let twice = format!("{TWO_PATHS}\n[[node]]\nname = \"x\"\n[[node]]\nname = \"x\"\n");
     fs::write(folder.path().join("twice.toml"), twice).unwrap();
     refused(&["run", "twice.toml"], &["twice.toml:", "taken"]);
-    let kinds = format!("{TWO_PATHS}\n[contenders]\nbonding = {{}}\n");
+    let kinds = format!("{TWO_PATHS}\n[contenders]\nmlppp = {{}}\n");
     fs::write(folder.path().join("kinds.toml"), kinds).unwrap();
     if Testbed::available().is_ok() {
         refused(&["run", "fast.toml"], &["Gbit/s", "--backend sim"]);
-        refused(&["run", "kinds.toml"], &["--backend sim", "doctor"]);
+        refused(&["run", "kinds.toml"], &["multilink PPP", "doctor"]);
     } else {
         refused(&["run", "fast.toml"], &["root"]);
     }
