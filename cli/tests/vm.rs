@@ -170,7 +170,7 @@ fn mistakes_are_told_before_a_machine_is_started() {
         (
             "lab run bonded.toml --in-vm --set contenders.bond.kind=mlppp \
              --set contenders.one.kind=mlppp",
-            "mlppp",
+            "multilink PPP",
         ),
     ] {
         let output = lab(folder.path(), words).output().unwrap();
