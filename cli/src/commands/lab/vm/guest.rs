@@ -53,6 +53,14 @@ const WANTED: [&str; 12] = [
 /// Tools some scenarios want.
 const TOOLS: [&str; 2] = ["nft", "conntrack"];
 
+/// Where `tc` has the distributions of netem's delays, whatever the system.
+const DISTRIBUTIONS: [&str; 4] = [
+    "/usr/lib/x86_64-linux-gnu/tc",
+    "/usr/lib/tc",
+    "/usr/lib64/tc",
+    "/lib/tc",
+];
+
 /// What a guest will be.
 #[derive(Debug)]
 pub(super) struct Guest {
@@ -80,6 +88,9 @@ impl Guest {
             if let Ok(with) = image.clone().program(tool) {
                 image = with;
             }
+        }
+        for folder in DISTRIBUTIONS {
+            image = image.folder(folder, Path::new(folder)).map_err(failure)?;
         }
         Ok(Self {
             image,
