@@ -103,11 +103,12 @@ impl Image {
             let path = entry.map_err(failed())?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let guest = format!("{guest}/{name}");
-            self = if path.is_dir() {
-                self.folder(&guest, &path)?
-            } else {
-                self.file(&guest, &path)
-            };
+            // What leads nowhere is nothing to take along.
+            if path.is_dir() {
+                self = self.folder(&guest, &path)?;
+            } else if path.is_file() {
+                self = self.file(&guest, &path);
+            }
         }
         Ok(self)
     }
