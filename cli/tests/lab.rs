@@ -67,7 +67,7 @@ fn the_engine_tcp_and_mptcp_meet_over_the_same_links() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = format!(
         "{TWO_PATHS}\n[contenders]\nanabranch = {{}}\nmptcp = {{ congestion = \"cubic\" }}\n\
-         tcp = {{ congestion = \"reno\", paths = \"b\" }}\nbonding = {{}}\n"
+         tcp = {{ congestion = \"reno\", paths = \"b\" }}\nmlppp = {{}}\n"
     );
     fs::write(folder.path().join("two.toml"), scenario).unwrap();
     let output = run(
@@ -78,7 +78,7 @@ fn the_engine_tcp_and_mptcp_meet_over_the_same_links() {
     let rows = rows(&output);
     assert_eq!(rows.len(), 4, "{talk}");
     let row = |name: &str| rows.iter().find(|row| row["contender"] == name).unwrap();
-    assert_eq!(row("bonding")["status"], "unsupported", "{talk}");
+    assert_eq!(row("mlppp")["status"], "unsupported", "{talk}");
     let has_mptcp = fs::read_to_string("/proc/sys/net/mptcp/enabled")
         .is_ok_and(|enabled| enabled.trim() == "1");
     for name in ["anabranch", "tcp", "mptcp"] {
@@ -190,11 +190,11 @@ fn what_is_wrong_is_told_before_anything_is_made() {
     let twice = format!("{TWO_PATHS}\n[[node]]\nname = \"x\"\n[[node]]\nname = \"x\"\n");
     fs::write(folder.path().join("twice.toml"), twice).unwrap();
     refused(&["run", "twice.toml"], &["twice.toml:", "taken"]);
-    let kinds = format!("{TWO_PATHS}\n[contenders]\nbonding = {{}}\n");
+    let kinds = format!("{TWO_PATHS}\n[contenders]\nmlppp = {{}}\n");
     fs::write(folder.path().join("kinds.toml"), kinds).unwrap();
     if Testbed::available().is_ok() {
         refused(&["run", "fast.toml"], &["Gbit/s", "--backend sim"]);
-        refused(&["run", "kinds.toml"], &["--backend sim", "doctor"]);
+        refused(&["run", "kinds.toml"], &["multilink PPP", "doctor"]);
     } else {
         refused(&["run", "fast.toml"], &["root"]);
     }

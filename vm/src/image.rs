@@ -103,11 +103,12 @@ impl Image {
             let path = entry.map_err(failed())?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let guest = format!("{guest}/{name}");
-            self = if path.is_dir() {
-                self.folder(&guest, &path)?
-            } else {
-                self.file(&guest, &path)
-            };
+            // What leads nowhere is nothing to take along.
+            if path.is_dir() {
+                self = self.folder(&guest, &path)?;
+            } else if path.is_file() {
+                self = self.file(&guest, &path);
+            }
         }
         Ok(self)
     }
@@ -209,13 +210,17 @@ impl Image {
         script.extend(modules.map(|file| format!("insmod {file} || echo cannot load {file}\n")));
         let words: Vec<String> = self.command.iter().map(|word| quoted(word)).collect();
         // A line from outside is an interruption for the command, whose number does not change when
-        // its shell turns into it.
+        // its shell turns into it. It speaks through a pipe, since it must not take the console for
+        // a terminal; what it said last is waited for, but not for what it left running.
         script
             + &format!(
-                "while read -r word; do kill -INT \"$(cat /run/command)\"; done </dev/console &\n\
+                "mkfifo /run/said\n\
+             cat /run/said & said=$!\n\
+             while read -r word; do kill -INT \"$(cat /run/command)\"; done </dev/console &\n\
              echo '{STARTED}'\n\
-             sh -c 'echo $$ >/run/command; exec \"$0\" \"$@\"' {} </dev/null\n\
+             sh -c 'echo $$ >/run/command; exec \"$0\" \"$@\"' {} </dev/null >/run/said 2>&1\n\
              code=$?\n\
+             for try in 1 2 3 4 5 6 7 8 9; do kill -0 $said 2>/dev/null || break; sleep 0.1; done\n\
              tar -C {RESULTS} -cf {DISK} . || echo results are lost\n\
              sync\n\
              echo \"{ENDED}$code\"\n\

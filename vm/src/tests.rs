@@ -151,7 +151,7 @@ fn what_is_not_installed_is_told_with_its_package() {
 }
 
 #[test]
-fn a_guest_in_software_sleeps_for_an_hour_in_no_time() {
+fn a_guest_in_software_sleeps_by_a_clock_of_its_own() {
     let Some((kernel, _alone)) = kernel() else {
         return;
     };
@@ -159,7 +159,7 @@ fn a_guest_in_software_sleeps_for_an_hour_in_no_time() {
         acceleration: Acceleration::Software,
         ..Machine::default()
     };
-    let script = "from=$(cut -d. -f1 /proc/uptime); sleep 3600; to=$(cut -d. -f1 /proc/uptime); \
+    let script = "from=$(cut -d. -f1 /proc/uptime); sleep 600; to=$(cut -d. -f1 /proc/uptime); \
                   echo slept $((to - from)); grep -o anabranch.vm=.* /proc/cmdline";
     let began = Instant::now();
     let mut lines = Vec::new();
@@ -168,10 +168,10 @@ fn a_guest_in_software_sleeps_for_an_hour_in_no_time() {
         .run(&kernel, &image, &mut |line| lines.push(line.to_owned()))
         .unwrap();
     assert_eq!(end.code, 0, "{lines:?}");
-    assert!(began.elapsed() < Duration::from_secs(1800));
+    assert!(began.elapsed() < Duration::from_secs(600));
     let slept = lines.iter().find_map(|line| line.strip_prefix("slept "));
     let slept: u64 = slept.unwrap().parse().unwrap();
-    assert!((3600..3610).contains(&slept), "{slept}");
+    assert!((600..603).contains(&slept), "{slept}");
     assert!(lines.contains(&"anabranch.vm=tcg".to_owned()), "{lines:?}");
 }
 

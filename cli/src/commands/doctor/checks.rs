@@ -184,8 +184,7 @@ pub(super) fn kernel() -> Vec<Check> {
         (
             "netem",
             "sch_netem",
-            "our own link emulator is used instead; `anabranch lab validate --in-vm` sets them side by \
-             side",
+            "our own link emulator is used instead; `lab validate --in-vm` has both",
         ),
         (
             "bonding",

@@ -26,6 +26,9 @@ pub(super) const MODULES: [(&str, &str); 2] = [
     ("ip_gre", "no GRE tunnels, which the links of a bond are"),
 ];
 
+/// What the kernel says of kinds of devices that it does not know.
+const UNKNOWN: [&str; 2] = ["Unknown device type", "not supported"];
+
 /// What stands between the packet size of a scenario, the content of a UDP datagram, and an IP
 /// packet.
 const UDP_HEADERS: u64 = 28;
@@ -70,16 +73,26 @@ pub(super) fn prepare(net: &Net<'_>) -> Result<(), Refusal> {
             let ends = net.ends(*path);
             (ends[near], ends[far])
         });
-        net.nodes[near].bond(&Bond {
+        let made = net.nodes[near].bond(&Bond {
             interface: INTERFACE.to_owned(),
             address: Address::new(own, 24)?,
             hardware: [hardware(near), hardware(far)],
             peer,
             tunnels: pairs.collect(),
             mtu: mtu(net.scenario),
-        })?;
+        });
+        made.map_err(|error| refused(error.to_string()))?;
     }
     Ok(())
+}
+
+/// A driver that is listed may still not be there, as in containers, which load no modules.
+fn refused(what: String) -> Refusal {
+    if UNKNOWN.iter().any(|words| what.contains(words)) {
+        Refusal::Unsupported(format!("{what}: run with --in-vm"))
+    } else {
+        Refusal::Failed(what)
+    }
 }
 
 /// The largest packet of the bond: as large as the scenario's packets are, if the tunnels leave so
@@ -138,7 +151,7 @@ mod tests {
     use crate::plan::{Changes, Plan};
     use crate::scenario::Document;
 
-    fn refused(rest: &str) -> Option<String> {
+    fn what_is_refused(rest: &str) -> Option<String> {
         let text = format!(
             "format = 1\nname = \"b\"\nstop = \"9s\"\nsingles = false\n{rest}\n\
              [[flow]]\nkind = \"bulk\"\nbytes = \"1MB\"\n"
@@ -148,13 +161,21 @@ mod tests {
         refusal(&plan.runs[0].scenario)
     }
 
+    #[test]
+    fn a_driver_that_is_listed_but_not_there_is_no_failure() {
+        let refusal = refused("`ip link add` failed: Error: Unknown device type.".to_owned());
+        assert!(matches!(refusal, Refusal::Unsupported(what) if what.contains("--in-vm")));
+        let refusal = refused("RTNETLINK answers: File exists".to_owned());
+        assert!(matches!(refusal, Refusal::Failed(_)));
+    }
+
     const PATHS: &str = "[[path]]\nforward = { rate = \"1Mbit/s\" }\n\
                          [[path]]\nforward = { rate = \"1Mbit/s\" }\n";
 
     #[test]
     fn a_bond_takes_its_links_in_turn_and_no_other_way() {
         let with = |transport: &str| {
-            refused(&format!(
+            what_is_refused(&format!(
                 "{PATHS}[transport]\nkind = \"bonding\"\n{transport}"
             ))
         };

@@ -50,13 +50,6 @@ pub fn parts() -> Vec<Part> {
             Err(format!("no {}", missing.join(", no ")))
         }
     };
-    let exists = |path: &str| {
-        if Path::new(path).exists() {
-            Ok("yes".to_owned())
-        } else {
-            Err(format!("no {path}"))
-        }
-    };
     vec![
         part(
             "lab: namespaces",
@@ -105,6 +98,14 @@ pub fn parts() -> Vec<Part> {
             false,
         ),
     ]
+}
+
+fn exists(path: &str) -> Result<String, String> {
+    if Path::new(path).exists() {
+        Ok("yes".to_owned())
+    } else {
+        Err(format!("no {path}"))
+    }
 }
 
 /// Whether this kernel has multipath TCP, and its scheduler.

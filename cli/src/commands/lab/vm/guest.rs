@@ -53,6 +53,14 @@ const WANTED: [&str; 12] = [
 /// Tools some scenarios want.
 const TOOLS: [&str; 2] = ["nft", "conntrack"];
 
+/// Where `tc` has the distributions of netem's delays, whatever the system.
+const DISTRIBUTIONS: [&str; 4] = [
+    "/usr/lib/x86_64-linux-gnu/tc",
+    "/usr/lib/tc",
+    "/usr/lib64/tc",
+    "/lib/tc",
+];
+
 /// What a guest will be.
 #[derive(Debug)]
 pub(super) struct Guest {
@@ -80,6 +88,9 @@ impl Guest {
             if let Ok(with) = image.clone().program(tool) {
                 image = with;
             }
+        }
+        for folder in DISTRIBUTIONS {
+            image = image.folder(folder, Path::new(folder)).map_err(failure)?;
         }
         Ok(Self {
             image,
@@ -119,9 +130,10 @@ impl Guest {
         if name == "sh" {
             return Ok(());
         }
-        let guest = match name.contains('/') {
-            true => inside(Path::new(&name))?,
-            false => format!("/bin/{name}"),
+        let guest = if name.contains('/') {
+            inside(Path::new(&name))?
+        } else {
+            format!("/bin/{name}")
         };
         let with = self.image.clone().program_at(&guest, &name);
         self.image = with.map_err(failure)?;
@@ -155,12 +167,12 @@ impl Guest {
     }
 
     /// The guest with its command: this program with these words.
-    pub(super) fn image(self, words: &[String]) -> Outcome<Image> {
+    pub(super) fn image(self, words: &[String]) -> Image {
         let script = format!("exec \"$@\" >{RESULTS}/{STDOUT}");
         let mut command = vec!["sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()];
         command.push("anabranch".to_owned());
         command.extend(words.iter().cloned());
-        Ok(self.image.command(&command))
+        self.image.command(&command)
     }
 }
 
@@ -224,7 +236,7 @@ file = "peer.toml"
         guest.add_contenders(&plan).unwrap();
         guest.add_results(OUT, &root.join("out")).unwrap();
         guest.add_results(OUT, &root.join("nowhere")).unwrap();
-        let all = guest.image(&["lab".to_owned()]).unwrap();
+        let all = guest.image(&["lab".to_owned()]);
         let has = |name: &str| all.holds(name);
         for name in ["s.toml", "peer.toml", "serve"] {
             assert!(has(&format!("/host{}/{name}", root.display())), "{name}");

@@ -48,7 +48,7 @@ pub(super) async fn validate(how: InVm, quiet: bool) -> Outcome {
     let kernel = kernel()?;
     let guest = Guest::new(&kernel)?;
     let words = words::inside(&typed()?, &guest.files, None);
-    let end = go(how, kernel, guest.image(&words)?, AT_LEAST, quiet, &[]).await?;
+    let end = go(how, kernel, guest.image(&words), AT_LEAST, quiet, &[]).await?;
     back::stdout(end.results())?;
     ended(end.code)
 }
@@ -77,7 +77,7 @@ pub(super) async fn run_targets(args: &Run, how: InVm, targets: &[Target], quiet
     let runs = targets.iter().flat_map(|target| &target.plan.runs);
     let time: Duration = runs.map(|run| netns::expected_time(&run.scenario)).sum();
     let limit = AT_LEAST + time * SLOWER;
-    let end = go(how, kernel, guest.image(&words)?, limit, quiet, &folders).await?;
+    let end = go(how, kernel, guest.image(&words), limit, quiet, &folders).await?;
     let host = Examined::examine();
     for (inside, folder) in &folders {
         back::results(end.results(), inside, folder, &host)?;
@@ -96,9 +96,10 @@ fn folders(args: &Run, targets: &[Target]) -> Vec<(String, PathBuf)> {
             Some(out) => out.clone(),
             None => Path::new(RESULTS).join("in-vm").join(name),
         };
-        let inside = match several {
-            true => format!("{}/{name}", guest::OUT),
-            false => guest::OUT.to_owned(),
+        let inside = if several {
+            format!("{}/{name}", guest::OUT)
+        } else {
+            guest::OUT.to_owned()
         };
         (inside, here)
     };
@@ -129,12 +130,11 @@ pub(super) fn check_kernel(folder: &Path, inside: bool) -> Outcome {
         .and_then(|text| serde_json::from_str::<Examined>(&text).ok());
     match before {
         Some(before) if before.vm.is_some() != inside => {
-            let (where_it_was, hint) = match inside {
-                true => ("outside of a virtual machine", "choose another --out"),
-                false => (
-                    "in a virtual machine",
-                    "choose another --out, or go on with --in-vm",
-                ),
+            let (where_it_was, hint) = if inside {
+                ("outside of a virtual machine", "choose another --out")
+            } else {
+                let hint = "choose another --out, or go on with --in-vm";
+                ("in a virtual machine", hint)
             };
             let failure = Failure::usage(format!(
                 "{} holds results measured {where_it_was}",
@@ -151,8 +151,9 @@ fn typed() -> Outcome<Vec<String>> {
     std::env::args_os()
         .skip(1)
         .map(|word| {
-            word.into_string()
-                .map_err(|word| Failure::usage(format!("{word:?} is not text: expected UTF-8")))
+            word.into_string().map_err(|word| {
+                Failure::usage(format!("`{}` is not text: expected UTF-8", word.display()))
+            })
         })
         .collect()
 }

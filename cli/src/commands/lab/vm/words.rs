@@ -68,11 +68,11 @@ mod tests {
 
     #[test]
     fn a_command_is_the_same_inside_but_for_files_results_and_the_machine() {
-        let files = BTreeMap::from([("s.toml".to_owned(), "/host/home/me/s.toml".to_owned())]);
+        let files = BTreeMap::from([("s.toml".to_owned(), "/host/srv/me/s.toml".to_owned())]);
         let to = |line: &str| inside(&words(line), &files, Some("/results/out")).join(" ");
         assert_eq!(
             to("lab run s.toml --in-vm --out here --runs 2"),
-            "lab run /host/home/me/s.toml --runs 2 --out /results/out"
+            "lab run /host/srv/me/s.toml --runs 2 --out /results/out"
         );
         assert_eq!(
             to("-q lab run --in-vm=tcg aveiro-lbd --out=there --json"),
@@ -80,7 +80,7 @@ mod tests {
         );
         assert_eq!(
             to("lab run --in-vm -- s.toml --out"),
-            "lab run --out /results/out -- /host/home/me/s.toml --out"
+            "lab run --out /results/out -- /host/srv/me/s.toml --out"
         );
         let validate = inside(&words("lab validate --links both --in-vm"), &files, None);
         assert_eq!(validate.join(" "), "lab validate --links both");
@@ -94,8 +94,8 @@ mod tests {
             "results are in mine/a"
         );
         assert_eq!(
-            outside("error: /host/home/me/s.toml:3: no", &folders),
-            "error: /home/me/s.toml:3: no"
+            outside("error: /host/srv/me/s.toml:3: no", &folders),
+            "error: /srv/me/s.toml:3: no"
         );
     }
 }
