@@ -44,7 +44,7 @@ impl Host for Prompt {
                 };
                 self.answers.push(Answer::Done(Box::new(report)));
             }
-            Ask::Hello | Ask::Stop => {}
+            Ask::Hello | Ask::Serve(_) | Ask::Stop => {}
         }
         Ok(())
     }
