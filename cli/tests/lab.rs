@@ -110,6 +110,62 @@ fn the_engine_tcp_and_mptcp_meet_over_the_same_links() {
     assert_eq!((&status["runs"], &status["done"]), (&4.into(), &4.into()));
 }
 
+/// The calibration scenario with the least in it, made shorter and so slow that a busy machine
+/// keeps up.
+fn calibrate(folder: &Path, backend: &str, out: &str) -> Vec<serde_json::Value> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/scenarios/calibration");
+    let file = file.join("one-path.toml");
+    let words = [
+        "run",
+        file.to_str().expect("a path of this project is text"),
+        "--backend",
+        backend,
+        "--out",
+        out,
+        "--set",
+        "path.dsl.forward.rate=4Mbit/s",
+        "--set",
+        "flow.1.duration=5s",
+        "--runs",
+        "3",
+        "--json",
+    ];
+    let output = run(folder, &words);
+    let rows = rows(&output);
+    assert_eq!(rows.len(), 3, "{}", text(&output.stderr));
+    rows
+}
+
+#[test]
+fn simulator_and_kernels_agree_and_so_do_two_runs_in_kernels() {
+    let Some(_bed) = Testbed::require("lab-calibration") else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let mut busy = false;
+    for (backend, out) in [("sim", "sim"), ("netns", "one"), ("netns", "two")] {
+        for row in calibrate(folder.path(), backend, out) {
+            // A machine that is too busy for a link of 4 Mbit/s says so, and is right.
+            busy |= backend == "netns" && row["status"] == "invalid";
+            assert!(busy || row["status"] == "ok", "{row}");
+        }
+    }
+    if busy {
+        return;
+    }
+    // Three times the tolerance of a comparison by hand: other tests run beside this one.
+    for (first, second) in [("sim", "one"), ("one", "two")] {
+        let words = ["compare", first, second, "--goodput", "15", "--json"];
+        let output = run(folder.path(), &words);
+        let lines = text(&output.stdout);
+        assert!(output.status.success(), "{lines}{}", text(&output.stderr));
+        assert_eq!(lines.lines().count(), 1, "{lines}");
+    }
+    let words = ["compare", "sim", "one", "--goodput", "0.001"];
+    let output = run(folder.path(), &words);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+}
+
 #[test]
 fn what_is_wrong_is_told_before_anything_is_made() {
     let folder = tempfile::tempdir().unwrap();
@@ -122,6 +178,7 @@ fn what_is_wrong_is_told_before_anything_is_made() {
         }
     };
     refused(&["run", "nitk-table"], &["did you mean `nitk-table1`"]);
+    refused(&["run", "calibrate"], &["did you mean `calibration`"]);
     refused(&["run", "no.toml"], &["no.toml"]);
     refused(
         &["run", "critical-fig3-trace"],

@@ -7,8 +7,10 @@
 //! contender  programs of others that take part, as files describe them
 //! engine     a scenario's transport as settings of the engine
 //! hosts      what a host of a laboratory is asked in a run, and what it tells
+//! calibration  where simulator and kernels must agree
 //! campaign   runs a plan on all cores, resumes, writes results
 //! machine    what a machine is like, beside its results
+//! repeat     whether a run does the same twice
 //! results    tables with units, as CSV, JSON lines and Parquet
 //! stats      means, intervals, paired comparisons
 //! conformance  the promises schedulers are checked for
@@ -16,6 +18,7 @@
 //! ```
 
 pub mod backend;
+pub mod calibration;
 pub mod campaign;
 pub mod conformance;
 pub mod contender;
@@ -25,6 +28,7 @@ pub mod machine;
 pub mod papers;
 pub mod plan;
 pub mod qlog;
+pub mod repeat;
 pub mod report;
 pub mod results;
 pub mod scenario;

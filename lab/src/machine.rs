@@ -47,7 +47,17 @@ pub struct Machine {
     pub version: String,
     /// A hash of this program.
     pub binary_hash: String,
+    /// Who executes its instructions if it is a virtual machine of the laboratory: `kvm`, the
+    /// processor, or `tcg`, software, whose clock counts instructions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vm: Option<String>,
+    /// The machine around such a virtual machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Box<Machine>>,
 }
+
+/// What the kernel of a virtual machine is told about it (`anabranch_vm::PARAMETER`).
+const VM: &str = "anabranch.vm=";
 
 impl Machine {
     /// Looks at this machine. What it does not tell stays empty.
@@ -80,6 +90,11 @@ impl Machine {
             programs: PROGRAMS.iter().filter_map(version).collect(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             binary_hash: crate::campaign::binary_hash(),
+            vm: read("/proc/cmdline")
+                .split_whitespace()
+                .find_map(|word| word.strip_prefix(VM))
+                .map(ToOwned::to_owned),
+            host: None,
         }
     }
 

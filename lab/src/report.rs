@@ -3,7 +3,7 @@
 use crate::plan::{Plan, Run};
 use crate::results::{Part, Status};
 use crate::scenario::{Check, Metric, Reference};
-use crate::stats::{Comparison, Summary, compare, holm};
+use crate::stats::{Comparison, Estimate, Interval, Summary, compare, holm};
 use std::collections::BTreeMap;
 
 /// All there is to say.
@@ -28,14 +28,20 @@ pub struct Row {
     pub single: bool,
     /// Goodput in bits per second.
     pub goodput: Option<Summary>,
+    /// Its median, with an interval by the bootstrap.
+    pub goodput_median: Option<Estimate>,
     /// Completion in seconds.
     pub completion: Option<Summary>,
+    /// Its median, with an interval by the bootstrap.
+    pub completion_median: Option<Estimate>,
+    /// Its 95th percentile, likewise; `None` of fewer than twenty runs, of which it is the longest.
+    pub completion_p95: Option<Estimate>,
     /// Its goodput over the first contender's, repetition by repetition.
     pub against_first: Option<Comparison>,
     /// The p value of that comparison, corrected for their number at this point (Holm).
     pub p: Option<f64>,
     /// 1 if it adds up the paths, 0 if it is as good as the best path, below 0 if it is worse.
-    pub gain: Option<f64>,
+    pub gain: Option<Estimate>,
     /// Mean time bytes waited for those before them, in seconds.
     pub reseq_wait: Option<f64>,
     /// Runs that ended well, and all.
@@ -53,6 +59,8 @@ pub struct CheckRow {
     pub contender: String,
     /// What came out as a multiple of the reference; `None` if it could not be measured.
     pub ratio: Option<f64>,
+    /// Where that lies, by the bootstrap.
+    pub interval: Option<Interval>,
     /// Whether it holds.
     pub holds: bool,
 }
@@ -103,6 +111,9 @@ impl Report {
         report
     }
 }
+
+/// Runs from which on a 95th percentile is more than the longest of them.
+const TAIL: usize = 20;
 
 /// All runs of one swept point: by contender, then by repetition.
 struct Point<'a> {
@@ -193,6 +204,8 @@ impl<'a> Point<'a> {
             .filter_map(|r| self.gain(contender, *r))
             .collect();
         let waits = self.values(contender, |part| part.outcome.reseq_wait_mean_s);
+        let goodputs = self.values(contender, |part| part.outcome.goodput_bps);
+        let times = self.values(contender, |part| part.outcome.completion_s);
         let all = self
             .repetitions
             .iter()
@@ -205,13 +218,14 @@ impl<'a> Point<'a> {
             swept: self.runs[0].swept.as_ref().clone(),
             contender: contender.to_owned(),
             single,
-            goodput: Summary::of(&self.values(contender, |part| part.outcome.goodput_bps)),
-            completion: Summary::of(&self.values(contender, |part| part.outcome.completion_s)),
+            goodput: Summary::of(&goodputs),
+            goodput_median: Estimate::median(&goodputs),
+            completion: Summary::of(&times),
+            completion_median: Estimate::median(&times),
+            completion_p95: Estimate::quantile(&times, 0.95).filter(|_| times.len() >= TAIL),
             against_first: (contender != first).then(|| compare(&pairs)).flatten(),
             p: None,
-            gain: Summary::of(&gains)
-                .map(|gains| gains.mean)
-                .filter(|_| !single),
+            gain: Estimate::mean(&gains).filter(|_| !single),
             reseq_wait: Summary::of(&waits).map(|waits| waits.mean),
             ok: (ok.count(), all.count()),
         }
@@ -241,7 +255,8 @@ impl<'a> Point<'a> {
             .iter()
             .filter_map(|repetition| self.ratio(check, contender, *repetition))
             .collect();
-        let ratio = Summary::of(&ratios).map(|ratios| ratios.mean);
+        let found = Estimate::mean(&ratios);
+        let ratio = found.map(|found| found.value);
         let low = check
             .at_least
             .is_none_or(|bar| ratio.is_some_and(|ratio| ratio >= bar));
@@ -253,6 +268,7 @@ impl<'a> Point<'a> {
             swept: self.runs[0].swept.as_ref().clone(),
             contender: contender.to_owned(),
             ratio,
+            interval: found.and_then(|found| found.interval),
             holds: low && high && ratio.is_some(),
         }
     }
@@ -366,7 +382,12 @@ goodput = [{ of = "sum-of-rates", at-least = "70%" }, { of = "best-single", at-l
         let [first, second, ..] = report.rows.as_slice() else {
             panic!()
         };
-        assert!((first.gain.unwrap() - 0.5).abs() < 1e-9);
+        let gain = first.gain.unwrap();
+        assert!((gain.value - 0.5).abs() < 1e-9);
+        assert!(gain.interval.unwrap().low <= 0.5 + 1e-9);
+        let median = first.goodput_median.unwrap();
+        let interval = median.interval.unwrap();
+        assert!(interval.low < median.value && median.value < interval.high);
         assert!(first.against_first.is_none());
         assert!((second.against_first.unwrap().ratio - 0.8).abs() < 1e-3);
         assert!(second.p.unwrap() < 0.05);
@@ -374,12 +395,14 @@ goodput = [{ of = "sum-of-rates", at-least = "70%" }, { of = "best-single", at-l
         assert_eq!(report.checks.len(), 4);
         let held: Vec<bool> = report.checks.iter().map(|check| check.holds).collect();
         assert_eq!(held, [true, false, true, true]);
+        let (check, interval) = (&report.checks[0], report.checks[0].interval.unwrap());
+        assert!(interval.low < check.ratio.unwrap() && check.ratio.unwrap() < interval.high);
         assert!(!report.is_good());
     }
 
     #[test]
     fn below_the_best_path_gain_is_negative() {
         let report = report(|run| if run.single { 10e6 } else { 5e6 });
-        assert!((report.rows[0].gain.unwrap() + 0.5).abs() < 1e-9);
+        assert!((report.rows[0].gain.unwrap().value + 0.5).abs() < 1e-9);
     }
 }

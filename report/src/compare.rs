@@ -176,6 +176,14 @@ pub fn compare(
                 let remark = format!("{path}: {failures} runs did not end well and do not count");
                 comparison.remarks.push(remark);
             }
+            if folder.busy > 0 {
+                let (path, busy, all) = (folder.path.display(), folder.busy, folder.parts.len());
+                let remark = format!(
+                    "{path}: the machine was busy with other things during {busy} of {all} runs: \
+                     hosts answered late"
+                );
+                comparison.remarks.push(remark);
+            }
         }
     }
     for b in second {

@@ -6,6 +6,7 @@
 //! figures    which figures results give, and what is in them
 //! draw       SVG: axes, lines, areas, dots, bars, maps
 //! raster     the same as PNG
+//! vega       what the CSV of a figure means, for Vega-Lite
 //! page       one page without outside requests, and the same as Markdown
 //! compare    two folders side by side, with tolerances
 //! ```
@@ -21,6 +22,7 @@ mod page;
 mod raster;
 mod study;
 mod sweep;
+mod vega;
 mod verdict;
 mod write;
 

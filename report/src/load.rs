@@ -29,6 +29,8 @@ pub struct Folder {
     pub missing: usize,
     /// Parts that are not of this scenario as it stands, or that cannot be read.
     pub left_out: usize,
+    /// Runs during which the machine was busy with other things (`notes.jsonl`).
+    pub busy: usize,
     /// Facts about the machine (`machine.json`), if they were recorded.
     pub machine: Vec<(String, String)>,
     /// Reasons people have written for statements that do not hold (`reasons.toml`).
@@ -100,6 +102,9 @@ impl Folder {
             report: Report::of(&plan, &parts),
             missing: missing.count(),
             left_out: unreadable + foreign,
+            busy: known
+                .intersection(&busy(path).iter().map(String::as_str).collect())
+                .count(),
             machine: machine(path)?,
             reasons: reasons(path)?,
             plan,
@@ -112,6 +117,22 @@ impl Folder {
         let run = self.plan.runs.iter().find(|run| run.id == part.run_id)?;
         Some(&run.scenario)
     }
+}
+
+/// More than this of a core that others kept busy disturbs a run.
+const DISTURBING: f64 = 0.25;
+
+/// The ids of runs beside which something else went on.
+fn busy(path: &Path) -> BTreeSet<String> {
+    let text = fs::read_to_string(path.join("notes.jsonl")).unwrap_or_default();
+    let busy = text.lines().filter_map(|line| {
+        let note: serde_json::Value = serde_json::from_str(line).ok()?;
+        let others = note["others_cores"].as_f64().unwrap_or(0.0);
+        let labs = note["other_labs"].as_u64().unwrap_or(0);
+        let id = note["run_id"].as_str()?;
+        (others > DISTURBING || labs > 0).then(|| id.to_owned())
+    });
+    busy.collect()
 }
 
 /// The parts that belong to the last campaign, and how many files could not be read.

@@ -1,7 +1,7 @@
 //! All results of one scenario, and what was claimed of it.
 
 use crate::load::Folder;
-use anabranch_lab::papers::{Check, Data, Experiment, Statement, Verdict, experiments};
+use anabranch_lab::papers::{Check, Data, Experiment, Statement, Verdict, all_experiments};
 use anabranch_lab::report::CheckRow;
 use std::fmt::Write;
 use std::path::Path;
@@ -111,7 +111,7 @@ impl Study {
     }
 
     fn experiments(&self) -> Vec<Experiment> {
-        let all = experiments().into_iter();
+        let all = all_experiments().into_iter();
         all.filter(|experiment| named(experiment, &self.name))
             .collect()
     }
@@ -219,9 +219,15 @@ fn of_checks(checks: &[CheckRow]) -> Vec<(Claim, String)> {
         let rows: Vec<&CheckRow> = rows.collect();
         let missed: Vec<&&CheckRow> = rows.iter().filter(|row| !row.holds).collect();
         let shown = missed.first().copied().or(rows.first());
-        let percent = |row: &CheckRow| match row.ratio {
-            Some(ratio) => format!("{:.1} %", ratio * 100.0),
-            None => "not measured".to_owned(),
+        let percent = |row: &CheckRow| match (row.ratio, row.interval) {
+            (Some(ratio), Some(interval)) => format!(
+                "{:.1} % ({:.1} to {:.1})",
+                ratio * 100.0,
+                interval.low * 100.0,
+                interval.high * 100.0
+            ),
+            (Some(ratio), None) => format!("{:.1} %", ratio * 100.0),
+            (None, _) => "not measured".to_owned(),
         };
         let mut ours = shown.map_or_else(String::new, |row| percent(row));
         if rows.len() > 1 {

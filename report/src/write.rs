@@ -116,6 +116,8 @@ fn write_figure(
             write(&path, &rasteriser.png(figure, width)?)?;
         }
     }
+    let vega = plots.join(format!("{}.vl.json", figure.name));
+    write(&vega, figure.vega_lite().as_bytes())?;
     write(
         &plots.join(format!("{}.csv", figure.name)),
         figure.csv.as_bytes(),

@@ -2,6 +2,11 @@
 
 mod results;
 
+use anabranch_lab::backend::sim::Sim;
+use anabranch_lab::campaign::Campaign;
+use anabranch_lab::plan::{Changes, Plan};
+use anabranch_lab::results::Store;
+use anabranch_lab::scenario::Document;
 use anabranch_report::{
     Folder, Judgement, Options, PageOptions, Rasteriser, ReportError, WIDTHS, compare, page,
 };
@@ -132,6 +137,40 @@ fn figures_follow_from_what_there_is() {
 }
 
 #[test]
+fn what_vega_lite_is_told_to_draw_is_in_the_csv_beside_it() {
+    let base = tempfile::tempdir().unwrap();
+    let sim = make(base.path(), "sim", SWEPT, SIM);
+    let real = Made {
+        name: "netns",
+        factor: 0.97,
+    };
+    let real = make(base.path(), "real", SWEPT, real);
+    let cut = make(base.path(), "cut", CUT, SIM);
+    let figures = write(&[sim, real, cut], base.path(), &[]).unwrap();
+    assert!(figures.len() > 20, "{figures:?}");
+    for name in &figures {
+        let file = base.path().join("plots").join(format!("{name}.vl.json"));
+        let chart: serde_json::Value =
+            serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+        let csv = base.path().join("plots");
+        let csv = csv.join(chart["data"]["url"].as_str().unwrap());
+        let csv = fs::read_to_string(csv).unwrap();
+        let columns: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
+        for (channel, one) in chart["encoding"].as_object().unwrap() {
+            let field = one["field"].as_str().unwrap();
+            let place = columns.iter().position(|column| *column == field);
+            let place = place.unwrap_or_else(|| panic!("{name}: {channel}: no `{field}`"));
+            // A column of numbers holds numbers; a point of a sweep is in quotes, if at all.
+            let row = csv.lines().nth(1).unwrap();
+            if one["type"] == "quantitative" && !row.contains('"') {
+                let cell = row.split(',').nth(place).unwrap();
+                assert!(cell.parse::<f64>().is_ok(), "{name}: {field}: {cell}");
+            }
+        }
+    }
+}
+
+#[test]
 fn png_files_have_the_size_and_the_colours_of_the_drawing() {
     let Some(rasteriser) = Rasteriser::new() else {
         // Without fonts there are none, and the page leads to none.
@@ -213,7 +252,17 @@ fn results_agree_within_their_tolerance_and_no_further() {
     assert!(same.is_good());
     assert_eq!(same.count(Judgement::Agrees), 5);
     assert!((same.lines[0].ratio.unwrap() - 0.97).abs() < 1e-9);
+    let id = &far[0].parts[0].run_id;
+    let note = format!("{{\"run_id\":\"{id}\",\"others_cores\":1.5}}\n");
+    fs::write(far[0].path.join("notes.jsonl"), note).unwrap();
+    let far = vec![Folder::load(&far[0].path).unwrap()];
     let other = compare(&first, &far, &options).unwrap();
+    let busy = "busy with other things during 1 of 40 runs";
+    assert!(
+        other.remarks.iter().any(|remark| remark.contains(busy)),
+        "{:?}",
+        other.remarks
+    );
     assert_eq!(other.count(Judgement::Disagrees), 5);
     assert!(!other.is_good());
     assert_eq!(other.csv().lines().count(), 6);
@@ -225,4 +274,69 @@ fn results_agree_within_their_tolerance_and_no_further() {
     let swept = vec![Folder::load(&make(base.path(), "swept", SWEPT, SIM)).unwrap()];
     let error = compare(&first, &swept, &options).unwrap_err();
     assert!(error.is_usage(), "{error}");
+}
+
+/// Losses by chance, so that no two seeds give the same.
+const LOSSY: &str = r#"
+format = 1
+name = "lossy"
+stop = "30s"
+singles = false
+[[path]]
+name = "a"
+forward = { rate = "4Mbit/s", delay = "10ms", loss = "2%" }
+backward = { rate = "4Mbit/s", delay = "10ms" }
+[[path]]
+name = "b"
+forward = { rate = "4Mbit/s", delay = "20ms", loss = "2%" }
+backward = { rate = "4Mbit/s", delay = "20ms" }
+[[flow]]
+kind = "bulk"
+bytes = "1MB"
+[repeat]
+runs = 8
+"#;
+
+/// Simulates the scenario into a folder below `base`.
+fn simulate(base: &Path, name: &str, scenario: &str, seed: u64) -> Vec<Folder> {
+    let document = Document::parse(name, scenario).unwrap();
+    let changes = Changes {
+        seed: Some(seed),
+        ..Changes::default()
+    };
+    let plan = Plan::make(&document, &changes).unwrap();
+    let store = Store::open(&base.join(name), &plan.name, &plan.expanded).unwrap();
+    let campaign = Campaign {
+        store: Some(&store),
+        ..Campaign::default()
+    };
+    campaign.run(&plan, &Sim::default(), &|_| {}).unwrap();
+    vec![Folder::load(store.folder()).unwrap()]
+}
+
+#[test]
+fn two_campaigns_of_one_scenario_agree_within_their_intervals_and_another_network_does_not() {
+    let base = tempfile::tempdir().unwrap();
+    let one = simulate(base.path(), "one", LOSSY, 1);
+    let two = simulate(base.path(), "two", LOSSY, 2);
+    assert_eq!(
+        one[0].plan.runs[0].seed.to_string(),
+        one[0].parts[0].seed,
+        "the folder knows its seed"
+    );
+    let found = compare(&one, &two, &Options::default()).unwrap();
+    let line = &found.lines[0];
+    assert!(
+        line.low.unwrap() < 1.0 && 1.0 < line.high.unwrap(),
+        "{line:?}"
+    );
+    assert!(line.low < line.high, "seeds differ: {line:?}");
+    let again = simulate(base.path(), "again", LOSSY, 1);
+    let same = compare(&one, &again, &Options::default()).unwrap();
+    assert_eq!(same.lines[0].ratio, Some(1.0));
+    let worse = LOSSY.replace("2%", "5%");
+    let worse = simulate(base.path(), "worse", &worse, 1);
+    let found = compare(&one, &worse, &Options::default()).unwrap();
+    assert_eq!(found.lines[0].judgement, Judgement::Disagrees);
+    assert!(found.lines[0].high.unwrap() < 1.0, "{:?}", found.lines[0]);
 }

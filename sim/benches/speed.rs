@@ -2,7 +2,8 @@
 //!
 //! One connection over two links, a bulk transfer; a packet is one that crossed one link, data and
 //! acknowledgements alike. `cargo bench -p anabranch-sim --bench speed -- base gig` runs some of
-//! the cases only.
+//! the cases only, `-- base null` them without packet protection only. The hash of the trace tells whether a change that was to make things faster
+//! changed what happens.
 //!
 //! Rates are per second of processor time, so that other work on the machine does not count, where
 //! the system tells it (Linux); else per second of wall time.
@@ -61,19 +62,37 @@ const CASES: [Case; 4] = [
 
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let only_null = wanted.iter().any(|w| w == "null");
     let is_wanted = |name: &str| {
-        wanted.iter().all(|arg| arg.starts_with("--")) || wanted.iter().any(|w| w == name)
+        let mut names = wanted
+            .iter()
+            .filter(|w| !w.starts_with("--") && *w != "null");
+        names.clone().next().is_none() || names.any(|w| w == name)
     };
     println!(
-        "{:<10} {:>9} {:>9} {:>10} {:>12} {:>12} {:>10} {:>9}",
-        "case", "cpu s", "sim s", "packets", "packets/s", "events/s", "sim s/s", "peak MiB"
+        "{:<10} {:>9} {:>9} {:>10} {:>12} {:>12} {:>10} {:>9} {:>17}",
+        "case",
+        "cpu s",
+        "sim s",
+        "packets",
+        "packets/s",
+        "events/s",
+        "sim s/s",
+        "peak MiB",
+        "trace"
     );
     for case in CASES.iter().filter(|case| is_wanted(case.name)) {
-        for unprotected in protections().iter().copied() {
-            let (cpu, sim, packets, events) = run(case, unprotected);
+        for unprotected in protections(only_null) {
+            let Outcome {
+                cpu,
+                sim,
+                packets,
+                events,
+                trace,
+            } = run(case, unprotected);
             let name = format!("{}{}", case.name, if unprotected { " null" } else { "" });
             println!(
-                "{name:<10} {cpu:>9.3} {sim:>9.2} {packets:>10} {:>12.0} {:>12.0} {:>10.1} {:>9.1}",
+                "{name:<10} {cpu:>9.3} {sim:>9.2} {packets:>10} {:>12.0} {:>12.0} {:>10.1} {:>9.1}  {trace:016x}",
                 packets as f64 / cpu,
                 events as f64 / cpu,
                 sim / cpu,
@@ -87,12 +106,10 @@ fn main() {
 }
 
 /// With packet protection, and without where the feature `null-protection` is on.
-fn protections() -> &'static [bool] {
-    if cfg!(feature = "null-protection") {
-        &[false, true]
-    } else {
-        &[false]
-    }
+fn protections(only_null: bool) -> impl Iterator<Item = bool> {
+    let with = (!only_null).then_some(false);
+    let without = cfg!(feature = "null-protection").then_some(true);
+    with.into_iter().chain(without)
 }
 
 fn config(unprotected: bool) -> TransportConfig {
@@ -108,7 +125,16 @@ fn config(unprotected: bool) -> TransportConfig {
     }
 }
 
-fn run(case: &Case, unprotected: bool) -> (f64, f64, u64, u64) {
+/// What one run came to.
+struct Outcome {
+    cpu: f64,
+    sim: f64,
+    packets: u64,
+    events: u64,
+    trace: u64,
+}
+
+fn run(case: &Case, unprotected: bool) -> Outcome {
     let rate = Rate::bits_per_second(case.mbit * 1_000_000).expect("a rate");
     let link = LinkConfig {
         queue: Queue::TailDropPackets(case.queue),
@@ -128,9 +154,13 @@ fn run(case: &Case, unprotected: bool) -> (f64, f64, u64, u64) {
         .iter()
         .flat_map(|link| both.map(|way| (*link, way)));
     let packets = lines.map(|(link, way)| scene.world.link_stats(link, way).packets_out);
-    let packets = packets.sum();
-    let sim = scene.world.now().as_nanos() as f64 / 1e9;
-    (cpu, sim, packets, scene.world.events())
+    Outcome {
+        cpu,
+        sim: scene.world.now().as_nanos() as f64 / 1e9,
+        packets: packets.sum(),
+        events: scene.world.events(),
+        trace: scene.world.trace_hash(),
+    }
 }
 
 /// Sends one datagram each time one comes, without end.

@@ -25,6 +25,7 @@
 //! ```
 
 mod address;
+mod bond;
 mod link;
 mod node;
 mod process;
@@ -35,6 +36,7 @@ mod stale;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use address::Address;
+pub use bond::{Bond, TUNNEL_BYTES};
 pub use link::{Counters, Direction, Flow, LinkId, LinkSpec, Rate};
 pub use node::Node;
 pub use process::ProcessId;

@@ -48,12 +48,37 @@ impl Image {
         }
     }
 
+    /// The same guest with another command.
+    #[must_use]
+    pub fn command<S: AsRef<str>>(mut self, command: &[S]) -> Self {
+        self.command = command
+            .iter()
+            .map(|word| word.as_ref().to_owned())
+            .collect();
+        self
+    }
+
+    /// Whether a file of this name was added.
+    pub fn holds(&self, guest: &str) -> bool {
+        self.files.contains_key(guest) || self.texts.contains_key(guest)
+    }
+
     /// Adds a program of this machine with its libraries, by name or path; the guest finds it by
     /// its name.
     ///
     /// # Errors
     /// [`Error::System`] if there is none.
-    pub fn program(mut self, program: &str) -> Result<Self, Error> {
+    pub fn program(self, program: &str) -> Result<Self, Error> {
+        let name = Path::new(program).file_name().unwrap_or_default();
+        let guest = format!("/bin/{}", name.to_string_lossy());
+        self.program_at(&guest, program)
+    }
+
+    /// As [`Self::program`], under another name of the guest.
+    ///
+    /// # Errors
+    /// [`Error::System`] if there is none.
+    pub fn program_at(mut self, guest: &str, program: &str) -> Result<Self, Error> {
         let missing = || std::io::Error::new(std::io::ErrorKind::NotFound, "not found");
         let file = find(program)
             .ok_or_else(missing)
@@ -61,9 +86,29 @@ impl Image {
         for library in libraries(&file)? {
             self.files.insert(guest_path(&library), library);
         }
-        let name = Path::new(program).file_name().unwrap_or_default();
-        let name = format!("/bin/{}", name.to_string_lossy());
-        self.files.insert(name, file);
+        self.files.insert(guest.to_owned(), file);
+        Ok(self)
+    }
+
+    /// Adds all files below a folder of this machine, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::System`] if it cannot be listed.
+    pub fn folder(mut self, guest: &str, host: &Path) -> Result<Self, Error> {
+        if !host.is_dir() {
+            return Ok(self);
+        }
+        let failed = || Error::system(format!("cannot list {}", host.display()));
+        for entry in std::fs::read_dir(host).map_err(failed())? {
+            let path = entry.map_err(failed())?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let guest = format!("{guest}/{name}");
+            self = if path.is_dir() {
+                self.folder(&guest, &path)?
+            } else {
+                self.file(&guest, &path)
+            };
+        }
         Ok(self)
     }
 
@@ -157,15 +202,19 @@ impl Image {
              mkdir -p /dev/net /run /tmp\n\
              mount -t tmpfs tmp /tmp\n\
              mount -t tmpfs run /run\n\
-             ip link set lo up\n",
+             ip link set lo up\n\
+             stty -echo </dev/console\n",
         );
         let modules = self.load.iter().map(|module| quoted(module));
         script.extend(modules.map(|file| format!("insmod {file} || echo cannot load {file}\n")));
         let words: Vec<String> = self.command.iter().map(|word| quoted(word)).collect();
+        // A line from outside is an interruption for the command, whose number does not change when
+        // its shell turns into it.
         script
             + &format!(
-                "echo '{STARTED}'\n\
-             {} </dev/null\n\
+                "while read -r word; do kill -INT \"$(cat /run/command)\"; done </dev/console &\n\
+             echo '{STARTED}'\n\
+             sh -c 'echo $$ >/run/command; exec \"$0\" \"$@\"' {} </dev/null\n\
              code=$?\n\
              tar -C {RESULTS} -cf {DISK} . || echo results are lost\n\
              sync\n\

@@ -1,12 +1,16 @@
 //! A kernel and its modules, unpacked from a distribution's package.
 
 use crate::Error;
+use crate::machine::Acceleration;
 use crate::programs::{output, require};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The package that depends on the current kernel for virtual machines: small, few drivers.
 const PACKAGE: &str = "linux-image-cloud-amd64";
+
+/// The file of a kernel's folder that says who executes it.
+const REMEMBERED: &str = "acceleration";
 
 /// A kernel to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,6 +115,27 @@ impl Kernel {
     /// Its release, as `uname -r` says it.
     pub fn release(&self) -> &str {
         &self.release
+    }
+
+    /// The folder it was found in.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Who executes its instructions on this machine, if that has been tried.
+    pub fn remembered(&self) -> Option<Acceleration> {
+        let text = std::fs::read_to_string(self.folder.join(REMEMBERED)).ok()?;
+        Acceleration::from_name(text.trim())
+    }
+
+    /// Remembers who does: a way that does not work need not be tried each time.
+    ///
+    /// # Errors
+    /// [`Error::System`] if it cannot be written.
+    pub fn remember(&self, way: Acceleration) -> Result<(), Error> {
+        let file = self.folder.join(REMEMBERED);
+        let written = std::fs::write(&file, format!("{}\n", way.name()));
+        written.map_err(Error::system(format!("cannot write {}", file.display())))
     }
 
     /// The file to start.

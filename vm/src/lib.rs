@@ -7,8 +7,9 @@
 //! ```
 //!
 //! The guest has no disk of its own and no network; whatever it makes is gone when it stops, but
-//! for the folder it was told to leave. It starts in two seconds, also without the processor's
-//! help: then it is slow, some ten times slower than the machine it runs on.
+//! for the folder it was told to leave. It starts in seconds, also without the processor's help:
+//! then its clock counts its own instructions, so that what it measures is what a machine of a
+//! thousand million instructions a second would, however slow or busy the one around it is.
 //!
 //! ```no_run
 //! use anabranch_vm::{Image, Kernel, Machine};
@@ -24,6 +25,7 @@
 //! ```
 
 mod archive;
+mod control;
 mod image;
 mod kernel;
 mod machine;
@@ -32,9 +34,11 @@ mod programs;
 #[cfg(test)]
 mod tests;
 
+pub use control::Control;
 pub use image::{Image, RESULTS};
 pub use kernel::Kernel;
-pub use machine::{Acceleration, End, Machine};
+pub use machine::{Acceleration, End, Machine, PARAMETER};
+pub use programs::{Requirement, requirements};
 
 use std::path::PathBuf;
 
@@ -94,6 +98,9 @@ pub enum Error {
         /// Its last lines.
         console: String,
     },
+    /// Somebody stopped it.
+    #[error("the virtual machine was stopped")]
+    Stopped,
     /// The guest ran for longer than it was given.
     #[error(
         "the virtual machine was stopped after {seconds} s; the end of its console:\n{console}"

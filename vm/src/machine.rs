@@ -1,12 +1,14 @@
 //! Starting a guest, listening to it, fetching what it left.
 
 use crate::Error;
+use crate::control::Control;
 use crate::image::{ENDED, Image, STARTED};
 use crate::kernel::Kernel;
-use crate::programs::{last_lines, require};
+use crate::programs::{find, last_lines, require};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader, BufWriter, Read};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -25,30 +27,57 @@ const DISK_BYTES: u64 = 4 << 30;
 const MAX_LINE: u64 = 64 * 1024;
 /// Lines of its end that are told when it fails.
 const LAST_LINES: usize = 20;
+/// How often it is looked whether somebody wants it to end.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// The guest's kernel is told by this word who executes it, as `anabranch.vm=tcg`.
+pub const PARAMETER: &str = "anabranch.vm";
 
 /// Who executes the guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Acceleration {
-    /// The processor if that works here, else software.
+    /// What is [remembered](Kernel::remembered); the processor if that works here, else software.
     #[default]
     Auto,
     /// The processor (KVM).
     Hardware,
-    /// Software: works everywhere, some ten times slower.
+    /// Software: works everywhere. The guest's clock counts its instructions, one a nanosecond, and
+    /// jumps while it sleeps: what is measured inside does not depend on how busy the machine
+    /// outside is, and takes longer or shorter there than it says.
     Software,
 }
 
+impl Acceleration {
+    /// What qemu calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Hardware => "kvm",
+            Self::Software => "tcg",
+        }
+    }
+
+    /// The one of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Auto, Self::Hardware, Self::Software]
+            .into_iter()
+            .find(|one| one.name() == name)
+    }
+}
+
 /// A virtual machine to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Machine {
-    /// Its processors.
+    /// Its processors. In software it has one: its clock could not count the instructions of more.
     pub processors: u32,
     /// Its memory in MiB; the image lies in it.
     pub memory_mib: u32,
     /// Who executes its instructions.
     pub acceleration: Acceleration,
-    /// It is stopped after this time.
+    /// It is stopped when its command has run for this time, by the clock outside.
     pub limit: Duration,
+    /// Ends it before.
+    pub control: Control,
 }
 
 impl Default for Machine {
@@ -58,6 +87,7 @@ impl Default for Machine {
             memory_mib: 1536,
             acceleration: Acceleration::Auto,
             limit: Duration::from_secs(3600),
+            control: Control::default(),
         }
     }
 }
@@ -92,7 +122,7 @@ impl Machine {
     ///
     /// # Errors
     /// [`Error::Missing`] without qemu, [`Error::Guest`] if it stops before its command ends,
-    /// [`Error::TimedOut`] at its limit.
+    /// [`Error::TimedOut`] at its limit, [`Error::Stopped`] if its [`Control`] stopped it.
     pub fn run(
         &self,
         kernel: &Kernel,
@@ -102,7 +132,11 @@ impl Machine {
         let qemu = require("qemu-system-x86_64", "qemu-system-x86")?;
         let work = TempDir::with_prefix("anabranch-vm-").map_err(Error::system("no room"))?;
         let files = Files::make(work.path(), kernel, image)?;
-        let ways: &[Acceleration] = match self.acceleration {
+        let wanted = match self.acceleration {
+            Acceleration::Auto => kernel.remembered().unwrap_or_default(),
+            given => given,
+        };
+        let ways: &[Acceleration] = match wanted {
             Acceleration::Auto => &[Acceleration::Hardware, Acceleration::Software],
             Acceleration::Hardware => &[Acceleration::Hardware],
             Acceleration::Software => &[Acceleration::Software],
@@ -137,28 +171,53 @@ impl Machine {
             return Err(Start::Silent(Error::system("/dev/kvm")(reason)));
         }
         let mut command = self.command(qemu, kernel, files, way);
-        let mut guest = Guest::start(&mut command).map_err(Start::Failed)?;
+        let mut guest = Guest::start(&mut command, &self.control).map_err(Start::Failed)?;
         let patience = match way {
             Acceleration::Software => FIRST_WORD_SOFTWARE,
             _ => FIRST_WORD,
         };
-        let first = Instant::now() + patience.min(self.limit);
+        let first = Instant::now() + patience;
         if !guest.wait_for_start(first) {
+            if self.control.is_stopped() {
+                return Err(Start::Failed(Error::Stopped));
+            }
             return Err(Start::Silent(guest.error("did not start")));
         }
+        self.control.attach(guest.process.stdin.take());
         let until = Instant::now() + self.limit;
         guest.follow(until, self.limit, line).map_err(Start::Failed)
     }
 
     fn command(&self, qemu: &Path, kernel: &Kernel, files: &Files, way: Acceleration) -> Command {
-        let mut command = Command::new(qemu);
-        let accelerated = match way {
-            Acceleration::Software => ["-accel", "tcg,thread=multi", "-cpu", "max"],
-            _ => ["-accel", "kvm", "-cpu", "host"],
+        // A machine must not outlive whoever listens to it, nor take its Ctrl-C.
+        let mut command = match find("setpriv") {
+            Some(setpriv) => {
+                let mut command = Command::new(setpriv);
+                command.args(["--pdeathsig", "TERM"]).arg(qemu);
+                command
+            }
+            None => Command::new(qemu),
+        };
+        command.process_group(0);
+        let (accelerated, processors): (&[&str], u32) = match way {
+            Acceleration::Software => (
+                &[
+                    "-accel",
+                    "tcg,thread=single",
+                    "-icount",
+                    "shift=0,sleep=off",
+                    "-rtc",
+                    "clock=vm",
+                    "-cpu",
+                    "max",
+                ],
+                1,
+            ),
+            _ => (&["-accel", "kvm", "-cpu", "host"], self.processors),
         };
         command
             .args(accelerated)
-            .args(["-smp", &self.processors.to_string()])
+            .args(["-smp", &processors.to_string()])
             .args(["-m", &self.memory_mib.to_string()])
             .args(["-nodefaults", "-no-reboot", "-display", "none"])
             .args(["-serial", "stdio"])
@@ -166,10 +225,14 @@ impl Machine {
             .arg(kernel.image())
             .arg("-initrd")
             .arg(&files.image)
-            .args(["-append", "console=ttyS0 quiet panic=-1"])
+            .arg("-append")
+            .arg(format!(
+                "console=ttyS0 quiet panic=-1 {PARAMETER}={}",
+                way.name()
+            ))
             .arg("-drive")
             .arg(format!(
-                "if=virtio,format=raw,file={}",
+                "if=virtio,format=raw,cache=unsafe,file={}",
                 files.disk.display()
             ));
         command
@@ -212,12 +275,13 @@ struct Guest {
     lines: Receiver<String>,
     /// The end of what it wrote, and of what qemu complained.
     console: Vec<String>,
+    control: Control,
 }
 
 impl Guest {
-    fn start(command: &mut Command) -> Result<Self, Error> {
+    fn start(command: &mut Command, control: &Control) -> Result<Self, Error> {
         let mut process = command
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -231,12 +295,19 @@ impl Guest {
             process,
             lines,
             console: Vec::new(),
+            control: control.clone(),
         })
     }
 
+    /// Its next line. That somebody wants it to end looks like the end of its time.
     fn next(&mut self, until: Instant) -> Result<String, RecvTimeoutError> {
-        let wait = until.saturating_duration_since(Instant::now());
-        let line = self.lines.recv_timeout(wait)?;
+        let line = loop {
+            let wait = until.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(wait.min(LOOK)) {
+                Err(RecvTimeoutError::Timeout) if wait > LOOK && !self.control.is_stopped() => {}
+                other => break other?,
+            }
+        };
         if self.console.len() == LAST_LINES {
             self.console.remove(0);
         }
@@ -272,6 +343,9 @@ impl Guest {
                     }
                     pass(&line);
                 }
+                Err(RecvTimeoutError::Timeout) if self.control.is_stopped() => {
+                    return Err(Error::Stopped);
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     return Err(Error::TimedOut {
                         seconds: limit.as_secs(),
@@ -299,6 +373,7 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
+        self.control.attach(None);
         if let Ok(pid) = i32::try_from(self.process.id()) {
             // qemu then writes back what its disk holds, unlike when it is killed.
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);

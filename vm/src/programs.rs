@@ -8,6 +8,33 @@ use std::process::{Command, Stdio};
 /// Where administrators' programs are, which is not on everybody's `PATH`.
 const ALSO: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
+/// A program that virtual machines need of this one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Requirement {
+    /// The program.
+    pub program: &'static str,
+    /// The Debian package it comes in.
+    pub package: &'static str,
+    /// Where it is; nothing if it is not installed.
+    pub found: Option<PathBuf>,
+}
+
+/// What is needed to start a guest, and what of it is here.
+pub fn requirements() -> Vec<Requirement> {
+    let all = [
+        ("qemu-system-x86_64", "qemu-system-x86"),
+        ("busybox", "busybox-static"),
+        ("insmod", "kmod"),
+        ("ldd", "libc-bin"),
+    ];
+    let requirement = |(program, package)| Requirement {
+        program,
+        package,
+        found: find(program),
+    };
+    all.into_iter().map(requirement).collect()
+}
+
 /// Finds a program by name, or takes a path as it is.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     if program.contains('/') {

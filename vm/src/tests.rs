@@ -1,8 +1,9 @@
 //! The archive as other programs read it, and guests that run.
 
 use crate::archive::Archive;
-use crate::{Acceleration, Error, Image, Kernel, Machine, RESULTS};
-use std::time::Duration;
+use crate::{Acceleration, Control, Error, Image, Kernel, Machine, RESULTS, requirements};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The archive's entries as (name, mode, content), read by the format's own rules.
 fn entries(bytes: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
@@ -52,10 +53,13 @@ fn an_archive_gives_back_what_went_in_with_its_modes() {
 }
 
 /// A kernel to start, if one is prepared here; required where `ANABRANCH_REQUIRE_VM` is 1.
-fn kernel() -> Option<Kernel> {
+fn kernel() -> Option<(Kernel, MutexGuard<'static, ()>)> {
+    /// One guest at a time: each takes a processor.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = Kernel::default_folder().unwrap();
     match Kernel::find(&folder) {
-        Ok(kernel) => Some(kernel),
+        Ok(kernel) => Some((kernel, alone)),
         Err(error) => {
             let required = std::env::var_os("ANABRANCH_REQUIRE_VM").is_some_and(|v| v == "1");
             assert!(!required, "{error}, and ANABRANCH_REQUIRE_VM is set");
@@ -73,7 +77,9 @@ fn shell(kernel: &Kernel, script: &str) -> Image {
 
 #[test]
 fn a_guest_has_the_modules_asked_for_and_leaves_its_results() {
-    let Some(kernel) = kernel() else { return };
+    let Some((kernel, _alone)) = kernel() else {
+        return;
+    };
     let script = format!(
         "/bin/ip -V; ls /sys/class/net/bonding_masters; cat /etc/greeting; \
          uname -r >{RESULTS}/release; exit 7"
@@ -109,13 +115,15 @@ fn a_guest_has_the_modules_asked_for_and_leaves_its_results() {
 
 #[test]
 fn a_guest_that_does_not_end_is_stopped_at_its_limit() {
-    let Some(kernel) = kernel() else { return };
+    let Some((kernel, _alone)) = kernel() else {
+        return;
+    };
     let machine = Machine {
         acceleration: Acceleration::Software,
-        limit: Duration::from_secs(30),
+        limit: Duration::from_secs(5),
         ..Machine::default()
     };
-    let image = shell(&kernel, "echo waiting; sleep 10000");
+    let image = shell(&kernel, "echo waiting; while :; do :; done");
     match machine.run(&kernel, &image, &mut |_| {}) {
         Err(Error::TimedOut { console, .. }) => assert!(console.contains("waiting"), "{console}"),
         other => panic!("{other:?}"),
@@ -124,7 +132,89 @@ fn a_guest_that_does_not_end_is_stopped_at_its_limit() {
 
 #[test]
 fn a_module_the_kernel_lacks_is_refused_before_anything_starts() {
-    let Some(kernel) = kernel() else { return };
+    let Some((kernel, _alone)) = kernel() else {
+        return;
+    };
     let refused = Image::new(&["sh"]).modules(&kernel, &["no_such_module"]);
     assert!(matches!(refused, Err(Error::NoModule { .. })));
+}
+
+#[test]
+fn what_is_not_installed_is_told_with_its_package() {
+    for one in requirements() {
+        assert!(!one.program.is_empty() && !one.package.is_empty());
+        assert_eq!(
+            one.found.is_some(),
+            crate::programs::find(one.program).is_some()
+        );
+    }
+}
+
+#[test]
+fn a_guest_in_software_sleeps_for_an_hour_in_no_time() {
+    let Some((kernel, _alone)) = kernel() else {
+        return;
+    };
+    let machine = Machine {
+        acceleration: Acceleration::Software,
+        ..Machine::default()
+    };
+    let script = "from=$(cut -d. -f1 /proc/uptime); sleep 3600; to=$(cut -d. -f1 /proc/uptime); \
+                  echo slept $((to - from)); grep -o anabranch.vm=.* /proc/cmdline";
+    let began = Instant::now();
+    let mut lines = Vec::new();
+    let image = Image::new(&["sh", "-c", script]);
+    let end = machine
+        .run(&kernel, &image, &mut |line| lines.push(line.to_owned()))
+        .unwrap();
+    assert_eq!(end.code, 0, "{lines:?}");
+    assert!(began.elapsed() < Duration::from_secs(1800));
+    let slept = lines.iter().find_map(|line| line.strip_prefix("slept "));
+    let slept: u64 = slept.unwrap().parse().unwrap();
+    assert!((3600..3610).contains(&slept), "{slept}");
+    assert!(lines.contains(&"anabranch.vm=tcg".to_owned()), "{lines:?}");
+}
+
+#[test]
+fn an_interruption_reaches_the_command_and_its_results_come_back() {
+    let Some((kernel, _alone)) = kernel() else {
+        return;
+    };
+    let control = Control::default();
+    let machine = Machine {
+        acceleration: Acceleration::Software,
+        control: control.clone(),
+        ..Machine::default()
+    };
+    // It waits without sleeping: a guest that sleeps lets hours pass before anybody speaks to it.
+    let script =
+        format!("trap 'echo heard >{RESULTS}/said; exit 3' INT; echo waiting; while :; do :; done");
+    let image = Image::new(&["sh", "-c", &script]);
+    let end = machine
+        .run(&kernel, &image, &mut |line| {
+            if line == "waiting" {
+                control.interrupt();
+            }
+        })
+        .unwrap();
+    assert_eq!(end.code, 3);
+    let said = std::fs::read_to_string(end.results().join("said")).unwrap();
+    assert_eq!(said, "heard\n");
+}
+
+#[test]
+fn a_guest_is_stopped_from_outside() {
+    let Some((kernel, _alone)) = kernel() else {
+        return;
+    };
+    let control = Control::default();
+    control.interrupt();
+    let machine = Machine {
+        acceleration: Acceleration::Software,
+        control,
+        ..Machine::default()
+    };
+    let image = Image::new(&["sh", "-c", "while :; do :; done"]);
+    let stopped = machine.run(&kernel, &image, &mut |_| {});
+    assert!(matches!(stopped, Err(Error::Stopped)), "{stopped:?}");
 }

@@ -1,12 +1,13 @@
 //! Connection IDs and stateless reset tokens (RFC 9000, sections 5.1 and 10.3).
 
+use std::cmp::Ordering;
 use std::fmt;
 
 /// The longest connection ID of QUIC v1, in bytes.
 pub const MAX_CID_LEN: usize = 20;
 
 /// A connection ID of 0 to 20 bytes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct ConnectionId {
     length: u8,
     bytes: [u8; MAX_CID_LEN],
@@ -36,9 +37,32 @@ impl ConnectionId {
         usize::from(self.length)
     }
 
+    /// All of it as numbers.
+    fn key(&self) -> ([u64; 2], u32, u8) {
+        let (words, rest) = self.bytes.split_at(16);
+        let word = |at: usize| words[at..].first_chunk().copied().map(u64::from_ne_bytes);
+        let rest = rest.first_chunk().copied().map(u32::from_ne_bytes);
+        let words = [word(0).unwrap_or_default(), word(8).unwrap_or_default()];
+        (words, rest.unwrap_or_default(), self.length)
+    }
+
     /// Whether this is the zero-length connection ID.
     pub fn is_empty(&self) -> bool {
         self.length == 0
+    }
+}
+
+/// Any order will do for a search tree; this one compares numbers and not bytes, once or more for
+/// every packet that arrives.
+impl Ord for ConnectionId {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl PartialOrd for ConnectionId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 

@@ -17,8 +17,9 @@ pub(crate) enum Lab {
     List(Listing),
     /// Run scenarios in real kernels, with rivals, and compare
     #[command(after_help = "\
-A target is a scenario file, an experiment of `lab list` (or a pattern such as 'bremen-*'), or
-`papers` for all of them. The network is built of namespaces (needs root) and removed again, also
+A target is a scenario file, an experiment of `lab list` (or a pattern such as 'bremen-*'),
+`papers` for all of them, or `calibration` for the small scenarios in which this backend and the
+simulator must agree (docs/report.md). The network is built of namespaces (needs root) and removed again, also
 after Ctrl-C. Experiments get the kernel's TCP and multipath TCP as rivals. Runs go one at a time,
 contenders in random order within each repetition. The same command goes on where it stopped.
 Ctrl-C ends after the run under way, a second one at once. Exit code 1 if a run failed or a [check]
@@ -29,6 +30,7 @@ Examples:
   anabranch lab run scenario.toml --out results --runs 10
   anabranch lab run papers --quick --out papers
   anabranch lab run 'bremen-router-*' --set transport.congestion=cubic --links kernel
+  anabranch lab run aveiro-lbd --in-vm
   anabranch lab run scenario.toml --backend host --peer KEY@192.0.2.7:4433 \\
       --path dsl=eth0 --path lte=wwan0     over links that exist: docs/lab.md, \"On real links\"")]
     Run(Run),
@@ -59,6 +61,8 @@ Ratios with their 95 % intervals for each scenario, point and contender. Exit co
 beyond its tolerance or is missing; `unclear` means within, but with an interval that reaches out.
 
 Examples:
+  anabranch lab run calibration --backend sim --out simulated
+  anabranch lab run calibration --out emulated
   anabranch lab compare simulated emulated
   anabranch lab compare before after --goodput 2 --all")]
     Compare(Compare),
@@ -67,8 +71,12 @@ Examples:
     /// Measure whether emulated links are as configured
     #[command(after_help = "\
 Each link alone under probes: delay, rate, loss, jitter, a trace. Takes about half a
-minute on an idle machine. Exit code 1 if a row fails.")]
+minute on an idle machine. Exit code 1 if a row fails. `--links both` sets the emulator and the
+kernel's netem and tbf side by side; where this kernel lacks them, `--in-vm` has them.")]
     Validate(Validate),
+    /// Prepare what `--in-vm` runs in
+    #[command(subcommand)]
+    Vm(Vm),
     /// Carry the flows of one host: one end of each run
     #[command(after_help = "\
 Without --listen it reads jobs as lines of JSON on stdin and writes reports to stdout, and ends when
@@ -132,7 +140,7 @@ fn ports(text: &str) -> Result<Ports, String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// Scenario files, experiments or `papers`
+    /// Scenario files, experiments, `papers` or `calibration`
     #[arg(required = true)]
     pub(crate) targets: Vec<String>,
     #[command(flatten)]
@@ -159,6 +167,8 @@ pub(crate) struct Run {
     /// What carries packets between namespaces
     #[arg(long, value_enum, default_value_t = LinkLayer::Auto)]
     pub(crate) links: LinkLayer,
+    #[command(flatten)]
+    pub(crate) inside: Inside,
     /// Run the first repetition once more before it, for nothing
     #[arg(long)]
     pub(crate) warm_up: bool,
@@ -171,6 +181,47 @@ pub(crate) struct Run {
     /// Write a JSON object per run to stdout, as in the table `runs`
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Under which kernel.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Inside {
+    /// Run it in a virtual machine, whose kernel has what this one may lack. It keeps results in
+    /// lab-results/in-vm/NAME unless told. See `lab vm prepare`
+    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "auto")]
+    pub(crate) in_vm: Option<InVm>,
+}
+
+/// Who executes a virtual machine's instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum InVm {
+    /// The processor where `lab vm prepare` found that to work, else software
+    Auto,
+    /// The processor; other programs disturb what is measured, as they do outside
+    Kvm,
+    /// Software, whose clock counts instructions: nothing outside disturbs what is measured
+    Tcg,
+}
+
+/// What to do with the virtual machine.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Vm {
+    /// Fetch a kernel that has what this one may lack, and start it once
+    #[command(after_help = "\
+Fetches the distribution's kernel for virtual machines with apt, unpacks it into the user's cache
+(nothing is installed), and starts it once to find out whether the processor helps. Needs qemu, a
+static busybox and kmod; what is missing is told with its package.")]
+    Prepare(Prepare),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Prepare {
+    /// Fetch the kernel again if there is one
+    #[arg(long)]
+    pub(crate) again: bool,
+    #[command(flatten)]
+    pub(crate) listing: Listing,
 }
 
 /// How much of an experiment is run.
@@ -189,7 +240,7 @@ pub(crate) struct Grid {
 
 #[derive(Debug, Args)]
 pub(crate) struct Expand {
-    /// Scenario files, experiments or `papers`
+    /// Scenario files, experiments, `papers` or `calibration`
     #[arg(required = true)]
     pub(crate) targets: Vec<String>,
     #[command(flatten)]
@@ -203,8 +254,10 @@ pub(crate) struct Expand {
 #[derive(Debug, Args)]
 pub(crate) struct Validate {
     /// Which links; `auto` means the emulator's
-    #[arg(long, value_enum, default_value_t = LinkLayer::Auto)]
-    pub(crate) links: LinkLayer,
+    #[arg(long, value_enum, default_value_t = Layers::Auto)]
+    pub(crate) links: Layers,
+    #[command(flatten)]
+    pub(crate) inside: Inside,
     #[command(flatten)]
     pub(crate) listing: Listing,
 }
@@ -218,6 +271,19 @@ pub(crate) enum Backend {
     Sim,
     /// Interfaces of this machine, and a peer that runs `lab agent --listen`
     Host,
+}
+
+/// Which links are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Layers {
+    /// The emulator's
+    Auto,
+    /// The emulator's
+    Emulator,
+    /// tbf and netem of the kernel
+    Kernel,
+    /// Both, side by side
+    Both,
 }
 
 /// What can carry packets between namespaces.

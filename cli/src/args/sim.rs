@@ -56,6 +56,7 @@ pub(crate) struct Change {
     pub(crate) set: Vec<(String, String)>,
     /// Where all randomness comes from
     #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub(crate) seed: Option<u64>,
     /// Repetitions
     #[arg(long, value_name = "N")]
@@ -72,6 +73,9 @@ pub(crate) struct Run {
     /// Keep results in this directory (docs/results.md)
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// Run each contender at the first point a second time, and fail if not the same happens
+    #[arg(long)]
+    pub(crate) twice: bool,
     /// Write the tables as Parquet too
     #[arg(long, requires = "out")]
     pub(crate) parquet: bool,
@@ -115,6 +119,10 @@ pub(crate) struct Papers {
     /// statement came out otherwise
     #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "full"])]
     pub(crate) expect: Option<PathBuf>,
+    /// Run each contender at the first point of each scenario a second time, and fail if not the
+    /// same happens
+    #[arg(long, conflicts_with = "list")]
+    pub(crate) twice: bool,
     /// Write the table as Markdown
     #[arg(long, conflicts_with = "json")]
     pub(crate) markdown: bool,

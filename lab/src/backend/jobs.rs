@@ -63,7 +63,7 @@ fn carrier(run: &Run) -> Result<Carrier, Refusal> {
     };
     let congestion = || kernel_name(scenario).map_err(Refusal::Unsupported);
     Ok(match transport.kind {
-        Kind::Tcp => Carrier::Tcp {
+        Kind::Tcp | Kind::Bonding => Carrier::Tcp {
             congestion: congestion()?,
             buffers,
         },
@@ -77,7 +77,7 @@ fn carrier(run: &Run) -> Result<Carrier, Refusal> {
             congestion: transport.congestion.as_ref().map(ToString::to_string),
             settings: Box::new(*settings),
         },
-        Kind::Bonding | Kind::Mlppp | Kind::Command => {
+        Kind::Mlppp | Kind::Command => {
             let what = "agents do not carry this kind of contender";
             return Err(Refusal::Unsupported(what.to_owned()));
         }

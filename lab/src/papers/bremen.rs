@@ -1,6 +1,7 @@
 //! Fifth paper: the delivery-delay scheduler.
 
-use super::data::{Data, Worst, figure};
+use super::data::{Data, Worst, amount, figure};
+use super::preference::{self, Delays};
 use super::{Check, Experiment, Statement, worked};
 
 const H: &[&str] = &[
@@ -185,28 +186,32 @@ fn h(data: &Data<'_>) -> Vec<Statement> {
                 goodput("srtt", capacity, bpd),
                 goodput("rr", capacity, bpd),
             );
-            equal.add(
-                -(dd / srtt - 1.0).abs(),
+            equal.most(
+                (dd / srtt - 1.0).abs(),
                 place.clone(),
                 (dd / srtt - 1.0).abs() <= 0.05,
             );
             let strict = goodput("strict", capacity, bpd);
             if capacity == CAPACITIES[1] && index >= 7 {
-                below.add(-strict / srtt, place.clone(), strict <= 0.9 * srtt);
-                filled.add(-rr / srtt, place.clone(), rr <= 0.9 * srtt);
+                below.most(strict / srtt, place.clone(), strict <= 0.9 * srtt);
+                filled.most(rr / srtt, place.clone(), rr <= 0.9 * srtt);
             } else {
                 let most = rr.max(strict);
                 let better = dd.max(srtt);
-                never.add(-most / better, place.clone(), most <= 1.05 * better);
+                never.most(most / better, place.clone(), most <= 1.05 * better);
             }
         }
     }
     vec![
-        delay.statement(
-            (id, "T1"),
-            "delivery delays follow the configured ones",
-            "10 and 50 ms + queue",
-        ),
+        // The world's own clock: its delays cannot lie below what was configured.
+        delay
+            .statement(
+                (id, "T1"),
+                "delivery delays follow the configured ones",
+                "10 and 50 ms + queue",
+            )
+            .told(),
+        h_preferences(data),
         equal.statement((id, "T3"), "DD and sRTT within 5 % of each other", "equal"),
         below.statement(
             (id, "T4"),
@@ -222,6 +227,22 @@ fn h(data: &Data<'_>) -> Vec<Statement> {
             "below or equal",
         ),
     ]
+}
+
+/// Delivery delay prefers subflow 1 throughout, the lowest RTT while its own is below 60 ms.
+fn h_preferences(data: &Data<'_>) -> Statement {
+    let row = |(index, bpd): (usize, &str)| {
+        let lowest = if index < 3 { 1 } else { 2 };
+        let delays = [10, millis(bpd), 50, 10];
+        (format!("H{}", index + 1), delays, [Some(1), Some(lowest)])
+    };
+    let rows: Vec<_> = numbered(data).into_iter().map(row).collect();
+    preference::statement(("bremen-H", "T2"), &rows)
+}
+
+/// Whole milliseconds of a time as it stands in the files.
+fn millis(text: &str) -> u64 {
+    amount(text) as u64
 }
 
 /// Re-sequencing: what the delivery delay is for.
@@ -240,7 +261,7 @@ fn h_waits(data: &Data<'_>) -> Vec<Statement> {
             if index >= 3 {
                 waits.add(srtt - dd, place, dd <= srtt * 1.02 + 1e-4);
             } else {
-                same.add(-apart, place, apart <= srtt * 0.05 + 1e-4);
+                same.most(apart, place, apart <= srtt * 0.05 + 1e-4);
             }
         }
     }
@@ -283,15 +304,15 @@ fn scenarios(data: &Data<'_>, id: &str, letters: &[&str]) -> Vec<Statement> {
                 data.goodput("srtt", &at),
                 data.goodput("rr", &at),
             );
-            equal.add(
-                -(dd / srtt - 1.0).abs(),
+            equal.most(
+                (dd / srtt - 1.0).abs(),
                 place.clone(),
                 (dd / srtt - 1.0).abs() <= 0.05,
             );
-            worst.add(-rr / dd.max(srtt), place.clone(), rr <= 1.05 * dd.max(srtt));
+            worst.most(rr / dd.max(srtt), place.clone(), rr <= 1.05 * dd.max(srtt));
             if *letter == "G" && r1 == r2 {
                 let spread = dd.max(srtt).max(rr) / dd.min(srtt).min(rr);
-                same.add(-spread, place, spread <= 1.03);
+                same.most(spread, place, spread <= 1.03);
             }
         }
     }
@@ -303,8 +324,27 @@ fn scenarios(data: &Data<'_>, id: &str, letters: &[&str]) -> Vec<Statement> {
             "worst or equal",
         ),
     ];
+    all.push(preferences(data, id, letters));
     if letters.contains(&"G") {
         all.push(same.statement((id, "T1c"), "equal paths: all three within 3 %", "equal"));
     }
     all
+}
+
+/// What the schedulers prefer in each delay scenario: A tells them apart, C inverts.
+fn preferences(data: &Data<'_>, id: &str, letters: &[&str]) -> Statement {
+    let run = data.values("fpd2");
+    let mut rows: Vec<(String, Delays, [Option<u32>; 2])> = Vec::new();
+    for (letter, delays) in LETTERS.iter().filter(|(l, _)| letters.contains(l)) {
+        let want = match *letter {
+            "A" => [Some(1), None],
+            "C" => [Some(1), Some(2)],
+            "G" => [None, None],
+            _ => [Some(1), Some(1)],
+        };
+        if !run.is_empty() {
+            rows.push(((*letter).to_owned(), delays.map(millis), want));
+        }
+    }
+    preference::statement((id, "T2"), &rows)
 }

@@ -193,7 +193,7 @@ fn chunks(data: &Data<'_>) -> Vec<Statement> {
         let (size, rr, wrr) = (amount(chunk), at("rr", chunk), at("wrr", chunk));
         let ratio = wrr / rr;
         if (1500.0..=5000.0).contains(&size) {
-            equal.add(-(ratio - 1.0).abs(), chunk, (ratio - 1.0).abs() <= 0.05);
+            equal.most((ratio - 1.0).abs(), chunk, (ratio - 1.0).abs() <= 0.05);
         }
         if size >= 6000.0 {
             better.add(ratio, chunk, ratio >= 1.2);
@@ -201,12 +201,12 @@ fn chunks(data: &Data<'_>) -> Vec<Statement> {
         if size >= 5500.0 {
             let plateau = at("rr", "10000B");
             let apart = (rr / plateau - 1.0).abs();
-            rr_flat.add(-apart, chunk, apart <= 0.03);
+            rr_flat.most(apart, chunk, apart <= 0.03);
         }
         if size >= 7000.0 {
             let plateau = at("wrr", "10000B");
             let apart = (wrr / plateau - 1.0).abs();
-            wrr_flat.add(-apart, chunk, apart <= 0.02);
+            wrr_flat.most(apart, chunk, apart <= 0.01);
         }
     }
     let slope = (at("rr", "5000B") / at("rr", "500B")).ln() / 10f64.ln();
@@ -227,10 +227,10 @@ fn chunks(data: &Data<'_>) -> Vec<Statement> {
             "plateau of WRR/RR",
             "1.28 to 1.34",
             figure(plateau),
-            (1.25..=1.37).contains(&plateau),
+            (1.28..=1.34).contains(&plateau),
         ),
         rr_flat.statement((id, "T3"), "RR flat (3 %) from 5500 B on", "3390 kB/s"),
-        wrr_flat.statement((id, "T3b"), "WRR flat (2 %) from 7000 B on", "4445 kB/s"),
+        wrr_flat.statement((id, "T3b"), "WRR flat (1 %) from 7000 B on", "4445 kB/s"),
         Statement::new(
             (id, "T4"),
             "log-log slope of RR from 500 to 5000 B: 1.6 to 2",

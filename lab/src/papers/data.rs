@@ -2,7 +2,7 @@
 
 use super::Statement;
 use crate::results::{Part, Status};
-use crate::stats::Summary;
+use crate::stats::{Comparison, Summary, compare};
 
 /// The results of an experiment's plan.
 #[derive(Debug, Clone, Copy)]
@@ -82,14 +82,31 @@ impl<'a> Data<'a> {
             .collect()
     }
 
-    /// The value of a key at each point of the sweep, in order.
-    pub(super) fn zipped(&self, key: &str) -> Vec<String> {
+    /// Goodput of one contender over that of another, repetition by repetition.
+    pub(super) fn against(&self, one: &str, other: &str, at: At<'_>) -> Option<Comparison> {
+        let others: Vec<&Part> = self.runs(other, at).collect();
+        let pair = |part: &Part| {
+            let same = others.iter().find(|o| o.repetition == part.repetition)?;
+            Some((part.outcome.goodput_bps?, same.outcome.goodput_bps?))
+        };
+        let pairs: Vec<(f64, f64)> = self.runs(one, at).filter_map(pair).collect();
+        compare(&pairs)
+    }
+
+    /// The points of the sweep, in order.
+    pub(super) fn points(&self) -> Vec<&'a [(String, String)]> {
         let mut points: Vec<&[(String, String)]> = Vec::new();
         for part in self.parts {
             if !points.contains(&part.swept.as_slice()) {
                 points.push(&part.swept);
             }
         }
+        points
+    }
+
+    /// The value of a key at each point of the sweep, in order.
+    pub(super) fn zipped(&self, key: &str) -> Vec<String> {
+        let points = self.points();
         let of = |(known, _): &&(String, String)| known.rsplit('.').next() == Some(key);
         let values = points.iter().filter_map(|point| point.iter().find(of));
         values.map(|(_, value)| value.clone()).collect()
@@ -132,6 +149,8 @@ pub(super) struct Worst {
     pub(super) count: usize,
     pub(super) bad: usize,
     unknown: bool,
+    /// Whether figures were turned round, because larger ones are worse.
+    turned: bool,
 }
 
 impl Worst {
@@ -143,6 +162,12 @@ impl Worst {
         if self.found.as_ref().is_none_or(|(worst, _)| value < *worst) {
             self.found = Some((value, place.into()));
         }
+    }
+
+    /// The same of figures of which larger is worse.
+    pub(super) fn most(&mut self, value: f64, place: impl Into<String>, good: bool) {
+        self.turned = true;
+        self.add(-value, place, good);
     }
 
     /// Whether all were good, and there was one.
@@ -158,6 +183,7 @@ impl Worst {
     /// The worst figure and how many were not good.
     pub(super) fn text(&self) -> String {
         let (worst, place) = self.found.clone().unwrap_or((f64::NAN, String::new()));
+        let worst = if self.turned { -worst } else { worst };
         format!(
             "{} of {} miss; worst {} at {place}",
             self.bad,

@@ -10,6 +10,8 @@ mod critical;
 mod data;
 mod expected;
 mod nitk;
+mod preference;
+mod rivals;
 #[cfg(test)]
 mod tests;
 
@@ -146,6 +148,13 @@ pub fn experiments() -> Vec<Experiment> {
         bremen::EXPERIMENTS,
     ];
     groups.concat()
+}
+
+/// All of the documents, and this project's own against the kernel.
+pub fn all_experiments() -> Vec<Experiment> {
+    let mut all = experiments();
+    all.extend(rivals::EXPERIMENTS);
+    all
 }
 
 impl Experiment {

@@ -66,7 +66,7 @@ pub struct Changes {
     pub set: Vec<(String, String)>,
     /// Other values for swept keys, as TOML.
     pub sweep: Vec<(String, String)>,
-    /// The campaign's seed.
+    /// The campaign's seed, at most [`i64::MAX`]: TOML has no larger numbers.
     pub seed: Option<u64>,
     /// Repetitions.
     pub runs: Option<u64>,
@@ -100,9 +100,12 @@ impl Plan {
             }
             document.root.insert("sweep", sweep);
         }
-        let mut repeat = repeat(&document)?;
-        repeat.seed = changes.seed.unwrap_or(repeat.seed);
-        repeat.runs = changes.runs.or(repeat.runs);
+        for (key, number) in [("seed", changes.seed), ("runs", changes.runs)] {
+            if let Some(number) = number {
+                document.set(&format!("repeat.{key}"), &Node::typed(&number.to_string()))?;
+            }
+        }
+        let repeat = repeat(&document)?;
         let points = points(&document)?;
         let (contenders, swept) = (contenders(&document)?, swept_keys(&points));
         let expanded = document.to_toml();

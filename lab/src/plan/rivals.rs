@@ -5,9 +5,14 @@ use crate::scenario::{Document, Entry, Node, Place, Value};
 /// Congestion controls that the kernel's TCP has as well.
 const COMMON: [&str; 3] = ["new-reno", "cubic", "bbr"];
 
+/// What of `[transport]` is a condition of the experiment, the same for everybody. All else sets up
+/// the system it is about.
+const CONDITIONS: [&str; 3] = ["congestion", "receive-buffer", "send-buffer"];
+
 /// Adds the kernel's multipath TCP over all paths, its TCP over each path alone, and the engine as
-/// it comes, to the contenders of a scenario. They get the scenario's congestion control if the
-/// kernel has it, else CUBIC. Contenders of these names stay as they are.
+/// it comes, to the contenders of a scenario. They get the scenario's buffers, and its congestion
+/// control if the kernel has it, else CUBIC; nothing else of `[transport]`. Contenders of these
+/// names stay as they are.
 pub fn add_rivals(document: &mut Document) {
     let congestion = document
         .root
@@ -57,12 +62,41 @@ pub fn add_rivals(document: &mut Document) {
         .root
         .remove("contenders")
         .unwrap_or_else(|| table(vec![("anabranch", table(Vec::new()))]));
+    keep_to_own(document, &mut contenders);
     for (name, rival) in rivals {
         if contenders.get(name).is_none() {
             contenders.insert(name, rival);
         }
     }
     document.root.insert("contenders", contenders);
+}
+
+/// Hands what `[transport]` says of the experiment's own system to its contenders, and leaves the
+/// conditions to all.
+fn keep_to_own(document: &mut Document, contenders: &mut Node) {
+    let Some(mut transport) = document.root.remove("transport") else {
+        return;
+    };
+    if let Value::Table(entries) = &mut transport.value {
+        let is_condition = |entry: &Entry| CONDITIONS.contains(&entry.key.as_str());
+        let (conditions, own) = std::mem::take(entries).into_iter().partition(is_condition);
+        *entries = conditions;
+        hand_over(own, contenders);
+    }
+    document.root.insert("transport", transport);
+}
+
+fn hand_over(own: Vec<Entry>, contenders: &mut Node) {
+    let Value::Table(contenders) = &mut contenders.value else {
+        return;
+    };
+    for contender in contenders {
+        for entry in &own {
+            if contender.node.get(&entry.key).is_none() {
+                contender.node.insert(&entry.key, entry.node.clone());
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -91,6 +125,31 @@ mod tests {
         let all = &run("kernel-mptcp").scenario.transport;
         assert_eq!((all.kind, all.paths.len()), (Kind::KernelMptcp, 2));
         assert_eq!(all.congestion.as_ref().unwrap().name, "cubic");
+    }
+
+    #[test]
+    fn rivals_have_the_buffers_of_the_scenario_and_nothing_of_its_own_system() {
+        let text = "format = 1\nname = \"x\"\nstop = \"9s\"\n[[path]]\n[[path]]\n[[flow]]\n\
+                    kind = \"bulk\"\nbytes = \"1MB\"\n[transport]\nscheduler = \"redundant\"\n\
+                    receive-buffer = \"64KiB\"\n[contenders]\ncopies = {}\n\
+                    turns = { scheduler = \"round-robin\" }\n";
+        let mut document = Document::parse("x.toml", text).unwrap();
+        add_rivals(&mut document);
+        let plan = Plan::make(&document, &Changes::default()).unwrap();
+        let of = |name: &str| {
+            let run = plan.runs.iter().find(|run| run.contender == name).unwrap();
+            &run.scenario.transport
+        };
+        let scheduler = |name: &str| of(name).scheduler.as_ref().map(|s| s.name.clone());
+        assert_eq!(scheduler("copies").as_deref(), Some("redundant"));
+        assert_eq!(scheduler("turns").as_deref(), Some("round-robin"));
+        assert_ne!(scheduler("engine").as_deref(), Some("redundant"));
+        let buffers = ["copies", "engine", "kernel-mptcp", "kernel-tcp path1"]
+            .map(|name| of(name).settings.receive_buffer);
+        assert!(
+            buffers.iter().all(|&size| size == Some(64 << 10)),
+            "{buffers:?}"
+        );
     }
 
     #[test]

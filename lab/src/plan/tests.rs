@@ -99,6 +99,24 @@ fn the_same_file_gives_the_same_ids_and_a_change_gives_others() {
 }
 
 #[test]
+fn the_expanded_file_stands_for_the_same_runs_without_the_command_line() {
+    let ids = |plan: &Plan| -> Vec<String> { plan.runs.iter().map(|run| run.id.clone()).collect() };
+    let changes = Changes {
+        set: vec![("path.b.forward.rate".into(), "3Mbit/s".into())],
+        sweep: vec![("parameters.rtt".into(), "[\"80ms\"]".into())],
+        seed: Some(i64::MAX as u64),
+        runs: Some(5),
+    };
+    let without = FILE.replace("[repeat]\nruns = 2\n", "");
+    for text in [FILE, &without] {
+        let first = plan(text, &changes).unwrap();
+        assert_eq!(first.runs.len(), 2 * 4 * 5);
+        let again = plan(&first.expanded, &Changes::default()).unwrap();
+        assert_eq!(ids(&first), ids(&again));
+    }
+}
+
+#[test]
 fn lists_in_a_zip_advance_together() {
     let text = FILE.replace(
         "\"path.a.forward.rate\" = [\"1Mbit/s\", \"2Mbit/s\"]",

@@ -79,6 +79,9 @@ pub struct Outcome {
     pub units: u64,
     /// Datagrams that arrived after their deadline or not at all.
     pub late_units: u64,
+    /// Datagrams whose reader got them behind later ones.
+    #[serde(default)]
+    pub reordered_units: Option<u64>,
     /// Median time of a unit.
     pub unit_p50_s: Option<f64>,
     /// 95th percentile of the time of a unit.

@@ -283,6 +283,12 @@ const RUNS: &[Field<Part>] = &[
     ("late_units", Kind::Whole, "datagrams late or lost", |p| {
         Cell::Whole(p.outcome.late_units)
     }),
+    (
+        "reordered_units",
+        Kind::Whole,
+        "datagrams their reader got behind later ones",
+        |p| whole(p.outcome.reordered_units),
+    ),
     ("unit_p50_s", Kind::Number, "median time of a unit", |p| {
         number(p.outcome.unit_p50_s)
     }),

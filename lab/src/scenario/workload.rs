@@ -37,17 +37,20 @@ pub struct Flow {
     pub start: Start,
     /// How long after its start it does not count.
     pub warm_up: Duration,
-    /// What the engine is told of its datagrams.
+    /// What is special about its datagrams.
     pub marks: Marks,
 }
 
-/// What the engine is told of the datagrams of a flow, beside their deadline.
+/// What the engine is told of the datagrams of a flow, beside their deadline, and what their reader
+/// does with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Marks {
     /// How many flows they belong to in turn, which a scheduler may keep apart; 0 means none.
     pub flows: u64,
     /// Whether the loss of one costs more than its bytes: only such datagrams are copied.
     pub critical: bool,
+    /// How long one waits at its end for those before it; `None` puts none in order.
+    pub resequence: Option<Duration>,
 }
 
 /// What a flow sends.
@@ -217,6 +220,7 @@ fn flow(item: &Item<'_>) -> Result<Flow, Mistake> {
                 .read("flows", |item| item.count(1..=MOST_MARKS))?
                 .unwrap_or(0),
             critical: table.read("critical", Item::flag)?.unwrap_or(false),
+            resequence: table.read("resequence", Item::time)?,
         },
         _ => Marks::default(),
     };

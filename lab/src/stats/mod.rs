@@ -9,4 +9,4 @@ mod tests;
 
 pub use compare::{Comparison, compare, holm, wilcoxon};
 pub use distribution::{normal_cdf, normal_quantile, student_cdf, student_quantile};
-pub use summary::{Interval, Summary, bootstrap, quantile};
+pub use summary::{Estimate, Interval, Summary, bootstrap, quantile};

@@ -1,6 +1,7 @@
 //! One set of figures.
 
 use super::distribution::{normal_cdf, normal_quantile, student_quantile};
+use anabranch_sim::{Dice, Seed};
 
 /// Between these the value lies, with 95 % confidence.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -64,6 +65,43 @@ impl Summary {
     }
 }
 
+/// A figure of which nothing is known about how it is distributed, with its bootstrap interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Estimate {
+    /// The figure.
+    pub value: f64,
+    /// Where it lies; `None` of fewer than three values.
+    pub interval: Option<Interval>,
+}
+
+/// The draws of estimates: always the same ones, so that a report made twice says the same.
+const DRAWS: u64 = 1;
+
+impl Estimate {
+    /// The mean, for what Student's distribution does not fit: ratios of few, skewed values.
+    pub fn mean(values: &[f64]) -> Option<Self> {
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        (!values.is_empty()).then(|| Self {
+            value: mean(values),
+            interval: bootstrap(values, DRAWS, mean),
+        })
+    }
+
+    /// The `share` quantile (0 to 1).
+    pub fn quantile(values: &[f64], share: f64) -> Option<Self> {
+        let of = |values: &[f64]| quantile(values, share).unwrap_or(f64::NAN);
+        Some(Self {
+            value: quantile(values, share)?,
+            interval: bootstrap(values, DRAWS, of),
+        })
+    }
+
+    /// The median.
+    pub fn median(values: &[f64]) -> Option<Self> {
+        Self::quantile(values, 0.5)
+    }
+}
+
 /// The `share` quantile (0 to 1) by linear interpolation between order statistics; `None` of no
 /// values.
 pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
@@ -90,12 +128,12 @@ pub fn bootstrap(values: &[f64], seed: u64, statistic: impl Fn(&[f64]) -> f64) -
         return None;
     }
     let observed = statistic(values);
-    let mut random = SplitMix(seed);
+    let mut dice = Dice::new(Seed(seed));
     let mut sample = vec![0.0; count];
     let mut drawn: Vec<f64> = Vec::with_capacity(RESAMPLES);
     for _ in 0..RESAMPLES {
         for slot in &mut sample {
-            *slot = values[random.below(count)];
+            *slot = values[dice.below(count as u64) as usize];
         }
         drawn.push(statistic(&sample));
     }
@@ -139,24 +177,5 @@ fn acceleration(values: &[f64], statistic: &impl Fn(&[f64]) -> f64) -> f64 {
         cubes / (6.0 * squares.powf(1.5))
     } else {
         0.0
-    }
-}
-
-/// A small generator whose values never change between versions (Steele and others 2014).
-#[derive(Debug)]
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// Evenly from 0 to `bound - 1`.
-    fn below(&mut self, bound: usize) -> usize {
-        ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 }

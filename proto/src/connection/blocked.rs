@@ -123,7 +123,7 @@ impl Connection {
                 frames.any(|frame| Streams::covers(frame, hole))
             })
         };
-        let paths = self.paths.slots().filter_map(|slot| slot.path.as_ref());
+        let paths = self.paths.in_use().filter_map(|slot| slot.path.as_ref());
         paths
             .filter(|path| carries(path))
             .map(|path| path.id)

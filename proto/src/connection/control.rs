@@ -30,7 +30,7 @@ pub(super) struct Control {
 
 impl Connection {
     /// Whether any control frame waits that can go on any path.
-    pub(super) fn has_control(&self) -> bool {
+    pub(crate) fn has_control(&self) -> bool {
         self.control.handshake_done
             || self.control.new_token.is_some()
             || self.control.paths_dirty

@@ -10,6 +10,7 @@ use super::Connection;
 use crate::datagram::SocketId;
 use crate::event::{Observation, PathNotice};
 use crate::handshake::Level;
+use crate::path::manager::Slot;
 use crate::path::state::{Health, Path};
 use crate::recovery::sent::SentFrame;
 use crate::sched::PathEvent;
@@ -28,6 +29,12 @@ const FIRST_DETOUR: Duration = Duration::from_secs(2);
 const LONGEST_DETOUR: Duration = Duration::from_secs(60);
 
 impl Connection {
+    /// Number of open paths that answer.
+    pub(super) fn healthy_count(&self) -> usize {
+        let open = self.paths.open().filter_map(Slot::open);
+        open.filter(|path| path.is_healthy()).count()
+    }
+
     /// Whether another path than `id` answers.
     pub(super) fn has_other_healthy(&self, id: PathId) -> bool {
         self.paths
@@ -166,17 +173,10 @@ impl Connection {
     /// The probe time-out restarts with every packet sent; this does not, so a path that swallows a
     /// steady stream is noticed after one time-out too.
     pub(super) fn silence_deadline(&self, path: &Path) -> Option<Instant> {
-        if path.health != Health::Active
-            || !path.route.validated
-            || path.space.ack_eliciting_in_flight() == 0
-        {
+        if path.health != Health::Active || !path.route.validated {
             return None;
         }
-        let (_, oldest) = path
-            .space
-            .iter_unacked()
-            .find(|(_, packet)| packet.ack_eliciting)?;
-        let oldest = oldest.time_sent;
+        let oldest = path.space.oldest_eliciting()?;
         let heard = path.last_ack.map_or(oldest, |ack| ack.max(oldest));
         Some(heard + path.pto(self.peer_max_ack_delay()))
     }

@@ -315,13 +315,9 @@ impl Connection {
     /// Three times the largest probe time-out: how long anything about the past is remembered
     /// (RFC 10069 makes it the largest over all paths).
     fn three_pto(&self) -> Duration {
-        let ack_delay = self.peer_max_ack_delay();
-        let largest = self
-            .paths
-            .open()
-            .filter_map(|slot| slot.open())
-            .map(|p| p.pto(ack_delay))
-            .max();
+        let open = self.paths.open().filter_map(|slot| slot.open());
+        let largest = open.map(|path| path.route.rtt.pto_base()).max();
+        let largest = largest.map(|base| base + self.peer_max_ack_delay());
         largest.unwrap_or(self.config.initial_rtt * 3) * 3
     }
 

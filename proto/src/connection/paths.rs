@@ -52,10 +52,7 @@ impl Connection {
             // The client chose the address itself: nobody is amplified at.
             route.amplification.set_validated();
         }
-        if let Some(slot) = self.paths.slot_mut(id) {
-            let path = Path::new(id, space, route, options, now);
-            slot.path = Some(Box::new(path));
-        }
+        self.paths.put(Path::new(id, space, route, options, now));
         self.outbox
             .observe(now, &Observation::RouteAssigned { path: id, tuple });
         self.control.paths_dirty = true;
@@ -299,19 +296,16 @@ impl Connection {
     /// Gives a path up: nothing more is sent on it, its data goes elsewhere.
     pub(super) fn abandon(&mut self, now: Instant, id: PathId, code: u64, by_peer: bool) {
         let discard_at = now + self.three_pto();
-        let Some(slot) = self.paths.slot_mut(id) else {
-            return;
-        };
-        if slot.closing.is_some() {
-            return;
-        }
-        slot.closing = Some(Closing {
+        let closing = Closing {
             code,
             abandon_pending: true,
             peer_abandoned: false,
             abandon_acked: false,
             discard_at,
-        });
+        };
+        let Some(slot) = self.paths.begin_closing(id, closing) else {
+            return;
+        };
         let tokens: Vec<ResetToken> = slot.remote_cids.tokens().collect();
         self.reroute_tokens(&tokens, &[]);
         self.control.paths_dirty = true;
@@ -353,7 +347,7 @@ impl Connection {
     pub(super) fn discard_closed_paths(&mut self, now: Instant) {
         let due: Vec<PathId> = self
             .paths
-            .slots()
+            .in_use()
             .filter(|slot| {
                 slot.closing
                     .and_then(|closing| closing.deadline())
@@ -452,7 +446,7 @@ impl Connection {
     ) -> SmallVec<[PathId; 4]> {
         let rides_along = self.config.ack_return == AckReturn::SamePath;
         self.paths
-            .slots()
+            .in_use()
             .filter_map(|slot| slot.path.as_ref().map(|path| (slot, path)))
             .filter(|(slot, path)| {
                 path.space.received.has_unreported()

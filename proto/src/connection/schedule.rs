@@ -204,7 +204,10 @@ impl Sending {
         }
     }
 
-    pub(super) fn wants_copies(&self) -> bool {
+    pub(super) fn wants_copies(&self, busy: bool) -> bool {
+        if busy {
+            return self.scheduler.wants_copies_while_busy();
+        }
         self.scheduler.wants_copies()
     }
 
@@ -238,7 +241,10 @@ impl Connection {
                 self.sending.choice = Some(carry);
                 return Some(carry);
             }
-            if !self.sending.wants_copies() || backlog.unacked == 0 {
+            // Fresh data that waits for the peer's credit or for room in the send buffer waits for the
+            // paths too: copies would take the time that frees either.
+            let busy = self.streams.blockade().is_some();
+            if !self.sending.wants_copies(busy) || backlog.unacked == 0 {
                 return None;
             }
         }
@@ -502,7 +508,7 @@ impl Connection {
     /// The same, with the time it was sent.
     fn oldest_copy(&self, path: PathId) -> Option<(Instant, PathId, u64)> {
         let here = self.paths.path(path)?;
-        let others = self.paths.slots().filter_map(|slot| slot.path.as_ref());
+        let others = self.paths.in_use().filter_map(|slot| slot.path.as_ref());
         let candidates = others.filter(|other| other.id != path).filter_map(|other| {
             let from = here.copied_up_to.iter().find(|(id, _)| *id == other.id);
             let from = from.map_or(0, |(_, pn)| *pn);

@@ -99,9 +99,11 @@ impl Connection {
         }
         let mut first = First::default();
         let data = self.streams.backlog().total() > 0;
-        for slot in self.paths.slots() {
+        let healthy = self.healthy_count();
+        for slot in self.paths.in_use() {
             if let Some(path) = slot.open() {
-                self.offer_path_timers(path, data, &mut first);
+                let others = healthy > usize::from(path.is_healthy());
+                self.offer_path_timers(path, data, others, &mut first);
             }
             let discard = slot.closing.and_then(|closing| closing.deadline());
             first.offer(discard, Timer::Discard);
@@ -114,9 +116,9 @@ impl Connection {
         first.0
     }
 
-    /// Offers the timers of a path; `data` tells whether any waits to be sent.
-    fn offer_path_timers(&self, path: &Path, data: bool, first: &mut First) {
-        let others = self.has_other_healthy(path.id);
+    /// Offers the timers of a path; `data` tells whether any waits to be sent, `others` whether
+    /// another path answers.
+    fn offer_path_timers(&self, path: &Path, data: bool, others: bool, first: &mut First) {
         let silence = others.then(|| self.silence_deadline(path)).flatten();
         let size = u64::from(path.route.mtu.current());
         // Only a pacer that is the obstacle: what else stops data has a timer or event of its own.
@@ -138,7 +140,7 @@ impl Connection {
     fn ack_deadline(&self) -> Option<Instant> {
         let paths = self
             .paths
-            .slots()
+            .in_use()
             .filter_map(|slot| Some((slot, slot.path.as_ref()?)));
         let due = paths.filter_map(|(slot, path)| {
             // The cheap question first: few paths have an acknowledgement to send.
@@ -152,11 +154,12 @@ impl Connection {
     /// When to repeat a challenge or give up. A challenge that is due but may not be sent, for lack
     /// of amplification budget or of a connection ID, waits for the peer.
     fn validation_deadline(&self, path: &Path) -> Option<Instant> {
+        let routes = [Some(&path.route), path.previous.as_ref()];
+        let routes = routes.into_iter().flatten();
+        let mut routes = routes.filter(|route| route.validation.is_some()).peekable();
+        routes.peek()?;
         let slot = self.paths.slot(path.id)?;
         let is_mute = slot.remote_cids.active().is_none();
-        let routes = [Some(&path.route), path.previous.as_ref()]
-            .into_iter()
-            .flatten();
         let deadlines = routes.filter_map(|route| {
             let at = route.validation.as_ref()?.deadline()?;
             let is_mute = is_mute || route.amplification.budget() < MIN_BUDGET;
@@ -180,7 +183,10 @@ impl Connection {
         }
         let sent = path.pto_from?;
         let pto = path.pto(self.peer_max_ack_delay());
-        let mut wait = pto * (1 << path.pto_count.min(MAX_BACKOFF));
+        let mut wait = match path.pto_count {
+            0 => pto,
+            count => pto * (1 << count.min(MAX_BACKOFF)),
+        };
         // With several paths the first one to work again is worth finding soon, and probes of a
         // path that others stand in for tell nothing about congestion. But a path that is slower
         // than that must get the time to answer: each probe would find the one before unanswered.
@@ -193,13 +199,15 @@ impl Connection {
         if heard.is_some_and(|heard| heard + patience >= usual) {
             return Some(usual);
         }
-        let mut unacked = path.space.iter_unacked();
-        let (_, oldest) = unacked.find(|(_, packet)| packet.ack_eliciting)?;
-        let silent_since = heard.unwrap_or(oldest.time_sent).max(oldest.time_sent);
+        let oldest = path.space.oldest_eliciting()?;
+        let silent_since = heard.unwrap_or(oldest).max(oldest);
         Some(usual.min(silent_since + patience))
     }
 
     fn early_deadline(&self) -> Option<Instant> {
+        if self.handshake.is_confirmed() && self.early.spaces.iter().all(Option::is_none) {
+            return None;
+        }
         let spaces = [Level::Initial, Level::Handshake];
         // An acknowledgement that may not be sent waits for the peer, who earns the room for it.
         let may_send = self.may_send_early();

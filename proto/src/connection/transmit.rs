@@ -122,6 +122,9 @@ impl Connection {
 
     /// Initial and Handshake packets, coalesced into one datagram.
     fn transmit_handshake(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        if self.early.spaces.iter().all(Option::is_none) {
+            return None;
+        }
         let wanted: Vec<Level> = [Level::Initial, Level::Handshake]
             .into_iter()
             .filter(|level| self.wants_handshake_packet(now, *level))
@@ -283,7 +286,7 @@ impl Connection {
     fn acknowledgement_due(&self, now: Instant) -> Option<PathId> {
         let mut due = self
             .paths
-            .slots()
+            .in_use()
             .filter_map(|slot| slot.path.as_ref().map(|path| (slot, path)))
             .filter(|(_, path)| path.space.received.ack_due(now));
         due.find_map(|(slot, path)| self.ack_route(now, slot.closing.is_some(), path))

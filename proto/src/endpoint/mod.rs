@@ -11,9 +11,12 @@ use crate::datagram::{Ecn, Transmit, Tuple};
 use crate::event::Event;
 use crate::handshake::token::EndpointKeys;
 use crate::rng::Rng;
+use crate::streams::ReadError;
 use crate::time::Instant;
+use crate::wire::StreamId;
 use crate::wire::cid::MAX_CID_LEN;
 use accept::Stateless;
+use bytes::Bytes;
 use route::{Destination, Routes};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -28,6 +31,10 @@ struct Member {
     connection: Connection,
     /// Whether it waits for its turn to send.
     is_ready: bool,
+    /// Whether its events and routing have to be looked at.
+    is_dirty: bool,
+    /// Whether its timers have to be looked at.
+    is_untimed: bool,
     /// Under which time it is found among the deadlines.
     armed: Option<Instant>,
 }
@@ -37,6 +44,8 @@ impl From<Connection> for Member {
         Self {
             connection,
             is_ready: false,
+            is_dirty: false,
+            is_untimed: false,
             armed: None,
         }
     }
@@ -62,9 +71,9 @@ pub struct Endpoint {
     /// Connections that may have something to send, in turn.
     ready: VecDeque<Handle>,
     /// Connections whose events and routing have not been looked at since their last input.
-    dirty: BTreeSet<Handle>,
+    dirty: Vec<Handle>,
     /// The same of timers, which are looked at once, when somebody asks how long to wait.
-    untimed: BTreeSet<Handle>,
+    untimed: Vec<Handle>,
     deadlines: BTreeSet<(Instant, Handle)>,
     events: VecDeque<(Handle, Event)>,
 }
@@ -86,8 +95,8 @@ impl Endpoint {
             handshaking: BTreeSet::new(),
             routes: Routes::default(),
             ready: VecDeque::new(),
-            dirty: BTreeSet::new(),
-            untimed: BTreeSet::new(),
+            dirty: Vec::new(),
+            untimed: Vec::new(),
             deadlines: BTreeSet::new(),
             events: VecDeque::new(),
         }
@@ -169,7 +178,7 @@ impl Endpoint {
             let Some(member) = self.connections.get_mut(&handle) else {
                 continue;
             };
-            self.dirty.insert(handle);
+            note(&mut member.is_dirty, &mut self.dirty, handle);
             let transmit = member.connection.poll_transmit(now, max_segments, buf);
             member.is_ready = transmit.is_some();
             if transmit.is_some() {
@@ -203,6 +212,27 @@ impl Endpoint {
         Some(connection)
     }
 
+    /// Reads from a stream of a connection, as [`Connection::read`]; `None` if there is no such
+    /// connection. Costs less than [`connection_mut`](Self::connection_mut), after which the
+    /// connection is asked once more for all that it may have to send: reading adds nothing but
+    /// credit.
+    pub fn read(
+        &mut self,
+        handle: Handle,
+        id: StreamId,
+        max: usize,
+    ) -> Option<Result<Option<Bytes>, ReadError>> {
+        let member = self.connections.get_mut(&handle)?;
+        let result = member.connection.read(id, max);
+        if member.connection.has_control() {
+            member.connection.expect_command();
+            self.touch(handle);
+        } else {
+            note(&mut member.is_dirty, &mut self.dirty, handle);
+        }
+        Some(result)
+    }
+
     /// All connections.
     pub fn connections(&self) -> impl Iterator<Item = (Handle, &Connection)> {
         self.connections
@@ -214,7 +244,7 @@ impl Endpoint {
         let Some(member) = self.connections.get_mut(&handle) else {
             return;
         };
-        self.dirty.insert(handle);
+        note(&mut member.is_dirty, &mut self.dirty, handle);
         if !member.is_ready {
             member.is_ready = true;
             self.ready.push_back(handle);
@@ -223,10 +253,14 @@ impl Endpoint {
 
     /// Looks at what touched connections have to say: events and routes.
     fn settle(&mut self) {
-        while let Some(handle) = self.dirty.pop_first() {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        // In the order of their handles, not in that in which they were touched.
+        dirty.sort_unstable();
+        for handle in dirty.drain(..) {
             let Some(member) = self.connections.get_mut(&handle) else {
                 continue;
             };
+            member.is_dirty = false;
             let connection = &mut member.connection;
             while let Some(change) = connection.poll_routing() {
                 self.routes.apply(handle, change);
@@ -242,26 +276,29 @@ impl Endpoint {
             if drained {
                 self.forget(handle);
             } else {
-                self.untimed.insert(handle);
+                note(&mut member.is_untimed, &mut self.untimed, handle);
             }
         }
+        self.dirty = dirty;
     }
 
     /// Looks at the timers of touched connections.
     fn set_timers(&mut self) {
-        while let Some(handle) = self.untimed.pop_first() {
+        for handle in self.untimed.drain(..) {
             let Some(member) = self.connections.get_mut(&handle) else {
                 continue;
             };
+            member.is_untimed = false;
             let deadline = member.connection.next_timeout();
             if member.armed == deadline {
                 continue;
             }
-            if let Some(old) = member.armed {
-                self.deadlines.remove(&(old, handle));
-            }
+            // In this order the tree of a lone connection keeps its memory.
             if let Some(at) = deadline {
                 self.deadlines.insert((at, handle));
+            }
+            if let Some(old) = member.armed {
+                self.deadlines.remove(&(old, handle));
             }
             member.armed = deadline;
         }
@@ -280,5 +317,12 @@ impl Endpoint {
             self.routes.apply(handle, change);
         }
         debug_assert!(self.routes.is_free(handle), "a route without a connection");
+    }
+}
+
+/// Puts a connection on a list, unless it is there.
+fn note(is_there: &mut bool, list: &mut Vec<Handle>, handle: Handle) {
+    if !std::mem::replace(is_there, true) {
+        list.push(handle);
     }
 }

@@ -113,6 +113,8 @@ impl Slot {
 pub(crate) struct Manager {
     /// Ascending by ID; few, so a sorted vector beats a tree.
     slots: Vec<Slot>,
+    /// From this index on no slot has a path, nor is it closing: most IDs that may be used are not.
+    in_use: usize,
     /// IDs whose state is gone.
     spent: RangeSet,
     /// The largest ID we told the peer it may use; `None` without the extension.
@@ -136,6 +138,7 @@ impl Manager {
         slot.path = Some(Box::new(first));
         Self {
             slots: vec![slot],
+            in_use: 1,
             spent: RangeSet::default(),
             local_limit: None,
             remote_limit: None,
@@ -195,18 +198,42 @@ impl Manager {
 
     /// The slot of an ID that is allowed and not spent.
     pub(crate) fn slot(&self, id: PathId) -> Option<&Slot> {
-        self.slots
-            .binary_search_by_key(&id, |slot| slot.id)
-            .ok()
-            .map(|at| &self.slots[at])
+        self.index(id).map(|at| &self.slots[at])
     }
 
     /// The slot of an ID that is allowed and not spent.
     pub(crate) fn slot_mut(&mut self, id: PathId) -> Option<&mut Slot> {
-        self.slots
-            .binary_search_by_key(&id, |slot| slot.id)
-            .ok()
-            .map(|at| &mut self.slots[at])
+        self.index(id).map(|at| &mut self.slots[at])
+    }
+
+    fn index(&self, id: PathId) -> Option<usize> {
+        // Without spent IDs in between, which is nearly always, a slot lies where its ID says.
+        let guess = id.0.checked_sub(self.slots.first()?.id.0)? as usize;
+        if self.slots.get(guess).is_some_and(|slot| slot.id == id) {
+            return Some(guess);
+        }
+        self.slots.binary_search_by_key(&id, |slot| slot.id).ok()
+    }
+
+    /// Puts a path under its ID, if that is allowed and not spent.
+    pub(crate) fn put(&mut self, path: Path) {
+        if let Some(at) = self.index(path.id) {
+            self.slots[at].path = Some(Box::new(path));
+            self.in_use = self.in_use.max(at + 1);
+        }
+    }
+
+    /// Begins to give an ID up, whether it has a path or not; returns its slot, or `None` if there
+    /// is none or it is closing already.
+    pub(crate) fn begin_closing(&mut self, id: PathId, closing: Closing) -> Option<&mut Slot> {
+        let at = self.index(id)?;
+        let slot = &mut self.slots[at];
+        if slot.closing.is_some() {
+            return None;
+        }
+        slot.closing = Some(closing);
+        self.in_use = self.in_use.max(at + 1);
+        Some(slot)
     }
 
     /// A path that is open or closing.
@@ -229,14 +256,19 @@ impl Manager {
         self.slots.iter_mut()
     }
 
+    /// The slots that have a path or are closing, ascending, and perhaps some that do not.
+    pub(crate) fn in_use(&self) -> impl Iterator<Item = &Slot> {
+        self.slots[..self.in_use].iter()
+    }
+
     /// Open paths that are not closing, ascending.
     pub(crate) fn open(&self) -> impl Iterator<Item = &Slot> {
-        self.slots.iter().filter(|slot| slot.open().is_some())
+        self.in_use().filter(|slot| slot.open().is_some())
     }
 
     /// Open paths that are not closing, ascending.
     pub(crate) fn open_mut(&mut self) -> impl Iterator<Item = (PathId, &mut Path)> {
-        self.slots.iter_mut().filter_map(|slot| {
+        self.slots[..self.in_use].iter_mut().filter_map(|slot| {
             let id = slot.id;
             slot.open_mut().map(|path| (id, path))
         })
@@ -283,10 +315,11 @@ impl Manager {
     ///
     /// Returns the slot, or `None` if there was none; `Err` if the peer scatters its IDs.
     pub(crate) fn discard(&mut self, id: PathId) -> Result<Option<Slot>, TooScattered> {
-        let Ok(at) = self.slots.binary_search_by_key(&id, |slot| slot.id) else {
+        let Some(at) = self.index(id) else {
             return Ok(None);
         };
         let slot = self.slots.remove(at);
+        self.in_use -= usize::from(at < self.in_use);
         self.spent.insert(u64::from(id.0)..u64::from(id.0) + 1);
         if self.spent.len() > MAX_SPENT_RUNS {
             return Err(TooScattered);

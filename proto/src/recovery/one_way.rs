@@ -231,10 +231,10 @@ impl OneWay {
     pub fn settle(&mut self, carrier: Carrier) {
         self.delays.clear();
         let stamp = self.stamp.take();
-        let echoes = std::mem::take(&mut self.echoes);
-        if stamp.is_none() && echoes.is_empty() {
+        if stamp.is_none() && self.echoes.is_empty() {
             return;
         }
+        let echoes = std::mem::take(&mut self.echoes);
         let Some(via) = self.find_or_add(carrier.path, carrier.generation) else {
             return;
         };

@@ -18,6 +18,8 @@ pub struct RttEstimator {
     min: Duration,
     smoothed: Duration,
     rttvar: Duration,
+    /// What follows from `smoothed` and `rttvar`: asked for much more often than they change.
+    pto_base: Duration,
     first_sample: Option<Instant>,
     /// The next sample replaces `min` whatever its size.
     min_restarts: bool,
@@ -32,6 +34,7 @@ impl RttEstimator {
             min: Duration::ZERO,
             smoothed: initial,
             rttvar: initial / 2,
+            pto_base: pto_base(initial, initial / 2),
             first_sample: None,
             min_restarts: false,
         }
@@ -50,6 +53,7 @@ impl RttEstimator {
             self.smoothed = latest;
             self.rttvar = latest / 2;
             self.min_restarts = false;
+            self.pto_base = pto_base(self.smoothed, self.rttvar);
             return;
         }
         self.min = if self.min_restarts {
@@ -67,6 +71,7 @@ impl RttEstimator {
         };
         self.rttvar = (self.rttvar * 3 + self.smoothed.abs_diff(adjusted)) / 4;
         self.smoothed = (self.smoothed * 7 + adjusted) / 8;
+        self.pto_base = pto_base(self.smoothed, self.rttvar);
     }
 
     /// Starts from `rtt` instead of the initial assumption, for instance because path validation
@@ -75,6 +80,7 @@ impl RttEstimator {
         if self.first_sample.is_none() {
             self.smoothed = rtt.max(SMALLEST_SAMPLE);
             self.rttvar = self.smoothed / 2;
+            self.pto_base = pto_base(self.smoothed, self.rttvar);
         }
     }
 
@@ -118,7 +124,7 @@ impl RttEstimator {
     /// The probe time-out without the peer's `max_ack_delay` and without back-off
     /// (RFC 9002, section 6.2.1).
     pub fn pto_base(&self) -> Duration {
-        self.smoothed + (self.rttvar * 4).max(GRANULARITY)
+        self.pto_base
     }
 
     /// What a congestion controller sees.
@@ -129,6 +135,10 @@ impl RttEstimator {
             smoothed: self.smoothed,
         }
     }
+}
+
+fn pto_base(smoothed: Duration, rttvar: Duration) -> Duration {
+    smoothed + (rttvar * 4).max(GRANULARITY)
 }
 
 #[cfg(test)]

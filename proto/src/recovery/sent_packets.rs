@@ -208,6 +208,16 @@ impl SentPackets {
         self.iter().next()
     }
 
+    /// When the oldest ack-eliciting packet was sent.
+    pub fn oldest_eliciting(&self) -> Option<Instant> {
+        if self.ack_eliciting == 0 {
+            return None;
+        }
+        let mut packets = self.iter().map(|(_, packet)| packet);
+        let oldest = packets.find(|packet| packet.ack_eliciting);
+        oldest.map(|packet| packet.time_sent)
+    }
+
     /// All packets in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &SentPacket)> {
         self.slots

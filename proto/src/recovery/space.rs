@@ -231,6 +231,11 @@ impl PacketSpace {
         self.sent.oldest()
     }
 
+    /// When the oldest ack-eliciting packet was sent that is neither acknowledged nor lost.
+    pub fn oldest_eliciting(&self) -> Option<Instant> {
+        self.sent.oldest_eliciting()
+    }
+
     /// The packets that are neither acknowledged nor lost, in ascending order.
     pub fn iter_unacked(&self) -> impl Iterator<Item = (u64, &SentPacket)> {
         self.sent.iter()

@@ -56,9 +56,9 @@ pub(super) const ENTRY: Entry = Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Idle {
     Hold,
-    /// It repeats what paths carry that are slower than itself, so that the end of a transfer, or
-    /// what flow control waits for, does not take as long as the slowest path. Data of an
-    /// application that leaves room is on the fastest path already and stays there alone.
+    /// It repeats what paths carry that are slower than itself, so that the end of a transfer does
+    /// not take as long as the slowest path. Data of an application that leaves room is on the
+    /// fastest path already and stays there alone.
     #[default]
     Tail,
     Copy,

@@ -10,9 +10,9 @@ use std::ops::Range;
 /// How often the peer is told of new credit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CreditUpdate {
-    /// Once an eighth of the window is free.
+    /// Once two packets or a thirty-second part of the window are free, whichever is more.
     #[default]
-    Eighth,
+    InParts,
     /// Whenever the application read anything. The peer's credit is then, at any time, the free
     /// part of the receive buffer less what is under way: `PeerRwnd` of CMT-SCTP.
     EveryRead,
@@ -76,22 +76,25 @@ impl Streams {
             return None;
         }
         if self.ready.first(ABOVE).is_some() {
-            let blocked = self.outbound.credit() == 0;
-            return blocked.then_some(Blockade::ReceiveWindow);
+            return (self.fresh() == 0).then_some(Blockade::ReceiveWindow);
         }
         if !self.waiting.is_empty() {
             return Some(Blockade::SendBuffer);
         }
-        while let Some(id) = self.starved.first().copied() {
-            let stream = self.live.get(&id).and_then(|stream| stream.send.as_ref());
-            let is_starved =
-                stream.is_some_and(|send| send.wants_write && send.is_open() && send.credit() == 0);
-            if is_starved {
+        while !self.starved.is_empty() {
+            if self.is_starved() {
                 return Some(Blockade::ReceiveWindow);
             }
             self.starved.pop_first();
         }
         None
+    }
+
+    /// Whether the first stream that ran out of its credit still wants to write.
+    pub(super) fn is_starved(&self) -> bool {
+        let first = self.starved.first().and_then(|id| self.live.get(id));
+        let send = first.and_then(|stream| stream.send.as_ref());
+        send.is_some_and(|send| send.wants_write && send.is_open() && send.credit() == 0)
     }
 
     /// The bytes that everything else waits for, if they were sent and none is queued again.

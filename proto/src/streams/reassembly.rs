@@ -193,17 +193,24 @@ impl Block {
 
     /// Sets `count` bits from `from` on; returns how many were clear.
     fn mark(&mut self, from: u64, count: u64) -> u64 {
+        let Some(last) = (from + count).checked_sub(1).filter(|_| count > 0) else {
+            return 0;
+        };
         let words = self.early.get_or_insert_with(|| Box::new([0; WORDS]));
-        let (mut at, end) = (from as usize, (from + count) as usize);
-        let mut fresh = 0;
-        while at < end {
-            let (word, shift) = (at / 64, at % 64);
-            let bits = (64 - shift).min(end - at);
-            let mask = (u64::MAX >> (64 - bits)) << shift;
-            fresh += u64::from((mask & !words[word]).count_ones());
-            words[word] |= mask;
-            at += bits;
+        let (head, tail) = (u64::MAX << (from % 64), u64::MAX >> (63 - last % 64));
+        let (first, last) = ((from / 64) as usize, (last / 64) as usize);
+        if first == last {
+            return set(&mut words[first], head & tail);
         }
+        let mut fresh = set(&mut words[first], head) + set(&mut words[last], tail);
+        let whole = &mut words[first + 1..last];
+        fresh += if whole.iter().fold(0, |all, word| all | word) == 0 {
+            // Nearly always, and without counting.
+            whole.len() as u64 * 64
+        } else {
+            whole.iter().map(|word| u64::from(word.count_zeros())).sum()
+        };
+        whole.fill(u64::MAX);
         fresh
     }
 
@@ -220,6 +227,13 @@ impl Block {
         }
         at as u64 - from
     }
+}
+
+/// Sets the bits of `mask`; returns how many were clear.
+fn set(word: &mut u64, mask: u64) -> u64 {
+    let fresh = (mask & !*word).count_ones();
+    *word |= mask;
+    u64::from(fresh)
 }
 
 #[cfg(test)]

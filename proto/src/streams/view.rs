@@ -5,7 +5,28 @@ use super::{Streams, send_buf::SendBuf};
 use crate::sched::{Backlog, MAX_STREAM_VIEWS, PathSet, StreamView, Unit, UnitKind};
 use anabranch_wire::StreamId;
 
+/// Less fresh data than this waits for more credit: a packet that is cut short where the credit ends
+/// makes the receiver return credit that cuts the next one short too, and so on (the silly window
+/// syndrome; RFC 1122, section 4.2.3.4). It is what every path can carry (RFC 9000, section 14).
+const WORTH_SENDING: u64 = 1200;
+
+/// With less than this under way there may be nothing that brings more credit soon.
+const UNDER_WAY: u64 = 4 * WORTH_SENDING;
+
 impl Streams {
+    /// Fresh bytes that flow control lets go and that are worth a packet.
+    pub(super) fn fresh(&self) -> u64 {
+        let totals = self.ready.totals();
+        let credit = self.outbound.credit();
+        let fresh = totals.above.min(credit) + totals.free;
+        let is_small = totals.free == 0 && (1..WORTH_SENDING).contains(&fresh);
+        let is_alone = totals.again == 0 && totals.unacked >= UNDER_WAY;
+        if is_small && is_alone && (totals.above > credit || self.is_starved()) {
+            return 0;
+        }
+        fresh
+    }
+
     /// What waits to be sent. An end of stream without data counts as one byte.
     pub fn backlog(&self) -> Backlog {
         let totals = self.ready.totals();
@@ -14,7 +35,7 @@ impl Streams {
         let space = self.limits.send_buffer.saturating_sub(totals.held);
         let by_buffer = (totals.span + totals.above).saturating_add(space);
         Backlog {
-            unsent: totals.above.min(credit) + totals.free,
+            unsent: self.fresh(),
             retransmit: totals.again,
             datagrams: self.datagrams.waiting(),
             credit,

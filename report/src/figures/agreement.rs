@@ -4,6 +4,7 @@ use super::{Csv, Figure};
 use crate::compare::{self, Options};
 use crate::draw::{Axis, Grid, Line, Panel, Rule, Scale, Trace, Unit};
 use crate::study::Study;
+use crate::vega::Chart;
 
 type Pairs = Vec<(f64, f64)>;
 
@@ -64,5 +65,10 @@ pub(super) fn scatter(study: &Study) -> Option<Figure> {
     grid.aspect = 0.7;
     let name = format!("{}-agreement", study.name);
     let names = (name, "Agreement of both worlds".to_owned());
-    Some(Figure::new(names, caption, alt, csv, grid))
+    let chart = Chart::new("point")
+        .number("x", ("first_bps", "goodput in the first results [bit/s]"))
+        .number("y", ("second_bps", "goodput in the others [bit/s]"))
+        .name("color", ("contender", "contender"))
+        .name("shape", ("world", "world"));
+    Some(Figure::new(names, caption, alt, (csv, chart), grid))
 }

@@ -3,6 +3,7 @@
 use super::view::View;
 use super::{Csv, Figure};
 use crate::draw::{Axis, Grid, Line, Panel, Scale, Trace, Unit};
+use crate::vega::Chart;
 use anabranch_lab::stats::quantile;
 
 /// With fewer runs a distribution says less than its mean.
@@ -69,11 +70,16 @@ pub(super) fn completion(view: &View<'_>) -> Option<Figure> {
         false,
     );
     let names = (view.name("completion"), view.title("Completion times"));
+    let chart = Chart::new("line")
+        .steps()
+        .number("x", ("completion_s", "completion time [s]"))
+        .number("y", ("share", "share of runs"))
+        .name("color", ("contender", "contender"));
     Some(Figure::new(
         names,
         caption,
         alt,
-        csv,
+        (csv, chart),
         Grid::one(panel, legend),
     ))
 }

@@ -12,6 +12,7 @@ pub(crate) use view::View;
 
 use crate::draw::{Plot, WIDTHS};
 use crate::study::Study;
+use crate::vega::Chart;
 use std::fmt::{Display, Write};
 
 /// A plot with all that belongs to it.
@@ -27,6 +28,7 @@ pub struct Figure {
     pub alt: String,
     /// The figures it is drawn from, as comma-separated values.
     pub csv: String,
+    chart: Chart,
     plot: Box<dyn Plot>,
 }
 
@@ -35,7 +37,7 @@ impl Figure {
         (name, title): (String, String),
         caption: String,
         alt: String,
-        csv: Csv,
+        (csv, chart): (Csv, Chart),
         plot: impl Plot + 'static,
     ) -> Self {
         Self {
@@ -44,6 +46,7 @@ impl Figure {
             caption,
             alt,
             csv: csv.0,
+            chart,
             plot: Box::new(plot),
         }
     }
@@ -52,6 +55,11 @@ impl Figure {
     pub fn svg(&self, width: f64) -> String {
         let id = format!("f-{}", self.name);
         self.plot.draw(&id, width).file(&self.title, &self.alt)
+    }
+
+    /// The figure for Vega-Lite, as a file beside its CSV.
+    pub fn vega_lite(&self) -> String {
+        self.chart.document(&self.name, &self.title, &self.alt)
     }
 
     /// The figure for a page, in all widths: its style sheet shows the one that fits.

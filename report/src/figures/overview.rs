@@ -4,6 +4,7 @@ use super::view::{View, mean};
 use super::{Csv, Figure};
 use crate::draw::{Dot, Dots, Reference, Scale, Unit};
 use crate::sweep::point;
+use crate::vega::Chart;
 use anabranch_lab::results::Part;
 use anabranch_lab::stats::{Summary, quantile};
 
@@ -62,7 +63,10 @@ pub(super) fn goodput(view: &View<'_>) -> Option<Figure> {
         view.name("goodput"),
         view.title("Goodput of each contender"),
     );
-    Some(Figure::new(names, caption, alt, csv, plot))
+    let chart = Chart::new("point")
+        .number("x", ("goodput_bps", "goodput [bit/s]"))
+        .name("y", ("contender", "contender"));
+    Some(Figure::new(names, caption, alt, (csv, chart), plot))
 }
 
 /// What is gained over the best path, as a share of what could be.
@@ -121,7 +125,10 @@ pub(super) fn gain(view: &View<'_>) -> Option<Figure> {
         view.name("gain"),
         view.title("Gain of each contender over the best path"),
     );
-    Some(Figure::new(names, caption, alt, csv, plot))
+    let chart = Chart::new("boxplot")
+        .number("x", ("gain", "gain"))
+        .name("y", ("contender", "contender"));
+    Some(Figure::new(names, caption, alt, (csv, chart), plot))
 }
 
 fn gain_of(view: &View<'_>, part: &Part) -> Option<f64> {
@@ -197,7 +204,11 @@ pub(super) fn wait(view: &View<'_>) -> Option<Figure> {
         view.count(std::slice::from_ref(&view.at))
     );
     let names = (view.name("wait"), view.title("Delay by re-sequencing"));
-    Some(Figure::new(names, caption, alt, csv, plot))
+    let chart = Chart::new("point")
+        .number("x", ("mean_s", "delay by re-sequencing [s]"))
+        .name("y", ("contender", "contender"))
+        .name("color", ("quantile", "quantile"));
+    Some(Figure::new(names, caption, alt, (csv, chart), plot))
 }
 
 fn reference(at: f64, name: &str) -> Reference {

@@ -4,6 +4,7 @@ use super::time::{PANELS, bins, chunk, events, ids, names_of, path_name};
 use super::view::{View, mean_of_paths};
 use super::{Csv, Figure};
 use crate::draw::{Axis, Bars, Grid, Line, Panel, Scale, Trace, Unit};
+use crate::vega::Chart;
 use anabranch_lab::results::{Bin, Part};
 
 /// Which path carried how much.
@@ -44,7 +45,11 @@ pub(super) fn share(view: &View<'_>) -> Option<Figure> {
     let title = "share of bytes sent [%]".to_owned();
     let plot = Bars { rows, parts, title };
     let names = (view.name("share"), view.title("Share of each path"));
-    Some(Figure::new(names, caption, alt, csv, plot))
+    let chart = Chart::new("bar")
+        .number("x", ("share", "share of bytes sent"))
+        .name("y", ("contender", "contender"))
+        .name("color", ("name", "path"));
+    Some(Figure::new(names, caption, alt, (csv, chart), plot))
 }
 
 fn alt_of(rows: &[(String, Vec<f64>)], parts: &[String]) -> String {
@@ -116,7 +121,12 @@ pub(super) fn reasons(view: &View<'_>) -> Option<Figure> {
     let title = "share of decisions [%]".to_owned();
     let plot = Bars { rows, parts, title };
     let names = (view.name("reasons"), view.title("Why a path was chosen"));
-    Some(Figure::new(names, caption, alt, csv, plot))
+    let chart = Chart::new("bar")
+        .number("x", ("decisions_per_run", "share of decisions"))
+        .parts()
+        .name("y", ("contender", "contender"))
+        .name("color", ("reason", "reason"));
+    Some(Figure::new(names, caption, alt, (csv, chart), plot))
 }
 
 fn add(counts: &mut Vec<(String, f64)>, reason: &str, count: f64) {
@@ -212,7 +222,14 @@ pub(super) fn state(view: &View<'_>) -> Option<Figure> {
         view.name("state"),
         view.title("State of each path over time"),
     );
-    Some(Figure::new(names, caption, alt, csv, grid))
+    let chart = Chart::new("line")
+        .number("x", ("t_s", "time [s]"))
+        .number("y", ("value", "bytes or seconds"))
+        .name("color", ("path", "path"))
+        .name("column", ("contender", "contender"))
+        .name("row", ("measure", "measure"))
+        .own_heights();
+    Some(Figure::new(names, caption, alt, (csv, chart), grid))
 }
 
 /// A line for each path, with a point for each few bins.

@@ -6,6 +6,7 @@ use crate::draw::{
     Axis, Cell, Grid, Heat, Line, Map, Panel, Ramp, Rule, Scale, Trace, Unit, decimals,
 };
 use crate::sweep::{Swept, short, value_of};
+use crate::vega::Chart;
 use anabranch_lab::stats::{Interval, Summary, compare};
 
 /// More panels than these are left to the tables.
@@ -91,7 +92,12 @@ pub(super) fn curves(view: &View<'_>) -> Option<Figure> {
     };
     let title = format!("Goodput against {}", short(&axis.key));
     let names = (view.name("sweep"), view.title(&title));
-    Some(Figure::new(names, caption, alt, csv, grid))
+    let chart = Chart::new("line")
+        .name("x", ("value", &axis.title()))
+        .number("y", ("mean_bps", "goodput [bit/s]"))
+        .name("color", ("contender", "contender"))
+        .name("column", ("panel", ""));
+    Some(Figure::new(names, caption, alt, (csv, chart), grid))
 }
 
 type Group<'v> = (String, Vec<&'v Point>);
@@ -103,8 +109,15 @@ fn lines_of(
     numbers: &[f64],
     groups: &[Group<'_>],
 ) -> (Csv, Vec<Vec<Line>>) {
-    let names = "panel,contender,value,mean_bps,low_bps,high_bps,runs";
-    let mut csv = Csv::new(&[names]);
+    let mut csv = Csv::new(&[
+        "panel",
+        "contender",
+        "value",
+        "mean_bps",
+        "low_bps",
+        "high_bps",
+        "runs",
+    ]);
     let mut drawn: Vec<Vec<Line>> = Vec::new();
     for (name, points) in groups {
         let mut lines = Vec::new();
@@ -272,6 +285,32 @@ fn maps(
     (!made.seen.is_empty() && made.drawn.len() <= 2 * PANELS).then_some(made)
 }
 
+/// Where a point lies in maps: its panel, how far across and how far up, in words of the scenario.
+fn place<'p>(view: &View<'_>, point: &'p Point) -> (String, &'p str, &'p str) {
+    let (mut panel, mut x, mut y) = (point.clone(), "", "");
+    if let Some((across, up)) = two_axes(view) {
+        x = value_of(point, &across.key).unwrap_or_default();
+        y = value_of(point, &up.key).unwrap_or_default();
+        panel.retain(|(key, _)| *key != across.key && *key != up.key);
+    }
+    (crate::sweep::point(&panel), x, y)
+}
+
+/// Maps for Vega-Lite, coloured by a column.
+fn map_chart(view: &View<'_>, value: (&str, &str)) -> Chart {
+    let axes = two_axes(view);
+    let (x, y) = axes
+        .map(|(across, up)| (across.title(), up.title()))
+        .unwrap_or_default();
+    Chart::new("rect")
+        .name("x", ("x", &x))
+        .name("y", ("y", &y))
+        .upwards()
+        .number("color", value)
+        .name("column", ("contender", "contender"))
+        .name("row", ("panel", ""))
+}
+
 fn rivals<'v>(view: &'v View<'_>) -> Vec<&'v str> {
     let rivals = view.contenders.iter().filter(|contender| !contender.single);
     rivals.map(|contender| contender.name.as_str()).collect()
@@ -279,7 +318,16 @@ fn rivals<'v>(view: &'v View<'_>) -> Vec<&'v str> {
 
 /// Goodput over that of the best path alone, over two swept values.
 pub(super) fn ratio_map(view: &View<'_>) -> Option<Figure> {
-    let mut csv = Csv::new(&["contender", "point", "ratio", "low", "high", "pairs"]);
+    let mut csv = Csv::new(&[
+        "contender",
+        "panel",
+        "x",
+        "y",
+        "ratio",
+        "low",
+        "high",
+        "pairs",
+    ]);
     let ratio = |contender: &str, point: &Point| {
         let runs = view.runs(point, contender).iter();
         let pairs: Vec<(f64, f64)> = runs
@@ -293,10 +341,12 @@ pub(super) fn ratio_map(view: &View<'_>) -> Option<Figure> {
         let open = low
             .zip(high)
             .is_some_and(|(low, high)| low < 1.0 && high > 1.0);
-        let place = crate::sweep::point(point);
+        let (panel, x, y) = place(view, point);
         csv.row(&[
             &contender,
-            &place,
+            &panel,
+            &x,
+            &y,
             &found.ratio,
             &maybe(low),
             &maybe(high),
@@ -336,21 +386,19 @@ pub(super) fn ratio_map(view: &View<'_>) -> Option<Figure> {
     };
     let title = "When several paths beat the best one";
     let names = (view.name("crossover"), view.title(title));
-    Some(Figure::new(names, caption, alt, csv, plot))
+    let chart = map_chart(view, ("ratio", "goodput over the best path alone"));
+    let chart = chart.colours(Some(1.0));
+    Some(Figure::new(names, caption, alt, (csv, chart), plot))
 }
 
 /// Goodput over two swept values.
 pub(super) fn goodput_map(view: &View<'_>) -> Option<Figure> {
-    let mut csv = Csv::new(&["contender", "point", "mean_bps", "runs"]);
+    let mut csv = Csv::new(&["contender", "panel", "x", "y", "mean_bps", "runs"]);
     let goodput = |contender: &str, point: &Point| {
         let values = view.goodputs(point, contender);
         let value = mean(&values)?;
-        csv.row(&[
-            &contender,
-            &crate::sweep::point(point),
-            &value,
-            &values.len(),
-        ]);
+        let (panel, x, y) = place(view, point);
+        csv.row(&[&contender, &panel, &x, &y, &value, &values.len()]);
         Some(Cell {
             value: Some(value),
             text: String::new(),
@@ -385,5 +433,6 @@ pub(super) fn goodput_map(view: &View<'_>) -> Option<Figure> {
         key: unit.title("goodput"),
     };
     let names = (view.name("map"), view.title("Goodput over two values"));
-    Some(Figure::new(names, caption, alt, csv, plot))
+    let chart = map_chart(view, ("mean_bps", "goodput [bit/s]")).colours(None);
+    Some(Figure::new(names, caption, alt, (csv, chart), plot))
 }

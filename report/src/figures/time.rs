@@ -3,6 +3,7 @@
 use super::view::View;
 use super::{Csv, Figure};
 use crate::draw::{Area, Axis, Grid, Line, Panel, Rule, Scale, Trace, Unit};
+use crate::vega::Chart;
 use anabranch_lab::results::{Bin, Part};
 use anabranch_lab::scenario::{Action, Scenario};
 
@@ -145,7 +146,12 @@ pub(super) fn goodput(view: &View<'_>) -> Option<Figure> {
         legend,
     };
     let names = (view.name("time"), view.title("Goodput over time by path"));
-    Some(Figure::new(names, caption, alt, csv, grid))
+    let chart = Chart::new("line")
+        .number("x", ("t_s", "time [s]"))
+        .number("y", ("rate_bps", "rate [bit/s]"))
+        .name("color", ("series", "path"))
+        .name("column", ("contender", "contender"));
+    Some(Figure::new(names, caption, alt, (csv, chart), grid))
 }
 
 /// Heights of a stack and of the line over it.
@@ -258,7 +264,11 @@ pub(super) fn buffer(view: &View<'_>) -> Option<Figure> {
         view.name("buffer"),
         view.title("Re-sequencing buffer over time"),
     );
-    Some(Figure::new(names, caption, alt, csv, grid))
+    let chart = Chart::new("line")
+        .number("x", ("t_s", "time [s]"))
+        .number("y", ("reseq_bytes", "bytes behind a gap"))
+        .name("color", ("contender", "contender"));
+    Some(Figure::new(names, caption, alt, (csv, chart), grid))
 }
 
 /// A path's name, or its number.

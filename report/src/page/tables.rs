@@ -8,6 +8,7 @@ use crate::sweep::point;
 use crate::verdict::{counted, rate};
 use anabranch_lab::report::Row;
 use anabranch_lab::results::{SCHEMA_VERSION, Status};
+use anabranch_lab::stats::{Estimate, Interval};
 use std::collections::BTreeSet;
 
 /// A row of results; the last cell leads to its runs.
@@ -36,6 +37,7 @@ pub(crate) fn results(study: &Study) -> (Vec<&'static str>, Vec<Cells>) {
     let worlds = study.folders.len() > 1;
     let swept = all().any(|row| !row.swept.is_empty());
     let timed = all().any(|row| row.completion.is_some());
+    let tailed = all().any(|row| row.completion_p95.is_some());
     let mut head = Vec::new();
     if worlds {
         head.push("world");
@@ -47,13 +49,17 @@ pub(crate) fn results(study: &Study) -> (Vec<&'static str>, Vec<Cells>) {
         "contender",
         "goodput",
         "95 %",
+        "median",
         "against first",
         "p",
         "gain",
         "delay by waiting",
     ]);
     if timed {
-        head.push("completion");
+        head.push("median completion");
+    }
+    if tailed {
+        head.push("95th percentile");
     }
     let mut rows = Vec::new();
     for (at, folder) in study.folders.iter().enumerate() {
@@ -67,7 +73,10 @@ pub(crate) fn results(study: &Study) -> (Vec<&'static str>, Vec<Cells>) {
             }
             cells.extend(figures(row));
             if timed {
-                cells.push(seconds(row.completion.map(|time| time.mean)));
+                cells.push(time(row.completion_median));
+            }
+            if tailed {
+                cells.push(time(row.completion_p95));
             }
             rows.push(Cells {
                 texts: cells,
@@ -80,7 +89,22 @@ pub(crate) fn results(study: &Study) -> (Vec<&'static str>, Vec<Cells>) {
     (head, rows)
 }
 
-fn figures(row: &Row) -> [String; 7] {
+/// A time with its interval.
+fn time(estimate: Option<Estimate>) -> String {
+    let value = seconds(estimate.map(|time| time.value));
+    match estimate.and_then(|time| time.interval) {
+        Some(Interval { low, high }) => {
+            format!(
+                "{value} ({} to {})",
+                seconds(Some(low)),
+                seconds(Some(high))
+            )
+        }
+        None => value,
+    }
+}
+
+fn figures(row: &Row) -> [String; 8] {
     let dash = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
     let interval = row.goodput.and_then(|goodput| goodput.interval);
     let percent = |ratio: f64| format!("{:+.1} %", (ratio - 1.0) * 100.0);
@@ -104,9 +128,21 @@ fn figures(row: &Row) -> [String; 7] {
         row.contender.clone(),
         dash(row.goodput.map(|goodput| rate(goodput.mean))),
         dash(interval.map(|i| format!("{} to {}", rate(i.low), rate(i.high)))),
+        dash(row.goodput_median.map(|median| match median.interval {
+            Some(i) => format!(
+                "{} ({} to {})",
+                rate(median.value),
+                rate(i.low),
+                rate(i.high)
+            ),
+            None => rate(median.value),
+        })),
         dash(against),
         dash(row.p.map(p)),
-        dash(row.gain.map(|gain| format!("{gain:.2}"))),
+        dash(row.gain.map(|gain| match gain.interval {
+            Some(i) => format!("{:.2} ({:.2} to {:.2})", gain.value, i.low, i.high),
+            None => format!("{:.2}", gain.value),
+        })),
         dash(
             row.reseq_wait
                 .map(|wait| format!("{:.2} ms", wait * 1000.0)),
@@ -180,6 +216,10 @@ fn facts(folder: &Folder) -> Vec<(String, String)> {
         let text = format!("{} of the plan", counted(folder.missing, "run"));
         facts.push(("not run yet".to_owned(), text));
     }
+    if folder.busy > 0 {
+        let text = format!("{} of {}", folder.busy, counted(parts.len(), "run"));
+        facts.push(("machine busy with other things during".to_owned(), text));
+    }
     if folder.left_out > 0 {
         let text = format!("{} of another version", counted(folder.left_out, "file"));
         facts.push(("left out".to_owned(), text));
@@ -202,17 +242,10 @@ fn commands(study: &Study, folder: &Folder) -> Vec<(String, String)> {
     let again = quoted(&format!("{}-again", folder.path.display()));
     let old = quoted(&folder.path.display().to_string());
     let wall: f64 = folder.parts.iter().map(|part| part.outcome.wall_s).sum();
-    // The number may have been given on the command line.
-    let most = folder
-        .parts
-        .iter()
-        .map(|part| part.repetition)
-        .max()
-        .unwrap_or(1);
     let mut commands = vec![
         (
             format!("all runs again, {wall:.0} s of one core"),
-            format!("anabranch {verb} {path} --runs {most} --out {again}"),
+            format!("anabranch {verb} {path} --out {again}"),
         ),
         (
             "whether both agree".to_owned(),

@@ -261,14 +261,21 @@ impl DatagramSink {
         self.flows.iter().map(|(flow, one)| (*flow, &one.stats))
     }
 
-    fn take(&mut self, now: Instant, bytes: &[u8]) {
-        let Some((header, _)) = bytes.split_first_chunk::<HEADER>() else {
+    /// The source of a datagram, and the datagram's number among those of the source.
+    pub fn flow_and_number(bytes: &[u8]) -> Option<(u16, u64)> {
+        let word = u64::from_be_bytes(*bytes.first_chunk::<8>()?);
+        Some(((word >> FLOW_SHIFT) as u16, word & ((1 << FLOW_SHIFT) - 1)))
+    }
+
+    /// Counts a datagram that somebody else has read, and perhaps kept back until now.
+    pub fn take(&mut self, now: Instant, bytes: &[u8]) {
+        let (Some((flow, number)), Some((header, _))) = (
+            Self::flow_and_number(bytes),
+            bytes.split_first_chunk::<HEADER>(),
+        ) else {
             return;
         };
-        let (word, made) = header.split_at(8);
-        let word = u64::from_be_bytes(word.try_into().expect("eight bytes"));
-        let made = u64::from_be_bytes(made.try_into().expect("eight bytes"));
-        let (flow, number) = ((word >> FLOW_SHIFT) as u16, word & ((1 << FLOW_SHIFT) - 1));
+        let made = u64::from_be_bytes(*header.last_chunk::<8>().expect("eight of sixteen bytes"));
         if let Some(flow) = self.flows.get_mut(&flow) {
             let delay = now.since(Instant::from_nanos(made));
             flow.take(number, delay, bytes.len() as u64);

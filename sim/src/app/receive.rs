@@ -94,9 +94,9 @@ impl Receiver {
 
     fn read(&mut self, host: &mut Sessions<'_>, session: SessionId, id: StreamId) {
         let now = host.now;
-        let Some(connection) = host.connection(session) else {
+        if !host.is_there(session) {
             return;
-        };
+        }
         let fresh = StreamRecord {
             bytes: 0,
             opened: now,
@@ -113,7 +113,7 @@ impl Receiver {
             self.streams.entry((session, id)).or_insert(fresh)
         };
         loop {
-            match connection.read(id, READ) {
+            match host.read(session, id, READ) {
                 Ok(Some(bytes)) => {
                     if let Some(pattern) = &self.pattern
                         && !pattern.is_at(record.bytes, &bytes)

@@ -3,8 +3,11 @@
 use super::SessionId;
 use super::session::Session;
 use anabranch_proto::connection::Connection;
+use anabranch_proto::streams::ReadError;
 use anabranch_proto::time::Instant;
+use anabranch_proto::wire::StreamId;
 use anabranch_proto::{Endpoint, Event};
+use bytes::Bytes;
 use std::any::Any;
 use std::fmt::Debug;
 
@@ -47,6 +50,23 @@ impl Sessions<'_> {
     pub fn connection(&mut self, id: SessionId) -> Option<&mut Connection> {
         let handle = self.all.get(id.0)?.handle()?;
         self.endpoint.connection_mut(handle)
+    }
+
+    /// Whether a connection began and is not forgotten yet.
+    pub fn is_there(&self, id: SessionId) -> bool {
+        self.all.get(id.0).and_then(Session::handle).is_some()
+    }
+
+    /// Reads from a stream of a connection.
+    pub fn read(
+        &mut self,
+        session: SessionId,
+        id: StreamId,
+        max: usize,
+    ) -> Result<Option<Bytes>, ReadError> {
+        let handle = self.all.get(session.0).and_then(Session::handle);
+        let result = handle.and_then(|handle| self.endpoint.read(handle, id, max));
+        result.unwrap_or(Err(ReadError::Closed))
     }
 
     /// How many connections there are or were.

@@ -104,6 +104,12 @@ impl Trial {
         let guards = [Guard::new("the client"), Guard::new("the server")];
         let mut near = random_config(&mut dice, names);
         let mut far = random_config(&mut dice, names);
+        if seed % 10 == 2 {
+            let mut dice = Dice::new(Seed(seed).derive("profile", 0));
+            for config in [&mut near, &mut far] {
+                variety::take_profile(config, &mut dice, names);
+            }
+        }
         if seed.is_multiple_of(3) {
             let mut dice = Dice::new(Seed(seed).derive("variety", 0));
             for config in [&mut near, &mut far] {

@@ -1,15 +1,34 @@
 //! What the worlds of every third seed vary beside the names of schedulers and controls: wrappers,
 //! parameters, mechanisms, timestamps and marks of congestion. The others do not, so that seeds
-//! that were kept because they found a defect meet the world they found it in.
+//! that were kept because they found a defect meet the world they found it in. Those of every tenth
+//! seed have the windows, acknowledgements and mechanisms of a profile, for the same reason.
 //!
 //! The policy of retransmission is not varied: all but the usual one send a packet beyond the
 //! window after a loss (RFC 9002, section 7.3.2), which the guard of these worlds takes for a
 //! defect.
 
 use crate::Dice;
-use crate::profile::Names;
-use anabranch_proto::config::{Rescue, Split, TransportConfig};
+use crate::profile::{Names, Profile, Settings, transport};
+use anabranch_proto::config::{Mechanisms, Rescue, Split, TransportConfig};
 use anabranch_proto::spec::ParamDoc;
+
+/// Gives the connection of a world of every tenth seed the windows, acknowledgements and mechanisms
+/// of a profile. Packets keep their sizes, since links of these worlds differ in what they carry.
+pub(super) fn take_profile(config: &mut TransportConfig, dice: &mut Dice, names: &Names) {
+    let profile = dice.pick(&[Profile::CmtSctp, Profile::Mptcp, Profile::Stripe]);
+    let Ok(of) = transport(profile, &Settings::default(), names) else {
+        return;
+    };
+    config.initial_rtt = of.initial_rtt;
+    config.ack_threshold = of.ack_threshold;
+    config.max_ack_delay = of.max_ack_delay;
+    config.chunk = of.chunk;
+    config.streams = of.streams;
+    config.mechanisms = Mechanisms {
+        retransmission: config.mechanisms.retransmission,
+        ..of.mechanisms
+    };
+}
 
 /// Changes some of it.
 pub(super) fn vary(config: &mut TransportConfig, dice: &mut Dice, names: &Names) {

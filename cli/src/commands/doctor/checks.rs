@@ -1,6 +1,7 @@
 //! The single checks. Each looks, and changes nothing that outlives it.
 
 use super::Check;
+use crate::commands::lab::vm;
 use crate::files::root::Root;
 use anabranch_lab::backend::netns;
 use anabranch_net::interfaces::Interface;
@@ -178,17 +179,18 @@ pub(super) fn kernel() -> Vec<Check> {
     let tun = Path::new("/dev/net/tun").exists();
     let remedy = "modprobe tun; in containers: --device /dev/net/tun";
     checks.push(Check::new("TUN devices", tun, yes(tun), remedy));
-    let modules = Modules::read();
+    let modules = netns::Modules::read();
     for (name, module, remedy) in [
         (
             "netem",
             "sch_netem",
-            "our own link emulator is used instead; CONFIG_NET_SCH_NETEM",
+            "our own link emulator is used instead; `anabranch lab validate --in-vm` sets them side by \
+             side",
         ),
         (
             "bonding",
             "bonding",
-            "to compare with it: a kernel with CONFIG_BONDING",
+            "to compare with it: `anabranch lab run --in-vm`, or a kernel with CONFIG_BONDING",
         ),
     ] {
         let found = modules.find(module);
@@ -205,7 +207,9 @@ pub(super) fn kernel() -> Vec<Check> {
 /// What `anabranch lab` finds here.
 pub(super) fn lab() -> Vec<Check> {
     let check = |part: netns::Part| Check::new(part.name, part.ok, part.found, part.remedy);
-    netns::parts().into_iter().map(check).collect()
+    let vm = |part: vm::Part| Check::new(part.name, part.ok, part.found, part.remedy);
+    let here = netns::parts().into_iter().map(check);
+    here.chain(vm::parts().into_iter().map(vm)).collect()
 }
 
 /// The effective capabilities of this process.
@@ -214,62 +218,4 @@ fn capabilities() -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
         .unwrap_or(0)
-}
-
-/// The names of kernel modules, wherever they are listed.
-struct Modules {
-    loaded: String,
-    builtin: String,
-    loadable: String,
-}
-
-impl Modules {
-    fn read() -> Self {
-        let release = nix::sys::utsname::uname();
-        let release = release.as_ref().ok().map(|name| name.release().to_owned());
-        let directory = Path::new("/lib/modules").join(release.unwrap_or_default());
-        let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
-        Self {
-            loaded: read(Path::new("/proc/modules")),
-            builtin: read(&directory.join("modules.builtin")),
-            loadable: read(&directory.join("modules.dep")),
-        }
-    }
-
-    fn find(&self, name: &str) -> Option<&'static str> {
-        let in_path = |list: &str| {
-            list.lines().any(|line| {
-                let file = line.split(':').next().unwrap_or_default();
-                let file = file.rsplit('/').next().unwrap_or_default();
-                file.split('.').next() == Some(name)
-            })
-        };
-        let is_loaded = |line: &str| line.split(' ').next() == Some(name);
-        if self.loaded.lines().any(is_loaded) {
-            return Some("loaded");
-        }
-        if in_path(&self.builtin) || Path::new("/sys/module").join(name).exists() {
-            return Some("built in");
-        }
-        in_path(&self.loadable).then_some("can be loaded")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn modules_are_found_by_name_in_each_list() {
-        let modules = Modules {
-            loaded: "sch_fq 24576 1 - Live 0x0\n".into(),
-            builtin: "kernel/net/sched/sch_tbf.ko\n".into(),
-            loadable: "kernel/net/sched/sch_netem_x.ko.zst: kernel/a.ko\nkernel/x/sch_red.ko:\n"
-                .into(),
-        };
-        assert_eq!(modules.find("sch_fq"), Some("loaded"));
-        assert_eq!(modules.find("sch_tbf"), Some("built in"));
-        assert_eq!(modules.find("sch_red"), Some("can be loaded"));
-        assert_eq!(modules.find("no_such_module"), None);
-    }
 }

@@ -5,7 +5,7 @@ use crate::failure::Outcome;
 use crate::output;
 use crate::output::table::Table;
 use anabranch_lab::backend::netns;
-use anabranch_lab::papers::{Check, Experiment, experiments};
+use anabranch_lab::papers::{Check, Experiment, all_experiments};
 use std::collections::BTreeSet;
 
 /// What can run an experiment.
@@ -14,11 +14,13 @@ struct Reach {
     /// What of it real kernels cannot do here; nothing if they can do all of it, or `None` if there
     /// is no network in it.
     netns: Option<Vec<String>>,
+    /// Whether the kernel of a virtual machine can do what this one cannot.
+    in_vm: bool,
 }
 
 /// Runs the command.
 pub(super) fn run(args: &Listing) -> Outcome {
-    let all = experiments();
+    let all = all_experiments();
     if args.json {
         for experiment in &all {
             let reach = reach(experiment);
@@ -28,6 +30,7 @@ pub(super) fn run(args: &Listing) -> Outcome {
                 "about": experiment.about,
                 "sim": reach.sim,
                 "netns": reach.netns.as_ref().is_some_and(Vec::is_empty),
+                "in_vm": reach.in_vm,
                 "missing": reach.netns.unwrap_or_default(),
             }))?;
         }
@@ -44,6 +47,7 @@ pub(super) fn run(args: &Listing) -> Outcome {
             match reach.netns {
                 None => "worked example".into(),
                 Some(missing) if missing.is_empty() => "yes".into(),
+                Some(missing) if reach.in_vm => format!("in the VM: {}", missing.join("; ")),
                 Some(missing) => format!("no: {}", missing.join("; ")),
             },
         ]);
@@ -56,6 +60,7 @@ fn reach(experiment: &Experiment) -> Reach {
         return Reach {
             sim: true,
             netns: None,
+            in_vm: false,
         };
     }
     // A scenario this build does not understand is told when it is run.
@@ -63,13 +68,16 @@ fn reach(experiment: &Experiment) -> Reach {
         return Reach {
             sim: false,
             netns: Some(vec!["its scenario is not understood".into()]),
+            in_vm: false,
         };
     };
-    let missing = plan.runs.iter().filter(|run| !run.single);
-    let missing = missing.filter_map(|run| netns::refusal(&run.scenario));
-    let missing: BTreeSet<String> = missing.collect();
+    let runs = || plan.runs.iter().filter(|run| !run.single);
+    let missing: BTreeSet<String> = runs()
+        .filter_map(|run| netns::refusal(&run.scenario))
+        .collect();
     Reach {
         sim: true,
+        in_vm: runs().all(|run| netns::refusal_in_vm(&run.scenario).is_none()),
         netns: Some(missing.into_iter().collect()),
     }
 }

@@ -9,6 +9,7 @@ mod run;
 mod status;
 mod target;
 mod validate;
+pub(crate) mod vm;
 
 use crate::args::lab::{Expand, Lab};
 use crate::commands::sim;
@@ -31,6 +32,7 @@ pub(crate) async fn run(command: &Lab, quiet: bool) -> Outcome {
         Lab::Compare(args) => compare::run(args, quiet).await,
         Lab::Clean => clean(),
         Lab::Validate(args) => validate::run(args, quiet).await,
+        Lab::Vm(command) => vm::run(command, quiet).await,
         Lab::Agent(args) => agent::run(args, quiet),
         Lab::Key { identity } => key(identity.as_deref()),
     }

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Where results go if nobody says.
-const RESULTS: &str = "lab-results";
+pub(super) const RESULTS: &str = "lab-results";
 
 /// A campaign that takes longer than this tells so before it begins.
 const LONG: Duration = Duration::from_secs(60);
@@ -45,6 +45,9 @@ impl Launch for Agents {
 /// Runs the command.
 pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
     let targets = targets(&args.targets, &args.change, &args.grid)?;
+    if let Some(how) = args.inside.in_vm {
+        return super::vm::run_targets(args, how, &targets, quiet).await;
+    }
     let machine = Machine::examine();
     host::check_options(args, args.backend == Which::Host)?;
     let mut real = None;
@@ -148,6 +151,7 @@ async fn one(
     quiet: bool,
 ) -> Outcome<bool> {
     let plan = &target.plan;
+    super::vm::check_kernel(folder, machine.vm.is_some())?;
     let store = Store::open(folder, &plan.name, &plan.expanded).map_err(Failure::usage)?;
     keep_beside(folder, plan, machine, real)?;
     announce(args, plan, quiet);

@@ -1,10 +1,11 @@
-//! What is to be run: scenario files, experiments of the papers, or all of these.
+//! What is to be run: scenario files, experiments of the papers, or all of these; the calibration.
 
 use crate::args::lab::Grid;
 use crate::args::sim::Change;
 use crate::commands::sim;
 use crate::failure::{Failure, Outcome};
-use anabranch_lab::papers::{Check, Experiment, experiments};
+use anabranch_lab::calibration;
+use anabranch_lab::papers::{Check, Experiment, all_experiments, experiments};
 use anabranch_lab::plan::{Changes, Plan, add_rivals};
 use anabranch_lab::scenario::{Document, nearest};
 use std::path::Path;
@@ -15,6 +16,9 @@ const QUICK_RUNS: u64 = 3;
 
 /// The word for all experiments.
 const PAPERS: &str = "papers";
+
+/// The word for the scenarios in which simulator and kernels must agree.
+const CALIBRATION: &str = "calibration";
 
 /// Something to be run.
 #[derive(Debug)]
@@ -36,6 +40,16 @@ pub(super) fn targets(words: &[String], change: &Change, grid: &Grid) -> Outcome
                 plan: Arc::new(plan),
                 experiment: None,
             });
+            continue;
+        }
+        if word == CALIBRATION {
+            for (file, text) in calibration::SCENARIOS {
+                let plan = sim::plan_of(file, text, change)?;
+                targets.push(Target {
+                    plan: Arc::new(plan),
+                    experiment: None,
+                });
+            }
             continue;
         }
         for experiment in meant(word)? {
@@ -63,10 +77,10 @@ fn is_file(word: &str) -> bool {
 }
 
 fn meant(word: &str) -> Outcome<Vec<Experiment>> {
-    let all = experiments();
     if word == PAPERS {
-        return Ok(all);
+        return Ok(experiments());
     }
+    let all = all_experiments();
     let meant: Vec<Experiment> = all
         .iter()
         .copied()
@@ -79,7 +93,7 @@ fn meant(word: &str) -> Outcome<Vec<Experiment>> {
         "there is no experiment `{word}`, and no file of that name"
     ));
     let ids = all.iter().flat_map(|experiment| experiment.ids).copied();
-    Err(match nearest(word, ids.chain([PAPERS])) {
+    Err(match nearest(word, ids.chain([PAPERS, CALIBRATION])) {
         Some(id) => failure.hint(format!(
             "did you mean `{id}`? `anabranch lab list` shows all"
         )),

@@ -1,6 +1,6 @@
 //! `anabranch lab validate`: links configured against links measured.
 
-use crate::args::lab::{LinkLayer, Validate};
+use crate::args::lab::{Layers, Validate};
 use crate::commands::interrupted;
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -10,16 +10,49 @@ use tokio::task::spawn_blocking;
 
 /// Runs the command.
 pub(super) async fn run(args: &Validate, quiet: bool) -> Outcome {
+    if let Some(how) = args.inside.in_vm {
+        return super::vm::validate(how, quiet).await;
+    }
     super::essentials()?;
-    let layer = match args.links {
-        LinkLayer::Auto | LinkLayer::Emulator => Layer::Emulator,
-        LinkLayer::Kernel => Layer::Kernel,
+    let layers: &[Layer] = match args.links {
+        Layers::Auto | Layers::Emulator => &[Layer::Emulator],
+        Layers::Kernel => &[Layer::Kernel],
+        Layers::Both => &[Layer::Emulator, Layer::Kernel],
     };
+    let mut all = Vec::new();
+    for layer in layers {
+        all.push(one(*layer, quiet).await?);
+    }
+    if args.listing.json {
+        for validation in &all {
+            for row in &validation.rows {
+                output::json(&json(validation, row))?;
+            }
+        }
+    } else {
+        output::data(table(&all))?;
+    }
+    let failed: Vec<String> = all
+        .iter()
+        .filter(|validation| !validation.passed())
+        .map(|validation| validation.layer.to_string())
+        .collect();
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let failure = Failure::failed(format!(
+        "links of the {} are not as configured",
+        failed.join(" and of the ")
+    ));
+    Err(failure.hint("run it again while nothing else runs: `uptime` tells the load"))
+}
+
+async fn one(layer: Layer, quiet: bool) -> Outcome<Validation> {
     let work = spawn_blocking(move || {
         validate(layer, |progress| {
             if !quiet {
                 let (done, total) = (progress.done + 1, progress.total);
-                output::say(format!("{done}/{total} {}", progress.link));
+                output::say(format!("{layer} {done}/{total} {}", progress.link));
             }
         })
     });
@@ -29,23 +62,12 @@ pub(super) async fn run(args: &Validate, quiet: bool) -> Outcome {
         () = interrupted() => return Err(Failure::failed("interrupted")),
     };
     let done = done.map_err(|error| Failure::failed(format!("it ended badly: {error}")))?;
-    let validation = done.map_err(Failure::failed)?;
-    if args.listing.json {
-        for row in &validation.rows {
-            output::json(&json(&validation, row))?;
-        }
-    } else {
-        output::data(table(&validation))?;
-    }
-    if validation.passed() {
-        return Ok(());
-    }
-    let failure = Failure::failed(format!("links of the {layer} are not as configured"));
-    Err(failure.hint("run it again while nothing else runs: `uptime` tells the load"))
+    done.map_err(Failure::failed)
 }
 
-fn table(validation: &Validation) -> Table {
+fn table(all: &[Validation]) -> Table {
     let mut table = Table::new(&[
+        "layer",
         "link",
         "property",
         ">configured",
@@ -54,17 +76,20 @@ fn table(validation: &Validation) -> Table {
         "",
         "verdict",
     ]);
-    for row in &validation.rows {
-        let [least, most] = row.accepted;
-        table.row([
-            row.link.clone(),
-            row.property.into(),
-            figure(row.configured),
-            row.measured.map_or_else(|| "-".into(), figure),
-            format!("{} to {}", figure(least), figure(most)),
-            row.unit.into(),
-            verdict(row),
-        ]);
+    for validation in all {
+        for row in &validation.rows {
+            let [least, most] = row.accepted;
+            table.row([
+                validation.layer.to_string(),
+                row.link.clone(),
+                row.property.into(),
+                figure(row.configured),
+                row.measured.map_or_else(|| "-".into(), figure),
+                format!("{} to {}", figure(least), figure(most)),
+                row.unit.into(),
+                verdict(row),
+            ]);
+        }
     }
     table
 }

@@ -51,7 +51,12 @@ pub(super) fn plan(file: &Path, change: &Change) -> Outcome<Plan> {
         let failure = Failure::usage(format!("{}: {error}", file.display()));
         failure.hint("`anabranch sim new FILE` writes a scenario to begin with")
     })?;
-    let document = Document::parse(&file.display().to_string(), &text).map_err(Failure::usage)?;
+    plan_of(&file.display().to_string(), &text, change)
+}
+
+/// Unfolds a scenario that was read from a file of this name.
+pub(super) fn plan_of(file: &str, text: &str, change: &Change) -> Outcome<Plan> {
+    let document = Document::parse(file, text).map_err(Failure::usage)?;
     let changes = Changes {
         set: change.set.clone(),
         seed: change.seed,

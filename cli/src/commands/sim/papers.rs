@@ -1,6 +1,6 @@
 //! `anabranch sim papers`: the experiments of the five papers.
 
-use super::run::carry_out;
+use super::run::{again, carry_out, same_twice};
 use crate::args::sim::Papers;
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -8,6 +8,7 @@ use crate::output::table::Table;
 use anabranch_lab::papers::{
     Data, Expected, Experiment, Statement, Verdict, experiments, table as markdown,
 };
+use anabranch_lab::repeat::Difference;
 use anabranch_lab::results::Store;
 use anabranch_lab::scenario::nearest;
 use std::sync::Arc;
@@ -22,11 +23,12 @@ pub(super) async fn run(args: &Papers, quiet: bool) -> Outcome {
     let expected = expected(args)?;
     let stop = Arc::new(AtomicBool::new(false));
     let mut statements = Vec::new();
+    let mut changed: Vec<Difference> = Vec::new();
     for experiment in &chosen {
         if !quiet {
             output::say(format!("{}: {}", experiment.name(), experiment.about));
         }
-        let found = one(experiment, args, quiet, &stop).await?;
+        let found = one(experiment, args, quiet, &stop, &mut changed).await?;
         if args.json {
             for statement in &found {
                 output::json(&json(statement))?;
@@ -51,6 +53,9 @@ pub(super) async fn run(args: &Papers, quiet: bool) -> Outcome {
     output::say(format!(
         "{holds} statements hold, {fails} do not, {missing} could not be run"
     ));
+    if args.twice {
+        same_twice(&changed)?;
+    }
     match expected {
         Some(expected) => compare(&expected, &statements),
         None if fails + missing > 0 => Err(Failure::failed("not every statement holds")),
@@ -90,6 +95,7 @@ async fn one(
     args: &Papers,
     quiet: bool,
     stop: &Arc<AtomicBool>,
+    changed: &mut Vec<Difference>,
 ) -> Outcome<Vec<Statement>> {
     let plan = match experiment.plan(args.full) {
         Ok(Some(plan)) => Arc::new(plan),
@@ -118,6 +124,9 @@ async fn one(
         store
             .write_tables(&results.parts, false)
             .map_err(Failure::failed)?;
+    }
+    if args.twice {
+        changed.extend(again(&plan, &results.parts, args.jobs, quiet, stop).await?);
     }
     Ok(experiment.judge(&Data::new(&results.parts)))
 }

@@ -8,8 +8,9 @@ use crate::output;
 use anabranch_lab::backend::sim::Sim;
 use anabranch_lab::campaign::{Order, Results};
 use anabranch_lab::plan::Plan;
+use anabranch_lab::repeat::{Difference, differences};
 use anabranch_lab::report::Report;
-use anabranch_lab::results::{Store, json_lines, tables};
+use anabranch_lab::results::{Part, Store, json_lines, tables};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -58,11 +59,46 @@ pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
             None => failure.hint("with --out a second run goes on where the first one stopped"),
         });
     }
+    if args.twice {
+        let found = again(&plan, &results.parts, args.jobs, quiet, &stop).await?;
+        same_twice(&found)?;
+    }
     if report.is_good() {
         Ok(())
     } else {
         Err(Failure::failed("a run failed or a check does not hold"))
     }
+}
+
+/// Runs the beginning of a plan a second time and says whose trace is another one.
+pub(super) async fn again(
+    plan: &Arc<Plan>,
+    parts: &[Part],
+    jobs: u32,
+    quiet: bool,
+    stop: &Arc<AtomicBool>,
+) -> Outcome<Vec<Difference>> {
+    let beginning = Arc::new(plan.beginning());
+    let results = carry_out(&beginning, None, jobs, quiet, stop).await?;
+    if results.missing > 0 {
+        return Err(Failure::failed("interrupted"));
+    }
+    Ok(differences(parts, &results.parts))
+}
+
+/// Fails with what differs.
+pub(super) fn same_twice(found: &[Difference]) -> Outcome {
+    for difference in found {
+        output::say(difference);
+    }
+    let what = match found.len() {
+        0 => return Ok(()),
+        1 => "a run of the same seed did something else the second time".to_owned(),
+        count => format!("{count} runs of the same seed did something else the second time"),
+    };
+    let hint =
+        "something in it depends on more than the scenario and its seed: a clock, an address";
+    Err(Failure::failed(what).hint(hint))
 }
 
 /// Runs a plan in the simulator with a bar; a signal ends it after the runs under way, a second one

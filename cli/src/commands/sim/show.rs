@@ -5,7 +5,7 @@ use crate::output;
 use crate::output::table::Table;
 use crate::output::units;
 use anabranch_lab::report::{CheckRow, Report, Row};
-use anabranch_lab::stats::Summary;
+use anabranch_lab::stats::{Interval, Summary};
 
 /// Failures shown one by one; the rest is counted.
 const SHOWN: usize = 10;
@@ -14,16 +14,13 @@ const SHOWN: usize = 10;
 pub(in crate::commands) fn report(report: &Report) -> Outcome {
     let swept = report.rows.iter().any(|row| !row.swept.is_empty());
     let timed = report.rows.iter().any(|row| row.completion.is_some());
-    let mut head = vec![
-        "contender",
-        ">goodput",
-        ">sd",
-        ">95 %",
-        ">against first",
-        ">p",
-        ">gain",
-    ];
-    head.push(">wait");
+    // Of one or two runs a median tells no more than the mean.
+    let several = report.rows.iter().any(has_interval);
+    let mut head = vec!["contender", ">goodput", ">sd", ">95 %"];
+    if several {
+        head.push(">median (95 %)");
+    }
+    head.extend([">against first (95 %)", ">p", ">gain", ">wait"]);
     if timed {
         head.push(">completion");
     }
@@ -34,9 +31,11 @@ pub(in crate::commands) fn report(report: &Report) -> Outcome {
     let mut table = Table::new(&head);
     for row in &report.rows {
         let mut cells = cells(row);
+        if several {
+            cells.insert(4, median(row));
+        }
         if timed {
-            let mean = row.completion.map(|time| format!("{:.3} s", time.mean));
-            cells.insert(cells.len() - 1, mean.unwrap_or_else(|| "-".into()));
+            cells.insert(cells.len() - 1, completion(row));
         }
         if swept {
             cells.insert(0, point(&row.swept));
@@ -58,6 +57,41 @@ pub(in crate::commands) fn say_failures(report: &Report) {
     }
     if report.failures.len() > SHOWN {
         output::say(format!("... and {} more", report.failures.len() - SHOWN));
+    }
+}
+
+fn has_interval(row: &Row) -> bool {
+    row.goodput_median
+        .is_some_and(|median| median.interval.is_some())
+}
+
+/// The median of goodput with its interval, in one unit.
+fn median(row: &Row) -> String {
+    let Some(median) = row.goodput_median else {
+        return "-".into();
+    };
+    let value = units::bit_rate(median.value);
+    match median.interval {
+        Some(interval) => {
+            let (low, high) = (
+                units::bit_rate(interval.low),
+                units::bit_rate(interval.high),
+            );
+            format!("{value} ({low} to {high})")
+        }
+        None => value,
+    }
+}
+
+fn completion(row: &Row) -> String {
+    let Some(median) = row.completion_median else {
+        return "-".into();
+    };
+    match median.interval {
+        Some(Interval { low, high }) => {
+            format!("{:.3} s ({low:.3} to {high:.3})", median.value)
+        }
+        None => format!("{:.3} s", median.value),
     }
 }
 
@@ -89,7 +123,10 @@ fn cells(row: &Row) -> Vec<String> {
         or_dash(interval),
         or_dash(against),
         or_dash(row.p.map(|p| format!("{p:.3}"))),
-        or_dash(row.gain.map(|gain| format!("{gain:.2}"))),
+        or_dash(row.gain.map(|gain| match gain.interval {
+            Some(Interval { low, high }) => format!("{:.2} ({low:.2} to {high:.2})", gain.value),
+            None => format!("{:.2}", gain.value),
+        })),
         or_dash(
             row.reseq_wait
                 .map(|wait| format!("{:.1} ms", wait * 1000.0)),
@@ -99,17 +136,22 @@ fn cells(row: &Row) -> Vec<String> {
 }
 
 fn checks(rows: &[CheckRow]) -> Table {
-    let mut table = Table::new(&["check", "contender", "swept", ">ours", "holds"]);
+    let mut table = Table::new(&["check", "contender", "swept", ">ours", ">95 %", "holds"]);
     for row in rows {
         let ours = row
             .ratio
             .map_or_else(|| "-".into(), |ratio| format!("{:.1} %", ratio * 100.0));
+        let interval = row.interval.map_or_else(
+            || "-".into(),
+            |Interval { low, high }| format!("{:.1} to {:.1} %", low * 100.0, high * 100.0),
+        );
         let holds = if row.holds { "yes" } else { "NO" };
         table.row([
             row.demand.clone(),
             row.contender.clone(),
             point(&row.swept),
             ours,
+            interval,
             holds.into(),
         ]);
     }

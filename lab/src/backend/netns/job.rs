@@ -2,6 +2,7 @@
 //! built.
 
 use super::network::{Net, Refusal};
+use super::bond;
 use crate::backend::jobs::{self, End};
 use crate::hosts::{HostPath, Job, Role};
 use crate::plan::Run;
@@ -24,6 +25,9 @@ pub(super) fn job(
 /// The paths as one end sees them.
 fn paths(net: &Net<'_>, role: Role) -> Vec<HostPath> {
     let transport = &net.scenario.transport;
+    if transport.kind == Kind::Bonding {
+        return vec![bond::path(role)];
+    }
     let path = |index: &usize| {
         let path = &net.scenario.network.paths[*index];
         let [client, server] = net.ends(*index);

@@ -1,10 +1,11 @@
 //! Real kernels as a backend: one run is a network of namespaces, with agents at both ends.
 //!
 //! ```text
-//! tools      what this machine has, and what of a scenario it cannot do
+//! tools      what this machine has, and what of a scenario it cannot do; modules  of its kernel
 //! layout     addresses, routes, rules: worked out before anything is built
 //! network    namespaces, links and routes, gone when dropped
 //! job        what the agents are asked to do
+//! bond       the kernel's bonding driver between agents
 //! command    programs of others instead of agents
 //! background traffic beside the flows
 //! estimate   what a plan asks of a machine
@@ -16,10 +17,12 @@
 //! names, and each notes that the other was there.
 
 mod background;
+mod bond;
 mod command;
 mod estimate;
 mod job;
 mod layout;
+mod modules;
 mod network;
 mod script;
 pub(super) mod tools;
@@ -30,6 +33,7 @@ mod tests;
 
 pub use crate::backend::Note;
 pub use estimate::{Burden, burden, expected_time};
+pub use modules::Modules;
 pub use tools::{Part, parts};
 
 use super::Backend;
@@ -203,11 +207,21 @@ pub fn clean() -> Vec<String> {
 
 /// What of a scenario this machine cannot do; `None` if it can do all.
 pub fn refusal(scenario: &Scenario) -> Option<String> {
+    refusal_with(scenario, tools::Has::Here)
+}
+
+/// What of a scenario cannot be done under the kernel of a virtual machine either.
+pub fn refusal_in_vm(scenario: &Scenario) -> Option<String> {
+    refusal_with(scenario, tools::Has::InVm)
+}
+
+fn refusal_with(scenario: &Scenario, has: tools::Has) -> Option<String> {
     let marked = |flow: &Flow| flow.marks != Marks::default();
     let marked = scenario.flows.iter().any(marked);
-    let marked =
-        marked.then(|| "agents do not mark datagrams: no `flows`, no `critical`".to_owned());
-    tools::refusal(scenario)
+    let marked = marked.then(|| {
+        "agents take datagrams as they are: no `flows`, `critical`, `resequence`".to_owned()
+    });
+    tools::refusal(scenario, has)
         .or_else(|| command::refusal(scenario))
         .or(marked)
 }
@@ -268,6 +282,10 @@ impl Netns {
         if scenario.transport.kind == Kind::KernelMptcp {
             job::prepare_mptcp(net)?;
         }
+        let bonded = scenario.transport.kind == Kind::Bonding;
+        if bonded {
+            bond::prepare(net)?;
+        }
         if scenario.transport.settings.sack == Some(false) {
             for node in &net.nodes[..2] {
                 node.set_sysctl("ipv4/tcp_sack", "0")
@@ -293,6 +311,11 @@ impl Netns {
         let [client, server] = &reports;
         note.add_reports([client, server]);
         note.events = events(&log);
+        if bonded {
+            let reports = reports.map(bond::without_paths);
+            let [client, server] = &reports;
+            return Ok(told_by(net, [client, server], &log));
+        }
         Ok(told_by(net, [client, server], &log))
     }
 

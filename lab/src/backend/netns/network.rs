@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The largest IP packet on a link.
-const MTU: u32 = 1500;
+pub(super) const MTU: u32 = 1500;
 
 /// The last byte of the first address a client gets by a handover: those below are of both ends.
 const FIRST_MOVE: u8 = 3;

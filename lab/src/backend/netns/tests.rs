@@ -222,7 +222,10 @@ fn a_panic_and_an_abort_leave_nothing_behind() {
 #[test]
 fn what_kernels_cannot_do_is_named() {
     for (kind, expected) in [
-        ("kind = \"bonding\"", "--backend sim"),
+        (
+            "kind = \"bonding\"\nscheduler = \"delivery-delay\"",
+            "--backend sim",
+        ),
         ("kind = \"mlppp\"", "simulator"),
         (
             "kind = \"tcp\"\ncongestion = \"lia\"",

@@ -1,5 +1,7 @@
 //! What this machine has of what a laboratory needs.
 
+use super::bond;
+use super::modules::Modules;
 use crate::scenario::{Action, Event, Kind, NodeKind, Scenario};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -83,6 +85,12 @@ pub fn parts() -> Vec<Part> {
             false,
         ),
         part(
+            "lab: kernel bonding",
+            bonding(&Modules::read()),
+            "anabranch lab run --in-vm",
+            false,
+        ),
+        part(
             "lab: NAT",
             tools(&["nft"])
                 .or_else(|_| tools(&["iptables"]))
@@ -119,48 +127,105 @@ fn congestions() -> Result<Vec<String>, String> {
     Ok(text.split_whitespace().map(ToOwned::to_owned).collect())
 }
 
-/// What the kernel calls a congestion control; `None` if it has none of this name, on any machine.
-pub(in crate::backend) fn kernel_name(scenario: &Scenario) -> Result<String, String> {
-    let Some(spec) = &scenario.transport.congestion else {
-        return Ok("cubic".to_owned());
-    };
-    let name = match spec.name.as_str() {
-        "new-reno" => "reno",
-        "cubic" => "cubic",
-        "bbr" => "bbr",
-        other => {
-            return Err(format!(
-                "the kernel's TCP has no congestion control `{other}`: expected reno, cubic or bbr"
-            ));
+/// What a bond takes, or which of it is missing.
+fn bonding(modules: &Modules) -> Result<String, String> {
+    let found: Result<Vec<String>, String> = bond::MODULES
+        .iter()
+        .map(|(name, missing)| match modules.find(name) {
+            Some(how) => Ok(format!("{name} {how}")),
+            None => Err(format!("this kernel has {missing}")),
+        })
+        .collect();
+    found.map(|all| all.join(", "))
+}
+
+/// Whose kernel is asked whether a scenario can run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Has {
+    /// The running one.
+    Here,
+    /// The one that is prepared for virtual machines; its tools are this machine's.
+    InVm,
+}
+
+impl Has {
+    /// The congestion controls of TCP; nothing if the kernel does not tell.
+    fn congestions(self) -> Option<Vec<String>> {
+        match self {
+            Self::Here => congestions().ok(),
+            Self::InVm => Some(["reno", "cubic", "bbr"].map(ToOwned::to_owned).into()),
         }
-    };
-    match congestions() {
-        Ok(known) if !known.iter().any(|known| known == name) => Err(format!(
-            "this kernel has no congestion control `{name}`, but {}: modprobe tcp_{name}",
-            known.join(", ")
-        )),
-        _ => Ok(name.to_owned()),
+    }
+
+    fn mptcp(self) -> Result<(), String> {
+        match self {
+            Self::Here => mptcp().map(drop),
+            Self::InVm => Ok(()),
+        }
+    }
+
+    fn bonding(self) -> Result<(), String> {
+        match self {
+            Self::Here => bonding(&Modules::read()).map(drop),
+            Self::InVm => Ok(()),
+        }
+    }
+
+    /// What the kernel calls a scenario's congestion control, or why it has none of this name.
+    fn kernel_name(self, scenario: &Scenario) -> Result<String, String> {
+        let Some(spec) = &scenario.transport.congestion else {
+            return Ok("cubic".to_owned());
+        };
+        let name = match spec.name.as_str() {
+            "new-reno" => "reno",
+            "cubic" => "cubic",
+            "bbr" => "bbr",
+            other => {
+                return Err(format!(
+                    "the kernel's TCP has no congestion control `{other}`: expected reno, cubic \
+                     or bbr"
+                ));
+            }
+        };
+        match self.congestions() {
+            Some(known) if !known.iter().any(|known| known == name) => Err(format!(
+                "this kernel has no congestion control `{name}`, but {}: modprobe tcp_{name}, or \
+                 run with --in-vm",
+                known.join(", ")
+            )),
+            _ => Ok(name.to_owned()),
+        }
     }
 }
 
-/// What of a scenario cannot be done here; `None` if all can.
-pub(super) fn refusal(scenario: &Scenario) -> Option<String> {
+/// What the kernel calls a congestion control, or why it has none of this name.
+pub(in crate::backend) fn kernel_name(scenario: &Scenario) -> Result<String, String> {
+    Has::Here.kernel_name(scenario)
+}
+
+/// What of a scenario cannot be done; `None` if all can.
+pub(super) fn refusal(scenario: &Scenario, machine: Has) -> Option<String> {
     let kind = scenario.transport.kind;
-    if matches!(kind, Kind::Tcp | Kind::KernelMptcp)
-        && let Err(missing) = kernel_name(scenario)
+    if matches!(kind, Kind::Tcp | Kind::KernelMptcp | Kind::Bonding)
+        && let Err(missing) = machine.kernel_name(scenario)
     {
         return Some(missing);
     }
     match kind {
         Kind::Bonding => {
-            return Some("a bond runs in the simulator only: --backend sim".to_owned());
+            if let Some(what) = bond::refusal(scenario) {
+                return Some(what);
+            }
+            if let Err(missing) = machine.bonding() {
+                return Some(format!("{missing}: run with --in-vm"));
+            }
         }
         Kind::Mlppp => {
             return Some("multilink PPP: the simulator has it, real kernels do not".to_owned());
         }
         Kind::KernelMptcp => {
-            if let Err(missing) = mptcp() {
-                return Some(format!("kernel MPTCP: {missing}"));
+            if let Err(missing) = machine.mptcp() {
+                return Some(format!("kernel MPTCP: {missing}: run with --in-vm"));
             }
         }
         _ => {}

@@ -1,11 +1,12 @@
 //! A scenario's flows as applications.
 
 use super::network::Built;
+use super::ordered::Ordered;
 use crate::scenario::{Flow, FlowKind, Profile, Way};
 use anabranch_proto::time::Instant;
 use anabranch_sim::app::{
-    Amount, Bulk, ChunkSink, Chunks, DatagramSink, DatagramSource, File, Files, Processing,
-    Receiver, Request, Requests, Responder,
+    Amount, Bulk, ChunkSink, Chunks, DatagramSource, File, Files, Processing, Receiver, Request,
+    Requests, Responder,
 };
 use anabranch_sim::quic::{QuicHost, SessionId};
 use anabranch_sim::scene::FIRST;
@@ -29,7 +30,7 @@ pub(super) fn install(
         return install_stripe(built, lanes, client, server);
     }
     let (mut hosts, mut streams) = ([client, server], [0, 0]);
-    let mut sinks: [Option<(u16, DatagramSink)>; 2] = [None, None];
+    let mut sinks: [Option<(u16, Ordered)>; 2] = [None, None];
     for (flow, start) in built.scenario.flows.iter().zip(&built.starts) {
         let (near, far) = match flow.way {
             Way::Forward => (0, 1),
@@ -67,10 +68,10 @@ pub(super) fn install(
             }
             FlowKind::Datagrams { deadline, .. } => {
                 // One sink reads the datagrams of all flows, which it tells apart by number.
-                let late = deadline.unwrap_or(NEVER);
+                let (late, wait) = (deadline.unwrap_or(NEVER), flow.marks.resequence);
                 let (number, into) = match sinks[far].take() {
-                    None => (0, DatagramSink::new(FIRST, late)),
-                    Some((last, into)) => (last + 1, into.and(last + 1, late)),
+                    None => (0, Ordered::new(FIRST, late, wait)),
+                    Some((last, into)) => (last + 1, into.and(last + 1, late, wait)),
                 };
                 sinks[far] = Some((number, into));
                 source = source.app(datagrams(flow, *start, number));
@@ -90,7 +91,7 @@ pub(super) fn install(
 }
 
 /// A host that reads what arrives: datagrams, and so many streams.
-fn with_receivers(mut host: QuicHost, sink: Option<(u16, DatagramSink)>, streams: u64) -> QuicHost {
+fn with_receivers(mut host: QuicHost, sink: Option<(u16, Ordered)>, streams: u64) -> QuicHost {
     if let Some((_, sink)) = sink {
         host = host.app(sink);
     }
@@ -193,7 +194,7 @@ fn delivered_to(world: &World, host: ProcessId) -> u64 {
         .all::<Receiver>()
         .map(|receiver| receiver.total().bytes);
     let chunks = host.all::<ChunkSink>().map(|sink| sink.stats().delivered);
-    let datagrams = host.all::<DatagramSink>().flat_map(DatagramSink::all);
+    let datagrams = host.all::<Ordered>().flat_map(Ordered::all);
     let datagrams = datagrams.map(|(_, stats)| stats.bytes);
     let answers = host.all::<Requests>().flat_map(Requests::history);
     let answers = answers.map(|exchange| exchange.received);
@@ -245,6 +246,15 @@ pub(super) fn units(world: &World, [one, other]: [ProcessId; 2]) -> (Vec<f64>, u
     (times, late)
 }
 
+/// Datagrams of all flows that their readers got behind later ones; `None` without such flows.
+pub(super) fn reordered(world: &World, hosts: [ProcessId; 2]) -> Option<u64> {
+    let hosts = hosts.iter().map(|host| world.process::<QuicHost>(*host));
+    let counts = hosts
+        .flat_map(|host| host.all::<Ordered>())
+        .flat_map(|sink| sink.all().map(|(_, stats)| stats.reordered));
+    counts.reduce(|sum, count| sum + count)
+}
+
 /// Adds the times of the units that went this way; tells how many were late or lost.
 fn units_to(world: &World, from: ProcessId, to: ProcessId, times: &mut Vec<f64>) -> u64 {
     let (source, sink) = (
@@ -270,7 +280,7 @@ fn units_to(world: &World, from: ProcessId, to: ProcessId, times: &mut Vec<f64>)
         let sources = sources.filter(|source| source.number() == flow);
         sources.map(DatagramSource::sent).sum()
     };
-    for (flow, stats) in sink.all::<DatagramSink>().flat_map(DatagramSink::all) {
+    for (flow, stats) in sink.all::<Ordered>().flat_map(Ordered::all) {
         late += sent(flow).saturating_sub(stats.in_time);
         times.extend(stats.delays.iter().map(Duration::as_secs_f64));
     }

@@ -21,8 +21,13 @@ pub(super) fn outcome(
     progress: &Progress,
     hosts: [ProcessId; 2],
 ) -> Outcome {
+    // Of a stripe's connections the recorder sees one alone, which stands for nothing.
+    let stripe = built.scenario.transport.profile == Profile::Stripe;
     let totals = recorder.totals(&mut built.world);
-    let paths = recorder.paths(&mut built.world);
+    let mut paths = recorder.paths(&mut built.world);
+    if stripe {
+        paths.clear();
+    }
     let begin = built.first_start();
     let (first, last) = apps::first_and_last(&built.world, hosts);
     let (times, late_units) = apps::units(&built.world, hosts);
@@ -50,6 +55,7 @@ pub(super) fn outcome(
         goodput_bps: goodput(progress, bytes, last, built.world.now()),
         units: times.len() as u64,
         late_units,
+        reordered_units: apps::reordered(&built.world, hosts),
         unit_p50_s: quantile(&times, 0.5),
         unit_p95_s: quantile(&times, 0.95),
         unit_p99_s: quantile(&times, 0.99),
@@ -59,11 +65,13 @@ pub(super) fn outcome(
         ..Outcome::default()
     };
     let names = paths_by_id(built, &paths);
-    outcome.paths = path_outcomes(built, &paths, &names, recorder.rows());
-    if built.scenario.transport.profile != Profile::Stripe {
+    if stripe {
+        outcome.paths = flow_outcomes(built);
+    } else {
+        outcome.paths = path_outcomes(built, &paths, &names, recorder.rows());
         add_totals(&mut outcome, &totals);
     }
-    if built.scenario.record.series.is_some() {
+    if built.scenario.record.series.is_some() && !stripe {
         let both = built.flows_both_ways();
         let rows = recorder.rows().iter();
         outcome.series = rows
@@ -220,7 +228,6 @@ fn path_outcomes(
     rows: &[SeriesRow],
 ) -> Vec<PathOutcome> {
     let mut all = flow_outcomes(built);
-    let stripe = built.scenario.transport.profile == Profile::Stripe;
     for total in totals {
         let one = &mut all[names[&total.path]];
         add(&mut one.lost_declared, total.sent.lost_packets);
@@ -232,10 +239,8 @@ fn path_outcomes(
         add(&mut one.retransmitted_bytes, total.sent.retransmitted_bytes);
         add(&mut one.copied_bytes, total.sent.copied_bytes);
         add(&mut one.reinjected_bytes, total.sent.reinjected_bytes);
-        if !stripe {
-            add(&mut one.first_copy_bytes, total.bytes.first_copy);
-            add(&mut one.duplicate_bytes, total.bytes.duplicate);
-        }
+        add(&mut one.first_copy_bytes, total.bytes.first_copy);
+        add(&mut one.duplicate_bytes, total.bytes.duplicate);
     }
     for (index, one) in all.iter_mut().enumerate() {
         // A path that was given up and opened again has several path IDs: all its lives count.

@@ -4,6 +4,7 @@ mod apps;
 mod background;
 mod measure;
 mod network;
+mod ordered;
 mod tcp;
 
 #[cfg(test)]

@@ -162,3 +162,31 @@ fn one_stream_sends_alone_if_it_is_named() {
     assert!(!client.has_fresh(ids[1]));
     assert_eq!(client.backlog().unsent, 100);
 }
+
+#[test]
+fn what_credit_cuts_short_waits_while_enough_is_under_way() {
+    let limits = Limits {
+        receive_window: 20_000,
+        stream_receive_window: 20_000,
+        send_buffer: 40_000,
+        ..limits()
+    };
+    let mut client = side(Side::Client, &limits);
+    let id = client.open(Dir::Uni).unwrap();
+    put(&mut client, id, 20_000);
+    let (mut out, mut sent) = (Vec::new(), SentFrames::new());
+    client.write_data(&mut out, 30_000, A, 0, 19_000, &mut sent);
+    assert_eq!(client.backlog().unsent, 1000, "the application has no more");
+    assert_eq!(
+        client.write(id, &mut pattern(id, 0, 1)),
+        Err(WriteError::Blocked)
+    );
+    assert_eq!(client.backlog().unsent, 0, "more waits behind the limit");
+    assert_eq!(client.blockade(), Some(Blockade::ReceiveWindow));
+    client.on_acked(&sent[0]);
+    assert_eq!(
+        client.backlog().unsent,
+        1000,
+        "nothing else would bring credit"
+    );
+}

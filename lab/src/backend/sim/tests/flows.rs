@@ -200,3 +200,31 @@ direction = "backward"
     assert!(path.queue_max_bytes.unwrap() > 10_000, "{path:?}");
     assert!(path.lost_queue.unwrap() > 0, "{path:?}");
 }
+
+#[test]
+fn datagrams_come_in_order_if_the_scenario_has_them_wait_and_no_longer_than_it_says() {
+    // In turn over 10 and 60 ms: every second one is overtaken by ten others.
+    let paths = TWO.replace("delay = \"20ms\"", "delay = \"60ms\"");
+    assert_ne!(paths, TWO);
+    let with = |extra: &str| {
+        let flow = format!("{CALL}{extra}[transport]\nscheduler = \"round-robin\"\n");
+        run(&paths.replace("[[flow]]\nkind = \"bulk\"\nbytes = \"4MB\"\n", &flow))
+    };
+    let plain = with("");
+    assert_eq!(plain.status, Status::Ok, "{}", plain.reason);
+    assert!(plain.reordered_units.unwrap() > 50, "{plain:?}");
+    let ordered = with("resequence = \"200ms\"\n");
+    assert_eq!(ordered.status, Status::Ok, "{}", ordered.reason);
+    assert_eq!(ordered.reordered_units, Some(0));
+    // Those of the fast path wait for those of the slow one.
+    assert!(ordered.unit_p50_s > plain.unit_p50_s);
+    assert!(
+        ordered.unit_p95_s.unwrap() < 0.12,
+        "{:?}",
+        ordered.unit_p95_s
+    );
+    // A wait that is too short gives up, and passes on what comes later all the same.
+    let short = with("resequence = \"5ms\"\n");
+    assert!(short.reordered_units.unwrap() > 50);
+    assert!(short.unit_p50_s < ordered.unit_p50_s);
+}

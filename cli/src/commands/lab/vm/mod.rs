@@ -1,0 +1,299 @@
+//! `anabranch lab vm` and `--in-vm`: the laboratory under another kernel.
+//!
+//! ```text
+//! prepare   a kernel is fetched and tried once
+//! guest     what is put into the machine, and what it runs: this program with the same words
+//! words     the words typed here as they are typed inside
+//! back      results as they come back
+//! ```
+
+mod back;
+mod guest;
+mod prepare;
+mod words;
+
+pub(crate) use prepare::{Part, parts};
+
+use super::run::RESULTS;
+use super::target::Target;
+use crate::args::lab::{Backend, InVm, Run, Vm};
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use anabranch_lab::backend::netns;
+use anabranch_lab::machine::Machine as Examined;
+use anabranch_lab::plan::Plan;
+use anabranch_vm::{Acceleration, Control, End, Error, Image, Kernel, Machine};
+use guest::Guest;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::spawn_blocking;
+
+/// A machine that takes longer than this many times what its runs should take hangs. In software
+/// on a busy host, a run takes some five times as long as it says.
+const SLOWER: u32 = 40;
+
+/// The same for what is not runs: its start, and the links' validation.
+const AT_LEAST: Duration = Duration::from_secs(3600);
+
+/// Runs the command.
+pub(super) async fn run(command: &Vm, quiet: bool) -> Outcome {
+    match command {
+        Vm::Prepare(args) => prepare::run(args, quiet).await,
+    }
+}
+
+/// `lab validate --in-vm`.
+pub(super) async fn validate(how: InVm, quiet: bool) -> Outcome {
+    let kernel = kernel()?;
+    let guest = Guest::new(&kernel)?;
+    let words = words::inside(&typed()?, &guest.files, None);
+    let end = go(how, kernel, guest.image(&words)?, AT_LEAST, quiet, &[]).await?;
+    back::stdout(end.results())?;
+    ended(end.code)
+}
+
+/// `lab run --in-vm`.
+pub(super) async fn run_targets(args: &Run, how: InVm, targets: &[Target], quiet: bool) -> Outcome {
+    if args.backend == Backend::Sim {
+        let failure = Failure::usage("the simulator needs no virtual machine");
+        return Err(failure.hint("leave out --in-vm, or --backend sim"));
+    }
+    for target in targets {
+        refuse(&target.plan)?;
+    }
+    let kernel = kernel()?;
+    let folders = folders(args, targets);
+    let mut guest = Guest::new(&kernel)?;
+    for (target, (inside, folder)) in targets.iter().zip(&folders) {
+        check_kernel(folder, true)?;
+        guest.add_contenders(&target.plan)?;
+        guest.add_results(inside, folder)?;
+    }
+    for word in &args.targets {
+        guest.add_scenario(word)?;
+    }
+    let words = words::inside(&typed()?, &guest.files, Some(guest::OUT));
+    let runs = targets.iter().flat_map(|target| &target.plan.runs);
+    let time: Duration = runs.map(|run| netns::expected_time(&run.scenario)).sum();
+    let limit = AT_LEAST + time * SLOWER;
+    let end = go(how, kernel, guest.image(&words)?, limit, quiet, &folders).await?;
+    let host = Examined::examine();
+    for (inside, folder) in &folders {
+        back::results(end.results(), inside, folder, &host)?;
+    }
+    back::stdout(end.results())?;
+    ended(end.code)
+}
+
+/// Where the results of each target go: inside, and here.
+fn folders(args: &Run, targets: &[Target]) -> Vec<(String, PathBuf)> {
+    let several = targets.len() > 1;
+    let folder = |target: &Target| {
+        let name = &target.plan.name;
+        let here = match &args.out {
+            Some(out) if several => out.join(name),
+            Some(out) => out.clone(),
+            None => Path::new(RESULTS).join("in-vm").join(name),
+        };
+        let inside = match several {
+            true => format!("{}/{name}", guest::OUT),
+            false => guest::OUT.to_owned(),
+        };
+        (inside, here)
+    };
+    targets.iter().map(folder).collect()
+}
+
+/// Refuses what no kernel can do, before anything is made.
+fn refuse(plan: &Plan) -> Outcome {
+    let refusals: Vec<Option<String>> = plan
+        .runs
+        .iter()
+        .map(|run| netns::refusal_in_vm(&run.scenario))
+        .collect();
+    match refusals.first() {
+        Some(Some(what)) if refusals.iter().all(Option::is_some) => Err(Failure::usage(format!(
+            "{}: no run can be done in the virtual machine either: {what}",
+            plan.name
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses to mix what was measured in a virtual machine with what was measured outside.
+pub(super) fn check_kernel(folder: &Path, inside: bool) -> Outcome {
+    let text = std::fs::read_to_string(folder.join("machine.json"));
+    let before = text
+        .ok()
+        .and_then(|text| serde_json::from_str::<Examined>(&text).ok());
+    match before {
+        Some(before) if before.vm.is_some() != inside => {
+            let (where_it_was, hint) = match inside {
+                true => ("outside of a virtual machine", "choose another --out"),
+                false => (
+                    "in a virtual machine",
+                    "choose another --out, or go on with --in-vm",
+                ),
+            };
+            let failure = Failure::usage(format!(
+                "{} holds results measured {where_it_was}",
+                folder.display()
+            ));
+            Err(failure.hint(hint))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What was typed, without the program.
+fn typed() -> Outcome<Vec<String>> {
+    std::env::args_os()
+        .skip(1)
+        .map(|word| {
+            word.into_string()
+                .map_err(|word| Failure::usage(format!("{word:?} is not text: expected UTF-8")))
+        })
+        .collect()
+}
+
+fn kernel() -> Outcome<Kernel> {
+    let missing = prepare::missing();
+    if !missing.is_empty() {
+        return Err(prepare::not_installed(&missing));
+    }
+    let folder = Kernel::default_folder().map_err(failure)?;
+    Kernel::find(&folder).map_err(failure)
+}
+
+/// What went wrong with a machine, and what can be done.
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "it stands where errors are mapped"
+)]
+fn failure(error: Error) -> Failure {
+    match error {
+        Error::NoKernel(_) | Error::NotAKernel { .. } | Error::NoModule { .. } => {
+            Failure::usage(&error).hint("anabranch lab vm prepare --again")
+        }
+        Error::Missing { .. } => Failure::usage(&error),
+        Error::Stopped => Failure::failed("interrupted: runs of the virtual machine were lost")
+            .hint("the same command goes on where results were last brought back"),
+        _ => Failure::failed(&error),
+    }
+}
+
+fn ended(code: i32) -> Outcome {
+    let failure = format!("it ended with exit code {code} in the virtual machine");
+    match code {
+        0 => Ok(()),
+        2 => Err(Failure::usage(failure)),
+        _ => Err(Failure::failed(failure)),
+    }
+}
+
+/// Runs a guest; a signal ends its command after the run under way, a second one at once, a third
+/// one the machine.
+async fn go(
+    how: InVm,
+    kernel: Kernel,
+    image: Image,
+    limit: Duration,
+    quiet: bool,
+    folders: &[(String, PathBuf)],
+) -> Outcome<End> {
+    let control = Control::default();
+    let machine = Machine {
+        acceleration: match how {
+            InVm::Auto => Acceleration::Auto,
+            InVm::Kvm => Acceleration::Hardware,
+            InVm::Tcg => Acceleration::Software,
+        },
+        limit,
+        control: control.clone(),
+        ..Machine::default()
+    };
+    if !quiet {
+        let release = kernel.release();
+        output::say(format!("starting a virtual machine with Linux {release}"));
+    }
+    let folders = folders.to_vec();
+    let work = spawn_blocking(move || {
+        machine.run(&kernel, &image, &mut |line| {
+            output::say(words::outside(line, &folders));
+        })
+    });
+    tokio::pin!(work);
+    let heard = |kind| signal(kind).map_err(|error| Failure::io("cannot hear signals", &error));
+    let mut interrupt = heard(SignalKind::interrupt())?;
+    let mut terminate = heard(SignalKind::terminate())?;
+    let mut asked = 0;
+    let end = loop {
+        tokio::select! {
+            end = &mut work => break end,
+            _ = interrupt.recv() => {
+                asked += 1;
+                if asked > 2 {
+                    control.stop();
+                } else {
+                    control.interrupt();
+                }
+            }
+            _ = terminate.recv() => {
+                // What is under way is broken off, but brought back what there is.
+                asked += 2;
+                control.interrupt();
+                control.interrupt();
+            }
+        }
+    };
+    let end = end.map_err(|error| Failure::failed(format!("it ended badly: {error}")))?;
+    end.map_err(failure)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_another_kernel_are_not_mixed_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        assert!(check_kernel(path, true).is_ok() && check_kernel(path, false).is_ok());
+        let keep = |vm: Option<&str>| {
+            let machine = Examined {
+                vm: vm.map(ToOwned::to_owned),
+                ..Examined::default()
+            };
+            let text = serde_json::to_string(&machine).unwrap();
+            std::fs::write(path.join("machine.json"), text).unwrap();
+        };
+        keep(None);
+        assert!(check_kernel(path, false).is_ok());
+        let refused = check_kernel(path, true).unwrap_err();
+        assert!(refused.what().contains("outside of"), "{refused:?}");
+        keep(Some("tcg"));
+        assert!(check_kernel(path, true).is_ok());
+        let refused = check_kernel(path, false).unwrap_err();
+        assert!(refused.report().unwrap().contains("--in-vm"), "{refused:?}");
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_the_command_inside() {
+        assert!(ended(0).is_ok());
+        assert!(matches!(ended(1), Err(Failure::Failed(_))));
+        assert!(matches!(ended(2), Err(Failure::Usage(_))));
+        assert!(matches!(ended(137), Err(Failure::Failed(_))));
+    }
+
+    #[test]
+    fn a_kernel_that_is_missing_is_told_with_the_command_that_gets_it() {
+        let failure = failure(Error::NoKernel("/somewhere".into()));
+        assert!(matches!(failure, Failure::Usage(_)));
+        let report = failure.report().unwrap();
+        assert!(
+            report.contains("/somewhere") && report.contains("lab vm prepare"),
+            "{report}"
+        );
+    }
+}

@@ -1,0 +1,186 @@
+//! TCP over the kernel's bonding driver (balance-rr): a bond at each end, and a tunnel along each
+//! path as its links.
+//!
+//! ```text
+//! client  TCP - bond =(tunnel over path 1)= bond - TCP  server
+//!                    =(tunnel over path 2)=
+//! ```
+//!
+//! The fourth paper bonds tunnels too. Without them a bond could bind only paths of one link: it
+//! needs Ethernet, and what shapes a path in a scenario is a router. Bytes of paths are those of
+//! the links, headers of tunnels included.
+
+use super::network::{MTU, Net, Refusal};
+use crate::hosts::{HostPath, HostReport, Role};
+use crate::scenario::{NodeKind, Scenario};
+use anabranch_testbed::{Address, Bond, TUNNEL_BYTES};
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+/// What the device is called at both ends.
+const INTERFACE: &str = "lab-bond";
+
+/// Modules it takes, with what they are.
+pub(super) const MODULES: [(&str, &str); 2] = [
+    ("bonding", "no bonding driver"),
+    ("ip_gre", "no GRE tunnels, which the links of a bond are"),
+];
+
+/// What stands between the packet size of a scenario, the content of a UDP datagram, and an IP
+/// packet.
+const UDP_HEADERS: u64 = 28;
+
+/// The smallest packet IPv4 has to carry whole (RFC 791, section 3.2).
+const MTU_MIN: u32 = 576;
+
+/// What of a scenario no bond can do; `None` if it can do all.
+pub(super) fn refusal(scenario: &Scenario) -> Option<String> {
+    let transport = &scenario.transport;
+    if let Some(spec) = &transport.scheduler
+        && spec.name != "round-robin"
+    {
+        return Some(format!(
+            "the kernel's bond takes its links in turn; `{}` is for the simulator: --backend sim",
+            spec.name
+        ));
+    }
+    let network = &scenario.network;
+    if network.nodes.iter().any(|node| node.kind == NodeKind::Nat) {
+        return Some("the tunnels of a bond through a NAT".to_owned());
+    }
+    let ends = |path: &usize| {
+        let path = &network.paths[*path];
+        (path.client_link, path.server_link)
+    };
+    let paths = &transport.paths;
+    let repeated = paths
+        .iter()
+        .enumerate()
+        .any(|(at, path)| paths[..at].iter().any(|other| ends(other) == ends(path)));
+    repeated.then(|| "a bond over paths that share their addresses at both ends".to_owned())
+}
+
+/// Makes the bond at both ends.
+pub(super) fn prepare(net: &Net<'_>) -> Result<(), Refusal> {
+    for role in [Role::Client, Role::Server] {
+        let [own, peer] = addresses(role);
+        let near = place(role);
+        let far = 1 - near;
+        let pairs = net.scenario.transport.paths.iter().map(|path| {
+            let ends = net.ends(*path);
+            (ends[near], ends[far])
+        });
+        net.nodes[near].bond(&Bond {
+            interface: INTERFACE.to_owned(),
+            address: Address::new(own, 24)?,
+            hardware: [hardware(near), hardware(far)],
+            peer,
+            tunnels: pairs.collect(),
+            mtu: mtu(net.scenario),
+        })?;
+    }
+    Ok(())
+}
+
+/// The largest packet of the bond: as large as the scenario's packets are, if the tunnels leave so
+/// much.
+fn mtu(scenario: &Scenario) -> u32 {
+    let most = MTU - TUNNEL_BYTES;
+    let wanted = scenario.transport.settings.packet_size;
+    let wanted = wanted.and_then(|bytes| u32::try_from(bytes + UDP_HEADERS).ok());
+    wanted.unwrap_or(most).clamp(MTU_MIN, most)
+}
+
+/// The bond as the one path of a host.
+pub(super) fn path(role: Role) -> HostPath {
+    let [local, remote] = addresses(role);
+    HostPath {
+        name: "bond".to_owned(),
+        interface: None,
+        local,
+        remote,
+        opens: Duration::ZERO,
+        backup: false,
+        weight: 1,
+        priority: 0,
+        cost: 0,
+    }
+}
+
+/// What hosts say of the bond is true of all paths together, and of none of them.
+pub(super) fn without_paths(mut report: HostReport) -> HostReport {
+    report.paths.clear();
+    report.series.retain(|row| row.path == 0);
+    report
+}
+
+fn place(role: Role) -> usize {
+    match role {
+        Role::Client => 0,
+        Role::Server => 1,
+    }
+}
+
+/// The addresses of a host's bond and of the other one.
+fn addresses(role: Role) -> [IpAddr; 2] {
+    let address = |place: usize| IpAddr::V4(Ipv4Addr::new(10, 78, 0, place as u8 + 1));
+    [address(place(role)), address(1 - place(role))]
+}
+
+/// A locally administered address, unlike those of links.
+fn hardware(place: usize) -> [u8; 6] {
+    [0x02, 0xab, 0xb0, 0, 0, place as u8 + 1]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Changes, Plan};
+    use crate::scenario::Document;
+
+    fn refused(rest: &str) -> Option<String> {
+        let text = format!(
+            "format = 1\nname = \"b\"\nstop = \"9s\"\nsingles = false\n{rest}\n\
+             [[flow]]\nkind = \"bulk\"\nbytes = \"1MB\"\n"
+        );
+        let document = Document::parse("b.toml", &text).unwrap();
+        let plan = Plan::make(&document, &Changes::default()).unwrap();
+        refusal(&plan.runs[0].scenario)
+    }
+
+    const PATHS: &str = "[[path]]\nforward = { rate = \"1Mbit/s\" }\n\
+                         [[path]]\nforward = { rate = \"1Mbit/s\" }\n";
+
+    #[test]
+    fn a_bond_takes_its_links_in_turn_and_no_other_way() {
+        let with = |transport: &str| {
+            refused(&format!(
+                "{PATHS}[transport]\nkind = \"bonding\"\n{transport}"
+            ))
+        };
+        assert_eq!(with(""), None);
+        assert_eq!(with("scheduler = \"round-robin\""), None);
+        let other = with("scheduler = \"weighted:weights=2/1\"").unwrap();
+        assert!(
+            other.contains("`weighted`") && other.contains("--backend sim"),
+            "{other}"
+        );
+    }
+
+    #[test]
+    fn packets_are_as_large_as_the_scenario_says_if_the_tunnels_leave_room() {
+        let scenario = |size: &str| {
+            let text = format!(
+                "format = 1\nname = \"b\"\nstop = \"9s\"\nsingles = false\n{PATHS}\
+                 [transport]\nkind = \"bonding\"\n{size}\n\
+                 [[flow]]\nkind = \"bulk\"\nbytes = \"1MB\"\n"
+            );
+            let document = Document::parse("b.toml", &text).unwrap();
+            let plan = Plan::make(&document, &Changes::default()).unwrap();
+            mtu(&plan.runs[0].scenario)
+        };
+        assert_eq!(scenario(""), 1462);
+        assert_eq!(scenario("packet-size = \"1412B\""), 1440);
+        assert_eq!(scenario("packet-size = \"1472B\""), 1462);
+    }
+}

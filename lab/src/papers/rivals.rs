@@ -1,0 +1,210 @@
+//! Experiments of this project's own: the engine next to the kernel's multipath TCP, over the same
+//! links in the same run. They say something only in real kernels.
+
+use super::data::{Data, Worst, figure};
+use super::{Check, Experiment, Statement};
+use crate::results::Part;
+
+pub(super) const EXPERIMENTS: &[Experiment] = &[
+    experiment(
+        &["rivals-pairs"],
+        "pairs of links, alike and unlike",
+        include_str!("../../scenarios/rivals-pairs.toml"),
+        |data| goodput(data, "rivals-pairs"),
+    ),
+    experiment(
+        &["rivals-loss"],
+        "random loss from 1 to 8 %",
+        include_str!("../../scenarios/rivals-loss.toml"),
+        |data| goodput(data, "rivals-loss"),
+    ),
+    experiment(
+        &["rivals-files"],
+        "small files",
+        include_str!("../../scenarios/rivals-files.toml"),
+        files,
+    ),
+    experiment(
+        &["rivals-buffer"],
+        "small receive buffers",
+        include_str!("../../scenarios/rivals-buffer.toml"),
+        buffer,
+    ),
+    experiment(
+        &["rivals-cut"],
+        "a path that goes silent and returns",
+        include_str!("../../scenarios/rivals-cut.toml"),
+        cut,
+    ),
+];
+
+const fn experiment(
+    ids: &'static [&'static str],
+    about: &'static str,
+    scenario: &'static str,
+    judge: fn(&Data<'_>) -> Vec<Statement>,
+) -> Experiment {
+    Experiment {
+        ids,
+        source: "this project",
+        about,
+        check: Check::Measured {
+            scenario,
+            quick: &[],
+            quick_set: &[],
+            quick_runs: None,
+            judge,
+        },
+    }
+}
+
+const ENGINE: &str = "engine";
+const RIVAL: &str = "kernel-mptcp";
+
+/// When the path of `rivals-cut` goes, when it returns, and when the flow ends, in seconds.
+const CUT: (f64, f64, f64) = (4.0, 10.0, 16.0);
+
+/// How much sooner the engine is to go on.
+const SOONER: f64 = 5.0;
+
+/// The statement that a figure of `engine` is at least `factor` times that of the kernel's multipath
+/// TCP at each point of the sweep; where less is better, the other way about.
+fn against(
+    data: &Data<'_>,
+    number: (&str, &str),
+    engine: &str,
+    text: &str,
+    (factor, get): (f64, impl Fn(&Data<'_>, &str, &[(&str, &str)]) -> f64),
+) -> Statement {
+    let mut worst = Worst::default();
+    for point in data.points() {
+        let at: Vec<(&str, &str)> = point
+            .iter()
+            .map(|(key, value)| (key.rsplit('.').next().unwrap_or(key), value.as_str()))
+            .collect();
+        let ratio = get(data, engine, &at);
+        let place: Vec<&str> = at.iter().map(|(_, value)| *value).collect();
+        worst.add(ratio, place.join(" "), ratio >= factor);
+    }
+    let statement = worst.statement(number, text, &format!("{factor} or more"));
+    if data.runs(RIVAL, &[]).next().is_none() {
+        // The simulator has no such rival.
+        return statement.told();
+    }
+    statement
+}
+
+fn goodput_ratio(data: &Data<'_>, engine: &str, at: &[(&str, &str)]) -> f64 {
+    data.goodput(engine, at) / data.goodput(RIVAL, at)
+}
+
+fn goodput(data: &Data<'_>, id: &str) -> Vec<Statement> {
+    let text = "goodput over that of the kernel's multipath TCP";
+    vec![against(
+        data,
+        (id, "R1"),
+        ENGINE,
+        text,
+        (1.0, goodput_ratio),
+    )]
+}
+
+fn files(data: &Data<'_>) -> Vec<Statement> {
+    let time = |data: &Data<'_>, engine: &str, at: &[(&str, &str)]| {
+        let median = |who: &str| data.mean(who, at, |part| part.outcome.unit_p50_s);
+        median(RIVAL) / median(engine)
+    };
+    let text = "time for a file: the kernel's multipath TCP over the engine";
+    vec![against(
+        data,
+        ("rivals-files", "R1"),
+        ENGINE,
+        text,
+        (1.0, time),
+    )]
+}
+
+fn buffer(data: &Data<'_>) -> Vec<Statement> {
+    let id = "rivals-buffer";
+    let equal = "goodput over that of the kernel's multipath TCP, same buffer asked for";
+    let wide = "the same with the window that the kernel really advertises";
+    vec![
+        against(data, (id, "R1"), ENGINE, equal, (1.0, goodput_ratio)),
+        against(data, (id, "R2"), "as-wide", wide, (1.0, goodput_ratio)),
+    ]
+}
+
+fn cut(data: &Data<'_>) -> Vec<Statement> {
+    let id = "rivals-cut";
+    let ratio = |get: fn(&Part) -> Option<f64>| {
+        move |data: &Data<'_>, engine: &str, at: &[(&str, &str)]| {
+            data.mean(RIVAL, at, get) / data.mean(engine, at, get)
+        }
+    };
+    let seconds = |get: fn(&Part) -> Option<f64>| {
+        let of = |who: &str| figure(data.mean(who, &[], get));
+        format!("{} s against {} s", of(ENGINE), of(RIVAL))
+    };
+    vec![
+        against(
+            data,
+            (id, "R1"),
+            ENGINE,
+            &format!(
+                "pause after the silence, kernel over engine ({})",
+                seconds(pause)
+            ),
+            (SOONER, ratio(pause)),
+        ),
+        against(
+            data,
+            (id, "R2"),
+            ENGINE,
+            &format!("until both paths carry again ({})", seconds(back)),
+            (SOONER, ratio(back)),
+        ),
+        against(
+            data,
+            (id, "R3"),
+            ENGINE,
+            "goodput over all",
+            (1.0, goodput_ratio),
+        ),
+    ]
+}
+
+/// Ends of bins in which the application got data, and how much.
+fn delivered(part: &Part) -> Vec<(f64, u64)> {
+    let series = part.outcome.series.iter().filter(|bin| bin.path == 0);
+    series.map(|bin| (bin.t_s, bin.goodput_bytes)).collect()
+}
+
+/// Seconds of the longest time without delivery that begins while the path is silent.
+fn pause(part: &Part) -> Option<f64> {
+    let (from, to, _) = CUT;
+    let bins = delivered(part);
+    let times = bins.iter().filter(|(_, bytes)| *bytes > 0).map(|bin| bin.0);
+    let times: Vec<f64> = times.filter(|time| *time > from - 0.5).collect();
+    let pairs = times.windows(2).filter(|pair| pair[0] < to);
+    pairs.map(|pair| pair[1] - pair[0]).max_by(f64::total_cmp)
+}
+
+/// Seconds from the return of the path to the first half second with four fifths of the rate from
+/// before the silence; to the end if there is none.
+fn back(part: &Part) -> Option<f64> {
+    let (from, to, end) = CUT;
+    let bins = delivered(part);
+    let sum = |a: f64, b: f64| -> u64 {
+        let within = bins.iter().filter(|(t, _)| *t > a + 1e-9 && *t <= b + 1e-9);
+        within.map(|bin| bin.1).sum()
+    };
+    let before = sum(from - 2.0, from) as f64 / 2.0;
+    let starts = bins
+        .iter()
+        .map(|bin| bin.0)
+        .filter(|t| *t >= to && *t + 0.5 <= end);
+    let again = starts
+        .into_iter()
+        .find(|&t| sum(t, t + 0.5) as f64 / 0.5 >= 0.8 * before);
+    (before > 0.0).then(|| again.unwrap_or(end) - to)
+}
