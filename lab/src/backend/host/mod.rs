@@ -370,7 +370,7 @@ pub fn refusal(scenario: &Scenario) -> Option<String> {
         .iter()
         .any(|flow: &Flow| flow.marks != Marks::default())
     {
-        "agents do not mark datagrams: no `flows`, no `critical`"
+        "agents take datagrams as they are: no `flows`, `critical`, `resequence`"
     } else {
         return None;
     };
