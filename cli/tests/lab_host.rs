@@ -1,6 +1,11 @@
 //! `anabranch lab run --backend host`: two machines that are namespaces, and links between them
 //! that the laboratory did not make. Also handovers, where an interface gets another address.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test helper that fails, fails the test"
+)]
+
 use anabranch_testbed::{LinkSpec, Node, Rate, Testbed};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};

@@ -1,8 +1,8 @@
 //! What the agents at both ends are asked to do: addresses and interfaces of the network that was
 //! built.
 
-use super::network::{Net, Refusal};
 use super::bond;
+use super::network::{Net, Refusal};
 use crate::backend::jobs::{self, End};
 use crate::hosts::{HostPath, Job, Role};
 use crate::plan::Run;
