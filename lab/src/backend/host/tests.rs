@@ -1,3 +1,5 @@
+//! Runs over links that exist, with hosts that do at once what they are asked.
+
 use super::*;
 use crate::hosts::{Answer, Ask};
 use crate::plan::{Changes, Plan};
