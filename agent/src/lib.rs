@@ -8,6 +8,7 @@
 //!     kernel    flows over TCP or multipath TCP of the kernel: a connection for each flow
 //!     ledger    what arrived, and whether that is all
 //!     series    samples: bins, means, percentiles
+//!   program   a program of others as the server, if whoever started the agent allowed it
 //! local     an agent as a process, spoken to over pipes
 //! remote    an agent on another machine, over a connection of the engine with both keys pinned
 //! ```
@@ -21,6 +22,7 @@ mod ledger;
 mod local;
 mod machine;
 mod payload;
+mod program;
 mod remote;
 mod rules;
 mod run;

@@ -8,6 +8,7 @@ use crate::local::{decode, encode};
 use crate::machine::clock_ns;
 use crate::rules::{Doors, QlogAt, Rules};
 use crate::serve::serve;
+use anabranch_lab::contender::Contender;
 use anabranch_lab::hosts::{Answer, Ask, Host, HostError, MAX_LINE};
 use anabranch_lab::machine::Machine;
 use anabranch_net::engine::tls::{self, ClientAuth, Fingerprint};
@@ -75,6 +76,8 @@ pub struct Listen {
     pub qlog: Option<PathBuf>,
     /// Ports at which flows may be received; the kernel's choice if not given.
     pub ports: Option<RangeInclusive<u16>>,
+    /// Programs of others it may start as servers; a laboratory names them and nothing else.
+    pub programs: Vec<Contender>,
 }
 
 /// Why an agent cannot listen.
@@ -161,6 +164,7 @@ impl Service {
                     ports: listen.ports.clone(),
                     called_from_afar: true,
                 },
+                programs: listen.programs.clone(),
             },
             stop: Stop::default(),
         })

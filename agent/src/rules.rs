@@ -1,12 +1,12 @@
 //! What an agent may do for whoever asks it.
 
+use anabranch_lab::contender::{Contender, Terms};
+use anabranch_lab::hosts::{Job, Serving};
+use anabranch_lab::qlog::Folder;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-
-use anabranch_lab::hosts::Job;
-use anabranch_lab::qlog::Folder;
 
 /// Where an agent may write qlog files.
 #[derive(Debug, Clone)]
@@ -90,11 +90,28 @@ impl Doors {
     }
 }
 
+impl Doors {
+    /// A port that is free for a program, whether it speaks TCP or UDP.
+    ///
+    /// # Errors
+    /// What the system said last.
+    pub(crate) fn free_port(&self) -> io::Result<u16> {
+        self.open(Ipv4Addr::UNSPECIFIED.into(), |at| {
+            let listener = TcpListener::bind(at)?;
+            let port = listener.local_addr()?.port();
+            UdpSocket::bind((at.ip(), port))?;
+            Ok(port)
+        })
+    }
+}
+
 /// All of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
     pub(crate) qlog: QlogAt,
     pub(crate) doors: Doors,
+    /// Programs of others it may start.
+    pub(crate) programs: Vec<Contender>,
 }
 
 impl Rules {
@@ -103,14 +120,37 @@ impl Rules {
         Self {
             qlog: QlogAt::Anywhere,
             doors: Doors::default(),
+            programs: Vec::new(),
         }
+    }
+
+    /// The program a laboratory wants, with its terms for this host.
+    ///
+    /// # Errors
+    /// It is none of those allowed, or there is no port for it.
+    pub(crate) fn program(&self, serving: Serving) -> Result<(Contender, Terms), String> {
+        let Serving {
+            contender,
+            mut terms,
+        } = serving;
+        let allowed = self.programs.iter().find(|known| known.name == contender);
+        let Some(allowed) = allowed else {
+            return Err(format!(
+                "unsupported: this agent was not given the contender `{contender}`: expected \
+                 `--contender FILE` at its start"
+            ));
+        };
+        let port = self.doors.free_port();
+        terms.port = port.map_err(|error| format!("no port for `{contender}`: {error}"))?;
+        // Which interface packets come by is the routing's business here.
+        terms.interfaces.clear();
+        Ok((allowed.clone(), terms))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
 
     #[test]
     fn the_first_free_port_is_taken_and_a_full_range_is_told() {

@@ -1,8 +1,8 @@
 //! An agent's conversation: lines of JSON in, lines of JSON out.
 
-use crate::machine;
 use crate::rules::Rules;
 use crate::run::Prepared;
+use crate::{machine, program};
 use anabranch_lab::hosts::{Answer, Ask, MAX_ASK};
 use anabranch_lab::machine::Machine;
 use std::io;
@@ -128,7 +128,8 @@ async fn next_answer(state: &mut State) -> Answer {
     }
     let answer = running.answers.recv().await;
     match answer {
-        Some(Answer::Progress(bytes)) => Answer::Progress(bytes),
+        // A program of others is ready some time after it was started.
+        Some(answer @ (Answer::Progress(_) | Answer::Ready(_))) => answer,
         Some(answer) => {
             running.done = true;
             answer
@@ -138,6 +139,20 @@ async fn next_answer(state: &mut State) -> Answer {
             Answer::Failed("the run broke off: this is a mistake in the agent".to_owned())
         }
     }
+}
+
+/// Starts work that is told when to stop and says what it has to say.
+fn running<F: Future<Output = ()> + Send + 'static>(
+    work: impl FnOnce(oneshot::Receiver<()>, mpsc::UnboundedSender<Answer>) -> F,
+) -> State {
+    let (stop, stopped) = oneshot::channel();
+    let (say, answers) = mpsc::unbounded_channel();
+    State::Running(Running {
+        stop: Some(stop),
+        answers,
+        done: false,
+        task: tokio::spawn(work(stopped, say)),
+    })
 }
 
 /// Does what a line asks for.
@@ -170,16 +185,21 @@ fn react(state: &mut State, line: &[u8], rules: &Rules) -> Option<Answer> {
                 Err(error) => Some(Answer::Failed(error)),
             }
         }
+        Ask::Serve(serving) => {
+            if matches!(state, State::Running(running) if !running.done) {
+                return failed("a run is under way: expected `stop` first");
+            }
+            match rules.program(*serving) {
+                Ok((contender, terms)) => {
+                    *state = running(|stopped, say| program::run(contender, terms, stopped, say));
+                    None
+                }
+                Err(error) => Some(Answer::Failed(error)),
+            }
+        }
         Ask::Start(ready) => match std::mem::replace(state, State::Idle) {
             State::Prepared(prepared) => {
-                let (stop, stopped) = oneshot::channel();
-                let (say, answers) = mpsc::unbounded_channel();
-                *state = State::Running(Running {
-                    stop: Some(stop),
-                    answers,
-                    done: false,
-                    task: tokio::spawn(prepared.run(ready, stopped, say)),
-                });
+                *state = running(|stopped, say| prepared.run(ready, stopped, say));
                 None
             }
             other => {

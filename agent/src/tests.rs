@@ -30,6 +30,7 @@ impl Agent {
         let rules = Rules {
             qlog: QlogAt::Nowhere,
             doors: Doors::default(),
+            programs: Vec::new(),
         };
         tokio::spawn(serve(input.0, input.1, rules));
         Self {

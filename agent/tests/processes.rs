@@ -251,6 +251,7 @@ fn service(labs: &[&Identity]) -> (SocketAddr, Identity) {
         trusted: labs.iter().map(|lab| lab.fingerprint()).collect(),
         qlog: None,
         ports: None,
+        programs: Vec::new(),
     });
     let service = service.unwrap();
     let address = service.address();

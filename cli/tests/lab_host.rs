@@ -1,6 +1,11 @@
 //! `anabranch lab run --backend host`: two machines that are namespaces, and links between them
 //! that the laboratory did not make. Also handovers, where an interface gets another address.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test helper that fails, fails the test"
+)]
+
 use anabranch_testbed::{LinkSpec, Node, Rate, Testbed};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -26,6 +31,22 @@ forward = { rate = "8Mbit/s", delay = "5ms" }
 [[path]]
 name = "b"
 forward = { rate = "8Mbit/s", delay = "5ms" }
+"#;
+
+/// A program that carries nothing, and says at its server what it would have carried.
+const FAKE: &str = r#"
+format = 1
+name = "fake"
+paths = "all"
+ready = "here I am"
+[server]
+command = ["sh", "-c", "echo here I am at {port}; echo moved {bytes} bytes in 2 s; exec sleep 600"]
+[client]
+command = ["sh", "-c", "echo {pairs} {interfaces} {port} > pairs.txt"]
+[measure]
+from = "server"
+bytes = "moved {} bytes"
+time = "bytes in {} s"
 "#;
 
 fn text(bytes: &[u8]) -> String {
@@ -89,11 +110,13 @@ impl Machines {
 
     /// An agent on the far machine that trusts this key.
     fn agent(&self, trusted: &str) -> Agent {
+        fs::write(self.folder.path().join("fake.toml"), FAKE).unwrap();
         let listen = format!("10.{}.1.2:4433", self.net);
         let mut child = self
             .command(&self.far)
             .args(["agent", "--listen", &listen, "--trust", trusted])
             .args(["--identity", "peer", "--ports", "4434-4441"])
+            .args(["--contender", "fake.toml"])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -234,6 +257,49 @@ fn the_engine_and_tcp_run_over_links_that_exist() {
     assert!(
         agent.child.wait().unwrap().success(),
         "it ends when it is told to"
+    );
+}
+
+#[test]
+fn the_peer_starts_programs_it_was_given_and_no_others() {
+    let Some(machines) = Machines::new("host-program", 84) else {
+        return;
+    };
+    let agent = machines.agent(&machines.key("lab"));
+    let other = FAKE.replace("name = \"fake\"", "name = \"other\"");
+    let shared = FAKE.replace("{interfaces}", "{folder}");
+    for (file, text) in [("other.toml", &other), ("shared.toml", &shared)] {
+        fs::write(machines.folder.path().join(file), text).unwrap();
+    }
+    let kinds = ["fake", "other", "shared"]
+        .map(|name| format!("{name} = {{ kind = \"command\", file = \"{name}.toml\" }}\n"));
+    let scenario = format!(
+        "{PATHS}[[flow]]\nkind = \"bulk\"\nbytes = \"100kB\"\n[contenders]\n{}",
+        kinds.concat()
+    );
+    let output = machines
+        .lab(&agent.peer, "lab", &scenario)
+        .output()
+        .unwrap();
+    let talk = text(&output.stderr);
+    assert!(output.status.success(), "{talk}");
+    let rows = rows(&output);
+    let row = |name: &str| rows.iter().find(|row| row["contender"] == name).unwrap();
+    assert_eq!(row("fake")["status"], "ok", "{talk}");
+    assert_eq!(row("fake")["goodput_bps"], 400_000.0);
+    for (name, expected) in [("other", "--contender FILE"), ("shared", "{folder}")] {
+        let row = row(name);
+        assert_eq!(row["status"], "unsupported", "{row}");
+        assert!(row["reason"].as_str().unwrap().contains(expected), "{row}");
+    }
+    let pairs = fs::read_to_string(machines.folder.path().join("pairs.txt")).unwrap();
+    assert!(
+        pairs.starts_with("10.84.1.1=10.84.1.2,10.84.2.1=10.84.2.2"),
+        "{pairs}"
+    );
+    assert!(
+        pairs.contains(&machines.interface(2)) && pairs.contains("44"),
+        "{pairs}"
     );
 }
 

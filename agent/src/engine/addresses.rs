@@ -72,7 +72,7 @@ async fn follow(host: Arc<Host>, moved: Vec<watch::Sender<SocketId>>) {
         };
         *lock(&host.unfollowed) = Some(ended.to_string());
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 fn move_all(

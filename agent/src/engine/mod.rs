@@ -384,9 +384,8 @@ impl Host {
         report.handshake_s = handshake.map(|time| time.as_secs_f64());
         report.kernel.push_str("protection=on");
         if let Some(why) = &*lock(&self.unfollowed) {
-            report
-                .kernel
-                .push_str(&format!(" addresses=unfollowed ({why})"));
+            report.kernel.push_str(" addresses=unfollowed: ");
+            report.kernel.push_str(why);
         }
         let known = lock(&self.known).clone();
         let number = |id: PathId| {

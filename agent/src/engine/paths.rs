@@ -69,7 +69,7 @@ pub(super) async fn keep_open(connection: Connection, mut plan: Plan, ledger: Ar
             let socket = *plan.socket.borrow_and_update();
             match connection.open_path(socket, plan.remote, plan.options) {
                 Ok(id) => break id,
-                Err(error) if is_final(&error) => return,
+                Err(error) if is_final(error) => return,
                 Err(_) => {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(RETRY[1]);
@@ -92,7 +92,7 @@ pub(super) async fn keep_open(connection: Connection, mut plan: Plan, ledger: Ar
     }
 }
 
-fn is_final(error: &OpenPathError) -> bool {
+fn is_final(error: OpenPathError) -> bool {
     matches!(
         error,
         OpenPathError::NoMultipath
@@ -146,7 +146,7 @@ async fn replace(
                     Ok(()) | Err(_) => return Some(old),
                 }
             }
-            Err(error) if is_final(&error) => return Some(old),
+            Err(error) if is_final(error) => return Some(old),
             Err(_) => {}
         }
         tokio::time::sleep(pause).await;

@@ -83,9 +83,9 @@ Without --listen it reads jobs as lines of JSON on stdin and writes reports to s
 stdin ends: `lab run` starts it like this by itself.
 
 With --listen it works for laboratories on other machines, one at a time, until Ctrl-C. It carries
-flows between them and itself and starts no programs. What it prints on stdout is what `--peer` of
-`lab run --backend host` takes. Flows arrive at ports of their own, UDP and TCP, one for each path:
-open those of --ports in a firewall, and the UDP port of --listen.
+flows between them and itself and starts no programs but those of --contender. What it prints on
+stdout is what `--peer` of `lab run --backend host` takes. Flows arrive at ports of their own, UDP
+and TCP, one for each path: open those of --ports in a firewall, and the UDP port of --listen.
 
 Example, on the machine that is to be the server:
   anabranch lab agent --listen :4433 --trust KEY --ports 4434-4441
@@ -114,6 +114,9 @@ pub(crate) struct Agent {
     /// Receive flows at these ports [default: any that are free]
     #[arg(long, value_name = "FIRST-LAST", value_parser = ports, requires = "listen")]
     pub(crate) ports: Option<Ports>,
+    /// Start the server of this contender when a laboratory asks for it by name; may be repeated
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    pub(crate) contender: Vec<PathBuf>,
     /// Write qlog files of runs that record them into this directory
     #[arg(long, value_name = "DIR", requires = "listen")]
     pub(crate) qlog: Option<PathBuf>,

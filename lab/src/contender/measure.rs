@@ -1,7 +1,9 @@
 //! How many bytes were moved and how long it took, found in what a program printed.
 
 use super::Section;
-use crate::scenario::Mistake;
+use crate::results::{Outcome, Status};
+use crate::scenario::{FlowKind, Mistake, Scenario};
+use std::time::Duration;
 
 /// Where the number stands in a pattern.
 const NUMBER: &str = "{}";
@@ -35,6 +37,31 @@ pub struct Figures {
     pub bytes: u64,
     /// How long they took.
     pub seconds: Option<f64>,
+}
+
+impl Figures {
+    /// What came of a run in which the client ran for so long.
+    pub fn outcome(&self, scenario: &Scenario, took: Duration) -> Outcome {
+        let seconds = self.seconds.unwrap_or(took.as_secs_f64());
+        let wanted = match scenario.flows[0].kind {
+            FlowKind::BulkBytes(bytes) => Some(bytes),
+            _ => None,
+        };
+        let short = wanted.filter(|wanted| self.bytes < *wanted);
+        Outcome {
+            status: match short {
+                Some(_) => Status::Failed,
+                None => Status::Ok,
+            },
+            reason: short.map_or_else(String::new, |wanted| {
+                format!("it moved {} bytes of {wanted}", self.bytes)
+            }),
+            bytes: self.bytes,
+            completion_s: wanted.map(|_| seconds),
+            goodput_bps: (seconds > 0.0).then(|| self.bytes as f64 * 8.0 / seconds),
+            ..Outcome::default()
+        }
+    }
 }
 
 const UNITS: [(&str, f64); 7] = [

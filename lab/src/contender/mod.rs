@@ -4,15 +4,19 @@
 //! bytes they moved and how long that took. It is checked as strictly as a scenario.
 
 mod measure;
+mod process;
 mod template;
+mod terms;
 
 #[cfg(test)]
 mod tests;
 
 pub use measure::{Figures, Measure};
+pub use process::{Process, scratch};
 pub use template::{PLACEHOLDERS, Place, Template};
+pub use terms::Terms;
 
-use crate::scenario::{Document, Mistake, Node, Value, nearest};
+use crate::scenario::{Document, FlowKind, Mistake, Node, Scenario, Value, Way, nearest};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -65,7 +69,64 @@ pub struct Program {
     pub env: Vec<(String, Template)>,
 }
 
+impl Program {
+    /// Whether it is told what stands at a place.
+    pub fn has(&self, place: Place) -> bool {
+        let words = self.command.iter();
+        let values = self.env.iter().map(|(_, value)| value);
+        words.chain(values).any(|template| template.has(place))
+    }
+}
+
 impl Contender {
+    /// What of a scenario the program cannot do; `None` if it can do all.
+    pub fn refusal(&self, scenario: &Scenario) -> Option<String> {
+        let [flow] = scenario.flows.as_slice() else {
+            return Some("programs carry one flow".to_owned());
+        };
+        if self.paths == PathUse::One && scenario.transport.paths.len() > 1 {
+            let what = format!(
+                "`{}` uses one path: give it one by `paths`, or say paths = \"all\" in its file",
+                self.name
+            );
+            return Some(what);
+        }
+        let [time, bytes] = self.amounts;
+        let amount = match flow.kind {
+            FlowKind::BulkTime(_) => time,
+            FlowKind::BulkBytes(_) => bytes,
+            _ => return Some("programs carry bulk flows only".to_owned()),
+        };
+        if !amount || !self.ways[usize::from(flow.way == Way::Backward)] {
+            let what = format!("`{}` cannot do this: see its contender file", self.name);
+            return Some(what);
+        }
+        let started_late = flow.start.to > Duration::ZERO || flow.warm_up > Duration::ZERO;
+        started_late.then(|| "programs begin at once and are not warmed up".to_owned())
+    }
+
+    /// Whether its server is ready.
+    ///
+    /// # Errors
+    /// It ended, or was not ready in time.
+    pub fn is_ready(&self, server: &mut Process) -> Result<bool, String> {
+        let Some(ready) = self.ready.as_ref().filter(|text| !server.said(text)) else {
+            return Ok(true);
+        };
+        let (name, within) = (&self.name, self.ready_within);
+        if let Some(status) = server.ended()? {
+            let words = server.last_words();
+            return Err(format!("the server of `{name}` ended: {status}{words}"));
+        }
+        if server.began().elapsed() > within {
+            let words = server.last_words();
+            return Err(format!(
+                "the server of `{name}` did not say `{ready}` within {within:?}{words}"
+            ));
+        }
+        Ok(false)
+    }
+
     /// Reads a file.
     ///
     /// # Errors

@@ -156,6 +156,11 @@ impl Template {
         Ok(Self(pieces))
     }
 
+    /// Whether something is filled in for a place.
+    pub fn has(&self, place: Place) -> bool {
+        self.0.contains(&Piece::Place(place))
+    }
+
     /// The text with `fill` at its places.
     #[must_use]
     pub fn filled(&self, fill: &dyn Fn(Place) -> String) -> String {

@@ -1,5 +1,6 @@
 //! What a host is asked to do in one run, and what it tells.
 
+use crate::contender::Terms;
 use crate::machine::Machine;
 use crate::scenario::{FlowKind, Profile, Settings, Way};
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,8 @@ pub enum Ask {
     Hello,
     /// Get ready for a run. The server is asked first.
     Prepare(Box<Job>),
+    /// Start the server of a program of others; `Ready` is said when it is, `Done` after `Stop`.
+    Serve(Box<Serving>),
     /// Begin. The client gets what the server said when it was ready; the server needs nothing.
     Start(Option<Ready>),
     /// End the run now and tell what was measured so far.
@@ -137,6 +140,15 @@ pub struct Job {
     pub qlog: Option<std::path::PathBuf>,
     /// Where randomness comes from.
     pub seed: u64,
+}
+
+/// A program of others as the server of a run. The agent knows its command, or refuses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Serving {
+    /// The contender's name.
+    pub contender: String,
+    /// What it is told; port and interfaces are the agent's choice.
+    pub terms: Terms,
 }
 
 /// What the other side must know before it can start.

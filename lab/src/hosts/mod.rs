@@ -14,6 +14,6 @@ pub use check::DATAGRAM_HEADER;
 pub use host::{Host, HostError, MAX_ASK, MAX_LINE};
 pub use job::{
     Answer, Ask, Carrier, HostBin, HostPath, HostReport, Job, JobFlow, PathReport, Ready, Role,
-    UnitTime,
+    Serving, UnitTime,
 };
 pub use merge::{Carried, LinkTotals, merge};

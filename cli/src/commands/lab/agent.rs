@@ -8,29 +8,31 @@ use crate::output;
 use crate::trust::own_identity;
 use crate::url::Host;
 use anabranch_agent::{Listen, ListenError, Service};
+use anabranch_lab::contender::Contender;
 use anabranch_net::engine::tls::Fingerprint;
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
 
 /// Runs the command. Must not be called within a runtime: an agent has its own, on one thread.
 pub(crate) fn run(args: &Agent, quiet: bool) -> Outcome {
-    match args.listen {
-        Some(address) => listen(args, address, quiet),
-        None => {
-            let served = anabranch_agent::serve_stdio();
-            served.map_err(|error| Failure::io("the agent's input or output broke", &error))
-        }
+    if let Some(address) = args.listen {
+        return listen(args, address, quiet);
     }
+    let served = anabranch_agent::serve_stdio();
+    served.map_err(|error| Failure::io("the agent's input or output broke", &error))
 }
 
 fn listen(args: &Agent, address: SocketAddr, quiet: bool) -> Outcome {
     let identity = own_identity(args.identity.as_deref())?;
+    let programs = args.contender.iter().map(|file| Contender::load(file));
+    let programs = programs.collect::<Result<Vec<_>, _>>();
     let service = Service::bind(&Listen {
         address,
         identity,
         trusted: args.trust.clone(),
         qlog: args.qlog.clone(),
         ports: args.ports.as_ref().map(|ports| ports.0.clone()),
+        programs: programs.map_err(Failure::usage)?,
     });
     let service = service.map_err(|error| {
         let hint = match &error {

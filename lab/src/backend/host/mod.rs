@@ -5,6 +5,7 @@
 //! What one path carries alone, which every plan measures too, is the base of comparisons.
 
 mod mptcp;
+mod programs;
 #[cfg(test)]
 mod tests;
 
@@ -165,6 +166,15 @@ impl RealHosts {
         if let Some(what) = refusal(scenario) {
             return Err(Refusal::Unsupported(what).into());
         }
+        if scenario.transport.kind == Kind::Command {
+            let (before, since) = (Busy::now(), Instant::now());
+            let outcome = programs::carry_out(self, run)?;
+            let others = Busy::now()
+                .zip(before)
+                .map(|(now, before)| now.others_since(before, since.elapsed(), 0.0));
+            self.note(run, others, |_| {})?;
+            return Ok(outcome);
+        }
         let jobs = [Role::Client, Role::Server].map(|role| {
             let paths = self.paths(scenario, role)?;
             jobs::job(run, role, paths, self.qlog.as_deref())
@@ -195,28 +205,46 @@ impl RealHosts {
         let reports = agents.reports(&|| self.is_aborted(), scenario.stop)?;
         self.keep_peer(agents);
         let [client, server] = &reports;
-        let mut note = Note {
-            run_id: run.id.clone(),
-            contender: run.contender.clone(),
-            links: "real".to_owned(),
-            other_labs: super::notes::other_labs(),
-            ..Note::default()
-        };
-        note.add_reports([client, server]);
-        note.others_cores = Busy::now()
+        let others = Busy::now()
             .zip(before)
             .map(|(now, before)| now.others_since(before, since.elapsed(), used(client)));
-        if let Some(file) = &self.notes_file {
-            let kept = note.append(file);
-            kept.map_err(|error| Refusal::Failed(format!("{}: {error}", file.display())))?;
-        }
+        self.note(run, others, |note| note.add_reports([client, server]))?;
         let way = scenario.flows.first().map_or(Way::Forward, |flow| flow.way);
         Ok(merge(scenario, way, client, server, &[]))
     }
 
     fn keep_peer(&self, agents: Agents) {
         let [_, far] = agents.into_hosts();
+        self.keep(far);
+    }
+
+    fn keep(&self, far: Box<dyn Host>) {
         *self.peer() = Some(far);
+    }
+
+    /// Keeps what is known of a run besides its outcome.
+    fn note(
+        &self,
+        run: &Run,
+        others_cores: Option<f64>,
+        add: impl FnOnce(&mut Note),
+    ) -> Result<(), Refusal> {
+        let mut note = Note {
+            run_id: run.id.clone(),
+            contender: run.contender.clone(),
+            links: "real".to_owned(),
+            other_labs: super::notes::other_labs(),
+            others_cores,
+            ..Note::default()
+        };
+        add(&mut note);
+        match &self.notes_file {
+            None => Ok(()),
+            Some(file) => {
+                let kept = note.append(file);
+                kept.map_err(|error| Refusal::Failed(format!("{}: {error}", file.display())))
+            }
+        }
     }
 
     /// The paths as one end sees them. The server binds where it is called, if that is an address
@@ -321,8 +349,9 @@ pub fn refusal(scenario: &Scenario) -> Option<String> {
             return Some(what.to_owned());
         }
         Kind::Command => {
-            let what = "programs of others: a peer starts none for a laboratory";
-            return Some(what.to_owned());
+            if let Some(what) = programs::refusal(scenario) {
+                return Some(what);
+            }
         }
     }
     if matches!(transport.kind, Kind::Tcp | Kind::KernelMptcp)
@@ -341,7 +370,7 @@ pub fn refusal(scenario: &Scenario) -> Option<String> {
         .iter()
         .any(|flow: &Flow| flow.marks != Marks::default())
     {
-        "agents do not mark datagrams: no `flows`, no `critical`"
+        "agents take datagrams as they are: no `flows`, `critical`, `resequence`"
     } else {
         return None;
     };

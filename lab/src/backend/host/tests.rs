@@ -1,3 +1,5 @@
+//! Runs over links that exist, with hosts that do at once what they are asked.
+
 use super::*;
 use crate::hosts::{Answer, Ask};
 use crate::plan::{Changes, Plan};
@@ -44,7 +46,7 @@ impl Host for Prompt {
                 };
                 self.answers.push(Answer::Done(Box::new(report)));
             }
-            Ask::Hello | Ask::Stop => {}
+            Ask::Hello | Ask::Serve(_) | Ask::Stop => {}
         }
         Ok(())
     }

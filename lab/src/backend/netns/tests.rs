@@ -29,6 +29,7 @@ impl Host for Waiting {
                 self.prepared = true;
             }
             Ask::Start(_) => self.began = Some(Instant::now()),
+            Ask::Hello | Ask::Serve(_) => panic!("no lab in namespaces asks this"),
             Ask::Stop => self.takes = Duration::ZERO,
         }
         Ok(())

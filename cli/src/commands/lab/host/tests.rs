@@ -1,3 +1,5 @@
+//! What may be typed of paths, and what is refused with which words.
+
 use super::*;
 use anabranch_net::interfaces::{Address, Kind};
 

@@ -59,6 +59,10 @@ pub(super) async fn run_targets(args: &Run, how: InVm, targets: &[Target], quiet
         let failure = Failure::usage("the simulator needs no virtual machine");
         return Err(failure.hint("leave out --in-vm, or --backend sim"));
     }
+    if args.backend == Backend::Host {
+        let failure = Failure::usage("links that exist are not those of a virtual machine");
+        return Err(failure.hint("leave out --in-vm, or --backend host"));
+    }
     for target in targets {
         refuse(&target.plan)?;
     }

@@ -1,0 +1,167 @@
+//! A run by programs of others: the client is started here, the server by the peer's agent, if it
+//! was given the same contender.
+
+use super::{Broken, RealHosts, Refusal, Road};
+use crate::contender::{Contender, Figures, Place, Process, Terms, scratch};
+use crate::hosts::{Answer, Ask, Host, HostError, Serving};
+use crate::plan::Run;
+use crate::results::{Outcome, Status};
+use crate::scenario::Scenario;
+use std::net::IpAddr;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How often both programs are looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What an agent may take to start a program or to end it, beyond what the program itself takes.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What of a scenario its program cannot do between two machines; `None` if it can do all.
+pub(super) fn refusal(scenario: &Scenario) -> Option<String> {
+    let contender = scenario.transport.command.as_ref()?;
+    let shares = [&contender.server, &contender.client]
+        .iter()
+        .any(|program| program.has(Place::Folder));
+    if shares {
+        let what = format!(
+            "`{}` exchanges files in {{folder}}, which two machines do not share",
+            contender.name
+        );
+        return Some(what);
+    }
+    contender.refusal(scenario)
+}
+
+/// Carries a run out.
+pub(super) fn carry_out(hosts: &RealHosts, run: &Run) -> Result<Outcome, Broken> {
+    let scenario = &*run.scenario;
+    let contender = scenario.transport.command.as_deref();
+    let contender = contender.expect("a contender of this kind has its file");
+    let roads = hosts.used(scenario)?;
+    let pairs: Vec<(IpAddr, IpAddr)> = roads.iter().map(|road| (road.local, road.remote)).collect();
+    let mut terms = Terms::of(scenario, pairs, Vec::new(), 0, run.seed);
+    let mut far = hosts.call()?;
+    let serving = Serving {
+        contender: contender.name.clone(),
+        terms: terms.clone(),
+    };
+    terms.port = match begin(far.as_mut(), serving, contender.ready_within + PATIENCE) {
+        Ok(port) => port,
+        Err(refusal @ Refusal::Unsupported(_)) => {
+            hosts.keep(far);
+            return Err(refusal.into());
+        }
+        Err(refusal) => return Err(refusal.into()),
+    };
+    let name = |road: &&Road| road.interface.clone();
+    terms.interfaces = roads.iter().map(name).collect();
+    let outcome = client(hosts, scenario, contender, &terms, far.as_mut())?;
+    hosts.keep(far);
+    Ok(outcome)
+}
+
+/// Lets the peer start its program, and says at which port it is.
+fn begin(far: &mut dyn Host, serving: Serving, within: Duration) -> Result<u16, Refusal> {
+    far.ask(Ask::Serve(Box::new(serving))).map_err(failed)?;
+    match far.answer(within).map_err(failed)? {
+        Answer::Ready(ready) if !ready.listens.is_empty() => Ok(ready.listens[0].port()),
+        Answer::Failed(why) => Err(refused(far, &why)),
+        other => {
+            let what = format!("{}: not ready, but {other:?}", far.name());
+            Err(Refusal::Failed(what))
+        }
+    }
+}
+
+fn client(
+    hosts: &RealHosts,
+    scenario: &Scenario,
+    contender: &Contender,
+    terms: &Terms,
+    far: &mut dyn Host,
+) -> Result<Outcome, Broken> {
+    let folder = scratch().map_err(|error| Refusal::Failed(error.to_string()))?;
+    let make = |name: &str| Command::new(name);
+    let started = Process::start(&contender.client, terms, folder.path(), "client", make);
+    let mut client = started.map_err(Refusal::Failed)?;
+    let status = loop {
+        if hosts.is_aborted() {
+            return Err(Broken::Off);
+        }
+        if let Some(status) = client.ended().map_err(Refusal::Failed)? {
+            break Some(status);
+        }
+        if client.began().elapsed() > scenario.stop {
+            break None;
+        }
+        match far.answer(LOOK) {
+            Ok(Answer::Failed(why)) => return Err(refused(far, &why).into()),
+            Ok(_) | Err(HostError::Silent { .. }) => {}
+            Err(error) => return Err(failed(error).into()),
+        }
+    };
+    let took = client.began().elapsed();
+    let told = end(far);
+    let Some(status) = status else {
+        told?;
+        return Ok(Outcome {
+            status: Status::Timeout,
+            reason: "cut off at the limit of time".to_owned(),
+            ..Outcome::default()
+        });
+    };
+    if !status.success() {
+        let (name, words) = (&contender.name, client.last_words());
+        let what = format!("the client of `{name}` ended: {status}{words}");
+        return Err(Refusal::Failed(what).into());
+    }
+    let at_server = told?;
+    let figures = if contender.measure.at_server {
+        at_server
+    } else {
+        let figures = contender.measure.figures(&client.output());
+        figures.map_err(|what| {
+            let (name, words) = (&contender.name, client.last_words());
+            Refusal::Failed(format!("`{name}`: {what}{words}"))
+        })?
+    };
+    Ok(figures.outcome(scenario, took))
+}
+
+/// Ends the peer's program. Says what it told, if its output is read.
+fn end(far: &mut dyn Host) -> Result<Figures, Refusal> {
+    far.ask(Ask::Stop).map_err(failed)?;
+    let since = Instant::now();
+    loop {
+        match far
+            .answer(PATIENCE.saturating_sub(since.elapsed()))
+            .map_err(failed)?
+        {
+            Answer::Done(report) => {
+                return Ok(Figures {
+                    bytes: report.received_bytes,
+                    seconds: report.last_byte_s,
+                });
+            }
+            Answer::Failed(why) => return Err(refused(far, &why)),
+            _ => {}
+        }
+    }
+}
+
+/// An agent says `unsupported` first where nothing went wrong.
+fn refused(far: &dyn Host, why: &str) -> Refusal {
+    match why.strip_prefix("unsupported: ") {
+        Some(what) => Refusal::Unsupported(what.to_owned()),
+        None => Refusal::Failed(format!("{}: {why}", far.name())),
+    }
+}
+
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "it stands where errors are mapped"
+)]
+fn failed(error: HostError) -> Refusal {
+    Refusal::Failed(error.to_string())
+}
