@@ -19,9 +19,10 @@ pub(crate) enum Lab {
     #[command(after_help = "\
 A target is a scenario file, an experiment of `lab list` (or a pattern such as 'bremen-*'),
 `papers` for all of them, or `calibration` for the small scenarios in which this backend and the
-simulator must agree (docs/report.md). The network is built of namespaces (needs root) and removed again, also
-after Ctrl-C. Experiments get the kernel's TCP and multipath TCP as rivals. Runs go one at a time,
-contenders in random order within each repetition. The same command goes on where it stopped.
+simulator must agree (docs/report.md). The network is built of namespaces (needs root) and
+removed again, also after Ctrl-C. Experiments get the kernel's TCP and multipath TCP as rivals.
+Runs go one at a time, contenders in random order within each repetition. The same command goes
+on where it stopped.
 Ctrl-C ends after the run under way, a second one at once. Exit code 1 if a run failed or a [check]
 does not hold, 2 if nothing could be run.
 

@@ -358,10 +358,6 @@ fn s2(data: &Data<'_>) -> Vec<Statement> {
             }
         }
     }
-    let mostly = |points: &Worst| {
-        let good = (points.count - points.bad) as f64;
-        points.count > 0 && good >= 0.95 * points.count as f64
-    };
     vec![
         above.statement((id, "T1"), "MP above SP at every point", "every point"),
         Statement::new(
@@ -372,14 +368,7 @@ fn s2(data: &Data<'_>) -> Vec<Statement> {
             mostly(&sure),
         ),
         s2_best_case(data),
-        Statement::new(
-            (id, "T2b"),
-            "the largest gain anywhere",
-            "",
-            most.map(percent).join(", "),
-            true,
-        )
-        .told(),
+        s2_largest(most),
         flat.statement(
             (id, "T3"),
             "above 4 % loss the buffer matters less than 15 %",
@@ -392,6 +381,19 @@ fn s2(data: &Data<'_>) -> Vec<Statement> {
         ),
         s2_rate(data),
     ]
+}
+
+/// Whether 95 % of the points were good.
+fn mostly(points: &Worst) -> bool {
+    let good = (points.count - points.bad) as f64;
+    points.count > 0 && good >= 0.95 * points.count as f64
+}
+
+/// The largest gain with each buffer.
+fn s2_largest(most: [f64; 3]) -> Statement {
+    let shown = most.map(percent).join(", ");
+    let number = ("critical-s2", "T2b");
+    Statement::new(number, "the largest gain anywhere", "", shown, true).told()
 }
 
 /// The gain in the "best case": as in 4.1, where that is the highest rate at the lowest RTT, the

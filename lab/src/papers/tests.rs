@@ -93,6 +93,57 @@ fn without_results_nothing_holds() {
 }
 
 #[test]
+fn the_page_of_the_papers_lists_every_statement_and_no_other() {
+    let page = Expected::parse(include_str!("../../../docs/papers.md")).unwrap();
+    let mut all = Vec::new();
+    for experiment in experiments() {
+        match experiment.check {
+            // Verdicts need results; what is stated does not.
+            Check::Measured { judge, .. } => all.extend(judge(&Data::new(&[]))),
+            Check::Exact(_) => all.extend(experiment.judge(&Data::new(&[]))),
+        }
+    }
+    let differences = page.differences(&all);
+    let listing = |text: &&String| text.ends_with("not listed") || text.ends_with("not judged");
+    let wrong: Vec<&String> = differences.iter().filter(listing).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(all.len() > 90, "{}", all.len());
+}
+
+#[test]
+fn by_configured_delays_the_fifth_papers_schedulers_prefer_what_it_says() {
+    let delays: [&[(&str, &str)]; 3] = [
+        &[
+            ("bpd1", "10ms"),
+            ("bpd1", "40ms"),
+            ("bpd1", "60ms"),
+            ("bpd1", "250ms"),
+        ],
+        &[("fpd2", "20ms")],
+        &[("fpd2", "10ms")],
+    ];
+    let parts: Vec<crate::results::Part> = delays
+        .iter()
+        .flat_map(|values| values.iter())
+        .map(|(key, value)| crate::results::Part {
+            swept: vec![(format!("parameters.{key}"), (*value).to_owned())],
+            ..crate::results::Part::default()
+        })
+        .collect();
+    let mut found = 0;
+    for experiment in experiments() {
+        if let Check::Measured { judge, .. } = experiment.check {
+            let statements = judge(&Data::new(&parts)).into_iter();
+            for statement in statements.filter(|one| one.text.contains("prefer subflow")) {
+                assert_eq!(statement.verdict, Verdict::Holds, "{statement:?}");
+                found += 1;
+            }
+        }
+    }
+    assert_eq!(found, 4);
+}
+
+#[test]
 fn patterns_mean_what_they_match() {
     let meant = |pattern: &str| {
         experiments()

@@ -316,18 +316,21 @@ fn rivals<'v>(view: &'v View<'_>) -> Vec<&'v str> {
     rivals.map(|contender| contender.name.as_str()).collect()
 }
 
+/// Columns of a map of ratios.
+const RATIOS: [&str; 8] = [
+    "contender",
+    "panel",
+    "x",
+    "y",
+    "ratio",
+    "low",
+    "high",
+    "pairs",
+];
+
 /// Goodput over that of the best path alone, over two swept values.
 pub(super) fn ratio_map(view: &View<'_>) -> Option<Figure> {
-    let mut csv = Csv::new(&[
-        "contender",
-        "panel",
-        "x",
-        "y",
-        "ratio",
-        "low",
-        "high",
-        "pairs",
-    ]);
+    let mut csv = Csv::new(&RATIOS);
     let ratio = |contender: &str, point: &Point| {
         let runs = view.runs(point, contender).iter();
         let pairs: Vec<(f64, f64)> = runs

@@ -146,12 +146,15 @@ pub(super) fn goodput(view: &View<'_>) -> Option<Figure> {
         legend,
     };
     let names = (view.name("time"), view.title("Goodput over time by path"));
-    let chart = Chart::new("line")
+    Some(Figure::new(names, caption, alt, (csv, rates_chart()), grid))
+}
+
+fn rates_chart() -> Chart {
+    Chart::new("line")
         .number("x", ("t_s", "time [s]"))
         .number("y", ("rate_bps", "rate [bit/s]"))
         .name("color", ("series", "path"))
-        .name("column", ("contender", "contender"));
-    Some(Figure::new(names, caption, alt, (csv, chart), grid))
+        .name("column", ("contender", "contender"))
 }
 
 /// Heights of a stack and of the line over it.

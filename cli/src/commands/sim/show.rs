@@ -65,22 +65,22 @@ fn has_interval(row: &Row) -> bool {
         .is_some_and(|median| median.interval.is_some())
 }
 
-/// The median of goodput with its interval, in one unit.
+/// The median of goodput with its interval, whose unit is told once if it is the same.
 fn median(row: &Row) -> String {
     let Some(median) = row.goodput_median else {
         return "-".into();
     };
     let value = units::bit_rate(median.value);
-    match median.interval {
-        Some(interval) => {
-            let (low, high) = (
-                units::bit_rate(interval.low),
-                units::bit_rate(interval.high),
-            );
-            format!("{value} ({low} to {high})")
-        }
-        None => value,
-    }
+    let Some(Interval { low, high }) = median.interval else {
+        return value;
+    };
+    // With the blank, so that bit/s is not taken for the end of Mbit/s.
+    let unit = value.find(' ').map_or("", |at| &value[at..]);
+    let [low, high] = [low, high].map(|end| {
+        let text = units::bit_rate(end);
+        text.strip_suffix(unit).map_or(text.clone(), str::to_owned)
+    });
+    format!("{value} ({low} to {high})")
 }
 
 fn completion(row: &Row) -> String {

@@ -71,15 +71,8 @@ pub(super) fn outcome(
         outcome.paths = path_outcomes(built, &paths, &names, recorder.rows());
         add_totals(&mut outcome, &totals);
     }
-    if built.scenario.record.series.is_some() && !stripe {
-        let both = built.flows_both_ways();
-        let rows = recorder.rows().iter();
-        outcome.series = rows
-            .map(|row| Bin {
-                goodput_bytes: row.goodput_bytes + if both { row.returned_bytes } else { 0 },
-                ..bin(row, &names)
-            })
-            .collect();
+    if !stripe {
+        outcome.series = series(built, recorder, &names);
     }
     outcome.decisions = recorder
         .probe()
@@ -88,6 +81,20 @@ pub(super) fn outcome(
         .map(|row| decided(row, &names))
         .collect();
     outcome
+}
+
+/// The time series, if the scenario asks for it.
+fn series(built: &Built<'_>, recorder: &Recorder, names: &BTreeMap<PathId, usize>) -> Vec<Bin> {
+    if built.scenario.record.series.is_none() {
+        return Vec::new();
+    }
+    let both = built.flows_both_ways();
+    let rows = recorder.rows().iter();
+    rows.map(|row| Bin {
+        goodput_bytes: row.goodput_bytes + if both { row.returned_bytes } else { 0 },
+        ..bin(row, names)
+    })
+    .collect()
 }
 
 /// Bytes after the warm-up over the time they took.
