@@ -92,8 +92,8 @@ fn main() {
             } = run(case, unprotected);
             let name = format!("{}{}", case.name, if unprotected { " null" } else { "" });
             println!(
-                "{name:<10} {cpu:>9.3} {sim:>9.2} {packets:>10} {:>12.0} {:>12.0} {:>10.1} {:>9.1}  \
-                 {trace:016x}",
+                "{name:<10} {cpu:>9.3} {sim:>9.2} {packets:>10} {:>12.0} {:>12.0} {:>10.1} \
+                 {:>9.1}  {trace:016x}",
                 packets as f64 / cpu,
                 events as f64 / cpu,
                 sim / cpu,

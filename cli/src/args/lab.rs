@@ -159,7 +159,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "KEY@HOST[:PORT]")]
     pub(crate) peer: Option<Peer>,
     /// Where a path of the scenario leads, with --backend host: by which interface, from which of
-    /// its addresses, to which address of the peer (that of --peer unless given); once for each path
+    /// its addresses, to which address of the peer (that of --peer unless given); once for each
     #[arg(long = "path", value_name = "NAME=IFACE[:LOCAL][=REMOTE]")]
     pub(crate) roads: Vec<RoadSpec>,
     /// Directory of the key to show to the peer [default: that of `lab key`]

@@ -242,8 +242,8 @@ impl Connection {
                 self.sending.choice = Some(carry);
                 return Some(carry);
             }
-            // Fresh data that waits for the peer's credit or for room in the send buffer waits for the
-            // paths too: copies would take the time that frees either.
+            // Fresh data that waits for the peer's credit or for room in the send buffer waits for
+            // the paths too: copies would take the time that frees either.
             let busy = self.streams.blockade().is_some();
             if !self.sending.wants_copies(busy) || backlog.unacked == 0 {
                 return None;

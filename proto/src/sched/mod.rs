@@ -125,9 +125,9 @@ pub trait Scheduler: Debug + Send {
         false
     }
 
-    /// Whether copies are also made while fresh data waits: for a path, for the peer's credit or for
-    /// room in the send buffer. Otherwise [`PathView::copyable`] is filled only when there is nothing
-    /// else to send.
+    /// Whether copies are also made while fresh data waits: for a path, for the peer's credit or
+    /// for room in the send buffer. Otherwise [`PathView::copyable`] is filled only when there is
+    /// nothing else to send.
     fn wants_copies_while_busy(&self) -> bool {
         self.wants_copies()
     }

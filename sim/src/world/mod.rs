@@ -565,7 +565,7 @@ impl World {
         let to = traveller.packet.to;
         if here.owns(to.ip()) {
             return match here.receiver(to.port()) {
-                Some(process) => self.deliver(process, traveller),
+                Some(process) => self.deliver(process, *traveller),
                 None => self.lose(node, &traveller.packet),
             };
         }
@@ -573,7 +573,7 @@ impl World {
             NodeKind::Host => None,
             NodeKind::Gateway => {
                 return match self.network.nodes[node.0 as usize].process {
-                    Some(process) => self.deliver(process, traveller),
+                    Some(process) => self.deliver(process, *traveller),
                     None => self.lose(node, &traveller.packet),
                 };
             }
@@ -601,8 +601,8 @@ impl World {
         }
     }
 
-    fn deliver(&mut self, id: u32, traveller: Box<Traveller>) {
-        let Traveller { packet, sent, flow } = *traveller;
+    fn deliver(&mut self, id: u32, traveller: Traveller) {
+        let Traveller { packet, sent, flow } = traveller;
         self.trace.note(self.now, Fate::Delivered, id, &packet);
         let delay = self.now.since(sent).as_nanos() as u64;
         let own = &mut self.processes[id as usize].stats;
