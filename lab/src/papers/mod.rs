@@ -169,6 +169,13 @@ impl Experiment {
         self.ids.iter().any(|id| fits(id))
     }
 
+    /// Whether its statements are about the kernel's multipath TCP, and not about contenders of its
+    /// scenario alone.
+    pub fn is_against_kernel(&self) -> bool {
+        let ids = |known: &Self| known.ids == self.ids;
+        rivals::EXPERIMENTS.iter().any(ids)
+    }
+
     /// What it is called in tables.
     pub fn name(&self) -> String {
         match self.ids {

@@ -79,19 +79,20 @@ fn keep_to_own(document: &mut Document, contenders: &mut Node) {
     };
     if let Value::Table(entries) = &mut transport.value {
         let is_condition = |entry: &Entry| CONDITIONS.contains(&entry.key.as_str());
-        let (conditions, own) = std::mem::take(entries).into_iter().partition(is_condition);
+        let (conditions, own): (Vec<Entry>, Vec<Entry>) =
+            std::mem::take(entries).into_iter().partition(is_condition);
         *entries = conditions;
-        hand_over(own, contenders);
+        hand_over(&own, contenders);
     }
     document.root.insert("transport", transport);
 }
 
-fn hand_over(own: Vec<Entry>, contenders: &mut Node) {
+fn hand_over(own: &[Entry], contenders: &mut Node) {
     let Value::Table(contenders) = &mut contenders.value else {
         return;
     };
     for contender in contenders {
-        for entry in &own {
+        for entry in own {
             if contender.node.get(&entry.key).is_none() {
                 contender.node.insert(&entry.key, entry.node.clone());
             }

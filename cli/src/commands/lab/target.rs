@@ -25,7 +25,7 @@ const CALIBRATION: &str = "calibration";
 pub(super) struct Target {
     /// Its runs.
     pub(super) plan: Arc<Plan>,
-    /// The experiment whose statements are checked, and its contenders without the rivals.
+    /// The experiment whose statements are checked, and the contenders they are about.
     pub(super) experiment: Option<(Experiment, Vec<String>)>,
 }
 
@@ -142,7 +142,12 @@ fn of_experiment(experiment: Experiment, change: &Change, grid: &Grid) -> Outcom
     }
     changes.set.extend(change.set.iter().cloned());
     let plan = Plan::make(&document, &changes).map_err(Failure::usage)?;
-    let contenders = own
+    let judged = if experiment.is_against_kernel() {
+        &plan
+    } else {
+        &own
+    };
+    let contenders = judged
         .runs
         .iter()
         .map(|run| run.contender.clone())

@@ -250,7 +250,7 @@ pub(super) fn units(world: &World, [one, other]: [ProcessId; 2]) -> (Vec<f64>, u
 pub(super) fn reordered(world: &World, hosts: [ProcessId; 2]) -> Option<u64> {
     let hosts = hosts.iter().map(|host| world.process::<QuicHost>(*host));
     let counts = hosts
-        .flat_map(|host| host.all::<Ordered>())
+        .flat_map(QuicHost::all::<Ordered>)
         .flat_map(|sink| sink.all().map(|(_, stats)| stats.reordered));
     counts.reduce(|sum, count| sum + count)
 }
