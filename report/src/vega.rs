@@ -30,14 +30,17 @@ struct Channel {
     #[serde(rename = "type")]
     kind: &'static str,
     title: String,
-    /// `Some(None)` keeps the order of the file.
     #[serde(skip_serializing_if = "Option::is_none")]
-    sort: Option<Option<&'static str>>,
+    sort: Option<FileOrder>,
     #[serde(skip_serializing_if = "Option::is_none")]
     scale: Option<Scale>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stack: Option<&'static str>,
 }
+
+/// The order of the file, which is `null` there.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct FileOrder;
 
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Scale {
@@ -109,7 +112,7 @@ impl Chart {
             kind,
             title: title.to_owned(),
             // Names and swept values stand in the order in which they were asked for.
-            sort: (kind == "nominal").then_some(None),
+            sort: (kind == "nominal").then_some(FileOrder),
             scale: None,
             stack: None,
         };
