@@ -144,35 +144,26 @@ fn cut(data: &Data<'_>) -> Vec<Statement> {
             data.mean(RIVAL, at, get) / data.mean(engine, at, get)
         }
     };
-    let seconds = |get: fn(&Part) -> Option<f64>| {
+    let timed = |number: &str, text: &str, get: fn(&Part) -> Option<f64>| {
         let of = |who: &str| figure(data.mean(who, &[], get));
-        format!("{} s against {} s", of(ENGINE), of(RIVAL))
+        let statement = against(data, (id, number), ENGINE, text, (SOONER, ratio(get)));
+        let ours = format!(
+            "{} s, kernel {} s; {}",
+            of(ENGINE),
+            of(RIVAL),
+            statement.ours
+        );
+        Statement { ours, ..statement }
     };
+    let text = "goodput over that of the kernel's multipath TCP";
     vec![
-        against(
-            data,
-            (id, "R1"),
-            ENGINE,
-            &format!(
-                "pause after the silence, kernel over engine ({})",
-                seconds(pause)
-            ),
-            (SOONER, ratio(pause)),
+        timed("R1", "pause after the silence: kernel over engine", pause),
+        timed(
+            "R2",
+            "until both paths carry again: kernel over engine",
+            back,
         ),
-        against(
-            data,
-            (id, "R2"),
-            ENGINE,
-            &format!("until both paths carry again ({})", seconds(back)),
-            (SOONER, ratio(back)),
-        ),
-        against(
-            data,
-            (id, "R3"),
-            ENGINE,
-            "goodput over all",
-            (NOT_LESS, goodput_ratio),
-        ),
+        against(data, (id, "R3"), ENGINE, text, (NOT_LESS, goodput_ratio)),
     ]
 }
 

@@ -249,8 +249,8 @@ fn experiments_against_the_kernel_unfold_and_are_only_told_without_one() {
         assert_eq!(statement.verdict, Verdict::Told, "{statement:?}");
     }
     let seconds = |statement: &Statement| {
-        let (_, after) = statement.text.split_once('(').unwrap();
-        after.split(' ').next().unwrap().parse::<f64>().unwrap()
+        let (seconds, _) = statement.ours.split_once(' ').unwrap();
+        seconds.parse::<f64>().unwrap()
     };
     let (pause, back) = (seconds(&statements[0]), seconds(&statements[1]));
     assert!((0.02..0.5).contains(&pause), "{pause}: one probe time-out");
