@@ -70,7 +70,8 @@ impl Summary {
 pub struct Estimate {
     /// The figure.
     pub value: f64,
-    /// Where it lies; `None` of fewer than three values.
+    /// Where it lies; `None` of too few values to tell: fewer than six of a mean or a median,
+    /// fewer than 59 of a 95th percentile.
     pub interval: Option<Interval>,
 }
 
@@ -92,7 +93,9 @@ impl Estimate {
         let of = |values: &[f64]| quantile(values, share).unwrap_or(f64::NAN);
         Some(Self {
             value: quantile(values, share)?,
-            interval: bootstrap(values, DRAWS, of),
+            interval: held(values.len(), share)
+                .then(|| bootstrap(values, DRAWS, of))
+                .flatten(),
         })
     }
 
@@ -117,14 +120,25 @@ fn quantile_sorted(sorted: &[f64], share: f64) -> Option<f64> {
     Some(sorted[below] + (sorted[above] - sorted[below]) * at.fract())
 }
 
+/// Whether the smallest and the largest of `count` values enclose the `share` quantile of what
+/// they were drawn from in 95 % of cases. Where they do not, no interval between them can.
+fn held(count: usize, share: f64) -> bool {
+    let missed = |side: f64| side.powi(count as i32);
+    missed(share) + missed(1.0 - share) <= 1.0 - LEVEL
+}
+
+/// How often intervals hold what they are of.
+const LEVEL: f64 = 0.95;
+
 /// Resamples drawn by the bootstrap.
 const RESAMPLES: usize = 2000;
 
 /// The 95 % interval of any statistic by the bootstrap, bias-corrected and accelerated (Efron
-/// 1987). Repeatable: the draws come from `seed`. `None` of fewer than three values.
+/// 1987). Repeatable: the draws come from `seed`. `None` of fewer than six values: what is drawn
+/// never leaves their range, and the range of five holds the median in 94 % of cases only.
 pub fn bootstrap(values: &[f64], seed: u64, statistic: impl Fn(&[f64]) -> f64) -> Option<Interval> {
     let count = values.len();
-    if count < 3 {
+    if !held(count, 0.5) {
         return None;
     }
     let observed = statistic(values);
@@ -146,7 +160,11 @@ pub fn bootstrap(values: &[f64], seed: u64, statistic: impl Fn(&[f64]) -> f64) -
         });
     }
     let below = drawn.iter().filter(|value| **value < observed).count();
-    let share = (below as f64 / RESAMPLES as f64)
+    let same = |value: &&f64| value.total_cmp(&observed).is_eq();
+    let equal = drawn.iter().filter(same).count();
+    // Many a resampled median is the observed one. Half of these count as below, or an unbiased
+    // statistic would seem biased, and its interval would be cut at the upper end.
+    let share = ((below as f64 + 0.5 * equal as f64) / RESAMPLES as f64)
         .clamp(0.5 / RESAMPLES as f64, 1.0 - 0.5 / RESAMPLES as f64);
     let bias = normal_quantile(share);
     let acceleration = acceleration(values, &statistic);

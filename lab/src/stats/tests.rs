@@ -121,28 +121,62 @@ fn the_bootstrap_repeats_and_covers_the_mean() {
     assert!(first.low < mean(&values) && mean(&values) < first.high);
     close(first.low, student.low, 2.0);
     close(first.high, student.high, 2.0);
-    assert!(bootstrap(&[1.0, 2.0], 1, mean).is_none());
+    assert!(bootstrap(&values[..5], 1, mean).is_none());
+}
+
+/// Values spread evenly from 0 to 1, excluding both, the same ones every time.
+fn even() -> impl FnMut() -> f64 {
+    let mut state = 1u64;
+    move || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+    }
+}
+
+/// How many of 300 intervals of the median of `count` values hold the true one, lie below it and
+/// lie above it.
+fn coverage(count: usize, median: f64, mut draw: impl FnMut() -> f64) -> [u32; 3] {
+    let mut found = [0; 3];
+    for _ in 0..300 {
+        let values: Vec<f64> = (0..count).map(|_| draw()).collect();
+        let interval = Estimate::median(&values).unwrap().interval.unwrap();
+        let at = match (interval.high < median, median < interval.low) {
+            (true, _) => 1,
+            (_, true) => 2,
+            _ => 0,
+        };
+        found[at] += 1;
+    }
+    found
 }
 
 #[test]
 fn the_bootstrap_of_a_median_covers_it_as_often_as_it_says() {
-    // Of a skewed distribution, the exponential one, whose median is ln 2: 300 samples of 25. The
-    // share of intervals that hold it is 0.95 give or take 0.038 (three standard deviations); the
-    // bootstrap of a median is known to hold it a little less often.
-    let mut state = 1u64;
-    let mut draw = || {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        -(1.0 - (state >> 11) as f64 / (1u64 << 53) as f64).ln()
-    };
-    let mut held = 0;
-    for _ in 0..300 {
-        let values: Vec<f64> = (0..25).map(|_| draw()).collect();
-        let interval = Estimate::median(&values).unwrap().interval.unwrap();
-        held += u32::from(interval.low <= 2f64.ln() && 2f64.ln() <= interval.high);
-    }
+    // Of a skewed distribution, the exponential one, whose median is ln 2. The share of intervals
+    // that hold it is 0.95 give or take 0.038 (three standard deviations); the bootstrap of a
+    // median is known to hold it a little less often.
+    let mut of = even();
+    let [held, ..] = coverage(25, 2f64.ln(), || -of().ln());
     assert!((265..=300).contains(&held), "{held} of 300");
+}
+
+#[test]
+fn intervals_of_few_values_miss_on_both_sides_alike() {
+    for count in [6, 7, 10] {
+        // Symmetric: the logistic distribution, whose median is 0.
+        let mut of = even();
+        let [held, below, above] = coverage(count, 0.0, || {
+            let share = of();
+            (share / (1.0 - share)).ln()
+        });
+        let found = format!("of {count}: {held} hold it, {below} below, {above} above");
+        assert!((255..=300).contains(&held), "{found}");
+        // Of some 20 misses as many on either side, give or take three standard deviations of the
+        // difference, which are 14.
+        assert!(below.abs_diff(above) <= 14, "{found}");
+    }
 }
 
 #[test]
@@ -151,6 +185,13 @@ fn an_estimate_of_few_values_has_no_interval() {
     assert_eq!(Estimate::mean(&[]), None);
     let two = Estimate::median(&[1.0, 2.0]).unwrap();
     assert_eq!((two.value, two.interval), (1.5, None));
-    let same = Estimate::mean(&[2.0; 5]).unwrap().interval.unwrap();
+    // The range of five holds a median in 15 of 16 cases, that of six in 31 of 32.
+    let rising: Vec<f64> = (1..=59).map(f64::from).collect();
+    assert_eq!(Estimate::median(&rising[..5]).unwrap().interval, None);
+    assert_eq!(Estimate::mean(&rising[..5]).unwrap().interval, None);
+    assert!(Estimate::median(&rising[..6]).unwrap().interval.is_some());
+    let tail = |count: usize| Estimate::quantile(&rising[..count], 0.95).unwrap();
+    assert!(tail(58).interval.is_none() && tail(59).interval.is_some());
+    let same = Estimate::mean(&[2.0; 6]).unwrap().interval.unwrap();
     assert_eq!((same.low, same.high), (2.0, 2.0));
 }
