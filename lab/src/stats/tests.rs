@@ -172,10 +172,11 @@ fn intervals_of_few_values_miss_on_both_sides_alike() {
             (share / (1.0 - share)).ln()
         });
         let found = format!("of {count}: {held} hold it, {below} below, {above} above");
-        assert!((255..=300).contains(&held), "{found}");
-        // Of some 20 misses as many on either side, give or take three standard deviations of the
-        // difference, which are 14.
-        assert!(below.abs_diff(above) <= 14, "{found}");
+        // The ends are values of the sample, of which there are few: 0.87 to 0.93, less the noise.
+        assert!((245..=300).contains(&held), "{found}");
+        // Of 20 to 40 misses as many on either side, give or take three standard deviations of the
+        // difference, which are 19.
+        assert!(below.abs_diff(above) <= 19, "{found}");
     }
 }
 
