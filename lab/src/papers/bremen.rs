@@ -4,6 +4,8 @@ use super::data::{Data, Worst, amount, figure};
 use super::preference::{self, Delays};
 use super::{Check, Experiment, Statement, worked};
 
+const H_FILE: &str = include_str!("../../scenarios/bremen-h.toml");
+
 const H: &[&str] = &[
     "bremen-H1",
     "bremen-H2",
@@ -51,7 +53,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         source: "fifth paper",
         about: "backward delay of subflow 1",
         check: Check::Measured {
-            scenario: include_str!("../../scenarios/bremen-h.toml"),
+            scenario: H_FILE,
             quick: &[(
                 "parameters.bpd1",
                 r#"["10ms", "40ms", "60ms", "150ms", "200ms", "250ms"]"#,
@@ -231,13 +233,20 @@ fn h(data: &Data<'_>) -> Vec<Statement> {
 
 /// Delivery delay prefers subflow 1 throughout, the lowest RTT while its own is below 60 ms.
 fn h_preferences(data: &Data<'_>) -> Statement {
+    let [forward1, forward2, backward2] = ["fpd1", "fpd2", "bpd2"].map(configured);
     let row = |(index, bpd): (usize, &str)| {
         let lowest = if index < 3 { 1 } else { 2 };
-        let delays = [10, millis(bpd), 50, 10];
+        let delays = [forward1, millis(bpd), forward2, backward2];
         (format!("H{}", index + 1), delays, [Some(1), Some(lowest)])
     };
     let rows: Vec<_> = numbered(data).into_iter().map(row).collect();
     preference::statement(("bremen-H", "T2"), &rows)
+}
+
+/// A delay of the scenario H in whole milliseconds, where it is not swept.
+fn configured(key: &str) -> u64 {
+    let file: toml::Table = H_FILE.parse().expect("a scenario of this crate");
+    millis(file["parameters"][key].as_str().expect("a time"))
 }
 
 /// Whole milliseconds of a time as it stands in the files.

@@ -56,7 +56,8 @@ fn takes_first(spec: &str, delays: [(u64, u64); 2]) -> Option<bool> {
 }
 
 /// The statement that delivery delay and the lowest RTT prefer what they should: rows of a name,
-/// the delays, and the two preferences.
+/// the delays, and the two preferences. Told at best: no run stands behind it. Other preferences
+/// than published do not hold.
 pub(super) fn statement(
     number: (&str, &str),
     rows: &[(String, Delays, [Option<u32>; 2])],
@@ -74,18 +75,20 @@ pub(super) fn statement(
         .iter()
         .map(|(name, _, want)| text(name, *want))
         .collect();
-    let holds = ours == published && !rows.is_empty();
-    Statement::new(
+    let same = ours == published && !rows.is_empty();
+    let statement = Statement::new(
         number,
         "with room on both, DD/sRTT prefer subflow (- none)",
         &published.join(", "),
         ours.join(", "),
-        holds,
-    )
+        same,
+    );
+    if same { statement.told() } else { statement }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Verdict;
     use super::*;
 
     #[test]
@@ -97,5 +100,17 @@ mod tests {
         }
         assert_eq!(preferred("delivery-delay", [10, 40, 20, 20]), Some(1));
         assert_eq!(preferred("min-rtt", [10, 40, 20, 20]), Some(2));
+    }
+
+    #[test]
+    fn preferences_are_told_and_do_not_hold_if_others_were_published() {
+        let verdict = |want| {
+            let rows = [("C".to_owned(), [10, 40, 20, 20], want)];
+            statement(("bremen-simple", "T2"), &rows).verdict
+        };
+        assert_eq!(verdict([Some(1), Some(2)]), Verdict::Told);
+        assert_eq!(verdict([Some(1), Some(1)]), Verdict::Fails);
+        let none = statement(("bremen-simple", "T2"), &[]);
+        assert_eq!(none.verdict, Verdict::Fails);
     }
 }

@@ -135,7 +135,7 @@ fn by_configured_delays_the_fifth_papers_schedulers_prefer_what_it_says() {
         if let Check::Measured { judge, .. } = experiment.check {
             let statements = judge(&Data::new(&parts)).into_iter();
             for statement in statements.filter(|one| one.text.contains("prefer subflow")) {
-                assert_eq!(statement.verdict, Verdict::Holds, "{statement:?}");
+                assert_eq!(statement.verdict, Verdict::Told, "{statement:?}");
                 found += 1;
             }
         }
