@@ -3,7 +3,8 @@
 
 use crate::hosts::HostReport;
 use anabranch_emulate::Health;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;
@@ -16,7 +17,8 @@ const TICKS: f64 = 100.0;
 const BUSY: f64 = 0.25;
 
 /// What is kept of a run besides its outcome.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Note {
     /// The run's id.
     pub run_id: String,
@@ -75,11 +77,32 @@ impl Note {
 
     /// What a person should know of it; `None` if nothing.
     pub fn warning(&self) -> Option<String> {
-        let busy = self.others_cores.filter(|cores| *cores > BUSY);
-        let busy = busy.map(|cores| format!("others kept {cores:.1} cores busy"));
+        let busy = self
+            .busy_cores()
+            .map(|cores| format!("others kept {cores:.1} cores busy"));
         let labs = (self.other_labs > 0).then(|| "another laboratory was running".to_owned());
         let all: Vec<String> = busy.into_iter().chain(labs).collect();
         (!all.is_empty()).then(|| all.join(", "))
+    }
+
+    /// Whether something else went on beside the run, so that its figures may suffer.
+    pub fn is_disturbed(&self) -> bool {
+        self.busy_cores().is_some() || self.other_labs > 0
+    }
+
+    fn busy_cores(&self) -> Option<f64> {
+        self.others_cores.filter(|cores| *cores > BUSY)
+    }
+
+    /// The notes of a file by the ids of their runs. The last one of an id counts: those before are
+    /// of attempts whose results were replaced. Empty without a file; lines that are no notes are
+    /// left out.
+    pub fn read_all(file: &Path) -> BTreeMap<String, Self> {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        let notes = text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Self>(line).ok());
+        notes.map(|note| (note.run_id.clone(), note)).collect()
     }
 
     /// Adds it to a file.
@@ -177,5 +200,38 @@ mod tests {
         note.append(&file).unwrap();
         assert!(note.warning().unwrap().contains("1.2 cores"));
         assert_eq!(fs::read_to_string(&file).unwrap().lines().count(), 2);
+    }
+
+    #[test]
+    fn the_last_note_of_a_run_counts_and_comes_back_as_it_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("notes.jsonl");
+        assert!(Note::read_all(&file).is_empty());
+        let mut note = Note {
+            run_id: "a".to_owned(),
+            links: "netem".to_owned(),
+            late_s: Some([0.0, 0.001, 0.002]),
+            clock_ahead_s: Some([0.1, 0.001]),
+            cpu_s: [Some(1.0), None],
+            others_cores: Some(1.2),
+            variables: vec![("tcp_rmem".to_owned(), "4096".to_owned())],
+            events: vec![(1.5, "down".to_owned())],
+            ..Note::default()
+        };
+        note.append(&file).unwrap();
+        let other = Note {
+            run_id: "b".to_owned(),
+            other_labs: 1,
+            ..Note::default()
+        };
+        other.append(&file).unwrap();
+        note.others_cores = Some(0.1);
+        note.append(&file).unwrap();
+        let notes = Note::read_all(&file);
+        assert_eq!(notes.keys().collect::<Vec<_>>(), ["a", "b"]);
+        assert!(!notes["a"].is_disturbed() && notes["b"].is_disturbed());
+        let text = fs::read_to_string(&file).unwrap();
+        let again = serde_json::to_string(&notes["a"]).unwrap();
+        assert_eq!(text.lines().last(), Some(again.as_str()));
     }
 }
