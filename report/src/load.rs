@@ -1,6 +1,7 @@
 //! Reads folders of results.
 
 use crate::error::ReportError;
+use anabranch_lab::backend::Note;
 use anabranch_lab::plan::{Changes, Plan, Run};
 use anabranch_lab::report::Report;
 use anabranch_lab::results::{Part, SCHEMA_VERSION};
@@ -102,8 +103,9 @@ impl Folder {
             report: Report::of(&plan, &parts),
             missing: missing.count(),
             left_out: unreadable + foreign,
-            busy: known
-                .intersection(&busy(path).iter().map(String::as_str).collect())
+            busy: busy(path)
+                .iter()
+                .filter(|id| known.contains(id.as_str()))
                 .count(),
             machine: machine(path)?,
             reasons: reasons(path)?,
@@ -119,20 +121,12 @@ impl Folder {
     }
 }
 
-/// More than this of a core that others kept busy disturbs a run.
-const DISTURBING: f64 = 0.25;
-
-/// The ids of runs beside which something else went on.
+/// The ids of runs beside which something else went on; of a run that was made again, the last time
+/// counts.
 fn busy(path: &Path) -> BTreeSet<String> {
-    let text = fs::read_to_string(path.join("notes.jsonl")).unwrap_or_default();
-    let busy = text.lines().filter_map(|line| {
-        let note: serde_json::Value = serde_json::from_str(line).ok()?;
-        let others = note["others_cores"].as_f64().unwrap_or(0.0);
-        let labs = note["other_labs"].as_u64().unwrap_or(0);
-        let id = note["run_id"].as_str()?;
-        (others > DISTURBING || labs > 0).then(|| id.to_owned())
-    });
-    busy.collect()
+    let notes = Note::read_all(&path.join("notes.jsonl"));
+    let busy = notes.into_iter().filter(|(_, note)| note.is_disturbed());
+    busy.map(|(id, _)| id).collect()
 }
 
 /// The parts that belong to the last campaign, and how many files could not be read.
