@@ -35,7 +35,8 @@ impl Default for Options {
 pub enum Judgement {
     /// Within the tolerance, with all of the interval.
     Agrees,
-    /// Within the tolerance, but the interval reaches out of it: more repetitions would tell.
+    /// Within the tolerance, but the interval reaches out of it, or single runs have none: more
+    /// repetitions would tell.
     Unclear,
     /// Beyond the tolerance.
     Disagrees,
@@ -150,7 +151,7 @@ impl Comparison {
     }
 }
 
-/// Compares folders scenario by scenario.
+/// Compares folders scenario by scenario. What only one side has is missing on the other.
 ///
 /// # Errors
 /// [`ReportError::Input`] if they have no scenario in common.
@@ -165,10 +166,11 @@ pub fn compare(
         let Some(b) = second.iter().find(|b| b.scenario() == a.scenario()) else {
             let remark = format!("{}: only in {}", a.scenario(), a.path.display());
             comparison.remarks.push(remark);
+            comparison.lines.extend(lines(a, None, options));
             continue;
         };
         met = true;
-        comparison.lines.extend(lines(a, b, options));
+        comparison.lines.extend(lines(a, Some(b), options));
         for folder in [a, b] {
             let failures = folder.report.failures.len();
             if failures > 0 {
@@ -190,6 +192,14 @@ pub fn compare(
         if !first.iter().any(|a| a.scenario() == b.scenario()) {
             let remark = format!("{}: only in {}", b.scenario(), b.path.display());
             comparison.remarks.push(remark);
+            let gap = |line: Line| Line {
+                first: None,
+                second: line.first,
+                runs: (0, line.runs.0),
+                ..line
+            };
+            let missing = lines(b, None, options).into_iter().map(gap);
+            comparison.lines.extend(missing);
         }
     }
     if met {
@@ -213,11 +223,12 @@ pub fn compare(
 
 type Cells<'a> = BTreeMap<(String, &'a str), BTreeMap<u64, &'a Part>>;
 
-/// Compares two folders of one scenario.
-pub(crate) fn lines(first: &Folder, second: &Folder, options: &Options) -> Vec<Line> {
-    let (a, b) = (cells(first), cells(second));
+/// Compares two folders of one scenario; without a second one all of the first is missing there.
+pub(crate) fn lines(first: &Folder, second: Option<&Folder>, options: &Options) -> Vec<Line> {
+    let (ours, theirs) = (&first.parts[..], second.map_or(&[][..], |b| &b.parts[..]));
+    let (a, b) = (cells(ours), cells(theirs));
     let mut order: Vec<(String, &str)> = Vec::new();
-    for part in first.parts.iter().chain(&second.parts) {
+    for part in ours.iter().chain(theirs) {
         let key = (point(&part.swept), part.contender.as_str());
         if !order.contains(&key) {
             order.push(key);
@@ -238,10 +249,10 @@ pub(crate) fn lines(first: &Folder, second: &Folder, options: &Options) -> Vec<L
     found
 }
 
-fn cells(folder: &Folder) -> Cells<'_> {
+fn cells(parts: &[Part]) -> Cells<'_> {
     let mut cells: Cells<'_> = BTreeMap::new();
     let ok = |part: &&Part| part.outcome.status == Status::Ok;
-    for part in folder.parts.iter().filter(ok) {
+    for part in parts.iter().filter(ok) {
         let key = (point(&part.swept), part.contender.as_str());
         cells.entry(key).or_default().insert(part.repetition, part);
     }
@@ -339,7 +350,7 @@ fn judge(ratio: Option<f64>, interval: Option<Interval>, tolerance: f64) -> Judg
     };
     // As far down as up: a ratio and its inverse are judged alike.
     let within = |ratio: f64| ratio.ln().abs() <= tolerance.ln_1p() + 1e-12;
-    let all = interval.is_none_or(|i| within(i.low) && within(i.high));
+    let all = interval.is_some_and(|i| within(i.low) && within(i.high));
     match (within(ratio), all) {
         (false, _) => Judgement::Disagrees,
         (true, false) => Judgement::Unclear,
@@ -405,8 +416,12 @@ mod tests {
     #[test]
     fn a_ratio_is_judged_like_its_inverse() {
         let interval = |low, high| Some(Interval { low, high });
-        assert_eq!(judge(Some(1.05), None, 0.05), Judgement::Agrees);
-        assert_eq!(judge(Some(1.0 / 1.05), None, 0.05), Judgement::Agrees);
+        let exactly = |ratio: f64| judge(Some(ratio), interval(ratio, ratio), 0.05);
+        assert_eq!(exactly(1.05), Judgement::Agrees);
+        assert_eq!(exactly(1.0 / 1.05), Judgement::Agrees);
+        assert_eq!(exactly(0.95), Judgement::Disagrees);
+        // Of single runs nobody knows how far they may lie apart by chance.
+        assert_eq!(judge(Some(1.0), None, 0.05), Judgement::Unclear);
         assert_eq!(judge(Some(0.95), None, 0.05), Judgement::Disagrees);
         let wide = interval(0.9, 1.1);
         assert_eq!(judge(Some(1.0), wide, 0.05), Judgement::Unclear);

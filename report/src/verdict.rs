@@ -253,7 +253,7 @@ fn worlds(study: &Study) -> Option<String> {
     let options = Options::default();
     let lines: Vec<compare::Line> = others
         .iter()
-        .flat_map(|other| compare::lines(first, other, &options))
+        .flat_map(|other| compare::lines(first, Some(other), &options))
         .collect();
     let both = lines
         .iter()

@@ -255,8 +255,11 @@ fn results_agree_within_their_tolerance_and_no_further() {
     assert_eq!(same.count(Judgement::Agrees), 5);
     assert!((same.lines[0].ratio.unwrap() - 0.97).abs() < 1e-9);
     let id = &far[0].parts[0].run_id;
-    let note = format!("{{\"run_id\":\"{id}\",\"others_cores\":1.5}}\n");
-    fs::write(far[0].path.join("notes.jsonl"), note).unwrap();
+    // Two runs that were disturbed, of which one was made again in peace.
+    let again = &far[0].parts[1].run_id;
+    let note = |id: &str, cores| format!("{{\"run_id\":\"{id}\",\"others_cores\":{cores}}}\n");
+    let notes = [note(again, 2.0), note(id, 1.5), note(again, 0.1)].concat();
+    fs::write(far[0].path.join("notes.jsonl"), notes).unwrap();
     let far = vec![Folder::load(&far[0].path).unwrap()];
     let other = compare(&first, &far, &options).unwrap();
     let busy = "busy with other things during 1 of 40 runs";
@@ -276,6 +279,35 @@ fn results_agree_within_their_tolerance_and_no_further() {
     let swept = vec![Folder::load(&make(base.path(), "swept", SWEPT, SIM)).unwrap()];
     let error = compare(&first, &swept, &options).unwrap_err();
     assert!(error.is_usage(), "{error}");
+}
+
+#[test]
+fn a_scenario_that_only_one_side_has_is_missing_figure_by_figure() {
+    let base = tempfile::tempdir().unwrap();
+    let load = |name, scenario| Folder::load(&make(base.path(), name, scenario, SIM)).unwrap();
+    let both = [load("cut", CUT), load("swept", SWEPT)];
+    let options = Options::default();
+    let whole = compare(&both, &both, &options).unwrap();
+    assert!(whole.is_good(), "{:?}", whole.lines);
+    let swept = whole.lines.iter().filter(|line| line.scenario == "swept");
+    let swept = swept.count();
+    assert!(swept > 0);
+    for (first, second) in [(&both[..], &both[..1]), (&both[..1], &both[..])] {
+        let found = compare(first, second, &options).unwrap();
+        assert!(!found.is_good(), "{:?}", found.lines);
+        assert_eq!(found.lines.len(), whole.lines.len());
+        assert_eq!(found.count(Judgement::Missing), swept);
+        let gap = found.lines.last().unwrap();
+        let known = [gap.first.is_some(), gap.second.is_some()];
+        assert_eq!(known, [first.len() == 2, second.len() == 2], "{gap:?}");
+        assert_eq!(gap.runs.0.min(gap.runs.1), 0, "{gap:?}");
+        assert!(
+            found
+                .remarks
+                .iter()
+                .any(|remark| remark.contains("swept: only in"))
+        );
+    }
 }
 
 /// Losses by chance, so that no two seeds give the same.

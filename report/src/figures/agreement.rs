@@ -15,7 +15,7 @@ pub(super) fn scatter(study: &Study) -> Option<Figure> {
     let mut csv = Csv::new(&["world", "contender", "point", "first_bps", "second_bps"]);
     let mut found: Vec<(usize, String, Pairs)> = Vec::new();
     for (series, other) in others.iter().enumerate() {
-        let lines = compare::lines(first, other, &options);
+        let lines = compare::lines(first, Some(other), &options);
         let mut points = Vec::new();
         for line in lines.iter().filter(|line| line.metric == "goodput") {
             let (Some(a), Some(b)) = (line.first, line.second) else {
