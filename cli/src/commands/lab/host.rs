@@ -14,7 +14,6 @@ use anabranch_lab::scenario::nearest;
 use anabranch_net::identity::Identity;
 use anabranch_net::interfaces::{self, Interface};
 use anabranch_proto::tls::Fingerprint;
-use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -178,32 +177,55 @@ async fn address_of(peer: &Peer) -> Outcome<SocketAddr> {
     }
 }
 
+/// A path that somebody has to say of where it leads.
+#[derive(Debug)]
+struct Wanted {
+    path: String,
+    /// The scenarios that have it, the first one first.
+    scenarios: Vec<String>,
+}
+
 /// The paths of all scenarios, in their order.
-fn wanted(targets: &[Target]) -> Vec<(String, String)> {
-    let mut seen = BTreeSet::new();
-    let mut wanted = Vec::new();
-    for target in targets {
-        for run in &target.plan.runs {
-            for path in &run.scenario.network.paths {
-                if seen.insert(path.name.clone()) {
-                    wanted.push((path.name.clone(), run.scenario.name.clone()));
-                }
+fn wanted(targets: &[Target]) -> Vec<Wanted> {
+    let mut wanted: Vec<Wanted> = Vec::new();
+    for run in targets.iter().flat_map(|target| &target.plan.runs) {
+        let scenario = &run.scenario.name;
+        for path in &run.scenario.network.paths {
+            match wanted.iter_mut().find(|known| known.path == path.name) {
+                Some(known) if known.scenarios.contains(scenario) => {}
+                Some(known) => known.scenarios.push(scenario.clone()),
+                None => wanted.push(Wanted {
+                    path: path.name.clone(),
+                    scenarios: vec![scenario.clone()],
+                }),
             }
         }
     }
     wanted
 }
 
+/// Whether two paths are in one scenario.
+fn meet(wanted: &[Wanted], one: &str, other: &str) -> bool {
+    let of = |path: &str| wanted.iter().find(|known| known.path == path);
+    match (of(one), of(other)) {
+        (Some(one), Some(other)) => one
+            .scenarios
+            .iter()
+            .any(|name| other.scenarios.contains(name)),
+        _ => false,
+    }
+}
+
 fn roads(
     specs: &[RoadSpec],
-    wanted: &[(String, String)],
+    wanted: &[Wanted],
     interfaces: &[Interface],
     peer: IpAddr,
 ) -> Outcome<Vec<Road>> {
     let mut roads: Vec<Road> = Vec::new();
     for spec in specs {
         let name = &spec.path;
-        let names = || wanted.iter().map(|(path, _)| path.as_str());
+        let names = || wanted.iter().map(|known| known.path.as_str());
         if !names().any(|known| known == name) {
             let failure = Failure::usage(format!("--path: no scenario has a path `{name}`"));
             return Err(match nearest(name, names()) {
@@ -215,8 +237,10 @@ fn roads(
             return Err(Failure::usage(format!("--path: `{name}` is given twice")));
         }
         let road = road(spec, interfaces, peer)?;
+        // What no run has both of may share a link.
         let same = roads
             .iter()
+            .filter(|other| meet(wanted, &other.path, name))
             .find(|other| (other.local, other.remote) == (road.local, road.remote));
         if let Some(same) = same {
             let (local, remote) = (road.local, road.remote);
@@ -230,8 +254,9 @@ fn roads(
     }
     let lost = wanted
         .iter()
-        .find(|(path, _)| !roads.iter().any(|road| road.path == *path));
-    if let Some((path, scenario)) = lost {
+        .find(|known| !roads.iter().any(|road| road.path == known.path));
+    if let Some(Wanted { path, scenarios }) = lost {
+        let scenario = scenarios.first().map_or("", String::as_str);
         let failure = Failure::usage(format!(
             "nobody said where path `{path}` of scenario `{scenario}` leads"
         ));

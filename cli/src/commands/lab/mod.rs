@@ -3,6 +3,7 @@
 mod agent;
 mod compare;
 mod host;
+mod kept;
 mod list;
 mod report;
 mod run;

@@ -1,6 +1,7 @@
 //! `anabranch lab run`: all runs of the targets, and what they say.
 
 use super::host::{self, Real};
+use super::kept;
 use super::target::{Target, targets};
 use crate::args::lab::{Backend as Which, LinkLayer, Run};
 use crate::commands::campaign::{self, How};
@@ -74,8 +75,13 @@ pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
             output::say(format!("warning: {warning}"));
         }
     }
-    let mut good = true;
     let several = targets.len() > 1;
+    for target in &targets {
+        let folder = folder(args, &target.plan, several);
+        super::vm::check_kernel(&folder, &[machine.vm.as_deref()])?;
+        kept::check(&folder, &target.plan, args.backend, real.as_ref())?;
+    }
+    let mut good = true;
     for target in &targets {
         let folder = folder(args, &target.plan, several);
         if several || target.experiment.is_some() {
@@ -151,9 +157,8 @@ async fn one(
     quiet: bool,
 ) -> Outcome<bool> {
     let plan = &target.plan;
-    super::vm::check_kernel(folder, machine.vm.is_some())?;
     let store = Store::open(folder, &plan.name, &plan.expanded).map_err(Failure::usage)?;
-    keep_beside(folder, plan, machine, real)?;
+    keep_beside(folder, plan, args.backend, machine, real)?;
     announce(args, plan, quiet);
     let (abort, stop) = (
         Arc::new(AtomicBool::new(false)),
@@ -163,6 +168,7 @@ async fn one(
         seed: args.change.seed.unwrap_or(1),
         warm_up: args.warm_up,
     };
+    let mut called = None;
     let (backend, order): (Arc<dyn Backend>, Order) = match args.backend {
         Which::Sim => {
             let sim = Sim::default().qlog(folder.join("qlog"));
@@ -176,7 +182,9 @@ async fn one(
                 .notes_file(folder.join("notes.jsonl"))
                 .abort(Arc::clone(&abort))
                 .stop(Arc::clone(&stop));
-            (Arc::new(hosts), blocks)
+            let hosts = Arc::new(hosts);
+            called = Some(Arc::clone(&hosts));
+            (hosts, blocks)
         }
     };
     let how = How {
@@ -194,6 +202,9 @@ async fn one(
     let good = tell(args, target, &results)?;
     say_disturbances(folder, &results);
     output::say(format!("results are in {}", folder.display()));
+    if let Some(why) = called.and_then(|hosts| hosts.why_given_up()) {
+        return Err(gone(&why, results.missing));
+    }
     if results.missing > 0 || stop.load(Ordering::Relaxed) {
         let failure = Failure::failed(format!(
             "interrupted: {} runs were not done",
@@ -207,6 +218,20 @@ async fn one(
         return Err(failure.hint("the reasons are above; `anabranch doctor` tells what is there"));
     }
     Ok(good)
+}
+
+/// A campaign that ended because nobody answers where the peer was.
+fn gone(why: &str, missing: usize) -> Failure {
+    let left = match missing {
+        0 => String::new(),
+        1 => "; 1 run was not done".to_owned(),
+        many => format!("; {many} runs were not done"),
+    };
+    let failure = Failure::failed(format!("the peer does not come back: {why}{left}"));
+    failure.hint(
+        "start `anabranch lab agent --listen` there again; the same command then goes on where it \
+         stopped, and runs again what failed",
+    )
 }
 
 fn netns(args: &Run, folder: &Path, abort: &Arc<AtomicBool>) -> Netns {
@@ -230,7 +255,13 @@ fn netns(args: &Run, folder: &Path, abort: &Arc<AtomicBool>) -> Netns {
 }
 
 /// Keeps what results mean little without.
-fn keep_beside(folder: &Path, plan: &Plan, machine: &Machine, real: Option<&Real>) -> Outcome {
+fn keep_beside(
+    folder: &Path,
+    plan: &Plan,
+    backend: Which,
+    machine: &Machine,
+    real: Option<&Real>,
+) -> Outcome {
     let runs: Vec<serde_json::Value> = plan
         .runs
         .iter()
@@ -244,8 +275,11 @@ fn keep_beside(folder: &Path, plan: &Plan, machine: &Machine, real: Option<&Real
         .collect();
     let plan = serde_json::json!({ "name": plan.name, "runs": runs });
     let mut machine = serde_json::to_value(machine).unwrap_or_default();
-    if let (Some(real), Some(facts)) = (real, machine.as_object_mut()) {
-        facts.insert("peer".to_owned(), real.facts());
+    if let Some(facts) = machine.as_object_mut() {
+        facts.insert("backend".to_owned(), kept::name(backend).into());
+        if let Some(real) = real {
+            facts.insert("peer".to_owned(), real.facts());
+        }
     }
     for (name, value) in [("plan.json", plan), ("machine.json", machine)] {
         let path = folder.join(name);
@@ -342,5 +376,24 @@ fn say_disturbances(folder: &Path, results: &Results) {
              notes.jsonl says how much",
             results.parts.len()
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_is_gone_is_no_interruption_and_what_to_do_is_told() {
+        let told = gone("server cannot be reached: 192.0.2.9:4433", 3);
+        let told = told.report().unwrap();
+        for part in ["192.0.2.9:4433", "; 3 runs", "lab agent --listen"] {
+            assert!(told.contains(part), "{told}");
+        }
+        let told = gone("nobody", 0).report().unwrap();
+        assert!(
+            !told.contains("not done") && !told.contains("interrupted"),
+            "{told}"
+        );
     }
 }

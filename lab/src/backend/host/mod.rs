@@ -76,6 +76,7 @@ pub struct RealHosts {
     /// The peer, as long as all goes well.
     peer: Mutex<Option<Box<dyn Host>>>,
     calls_in_vain: AtomicU32,
+    given_up: Mutex<Option<String>>,
     broken_off: AtomicBool,
 }
 
@@ -91,6 +92,7 @@ impl RealHosts {
             stop: Arc::default(),
             peer: Mutex::default(),
             calls_in_vain: AtomicU32::new(0),
+            given_up: Mutex::default(),
             broken_off: AtomicBool::new(false),
         }
     }
@@ -121,6 +123,12 @@ impl RealHosts {
     pub fn stop(mut self, stop: Arc<AtomicBool>) -> Self {
         self.stop = stop;
         self
+    }
+
+    /// Why this backend ended the campaign, if it did: the last call of the peer in vain.
+    pub fn why_given_up(&self) -> Option<String> {
+        let given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        given_up.clone()
     }
 
     fn is_aborted(&self) -> bool {
@@ -154,6 +162,8 @@ impl RealHosts {
             Err(error) => {
                 let calls = self.calls_in_vain.fetch_add(1, Ordering::Relaxed) + 1;
                 if calls >= GIVE_UP {
+                    let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+                    *given_up = Some(error.to_string());
                     self.stop.store(true, Ordering::Relaxed);
                 }
                 Err(Refusal::Failed(error.to_string()).into())

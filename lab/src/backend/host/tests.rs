@@ -159,8 +159,11 @@ fn a_peer_that_does_not_come_back_ends_the_campaign() {
     *host.peer() = None;
     host.run(run);
     assert!(!stop.load(Ordering::Relaxed));
+    assert_eq!(host.why_given_up(), None);
     host.run(run);
     assert!(stop.load(Ordering::Relaxed));
+    let why = host.why_given_up().unwrap();
+    assert!(why.contains("nobody there"), "{why}");
 }
 
 #[test]

@@ -26,6 +26,11 @@ fn interface(name: &str, addresses: &[[u8; 4]]) -> Interface {
 }
 
 fn understood(specs: &[&str]) -> Outcome<Vec<Road>> {
+    understood_of(specs, ["two", "two"])
+}
+
+/// The same if the two paths are in these scenarios.
+fn understood_of(specs: &[&str], scenarios: [&str; 2]) -> Outcome<Vec<Road>> {
     let mut down = interface("eth9", &[[10, 0, 9, 1]]);
     down.running = false;
     let interfaces = [
@@ -34,7 +39,10 @@ fn understood(specs: &[&str]) -> Outcome<Vec<Road>> {
         interface("bare0", &[]),
         down,
     ];
-    let wanted = ["dsl", "lte"].map(|path| (path.to_owned(), "two".to_owned()));
+    let wanted = [("dsl", scenarios[0]), ("lte", scenarios[1])].map(|(path, scenario)| Wanted {
+        path: path.to_owned(),
+        scenarios: vec![scenario.to_owned()],
+    });
     let specs: Vec<RoadSpec> = specs.iter().map(|spec| spec.parse().unwrap()).collect();
     roads(&specs, &wanted, &interfaces, PEER)
 }
@@ -46,6 +54,14 @@ fn paths_lead_to_the_peer_unless_another_address_is_given() {
     let lte = IpAddr::from([198, 51, 100, 7]);
     let expected = [([10, 0, 0, 2].into(), PEER), ([10, 0, 1, 1].into(), lte)];
     assert_eq!(ends, expected);
+}
+
+#[test]
+fn paths_of_different_scenarios_may_share_a_link() {
+    let both = ["dsl=eth0", "lte=eth0"];
+    assert!(understood_of(&both, ["one", "one"]).is_err());
+    let roads = understood_of(&both, ["one", "other"]).unwrap();
+    assert_eq!(roads[0].local, roads[1].local);
 }
 
 #[test]

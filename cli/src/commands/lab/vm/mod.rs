@@ -70,7 +70,7 @@ pub(super) async fn run_targets(args: &Run, how: InVm, targets: &[Target], quiet
     let folders = folders(args, targets);
     let mut guest = Guest::new(&kernel)?;
     for (target, (inside, folder)) in targets.iter().zip(&folders) {
-        check_kernel(folder, true)?;
+        check_kernel(folder, kinds(how))?;
         guest.add_contenders(&target.plan)?;
         guest.add_results(inside, folder)?;
     }
@@ -126,19 +126,34 @@ fn refuse(plan: &Plan) -> Outcome {
     }
 }
 
-/// Refuses to mix what was measured in a virtual machine with what was measured outside.
-pub(super) fn check_kernel(folder: &Path, inside: bool) -> Outcome {
+/// What `machine.json` may say of the machine that is asked for.
+fn kinds(how: InVm) -> &'static [Option<&'static str>] {
+    match how {
+        // Which one it becomes is known inside, where it is compared again.
+        InVm::Auto => &[Some("kvm"), Some("tcg")],
+        InVm::Kvm => &[Some("kvm")],
+        InVm::Tcg => &[Some("tcg")],
+    }
+}
+
+/// Refuses to mix what was measured in a virtual machine with what was measured outside, or under
+/// another clock: `fitting` has what may have executed earlier results.
+pub(super) fn check_kernel(folder: &Path, fitting: &[Option<&str>]) -> Outcome {
     let text = std::fs::read_to_string(folder.join("machine.json"));
     let before = text
         .ok()
         .and_then(|text| serde_json::from_str::<Examined>(&text).ok());
     match before {
-        Some(before) if before.vm.is_some() != inside => {
-            let (where_it_was, hint) = if inside {
-                ("outside of a virtual machine", "choose another --out")
-            } else {
-                let hint = "choose another --out, or go on with --in-vm";
-                ("in a virtual machine", hint)
+        Some(before) if !fitting.contains(&before.vm.as_deref()) => {
+            let (where_it_was, hint) = match &before.vm {
+                None => (
+                    "outside of a virtual machine".to_owned(),
+                    "choose another --out".to_owned(),
+                ),
+                Some(kind) => (
+                    format!("in a virtual machine ({kind})"),
+                    format!("choose another --out, or go on with --in-vm={kind}"),
+                ),
             };
             let failure = Failure::usage(format!(
                 "{} holds results measured {where_it_was}",
