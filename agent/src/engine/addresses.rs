@@ -41,17 +41,47 @@ fn judge(path: &HostPath, local: IpAddr, interfaces: &[Interface]) -> Verdict {
     }
 }
 
+/// Where a path leaves from, as far as it was followed.
+#[derive(Debug)]
+struct Followed {
+    local: IpAddr,
+    /// Whether it was said that nothing passes there any more.
+    is_told: bool,
+}
+
+impl Followed {
+    fn new(path: &HostPath) -> Self {
+        Self {
+            local: path.local,
+            is_told: false,
+        }
+    }
+
+    /// Whether a verdict is bad news: it is told once, however often other interfaces change.
+    fn is_news(&mut self, verdict: &Verdict) -> bool {
+        let is_gone = *verdict != Verdict::Stays;
+        !std::mem::replace(&mut self.is_told, is_gone) && is_gone
+    }
+
+    fn moved(&mut self, local: IpAddr) {
+        *self = Self {
+            local,
+            is_told: false,
+        };
+    }
+}
+
 impl Host {
     /// Watches the interfaces of the paths. Tells of each path which socket it has.
     pub(super) fn follow_addresses(
         self: &Arc<Self>,
-        helpers: &mut JoinSet<()>,
+        tasks: &mut JoinSet<()>,
     ) -> Vec<watch::Receiver<SocketId>> {
         let paths = 0..self.job.paths.len();
         let (moved, moves): (Vec<_>, Vec<_>) = paths
             .map(|index| watch::channel(self.socket(index)))
             .unzip();
-        helpers.spawn(follow(Arc::clone(self), moved));
+        tasks.spawn(follow(Arc::clone(self), moved));
         moves
     }
 }
@@ -59,11 +89,11 @@ impl Host {
 /// Moves paths as their addresses change. Keeps the channels open in any case.
 async fn follow(host: Arc<Host>, moved: Vec<watch::Sender<SocketId>>) {
     let paths = &host.job.paths;
-    let mut locals: Vec<IpAddr> = paths.iter().map(|path| path.local).collect();
+    let mut followed: Vec<Followed> = paths.iter().map(Followed::new).collect();
     if paths.iter().any(|path| path.interface.is_some()) {
         let ended = match Watch::start().await {
             Ok(mut watch) => loop {
-                move_all(&host, &mut locals, watch.current(), &moved);
+                move_all(&host, &mut followed, watch.current(), &moved);
                 if let Err(error) = watch.next().await {
                     break error;
                 }
@@ -77,28 +107,28 @@ async fn follow(host: Arc<Host>, moved: Vec<watch::Sender<SocketId>>) {
 
 fn move_all(
     host: &Host,
-    locals: &mut [IpAddr],
+    followed: &mut [Followed],
     interfaces: &[Interface],
     moved: &[watch::Sender<SocketId>],
 ) {
     for (index, path) in host.job.paths.iter().enumerate() {
         let old = host.socket(index);
-        match judge(path, locals[index], interfaces) {
-            Verdict::Stays => {}
-            Verdict::Lost => host.endpoint.report_fault(old),
-            Verdict::Moves(local) => {
-                host.endpoint.report_fault(old);
-                let path = HostPath {
-                    local,
-                    ..path.clone()
-                };
-                // An address that cannot be used yet is tried again with the next change.
-                if let Ok(socket) = bind_path(&path, &host.endpoint, &Doors::default()) {
-                    locals[index] = local;
-                    lock(&host.sockets)[index].push(socket);
-                    moved[index].send_replace(socket);
-                }
-            }
+        let verdict = judge(path, followed[index].local, interfaces);
+        if followed[index].is_news(&verdict) {
+            host.endpoint.report_fault(old);
+        }
+        let Verdict::Moves(local) = verdict else {
+            continue;
+        };
+        let path = HostPath {
+            local,
+            ..path.clone()
+        };
+        // An address that cannot be used yet is tried again with the next change.
+        if let Ok(socket) = bind_path(&path, &host.endpoint, &Doors::default()) {
+            followed[index].moved(local);
+            lock(&host.sockets)[index].push(socket);
+            moved[index].send_replace(socket);
         }
     }
 }
@@ -108,6 +138,32 @@ mod tests {
     use super::*;
     use anabranch_net::interfaces::{Address, Kind};
     use std::time::Duration;
+
+    #[test]
+    fn an_address_that_is_gone_is_told_once_until_it_is_there_again() {
+        let [old, new] = [1, 7].map(|last| IpAddr::from([10, 0, 0, last]));
+        let mut followed = Followed {
+            local: old,
+            is_told: false,
+        };
+        let mut news = |verdict| followed.is_news(&verdict);
+        assert!(!news(Verdict::Stays));
+        assert!(news(Verdict::Lost));
+        assert!(!news(Verdict::Lost), "another interface has changed");
+        assert!(
+            !news(Verdict::Moves(new)),
+            "the old one is as gone as before"
+        );
+        assert!(
+            !news(Verdict::Stays) && news(Verdict::Lost),
+            "lost once more"
+        );
+        followed.moved(new);
+        assert!(
+            followed.is_news(&Verdict::Lost),
+            "the new one is another one"
+        );
+    }
 
     fn interface(name: &str, addresses: &[[u8; 4]]) -> Interface {
         let address = |ip: &[u8; 4]| Address {
