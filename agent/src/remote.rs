@@ -20,8 +20,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
@@ -165,6 +165,9 @@ impl Service {
                     called_from_afar: true,
                 },
                 programs: listen.programs.clone(),
+                may_call: false,
+                // Now, and never while a laboratory waits: it takes a while.
+                machine: Arc::new(OnceLock::from(Machine::examine())),
             },
             stop: Stop::default(),
         })
@@ -223,7 +226,15 @@ pub fn listen(listen: &Listen) -> Result<(), ListenError> {
 /// Serves one laboratory. Its runs end when its connection does.
 async fn attend(connection: Connection, busy: Arc<Mutex<()>>, rules: Rules) {
     let mut streams = JoinSet::new();
-    while let Ok((send, mut receive)) = connection.accept_bi().await {
+    loop {
+        let (send, mut receive) = tokio::select! {
+            opened = connection.accept_bi() => match opened {
+                Ok(stream) => stream,
+                Err(_) => return,
+            },
+            // What has ended is forgotten, or a long campaign would fill the memory.
+            Some(_) = streams.join_next(), if !streams.is_empty() => continue,
+        };
         let (busy, rules) = (Arc::clone(&busy), rules.clone());
         streams.spawn(async move {
             match receive.read_u8().await {

@@ -1,12 +1,14 @@
 //! What an agent may do for whoever asks it.
 
 use anabranch_lab::contender::{Contender, Terms};
-use anabranch_lab::hosts::{Job, Serving};
+use anabranch_lab::hosts::{Job, Role, Serving};
+use anabranch_lab::machine::Machine;
 use anabranch_lab::qlog::Folder;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 /// Where an agent may write qlog files.
 #[derive(Debug, Clone)]
@@ -112,6 +114,10 @@ pub(crate) struct Rules {
     pub(crate) doors: Doors,
     /// Programs of others it may start.
     pub(crate) programs: Vec<Contender>,
+    /// Whether it may be the client of a run, who calls where its laboratory says.
+    pub(crate) may_call: bool,
+    /// The machine, once it was examined.
+    pub(crate) machine: Arc<OnceLock<Machine>>,
 }
 
 impl Rules {
@@ -121,7 +127,28 @@ impl Rules {
             qlog: QlogAt::Anywhere,
             doors: Doors::default(),
             programs: Vec::new(),
+            may_call: true,
+            machine: Arc::default(),
         }
+    }
+
+    /// The machine as it is now. Programs are started for it once at most.
+    pub(crate) fn machine(&self) -> Machine {
+        self.machine.get_or_init(Machine::examine).look_again()
+    }
+
+    /// Refuses what this agent does for nobody who asks.
+    ///
+    /// # Errors
+    /// The job is of such a kind.
+    pub(crate) fn check(&self, job: &Job) -> Result<(), String> {
+        if job.role == Role::Client && !self.may_call {
+            return Err(
+                "this agent listens, and calls nobody: expected a job of the role `server`"
+                    .to_owned(),
+            );
+        }
+        Ok(())
     }
 
     /// The program a laboratory wants, with its terms for this host.

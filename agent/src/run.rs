@@ -50,6 +50,7 @@ impl Prepared {
     /// What cannot be done, in words.
     pub(crate) fn of(job: Job, rules: &Rules) -> Result<Self, String> {
         job.check()?;
+        rules.check(&job)?;
         let carrying = match job.carrier {
             Carrier::Anabranch { .. } => {
                 let host = engine::Host::prepare(&job, rules.qlog.folder(&job)?, &rules.doors)?;

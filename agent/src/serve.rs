@@ -4,7 +4,6 @@ use crate::rules::Rules;
 use crate::run::Prepared;
 use crate::{machine, program};
 use anabranch_lab::hosts::{Answer, Ask, MAX_ASK};
-use anabranch_lab::machine::Machine;
 use std::io;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{mpsc, oneshot};
@@ -58,6 +57,10 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
     }
 }
 
+/// Turns of all tasks after which what a run left behind is gone: the driver of its endpoint is a
+/// task of its own, and closes removed sockets when it is its turn.
+const TURNS: usize = 3;
+
 /// A run under way, or one whose report was given and whose sockets still linger.
 #[derive(Debug)]
 struct Running {
@@ -80,6 +83,24 @@ enum State {
     Running(Running),
 }
 
+impl State {
+    /// Ends what is left of the run before, so that its ports are free.
+    async fn clear(&mut self) {
+        match std::mem::replace(self, Self::Idle) {
+            Self::Idle => return,
+            Self::Prepared(prepared) => drop(prepared),
+            Self::Running(mut running) => {
+                running.task.abort();
+                // It ended, or it was just ended.
+                let _ = (&mut running.task).await;
+            }
+        }
+        for _ in 0..TURNS {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
 /// Answers until the input ends.
 ///
 /// # Errors
@@ -95,7 +116,7 @@ pub(crate) async fn serve(
         let answer = tokio::select! {
             line = lines.next() => match line {
                 Ok(Some([])) => None,
-                Ok(Some(line)) => react(&mut state, line, &rules),
+                Ok(Some(line)) => react(&mut state, line, &rules).await,
                 Ok(None) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                     // Where the next line begins is anybody's guess.
@@ -156,7 +177,7 @@ fn running<F: Future<Output = ()> + Send + 'static>(
 }
 
 /// Does what a line asks for.
-fn react(state: &mut State, line: &[u8], rules: &Rules) -> Option<Answer> {
+async fn react(state: &mut State, line: &[u8], rules: &Rules) -> Option<Answer> {
     let failed = |what: &str| Some(Answer::Failed(what.to_owned()));
     let ask: Ask = match serde_json::from_slice(line) {
         Ok(ask) => ask,
@@ -168,13 +189,14 @@ fn react(state: &mut State, line: &[u8], rules: &Rules) -> Option<Answer> {
             )));
         }
     };
+    let is_busy = matches!(state, State::Running(running) if !running.done);
+    if is_busy && matches!(ask, Ask::Hello | Ask::Prepare(_) | Ask::Serve(_)) {
+        return failed("a run is under way: expected `stop` first");
+    }
     match ask {
-        Ask::Hello => Some(Answer::Machine(Box::new(Machine::examine()))),
+        Ask::Hello => Some(Answer::Machine(Box::new(rules.machine()))),
         Ask::Prepare(job) => {
-            if matches!(state, State::Running(running) if !running.done) {
-                return failed("a run is under way: expected `stop` first");
-            }
-            *state = State::Idle;
+            state.clear().await;
             machine::forget_peak();
             match Prepared::of(*job, rules) {
                 Ok(prepared) => {
@@ -186,9 +208,7 @@ fn react(state: &mut State, line: &[u8], rules: &Rules) -> Option<Answer> {
             }
         }
         Ask::Serve(serving) => {
-            if matches!(state, State::Running(running) if !running.done) {
-                return failed("a run is under way: expected `stop` first");
-            }
+            state.clear().await;
             match rules.program(*serving) {
                 Ok((contender, terms)) => {
                     *state = running(|stopped, say| program::run(contender, terms, stopped, say));
@@ -211,7 +231,7 @@ fn react(state: &mut State, line: &[u8], rules: &Rules) -> Option<Answer> {
             match state {
                 // Its report comes in its own time.
                 State::Running(running) if !running.done => drop(running.stop.take()),
-                _ => *state = State::Idle,
+                _ => state.clear().await,
             }
             None
         }

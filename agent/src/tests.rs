@@ -3,6 +3,7 @@
 use crate::rules::{Doors, QlogAt, Rules};
 use crate::serve::serve;
 use anabranch_lab::hosts::{Answer, Ask, Carrier, HostPath, HostReport, Job, JobFlow, Ready, Role};
+use anabranch_lab::machine::Machine;
 use anabranch_lab::scenario::{FlowKind, Profile, Settings, Way};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -25,13 +26,15 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
 
 impl Agent {
     fn new() -> Self {
+        Self::with(Rules {
+            qlog: QlogAt::Nowhere,
+            ..Rules::own()
+        })
+    }
+
+    fn with(rules: Rules) -> Self {
         let (near, far) = duplex(1 << 16);
         let (input, output) = (split(far), split(near));
-        let rules = Rules {
-            qlog: QlogAt::Nowhere,
-            doors: Doors::default(),
-            programs: Vec::new(),
-        };
         tokio::spawn(serve(input.0, input.1, rules));
         Self {
             input: output.1,
@@ -459,6 +462,12 @@ async fn a_run_that_is_stopped_tells_what_it_has_and_the_next_one_works() {
         assert!(matches!(progress, Answer::Progress(1..)), "{progress:?}");
         let second = job(Role::Server, &carrier, &endless);
         assert!(server.refusal(second).await.contains("under way"));
+        server.ask(&Ask::Hello).await;
+        let why = server.answer().await;
+        assert!(
+            matches!(&why, Answer::Failed(why) if why.contains("under way")),
+            "a run is not disturbed: {why:?}"
+        );
         server.ask(&Ask::Stop).await;
         let report = server.report().await;
         assert!(report.timed_out && report.received_bytes > 0);
@@ -471,6 +480,68 @@ async fn a_run_that_is_stopped_tells_what_it_has_and_the_next_one_works() {
         client.ask(&Ask::Start(Some(ready))).await;
         assert_eq!(server.report().await.received_bytes, MB);
         assert_eq!(client.report().await.error, "");
+    }
+}
+
+/// Below those the kernel chooses from by itself.
+const PORT: u16 = 21_417;
+
+#[tokio::test]
+async fn one_port_a_path_is_enough_for_run_after_run() {
+    for carrier in [quic(), tcp()] {
+        let flows = [flow(FlowKind::BulkBytes(MB), Way::Forward)];
+        let mut server = Agent::with(Rules {
+            qlog: QlogAt::Nowhere,
+            doors: Doors {
+                ports: Some(PORT..=PORT),
+                called_from_afar: false,
+            },
+            ..Rules::own()
+        });
+        // Prepared, and then not wanted.
+        server.prepare(job(Role::Server, &carrier, &flows)).await;
+        server.ask(&Ask::Stop).await;
+        for _ in 0..2 {
+            let ready = server.prepare(job(Role::Server, &carrier, &flows)).await;
+            assert!(ready.listens.iter().all(|at| at.port() == PORT));
+            let mut client = Agent::new();
+            client.prepare(job(Role::Client, &carrier, &flows)).await;
+            server.ask(&Ask::Start(None)).await;
+            client.ask(&Ask::Start(Some(ready))).await;
+            assert_eq!(server.report().await.received_bytes, MB);
+            // Its sockets linger now, and the client is soon gone without a word.
+            client.report().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_listens_calls_nobody() {
+    let flows = [flow(FlowKind::BulkBytes(MB), Way::Forward)];
+    let mut agent = Agent::with(Rules {
+        may_call: false,
+        ..Rules::own()
+    });
+    for carrier in [quic(), tcp()] {
+        let why = agent.refusal(job(Role::Client, &carrier, &flows)).await;
+        assert!(why.contains("calls nobody"), "{why}");
+        agent.prepare(job(Role::Server, &carrier, &flows)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_machine_is_was_found_out_before_anybody_asked() {
+    let rules = Rules::own();
+    let known = Machine {
+        programs: vec![("ip".to_owned(), "as it was".to_owned())],
+        ..Machine::default()
+    };
+    rules.machine.set(known.clone()).unwrap();
+    let mut agent = Agent::with(rules);
+    agent.ask(&Ask::Hello).await;
+    match agent.answer().await {
+        Answer::Machine(machine) => assert_eq!(machine.programs, known.programs),
+        other => panic!("{other:?}"),
     }
 }
 

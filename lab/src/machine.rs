@@ -62,6 +62,19 @@ const VM: &str = "anabranch.vm=";
 impl Machine {
     /// Looks at this machine. What it does not tell stays empty.
     pub fn examine() -> Self {
+        Self {
+            programs: PROGRAMS.iter().filter_map(version).collect(),
+            binary_hash: crate::campaign::binary_hash(),
+            ..Self::default()
+        }
+        .look_again()
+    }
+
+    /// Looks again at what the kernel tells, its load and its variables among it. Programs and the
+    /// hash stay as they were: no program is started for them, and no file but those of `/proc` is
+    /// read.
+    #[must_use]
+    pub fn look_again(&self) -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
         let after = |text: &str, name: &str| {
@@ -87,14 +100,14 @@ impl Machine {
                 .and_then(|load| load.parse().ok())
                 .unwrap_or(0.0),
             variables: VARIABLES.iter().filter_map(variable).collect(),
-            programs: PROGRAMS.iter().filter_map(version).collect(),
+            programs: self.programs.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            binary_hash: crate::campaign::binary_hash(),
+            binary_hash: self.binary_hash.clone(),
             vm: read("/proc/cmdline")
                 .split_whitespace()
                 .find_map(|word| word.strip_prefix(VM))
                 .map(ToOwned::to_owned),
-            host: None,
+            host: self.host.clone(),
         }
     }
 
@@ -129,6 +142,22 @@ mod tests {
         assert!(machine.memory_bytes > 1 << 20);
         let text = serde_json::to_string(&machine).unwrap();
         assert_eq!(serde_json::from_str::<Machine>(&text).unwrap(), machine);
+    }
+
+    #[test]
+    fn another_look_starts_no_programs_and_sees_what_changed() {
+        let before = Machine {
+            programs: vec![("ip".to_owned(), "as it was".to_owned())],
+            binary_hash: "as it was".to_owned(),
+            load: -1.0,
+            ..Machine::default()
+        };
+        let after = before.look_again();
+        assert_eq!(
+            (&after.programs, &after.binary_hash),
+            (&before.programs, &before.binary_hash)
+        );
+        assert!(after.load >= 0.0 && after.kernel.contains('.'));
     }
 
     #[test]

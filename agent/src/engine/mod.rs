@@ -453,6 +453,16 @@ impl Host {
     }
 }
 
+impl Drop for Host {
+    /// Lets go of the sockets, or what connections still have to say would keep the ports from the
+    /// next run.
+    fn drop(&mut self) {
+        for socket in lock(&self.sockets).iter().flatten() {
+            self.endpoint.remove_socket(*socket);
+        }
+    }
+}
+
 /// What the end of a connection means for the run.
 fn closed(error: &ConnectionError, all_here: bool) -> Result<Ending, String> {
     match error {

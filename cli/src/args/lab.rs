@@ -84,9 +84,10 @@ Without --listen it reads jobs as lines of JSON on stdin and writes reports to s
 stdin ends: `lab run` starts it like this by itself.
 
 With --listen it works for laboratories on other machines, one at a time, until Ctrl-C. It carries
-flows between them and itself and starts no programs but those of --contender. What it prints on
-stdout is what `--peer` of `lab run --backend host` takes. Flows arrive at ports of their own, UDP
-and TCP, one for each path: open those of --ports in a firewall, and the UDP port of --listen.
+flows with those who call it, calls nobody, and starts no programs for them but those of
+--contender. What it prints on stdout is what `--peer` of `lab run --backend host` takes. Flows
+arrive at ports of their own, UDP and TCP, one for each path: open those of --ports in a firewall,
+and the UDP port of --listen.
 
 Example, on the machine that is to be the server:
   anabranch lab agent --listen :4433 --trust KEY --ports 4434-4441
