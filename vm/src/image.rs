@@ -210,18 +210,18 @@ impl Image {
         script.extend(modules.map(|file| format!("insmod {file} || echo cannot load {file}\n")));
         let words: Vec<String> = self.command.iter().map(|word| quoted(word)).collect();
         // A line from outside is an interruption for the command, whose number does not change when
-        // its shell turns into it. It speaks through a pipe, since it must not take the console for
+        // its shell turns into it, and is known before anybody outside is told that there is a
+        // command. It speaks through a pipe, since it must not take the console for
         // a terminal; what it said last is waited for, but not for what it left running.
         script
             + &format!(
                 "mkfifo /run/said\n\
              cat /run/said & said=$!\n\
              while read -r word; do kill -INT \"$(cat /run/command)\"; done </dev/console &\n\
-             echo '{STARTED}'\n\
-             sh -c 'echo $$ >/run/command; exec \"$0\" \"$@\"' {} </dev/null >/run/said 2>&1\n\
+             sh -c 'echo $$ >/run/command; echo {STARTED}; exec \"$0\" \"$@\"' {} </dev/null >/run/said 2>&1\n\
              code=$?\n\
              for try in 1 2 3 4 5 6 7 8 9; do kill -0 $said 2>/dev/null || break; sleep 0.1; done\n\
-             tar -C {RESULTS} -cf {DISK} . || echo results are lost\n\
+             tar -C {RESULTS} -cf {DISK} . || {{ echo results are lost; code=1; }}\n\
              sync\n\
              echo \"{ENDED}$code\"\n\
              poweroff -f\n",
@@ -266,6 +266,21 @@ mod tests {
             init.contains(r"'echo' 'it'\''s' '$HOME; reboot' '' </dev/null"),
             "{init}"
         );
+    }
+
+    #[test]
+    fn whom_to_interrupt_is_known_before_anybody_is_told_of_a_start() {
+        let init = Image::new(&["true"]).init();
+        let place = |text: &str| init.find(text).unwrap_or_else(|| panic!("{text}: {init}"));
+        assert!(place(">/run/command") < place(STARTED), "{init}");
+        assert!(place("</dev/console &") < place(STARTED), "{init}");
+    }
+
+    #[test]
+    fn results_that_do_not_fit_make_the_command_fail() {
+        let init = Image::new(&["true"]).init();
+        let packed = init.lines().find(|line| line.starts_with("tar ")).unwrap();
+        assert!(packed.contains("code=1"), "{packed}");
     }
 
     #[test]

@@ -27,6 +27,10 @@ const DISK_BYTES: u64 = 4 << 30;
 const MAX_LINE: u64 = 64 * 1024;
 /// Lines of its end that are told when it fails.
 const LAST_LINES: usize = 20;
+/// A machine that does not end when it is told to is killed after this time.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// How often it is looked whether it has ended.
+const LOOK_END: Duration = Duration::from_millis(20);
 /// How often it is looked whether somebody wants it to end.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -100,12 +104,18 @@ pub struct End {
     /// Who executed its instructions in the end.
     pub acceleration: Acceleration,
     results: TempDir,
+    lost: Option<String>,
 }
 
 impl End {
     /// What it left in [`RESULTS`](crate::RESULTS); gone with this object.
     pub fn results(&self) -> &Path {
         self.results.path()
+    }
+
+    /// What went wrong when not all of it could be brought back.
+    pub fn lost(&self) -> Option<&str> {
+        self.lost.as_deref()
     }
 }
 
@@ -145,10 +155,12 @@ impl Machine {
         for &way in ways {
             match self.attempt(&qemu, kernel, &files, way, line) {
                 Ok(code) => {
+                    let (results, lost) = files.results()?;
                     return Ok(End {
                         code,
                         acceleration: way,
-                        results: files.results()?,
+                        results,
+                        lost,
                     });
                 }
                 Err(Start::Failed(error)) => return Err(error),
@@ -259,14 +271,35 @@ impl Files {
         Ok(files)
     }
 
-    fn results(&self) -> Result<TempDir, Error> {
+    /// What the guest left, and what went wrong with the rest.
+    fn results(&self) -> Result<(TempDir, Option<String>), Error> {
         let folder = TempDir::with_prefix("anabranch-vm-").map_err(Error::system("no room"))?;
         let failed = || Error::system("cannot unpack what the virtual machine left");
         let disk = std::fs::File::open(&self.disk).map_err(failed())?;
         let mut archive = tar::Archive::new(disk);
-        archive.unpack(folder.path()).map_err(failed())?;
-        Ok(folder)
+        let entries = archive.entries().map_err(failed())?;
+        let lost = unpack(entries, folder.path());
+        Ok((folder, lost))
     }
+}
+
+/// Unpacks entries as long as they are whole: an archive that did not fit on its disk has an end
+/// that is not. Says what is wrong with the rest.
+fn unpack<R: Read>(entries: tar::Entries<'_, R>, folder: &Path) -> Option<String> {
+    for entry in entries {
+        let mut entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => return Some(error.to_string()),
+        };
+        if let Err(error) = entry.unpack_in(folder) {
+            // Nobody shall take half of it for the whole.
+            if let Ok(path) = entry.path() {
+                let _ = std::fs::remove_file(folder.join(path));
+            }
+            return Some(error.to_string());
+        }
+    }
+    None
 }
 
 /// A guest that runs; stopped when dropped.
@@ -378,7 +411,15 @@ impl Drop for Guest {
             // qemu then writes back what its disk holds, unlike when it is killed.
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
-        let _ = self.process.wait();
+        let until = Instant::now() + FAREWELL;
+        while matches!(self.process.try_wait(), Ok(None)) {
+            if Instant::now() >= until {
+                let _ = self.process.kill();
+                let _ = self.process.wait();
+                return;
+            }
+            std::thread::sleep(LOOK_END);
+        }
     }
 }
 
@@ -397,5 +438,50 @@ fn pass_on(stream: Option<impl Read>, send: &dyn Fn(String) -> bool) {
         if !send(text.trim_end_matches(['\n', '\r']).to_owned()) {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_that_does_not_hear_is_killed() {
+        let mut command = Command::new("sh");
+        let script = format!("trap '' TERM; echo '{STARTED}'; while :; do sleep 1; done");
+        command.args(["-c", &script]);
+        let mut guest = Guest::start(&mut command, &Control::default()).unwrap();
+        assert!(guest.wait_for_start(Instant::now() + Duration::from_secs(300)));
+        let (done, dropped) = channel();
+        std::thread::spawn(move || {
+            drop(guest);
+            done.send(())
+        });
+        assert_eq!(dropped.recv_timeout(Duration::from_secs(300)), Ok(()));
+    }
+
+    #[test]
+    fn of_results_that_were_cut_off_what_is_whole_comes_back() {
+        let mut packed = tar::Builder::new(Vec::new());
+        for name in ["out/first", "out/second"] {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(2000);
+            header.set_mode(0o644);
+            let content = [b'x'; 2000];
+            packed.append_data(&mut header, name, &content[..]).unwrap();
+        }
+        let whole = packed.into_inner().unwrap();
+        let lost = |bytes: &[u8], folder: &Path| {
+            let mut archive = tar::Archive::new(bytes);
+            unpack(archive.entries().unwrap(), folder)
+        };
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(lost(&whole, folder.path()), None);
+        assert!(folder.path().join("out/second").is_file());
+        let folder = tempfile::tempdir().unwrap();
+        // Two heads of 512 bytes, content of the first, half of the second's.
+        assert!(lost(&whole[..4000], folder.path()).is_some());
+        assert!(folder.path().join("out/first").is_file());
+        assert!(!folder.path().join("out/second").exists());
     }
 }
