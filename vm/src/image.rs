@@ -218,7 +218,8 @@ impl Image {
                 "mkfifo /run/said\n\
              cat /run/said & said=$!\n\
              while read -r word; do kill -INT \"$(cat /run/command)\"; done </dev/console &\n\
-             sh -c 'echo $$ >/run/command; echo {STARTED}; exec \"$0\" \"$@\"' {} </dev/null >/run/said 2>&1\n\
+             sh -c 'echo $$ >/run/command; echo {STARTED}; \
+             exec \"$0\" \"$@\"' {} </dev/null >/run/said 2>&1\n\
              code=$?\n\
              for try in 1 2 3 4 5 6 7 8 9; do kill -0 $said 2>/dev/null || break; sleep 0.1; done\n\
              tar -C {RESULTS} -cf {DISK} . || {{ echo results are lost; code=1; }}\n\
