@@ -99,7 +99,7 @@ impl Default for Machine {
 /// What a guest came to.
 #[derive(Debug)]
 pub struct End {
-    /// The exit code of its command.
+    /// The exit code of its command; 1 if what it left is not whole.
     pub code: i32,
     /// Who executed its instructions in the end.
     pub acceleration: Acceleration,
@@ -156,8 +156,11 @@ impl Machine {
             match self.attempt(&qemu, kernel, &files, way, line) {
                 Ok(code) => {
                     let (results, lost) = files.results()?;
+                    if let Some(why) = &lost {
+                        line(&format!("results are lost: {why}"));
+                    }
                     return Ok(End {
-                        code,
+                        code: if lost.is_some() { 1 } else { code },
                         acceleration: way,
                         results,
                         lost,

@@ -1,7 +1,11 @@
 //! Why a run in real kernels has no outcome of its own.
 
+use crate::scenario::{Kind, Transport};
 use anabranch_emulate::Error as LinkError;
 use std::fmt;
+
+/// What the kernel's TCP does by itself: it acknowledges every second packet.
+const KERNEL_ACK_EVERY: u64 = 2;
 
 /// Why something was not made or not carried out.
 #[derive(Debug)]
@@ -46,5 +50,91 @@ pub(super) enum Broken {
 impl From<Refusal> for Broken {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
+    }
+}
+
+/// The settings of a transport that only the simulator carries out; `None` if there are none. A
+/// bond's packets are as large as its device says, so that `packet-size` is for those who make one.
+pub(super) fn only_simulated(transport: &Transport) -> Option<String> {
+    let settings = &transport.settings;
+    let tcp = matches!(transport.kind, Kind::Tcp | Kind::Bonding);
+    let acks = settings.ack_every;
+    let keys = [
+        (
+            "packet-size",
+            transport.kind == Kind::Tcp && settings.packet_size.is_some(),
+        ),
+        ("initial-window", tcp && settings.initial_window.is_some()),
+        (
+            "ack-every",
+            tcp && acks.is_some_and(|packets| packets != KERNEL_ACK_EVERY),
+        ),
+        ("ack-delay", tcp && settings.ack_delay.is_some()),
+        (
+            "protection = false",
+            transport.kind == Kind::Anabranch && settings.protection == Some(false),
+        ),
+    ];
+    let asked = keys.iter().filter(|(_, asked)| *asked);
+    let names: Vec<String> = asked.map(|(key, _)| format!("`{key}`")).collect();
+    let what = match transport.kind {
+        _ if names.is_empty() => return None,
+        Kind::Anabranch => "packets are always protected",
+        _ => "the kernel's TCP goes its own way",
+    };
+    Some(format!(
+        "{}: {what}, the simulator does as told: leave it out, or --backend sim",
+        names.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Changes, Plan};
+    use crate::scenario::Document;
+
+    fn what_is_refused(transport: &str) -> Option<String> {
+        let text = format!(
+            "format = 1\nname = \"r\"\nstop = \"9s\"\nsingles = false\n\
+             [[path]]\nforward = {{ rate = \"1Mbit/s\" }}\n[transport]\n{transport}\n\
+             [[flow]]\nkind = \"bulk\"\nbytes = \"1MB\"\n"
+        );
+        let document = Document::parse("r.toml", &text).unwrap();
+        let plan = Plan::make(&document, &Changes::default()).unwrap();
+        only_simulated(&plan.runs[0].scenario.transport)
+    }
+
+    #[test]
+    fn settings_that_a_kernel_would_ignore_are_refused_by_name() {
+        for (kind, setting, key) in [
+            ("tcp", "packet-size = \"1300B\"", "packet-size"),
+            ("tcp", "initial-window = 4", "initial-window"),
+            ("bonding", "initial-window = 4", "initial-window"),
+            ("tcp", "ack-every = 1", "ack-every"),
+            ("bonding", "ack-delay = \"200ms\"", "ack-delay"),
+            ("anabranch", "protection = false", "protection"),
+        ] {
+            let refused = what_is_refused(&format!("kind = \"{kind}\"\n{setting}"));
+            let refused = refused.unwrap_or_else(|| panic!("{kind} takes {setting}"));
+            assert!(refused.contains(&format!("`{key}")), "{refused}");
+        }
+        let both = what_is_refused("kind = \"tcp\"\nack-every = 1\ninitial-window = 4").unwrap();
+        assert!(
+            both.starts_with("`initial-window`, `ack-every`: "),
+            "{both}"
+        );
+    }
+
+    #[test]
+    fn settings_that_are_carried_out_or_are_the_kernels_own_are_not_refused() {
+        for taken in [
+            "kind = \"tcp\"\nack-every = 2\nreceive-buffer = \"64KiB\"",
+            "kind = \"bonding\"\npacket-size = \"1300B\"",
+            "initial-window = 4\nack-every = 4\nack-delay = \"5ms\"\npacket-size = \"1300B\"",
+            "protection = true",
+        ] {
+            assert_eq!(what_is_refused(taken), None, "{taken}");
+        }
     }
 }

@@ -369,6 +369,9 @@ pub fn refusal(scenario: &Scenario) -> Option<String> {
     {
         return Some(missing);
     }
+    if let Some(what) = super::refusal::only_simulated(transport) {
+        return Some(what);
+    }
     let what = if !scenario.events.is_empty() {
         "events: links that exist are not cut or changed"
     } else if !scenario.background.is_empty() {

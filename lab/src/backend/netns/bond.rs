@@ -12,7 +12,7 @@
 
 use super::network::{MTU, Net, Refusal};
 use crate::hosts::{HostPath, HostReport, Role};
-use crate::scenario::{NodeKind, Scenario};
+use crate::scenario::{Action, NodeKind, Scenario};
 use anabranch_testbed::{Address, Bond, TUNNEL_BYTES};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -50,6 +50,27 @@ pub(super) fn refusal(scenario: &Scenario) -> Option<String> {
     let network = &scenario.network;
     if network.nodes.iter().any(|node| node.kind == NodeKind::Nat) {
         return Some("the tunnels of a bond through a NAT".to_owned());
+    }
+    // The first path is open from the start whatever it says, as with all transports.
+    let later = |(order, path): &(usize, &usize)| {
+        let path = &network.paths[**path];
+        path.backup || (*order > 0 && path.opens > Duration::ZERO)
+    };
+    if let Some((_, path)) = transport.paths.iter().enumerate().find(later) {
+        return Some(format!(
+            "a bond uses all its links from the start: path `{}` opens later or is a backup",
+            network.paths[*path].name
+        ));
+    }
+    let moved = scenario.events.iter().find(|event| {
+        let uses = |path: &usize| network.paths[*path].client_link == event.link;
+        event.action == Action::Handover && transport.paths.iter().any(uses)
+    });
+    if let Some(event) = moved {
+        return Some(format!(
+            "a handover of link `{}` under a bond: its tunnels keep their addresses",
+            network.links[event.link].name
+        ));
     }
     let ends = |path: &usize| {
         let path = &network.paths[*path];
@@ -186,6 +207,27 @@ mod tests {
             other.contains("`weighted`") && other.contains("--backend sim"),
             "{other}"
         );
+    }
+
+    #[test]
+    fn what_would_leave_a_link_of_the_bond_dead_or_unused_is_refused() {
+        let with = |second: &str, rest: &str| {
+            what_is_refused(&format!(
+                "[[path]]\nname = \"a\"\nforward = {{ rate = \"1Mbit/s\" }}\n\
+                 [[path]]\nname = \"b\"\nforward = {{ rate = \"1Mbit/s\" }}\n{second}\n\
+                 [transport]\nkind = \"bonding\"\n{rest}"
+            ))
+        };
+        let event = |what: &str| format!("[[event]]\nat = \"1s\"\npath = \"b\"\n{what}");
+        let refused = with("", &event("handover = true")).unwrap();
+        assert!(refused.contains("handover"), "{refused}");
+        assert_eq!(with("", &event("down = \"both\"")), None);
+        let other = format!("paths = \"a\"\n{}", event("handover = true"));
+        assert_eq!(with("", &other), None);
+        for later in ["opens = \"2s\"", "backup = true"] {
+            let refused = with(later, "").unwrap();
+            assert!(refused.contains("path `b`"), "{refused}");
+        }
     }
 
     #[test]

@@ -210,12 +210,19 @@ pub fn refusal(scenario: &Scenario) -> Option<String> {
     refusal_with(scenario, tools::Has::Here)
 }
 
-/// What of a scenario cannot be done under the kernel of a virtual machine either.
+/// What of a scenario cannot be done either under the kernel of a virtual machine that has all
+/// modules kernels of distributions have.
 pub fn refusal_in_vm(scenario: &Scenario) -> Option<String> {
-    refusal_with(scenario, tools::Has::InVm)
+    refusal_under(scenario, &|_| true)
 }
 
-fn refusal_with(scenario: &Scenario, has: tools::Has) -> Option<String> {
+/// What of a scenario cannot be done under the kernel of a virtual machine, which tells whether it
+/// has a module.
+pub fn refusal_under(scenario: &Scenario, has: &dyn Fn(&str) -> bool) -> Option<String> {
+    refusal_with(scenario, tools::Has::InVm(has))
+}
+
+fn refusal_with(scenario: &Scenario, has: tools::Has<'_>) -> Option<String> {
     let marked = |flow: &Flow| flow.marks != Marks::default();
     let marked = scenario.flows.iter().any(marked);
     let marked = marked.then(|| {

@@ -2,6 +2,7 @@
 
 use super::bond;
 use super::modules::Modules;
+use crate::backend::refusal::only_simulated;
 use crate::scenario::{Action, Event, Kind, NodeKind, Scenario};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -141,34 +142,75 @@ fn bonding(modules: &Modules) -> Result<String, String> {
 }
 
 /// Whose kernel is asked whether a scenario can run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Has {
+#[derive(Clone, Copy)]
+pub(super) enum Has<'a> {
     /// The running one.
     Here,
-    /// The one that is prepared for virtual machines; its tools are this machine's.
-    InVm,
+    /// The one that is prepared for virtual machines, which tells whether it has a module; its
+    /// tools are this machine's.
+    InVm(&'a dyn Fn(&str) -> bool),
 }
 
-impl Has {
+/// The congestion controls a kernel may have, with their modules.
+const CONGESTIONS: [(&str, &str); 2] = [("cubic", "tcp_cubic"), ("bbr", "tcp_bbr")];
+
+/// What a NAT takes of a kernel.
+const NAT_MODULES: [&str; 3] = ["nf_tables", "nft_chain_nat", "nft_masq"];
+
+impl Has<'_> {
     /// The congestion controls of TCP; nothing if the kernel does not tell.
     fn congestions(self) -> Option<Vec<String>> {
         match self {
             Self::Here => congestions().ok(),
-            Self::InVm => Some(["reno", "cubic", "bbr"].map(ToOwned::to_owned).into()),
+            Self::InVm(has) => {
+                let modules = CONGESTIONS.iter().filter(|(_, module)| has(module));
+                let names = modules.map(|(name, _)| *name);
+                Some(
+                    std::iter::once("reno")
+                        .chain(names)
+                        .map(ToOwned::to_owned)
+                        .collect(),
+                )
+            }
         }
     }
 
     fn mptcp(self) -> Result<(), String> {
         match self {
             Self::Here => mptcp().map(drop),
-            Self::InVm => Ok(()),
+            // It is never a module itself; this one comes with it (and with `inet_diag`).
+            Self::InVm(has) if has("mptcp_diag") => Ok(()),
+            Self::InVm(_) => Err("not in this kernel".to_owned()),
         }
     }
 
     fn bonding(self) -> Result<(), String> {
         match self {
             Self::Here => bonding(&Modules::read()).map(drop),
-            Self::InVm => Ok(()),
+            Self::InVm(has) => match bond::MODULES.iter().find(|(name, _)| !has(name)) {
+                None => Ok(()),
+                Some((_, missing)) => Err(format!("this kernel has {missing}")),
+            },
+        }
+    }
+
+    /// What is missing for a NAT.
+    fn nat(self) -> Result<(), &'static str> {
+        match self {
+            Self::Here if has("nft") || has("iptables") => Ok(()),
+            Self::Here => Err("a NAT: install nftables or iptables"),
+            // The guest is given no other.
+            Self::InVm(_) if !has("nft") => Err("a NAT: install nftables, which the guest gets"),
+            Self::InVm(knows) if NAT_MODULES.iter().all(|module| knows(module)) => Ok(()),
+            Self::InVm(_) => Err("a NAT: this kernel has no nftables for it"),
+        }
+    }
+
+    /// What helps where a kernel lacks something.
+    fn advice(self) -> &'static str {
+        match self {
+            Self::Here => "run with --in-vm",
+            Self::InVm(_) => "`anabranch lab vm prepare --again` fetches the current one",
         }
     }
 
@@ -188,11 +230,15 @@ impl Has {
                 ));
             }
         };
+        let load = match self {
+            Self::Here => format!("modprobe tcp_{name}, or "),
+            Self::InVm(_) => String::new(),
+        };
         match self.congestions() {
             Some(known) if !known.iter().any(|known| known == name) => Err(format!(
-                "this kernel has no congestion control `{name}`, but {}: modprobe tcp_{name}, or \
-                 run with --in-vm",
-                known.join(", ")
+                "this kernel has no congestion control `{name}`, but {}: {load}{}",
+                known.join(", "),
+                self.advice()
             )),
             _ => Ok(name.to_owned()),
         }
@@ -205,12 +251,15 @@ pub(in crate::backend) fn kernel_name(scenario: &Scenario) -> Result<String, Str
 }
 
 /// What of a scenario cannot be done; `None` if all can.
-pub(super) fn refusal(scenario: &Scenario, machine: Has) -> Option<String> {
+pub(super) fn refusal(scenario: &Scenario, machine: Has<'_>) -> Option<String> {
     let kind = scenario.transport.kind;
     if matches!(kind, Kind::Tcp | Kind::KernelMptcp | Kind::Bonding)
         && let Err(missing) = machine.kernel_name(scenario)
     {
         return Some(missing);
+    }
+    if let Some(what) = only_simulated(&scenario.transport) {
+        return Some(what);
     }
     match kind {
         Kind::Bonding => {
@@ -218,7 +267,7 @@ pub(super) fn refusal(scenario: &Scenario, machine: Has) -> Option<String> {
                 return Some(what);
             }
             if let Err(missing) = machine.bonding() {
-                return Some(format!("{missing}: run with --in-vm"));
+                return Some(format!("{missing}: {}", machine.advice()));
             }
         }
         Kind::Mlppp => {
@@ -226,19 +275,60 @@ pub(super) fn refusal(scenario: &Scenario, machine: Has) -> Option<String> {
         }
         Kind::KernelMptcp => {
             if let Err(missing) = machine.mptcp() {
-                return Some(format!("kernel MPTCP: {missing}: run with --in-vm"));
+                return Some(format!("kernel MPTCP: {missing}: {}", machine.advice()));
             }
         }
         _ => {}
     }
     let nat = |kind: NodeKind| kind == NodeKind::Nat;
     let nodes = &scenario.network.nodes;
-    if nodes.iter().any(|node| nat(node.kind)) && !has("nft") && !has("iptables") {
-        return Some("a NAT: install nftables or iptables".to_owned());
+    if nodes.iter().any(|node| nat(node.kind))
+        && let Err(missing) = machine.nat()
+    {
+        return Some(missing.to_owned());
     }
     let rebinds = |event: &Event| event.action == Action::Rebind;
     if scenario.events.iter().any(rebinds) && !has("conntrack") {
         return Some("nat-rebind: install conntrack".to_owned());
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Changes, Plan};
+    use crate::scenario::Document;
+
+    fn in_vm(transport: &str, modules: &[&str]) -> Option<String> {
+        let text = format!(
+            "format = 1\nname = \"v\"\nstop = \"9s\"\nsingles = false\n\
+             [[path]]\nforward = {{ rate = \"1Mbit/s\" }}\n[transport]\n{transport}\n\
+             [[flow]]\nkind = \"bulk\"\nbytes = \"1MB\"\n"
+        );
+        let document = Document::parse("v.toml", &text).unwrap();
+        let plan = Plan::make(&document, &Changes::default()).unwrap();
+        let has = |name: &str| modules.contains(&name);
+        refusal(&plan.runs[0].scenario, Has::InVm(&has))
+    }
+
+    #[test]
+    fn a_virtual_machine_is_asked_for_what_its_kernel_has() {
+        let bbr = "kind = \"tcp\"\ncongestion = \"bbr\"";
+        let refused = in_vm(bbr, &["tcp_cubic"]).unwrap();
+        assert!(refused.contains("`bbr`, but reno, cubic"), "{refused}");
+        assert!(!refused.contains("--in-vm"), "{refused}");
+        assert_eq!(in_vm(bbr, &["tcp_bbr"]), None);
+        assert_eq!(in_vm("kind = \"mptcp\"", &["mptcp_diag"]), None);
+        assert!(in_vm("kind = \"mptcp\"", &[]).unwrap().contains("MPTCP"));
+        assert_eq!(in_vm("kind = \"bonding\"", &["bonding", "ip_gre"]), None);
+        let refused = in_vm("kind = \"bonding\"", &["bonding"]).unwrap();
+        assert!(refused.contains("GRE"), "{refused}");
+    }
+
+    #[test]
+    fn settings_that_kernels_ignore_are_refused_there_too() {
+        let refused = in_vm("kind = \"tcp\"\ninitial-window = 4", &["tcp_cubic"]).unwrap();
+        assert!(refused.contains("`initial-window`"), "{refused}");
+    }
 }
