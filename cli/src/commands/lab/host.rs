@@ -1,7 +1,7 @@
 //! Runs over links that exist: what was typed against what there is, and the peer.
 
 use super::target::Target;
-use crate::args::lab::{LinkLayer, Run};
+use crate::args::lab::{Backend, LinkLayer, Run};
 use crate::args::road::{Peer, RoadSpec};
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -109,16 +109,30 @@ pub(super) fn check_options(args: &Run, is_host: bool) -> Outcome {
     } else if is_host && args.links != LinkLayer::Auto {
         let hint = "leave it out: the links are there";
         Some(("--links", "says how links are emulated", hint))
-    } else if !is_host && (args.peer.is_some() || !args.roads.is_empty()) {
-        let option = if args.peer.is_some() {
-            "--peer"
-        } else {
-            "--path"
-        };
-        Some((option, "is for links that exist", "add --backend host"))
+    } else if !is_host {
+        let options = [
+            ("--peer", args.peer.is_some()),
+            ("--path", !args.roads.is_empty()),
+            ("--identity", args.identity.is_some()),
+        ];
+        let given = options.iter().find(|(_, given)| *given);
+        given.map(|(option, _)| (*option, "is for links that exist", "add --backend host"))
     } else {
         None
     };
+    let simulated = [
+        ("--pcap", args.pcap, "captures links of real kernels"),
+        (
+            "--links",
+            args.links != LinkLayer::Auto,
+            "says how links are emulated",
+        ),
+    ];
+    let simulated = simulated
+        .iter()
+        .find(|(_, given, _)| *given && args.backend == Backend::Sim)
+        .map(|(option, _, what)| (*option, *what, "leave it out, or --backend sim"));
+    let wrong = wrong.or(simulated);
     match wrong {
         None => Ok(()),
         Some((option, what, hint)) => Err(Failure::usage(format!("{option} {what}")).hint(hint)),

@@ -6,6 +6,7 @@ use crate::output;
 use crate::output::table::Table;
 use anabranch_lab::backend::netns;
 use anabranch_lab::papers::{Check, Experiment, all_experiments};
+use anabranch_vm::Kernel;
 use std::collections::BTreeSet;
 
 /// What can run an experiment.
@@ -21,9 +22,11 @@ struct Reach {
 /// Runs the command.
 pub(super) fn run(args: &Listing) -> Outcome {
     let all = all_experiments();
+    let kernel = super::vm::prepared();
+    let kernel = kernel.as_ref();
     if args.json {
         for experiment in &all {
-            let reach = reach(experiment);
+            let reach = reach(experiment, kernel);
             output::json(&serde_json::json!({
                 "ids": experiment.ids,
                 "source": experiment.source,
@@ -38,7 +41,7 @@ pub(super) fn run(args: &Listing) -> Outcome {
     }
     let mut table = Table::new(&["experiment", "source", "about", "sim", "netns"]);
     for experiment in &all {
-        let reach = reach(experiment);
+        let reach = reach(experiment, kernel);
         table.row([
             experiment.ids.join(" "),
             experiment.source.into(),
@@ -55,7 +58,7 @@ pub(super) fn run(args: &Listing) -> Outcome {
     output::data(table)
 }
 
-fn reach(experiment: &Experiment) -> Reach {
+fn reach(experiment: &Experiment, kernel: Option<&Kernel>) -> Reach {
     if let Check::Exact(_) = experiment.check {
         return Reach {
             sim: true,
@@ -77,7 +80,7 @@ fn reach(experiment: &Experiment) -> Reach {
         .collect();
     Reach {
         sim: true,
-        in_vm: runs().all(|run| netns::refusal_in_vm(&run.scenario).is_none()),
+        in_vm: runs().all(|run| super::vm::refusal(&run.scenario, kernel).is_none()),
         netns: Some(missing.into_iter().collect()),
     }
 }

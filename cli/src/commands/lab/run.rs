@@ -46,11 +46,11 @@ impl Launch for Agents {
 /// Runs the command.
 pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
     let targets = targets(&args.targets, &args.change, &args.grid)?;
+    host::check_options(args, args.backend == Which::Host)?;
     if let Some(how) = args.inside.in_vm {
         return super::vm::run_targets(args, how, &targets, quiet).await;
     }
     let machine = Machine::examine();
-    host::check_options(args, args.backend == Which::Host)?;
     let mut real = None;
     if args.backend == Which::Host {
         for target in &targets {

@@ -118,3 +118,43 @@ fn another_version_is_no_peer() {
         "{told}"
     );
 }
+
+/// The options of `lab run` as typed.
+fn typed(options: &str) -> Run {
+    #[derive(Debug, clap::Parser)]
+    struct Typed {
+        #[command(flatten)]
+        run: Run,
+    }
+    let words = ["run", "scenario.toml"].into_iter();
+    let typed = <Typed as clap::Parser>::try_parse_from(words.chain(options.split_whitespace()));
+    typed.unwrap().run
+}
+
+#[test]
+fn options_that_a_backend_does_not_read_are_refused() {
+    let refused = |options: &str| {
+        let args = typed(options);
+        check_options(&args, args.backend == Backend::Host)
+    };
+    for (options, option) in [
+        ("--path dsl=eth0", "--path"),
+        ("--in-vm --path dsl=eth0", "--path"),
+        ("--identity here", "--identity"),
+        ("--backend sim --identity here", "--identity"),
+        ("--backend sim --links kernel", "--links"),
+        ("--backend sim --pcap", "--pcap"),
+        ("--backend host --pcap", "--pcap"),
+    ] {
+        let failure = refused(options).unwrap_err();
+        assert!(failure.what().starts_with(option), "{options}: {failure:?}");
+    }
+    for options in [
+        "--pcap --links kernel",
+        "--in-vm --links kernel",
+        "--backend host --identity here --path dsl=eth0",
+        "--backend sim --warm-up",
+    ] {
+        assert!(refused(options).is_ok(), "{options}");
+    }
+}

@@ -5,7 +5,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output;
 use anabranch_lab::machine::Machine as Examined;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Passes on what the command inside wrote to its standard output.
 pub(super) fn stdout(results: &Path) -> Outcome {
@@ -13,6 +13,36 @@ pub(super) fn stdout(results: &Path) -> Outcome {
     let bytes = fs::read(&path)
         .map_err(|error| Failure::io("what the virtual machine wrote did not come back", &error))?;
     output::raw(&bytes)
+}
+
+/// Brings back all there is: what was written first, which needs no room, and then the results of
+/// each target, also after one for which there was none. `complete` is what is known of them so
+/// far; of several failures the first is returned and the others are told.
+pub(super) fn all(
+    from: &Path,
+    folders: &[(String, PathBuf)],
+    host: &Examined,
+    complete: Outcome,
+) -> Outcome {
+    let targets = folders.iter();
+    let targets = targets.map(|(inside, folder)| results(from, inside, folder, host));
+    let written = std::iter::once(stdout(from));
+    let outcomes: Vec<Outcome> = written.chain(targets).chain([complete]).collect();
+    let (closed, failures): (Vec<Failure>, Vec<Failure>) = outcomes
+        .into_iter()
+        .filter_map(Result::err)
+        .partition(|failure| matches!(failure, Failure::PipeClosed));
+    // That nobody reads on is the least of them.
+    let mut failures = failures.into_iter().chain(closed);
+    let Some(first) = failures.next() else {
+        return Ok(());
+    };
+    for other in failures {
+        if let Some(report) = other.report() {
+            output::say(report);
+        }
+    }
+    Err(first)
 }
 
 /// Moves the results of one target to where they belong, with the machine around the machine.
@@ -50,11 +80,13 @@ fn copy(from: &Path, to: &Path) -> Outcome {
     for entry in fs::read_dir(from).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let target = to.join(entry.file_name());
-        if entry.path().is_dir() {
+        let kind = entry.file_type().map_err(failed)?;
+        if kind.is_dir() {
             copy(&entry.path(), &target)?;
-        } else {
-            // Under another name first, as all results are written.
-            let partial = to.join(format!("{}.new", entry.file_name().to_string_lossy()));
+        } else if kind.is_file() {
+            // Under another name first, as all results are written; a name of its own, since others
+            // may write here too. What is neither, such as a link, is no result.
+            let partial = to.join(format!("{}.back", entry.file_name().to_string_lossy()));
             fs::copy(entry.path(), &partial).map_err(failed)?;
             fs::rename(&partial, &target).map_err(failed)?;
         }
@@ -65,6 +97,30 @@ fn copy(from: &Path, to: &Path) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_target_that_cannot_be_brought_back_takes_no_other_with_it() {
+        let root = tempfile::tempdir().unwrap();
+        let results = root.path().join("results");
+        for target in ["out/a", "out/b"] {
+            fs::create_dir_all(results.join(target)).unwrap();
+            fs::write(results.join(target).join("runs.csv"), target).unwrap();
+        }
+        std::os::unix::fs::symlink("/dev/zero", results.join("out/b/endless")).unwrap();
+        fs::write(results.join(guest::STDOUT), "").unwrap();
+        // A file where a folder should be.
+        fs::write(root.path().join("a"), "").unwrap();
+        let folders =
+            ["a", "b"].map(|name| (format!("{}/{name}", guest::OUT), root.path().join(name)));
+        let failed = all(&results, &folders, &Examined::default(), Ok(())).unwrap_err();
+        assert!(failed.what().contains(&folders[0].1.display().to_string()));
+        let second = |name: &str| fs::read_to_string(root.path().join("b").join(name));
+        assert_eq!(second("runs.csv").unwrap(), "out/b");
+        assert!(second("endless").is_err());
+        let lost = Err(Failure::failed("some are lost"));
+        let lost = all(&results, &folders[1..], &Examined::default(), lost);
+        assert_eq!(lost.unwrap_err().what(), "some are lost");
+    }
 
     #[test]
     fn results_come_over_earlier_ones_and_know_the_machine_around() {

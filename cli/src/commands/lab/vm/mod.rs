@@ -22,6 +22,7 @@ use crate::output;
 use anabranch_lab::backend::netns;
 use anabranch_lab::machine::Machine as Examined;
 use anabranch_lab::plan::Plan;
+use anabranch_lab::scenario::Scenario;
 use anabranch_vm::{Acceleration, Control, End, Error, Image, Kernel, Machine};
 use guest::Guest;
 use std::path::{Path, PathBuf};
@@ -50,6 +51,7 @@ pub(super) async fn validate(how: InVm, quiet: bool) -> Outcome {
     let words = words::inside(&typed()?, &guest.files, None);
     let end = go(how, kernel, guest.image(&words), AT_LEAST, quiet, &[]).await?;
     back::stdout(end.results())?;
+    complete(&end)?;
     ended(end.code)
 }
 
@@ -63,8 +65,9 @@ pub(super) async fn run_targets(args: &Run, how: InVm, targets: &[Target], quiet
         let failure = Failure::usage("links that exist are not those of a virtual machine");
         return Err(failure.hint("leave out --in-vm, or --backend host"));
     }
+    let known = prepared();
     for target in targets {
-        refuse(&target.plan)?;
+        refuse(&target.plan, known.as_ref())?;
     }
     let kernel = kernel()?;
     let folders = folders(args, targets);
@@ -82,12 +85,21 @@ pub(super) async fn run_targets(args: &Run, how: InVm, targets: &[Target], quiet
     let time: Duration = runs.map(|run| netns::expected_time(&run.scenario)).sum();
     let limit = AT_LEAST + time * SLOWER;
     let end = go(how, kernel, guest.image(&words), limit, quiet, &folders).await?;
-    let host = Examined::examine();
-    for (inside, folder) in &folders {
-        back::results(end.results(), inside, folder, &host)?;
-    }
-    back::stdout(end.results())?;
+    back::all(
+        end.results(),
+        &folders,
+        &Examined::examine(),
+        complete(&end),
+    )?;
     ended(end.code)
+}
+
+/// Whether all came out of the machine that was left in it.
+fn complete(end: &End) -> Outcome {
+    let lost = |why| Failure::failed(format!("not all results came out of the machine: {why}"));
+    end.lost().map_or(Ok(()), |why| {
+        Err(lost(why).hint("the same command does what is missing"))
+    })
 }
 
 /// Where the results of each target go: inside, and here.
@@ -111,11 +123,11 @@ fn folders(args: &Run, targets: &[Target]) -> Vec<(String, PathBuf)> {
 }
 
 /// Refuses what no kernel can do, before anything is made.
-fn refuse(plan: &Plan) -> Outcome {
+fn refuse(plan: &Plan, kernel: Option<&Kernel>) -> Outcome {
     let refusals: Vec<Option<String>> = plan
         .runs
         .iter()
-        .map(|run| netns::refusal_in_vm(&run.scenario))
+        .map(|run| refusal(&run.scenario, kernel))
         .collect();
     match refusals.first() {
         Some(Some(what)) if refusals.iter().all(Option::is_some) => Err(Failure::usage(format!(
@@ -124,6 +136,20 @@ fn refuse(plan: &Plan) -> Outcome {
         ))),
         _ => Ok(()),
     }
+}
+
+/// What of a scenario a virtual machine cannot do either; one whose kernel is yet to be fetched is
+/// taken to have all that kernels of distributions have.
+pub(super) fn refusal(scenario: &Scenario, kernel: Option<&Kernel>) -> Option<String> {
+    netns::refusal_under(scenario, &|module| {
+        kernel.is_none_or(|kernel| kernel.has(module))
+    })
+}
+
+/// The kernel that is prepared, if one is.
+pub(super) fn prepared() -> Option<Kernel> {
+    let folder = Kernel::default_folder().ok()?;
+    Kernel::find(&folder).ok()
 }
 
 /// What `machine.json` may say of the machine that is asked for.
