@@ -193,6 +193,24 @@ fn rows(output: &Output) -> Vec<serde_json::Value> {
     rows.collect()
 }
 
+/// What is there was measured over other links, and would be taken for these.
+fn refuses_other_links(machines: &Machines, peer: &str) {
+    let (a, b) = (machines.interface(1), machines.interface(2));
+    let mut swapped = machines.command(&machines.near);
+    let swapped = swapped
+        .args(["run", "real.toml", "--backend", "host", "--runs", "1"])
+        .args(["--out", "out", "--peer", peer, "--identity", "lab"])
+        .args(["--path", &format!("a={b}=10.81.2.2")])
+        .args(["--path", &format!("b={a}")])
+        .output()
+        .unwrap();
+    let talk = text(&swapped.stderr);
+    assert_eq!(swapped.status.code(), Some(2), "{talk}");
+    for part in ["another network", "path `a` led from 10.81.1.1", "--out"] {
+        assert!(talk.contains(part), "{part}: {talk}");
+    }
+}
+
 #[test]
 fn the_engine_and_tcp_run_over_links_that_exist() {
     let Some(machines) = Machines::new("host-run", 81) else {
@@ -245,21 +263,7 @@ fn the_engine_and_tcp_run_over_links_that_exist() {
             assert!(sent > 50_000, "{contender} over {path}: {sent} in\n{paths}");
         }
     }
-    // What is there was measured over other links, and would be taken for these.
-    let (a, b) = (machines.interface(1), machines.interface(2));
-    let mut swapped = machines.command(&machines.near);
-    let swapped = swapped
-        .args(["run", "real.toml", "--backend", "host", "--runs", "1"])
-        .args(["--out", "out", "--peer", &agent.peer, "--identity", "lab"])
-        .args(["--path", &format!("a={b}=10.81.2.2")])
-        .args(["--path", &format!("b={a}")])
-        .output()
-        .unwrap();
-    let talk = text(&swapped.stderr);
-    assert_eq!(swapped.status.code(), Some(2), "{talk}");
-    for part in ["another network", "path `a` led from 10.81.1.1", "--out"] {
-        assert!(talk.contains(part), "{part}: {talk}");
-    }
+    refuses_other_links(&machines, &agent.peer);
     let machine: serde_json::Value = serde_json::from_str(&machines.read("machine.json")).unwrap();
     assert_eq!(machine["peer"]["machine"]["kernel"], machine["kernel"]);
     assert_eq!(machine["peer"]["paths"][1]["remote"], "10.81.2.2");
