@@ -130,8 +130,9 @@ mod tests {
 
     #[test]
     fn rivals_have_the_buffers_of_the_scenario_and_nothing_of_its_own_system() {
-        let text = "format = 1\nname = \"x\"\nstop = \"9s\"\n[[path]]\n[[path]]\n[[flow]]\n\
-                    kind = \"bulk\"\nbytes = \"1MB\"\n[transport]\nscheduler = \"redundant\"\n\
+        let text = "format = 1\nname = \"x\"\nstop = \"9s\"\n[[path]]\n\
+                    name = \"path1\"\n[[path]]\nname = \"path2\"\n[[flow]]\nkind = \"bulk\"\n\
+                    bytes = \"1MB\"\n[transport]\nscheduler = \"redundant\"\n\
                     receive-buffer = \"64KiB\"\n[contenders]\ncopies = {}\n\
                     turns = { scheduler = \"round-robin\" }\n";
         let mut document = Document::parse("x.toml", text).unwrap();
