@@ -3,6 +3,7 @@
 use super::data::{Data, Worst, amount, figure};
 use super::preference::{self, Delays};
 use super::{Check, Experiment, Statement, worked};
+use crate::scenario::{Document, Value};
 
 const H_FILE: &str = include_str!("../../scenarios/bremen-h.toml");
 
@@ -245,8 +246,15 @@ fn h_preferences(data: &Data<'_>) -> Statement {
 
 /// A delay of the scenario H in whole milliseconds, where it is not swept.
 fn configured(key: &str) -> u64 {
-    let file: toml::Table = H_FILE.parse().expect("a scenario of this crate");
-    millis(file["parameters"][key].as_str().expect("a time"))
+    let file = Document::parse("bremen-h.toml", H_FILE).expect("a scenario of this crate");
+    let parameters = file.root.get("parameters");
+    match parameters
+        .and_then(|all| all.get(key))
+        .map(|node| &node.value)
+    {
+        Some(Value::Text(text)) => millis(text),
+        _ => unreachable!("`{key}` is a time in the file"),
+    }
 }
 
 /// Whole milliseconds of a time as it stands in the files.
