@@ -153,7 +153,7 @@ fn rescued_data_shortens_a_transfer_through_a_small_window() {
         took
     });
     // A packet at a time helps a little; keeping the slow path from blocking helps much.
-    assert!(took[1] < took[0].mul_f64(0.97), "{took:?}");
+    assert!(took[1] < took[0].mul_f64(0.95), "{took:?}");
     assert!(took[2] < took[0].mul_f64(0.5), "{took:?}");
 }
 

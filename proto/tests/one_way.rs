@@ -180,8 +180,6 @@ fn the_way_of_acknowledgements_can_be_changed_at_run_time() {
     for (ack_return, expected) in changes {
         pair.server_conn().set_ack_return(ack_return);
         pair.upload(300_000, LIMIT);
-        // The server has everything; its last acknowledgements are under way.
-        pair.run_for(Duration::from_millis(200));
         acks_come_by(&mut pair, expected);
     }
 }

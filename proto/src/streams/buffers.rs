@@ -1,7 +1,6 @@
 //! Settings of the buffers, what stops sending, and the hole that others wait behind
 //! (docs/mechanisms.md, buffers).
 
-use super::send::Send;
 use super::{ABOVE, Limits, Streams};
 use crate::recovery::sent::SentFrame;
 use crate::sched::PathSet;
@@ -11,9 +10,9 @@ use std::ops::Range;
 /// How often the peer is told of new credit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CreditUpdate {
-    /// Once two packets or a thirty-second part of the window are free, whichever is more.
+    /// Once an eighth of the window is free.
     #[default]
-    InParts,
+    Eighth,
     /// Whenever the application read anything. The peer's credit is then, at any time, the free
     /// part of the receive buffer less what is under way: `PeerRwnd` of CMT-SCTP.
     EveryRead,
@@ -70,22 +69,24 @@ impl Limits {
 }
 
 impl Streams {
-    /// What stops new data, if nothing may be sent, or nothing worth a packet, and more is there or
-    /// waits to be written.
+    /// What stops new data, if nothing may be sent and more is there or waits to be written.
     pub fn blockade(&mut self) -> Option<Blockade> {
         let totals = self.ready.totals();
         if totals.again > 0 || totals.free > 0 || self.has_datagrams() {
             return None;
         }
         if self.ready.first(ABOVE).is_some() {
-            return (self.fresh() == 0).then_some(Blockade::ReceiveWindow);
+            let blocked = self.outbound.credit() == 0;
+            return blocked.then_some(Blockade::ReceiveWindow);
         }
         if !self.waiting.is_empty() {
             return Some(Blockade::SendBuffer);
         }
         while let Some(id) = self.starved.first().copied() {
             let stream = self.live.get(&id).and_then(|stream| stream.send.as_ref());
-            if stream.is_some_and(Send::is_starved) {
+            let is_starved =
+                stream.is_some_and(|send| send.wants_write && send.is_open() && send.credit() == 0);
+            if is_starved {
                 return Some(Blockade::ReceiveWindow);
             }
             self.starved.pop_first();

@@ -5,16 +5,10 @@ use crate::error::TransportError;
 use crate::time::{Duration, Instant};
 use anabranch_wire::{TransportErrorCode, varint};
 
-/// A new limit is announced once it gives the peer this part of the window, which is what goes
-/// unused while the announcement travels.
-const ANNOUNCED_PART: u64 = 32;
-
-/// More often than every second full packet it is not announced: that is when packets are
-/// acknowledged (RFC 9000, section 13.2.2), and what travels with an acknowledgement is cheap.
-const ANNOUNCED_BYTES: u64 = 2 * 1200;
-
-/// A window of a few packets is announced at least this often.
-const COARSEST_PART: u64 = 8;
+/// A new limit is announced once it gives the peer this part of the window. Less often, and the
+/// last part of the window goes unused while the announcement travels; more often, and packets
+/// carry little but limits.
+const ANNOUNCED_PART: u64 = 8;
 
 /// A window used within this many RTTs is too small: one RTT passes before the peer learns of new
 /// credit, and data of several paths waits for the slowest one (RFC 8684, section 3.3.1, sizes the
@@ -93,10 +87,7 @@ impl Grant {
 
     fn is_worth_announcing(&self) -> bool {
         let step = match self.update {
-            CreditUpdate::InParts => (self.window / ANNOUNCED_PART)
-                .max(ANNOUNCED_BYTES)
-                .min(self.window / COARSEST_PART)
-                .max(1),
+            CreditUpdate::Eighth => (self.window / ANNOUNCED_PART).max(1),
             CreditUpdate::EveryRead => 1,
         };
         self.limit().saturating_sub(self.advertised) >= step
@@ -212,17 +203,8 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_announced_once_two_packets_or_a_small_part_of_the_window_are_free() {
-        for (window, step) in [(800, 100), (32_768, 2400), (1 << 20, 1 << 15)] {
-            let mut grant = Grant::new(window, window, CreditUpdate::InParts, Instant::ZERO);
-            assert!(!grant.on_read(step - 1, at(0, 0)), "{window}");
-            assert!(grant.on_read(1, at(0, 0)), "{window}");
-        }
-    }
-
-    #[test]
-    fn what_was_announced_counts_no_more() {
-        let mut grant = Grant::new(800, 800, CreditUpdate::InParts, Instant::ZERO);
+    fn a_limit_is_announced_once_an_eighth_of_the_window_is_free() {
+        let mut grant = Grant::new(800, 800, CreditUpdate::Eighth, Instant::ZERO);
         assert!(!grant.on_read(99, at(0, 0)));
         assert!(grant.on_read(1, at(0, 0)));
         assert_eq!(grant.announce(), 900);
@@ -231,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_window_used_up_within_two_round_trips_doubles_to_its_maximum() {
-        let mut grant = Grant::new(1000, 3000, CreditUpdate::InParts, Instant::ZERO);
+        let mut grant = Grant::new(1000, 3000, CreditUpdate::Eighth, Instant::ZERO);
         grant.on_read(500, at(5, 10));
         assert_eq!(grant.window(), 2000);
         grant.on_read(1000, at(10, 10));
@@ -240,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_window_read_slowly_keeps_its_size() {
-        let mut grant = Grant::new(1000, 4000, CreditUpdate::InParts, Instant::ZERO);
+        let mut grant = Grant::new(1000, 4000, CreditUpdate::Eighth, Instant::ZERO);
         for ms in [11, 22, 33] {
             grant.on_read(500, at(ms, 10));
         }
@@ -249,7 +231,7 @@ mod tests {
 
     #[test]
     fn bytes_that_nobody_reads_do_not_widen_the_window() {
-        let mut grant = Grant::new(1000, 4000, CreditUpdate::InParts, Instant::ZERO);
+        let mut grant = Grant::new(1000, 4000, CreditUpdate::Eighth, Instant::ZERO);
         assert!(grant.on_discarded(900));
         grant.on_read(100, at(1, 10));
         assert_eq!(grant.window(), 1000);

@@ -52,11 +52,6 @@ impl Send {
         self.reset.is_none() && !self.buf.is_finished()
     }
 
-    /// Whether the application wants to write and the stream's limit stops it.
-    pub(super) fn is_starved(&self) -> bool {
-        self.wants_write && self.is_open() && self.credit() == 0
-    }
-
     /// Bytes the application may still write before the peer raises the limit.
     pub(super) fn credit(&self) -> u64 {
         self.max_data.saturating_sub(self.buf.end())

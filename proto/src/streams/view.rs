@@ -5,39 +5,7 @@ use super::{Streams, send_buf::SendBuf};
 use crate::sched::{Backlog, MAX_STREAM_VIEWS, PathSet, StreamView, Unit, UnitKind};
 use anabranch_wire::StreamId;
 
-/// Less fresh data than this waits for more credit: a packet that is cut short where the credit
-/// ends makes the receiver return credit that cuts the next one short too, and so on (the silly
-/// window syndrome; RFC 1122, section 4.2.3.4). It is what every path can carry (RFC 9000, section
-/// 14).
-const WORTH_SENDING: u64 = 1200;
-
-/// With less than this under way there may be nothing that brings more credit soon.
-const UNDER_WAY: u64 = 4 * WORTH_SENDING;
-
 impl Streams {
-    /// Fresh bytes that flow control lets go and that are worth a packet.
-    pub(super) fn fresh(&self) -> u64 {
-        let totals = self.ready.totals();
-        let fresh = totals.above.min(self.outbound.credit()) + totals.free;
-        let is_small = totals.free == 0 && (1..WORTH_SENDING).contains(&fresh);
-        let is_alone = totals.again == 0 && totals.unacked >= UNDER_WAY;
-        if is_small && is_alone && self.is_cut_short() {
-            return 0;
-        }
-        fresh
-    }
-
-    /// Whether all that is fresh is of one stream that has more, and credit stops it. Another
-    /// stream may be about something urgent, and does not wait for the credit of this one.
-    fn is_cut_short(&self) -> bool {
-        let mut streams = self.ready.iter(ABOVE);
-        let (Some(id), None) = (streams.next(), streams.next()) else {
-            return false;
-        };
-        let send = self.live.get(&id).and_then(|stream| stream.send.as_ref());
-        send.is_some_and(|send| send.buf.load().above > self.outbound.credit() || send.is_starved())
-    }
-
     /// What waits to be sent. An end of stream without data counts as one byte.
     pub fn backlog(&self) -> Backlog {
         let totals = self.ready.totals();
@@ -46,7 +14,7 @@ impl Streams {
         let space = self.limits.send_buffer.saturating_sub(totals.held);
         let by_buffer = (totals.span + totals.above).saturating_add(space);
         Backlog {
-            unsent: self.fresh(),
+            unsent: totals.above.min(credit) + totals.free,
             retransmit: totals.again,
             datagrams: self.datagrams.waiting(),
             credit,

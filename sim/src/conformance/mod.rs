@@ -112,7 +112,7 @@ const STRICT_BEST: &[(&str, f64)] = &[
     ("a tenth of the rate", 5.0),
     ("2 % loss", 1.7),
     ("a bloated queue", 2.0),
-    ("fibre and radio", 3.95),
+    ("fibre and radio", 3.9),
 ];
 
 /// Who is excused from what.
@@ -133,7 +133,6 @@ pub const EXCUSES: &[Excuse] = &[
         rule: Rule::BestPath,
         networks: &[
             ("100 ms apart", 1.15),
-            ("a quarter of the rate", 1.15),
             ("a tenth of the rate", 1.1),
             ("0.5 % loss", 1.35),
             ("2 % loss", 3.05),

@@ -502,8 +502,7 @@ fn obstacle(connection: &Connection, hungry: bool) -> Option<Obstacle> {
     if !paths.any(has_room) {
         return None;
     }
-    // Credit for less than the smallest full packet waits for more (RFC 9000, section 14).
-    if backlog.credit < 1200 {
+    if backlog.credit == 0 {
         Some(Obstacle::ReceiveWindow)
     } else {
         Some(Obstacle::SendBuffer)

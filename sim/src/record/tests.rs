@@ -123,9 +123,8 @@ fn time_blocked_by_a_small_receive_window_is_accounted_for() {
     });
     let blocked = recorder.totals(&mut scene.world).blocked;
     let whole = scene.world.now().since(Instant::ZERO);
-    // Credit comes back in small steps, so that some of it is being sent for half of the time.
     assert!(
-        blocked.receive_window > whole / 3,
+        blocked.receive_window > whole / 2,
         "{blocked:?} of {whole:?}"
     );
     assert_eq!(blocked.send_buffer, Duration::ZERO);
