@@ -1,6 +1,7 @@
 //! What can run a scenario.
 
 mod agents;
+mod conduct;
 mod drawn;
 pub mod host;
 mod jobs;
@@ -13,6 +14,7 @@ use crate::plan::Run;
 use crate::results::{Outcome, Status};
 use std::fmt::Debug;
 
+pub use conduct::Conduct;
 pub use notes::Note;
 
 /// Runs scenarios, several at a time.

@@ -9,10 +9,10 @@ use crate::commands::sim::{papers, show};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use anabranch_agent::Local;
-use anabranch_lab::backend::Backend;
 use anabranch_lab::backend::host::{self as real, RealHosts};
 use anabranch_lab::backend::netns::{self, Burden, Launch, Links, Netns};
 use anabranch_lab::backend::sim::Sim;
+use anabranch_lab::backend::{Backend, Conduct};
 use anabranch_lab::campaign::{Order, Results};
 use anabranch_lab::hosts::{Host, HostError};
 use anabranch_lab::machine::Machine;
@@ -177,12 +177,9 @@ async fn one(
         Which::Netns => (Arc::new(netns(args, folder, &abort)), blocks),
         Which::Host => {
             let real = real.expect("the peer was called before");
-            let hosts = RealHosts::new(real.reach(), real.roads.clone())
-                .qlog(folder.join("qlog"))
-                .notes_file(folder.join("notes.jsonl"))
-                .abort(Arc::clone(&abort))
-                .stop(Arc::clone(&stop));
-            let hosts = Arc::new(hosts);
+            let conduct = conduct(folder, &abort);
+            let hosts = RealHosts::new(real.reach(), real.roads.clone(), conduct);
+            let hosts = Arc::new(hosts.stop(Arc::clone(&stop)));
             called = Some(Arc::clone(&hosts));
             (hosts, blocks)
         }
@@ -234,6 +231,15 @@ fn gone(why: &str, missing: usize) -> Failure {
     )
 }
 
+/// What is kept beside the results in `folder`.
+fn conduct(folder: &Path, abort: &Arc<AtomicBool>) -> Conduct {
+    Conduct {
+        qlog: Some(folder.join("qlog")),
+        notes_file: Some(folder.join("notes.jsonl")),
+        abort: Arc::clone(abort),
+    }
+}
+
 fn netns(args: &Run, folder: &Path, abort: &Arc<AtomicBool>) -> Netns {
     // The program itself, also after its file was replaced, and from within `ip netns exec`.
     let program = PathBuf::from(format!("/proc/{}/exe", std::process::id()));
@@ -242,11 +248,7 @@ fn netns(args: &Run, folder: &Path, abort: &Arc<AtomicBool>) -> Netns {
         LinkLayer::Emulator => Links::Emulator,
         LinkLayer::Kernel => Links::Kernel,
     };
-    let netns = Netns::new(program, Box::new(Agents))
-        .links(links)
-        .qlog(folder.join("qlog"))
-        .notes_file(folder.join("notes.jsonl"))
-        .abort(Arc::clone(abort));
+    let netns = Netns::new(program, Box::new(Agents), conduct(folder, abort)).links(links);
     if args.pcap {
         netns.pcap(folder.join("pcap"))
     } else {

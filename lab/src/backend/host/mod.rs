@@ -10,18 +10,17 @@ mod programs;
 mod tests;
 
 use super::agents::Agents;
+use super::conduct::Attempts;
 use super::jobs::{self, End};
 use super::notes::Busy;
 use super::refusal::{Broken, Refusal};
-use super::{Backend, Note};
+use super::{Backend, Conduct, Note};
 use crate::hosts::{Host, HostError, HostPath, HostReport, Ready, Role, merge};
 use crate::plan::Run;
-use crate::results::{Outcome, Status};
+use crate::results::Outcome;
 use crate::scenario::{Flow, Kind, Marks, Scenario, Way};
 use std::fmt::Debug;
 use std::net::IpAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -69,53 +68,28 @@ pub trait Reach: Debug + Send + Sync {
 pub struct RealHosts {
     reach: Box<dyn Reach>,
     roads: Vec<Road>,
-    qlog: Option<PathBuf>,
-    notes_file: Option<PathBuf>,
-    abort: Arc<AtomicBool>,
+    conduct: Conduct,
+    attempts: Attempts,
     stop: Arc<AtomicBool>,
     /// The peer, as long as all goes well.
     peer: Mutex<Option<Box<dyn Host>>>,
     calls_in_vain: AtomicU32,
     given_up: Mutex<Option<String>>,
-    broken_off: AtomicBool,
 }
 
 impl RealHosts {
     /// A laboratory that reaches both hosts by `reach` and knows where each path leads.
-    pub fn new(reach: Box<dyn Reach>, roads: Vec<Road>) -> Self {
+    pub fn new(reach: Box<dyn Reach>, roads: Vec<Road>, conduct: Conduct) -> Self {
         Self {
             reach,
             roads,
-            qlog: None,
-            notes_file: None,
-            abort: Arc::default(),
+            conduct,
+            attempts: Attempts::default(),
             stop: Arc::default(),
             peer: Mutex::default(),
             calls_in_vain: AtomicU32::new(0),
             given_up: Mutex::default(),
-            broken_off: AtomicBool::new(false),
         }
-    }
-
-    /// Where qlog files of this side go, in a folder for each run that records them.
-    #[must_use]
-    pub fn qlog(mut self, folder: PathBuf) -> Self {
-        self.qlog = Some(folder);
-        self
-    }
-
-    /// The file to which a [`Note`] is added for each run.
-    #[must_use]
-    pub fn notes_file(mut self, file: PathBuf) -> Self {
-        self.notes_file = Some(file);
-        self
-    }
-
-    /// Once set, the run under way is broken off.
-    #[must_use]
-    pub fn abort(mut self, abort: Arc<AtomicBool>) -> Self {
-        self.abort = abort;
-        self
     }
 
     /// Set by this backend when the peer does not come back: there is no use in further runs.
@@ -131,10 +105,6 @@ impl RealHosts {
         given_up.clone()
     }
 
-    fn is_aborted(&self) -> bool {
-        self.abort.load(Ordering::Relaxed)
-    }
-
     fn peer(&self) -> MutexGuard<'_, Option<Box<dyn Host>>> {
         self.peer.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -147,11 +117,11 @@ impl RealHosts {
         }
         if self.calls_in_vain.load(Ordering::Relaxed) > 0 {
             let until = Instant::now() + BREATH;
-            while Instant::now() < until && !self.is_aborted() {
+            while Instant::now() < until && !self.conduct.is_aborted() {
                 thread::sleep(LOOK);
             }
         }
-        if self.is_aborted() {
+        if self.conduct.is_aborted() {
             return Err(Broken::Off);
         }
         match self.reach.far() {
@@ -187,7 +157,7 @@ impl RealHosts {
         }
         let jobs = [Role::Client, Role::Server].map(|role| {
             let paths = self.paths(scenario, role)?;
-            jobs::job(run, role, paths, self.qlog.as_deref())
+            jobs::job(run, role, paths, self.conduct.qlog.as_deref())
         });
         let [client, server] = jobs;
         let (client, server) = (client?, server?);
@@ -212,7 +182,7 @@ impl RealHosts {
             Err(refusal) => return Err(refusal.into()),
         };
         agents.start(as_seen_from_here(told, &remotes))?;
-        let reports = agents.reports(&|| self.is_aborted(), scenario.stop)?;
+        let reports = agents.reports(&|| self.conduct.is_aborted(), scenario.stop)?;
         self.keep_peer(agents);
         let [client, server] = &reports;
         let others = Busy::now()
@@ -248,13 +218,7 @@ impl RealHosts {
             ..Note::default()
         };
         add(&mut note);
-        match &self.notes_file {
-            None => Ok(()),
-            Some(file) => {
-                let kept = note.append(file);
-                kept.map_err(|error| Refusal::Failed(format!("{}: {error}", file.display())))
-            }
-        }
+        self.conduct.keep(&note)
     }
 
     /// The paths as one end sees them. The server binds where it is called, if that is an address
@@ -315,24 +279,7 @@ impl Backend for RealHosts {
     }
 
     fn run(&self, run: &Run) -> Outcome {
-        let started = Instant::now();
-        self.broken_off.store(false, Ordering::Relaxed);
-        // A panic must not take the campaign with it; both agents notice that nobody asks.
-        let caught = catch_unwind(AssertUnwindSafe(|| self.carry_out(run)));
-        let mut outcome = match caught {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(Broken::Refused(Refusal::Unsupported(what)))) => {
-                super::ended(Status::Unsupported, &what)
-            }
-            Ok(Err(Broken::Refused(Refusal::Failed(what)))) => super::ended(Status::Failed, &what),
-            Ok(Err(Broken::Off)) => {
-                self.broken_off.store(true, Ordering::Relaxed);
-                super::ended(Status::Failed, "broken off")
-            }
-            Err(panic) => super::ended(Status::Failed, &super::panic_message(panic.as_ref())),
-        };
-        outcome.wall_s = started.elapsed().as_secs_f64();
-        outcome
+        self.attempts.outcome(|| self.carry_out(run))
     }
 
     fn shapes_links(&self) -> bool {
@@ -340,7 +287,7 @@ impl Backend for RealHosts {
     }
 
     fn was_broken_off(&self) -> bool {
-        self.broken_off.load(Ordering::Relaxed)
+        self.attempts.was_broken_off()
     }
 }
 

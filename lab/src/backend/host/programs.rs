@@ -86,7 +86,7 @@ fn client(
     let started = Process::start(&contender.client, terms, folder.path(), "client", make);
     let mut client = started.map_err(Refusal::Failed)?;
     let status = loop {
-        if hosts.is_aborted() {
+        if hosts.conduct.is_aborted() {
             return Err(Broken::Off);
         }
         if let Some(status) = client.ended().map_err(Refusal::Failed)? {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::hosts::{Answer, Ask};
 use crate::plan::{Changes, Plan};
+use crate::results::Status;
 use crate::scenario::Document;
 use std::net::SocketAddr;
 
@@ -118,7 +119,11 @@ fn the_server_is_called_where_the_user_said_and_its_clock_is_noted() {
     let (seen, calls) = (Arc::clone(&reached.seen), Arc::clone(&reached.calls));
     let folder = tempfile::tempdir().unwrap();
     let notes = folder.path().join("notes.jsonl");
-    let host = RealHosts::new(Box::new(reached), roads()).notes_file(notes.clone());
+    let conduct = Conduct {
+        notes_file: Some(notes.clone()),
+        ..Conduct::default()
+    };
+    let host = RealHosts::new(Box::new(reached), roads(), conduct);
     let run = &runs("")[0];
     for _ in 0..2 {
         let outcome = host.run(run);
@@ -143,7 +148,8 @@ fn a_peer_that_does_not_come_back_ends_the_campaign() {
     reached.is_gone.store(true, Ordering::Relaxed);
     let is_gone = Arc::clone(&reached.is_gone);
     let stop = Arc::new(AtomicBool::new(false));
-    let host = RealHosts::new(Box::new(reached), roads()).stop(Arc::clone(&stop));
+    let host =
+        RealHosts::new(Box::new(reached), roads(), Conduct::default()).stop(Arc::clone(&stop));
     let run = &runs("")[0];
     let outcome = host.run(run);
     assert_eq!(outcome.status, Status::Failed);
@@ -168,7 +174,7 @@ fn a_peer_that_does_not_come_back_ends_the_campaign() {
 
 #[test]
 fn what_would_change_machines_or_links_is_unsupported() {
-    let host = RealHosts::new(Box::new(Reached::default()), roads());
+    let host = RealHosts::new(Box::new(Reached::default()), roads(), Conduct::default());
     for (rest, expected) in [
         (
             "[[event]]\nat = \"1s\"\npath = \"dsl\"\ndown = \"both\"\n",

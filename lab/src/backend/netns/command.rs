@@ -1,7 +1,7 @@
 //! A run by programs that a contender file describes.
 
 use super::network::{Net, Refusal};
-use super::{Broken, Netns};
+use super::{Broken, Conduct};
 use crate::contender::{Contender, Figures, Process, Program, Terms, scratch};
 use crate::results::{Outcome, Status};
 use crate::scenario::Scenario;
@@ -32,7 +32,7 @@ pub(super) struct Programs {
 
 impl Programs {
     /// Starts the server and waits until it is ready.
-    pub(super) fn prepare(net: &Net<'_>, netns: &Netns, seed: u64) -> Result<Self, Broken> {
+    pub(super) fn prepare(net: &Net<'_>, conduct: &Conduct, seed: u64) -> Result<Self, Broken> {
         let contender = contender(net.scenario);
         let folder = scratch().map_err(|error| Refusal::Failed(error.to_string()))?;
         let server = start(net, &contender.server, 1, folder.path(), seed)?;
@@ -46,7 +46,7 @@ impl Programs {
             if ready.map_err(Refusal::Failed)? {
                 return Ok(programs);
             }
-            if netns.is_aborted() {
+            if conduct.is_aborted() {
                 return Err(Broken::Off);
             }
             std::thread::sleep(LOOK);
@@ -63,12 +63,12 @@ impl Programs {
     pub(super) fn outcome(
         &mut self,
         scenario: &Scenario,
-        netns: &Netns,
+        conduct: &Conduct,
     ) -> Result<Outcome, Broken> {
         let contender = contender(scenario);
         let client = self.client.as_mut().expect("the client was started");
         let status = loop {
-            if netns.is_aborted() {
+            if conduct.is_aborted() {
                 return Err(Broken::Off);
             }
             if let Some(status) = client.ended().map_err(Refusal::Failed)? {

@@ -36,10 +36,11 @@ pub use estimate::{Burden, burden, expected_time};
 pub use modules::Modules;
 pub use tools::{Part, parts};
 
-use super::Backend;
 use super::agents::Agents;
+use super::conduct::Attempts;
 use super::notes::{self, Busy};
 use super::refusal::Broken;
+use super::{Backend, Conduct};
 use crate::hosts::{Host, HostError, HostReport, Role, merge};
 use crate::plan::Run;
 use crate::results::{Outcome, Status};
@@ -49,11 +50,10 @@ use network::{Net, Refusal};
 use script::Log;
 use std::fmt::Debug;
 use std::os::unix::process::CommandExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::mpsc;
 use std::time::Instant;
 
 /// What carries packets between namespaces.
@@ -97,28 +97,22 @@ pub struct Netns {
     launch: Box<dyn Launch>,
     /// The program whose words `lab agent` make it an agent.
     program: PathBuf,
+    conduct: Conduct,
     links: Links,
-    qlog: Option<PathBuf>,
     pcap: Option<PathBuf>,
-    notes_file: Option<PathBuf>,
-    notes: Mutex<Vec<Note>>,
-    abort: Arc<AtomicBool>,
-    broken_off: AtomicBool,
+    attempts: Attempts,
 }
 
 impl Netns {
     /// A laboratory whose agents are `program lab agent`, started by `launch`.
-    pub fn new(program: PathBuf, launch: Box<dyn Launch>) -> Self {
+    pub fn new(program: PathBuf, launch: Box<dyn Launch>, conduct: Conduct) -> Self {
         Self {
             launch,
             program,
+            conduct,
             links: Links::default(),
-            qlog: None,
             pcap: None,
-            notes_file: None,
-            notes: Mutex::default(),
-            abort: Arc::default(),
-            broken_off: AtomicBool::new(false),
+            attempts: Attempts::default(),
         }
     }
 
@@ -129,42 +123,11 @@ impl Netns {
         self
     }
 
-    /// Where qlog files go, in a folder for each run that records them.
-    #[must_use]
-    pub fn qlog(mut self, folder: PathBuf) -> Self {
-        self.qlog = Some(folder);
-        self
-    }
-
     /// Where captures of every link go, in a folder for each run.
     #[must_use]
     pub fn pcap(mut self, folder: PathBuf) -> Self {
         self.pcap = Some(folder);
         self
-    }
-
-    /// The file to which a [`Note`] is added for each run.
-    #[must_use]
-    pub fn notes_file(mut self, file: PathBuf) -> Self {
-        self.notes_file = Some(file);
-        self
-    }
-
-    /// Once set, the run under way is broken off and its network removed.
-    #[must_use]
-    pub fn abort(mut self, abort: Arc<AtomicBool>) -> Self {
-        self.abort = abort;
-        self
-    }
-
-    /// What was noted of the runs so far.
-    pub fn notes(&self) -> Vec<Note> {
-        let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        notes.clone()
-    }
-
-    fn is_aborted(&self) -> bool {
-        self.abort.load(Ordering::Relaxed)
     }
 }
 
@@ -174,28 +137,11 @@ impl Backend for Netns {
     }
 
     fn run(&self, run: &Run) -> Outcome {
-        let started = Instant::now();
-        self.broken_off.store(false, Ordering::Relaxed);
-        // A panic must not take the campaign with it; unwinding removes the network.
-        let caught = catch_unwind(AssertUnwindSafe(|| self.carry_out(run)));
-        let mut outcome = match caught {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(Broken::Refused(Refusal::Unsupported(what)))) => {
-                super::ended(Status::Unsupported, &what)
-            }
-            Ok(Err(Broken::Refused(Refusal::Failed(what)))) => super::ended(Status::Failed, &what),
-            Ok(Err(Broken::Off)) => {
-                self.broken_off.store(true, Ordering::Relaxed);
-                super::ended(Status::Failed, "broken off")
-            }
-            Err(panic) => super::ended(Status::Failed, &super::panic_message(panic.as_ref())),
-        };
-        outcome.wall_s = started.elapsed().as_secs_f64();
-        outcome
+        self.attempts.outcome(|| self.carry_out(run))
     }
 
     fn was_broken_off(&self) -> bool {
-        self.broken_off.load(Ordering::Relaxed)
+        self.attempts.was_broken_off()
     }
 }
 
@@ -236,7 +182,7 @@ fn refusal_with(scenario: &Scenario, has: tools::Has<'_>) -> Option<String> {
 impl Netns {
     fn carry_out(&self, run: &Run) -> Result<Outcome, Broken> {
         let scenario = &*run.scenario;
-        if self.is_aborted() {
+        if self.conduct.is_aborted() {
             return Err(Broken::Off);
         }
         if let Some(what) = refusal(scenario) {
@@ -270,18 +216,8 @@ impl Netns {
         if let (Some(why), Status::Ok | Status::Timeout) = (health.verdict, outcome.status) {
             (outcome.status, outcome.reason) = (Status::Invalid, why);
         }
-        self.keep(note)?;
+        self.conduct.keep(&note)?;
         Ok(outcome)
-    }
-
-    fn keep(&self, note: Note) -> Result<(), Refusal> {
-        if let Some(file) = &self.notes_file {
-            let kept = note.append(file);
-            kept.map_err(|error| Refusal::Failed(format!("{}: {error}", file.display())))?;
-        }
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        notes.push(note);
-        Ok(())
     }
 
     fn by_agents(&self, net: &mut Net<'_>, run: &Run, note: &mut Note) -> Result<Outcome, Broken> {
@@ -308,12 +244,13 @@ impl Netns {
             started.map_err(|error| Refusal::Failed(error.to_string()))
         };
         let mut agents = Agents::new(host("client", 0)?, host("server", 1)?);
-        let jobs =
-            [Role::Client, Role::Server].map(|role| job::job(net, run, role, self.qlog.as_deref()));
+        let jobs = [Role::Client, Role::Server]
+            .map(|role| job::job(net, run, role, self.conduct.qlog.as_deref()));
         let [client, server] = jobs;
         let told = agents.prepare(client?, server?)?;
         let start = |agents: &mut Agents| agents.start(told).map_err(Broken::from);
-        let wait = |agents: &mut Agents| agents.reports(&|| self.is_aborted(), scenario.stop);
+        let wait =
+            |agents: &mut Agents| agents.reports(&|| self.conduct.is_aborted(), scenario.stop);
         let (reports, log) = during(net, run, &mut agents, start, wait)?;
         let [client, server] = &reports;
         note.add_reports([client, server]);
@@ -333,9 +270,9 @@ impl Netns {
         note: &mut Note,
     ) -> Result<Outcome, Broken> {
         let scenario = &*run.scenario;
-        let mut programs = command::Programs::prepare(net, self, run.seed)?;
+        let mut programs = command::Programs::prepare(net, &self.conduct, run.seed)?;
         programs.start(net, run.seed)?;
-        let wait = |programs: &mut command::Programs| programs.outcome(scenario, self);
+        let wait = |programs: &mut command::Programs| programs.outcome(scenario, &self.conduct);
         let (outcome, log) = during(net, run, &mut programs, |_| Ok(()), wait)?;
         note.events = events(&log);
         let (client, server) = (HostReport::default(), HostReport::default());

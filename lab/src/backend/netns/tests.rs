@@ -5,6 +5,7 @@ use crate::hosts::{Answer, Ask, Ready};
 use crate::plan::{Changes, Plan};
 use crate::scenario::Document;
 use anabranch_testbed::Testbed;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// An agent that tells, after a while, that nothing happened.
@@ -72,8 +73,9 @@ impl Launch for Waiters {
     }
 }
 
-fn netns(takes: Duration, panics: bool) -> Netns {
-    Netns::new("agent".into(), Box::new(Waiters { takes, panics }))
+fn netns(takes: Duration, panics: bool, conduct: Conduct) -> Netns {
+    let agents = Box::new(Waiters { takes, panics });
+    Netns::new("agent".into(), agents, conduct)
 }
 
 fn run(rest: &str) -> Run {
@@ -159,10 +161,16 @@ fn a_script_really_happens_and_everything_is_removed() {
     };
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let run = run(SCRIPT);
-    let netns = netns(Duration::from_secs(3), false);
-    let outcome = netns.run(&run);
+    let folder = tempfile::tempdir().unwrap();
+    let notes = folder.path().join("notes.jsonl");
+    let conduct = Conduct {
+        notes_file: Some(notes.clone()),
+        ..Conduct::default()
+    };
+    let outcome = netns(Duration::from_secs(3), false, conduct).run(&run);
     assert_eq!(ours(), Vec::<String>::new());
-    let note = &netns.notes()[0];
+    let notes = std::fs::read_to_string(notes).unwrap();
+    let note: Note = serde_json::from_str(&notes).unwrap();
     assert_eq!(note.events.len(), 3);
     assert!(!note.links.is_empty() && note.others_cores.is_some());
     if outcome.status == Status::Invalid && outcome.reason.contains("late") {
@@ -197,7 +205,7 @@ fn a_panic_and_an_abort_leave_nothing_behind() {
     };
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let run = run("");
-    let outcome = netns(Duration::from_secs(600), true).run(&run);
+    let outcome = netns(Duration::from_secs(600), true, Conduct::default()).run(&run);
     assert_eq!(outcome.status, Status::Failed);
     assert!(
         outcome.reason.contains("as asked for"),
@@ -206,7 +214,11 @@ fn a_panic_and_an_abort_leave_nothing_behind() {
     );
     assert_eq!(ours(), Vec::<String>::new());
     let abort = Arc::new(AtomicBool::new(false));
-    let netns = netns(Duration::from_secs(600), false).abort(Arc::clone(&abort));
+    let conduct = Conduct {
+        abort: Arc::clone(&abort),
+        ..Conduct::default()
+    };
+    let netns = netns(Duration::from_secs(600), false, conduct);
     let outcome = std::thread::scope(|scope| {
         let running = scope.spawn(|| netns.run(&run));
         while ours().len() < 3 && !running.is_finished() {
@@ -233,7 +245,7 @@ fn what_kernels_cannot_do_is_named() {
         ),
     ] {
         let run = run(&format!("[transport]\n{kind}\n"));
-        let outcome = netns(Duration::ZERO, false).run(&run);
+        let outcome = netns(Duration::ZERO, false, Conduct::default()).run(&run);
         assert_eq!(outcome.status, Status::Unsupported);
         assert!(outcome.reason.contains(expected), "{}", outcome.reason);
     }
@@ -256,7 +268,7 @@ fn a_contender_of_a_file_is_run_measured_and_ended() {
         );
         std::fs::write(&file, text).unwrap();
         let transport = format!("[transport]\nkind = \"command\"\nfile = {file:?}\n");
-        netns(Duration::ZERO, false).run(&run(&transport))
+        netns(Duration::ZERO, false, Conduct::default()).run(&run(&transport))
     };
     let outcome = with("ping -c 3 -i 0.01 {server} >&2; echo moved 1000000 bytes in 2 s");
     assert_eq!((outcome.status, outcome.reason.as_str()), (Status::Ok, ""));
