@@ -206,6 +206,60 @@ fn path_ids_are_not_leaked_over_two_hundred_flaps() {
 }
 
 #[test]
+fn a_full_path_that_falls_silent_is_doubted_before_a_probe_time_out_is_over() {
+    for way in [0, 1] {
+        let mut pair = connected(two_ways());
+        pair.start(true, 6_000_000);
+        pair.run_for(ms(500));
+        let (_, pto) = estimates(&mut pair, false);
+        pair.ways[way].up = false;
+        pair.ways[way].down = false;
+        let at = pair.now;
+        while state(&mut pair, false, way as u32) == PathState::Active {
+            assert!(pair.now.since(at) < pto, "{}", pair.report());
+            pair.run_for(ms(1));
+        }
+        let took = pair.now.since(at);
+        // Acknowledgements that are under way arrive for another 10 ms.
+        let half = pto / 2 + ms(10);
+        assert!(took + ms(5) > half && took < half + ms(5), "{took:?}");
+    }
+}
+
+#[test]
+fn a_path_that_stalls_again_and_again_is_doubted_early_only_once() {
+    let mut pair = connected(two_ways());
+    let flow = pair.start(true, 20_000_000);
+    pair.run_for(ms(800));
+    for _ in 0..8 {
+        // 60 ms in all: longer than half a probe time-out and shorter than the whole.
+        pair.ways[0].delay += ms(30);
+        pair.run_for(ms(300));
+        pair.ways[0].delay -= ms(30);
+        pair.run_for(ms(300));
+    }
+    let stats = pair.client_conn().path_stats(PathId(0));
+    let doubts = stats.expect("an open path").counters.doubts;
+    assert_eq!(doubts, 1, "{}", pair.report());
+    pair.finish(flow, LIMIT);
+}
+
+#[test]
+fn a_queue_that_grows_is_not_taken_for_silence() {
+    // A second of queue fills within a few round trips: packets get late, and still arrive.
+    let way = |index| Way::new(index).rate(20 * MBIT).queue_ms(1000);
+    let mut pair = connected(vec![way(1), way(2)]);
+    let flow = pair.start(true, 20_000_000);
+    pair.finish(flow, LIMIT);
+    for path in [0, 1] {
+        let stats = pair.client_conn().path_stats(PathId(path));
+        let stats = stats.expect("an open path");
+        assert!(stats.smoothed_rtt > ms(100), "{}", pair.report());
+        assert_eq!(stats.counters.doubts, 0, "{}", pair.report());
+    }
+}
+
+#[test]
 fn a_delay_spike_does_not_restart_the_window() {
     let mut pair = connected(two_ways());
     let flow = pair.start(true, 20_000_000);

@@ -21,6 +21,10 @@ use crate::wire::PathId;
 /// a second.
 pub(super) const MAX_PROBE_INTERVAL: Duration = Duration::from_millis(500);
 
+/// How long a path that was only slow gets the whole time before it is doubted again: links that
+/// stall do so often, and each doubt costs copies.
+const WARY_OF_STALLS: Duration = Duration::from_secs(30);
+
 /// Lone PINGs in a row after which acknowledgements take a detour for a while.
 const PINGS_BEFORE_DETOUR: u32 = 2;
 
@@ -110,6 +114,8 @@ impl Connection {
         if sent >= since {
             path.route.controller.restart(now);
             path.route.update_pacing(now);
+        } else {
+            path.last_stall = Some(now);
         }
         self.sending.tell(&PathEvent::Recovered { path: id });
         self.notice(
@@ -171,13 +177,28 @@ impl Connection {
     /// When a path has been silent for too long although it owes an acknowledgement.
     ///
     /// The probe time-out restarts with every packet sent; this does not, so a path that swallows a
-    /// steady stream is noticed after one time-out too.
+    /// steady stream is noticed after one time-out too. If several packets are late by then, half
+    /// of it without a word is enough: the oldest packets of a full window were sent a round trip
+    /// before the last acknowledgement. With fewer it may be that they are lost, and what a small
+    /// window brings comes once in a round trip. A queue that grows makes packets late as well, but
+    /// goes on to deliver. A path that stalled lately gets the whole time.
     pub(super) fn silence_deadline(&self, path: &Path) -> Option<Instant> {
         if path.health != Health::Active || !path.route.validated {
             return None;
         }
         let oldest = path.space.oldest_eliciting()?;
+        let patience = path.pto(self.peer_max_ack_delay());
         let heard = path.last_ack.map_or(oldest, |ack| ack.max(oldest));
-        Some(heard + path.pto(self.peer_max_ack_delay()))
+        let usual = heard + patience;
+        let stalls = path
+            .last_stall
+            .is_some_and(|stall| heard < stall + WARY_OF_STALLS);
+        match path.space.several_eliciting() {
+            Some(several) if !stalls => {
+                let early = (heard + patience / 2).max(several + patience);
+                Some(early.min(usual))
+            }
+            _ => Some(usual),
+        }
     }
 }

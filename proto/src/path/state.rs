@@ -153,6 +153,8 @@ pub(crate) struct Path {
     /// When the last probe time-out was.
     pub(crate) last_pto: Option<Instant>,
     pub(crate) last_ack: Option<Instant>,
+    /// When it last answered something sent before it was doubted: it was slow, not dead.
+    pub(crate) last_stall: Option<Instant>,
     /// Since when it answers everything in time.
     pub(crate) answers_since: Option<Instant>,
     /// The path by which acknowledgements of this one came last.
@@ -202,6 +204,7 @@ impl Path {
             pto_from: None,
             last_pto: None,
             last_ack: None,
+            last_stall: None,
             answers_since: None,
             acks_came_by: None,
             cap: u64::MAX,

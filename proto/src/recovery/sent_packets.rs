@@ -14,6 +14,9 @@ pub const MAX_LOST_REMEMBERED: usize = 256;
 /// by the next ack-eliciting packet.
 pub const MAX_ACK_ONLY_REMEMBERED: usize = 64;
 
+/// So many packets that are late tell of more than the loss of one.
+pub const SEVERAL: usize = 3;
+
 /// A packet that was sent, and what to do with it later.
 #[derive(Debug, Clone)]
 pub struct SentPacket {
@@ -56,9 +59,9 @@ pub struct SentPackets {
     bytes_in_flight: u64,
     ack_eliciting: usize,
     ack_only: usize,
-    /// When the oldest ack-eliciting packet was sent: asked for after each packet, and many that
-    /// elicit nothing may precede it.
-    oldest_eliciting: Option<Instant>,
+    /// When the oldest ack-eliciting packets were sent: asked for after each packet, and many that
+    /// elicit nothing may precede them.
+    oldest_eliciting: [Option<Instant>; SEVERAL],
 }
 
 impl SentPackets {
@@ -78,7 +81,10 @@ impl SentPackets {
         }
         if packet.ack_eliciting {
             self.ack_eliciting += 1;
-            self.oldest_eliciting.get_or_insert(packet.time_sent);
+            let mut oldest = self.oldest_eliciting.iter_mut();
+            if let Some(free) = oldest.find(|time| time.is_none()) {
+                *free = Some(packet.time_sent);
+            }
         }
         self.slots.push_back((pn, Some(packet)));
     }
@@ -201,7 +207,7 @@ impl SentPackets {
     pub fn take_all(&mut self) -> Vec<(u64, SentPacket)> {
         self.lost.clear();
         (self.bytes_in_flight, self.ack_eliciting, self.ack_only) = (0, 0, 0);
-        self.oldest_eliciting = None;
+        self.oldest_eliciting = Default::default();
         self.slots
             .drain(..)
             .filter_map(|(pn, slot)| Some((pn, slot?)))
@@ -225,18 +231,31 @@ impl SentPackets {
 
     /// When the oldest ack-eliciting packet was sent.
     pub fn oldest_eliciting(&self) -> Option<Instant> {
-        self.oldest_eliciting
+        self.oldest_eliciting[0]
     }
 
-    /// Looks for the oldest ack-eliciting packet, once the one before may be gone.
+    /// When the last of the [`SEVERAL`] oldest ack-eliciting packets was sent.
+    pub fn several_eliciting(&self) -> Option<Instant> {
+        self.oldest_eliciting[SEVERAL - 1]
+    }
+
+    /// Looks for the oldest ack-eliciting packets, once those before may be gone.
     fn find_oldest(&mut self) {
-        self.oldest_eliciting = if self.ack_eliciting == 0 {
-            None
-        } else {
-            let mut packets = self.iter().map(|(_, packet)| packet);
-            let oldest = packets.find(|packet| packet.ack_eliciting);
-            oldest.map(|packet| packet.time_sent)
-        };
+        let mut left = self.ack_eliciting;
+        let mut oldest = [None; SEVERAL];
+        let mut free = oldest.iter_mut();
+        for (_, packet) in self.iter() {
+            // Many that elicit nothing may follow the last one.
+            if left == 0 {
+                break;
+            }
+            if packet.ack_eliciting {
+                let Some(next) = free.next() else { break };
+                *next = Some(packet.time_sent);
+                left -= 1;
+            }
+        }
+        self.oldest_eliciting = oldest;
     }
 
     /// All packets in ascending order.

@@ -236,6 +236,11 @@ impl PacketSpace {
         self.sent.oldest_eliciting()
     }
 
+    /// The same of the third such packet: if it is late, several are.
+    pub fn several_eliciting(&self) -> Option<Instant> {
+        self.sent.several_eliciting()
+    }
+
     /// The packets that are neither acknowledged nor lost, in ascending order.
     pub fn iter_unacked(&self) -> impl Iterator<Item = (u64, &SentPacket)> {
         self.sent.iter()
