@@ -180,8 +180,9 @@ impl Connection {
     /// steady stream is noticed after one time-out too. If several packets are late by then, half
     /// of it without a word is enough: the oldest packets of a full window were sent a round trip
     /// before the last acknowledgement. With fewer it may be that they are lost, and what a small
-    /// window brings comes once in a round trip. A queue that grows makes packets late as well, but
-    /// goes on to deliver. A path that stalled lately gets the whole time.
+    /// window brings comes once in a round trip. Several are not acknowledged with delay (RFC 9000,
+    /// section 13.2.2). A queue that grows makes packets late as well, but goes on to deliver. A
+    /// path that stalled lately gets the whole time.
     pub(super) fn silence_deadline(&self, path: &Path) -> Option<Instant> {
         if path.health != Health::Active || !path.route.validated {
             return None;
@@ -195,7 +196,8 @@ impl Connection {
             .is_some_and(|stall| heard < stall + WARY_OF_STALLS);
         match path.space.several_eliciting() {
             Some(several) if !stalls => {
-                let early = (heard + patience / 2).max(several + patience);
+                let late = several + path.route.rtt.pto_base();
+                let early = late.max(heard + patience / 2);
                 Some(early.min(usual))
             }
             _ => Some(usual),
