@@ -75,6 +75,14 @@ impl Setup {
                 );
                 return Some(what);
             }
+            if road.remote != roads[0].remote {
+                let what = format!(
+                    "kernel MPTCP: path `{}` leads to {}, and path `{}` to {}: it opens every \
+                     subflow to the first one's address; leave `={}` away, or give all paths one",
+                    road.path, road.remote, roads[0].path, roads[0].remote, road.remote
+                );
+                return Some(what);
+            }
         }
         let mut commands = Vec::new();
         if self.limit < further.len() {
@@ -140,6 +148,17 @@ mod tests {
         let roads: Vec<&Road> = roads.iter().collect();
         let what = Setup::default().missing(&roads).unwrap();
         assert!(what.contains("path `b`"), "{what}");
+    }
+
+    #[test]
+    fn paths_to_different_addresses_are_not_claimed() {
+        let there = Road {
+            remote: [192, 0, 2, 10].into(),
+            ..road("b", [10, 0, 1, 1])
+        };
+        let what = Setup::default().missing(&[&road("a", [10, 0, 0, 1]), &there]);
+        let what = what.unwrap();
+        assert!(what.contains("`b` leads to 192.0.2.10"), "{what}");
     }
 
     #[test]
