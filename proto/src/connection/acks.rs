@@ -93,7 +93,7 @@ impl Connection {
         }
         self.reset_probing(level, target);
         if sum.eliciting {
-            self.on_path_answered(now, target, newly.time_sent);
+            self.on_path_answered(now, target, acked);
         }
         if level == Level::OneRtt {
             self.check_ecn(now, target, ack.ecn, &sum, newly);

@@ -12,6 +12,7 @@ use crate::event::{Observation, PathNotice};
 use crate::handshake::Level;
 use crate::path::manager::Slot;
 use crate::path::state::{Health, Path};
+use crate::recovery::SentPacket;
 use crate::recovery::sent::SentFrame;
 use crate::sched::PathEvent;
 use crate::time::{Duration, Instant};
@@ -91,17 +92,43 @@ impl Connection {
             .observe(now, &Observation::Reinjected { path, bytes });
     }
 
-    /// Something ack-eliciting sent on the path at `sent` was acknowledged.
-    pub(super) fn on_path_answered(&mut self, now: Instant, id: PathId, sent: Instant) {
+    /// Something ack-eliciting among the path's packets `acked` was acknowledged.
+    pub(super) fn on_path_answered(
+        &mut self,
+        now: Instant,
+        id: PathId,
+        acked: &[(u64, SentPacket)],
+    ) {
         if let Some(path) = self.paths.path_mut(id) {
             path.probes_owed = 0;
         }
         self.end_inquiry();
-        self.trust(now, id, sent);
+        let was_slow = self.was_slow(now, id, acked);
+        self.trust(now, id, was_slow);
     }
 
-    /// Ends the doubt about a path that responded to something sent on it at `sent`.
-    pub(super) fn trust(&mut self, now: Instant, id: PathId, sent: Instant) {
+    /// Whether a doubted path was slow and not dead: it answers what was sent before the doubt.
+    ///
+    /// The answer to a probe may tell of older packets too. If it comes within a probe time-out,
+    /// they were on their way; if it comes later, they may have arrived before a silence in which
+    /// their acknowledgements were lost.
+    fn was_slow(&self, now: Instant, id: PathId, acked: &[(u64, SentPacket)]) -> bool {
+        let Some(path) = self.paths.path(id) else {
+            return false;
+        };
+        let Health::Doubtful { since } = path.health else {
+            return false;
+        };
+        let eliciting = acked.iter().filter(|(_, packet)| packet.ack_eliciting);
+        let times = eliciting.map(|(_, packet)| packet.time_sent);
+        let at_once = now.since(since) < path.pto(self.peer_max_ack_delay());
+        let newest = times.clone().max();
+        let is_old = |time: Option<Instant>| time.is_some_and(|time| time < since);
+        is_old(newest) || is_old(times.min()) && at_once
+    }
+
+    /// Ends the doubt about a path that responded.
+    pub(super) fn trust(&mut self, now: Instant, id: PathId, was_slow: bool) {
         let Some(path) = self.paths.path_mut(id) else {
             return;
         };
@@ -109,13 +136,12 @@ impl Connection {
             return;
         };
         path.health = Health::Active;
-        // An answer to what was sent before the doubt means the path was slow, not dead: what is
-        // known of its capacity still holds.
-        if sent >= since {
+        // What is known of the capacity of a path that was slow still holds.
+        if was_slow {
+            path.last_stall = Some(now);
+        } else {
             path.route.controller.restart(now);
             path.route.update_pacing(now);
-        } else {
-            path.last_stall = Some(now);
         }
         self.sending.tell(&PathEvent::Recovered { path: id });
         self.notice(
@@ -180,9 +206,8 @@ impl Connection {
     /// steady stream is noticed after one time-out too. If several packets are late by then, half
     /// of it without a word is enough: the oldest packets of a full window were sent a round trip
     /// before the last acknowledgement. With fewer it may be that they are lost, and what a small
-    /// window brings comes once in a round trip. Several are not acknowledged with delay (RFC 9000,
-    /// section 13.2.2). A queue that grows makes packets late as well, but goes on to deliver. A
-    /// path that stalled lately gets the whole time.
+    /// window brings comes once in a round trip. A queue that grows makes packets late as well, but
+    /// goes on to deliver. A path that stalled lately gets the whole time.
     pub(super) fn silence_deadline(&self, path: &Path) -> Option<Instant> {
         if path.health != Health::Active || !path.route.validated {
             return None;
@@ -196,8 +221,7 @@ impl Connection {
             .is_some_and(|stall| heard < stall + WARY_OF_STALLS);
         match path.space.several_eliciting() {
             Some(several) if !stalls => {
-                let late = several + path.route.rtt.pto_base();
-                let early = late.max(heard + patience / 2);
+                let early = (heard + patience / 2).max(several + patience);
                 Some(early.min(usual))
             }
             _ => Some(usual),

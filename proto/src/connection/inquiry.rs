@@ -55,7 +55,7 @@ impl Connection {
             return;
         }
         path.inquiry = Inquiry::Answered(now);
-        self.trust(now, id, now);
+        self.trust(now, id, false);
         let silent: SmallVec<[PathId; 4]> = self
             .paths
             .open()

@@ -241,19 +241,13 @@ impl SentPackets {
 
     /// Looks for the oldest ack-eliciting packets, once those before may be gone.
     fn find_oldest(&mut self) {
-        let mut left = self.ack_eliciting;
         let mut oldest = [None; SEVERAL];
-        let mut free = oldest.iter_mut();
-        for (_, packet) in self.iter() {
-            // Many that elicit nothing may follow the last one.
-            if left == 0 {
-                break;
-            }
-            if packet.ack_eliciting {
-                let Some(next) = free.next() else { break };
-                *next = Some(packet.time_sent);
-                left -= 1;
-            }
+        let packets = self.iter().map(|(_, packet)| packet);
+        let eliciting = packets.filter(|packet| packet.ack_eliciting);
+        // Many that elicit nothing may follow the last one.
+        let eliciting = eliciting.take(self.ack_eliciting);
+        for (time, packet) in oldest.iter_mut().zip(eliciting) {
+            *time = Some(packet.time_sent);
         }
         self.oldest_eliciting = oldest;
     }
