@@ -169,7 +169,7 @@ fn mptcp(data: &Data<'_>) -> Vec<Statement> {
     vec![
         Statement::new(
             (id, "T1"),
-            "both over one: 1.2 to 1.7 (LIA, OLIA, uncoupled)",
+            "both over one: at least one of LIA, OLIA, uncoupled within 1.2 to 1.7",
             "1.42",
             ratios.map(figure).join(", "),
             ratios.iter().any(|ratio| (1.2..=1.7).contains(ratio)),
@@ -200,7 +200,7 @@ fn simulated(data: &Data<'_>) -> Vec<Statement> {
         ),
         Statement::new(
             (id, "T2"),
-            "both over one: 1.2 to 1.7 (LIA, OLIA, uncoupled)",
+            "both over one: at least one of LIA, OLIA, uncoupled within 1.2 to 1.7",
             "1.43",
             ratios.map(figure).join(", "),
             ratios.iter().any(|ratio| (1.2..=1.7).contains(ratio)),
