@@ -36,7 +36,8 @@ impl Conduct {
     }
 }
 
-/// Runs one after the other.
+/// The runs of a backend, one after the other: each gets an outcome whatever becomes of it, and it
+/// is remembered whether the user broke off the last one.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     broken_off: AtomicBool,
@@ -67,5 +68,68 @@ impl Attempts {
     /// Whether the user broke off the run that came last.
     pub(super) fn was_broken_off(&self) -> bool {
         self.broken_off.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(attempts: &Attempts, result: Result<Outcome, Broken>) -> (Status, String) {
+        let outcome = attempts.outcome(|| result);
+        (outcome.status, outcome.reason)
+    }
+
+    #[test]
+    fn a_run_that_ended_keeps_its_outcome_and_gets_the_time_it_took() {
+        let attempts = Attempts::default();
+        let outcome = attempts.outcome(|| {
+            Ok(Outcome {
+                status: Status::Timeout,
+                reason: "late".to_owned(),
+                bytes: 7,
+                wall_s: -1.0,
+                ..Outcome::default()
+            })
+        });
+        assert_eq!(outcome.status, Status::Timeout);
+        assert_eq!((&*outcome.reason, outcome.bytes), ("late", 7));
+        assert!(outcome.wall_s >= 0.0, "{}", outcome.wall_s);
+        assert!(!attempts.was_broken_off());
+    }
+
+    #[test]
+    fn what_was_refused_is_unsupported_or_failed_and_says_why() {
+        let attempts = Attempts::default();
+        let refused = |refusal: Refusal| told(&attempts, Err(refusal.into()));
+        let unsupported = refused(Refusal::Unsupported("no such link".to_owned()));
+        assert_eq!(
+            unsupported,
+            (Status::Unsupported, "no such link".to_owned())
+        );
+        let failed = refused(Refusal::Failed("no agent answers".to_owned()));
+        assert_eq!(failed, (Status::Failed, "no agent answers".to_owned()));
+        assert!(!attempts.was_broken_off());
+    }
+
+    #[test]
+    fn a_run_that_was_broken_off_is_told_apart_until_the_next_one() {
+        let attempts = Attempts::default();
+        let off = told(&attempts, Err(Broken::Off));
+        assert_eq!(off, (Status::Failed, "broken off".to_owned()));
+        assert!(attempts.was_broken_off());
+        let next = told(&attempts, Ok(Outcome::default()));
+        assert_eq!(next.0, Status::Ok);
+        assert!(!attempts.was_broken_off());
+    }
+
+    #[test]
+    fn a_panic_is_a_failed_run_and_the_next_one_goes_on() {
+        let attempts = Attempts::default();
+        let outcome = attempts.outcome(|| panic!("the link is gone"));
+        assert_eq!(outcome.status, Status::Failed);
+        assert_eq!(outcome.reason, "panic: the link is gone");
+        assert!(!attempts.was_broken_off());
+        assert_eq!(told(&attempts, Ok(Outcome::default())).0, Status::Ok);
     }
 }
