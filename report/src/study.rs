@@ -18,13 +18,13 @@ pub struct Study {
 /// Whether a claim agrees with what came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Agreement {
-    /// In all worlds it was looked at.
+    /// In all worlds that can judge it.
     Yes,
     /// In at least one it does not.
     No,
-    /// It is told, not judged.
+    /// It is told, and judged in no world.
     Told,
-    /// It was not run.
+    /// It was run in none.
     NotRun,
 }
 
@@ -177,12 +177,15 @@ impl Study {
     }
 }
 
-/// One `no` is enough, and a world that was not run says nothing.
+/// One `no` is enough. A world that only tells, or was not run, hides no verdict of another: the
+/// kernel's multipath TCP, for one, is a rival in real kernels alone.
 fn joined(a: Agreement, b: Agreement) -> Agreement {
-    match (a, b) {
-        (Agreement::No, _) | (_, Agreement::No) => Agreement::No,
-        (Agreement::NotRun, other) | (other, _) => other,
-    }
+    use Agreement::{No, NotRun, Told, Yes};
+    let surest = [No, Yes, Told, NotRun];
+    surest
+        .into_iter()
+        .find(|one| [a, b].contains(one))
+        .unwrap_or(NotRun)
 }
 
 fn of_statement(statement: Statement) -> (Claim, String) {
@@ -272,4 +275,27 @@ fn named(experiment: &Experiment, name: &str) -> bool {
 fn file_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or(path.as_os_str());
     name.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_is_not_hidden_by_a_world_that_cannot_judge() {
+        use Agreement::{No, NotRun, Told, Yes};
+        for (one, other, both) in [
+            (Told, Yes, Yes),
+            (NotRun, Yes, Yes),
+            (Told, No, No),
+            (NotRun, No, No),
+            (Yes, No, No),
+            (NotRun, Told, Told),
+            (Told, Told, Told),
+            (NotRun, NotRun, NotRun),
+        ] {
+            assert_eq!(joined(one, other), both, "{one:?} and {other:?}");
+            assert_eq!(joined(other, one), both, "{other:?} and {one:?}");
+        }
+    }
 }

@@ -64,6 +64,9 @@ const NOT_LESS: f64 = 0.98;
 const ENGINE: &str = "engine";
 const RIVAL: &str = "kernel-mptcp";
 
+/// What came out where there is nobody to compare with.
+const NO_RIVAL: &str = "no rival here";
+
 /// When the path of `rivals-cut` goes, when it returns, and when the flow ends, in seconds.
 const CUT: (f64, f64, f64) = (4.0, 10.0, 16.0);
 
@@ -71,7 +74,8 @@ const CUT: (f64, f64, f64) = (4.0, 10.0, 16.0);
 const SOONER: f64 = 5.0;
 
 /// The statement that a figure of `engine` is at least `factor` times that of the kernel's
-/// multipath TCP at each point of the sweep; where less is better, the other way about.
+/// multipath TCP at each point of the sweep; where less is better, the other way about. Without that
+/// rival it is told only.
 fn against(
     data: &Data<'_>,
     number: (&str, &str),
@@ -79,6 +83,10 @@ fn against(
     text: &str,
     (factor, get): (f64, impl Fn(&Data<'_>, &str, &[(&str, &str)]) -> f64),
 ) -> Statement {
+    let bar = format!("{factor} or more");
+    if !has_rival(data) {
+        return Statement::new(number, text, &bar, NO_RIVAL, false).told();
+    }
     let mut worst = Worst::default();
     for point in data.points() {
         let at: Vec<(&str, &str)> = point
@@ -89,12 +97,12 @@ fn against(
         let place: Vec<&str> = at.iter().map(|(_, value)| *value).collect();
         worst.add(ratio, place.join(" "), ratio >= factor);
     }
-    let statement = worst.statement(number, text, &format!("{factor} or more"));
-    if data.runs(RIVAL, &[]).next().is_none() {
-        // The simulator has no such rival.
-        return statement.told();
-    }
-    statement
+    worst.statement(number, text, &bar)
+}
+
+/// Whether the rival ran at all: the simulator has none.
+fn has_rival(data: &Data<'_>) -> bool {
+    data.runs(RIVAL, &[]).next().is_some()
 }
 
 fn goodput_ratio(data: &Data<'_>, engine: &str, at: &[(&str, &str)]) -> f64 {
@@ -147,12 +155,12 @@ fn cut(data: &Data<'_>) -> Vec<Statement> {
     let timed = |number: &str, text: &str, get: fn(&Part) -> Option<f64>| {
         let of = |who: &str| figure(data.mean(who, &[], get));
         let statement = against(data, (id, number), ENGINE, text, (SOONER, ratio(get)));
-        let ours = format!(
-            "{} s, kernel {} s; {}",
-            of(ENGINE),
-            of(RIVAL),
-            statement.ours
-        );
+        let kernel = if has_rival(data) {
+            format!(", kernel {} s", of(RIVAL))
+        } else {
+            String::new()
+        };
+        let ours = format!("{} s{kernel}; {}", of(ENGINE), statement.ours);
         Statement { ours, ..statement }
     };
     let text = "goodput over that of the kernel's multipath TCP";

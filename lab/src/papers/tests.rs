@@ -252,6 +252,11 @@ fn experiments_against_the_kernel_unfold_and_are_only_told_without_one() {
     assert_eq!(statements.len(), 3);
     for statement in &statements {
         assert_eq!(statement.verdict, Verdict::Told, "{statement:?}");
+        let ours = &statement.ours;
+        assert!(
+            ours.ends_with("no rival here") && !ours.contains("miss"),
+            "{ours}"
+        );
     }
     let seconds = |statement: &Statement| {
         let (seconds, _) = statement.ours.split_once(' ').unwrap();
