@@ -9,9 +9,8 @@ use crate::results::{Part, SCHEMA_VERSION, Status, Store, StoreError};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::fmt::Debug;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What happens while a plan runs.
 #[derive(Debug, Clone, Copy)]
@@ -85,7 +84,7 @@ impl Campaign<'_> {
                 progress(Progress::Found(&part));
                 return Some(part);
             }
-            if self.is_stopped() {
+            if self.is_stopped() || held(&failure).is_some() {
                 return None;
             }
             let part = part(run, backend, &binary);
@@ -94,8 +93,7 @@ impl Campaign<'_> {
             }
             if let Some(Err(error)) = self.store.map(|store| store.keep(&part)) {
                 // The first failure is told; without a place for results there is no use going on.
-                let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
-                failure.get_or_insert(error);
+                held(&failure).get_or_insert(error);
                 return None;
             }
             progress(Progress::Ended(&part));
@@ -149,6 +147,11 @@ impl Campaign<'_> {
             Err(_) => plan.runs.iter().map(one).collect(),
         }
     }
+}
+
+/// What a lock is around, also after a panic of somebody who held it.
+fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn part(run: &Run, backend: &dyn Backend, binary: &str) -> Part {
@@ -274,6 +277,26 @@ mod tests {
         let results = campaign.run(&plan, &second, &|_| {}).unwrap();
         assert_eq!(results.missing, 0);
         assert_eq!(second.asked.load(Ordering::Relaxed), plan.runs.len() - 4);
+    }
+
+    #[test]
+    fn without_a_place_for_results_no_further_run_begins() {
+        let plan = plan();
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), &plan.name, &plan.expanded).unwrap();
+        std::fs::remove_dir_all(folder.path().join("parts")).unwrap();
+        let counting = Counting::default();
+        let campaign = Campaign {
+            store: Some(&store),
+            order: Order::Blocks {
+                seed: 1,
+                warm_up: false,
+            },
+            ..Campaign::default()
+        };
+        let error = campaign.run(&plan, &counting, &|_| {}).unwrap_err();
+        assert!(error.to_string().contains("parts"), "{error}");
+        assert_eq!(counting.asked.into_inner(), 1);
     }
 
     /// Fails the first time each run is asked for.

@@ -5,8 +5,9 @@ use crate::output;
 use anabranch_lab::backend::Backend;
 use anabranch_lab::campaign::{Campaign, Order, Progress, Results};
 use anabranch_lab::plan::Plan;
-use anabranch_lab::results::{Part, Store};
+use anabranch_lab::results::{Part, Store, StoreError};
 use indicatif::{ProgressBar, ProgressStyle};
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -78,8 +79,24 @@ pub(crate) async fn carry_out(
     };
     watch.bar.finish_and_clear();
     match outcome {
-        Ok(results) => results.map_err(Failure::failed),
+        Ok(results) => results.map_err(|error| not_kept(&error)),
         Err(error) => Err(Failure::failed(format!("a run ended badly: {error}"))),
+    }
+}
+
+/// A result that could not be kept, with what helps if the disk is full.
+fn not_kept(error: &StoreError) -> Failure {
+    let failure = Failure::failed(error);
+    match error {
+        StoreError::File { error, .. }
+            if matches!(
+                error.kind(),
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded
+            ) =>
+        {
+            failure.hint("make room; the same command goes on where it stopped")
+        }
+        _ => failure,
     }
 }
 
