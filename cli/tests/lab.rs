@@ -1,7 +1,12 @@
 //! `anabranch lab`: real kernels, from the command line.
 
+mod common;
+
 use anabranch_testbed::Testbed;
+use common::files::Noise;
+use common::stage::Stage;
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -35,6 +40,13 @@ fn lab(folder: &Path, words: &[&str]) -> Command {
 
 fn run(folder: &Path, words: &[&str]) -> Output {
     lab(folder, words).output().expect("the program starts")
+}
+
+/// The same on a stage.
+fn lab_on(stage: &Stage, folder: &Path, words: &[&str]) -> Command {
+    let mut command = stage.command(folder, env!("CARGO_BIN_EXE_anabranch"));
+    command.arg("lab").args(words);
+    command
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -264,26 +276,108 @@ fn a_request_to_terminate_removes_everything() {
     assert_eq!(namespaces_of(pid), Vec::<String>::new());
 }
 
+/// A run of two seconds.
+fn write_short(folder: &Path) {
+    let scenario = TWO_PATHS.replace("bytes = \"1500kB\"", "duration = \"2s\"");
+    fs::write(folder.join("short.toml"), scenario).expect("the folder can be written");
+}
+
+/// Waits for a command that does all it is asked to. A machine that is too busy for links of
+/// 8 Mbit/s says so, by exit code 1.
+fn assert_done(mut command: Command) {
+    let output = command.output().expect("the program starts");
+    let talk = text(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{talk}");
+}
+
+/// Fails unless no agent of a laboratory runs. They end with the pipe to it.
+fn assert_no_agents_of(pid: u32) {
+    let program = format!("/proc/{pid}/exe");
+    wait_for("its agents end", || !is_running(&program));
+}
+
 #[test]
 fn what_a_killed_laboratory_leaves_the_next_start_removes() {
     let Some(_bed) = Testbed::require("lab-kill") else {
         return;
     };
-    let folder = tempfile::tempdir().unwrap();
-    // Different moments of the first second, from before anything is made to under way.
-    for step in 0..10_u64 {
-        let mut child = endless(folder.path());
-        let pid = child.id();
-        std::thread::sleep(Duration::from_millis(step * step * 12));
+    let (stage, folder) = (Stage::open(), tempfile::tempdir().unwrap());
+    write_short(folder.path());
+    let start = |out: &str| {
+        let words = ["run", "short.toml", "--runs", "1", "--out", out];
+        lab_on(&stage, folder.path(), &words)
+    };
+    let before = stage.snapshot();
+    let since = Instant::now();
+    assert_done(start("whole"));
+    let whole = since.elapsed();
+    assert_eq!(stage.snapshot(), before);
+    let (mut noise, mut killed, mut left) = (Noise::new(9), 0, 0);
+    for tenth in 0..10_u32 {
+        // Anywhere within each tenth of a run.
+        let moment = whole * (100 * tenth + noise.below(100) as u32) / 1000;
+        let mut child = start(&format!("killed-{tenth}"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(moment);
         child.kill().unwrap();
-        child.wait().unwrap();
-        let cleaned = run(folder.path(), &["clean"]);
-        assert!(cleaned.status.success(), "{}", text(&cleaned.stderr));
-        assert_eq!(namespaces_of(pid), Vec::<String>::new());
-        // Agents end with their pipe; those in namespaces were killed with them.
-        let program = format!("/proc/{pid}/exe");
-        wait_for("its agents are gone", || !is_running(&program));
+        killed += u32::from(child.wait().unwrap().signal() == Some(9));
+        // A command that it had just started may make one more namespace.
+        wait_for("commands under way end", || stage.is_idle());
+        left += u32::from(stage.snapshot() != before);
+        // This run has its result already: all that the start does is remove what was left.
+        assert_done(start("whole"));
+        assert_eq!(stage.snapshot(), before, "killed after {moment:?}");
+        assert_no_agents_of(child.id());
     }
+    assert!(stage.is_idle());
+    assert!(
+        killed >= 5 && left > 0,
+        "{killed} were killed under way, {left} left something"
+    );
+}
+
+#[test]
+fn a_full_disk_is_told_and_everything_is_removed() {
+    let Some(_bed) = Testbed::require("lab-full") else {
+        return;
+    };
+    let (stage, folder) = (Stage::open(), tempfile::tempdir().unwrap());
+    write_short(folder.path());
+    fs::create_dir(folder.path().join("out")).unwrap();
+    // Nobody else sees this file system, and it goes with the stage.
+    let small = ["-t", "tmpfs", "-o", "size=1m", "tmpfs", "out"];
+    let mut mount = stage.command(folder.path(), "mount");
+    assert!(mount.args(small).status().unwrap().success());
+    let before = stage.snapshot();
+    let words = ["run", "short.toml", "--runs", "1", "--out", "out"];
+    let child = lab_on(&stage, folder.path(), &words)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = child.id();
+    let namespace = format!("ab-{pid}-");
+    wait_for("its namespaces", || stage.snapshot().contains(&namespace));
+    let shell = |script: &str| {
+        let mut command = stage.command(folder.path(), "sh");
+        let output = command.args(["-c", script]).output();
+        output.unwrap().status.success()
+    };
+    assert!(!shell("cat /dev/zero > out/filler"), "no end of room");
+    let output = child.wait_with_output().unwrap();
+    let talk = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{talk}");
+    for words in ["out/parts/", "No space left", "make room"] {
+        assert!(talk.contains(words), "`{words}` is missing: {talk}");
+    }
+    assert_eq!(stage.snapshot(), before);
+    assert_no_agents_of(pid);
+    assert!(shell("rm out/filler"));
+    assert_done(lab_on(&stage, folder.path(), &words));
+    assert!(shell("test -s out/runs.csv"), "the rest comes with room");
 }
 
 /// Whether a process runs whose command begins with this word.

@@ -16,6 +16,7 @@ pub mod figures;
 pub mod files;
 pub mod observer;
 pub mod process;
+pub mod stage;
 
 use anabranch_testbed::{LinkId, LinkSpec, Node, Rate, Testbed};
 use files::{names, noise};
