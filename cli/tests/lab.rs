@@ -2,8 +2,9 @@
 
 mod common;
 
-use anabranch_testbed::Testbed;
+use anabranch_testbed::{REQUIRE, Testbed};
 use common::files::Noise;
+use common::measured;
 use common::stage::Stage;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -149,52 +150,94 @@ fn calibrate(folder: &Path, backend: &str, out: &str, rate: &str) -> Vec<serde_j
     rows
 }
 
+/// How often a calibration runs again what a busy machine spoilt.
+const CALIBRATIONS: usize = 3;
+
+/// Calibrates until no run is left in which links were late, or no more often. Whether enough runs
+/// count to compare them with others.
+fn is_calibrated(folder: &Path, backend: &str, out: &str) -> bool {
+    let mut good = 0;
+    for _ in 0..CALIBRATIONS {
+        let rows = calibrate(folder, backend, out, "4Mbit/s");
+        good = rows.iter().filter(|row| row["status"] == "ok").count();
+        for row in rows.iter().filter(|row| row["status"] != "ok") {
+            // A machine that is too busy for a link of 4 Mbit/s says so, and is right.
+            let late = backend == "netns" && row["status"] == "invalid";
+            assert!(late, "{row}");
+            eprintln!("{out}: repetition {}: {}", row["repetition"], row["reason"]);
+        }
+        if good == rows.len() {
+            break;
+        }
+    }
+    good >= 2
+}
+
+/// Fails if two results lie apart by more than 5 % and by more than chance.
+fn agree(folder: &Path, one: &str, other: &str) -> Result<(), String> {
+    let output = run(folder, &["compare", one, other, "--json"]);
+    let figures = rows(&output);
+    assert_eq!(figures.len(), 1, "{}", text(&output.stderr));
+    for figure in &figures {
+        let number = |key: &str| figure[key].as_f64();
+        let ratio = number("ratio").expect("both have the figure");
+        let interval = number("low").zip(number("high"));
+        let chance = interval.is_some_and(|(low, high)| (low..=high).contains(&1.0));
+        if ratio.ln().abs() > 1.05_f64.ln() && !chance {
+            return Err(format!("{one} and {other} do not agree: {figure}"));
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn simulator_and_kernels_agree_and_so_do_two_runs_in_kernels() {
     let Some(_bed) = Testbed::require("lab-calibration") else {
         return;
     };
+    let required = std::env::var_os(REQUIRE).is_some_and(|value| value == "1");
+    // Other tests run beside this one: what they delay is tried again.
+    measured("calibration", || {
+        let folder = tempfile::tempdir().unwrap();
+        for (backend, out) in [("sim", "sim"), ("netns", "one"), ("netns", "two")] {
+            if !is_calibrated(folder.path(), backend, out) {
+                let why = format!("{out}: links were late, so that nothing can be compared");
+                if required {
+                    return Some(Err(why));
+                }
+                eprintln!("skipped: {why}");
+                return None;
+            }
+        }
+        let kernels = agree(folder.path(), "sim", "one");
+        Some(kernels.and_then(|()| agree(folder.path(), "one", "two")))
+    });
+}
+
+#[test]
+fn what_differs_is_told_by_the_exit_code() {
     let folder = tempfile::tempdir().unwrap();
-    let mut usable = Vec::new();
-    for (backend, out) in [("sim", "sim"), ("netns", "one"), ("netns", "two")] {
-        let rows = calibrate(folder.path(), backend, out, "4Mbit/s");
-        let ok = |row: &&serde_json::Value| row["status"] == "ok";
-        for row in &rows {
-            // A machine that is too busy for a link of 4 Mbit/s says so, and is right.
-            let late = backend == "netns" && row["status"] == "invalid";
-            assert!(ok(&row) || late, "{row}");
-        }
-        if rows.iter().any(|row| ok(&row)) {
-            usable.push(out);
-        } else {
-            eprintln!("{out}: links were late in every run, so that nothing is compared with it");
-        }
-    }
-    // How far they agree is for a calibration by hand on an idle machine: other tests run beside
-    // this one, and what they delay has to stay within a factor of two.
-    for pair in usable.windows(2) {
-        let words = ["compare", pair[0], pair[1], "--goodput", "100", "--json"];
-        let output = run(folder.path(), &words);
-        let lines = text(&output.stdout);
-        assert!(output.status.success(), "{lines}{}", text(&output.stderr));
-        assert_eq!(lines.lines().count(), 1, "{lines}");
-    }
+    calibrate(folder.path(), "sim", "sim", "4Mbit/s");
     calibrate(folder.path(), "sim", "slow", "3Mbit/s");
     let output = run(folder.path(), &["compare", "sim", "slow"]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
 }
 
+/// Fails unless the command is refused with exit code 2 and these words.
+fn assert_refused(folder: &Path, words: &[&str], expected: &[&str]) {
+    let output = run(folder, words);
+    let talk = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{words:?}: {talk}");
+    for part in expected {
+        assert!(talk.contains(part), "{words:?}: {talk}");
+    }
+}
+
 #[test]
 fn what_is_wrong_is_told_before_anything_is_made() {
     let folder = tempfile::tempdir().unwrap();
-    let refused = |words: &[&str], expected: &[&str]| {
-        let output = run(folder.path(), words);
-        let talk = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{words:?}: {talk}");
-        for part in expected {
-            assert!(talk.contains(part), "{words:?}: {talk}");
-        }
-    };
+    let refused =
+        |words: &[&str], expected: &[&str]| assert_refused(folder.path(), words, expected);
     refused(&["run", "nitk-table"], &["did you mean `nitk-table1`"]);
     refused(&["run", "calibrate"], &["did you mean `calibration`"]);
     refused(&["run", "no.toml"], &["no.toml"]);
@@ -216,6 +259,29 @@ fn what_is_wrong_is_told_before_anything_is_made() {
     } else {
         refused(&["run", "fast.toml"], &["root"]);
     }
+    assert!(!folder.path().join("lab-results").exists());
+}
+
+/// A scenario cannot give two nodes one address, since it gives none: the laboratory does. Over
+/// links that exist two paths could share theirs.
+#[test]
+fn addresses_in_a_scenario_and_two_paths_with_the_same_ones_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused =
+        |words: &[&str], expected: &[&str]| assert_refused(folder.path(), words, expected);
+    let addressed = format!("{TWO_PATHS}\n[[node]]\nname = \"x\"\naddress = \"10.0.0.1\"\n");
+    fs::write(folder.path().join("addressed.toml"), addressed).unwrap();
+    refused(
+        &["run", "addressed.toml"],
+        &["addressed.toml:", "no key `address`"],
+    );
+    fs::write(folder.path().join("two.toml"), TWO_PATHS).unwrap();
+    let peer = format!("{}@127.0.0.1:4433", "ab".repeat(32));
+    let real = ["run", "two.toml", "--backend", "host", "--peer", &peer];
+    refused(
+        &[&real[..], &["--path", "a=lo", "--path", "b=lo"]].concat(),
+        &["`a` and `b` both lead from 127.0.0.1"],
+    );
     assert!(!folder.path().join("lab-results").exists());
 }
 
