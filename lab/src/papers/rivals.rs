@@ -73,9 +73,9 @@ const CUT: (f64, f64, f64) = (4.0, 10.0, 16.0);
 /// How much sooner the engine is to go on.
 const SOONER: f64 = 5.0;
 
-/// The statement that a figure of `engine` is at least `factor` times that of the kernel's multipath
-/// TCP at each point of the sweep; where less is better, the other way about. Without that rival it
-/// is told only.
+/// The statement that a figure of `engine` is at least `factor` times that of the kernel's
+/// multipath TCP at each point of the sweep; where less is better, the other way about. Without
+/// that rival it is told only.
 fn against(
     data: &Data<'_>,
     number: (&str, &str),
