@@ -84,7 +84,8 @@ fn unshaped(data: &Data<'_>) -> Vec<Statement> {
             "retransmissions without loss",
             format!("{} came twice, {} dropped", share(again), share(lost)),
             again >= 0.02 && again >= 5.0 * lost,
-        ),
+        )
+        .if_measured(!again.is_nan()),
     ]
 }
 
@@ -106,7 +107,8 @@ fn shaped(data: &Data<'_>) -> Vec<Statement> {
             "almost none",
             share(again),
             again < 0.02,
-        ),
+        )
+        .if_measured(!again.is_nan()),
         Statement::new(
             (id, "T4"),
             "one channel at 0.7 to 0.95 of 1 Mbit/s",

@@ -125,6 +125,11 @@ impl Statement {
         self
     }
 
+    /// The same, told only where what it is about is not measured.
+    pub fn if_measured(self, is_measured: bool) -> Self {
+        if is_measured { self } else { self.told() }
+    }
+
     /// The statement as one that could not be run.
     pub fn missing(experiment: &str, why: &str) -> Self {
         Self {
