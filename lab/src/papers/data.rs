@@ -35,7 +35,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Runs of a contender at a point.
+    /// Runs of a contender at a point that count: one whose links or hosts were late says nothing.
     pub(super) fn runs(
         &self,
         contender: &str,
@@ -53,7 +53,8 @@ impl<'a> Data<'a> {
                 };
                 part.swept.iter().any(same)
             };
-            part.contender == contender && wanted.iter().all(has)
+            let counts = part.outcome.status != Status::Invalid;
+            counts && part.contender == contender && wanted.iter().all(has)
         })
     }
 

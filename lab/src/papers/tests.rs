@@ -269,3 +269,21 @@ fn experiments_against_the_kernel_unfold_and_are_only_told_without_one() {
         "{back}: the path is found again"
     );
 }
+
+#[test]
+fn runs_that_are_invalid_say_nothing_about_a_statement() {
+    use crate::results::{Outcome, Part, Status};
+    let part = |status, goodput_bps| Part {
+        contender: "engine".to_owned(),
+        outcome: Outcome {
+            status,
+            goodput_bps: Some(goodput_bps),
+            ..Outcome::default()
+        },
+        ..Part::default()
+    };
+    let parts = [part(Status::Ok, 2e6), part(Status::Invalid, 8e6)];
+    let data = Data::new(&parts);
+    assert_eq!(data.goodputs("engine", &[]), [2.0]);
+    assert!(Data::new(&parts[1..]).goodput("engine", &[]).is_nan());
+}
