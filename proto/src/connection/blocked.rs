@@ -85,6 +85,14 @@ fn is_worth_copying(fast: Duration, slow: Duration, slow_window: u64, packet: u6
     slow_window <= SMALL_WINDOW * packet || fast * SLOWER < slow
 }
 
+/// How much of a hole, from its first byte on, a packet of the path carries.
+fn carried_by(path: &Path, hole: &Hole) -> u64 {
+    let packets = path.space.iter_unacked().take(MAX_SEARCHED);
+    let frames = packets.flat_map(|(_, packet)| packet.frames.iter());
+    let carried = frames.map(|frame| Streams::carried(frame, hole));
+    carried.max().unwrap_or(0)
+}
+
 impl Connection {
     /// Notes what blocks, once everything that can be sent was sent.
     pub(super) fn note_blocked(&mut self, now: Instant) {
@@ -116,18 +124,22 @@ impl Connection {
         if !hole.ever.is_empty() {
             return hole.live;
         }
-        let carries = |path: &Path| {
-            let mut packets = path.space.iter_unacked().take(MAX_SEARCHED);
-            packets.any(|(_, packet)| {
-                let mut frames = packet.frames.iter();
-                frames.any(|frame| Streams::covers(frame, hole))
-            })
-        };
         let paths = self.paths.in_use().filter_map(|slot| slot.path.as_ref());
         paths
-            .filter(|path| carries(path))
+            .filter(|path| carried_by(path, hole) > 0)
             .map(|path| path.id)
             .collect()
+    }
+
+    /// How much of a hole a copy may hold that is to stand for what `from` carries. Bytes that were
+    /// sent once have no history but the packet they are in: the next ones may travel elsewhere,
+    /// and would be taken for carried by `from` for good.
+    pub(super) fn copyable_of(&self, hole: &Hole, from: PathId) -> u64 {
+        if !hole.ever.is_empty() {
+            return hole.length;
+        }
+        let path = self.paths.path(from);
+        path.map_or(0, |path| carried_by(path, hole).min(hole.length))
     }
 
     /// The path that will fill the hole first.

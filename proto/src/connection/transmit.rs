@@ -729,8 +729,11 @@ impl Connection {
         packet.is_copy = true;
         let (id, end) = (packet.path, packet.end);
         let room = packet.room(buf) as u64;
-        let hole = self.streams.hole();
-        let Some(frame) = hole.and_then(|hole| self.streams.frame_of(&hole, room)) else {
+        let Some(hole) = self.streams.hole() else {
+            return;
+        };
+        let length = self.copyable_of(&hole, from).min(room);
+        let Some(frame) = self.streams.frame_of(&hole, length) else {
             return;
         };
         let sent = &mut packet.frames;

@@ -122,8 +122,8 @@ impl Streams {
         })
     }
 
-    /// Whether a frame carried the first byte of a hole.
-    pub fn covers(frame: &SentFrame, hole: &Hole) -> bool {
+    /// How much of a hole, from its first byte on, a frame carried.
+    pub fn carried(frame: &SentFrame, hole: &Hole) -> u64 {
         let SentFrame::Stream {
             id,
             start,
@@ -131,9 +131,13 @@ impl Streams {
             fin,
         } = *frame
         else {
-            return false;
+            return 0;
         };
         let range: Range<u64> = super::outgoing::range_of(start, length, fin);
-        id == hole.id && range.contains(&hole.start)
+        if id == hole.id && range.contains(&hole.start) {
+            range.end - hole.start
+        } else {
+            0
+        }
     }
 }
