@@ -8,6 +8,7 @@ use anabranch_proto::path::{PathOptions, Shape};
 use anabranch_proto::sched::{Choice, Reason, Registry, Scheduler, SchedulerFactory, SendView};
 use anabranch_proto::streams::{Limits, Release};
 use anabranch_proto::wire::PathId;
+use anabranch_proto::wire::frame::PathStatus;
 use pair::{MBIT, Pair, Way};
 use std::time::Duration;
 
@@ -225,6 +226,28 @@ fn a_proportional_split_follows_the_product_of_rate_and_delay() {
         slow = path(pair, SLOW).usable_window;
     });
     assert!(slow > fast, "the slow path needs more: {slow} and {fast}");
+}
+
+#[test]
+fn a_path_in_reserve_has_no_part_of_a_split_buffer() {
+    let limits = Limits {
+        send_buffer: 256 << 10,
+        ..Limits::default()
+    };
+    let mechanisms = Mechanisms {
+        split_send: Split::Equal,
+        ..Mechanisms::default()
+    };
+    let mut pair = connected(unequal(), with(mechanisms, limits));
+    pair.transfer(true, 1_000_000, LIMIT);
+    let before = path(&mut pair, PathId::ZERO).usable_window;
+    let client = pair.client_conn();
+    client
+        .set_path_status(SLOW, PathStatus::Backup)
+        .expect("the path is open");
+    pair.transfer(true, 1_000_000, LIMIT);
+    let after = path(&mut pair, PathId::ZERO).usable_window;
+    assert!(before <= 128 << 10 && after > before, "{before}, {after}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::config::Split;
 use crate::path::manager::Slot;
 use crate::path::state::Path;
 use crate::time::Instant;
+use anabranch_wire::frame::PathStatus;
 
 /// One path's part of `total`, given its weight and all weights; a packet at least.
 fn part(total: u64, weight: u64, weights: u64, packet: u64) -> u64 {
@@ -40,9 +41,15 @@ impl Connection {
         let credit = self.streams.backlog().credit;
         let widest = self.sending.widest_credit.max(credit);
         self.sending.widest_credit = widest;
+        let healthy = |slot: &&Slot| slot.open().is_some_and(Path::is_healthy);
+        let is_wanted = |slot: &Slot| slot.status() == PathStatus::Available;
+        // A path in reserve carries nothing, and has no part, while another one is there: what it
+        // measured when it did would leave the others little.
+        let wanted = self.paths.open().filter(healthy).any(is_wanted);
         let in_use = || {
-            let open = self.paths.open().filter_map(Slot::open);
-            open.filter(|path| path.is_healthy())
+            let slots = self.paths.open().filter(healthy);
+            let slots = slots.filter(|slot| !wanted || is_wanted(slot));
+            slots.filter_map(Slot::open)
         };
         let in_flight: u64 = in_use().map(|path| path.route.in_flight).sum();
         let measured = in_use().all(|path| bytes_per_rtt(path) > 0 && path.route.rtt.has_sample());

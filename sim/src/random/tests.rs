@@ -92,3 +92,17 @@ fn regression_the_guard_went_on_counting_packets_of_the_handshake() {
 fn regression_a_trickle_on_the_last_path_put_off_its_probes() {
     assert_eq!(run(18_881, &Names::default()), Ok(Outcome::Lost));
 }
+
+/// The bytes behind the oldest ones travelled by another path, were taken for carried by the path
+/// of the first, and never sent again.
+#[test]
+fn regression_a_copy_of_the_oldest_data_took_along_what_another_path_carried() {
+    settles(16_044);
+}
+
+/// What the path had measured before it was put in reserve left the other one less than two packets
+/// of the send buffer.
+#[test]
+fn regression_a_path_in_reserve_kept_its_part_of_a_split_buffer() {
+    settles(16_803);
+}
