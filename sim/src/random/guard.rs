@@ -137,9 +137,12 @@ impl Inner {
         let flight = self.flights.get_mut(&path)?;
         let over = has_data && purpose == Purpose::Frames && flight.in_flight >= flight.window;
         let (window, in_flight) = (flight.window, flight.in_flight);
-        // RFC 9002, section 2: acknowledgements alone are not in flight. Packets that validate a
-        // route may go along another one than the path's, whose flight is not meant here.
-        let counts = |(_, frame): &(FrameType, Frame<'_>)| !matches!(frame, Frame::Ack(_));
+        // RFC 9002, section 2: acknowledgements alone, with the time they are sent at or without,
+        // are not in flight. Packets that validate a route may go along another one than the
+        // path's, whose flight is not meant here.
+        let counts = |(_, frame): &(FrameType, Frame<'_>)| {
+            !matches!(frame, Frame::Ack(_) | Frame::Timestamp { .. })
+        };
         let validates = |(_, frame): &(FrameType, Frame<'_>)| {
             matches!(
                 frame,

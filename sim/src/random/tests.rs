@@ -93,6 +93,12 @@ fn regression_a_trickle_on_the_last_path_put_off_its_probes() {
     assert_eq!(run(18_881, &Names::default()), Ok(Outcome::Lost));
 }
 
+/// Packets of acknowledgements with timestamps were counted as in flight.
+#[test]
+fn regression_the_guard_counted_acknowledgements_that_tell_the_time() {
+    settles(8463);
+}
+
 /// The bytes behind the oldest ones travelled by another path, were taken for carried by the path
 /// of the first, and never sent again.
 #[test]
