@@ -21,7 +21,7 @@ use crate::quic::{Dial, QuicHost, configs};
 use crate::scene::FIRST;
 use crate::{Dice, ProcessId, Seed, World};
 use anabranch_proto::config::{AckReturn, TransportConfig};
-use anabranch_proto::connection::Connection;
+use anabranch_proto::connection::{Connection, Timer};
 use anabranch_proto::sched::SchedulerFactory;
 use anabranch_proto::streams::Limits;
 use anabranch_proto::time::Instant;
@@ -36,6 +36,10 @@ pub const SETTLING: Duration = Duration::from_secs(180);
 
 /// Virtual time after which nothing may be left to say.
 pub const CALMING: Duration = Duration::from_secs(40);
+
+/// Longest wait for a path that was given up to be freed: three probe time-outs, which a handshake
+/// of seconds makes long.
+pub const FREEING: Duration = Duration::from_secs(300);
 
 /// How long nothing may happen then.
 pub const RESTING: Duration = Duration::from_secs(60);
@@ -321,6 +325,7 @@ impl Trial {
         }
         let calm = self.world.now() + CALMING;
         self.go(calm, |_| false)?;
+        self.go(calm + FREEING, |trial| !trial.is_freeing())?;
         if self.is_lost() {
             return Ok(Outcome::Lost);
         }
@@ -341,6 +346,15 @@ impl Trial {
             }
         }
         Ok(Outcome::Settled(self.world.trace_hash()))
+    }
+
+    /// Whether a side has a path to free next.
+    fn is_freeing(&self) -> bool {
+        let next = |server| self.connection(server)?.next_timer();
+        [false, true]
+            .into_iter()
+            .filter_map(next)
+            .any(|(_, timer)| timer == Timer::Discard)
     }
 
     fn check_lengths(&self) -> Result<(), String> {

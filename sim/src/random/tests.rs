@@ -112,3 +112,9 @@ fn regression_a_copy_of_the_oldest_data_took_along_what_another_path_carried() {
 fn regression_a_path_in_reserve_kept_its_part_of_a_split_buffer() {
     settles(16_803);
 }
+
+/// A path given up when the round trip was taken for 5 s is freed after 86 s, which is no unrest.
+#[test]
+fn regression_a_path_freed_late_was_taken_for_unrest() {
+    settles(23_234);
+}
