@@ -6,6 +6,7 @@
 
 mod deps;
 mod metadata;
+mod results;
 mod rfc;
 mod source;
 mod tidy;
@@ -20,7 +21,9 @@ usage: cargo xtask COMMAND
   tidy   house rules: sizes, crate arrows, banned calls, file heads
   rfc    index of RFC citations: RFC, section, file:line
   deps   licences and sources of every dependency
-  wasm   check that wire, proto and link build where there is no operating system";
+  wasm   check that wire, proto and link build where there is no operating system
+  results FOLDER
+         pages of docs/results from the folder that `anabranch lab report` made";
 
 /// One breach of a rule, where it is and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,22 +55,22 @@ pub(crate) fn root() -> PathBuf {
 }
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1);
-    let command = arguments.next();
-    if let Some(extra) = arguments.next() {
-        return usage(&format!("unexpected argument `{extra}`"));
-    }
-    let outcome = match command.as_deref() {
-        Some("tidy") => report("tidy", tidy::check(&root())),
-        Some("rfc") => rfc::print(&root()),
-        Some("deps") => report("deps", deps::check(&root())),
-        Some("wasm") => wasm::check(&root()),
-        Some("help" | "--help" | "-h") => {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let outcome = match words.as_slice() {
+        ["tidy"] => report("tidy", tidy::check(&root())),
+        ["rfc"] => rfc::print(&root()),
+        ["deps"] => report("deps", deps::check(&root())),
+        ["wasm"] => wasm::check(&root()),
+        ["results", folder] => results::write(&root(), Path::new(folder)),
+        ["results"] => return usage("`results` needs the folder of a report"),
+        ["help" | "--help" | "-h"] => {
             say(USAGE);
             Ok(true)
         }
-        Some(other) => return usage(&format!("no command `{other}`")),
-        None => return usage("no command given"),
+        [] => return usage("no command given"),
+        [other] => return usage(&format!("no command `{other}`")),
+        [.., extra] => return usage(&format!("unexpected argument `{extra}`")),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

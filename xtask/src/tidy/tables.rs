@@ -110,7 +110,7 @@ mod tests {
         fn a_function_below_a_module() {}
 
         #[tokio::test(start_paused = true)]
-        #[ignore]
+        #[should_panic]
         async fn a_test_that_waits_a_while() {}
 
         proptest! {
