@@ -39,6 +39,15 @@ fn connected(ways: Vec<Way>) -> Pair {
     pair
 }
 
+/// Two ways to a server with settings of its own.
+fn connected_to(server: TransportConfig) -> Pair {
+    let mut pair = Pair::with(two_ways(), TransportConfig::default(), server);
+    pair.connect();
+    pair.open_all();
+    pair.run_for(ms(300));
+    pair
+}
+
 /// Largest smoothed RTT, and largest probe time-out, as the sender sees its paths now.
 fn estimates(pair: &mut Pair, server: bool) -> (Duration, Duration) {
     let connection = pair.side(server).expect("a connection");
@@ -246,15 +255,12 @@ fn a_path_that_stalls_again_and_again_is_doubted_early_only_once() {
 
 /// A client whose server acknowledges every tenth packet, and anything after 200 ms.
 fn with_lazy_server() -> Pair {
-    let server = TransportConfig {
+    let mut pair = connected_to(TransportConfig {
         ack_threshold: 10,
         max_ack_delay: ms(200),
         ..TransportConfig::default()
-    };
-    let mut pair = Pair::with(two_ways(), TransportConfig::default(), server);
-    pair.connect();
-    pair.open_all();
-    pair.run_for(ms(1000));
+    });
+    pair.run_for(ms(700));
     pair
 }
 
@@ -698,15 +704,10 @@ fn keys_may_change_while_packets_of_two_paths_overtake_each_other() {
 
 /// A peer that acknowledges everything on the path with the lowest ID, as noq does.
 fn with_stubborn_server() -> Pair {
-    let server = TransportConfig {
+    connected_to(TransportConfig {
         ack_return: AckReturn::LowestId,
         ..TransportConfig::default()
-    };
-    let mut pair = Pair::with(two_ways(), TransportConfig::default(), server);
-    pair.connect();
-    pair.open_all();
-    pair.run_for(ms(300));
-    pair
+    })
 }
 
 #[test]
@@ -756,14 +757,10 @@ fn a_chosen_way_back_that_dies_does_not_stop_a_transfer() {
         AckReturn::Path(PathId(1)),
     ] {
         for dies in [0, 1] {
-            let server = TransportConfig {
+            let mut pair = connected_to(TransportConfig {
                 ack_return,
                 ..TransportConfig::default()
-            };
-            let mut pair = Pair::with(two_ways(), TransportConfig::default(), server);
-            pair.connect();
-            pair.open_all();
-            pair.run_for(ms(300));
+            });
             let flow = pair.start(true, 4_000_000);
             pair.run_for(ms(500));
             let at = pair.now;

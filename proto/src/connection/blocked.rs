@@ -89,8 +89,8 @@ fn is_worth_copying(fast: Duration, slow: Duration, slow_window: u64, packet: u6
 fn carried_by(path: &Path, hole: &Hole) -> u64 {
     let packets = path.space.iter_unacked().take(MAX_SEARCHED);
     let frames = packets.flat_map(|(_, packet)| packet.frames.iter());
-    let carried = frames.map(|frame| Streams::carried(frame, hole));
-    carried.max().unwrap_or(0)
+    let mut carried = frames.map(|frame| Streams::carried(frame, hole));
+    carried.find(|bytes| *bytes > 0).unwrap_or(0)
 }
 
 impl Connection {
