@@ -4,8 +4,8 @@ mod common;
 
 use anabranch_testbed::{REQUIRE, Testbed};
 use common::files::Noise;
-use common::measured;
 use common::stage::Stage;
+use common::{judge, measured};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -121,6 +121,97 @@ fn the_engine_tcp_and_mptcp_meet_over_the_same_links() {
     let status = run(folder.path(), &["status", "out", "--json"]);
     let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
     assert_eq!((&status["runs"], &status["done"]), (&4.into(), &4.into()));
+}
+
+/// Two paths, each behind a gateway that translates addresses and, on the way, forgets that it did.
+const BEHIND_NATS: &str = r#"
+format = 1
+name = "nats"
+stop = "30s"
+singles = false
+[[node]]
+name = "gateway1"
+kind = "nat"
+[[node]]
+name = "gateway2"
+kind = "nat"
+[[link]]
+name = "access1"
+ends = ["client", "gateway1"]
+forward = { rate = "4Mbit/s", delay = "5ms" }
+backward = { like = "forward" }
+[[link]]
+name = "core1"
+ends = ["gateway1", "server"]
+[[link]]
+name = "access2"
+ends = ["client", "gateway2"]
+forward = { rate = "4Mbit/s", delay = "10ms" }
+backward = { like = "forward" }
+[[link]]
+name = "core2"
+ends = ["gateway2", "server"]
+[[path]]
+name = "one"
+client = "access1"
+server = "core1"
+[[path]]
+name = "two"
+client = "access2"
+server = "core2"
+[[flow]]
+kind = "bulk"
+bytes = "3MB"
+direction = "backward"
+[[event]]
+at = "1s"
+path = "one"
+nat-rebind = true
+[[event]]
+at = "1500ms"
+path = "two"
+nat-rebind = true
+"#;
+
+#[test]
+fn a_download_goes_on_over_both_paths_whose_nats_forget_their_mappings() {
+    let Some(_bed) = Testbed::require("lab-nats") else {
+        return;
+    };
+    let required = std::env::var_os(REQUIRE).is_some_and(|value| value == "1");
+    measured("behind NATs", || {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("nats.toml"), BEHIND_NATS).unwrap();
+        let words = [
+            "run",
+            "nats.toml",
+            "--no-rivals",
+            "--json",
+            "--runs",
+            "1",
+            "--out",
+            "out",
+        ];
+        let output = run(folder.path(), &words);
+        let rows = rows(&output);
+        assert_eq!(rows.len(), 1, "{}", text(&output.stderr));
+        let row = &rows[0];
+        if row["status"] == "unsupported" && !required {
+            eprintln!("skipped: {}", row["reason"]);
+            return None;
+        }
+        if row["status"] == "invalid" {
+            return Some(Err(row["reason"].to_string()));
+        }
+        assert_eq!(row["status"], "ok", "{row}");
+        assert_eq!(row["bytes"], 3_000_000, "{row}");
+        let notes = fs::read_to_string(folder.path().join("out/notes.jsonl")).unwrap();
+        let forgot = notes.matches("the NAT forgot its mappings").count();
+        assert_eq!(forgot, 2, "{notes}");
+        // One path alone has 4 Mbit/s at most: both went on.
+        let goodput = row["goodput_bps"].as_f64().unwrap();
+        Some(judge(&[(goodput > 5e6, format!("{goodput} bit/s"))]))
+    });
 }
 
 /// The calibration scenario with the least in it, made shorter and, with few Mbit/s, so slow that
