@@ -6,6 +6,7 @@
 
 mod deps;
 mod metadata;
+mod page;
 mod results;
 mod rfc;
 mod source;
@@ -22,6 +23,7 @@ usage: cargo xtask COMMAND
   rfc    index of RFC citations: RFC, section, file:line
   deps   licences and sources of every dependency
   wasm   check that wire, proto and link build where there is no operating system
+  page   follow docs/writing-a-scheduler.md to the letter: build its crate, run its commands
   results FOLDER
          pages of docs/results from the folder that `anabranch lab report` made";
 
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         ["rfc"] => rfc::print(&root()),
         ["deps"] => report("deps", deps::check(&root())),
         ["wasm"] => wasm::check(&root()),
+        ["page"] => page::check(&root()),
         ["results", folder] => results::write(&root(), Path::new(folder)),
         ["results"] => return usage("`results` needs the folder of a report"),
         ["help" | "--help" | "-h"] => {
