@@ -83,9 +83,14 @@ fn told(part: &Part) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::sim::Sim;
+    use crate::campaign::Campaign;
+    use crate::papers::{Check, experiments};
     use crate::plan::Changes;
     use crate::results::Outcome;
     use crate::scenario::{Document, TEMPLATE};
+    use std::fs;
+    use std::path::Path;
 
     fn part(id: &str, hash: Option<&str>) -> Part {
         Part {
@@ -146,5 +151,76 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), all);
         assert_eq!(beginning.runs[0].id, plan.runs[0].id);
+    }
+
+    /// Every scenario of this repository: files, and blocks of pages. Name and text.
+    fn scenarios() -> Vec<(String, String)> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut found = Vec::new();
+        let mut folders = vec![root];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).unwrap() {
+                let path = entry.unwrap().path();
+                let name = path.file_name().unwrap().to_string_lossy().into_owned();
+                let extension = path.extension().unwrap_or_default().to_string_lossy();
+                if path.is_dir() && !path.is_symlink() {
+                    let is_ours = !name.starts_with('.') && name != "target";
+                    folders.extend(is_ours.then_some(path));
+                } else if extension == "toml" || extension == "md" {
+                    let text = fs::read_to_string(&path).unwrap();
+                    let blocks = text.split("```toml\n").skip(1);
+                    let texts: Vec<&str> = if extension == "toml" {
+                        vec![&text]
+                    } else {
+                        blocks
+                            .map(|rest| rest.split("```").next().unwrap())
+                            .collect()
+                    };
+                    // Files of contenders have a format too, but nothing is sent in them.
+                    let is_scenario =
+                        |text: &&str| text.contains("[[flow]]") && text.contains("format = 1");
+                    let scenarios = texts.into_iter().filter(is_scenario);
+                    found.extend(scenarios.map(|text| (name.clone(), text.to_owned())));
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// What `sim papers --twice` runs, which CI does.
+    fn is_of_a_paper(text: &str) -> bool {
+        experiments()
+            .iter()
+            .any(|one| matches!(one.check, Check::Measured { scenario, .. } if scenario == text))
+    }
+
+    #[test]
+    fn scenarios_that_are_no_experiments_of_papers_do_the_same_twice() {
+        let mut names = Vec::new();
+        for (name, text) in scenarios() {
+            if is_of_a_paper(&text) {
+                continue;
+            }
+            let document = Document::parse(&name, &text).unwrap();
+            let plan = Plan::make(&document, &Changes::default())
+                .unwrap()
+                .beginning();
+            let run = || Campaign::default().run(&plan, &Sim::default(), &|_| {});
+            let (first, second) = (run().unwrap().parts, run().unwrap().parts);
+            assert_eq!(first.len(), plan.runs.len(), "{name}");
+            let has_trace = |part: &Part| part.outcome.trace_hash.is_some();
+            assert!(first.iter().any(has_trace), "{name}: nothing ran");
+            assert_eq!(differences(&first, &second), [], "{name}");
+            names.push(plan.name);
+        }
+        // Those that must not get lost on the way here.
+        for (file, _) in crate::calibration::SCENARIOS {
+            let name = file.trim_end_matches(".toml");
+            assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
+        }
+        for name in ["rivals-pairs", "rivals-cut", "dsl-and-lte", "bulk"] {
+            assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
+        }
     }
 }
