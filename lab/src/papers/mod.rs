@@ -19,12 +19,12 @@ pub use data::Data;
 pub use expected::{Expected, table};
 
 use crate::plan::{Changes, Plan};
-use crate::scenario::{Document, Mistake};
+use crate::scenario::{Document, Mistake, Value};
 
 /// An experiment, or several that share a scenario file.
 #[derive(Debug, Clone, Copy)]
 pub struct Experiment {
-    /// The names by which it is asked for.
+    /// The names by which it is asked for, besides that of its scenario.
     pub ids: &'static [&'static str],
     /// The document and the place in it.
     pub source: &'static str,
@@ -163,7 +163,29 @@ pub fn all_experiments() -> Vec<Experiment> {
 }
 
 impl Experiment {
-    /// Whether `pattern`, an id or one with a `*`, means it.
+    /// The name of its scenario, by which results and their pages are called; `None` for a worked
+    /// example.
+    pub fn scenario_name(&self) -> Option<String> {
+        let Check::Measured { scenario, .. } = self.check else {
+            return None;
+        };
+        let document = Document::parse(&self.name(), scenario).ok()?;
+        match &document.root.get("name")?.value {
+            Value::Text(name) => Some(name.clone()),
+            _ => None,
+        }
+    }
+
+    /// All names by which it is asked for: that of its scenario, where it is another one, and its
+    /// ids.
+    pub fn names(&self) -> Vec<String> {
+        let ids = self.ids.iter().map(|id| (*id).to_owned());
+        let scenario = self.scenario_name();
+        let scenario = scenario.filter(|name| !self.ids.contains(&name.as_str()));
+        scenario.into_iter().chain(ids).collect()
+    }
+
+    /// Whether `pattern`, one of its names or one with a `*`, means it.
     pub fn is_meant_by(&self, pattern: &str) -> bool {
         let fits = |id: &str| match pattern.split_once('*') {
             Some((start, end)) => {
@@ -171,7 +193,7 @@ impl Experiment {
             }
             None => id == pattern,
         };
-        self.ids.iter().any(|id| fits(id))
+        self.ids.iter().any(|id| fits(id)) || self.scenario_name().is_some_and(|name| fits(&name))
     }
 
     /// Whether its statements are about the kernel's multipath TCP, and not about contenders of its

@@ -64,6 +64,24 @@ fn every_experiment_of_the_catalogue_is_there_once() {
 }
 
 #[test]
+fn the_name_of_a_scenario_means_its_experiment_alone() {
+    for experiment in all_experiments() {
+        let Some(name) = experiment.scenario_name() else {
+            continue;
+        };
+        let plan = experiment.plan(false).unwrap().unwrap();
+        assert_eq!(plan.name, name);
+        let all = all_experiments().into_iter();
+        let meant: Vec<String> = all
+            .filter(|other| other.is_meant_by(&name))
+            .map(|other| other.name())
+            .collect();
+        assert_eq!(meant, [experiment.name()], "{name}");
+        assert!(experiment.names().contains(&name));
+    }
+}
+
+#[test]
 fn every_scenario_file_unfolds_quick_and_full_into_runs_the_simulator_can_do() {
     for experiment in experiments() {
         for full in [false, true] {

@@ -29,6 +29,7 @@ pub(super) fn run(args: &Listing) -> Outcome {
             let reach = reach(experiment, kernel);
             output::json(&serde_json::json!({
                 "ids": experiment.ids,
+                "scenario": experiment.scenario_name(),
                 "source": experiment.source,
                 "about": experiment.about,
                 "sim": reach.sim,
@@ -43,7 +44,7 @@ pub(super) fn run(args: &Listing) -> Outcome {
     for experiment in &all {
         let reach = reach(experiment, kernel);
         table.row([
-            experiment.ids.join(" "),
+            experiment.names().join(" "),
             experiment.source.into(),
             experiment.about.into(),
             if reach.sim { "yes" } else { "no" }.into(),

@@ -92,8 +92,9 @@ fn meant(word: &str) -> Outcome<Vec<Experiment>> {
     let failure = Failure::usage(format!(
         "there is no experiment `{word}`, and no file of that name"
     ));
-    let ids = all.iter().flat_map(|experiment| experiment.ids).copied();
-    Err(match nearest(word, ids.chain([PAPERS, CALIBRATION])) {
+    let names: Vec<String> = all.iter().flat_map(Experiment::names).collect();
+    let names = names.iter().map(String::as_str);
+    Err(match nearest(word, names.chain([PAPERS, CALIBRATION])) {
         Some(id) => failure.hint(format!(
             "did you mean `{id}`? `anabranch lab list` shows all"
         )),
@@ -156,4 +157,86 @@ fn of_experiment(experiment: Experiment, change: &Change, grid: &Grid) -> Outcom
         plan: Arc::new(plan),
         experiment: Some((experiment, contenders.into_iter().collect())),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::lab::Lab;
+    use crate::args::{Cli, Command};
+    use clap::Parser as _;
+    use std::fs;
+    use std::path::PathBuf;
+
+    fn results() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/results")
+    }
+
+    fn resolved(words: &[&str]) -> Vec<Target> {
+        let words = [&["anabranch", "lab", "expand"], words].concat();
+        let cli = Cli::try_parse_from(&words).unwrap_or_else(|why| panic!("{words:?}: {why}"));
+        let Command::Lab(Lab::Expand(args)) = cli.command else {
+            panic!("{words:?}");
+        };
+        let found = targets(&args.targets, &args.change, &args.grid);
+        found.unwrap_or_else(|why| panic!("{words:?}: {why:?}"))
+    }
+
+    #[test]
+    fn every_page_of_results_is_called_as_what_makes_it_again() {
+        let mut pages = 0;
+        for entry in fs::read_dir(results()).expect("pages of results") {
+            let path = entry.expect("an entry").path();
+            let stem = path.file_stem().and_then(|stem| stem.to_str());
+            let stem = stem.expect("a name");
+            if path.extension().is_none_or(|it| it != "md") || stem == "README" {
+                continue;
+            }
+            let found = resolved(&[stem]);
+            assert_eq!(found.len(), 1, "{stem}");
+            assert_eq!(found[0].plan.name, stem);
+            pages += 1;
+        }
+        assert!(pages > 20, "{pages}");
+    }
+
+    /// The commands in the blocks of shell of a page, word by word.
+    fn commands(text: &str) -> Vec<Vec<String>> {
+        let joined = text.replace("\\\n", " ");
+        let mut is_shell = false;
+        let mut commands = Vec::new();
+        for line in joined.lines() {
+            if line.starts_with("```") {
+                is_shell = line == "```sh";
+            } else if is_shell && line.starts_with("anabranch ") {
+                let words = line.split_whitespace();
+                let words = words.map(|word| word.trim_matches('\'').to_owned());
+                commands.push(words.collect());
+            }
+        }
+        commands
+    }
+
+    #[test]
+    fn what_the_page_of_results_says_to_repeat_them_is_understood() {
+        let text = fs::read_to_string(results().join("README.md")).expect("the page");
+        let mut repeated = Vec::new();
+        for words in commands(&text) {
+            let cli = Cli::try_parse_from(&words).unwrap_or_else(|why| panic!("{words:?}: {why}"));
+            let Command::Lab(command) = cli.command else {
+                panic!("{words:?}");
+            };
+            let Lab::Run(args) = command else { continue };
+            let found = targets(&args.targets, &args.change, &args.grid);
+            let found = found.unwrap_or_else(|why| panic!("{words:?}: {why:?}"));
+            repeated.extend(found.into_iter().map(|target| target.plan.name.clone()));
+        }
+        // Together they make every experiment, so that a new one is not left out of them.
+        for experiment in all_experiments() {
+            let Some(name) = experiment.scenario_name() else {
+                continue;
+            };
+            assert!(repeated.contains(&name), "{name}");
+        }
+    }
 }

@@ -136,8 +136,8 @@ pub(in crate::commands) fn chosen(patterns: &[String]) -> Outcome<Vec<Experiment
     for pattern in patterns {
         if !all.iter().any(|experiment| experiment.is_meant_by(pattern)) {
             let failure = Failure::usage(format!("there is no experiment `{pattern}`"));
-            let ids = all.iter().flat_map(|experiment| experiment.ids).copied();
-            return Err(match nearest(pattern, ids) {
+            let names: Vec<String> = all.iter().flat_map(Experiment::names).collect();
+            return Err(match nearest(pattern, names.iter().map(String::as_str)) {
                 Some(id) => failure.hint(format!("did you mean `{id}`? `--list` shows all")),
                 None => failure.hint("`anabranch sim papers --list` shows all"),
             });
@@ -156,7 +156,7 @@ fn list(experiments: &[Experiment]) -> Outcome {
     let mut table = Table::new(&["experiment", "source", "about"]);
     for experiment in experiments {
         table.row([
-            experiment.ids.join(" "),
+            experiment.names().join(" "),
             experiment.source.into(),
             experiment.about.into(),
         ]);
