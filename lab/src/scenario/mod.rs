@@ -26,7 +26,8 @@ pub use mistake::{Mistake, nearest};
 pub use quantity::{Dimension, Quantity, QuantityError};
 pub use settings::{Retransmit, Settings, Split};
 pub use topology::{
-    Action, CLIENT, Event, NetLink, NetNode, NetPath, Network, NodeKind, SERVER, Sides, names,
+    Action, CLIENT, Event, Interface, NetLink, NetNode, NetPath, Network, NodeKind, SERVER, Sides,
+    names,
 };
 pub(crate) use transport::are_read;
 pub use transport::{KINDS, Kind, Profile, Transport};

@@ -1,6 +1,6 @@
 //! What a network can carry: the way of each path, and the most that all of them carry together.
 
-use super::topology::{NetLink, Network, NodeKind};
+use super::topology::{Interface, NetLink, Network, NodeKind};
 use super::workload::Way;
 use std::collections::VecDeque;
 
@@ -9,18 +9,44 @@ impl Network {
     /// Between the links at its ends the way is the shortest, and among equals that over the link
     /// described first, as packets go. `None` if there is none.
     pub fn route(&self, path: usize) -> Option<Vec<(usize, bool)>> {
+        self.way(self.path_ends(path))
+    }
+
+    /// The ends of a path, the client's first.
+    pub fn path_ends(&self, path: usize) -> [Interface; 2] {
         let path = &self.paths[path];
-        let (first, last) = (path.client_link, path.server_link);
-        let forward = self.links[first].ends.0 == 0;
+        [(0, path.client_link), (1, path.server_link)].map(|(node, link)| Interface { node, link })
+    }
+
+    /// The ends of the shortest way from one host to another, over the links described first among
+    /// equals. `None` if there is no way.
+    pub fn nearest_ends(&self, hosts: [usize; 2]) -> Option<[Interface; 2]> {
+        let of = |node: usize| {
+            let links = self.links.iter().enumerate();
+            let own = links.filter(move |(_, one)| one.ends.0 == node || one.ends.1 == node);
+            own.map(move |(link, _)| Interface { node, link })
+        };
+        let pairs = of(hosts[0]).flat_map(|from| of(hosts[1]).map(move |to| [from, to]));
+        let ways = pairs.filter_map(|ends| Some((ends, self.way(ends)?.len())));
+        ways.min_by_key(|(_, length)| *length).map(|(ends, _)| ends)
+    }
+
+    /// The links from one end to another, as [`Self::route`] has them.
+    pub fn way(&self, [from, to]: [Interface; 2]) -> Option<Vec<(usize, bool)>> {
+        let (first, last) = (from.link, to.link);
+        let forward = self.links[first].ends.0 == from.node;
         let mut route = vec![(first, forward)];
         let mut at = end(&self.links[first], forward);
-        if at == 1 {
+        if at == to.node {
             return (first == last).then_some(route);
         }
-        let goal = far_end(&self.links[last], 1);
+        let goal = far_end(&self.links[last], to.node);
+        if !self.passes_on(at) || !self.passes_on(goal) {
+            return None;
+        }
         let towards = self.distances(goal);
         while at != goal {
-            // A router looks ahead as far as the last hop before the server.
+            // A router looks ahead as far as the last hop before the end.
             let here = towards[at]?;
             let out = self.links.iter().enumerate().find_map(|(index, link)| {
                 let forward = link.ends.0 == at;
@@ -33,26 +59,32 @@ impl Network {
             route.push((index, forward));
             at = next;
         }
-        route.push((last, self.links[last].ends.1 == 1));
+        route.push((last, self.links[last].ends.1 == to.node));
         Some(route)
     }
 
-    /// How many links each node is from `goal`; hosts are never on the way.
+    /// The link outside a NAT of the simulator: the first one of which it is the near end.
+    pub fn outside(&self, nat: usize) -> Option<usize> {
+        self.links.iter().position(|link| link.ends.0 == nat)
+    }
+
+    fn passes_on(&self, node: usize) -> bool {
+        self.nodes[node].kind != NodeKind::Host
+    }
+
+    /// How many links each node that passes packets on is from `goal`.
     fn distances(&self, goal: usize) -> Vec<Option<usize>> {
         let mut distances = vec![None; self.nodes.len()];
         distances[goal] = Some(0);
         let mut waiting = VecDeque::from([(goal, 0)]);
         while let Some((at, distance)) = waiting.pop_front() {
-            if at != goal && self.nodes[at].kind == NodeKind::Host {
-                continue;
-            }
             for link in &self.links {
                 let next = match link.ends {
                     (first, second) if first == at => second,
                     (first, second) if second == at => first,
                     _ => continue,
                 };
-                if distances[next].is_none() {
+                if distances[next].is_none() && self.passes_on(next) {
                     distances[next] = Some(distance + 1);
                     waiting.push_back((next, distance + 1));
                 }

@@ -512,6 +512,160 @@ fn traffic_beside_the_flows_has_ports_for_so_many() {
     assert!(read(&(GOOD.to_owned() + &beside.repeat(3))).is_ok());
 }
 
+/// Hosts beside the only path: one at its first router, one at both and by two links at the second,
+/// and one that no link leads to.
+const FURTHER: &str = r#"format = 1
+name = "further"
+stop = "10s"
+[[node]]
+name = "r1"
+[[node]]
+name = "r2"
+[[node]]
+name = "neighbour"
+kind = "host"
+[[node]]
+name = "far"
+kind = "host"
+[[node]]
+name = "alone"
+kind = "host"
+[[link]]
+name = "access"
+ends = ["client", "r1"]
+[[link]]
+name = "long"
+ends = ["far", "r1"]
+[[link]]
+name = "short"
+ends = ["far", "r2"]
+[[link]]
+name = "near"
+ends = ["r1", "neighbour"]
+[[link]]
+name = "way"
+ends = ["r2", "far"]
+[[link]]
+name = "shared"
+ends = ["r1", "r2"]
+[[link]]
+name = "last"
+ends = ["r2", "server"]
+[[path]]
+name = "one"
+client = "access"
+server = "last"
+[[flow]]
+kind = "bulk"
+bytes = "1MB"
+[[background]]
+kind = "tcp"
+ends = ["neighbour", "server"]
+"#;
+
+#[test]
+fn traffic_beside_the_flows_goes_between_the_ends_of_a_path_or_two_hosts() {
+    let ends = |text: &str| {
+        let scenario = read(text).unwrap();
+        let ends = scenario.background[0].ends;
+        let way = scenario.network.way(ends).unwrap();
+        let name = |link: usize| scenario.network.links[link].name.clone();
+        let way: Vec<String> = way.into_iter().map(|(link, _)| name(link)).collect();
+        (ends.map(|end| end.node), way.join(" "))
+    };
+    let with =
+        |instead: &str| ends(&FURTHER.replace("ends = [\"neighbour\", \"server\"]", instead));
+    let path = with("path = \"one\"");
+    assert_eq!(path, ([0, 1], "access shared last".to_owned()));
+    let further = with("ends = [\"neighbour\", \"server\"]");
+    assert_eq!(further, ([4, 1], "near shared last".to_owned()));
+    // By the nearest of its links, and by the one described first of two that are as near.
+    let near = with("ends = [\"far\", \"neighbour\"]");
+    assert_eq!(near, ([5, 4], "long near".to_owned()));
+    let end = with("ends = [\"server\", \"far\"]");
+    assert_eq!(end, ([1, 5], "last short".to_owned()));
+}
+
+#[test]
+fn a_host_that_traffic_cannot_begin_or_end_at_is_a_mistake() {
+    let told = |instead: &str| {
+        let text = FURTHER.replace("ends = [\"neighbour\", \"server\"]", instead);
+        read(&text).unwrap_err().to_string()
+    };
+    let mistakes: [(&str, &[&str]); 9] = [
+        (
+            "ends = [\"neighbor\", \"far\"]",
+            &[
+                "s.toml:47:9",
+                "no host `neighbor`",
+                "did you mean `neighbour`",
+            ],
+        ),
+        (
+            "ends = [\"neighbour\", \"r2\"]",
+            &[
+                "s.toml:47:22",
+                "background.1.ends.2",
+                "no host `r2`: expected one of client, server, neighbour, far, alone",
+            ],
+        ),
+        (
+            "ends = [\"far\", \"far\"]",
+            &["s.toml:47:8", "two different hosts"],
+        ),
+        ("ends = \"far\"", &["s.toml:47:8", "expected the two hosts"]),
+        (
+            "ends = [\"far\", \"server\", \"client\"]",
+            &["s.toml:47:8", "expected the two hosts"],
+        ),
+        (
+            "ends = [\"server\", \"client\"]",
+            &["s.toml:47:8", "several paths", "expected `path`"],
+        ),
+        (
+            "path = \"one\"\nends = [\"neighbour\", \"far\"]",
+            &["s.toml:48:8", "one of path and ends"],
+        ),
+        (
+            "ends = [\"neighbour\", \"alone\"]",
+            &["s.toml:47:8", "no way leads from `neighbour` to `alone`"],
+        ),
+        (
+            "",
+            &["s.toml:45:1", "`path` is missing", "`ends`, two hosts"],
+        ),
+    ];
+    for (instead, expected) in mistakes {
+        let told = told(instead);
+        for part in expected {
+            assert!(told.contains(part), "{instead}: {part} is not in: {told}");
+        }
+    }
+    let unknown = told("end = [\"neighbour\", \"far\"]");
+    assert!(unknown.contains("`path` is missing"), "{unknown}");
+}
+
+#[test]
+fn a_host_that_is_as_near_as_a_router_is_not_on_the_way() {
+    // `far` is as near to `r2` as `r3` is, and by links that are described before.
+    let text = FURTHER.replace(
+        "[[link]]\nname = \"shared\"\nends = [\"r1\", \"r2\"]\n",
+        "[[node]]\nname = \"r3\"\n[[link]]\nname = \"in\"\nends = [\"r1\", \"r3\"]\n\
+         [[link]]\nname = \"out\"\nends = [\"r3\", \"r2\"]\nforward = { rate = \"3Mbit/s\" }\n",
+    );
+    let scenario = read(&text).unwrap();
+    let links: Vec<usize> = scenario
+        .network
+        .route(0)
+        .unwrap()
+        .iter()
+        .map(|hop| hop.0)
+        .collect();
+    let named = |name: &str| scenario.network.link_named(name).unwrap();
+    assert_eq!(links, ["access", "in", "out", "last"].map(named));
+    assert_eq!(scenario.path_rate(0, Way::Forward), Some(3_000_000));
+}
+
 #[test]
 fn a_file_may_name_the_schedulers_of_the_program_that_reads_it() {
     use anabranch_proto::sched::{Entry, Registry};

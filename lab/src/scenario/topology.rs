@@ -47,6 +47,15 @@ pub struct NetLink {
     pub backward: Direction,
 }
 
+/// A node's end of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interface {
+    /// The node, as an index.
+    pub node: usize,
+    /// The link, as an index.
+    pub link: usize,
+}
+
 /// A path the client opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetPath {
@@ -147,6 +156,12 @@ impl Network {
             "node",
             self.nodes.iter().map(|node| node.name.as_str()),
         )
+    }
+
+    pub(super) fn host_item(&self, item: &Item<'_>) -> Result<usize, Mistake> {
+        let hosts = self.nodes.iter().filter(|node| node.kind == NodeKind::Host);
+        find(item, "host", hosts.map(|node| node.name.as_str()))?;
+        self.node_item(item)
     }
 }
 

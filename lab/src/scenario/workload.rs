@@ -3,7 +3,7 @@
 use super::links::pair;
 use super::mistake::Mistake;
 use super::reader::{Item, Table};
-use super::topology::Network;
+use super::topology::{CLIENT, Interface, Network, SERVER};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -99,8 +99,8 @@ pub enum FlowKind {
 pub struct Background {
     /// What it is.
     pub kind: BackgroundKind,
-    /// The path whose ends it uses, as an index.
-    pub path: usize,
+    /// Its ends. Forward is from the first, which has the part of the client, to the second.
+    pub ends: [Interface; 2],
     /// Which way.
     pub way: Way,
     /// When it begins.
@@ -325,8 +325,7 @@ pub(super) fn background(
                 pause: table.required("pause", "the mean pause")?.time()?,
             },
         };
-        let path = table.required("path", "whose ends it uses")?;
-        let path = network.path_item(&path)?;
+        let ends = ends(&mut table, network)?;
         let way = table
             .read("direction", |item| item.word(&WAYS))?
             .unwrap_or_default();
@@ -335,7 +334,7 @@ pub(super) fn background(
         table.finish()?;
         Ok(Background {
             kind,
-            path,
+            ends,
             way,
             start,
             stop,
@@ -344,6 +343,36 @@ pub(super) fn background(
     let items = items.map(Item::list).unwrap_or_default();
     at_most(MOST, &items, "[[background]]")?;
     items.iter().map(one).collect()
+}
+
+/// Where traffic beside the flows begins and ends: at the ends of a path, or at two hosts.
+fn ends(table: &mut Table<'_>, network: &Network) -> Result<[Interface; 2], Mistake> {
+    let path = table.item("path");
+    let Some(item) = table.item("ends") else {
+        let missing = "`path` is missing: whose ends it uses; or `ends`, two hosts";
+        let path = path.ok_or_else(|| table.mistake(missing))?;
+        return Ok(network.path_ends(network.path_item(&path)?));
+    };
+    if path.is_some() {
+        return Err(item.mistake("expected one of path and ends"));
+    }
+    let hosts = item.list();
+    let [first, second] = hosts.as_slice() else {
+        return Err(item.expected("the two hosts it goes between"));
+    };
+    let hosts = [network.host_item(first)?, network.host_item(second)?];
+    if hosts[0] == hosts[1] {
+        return Err(item.expected("two different hosts"));
+    }
+    if hosts.iter().all(|host| *host < 2) {
+        let what = format!("between {CLIENT} and {SERVER} several paths may lead: expected `path`");
+        return Err(item.mistake(what));
+    }
+    network.nearest_ends(hosts).ok_or_else(|| {
+        let [from, to] = hosts.map(|host| &network.nodes[host].name);
+        let what = format!("no way leads from `{from}` to `{to}`: hosts pass nothing on");
+        item.mistake(what)
+    })
 }
 
 fn at_most(most: usize, items: &[Item<'_>], what: &str) -> Result<(), Mistake> {

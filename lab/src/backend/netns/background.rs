@@ -1,5 +1,5 @@
-//! Traffic beside the flows, between the ends of a path as in the simulator: threads of this
-//! process whose sockets are in the namespaces of the client and the server.
+//! Traffic beside the flows, between the same ends as in the simulator: threads of this process
+//! whose sockets are in the namespaces of the hosts at these ends.
 //!
 //! Every TCP connection speaks one small protocol: a header of 16 bytes says how long the request
 //! is, header included, and how long the answer; then both follow, and the next request.
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-/// Ports of the first of them, at the client and at the server; no flow uses these.
+/// Ports of the first of them, at its first and at its second end; no flow uses these.
 const PORTS: [u16; 2] = [20_000, 30_000];
 
 /// How often a thread that waits looks whether the run is over.
@@ -38,8 +38,8 @@ pub(super) struct Piece {
     way: Way,
     index: usize,
     seed: u64,
+    /// Its ends, as in the scenario.
     nodes: [Node; 2],
-    /// The client's first.
     sockets: [SocketAddr; 2],
     start: Duration,
     end: Duration,
@@ -76,15 +76,18 @@ impl Clock {
 pub(super) fn pieces(net: &Net<'_>, scenario: &Scenario, seed: u64) -> Vec<Piece> {
     let all = scenario.background.iter().enumerate();
     all.map(|(index, one)| {
-        let ends = net.ends(one.path);
-        let port = |side: usize| PORTS[side] + index as u16;
+        let socket = |side: usize| {
+            let end = one.ends[side];
+            let address = net.layout.own(end.node, end.link);
+            SocketAddr::new(address.into(), PORTS[side] + index as u16)
+        };
         Piece {
             kind: one.kind.clone(),
             way: one.way,
             index,
             seed,
-            nodes: [net.nodes[0].clone(), net.nodes[1].clone()],
-            sockets: [0, 1].map(|side| SocketAddr::new(ends[side], port(side))),
+            nodes: one.ends.map(|end| net.nodes[end.node].clone()),
+            sockets: [0, 1].map(socket),
             start: drawn::background_start(scenario, index, seed),
             end: one.stop.unwrap_or(scenario.stop),
         }

@@ -378,6 +378,37 @@ server = "a-name-beyond-fifteen"
     }
 
     #[test]
+    fn further_hosts_are_led_to_and_lead_out_as_the_client_and_the_server() {
+        let further = "[[node]]\nname = \"neighbour\"\nkind = \"host\"\n\
+                       [[node]]\nname = \"far\"\nkind = \"host\"\n\
+                       [[link]]\nname = \"n-r1\"\nends = [\"neighbour\", \"r1\"]\n\
+                       [[link]]\nname = \"r1-r2\"\nends = [\"r1\", \"r2\"]\n\
+                       [[link]]\nname = \"r2-f\"\nends = [\"r2\", \"far\"]\n\
+                       [[background]]\nkind = \"tcp\"\nends = [\"neighbour\", \"far\"]\n";
+        let scenario = graph(&format!("{CHAINS}{further}"));
+        let layout = Layout::of(&scenario);
+        let [near, far] = scenario.background[0].ends;
+        let address = |end: crate::scenario::Interface| layout.own(end.node, end.link).to_string();
+        assert_eq!([near, far].map(address), ["10.77.4.1", "10.77.6.2"]);
+        for (node, line) in [
+            (2, "route add 10.77.6.0/24 via 10.77.5.2 dev r1-r2"),
+            (3, "route add 10.77.4.0/24 via 10.77.5.1 dev r1-r2"),
+            (
+                4,
+                "route replace default via 10.77.4.2 dev n-r1 src 10.77.4.1 table 1004",
+            ),
+            (
+                5,
+                "route replace default via 10.77.6.1 dev r2-f src 10.77.6.2 metric 100",
+            ),
+            (5, "rule add from 10.77.6.0/24 lookup 1006 priority 300"),
+        ] {
+            let commands = layout.commands(node).join("\n");
+            assert!(commands.contains(line), "{line}\n{commands}");
+        }
+    }
+
+    #[test]
     fn a_shared_link_is_on_both_paths_and_longer_ways_are_found() {
         let scenario = graph(
             "[[node]]\nname = \"in\"\n[[node]]\nname = \"out\"\nkind = \"nat\"\n\

@@ -1,7 +1,7 @@
 //! Networks that are built, disturbed and removed, with agents that only wait.
 
 use super::*;
-use crate::hosts::{Answer, Ask, Ready};
+use crate::hosts::{Answer, Ask, LinkTotals, PathReport, Ready};
 use crate::plan::{Changes, Plan};
 use crate::scenario::Document;
 use anabranch_testbed::Testbed;
@@ -78,6 +78,12 @@ fn netns(takes: Duration, panics: bool, conduct: Conduct) -> Netns {
     Netns::new("agent".into(), agents, conduct)
 }
 
+fn planned(text: &str) -> Run {
+    let document = Document::parse("t.toml", text).unwrap();
+    let plan = Plan::make(&document, &Changes::default()).unwrap();
+    plan.runs[0].clone()
+}
+
 fn run(rest: &str) -> Run {
     let text = format!(
         r#"
@@ -106,9 +112,7 @@ kind = "bulk"
 duration = "2s"
 {rest}"#
     );
-    let document = Document::parse("t.toml", &text).unwrap();
-    let plan = Plan::make(&document, &Changes::default()).unwrap();
-    plan.runs[0].clone()
+    planned(&text)
 }
 
 /// Namespaces that this process made.
@@ -196,6 +200,162 @@ fn a_script_really_happens_and_everything_is_removed() {
     }
     // Nothing is limited on the way back of the direct path: TCP fills it, readers read forward.
     assert!(outcome.paths[1].delivered_bytes > 0);
+}
+
+/// A path over a link that the hosts beside it use too.
+const FURTHER: &str = r#"
+format = 1
+name = "further"
+stop = "20s"
+singles = false
+[[node]]
+name = "r1"
+[[node]]
+name = "r2"
+[[node]]
+name = "neighbour"
+kind = "host"
+[[node]]
+name = "far"
+kind = "host"
+[[link]]
+name = "access"
+ends = ["client", "r1"]
+[[link]]
+name = "shared"
+ends = ["r1", "r2"]
+forward = { rate = "8Mbit/s", delay = "5ms" }
+backward = { like = "forward" }
+[[link]]
+name = "exit"
+ends = ["r2", "server"]
+[[link]]
+name = "near"
+ends = ["neighbour", "r1"]
+[[link]]
+name = "end"
+ends = ["r2", "far"]
+[[path]]
+name = "long"
+client = "access"
+server = "exit"
+[[path]]
+name = "direct"
+forward = { rate = "5Mbit/s", delay = "10ms" }
+[[flow]]
+kind = "bulk"
+duration = "2s"
+"#;
+
+/// What goes between further hosts while the client and the server are silent: bytes that the links
+/// delivered forward and backward, in order, and what the tables say of the paths.
+fn beside(background: &str) -> (Vec<[u64; 2]>, Vec<LinkTotals>) {
+    let run = planned(&format!("{FURTHER}{background}"));
+    let mut net = Net::build(&run.scenario, run.seed, Links::default(), None).unwrap();
+    let wait = |(): &mut ()| {
+        std::thread::sleep(Duration::from_secs(2));
+        Ok(())
+    };
+    let ((), log) = during(&mut net, &run, &mut (), |()| Ok(()), wait).unwrap();
+    let last = &log.samples.last().unwrap().links;
+    let delivered = last.iter().map(|ways| {
+        let [forward, backward] = ways;
+        [forward.bytes_delivered, backward.bytes_delivered]
+    });
+    let reports = [0, 1].map(|_| HostReport {
+        paths: vec![PathReport::default(); 2],
+        ..HostReport::default()
+    });
+    let mut totals = totals::totals(&net, &log.samples);
+    totals::tell_apart(&net, &mut totals, [&reports[0], &reports[1]]);
+    (delivered.collect(), totals)
+}
+
+#[test]
+fn traffic_between_further_hosts_shares_the_link_in_the_middle_alone() {
+    let Some(_bed) = Testbed::require("netns-further") else {
+        return;
+    };
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let further = "ends = [\"neighbour\", \"far\"]";
+    let backward = "direction = \"backward\"";
+    // At least so many bytes in two seconds, on a machine that may be busy.
+    for (kind, direction, way, least) in [
+        (
+            "kind = \"udp\"\nrate = \"2Mbit/s\"\nsize = \"500B\"",
+            "",
+            0,
+            150_000,
+        ),
+        (
+            "kind = \"tcp\"\ncongestion = \"reno\"",
+            backward,
+            1,
+            500_000,
+        ),
+        (
+            "kind = \"web\"\nsize = \"50kB\"\npause = \"10ms\"",
+            "",
+            0,
+            20_000,
+        ),
+    ] {
+        let (links, totals) = beside(&format!("[[background]]\n{kind}\n{direction}\n{further}\n"));
+        let [access, shared, exit, near, end, direct] = links.try_into().unwrap();
+        assert_eq!([access, exit, direct], [[0; 2]; 3], "{kind}");
+        assert!(shared[way] >= least, "{kind}: {shared:?}");
+        // All of it came from the neighbour or went there, and the same at the other end.
+        for own in [near, end] {
+            let apart = own[way].abs_diff(shared[way]);
+            assert!(
+                apart < shared[way] / 4 + 50_000,
+                "{kind}: {own:?} {shared:?}"
+            );
+        }
+        for path in totals {
+            assert_eq!(
+                (path.forward.sent_bytes, path.backward.sent_bytes),
+                (0, 0),
+                "{kind}"
+            );
+        }
+    }
+    assert_eq!(ours(), Vec::<String>::new());
+}
+
+#[test]
+fn bytes_of_a_path_are_the_hosts_own_where_its_end_sends_to_further_hosts() {
+    let Some(_bed) = Testbed::require("netns-own") else {
+        return;
+    };
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let udp = "[[background]]\nkind = \"udp\"\nrate = \"2Mbit/s\"\nsize = \"500B\"\n";
+    for (ends, used, unused) in [
+        ("[\"client\", \"far\"]", ["access", "end"], ["exit", "near"]),
+        (
+            "[\"neighbour\", \"server\"]",
+            ["near", "exit"],
+            ["access", "end"],
+        ),
+    ] {
+        let (links, totals) = beside(&format!("{udp}ends = {ends}\n"));
+        let names = ["access", "shared", "exit", "near", "end"];
+        let bytes = |name: &str| links[names.iter().position(|own| *own == name).unwrap()][0];
+        let (used, unused) = (used.map(bytes), unused.map(bytes));
+        // The link `near` leads to the router, `end` away from it: all of it goes forward.
+        assert!(
+            used.iter().all(|bytes| *bytes > 150_000),
+            "{ends}: {links:?}"
+        );
+        assert_eq!(unused, [0, 0], "{ends}");
+        // The hosts say they sent nothing for the flows, whatever the links counted.
+        let forward = totals[0].forward;
+        assert_eq!(
+            (forward.sent_bytes, forward.delivered_bytes),
+            (0, 0),
+            "{ends}"
+        );
+    }
 }
 
 #[test]

@@ -93,18 +93,17 @@ pub(super) fn tell_apart(
 /// Whether the first or the last link of a path carries more than the path's own packets.
 fn is_shared(net: &Net<'_>, path: usize) -> bool {
     let scenario = net.scenario;
-    let ends = |path: usize| {
-        let path = &scenario.network.paths[path];
-        [path.client_link, path.server_link]
-    };
-    let touches = |other: usize| ends(other).iter().any(|link| ends(path).contains(link));
+    let ends = |path: usize| scenario.network.path_ends(path).map(|end| end.link);
+    let touches = |other: [usize; 2]| other.iter().any(|link| ends(path).contains(link));
     let others = scenario
         .transport
         .paths
         .iter()
         .filter(|other| **other != path);
-    let beside = scenario.background.iter().map(|one| one.path);
-    others.copied().chain(beside).any(touches)
+    // The client and the server pass nothing on: what shares these links begins or ends at them.
+    let beside = scenario.background.iter();
+    let beside = beside.map(|one| one.ends.map(|end| end.link));
+    others.map(|other| ends(*other)).chain(beside).any(touches)
 }
 
 /// Adds what the samples say of queues to a time series, or makes one of them for a contender that

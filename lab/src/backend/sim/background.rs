@@ -2,7 +2,7 @@
 
 use super::network::{Beside, Built};
 use crate::backend::drawn;
-use crate::scenario::{Background, BackgroundKind, Way};
+use crate::scenario::{Background, BackgroundKind, Interface, Network, NodeKind, Way};
 use anabranch_proto::time::Instant;
 use anabranch_sim::ProcessId;
 use anabranch_sim::profile::Names;
@@ -11,13 +11,13 @@ use anabranch_sim::traffic::{UdpFlow, UdpSink, UdpSource};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Ports of the first of them, at the client and at the server; no flow uses these.
+/// Ports of the first of them, at its first and at its second end; no flow uses these.
 const PORTS: [u16; 2] = [20_000, 30_000];
 
 /// Puts all of it on the hosts.
 pub(super) fn install(built: &mut Built<'_>, names: &Names) -> Result<(), String> {
     for (index, one) in built.scenario.background.iter().enumerate() {
-        let ends = match one.kind {
+        let processes = match one.kind {
             BackgroundKind::Udp { rate, size } => udp(built, index, one, (rate, size)),
             BackgroundKind::Tcp { cubic } => {
                 let demand = match one.way {
@@ -39,20 +39,39 @@ pub(super) fn install(built: &mut Built<'_>, names: &Names) -> Result<(), String
                 connection(built, index, one, asker, demand, TcpConfig::default())
             }
         };
-        let path = one.path;
-        built.beside.push(Beside { path, ends });
+        let ends = one.ends;
+        built.beside.push(Beside { ends, processes });
     }
     Ok(())
 }
 
-/// Its ends, the client's first.
-fn sockets(built: &Built<'_>, index: usize, path: usize) -> [SocketAddr; 2] {
-    let (client, server) = built.ends(path);
-    let port = |first: u16| first + index as u16;
-    [
-        SocketAddr::new(client, port(PORTS[0])),
-        SocketAddr::new(server, port(PORTS[1])),
-    ]
+/// Whether the NATs on its way let it pass: of the simulator's only UDP does, from inside.
+pub(super) fn passes_nats(network: &Network, one: &Background) -> bool {
+    let way = network.way(one.ends).unwrap_or_default();
+    way.windows(2).all(|hops| {
+        let [(near, forward), (far, _)] = [hops[0], hops[1]];
+        let ends = network.links[near].ends;
+        let between = if forward { ends.1 } else { ends.0 };
+        if network.nodes[between].kind != NodeKind::Nat {
+            return true;
+        }
+        let (comes, goes) = match one.way {
+            Way::Forward => (near, far),
+            Way::Backward => (far, near),
+        };
+        let outside = network.outside(between);
+        let udp = matches!(one.kind, BackgroundKind::Udp { .. });
+        ![Some(comes), Some(goes)].contains(&outside) || (udp && Some(goes) == outside)
+    })
+}
+
+/// The sockets at its ends.
+fn sockets(built: &Built<'_>, index: usize, ends: [Interface; 2]) -> [SocketAddr; 2] {
+    [0, 1].map(|side| {
+        let Interface { node, link } = ends[side];
+        let address = built.world.address(built.nodes[node], built.links[link]);
+        SocketAddr::new(address, PORTS[side] + index as u16)
+    })
 }
 
 fn begins(built: &Built<'_>, index: usize) -> Instant {
@@ -66,7 +85,7 @@ fn udp(
     one: &Background,
     (rate, size): (u64, u64),
 ) -> [ProcessId; 2] {
-    let sockets = sockets(built, index, one.path);
+    let sockets = sockets(built, index, one.ends);
     let from = usize::from(one.way == Way::Backward);
     let end = one.stop.unwrap_or(built.scenario.stop);
     let flow = UdpFlow {
@@ -78,12 +97,13 @@ fn udp(
         start: begins(built, index),
         end: Instant::ZERO + end,
     };
+    let nodes = one.ends.map(|end| built.nodes[end.node]);
     let source = Box::new(UdpSource::new().with(flow.at_rate(rate)));
     let sender = built
         .world
-        .attach_at(built.nodes[from], sockets[from].port(), source);
+        .attach_at(nodes[from], sockets[from].port(), source);
     let (far, sink) = (sockets[1 - from].port(), Box::new(UdpSink::new()));
-    let receiver = built.world.attach_at(built.nodes[1 - from], far, sink);
+    let receiver = built.world.attach_at(nodes[1 - from], far, sink);
     in_order(from, sender, receiver)
 }
 
@@ -95,7 +115,7 @@ fn connection(
     demand: Box<dyn Demand>,
     config: TcpConfig,
 ) -> [ProcessId; 2] {
-    let sockets = sockets(built, index, one.path);
+    let sockets = sockets(built, index, one.ends);
     let seed = built.world.seed();
     let mut near = TcpHost::new(seed.derive("beside", 2 * index as u64));
     near.connect(Connect {
@@ -108,9 +128,10 @@ fn connection(
     });
     let port = sockets[1 - asker].port();
     let far = TcpHost::new(seed.derive("beside", 2 * index as u64 + 1)).listen(port, config);
+    let nodes = one.ends.map(|end| built.nodes[end.node]);
     let world = &mut built.world;
-    let near = world.attach_at(built.nodes[asker], sockets[asker].port(), Box::new(near));
-    let far = world.attach_at(built.nodes[1 - asker], port, Box::new(far));
+    let near = world.attach_at(nodes[asker], sockets[asker].port(), Box::new(near));
+    let far = world.attach_at(nodes[1 - asker], port, Box::new(far));
     in_order(asker, near, far)
 }
 

@@ -15,9 +15,7 @@ use crate::engine::{self, Setup};
 use crate::plan::Run;
 use crate::qlog;
 use crate::results::{Outcome, Status};
-use crate::scenario::{
-    Background, BackgroundKind, Flow, FlowKind, Kind, NodeKind, Profile, Scenario, Way,
-};
+use crate::scenario::{Background, Flow, FlowKind, Kind, NodeKind, Profile, Scenario};
 use anabranch_proto::config::TransportConfig;
 use anabranch_proto::time::Instant;
 use anabranch_sim::profile::Names;
@@ -247,9 +245,7 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<Outcome> {
     let kind = scenario.transport.kind;
     let nodes = &scenario.network.nodes;
     let nat = nodes.iter().any(|node| node.kind == NodeKind::Nat);
-    let only_udp = |one: &Background| {
-        matches!(one.kind, BackgroundKind::Udp { .. }) && one.way == Way::Forward
-    };
+    let passes = |one: &Background| background::passes_nats(&scenario.network, one);
     let datagrams = |flow: &Flow| matches!(flow.kind, FlowKind::Datagrams { .. });
     let one_file = matches!(
         scenario.flows.as_slice(),
@@ -264,8 +260,8 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<Outcome> {
         "a program does not run in a simulator"
     } else if nat && kind != Kind::Anabranch {
         "TCP through a NAT: those of the simulator pass UDP only"
-    } else if nat && !scenario.background.iter().all(only_udp) {
-        "background traffic through a NAT, but for UDP from the client"
+    } else if !scenario.background.iter().all(passes) {
+        "background traffic through a NAT, but for UDP from inside"
     } else if kind != Kind::Anabranch && scenario.flows.iter().any(datagrams) {
         "datagrams over TCP"
     } else if scenario.transport.profile == Profile::Stripe && !one_file {

@@ -2,7 +2,7 @@
 
 use crate::backend::drawn;
 use crate::scenario::{
-    Action, FlowKind, Kind as Carrier, NodeKind as Kind, Profile, Scenario, Sides, Way,
+    Action, FlowKind, Interface, Kind as Carrier, NodeKind as Kind, Profile, Scenario, Sides, Way,
 };
 use anabranch_link::LinkConfig;
 use anabranch_proto::config::{ClientConfig, ServerConfig};
@@ -21,9 +21,9 @@ use std::time::Duration;
 /// One piece of traffic beside the flows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Beside {
-    pub(super) path: usize,
-    /// What runs at the client and at the server.
-    pub(super) ends: [ProcessId; 2],
+    pub(super) ends: [Interface; 2],
+    /// What runs at its ends.
+    pub(super) processes: [ProcessId; 2],
 }
 
 /// A world made from a scenario, and how to find things in it.
@@ -162,9 +162,8 @@ impl<'a> Built<'a> {
             let at = if *forward { ends.0 } else { ends.1 };
             (network.nodes[at].kind == Kind::Nat).then_some(at)
         });
-        // The outside of a NAT is the first link of which it is the near end.
         let outside = nats.take(1).find_map(|nat| {
-            let link = network.links.iter().position(|link| link.ends.0 == nat)?;
+            let link = network.outside(nat)?;
             Some(self.world.address(self.nodes[nat], self.links[link]))
         });
         (outside.unwrap_or(client), server)
@@ -180,8 +179,10 @@ impl<'a> Built<'a> {
             }
         };
         let mut flow = self.world.flow_stats(from, to);
-        for beside in self.beside.iter().filter(|beside| beside.path == path) {
-            let [client, server] = beside.ends.map(|end| self.world.process_stats(end));
+        // What has other ends passed between other addresses, and is not in these figures.
+        let ends = self.scenario.network.path_ends(path);
+        for beside in self.beside.iter().filter(|beside| beside.ends == ends) {
+            let [client, server] = beside.processes.map(|end| self.world.process_stats(end));
             let (from, to) = match way {
                 Way::Forward => (client, server),
                 Way::Backward => (server, client),

@@ -1,6 +1,8 @@
 //! TCP, bonds, and what runs beside the flows.
 
 use super::*;
+use anabranch_sim::Direction;
+use std::sync::Arc;
 
 fn with(extra: &str) -> Outcome {
     run(&(TWO.to_owned() + extra))
@@ -125,6 +127,180 @@ fn traffic_beside_a_flow_takes_its_part_and_is_not_counted() {
         .goodput_bps
         .unwrap();
     assert!(goodput > free * 0.95, "{goodput} of {free}");
+}
+
+/// A path over a link that the hosts beside it use too.
+const FURTHER: &str = r#"
+format = 1
+name = "further"
+stop = "60s"
+singles = false
+[[node]]
+name = "r1"
+[[node]]
+name = "r2"
+[[node]]
+name = "neighbour"
+kind = "host"
+[[node]]
+name = "far"
+kind = "host"
+[[link]]
+name = "access"
+ends = ["client", "r1"]
+[[link]]
+name = "shared"
+ends = ["r1", "r2"]
+forward = { rate = "10Mbit/s", delay = "10ms", queue = "50ms" }
+backward = { like = "forward" }
+[[link]]
+name = "exit"
+ends = ["r2", "server"]
+[[link]]
+name = "near"
+ends = ["neighbour", "r1"]
+[[link]]
+name = "end"
+ends = ["r2", "far"]
+[[path]]
+name = "a"
+client = "access"
+server = "exit"
+[[flow]]
+kind = "bulk"
+duration = "10s"
+warm-up = "2s"
+[transport]
+kind = "tcp"
+[repeat]
+runs = 1
+"#;
+
+/// What the links carried forward, by name, with the outcome.
+fn carried(text: &str) -> (impl Fn(&str) -> u64, Outcome) {
+    let document = Document::parse("t.toml", text).unwrap();
+    let plan = Plan::make(&document, &Changes::default()).unwrap();
+    let scenario = Arc::clone(&plan.runs[0].scenario);
+    let (mut built, names) = (Built::of(&scenario, plan.runs[0].seed), Names::default());
+    let mut contest = tcp::install(&mut built, &names).unwrap();
+    background::install(&mut built, &names).unwrap();
+    let progress = drive(&mut built, &mut contest);
+    let bytes: Vec<u64> = built
+        .links
+        .iter()
+        .map(|link| {
+            let stats = |way| built.world.link_stats(*link, way).bytes_out;
+            stats(Direction::Forward) + stats(Direction::Backward)
+        })
+        .collect();
+    let outcome = contest.outcome(&mut built, &progress);
+    let network = scenario.network.clone();
+    let of = move |name: &str| bytes[network.link_named(name).unwrap()];
+    (of, outcome)
+}
+
+#[test]
+fn traffic_between_further_hosts_takes_its_part_of_the_shared_link_alone() {
+    let (_, free) = carried(FURTHER);
+    let free = free.goodput_bps.unwrap();
+    for (kind, takes) in [
+        ("kind = \"udp\"\nrate = \"5Mbit/s\"\nsize = \"1000B\"", 5e6),
+        ("kind = \"tcp\"\ncongestion = \"cubic\"", 1.5e6),
+        ("kind = \"web\"\nsize = \"1MB\"\npause = \"200ms\"", 1e6),
+    ] {
+        for ends in [
+            "ends = [\"neighbour\", \"far\"]",
+            "ends = [\"far\", \"neighbour\"]\ndirection = \"backward\"",
+        ] {
+            let beside = format!("{FURTHER}[[background]]\n{kind}\n{ends}\n");
+            let (bytes, outcome) = carried(&beside);
+            assert_eq!(outcome.status, Status::Ok, "{beside}: {}", outcome.reason);
+            let goodput = outcome.goodput_bps.unwrap();
+            assert!(
+                goodput < free - takes * 0.8,
+                "{beside}: {goodput} of {free}"
+            );
+            assert!(goodput > 1e6, "{beside}: {goodput}");
+            // Over the client's and the server's own links goes the flow, and nothing else: data
+            // one way, acknowledgements the other, and no more than what it counts as its own.
+            let (sent, own) = (outcome.paths[0].sent_bytes, outcome.bytes);
+            assert!((own..own * 6 / 5).contains(&sent), "{beside}: {sent} {own}");
+            for link in ["access", "exit"] {
+                let carried = bytes(link);
+                assert!(carried < sent * 11 / 10, "{beside}: {link} {carried}");
+            }
+            let other = bytes("near");
+            assert!(other as f64 > takes * 0.8, "{beside}: {other}");
+            let shared = bytes("shared");
+            // Behind it nothing is lost.
+            let both = bytes("exit") + bytes("end");
+            assert!(shared.abs_diff(both) < 50_000, "{beside}: {shared} {both}");
+        }
+    }
+}
+
+#[test]
+fn the_engine_shares_with_further_hosts_too_and_flows_the_other_way_leave_it_alone() {
+    let engine = FURTHER.replace("kind = \"tcp\"\n[repeat]", "[repeat]");
+    let free = run(&engine).goodput_bps.unwrap();
+    let with = |direction: &str| {
+        let beside = "[[background]]\nkind = \"udp\"\nrate = \"5Mbit/s\"\nsize = \"1000B\"\n\
+                      ends = [\"neighbour\", \"far\"]\n";
+        let outcome = run(&format!("{engine}{beside}direction = \"{direction}\"\n"));
+        assert_eq!(outcome.status, Status::Ok, "{}", outcome.reason);
+        let sent = outcome.paths[0].sent_bytes as f64 / outcome.bytes as f64;
+        assert!((1.0..1.2).contains(&sent), "{sent}");
+        outcome.goodput_bps.unwrap()
+    };
+    let forward = with("forward");
+    assert!(forward < free - 4e6 && forward > 1e6, "{forward} of {free}");
+    let backward = with("backward");
+    assert!(backward > free * 0.95, "{backward} of {free}");
+}
+
+#[test]
+fn a_nat_lets_traffic_beside_the_flows_pass_that_does_not_cross_it_or_is_udp_from_inside() {
+    // The neighbour is inside, as the client is; `r2` is outside.
+    let nat = FURTHER
+        .replace("name = \"r1\"\n", "name = \"r1\"\nkind = \"nat\"\n")
+        .replace("kind = \"tcp\"\n[repeat]", "[repeat]")
+        .replace("duration = \"10s\"\nwarm-up = \"2s\"", "bytes = \"100kB\"");
+    let udp = "kind = \"udp\"\nrate = \"1Mbit/s\"\nsize = \"1000B\"";
+    let tcp = "kind = \"tcp\"";
+    for (kind, ends, passes) in [
+        (udp, "[\"neighbour\", \"far\"]", true),
+        (
+            udp,
+            "[\"neighbour\", \"far\"]\ndirection = \"backward\"",
+            false,
+        ),
+        (
+            udp,
+            "[\"far\", \"neighbour\"]\ndirection = \"backward\"",
+            true,
+        ),
+        (tcp, "[\"neighbour\", \"far\"]", false),
+        (tcp, "[\"far\", \"server\"]", true),
+        (tcp, "[\"neighbour\", \"client\"]", true),
+    ] {
+        let outcome = run(&format!("{nat}[[background]]\n{kind}\nends = {ends}\n"));
+        let expected = if passes {
+            Status::Ok
+        } else {
+            Status::Unsupported
+        };
+        assert_eq!(
+            outcome.status, expected,
+            "{kind} {ends}: {}",
+            outcome.reason
+        );
+        assert_eq!(
+            outcome.reason.contains("from inside"),
+            !passes,
+            "{}",
+            outcome.reason
+        );
+    }
 }
 
 #[test]
