@@ -9,10 +9,10 @@
 //! Units that belong to no flow go by the lowest RTT.
 
 use super::contest::lowest_rtt;
-use super::flow_table::{FlowTable, Key};
+use super::flow_table::{FlowTable, Key, Pin};
 use super::per_path::PerPath;
 use super::rates::delivered_rate;
-use super::units::micros;
+use super::units::{NANOS, micros, passed};
 use super::{
     Choice, Decision, Entry, ParamDoc, PathEvent, PathState, PathView, Patience, Reason, Scheduler,
     SendView, UnitKind,
@@ -43,7 +43,7 @@ pub(super) const ENTRY: Entry = Entry {
 const WORTH_MOVING: u64 = 5;
 
 /// How often flows per path are counted anew.
-const RECOUNT: Duration = Duration::from_secs(1);
+const RECOUNT: u64 = NANOS;
 
 /// Keeps flows on their paths.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ impl Affinity {
 
     fn recount(&mut self, view: &SendView<'_>) {
         for (_, flows) in self.flows.iter_mut() {
-            if view.now.since(flows.since) >= RECOUNT {
+            if passed(flows.since, view.now) >= RECOUNT {
                 (flows.before, flows.now) = (flows.now, 0);
                 flows.since = view.now;
             }
@@ -101,68 +101,87 @@ impl Affinity {
     /// What one more flow would get on `path`; one that is there counts itself once.
     fn promise(&self, path: &PathView, is_there: bool) -> u64 {
         let flows = self.flows.get(path.id).map_or(0, Flows::count);
-        let others = flows.saturating_sub(u64::from(is_there));
-        delivered_rate(path) / (others + 1)
+        match flows.saturating_sub(u64::from(is_there)) {
+            0 => delivered_rate(path),
+            others => delivered_rate(path) / (others + 1),
+        }
     }
 
-    /// The path of `key`, which sends now. One that is `kept` may have become a backup.
-    fn path_of<'a>(&mut self, view: &SendView<'a>, key: Key, kept: bool) -> Option<&'a PathView> {
-        let pin = self.table.get_mut(key).map(|pin| (pin.path, pin.used));
-        let pinned = pin.and_then(|(id, used)| {
-            let backup = || {
-                view.path(id)
-                    .filter(|path| kept && path.state == PathState::Active)
-            };
-            let path = view.candidates().find(|path| path.id == id);
-            Some((path.or_else(backup)?, used))
-        });
-        let best = || {
-            let there = |path: &PathView| pin.is_some_and(|(id, _)| id == path.id);
-            let promise = |path: &PathView| self.promise(path, there(path));
-            let mut best: Option<(u64, &'a PathView)> = None;
-            for path in view.candidates() {
-                let promised = promise(path);
-                if best.is_none_or(|(most, _)| promised > most) {
-                    best = Some((promised, path));
-                }
+    /// The path that promises most to a flow, which may be `there` already.
+    fn best<'a>(&self, view: &SendView<'a>, there: Option<PathId>) -> Option<(u64, &'a PathView)> {
+        let mut best: Option<(u64, &PathView)> = None;
+        for path in view.candidates() {
+            let most = best.map(|(most, _)| most);
+            // No path promises more than its rate, so most of them need no closer look.
+            if most.is_some_and(|most| delivered_rate(path) <= most) {
+                continue;
             }
-            best
-        };
-        let path = match pinned {
-            None => best()?.1,
-            Some((path, used)) if self.flowlets && is_pause(view, view.now.since(used)) => {
-                let (most, other) = best()?;
-                let worth = most / WORTH_MOVING > self.promise(path, true) / 4;
-                if worth { other } else { path }
+            let promised = self.promise(path, there == Some(path.id));
+            if most.is_none_or(|most| promised > most) {
+                best = Some((promised, path));
             }
-            Some((path, _)) => path,
-        };
-        Some(path)
+        }
+        best
     }
 
-    /// Notes that `key` sends on `path`.
-    fn touch(&mut self, view: &SendView<'_>, key: Key, path: PathId) {
-        let before = self.table.get_mut(key).map(|pin| (pin.path, pin.used));
+    /// The path of a flow that sends now and has this pin, if any. One that is `kept` may have
+    /// become a backup. The path of new flows is the same for all until one sends: it is kept in
+    /// `new`.
+    fn path_of<'a>(
+        &self,
+        view: &SendView<'a>,
+        pin: Option<Pin>,
+        kept: bool,
+        new: &mut Option<&'a PathView>,
+    ) -> Option<&'a PathView> {
+        let Some(pin) = pin else {
+            *new = new.or_else(|| Some(self.best(view, None)?.1));
+            return *new;
+        };
+        let backup = || {
+            view.path(pin.path)
+                .filter(|path| kept && path.state == PathState::Active)
+        };
+        let path = view.candidates().find(|path| path.id == pin.path);
+        let Some(path) = path.or_else(backup) else {
+            return Some(self.best(view, Some(pin.path))?.1);
+        };
+        if !self.flowlets || !is_pause(view, view.now.since(pin.used)) {
+            return Some(path);
+        }
+        let (most, other) = self.best(view, Some(pin.path))?;
+        let worth = most / WORTH_MOVING > self.promise(path, true) / 4;
+        Some(if worth { other } else { path })
+    }
+
+    /// Notes that `key`, whose pin is where it was found, sends on `path`.
+    fn touch(&mut self, view: &SendView<'_>, key: Key, found: Option<(usize, Pin)>, path: PathId) {
         let flows = self.flows.entry(view, path, || Flows::new(view.now));
-        let counted = before.is_some_and(|(id, used)| id == path && used >= flows.since);
+        let counted = found.is_some_and(|(_, pin)| pin.path == path && pin.used >= flows.since);
         if !counted {
             flows.now += 1;
         }
-        self.table.pin(key, path, view.now);
+        match found {
+            Some((at, _)) => self.table.renew(at, path, view.now),
+            None => self.table.pin(key, path, view.now),
+        }
     }
 
     fn streams(&mut self, view: &SendView<'_>) -> Choice {
         let mut first = None;
+        let mut new = None;
         for (at, stream) in view.streams.iter().enumerate() {
             let key = Key::stream(stream.id);
-            let Some(path) = self.path_of(view, key, self.keep_backup) else {
+            let found = self.table.find(key);
+            let pin = found.map(|(_, pin)| pin);
+            let Some(path) = self.path_of(view, pin, self.keep_backup, &mut new) else {
                 break;
             };
             first = first.or(Some(path));
             if !path.can_send(view.now) {
                 continue;
             }
-            self.touch(view, key, path.id);
+            self.touch(view, key, found, path.id);
             self.patience.end();
             let (path, stream) = (path.id, stream.id);
             let decision = match at {
@@ -178,9 +197,10 @@ impl Affinity {
     }
 
     fn flow(&mut self, view: &SendView<'_>, key: Key) -> Choice {
-        let path = self.path_of(view, key, false);
+        let found = self.table.find(key);
+        let path = self.path_of(view, found.map(|(_, pin)| pin), false, &mut None);
         if let Some(path) = path.filter(|path| path.can_send(view.now)) {
-            self.touch(view, key, path.id);
+            self.touch(view, key, found, path.id);
             self.patience.end();
             return Choice::send(path.id, Reason::Affinity);
         }
@@ -199,6 +219,14 @@ impl Affinity {
 
 /// Whether everything that was sent so long ago has arrived, by whatever path.
 fn is_pause(view: &SendView<'_>, pause: Duration) -> bool {
+    let pause = micros(pause);
+    // First, as it answers for most packets of a flow that is not interrupted.
+    if view
+        .candidates()
+        .any(|path| 4 * micros(path.rttvar) >= pause)
+    {
+        return false;
+    }
     let spread = |delays: (Option<i64>, Option<i64>)| match delays {
         (Some(least), Some(most)) => most.saturating_sub(least),
         _ => 0,
@@ -213,8 +241,7 @@ fn is_pause(view: &SendView<'_>, pause: Duration) -> bool {
         .candidates()
         .all(|path| path.forward_delay_us.is_some());
     let difference = if measured { all(&forward) } else { all(&half) };
-    let jitter = view.candidates().map(|path| 4 * micros(path.rttvar)).max();
-    micros(pause) > difference.unsigned_abs().into() && micros(pause) > jitter.unwrap_or(0)
+    pause > difference.unsigned_abs().into()
 }
 
 impl Scheduler for Affinity {

@@ -139,8 +139,10 @@ pub(super) struct Slots<'a> {
     /// When the pacer opens, and the time between two packets after that.
     first: u64,
     interval: u64,
-    /// The number of the next packet, and what is acknowledged when it goes.
-    next: u64,
+    /// When the pacer lets the next packet go, the bytes up to its end, and what is acknowledged
+    /// when it goes.
+    paced: u64,
+    end: u64,
     acked: u64,
     record: usize,
     at: u64,
@@ -149,6 +151,7 @@ pub(super) struct Slots<'a> {
 impl<'a> Slots<'a> {
     pub(super) fn new(forecast: &'a Forecast, now: Instant, path: &PathView) -> Self {
         let packet = packet(path);
+        let first = paced(path, now);
         let mut slots = Self {
             log: forecast.log(path.id),
             now: now.as_nanos(),
@@ -156,12 +159,13 @@ impl<'a> Slots<'a> {
             packet,
             window: path.congestion_window.saturating_sub(path.queued),
             in_flight: path.bytes_in_flight,
-            first: paced(path, now),
+            first,
             interval: match bandwidth(path) {
                 0 => 0,
                 rate => time_for(packet, rate),
             },
-            next: 0,
+            paced: first,
+            end: packet,
             acked: 0,
             record: 0,
             at: 0,
@@ -225,12 +229,16 @@ impl Iterator for Slots<'_> {
 
     /// When the next packet can go. After one window the pattern repeats, an RTT later.
     fn next(&mut self) -> Option<u64> {
-        let needed = self.next.saturating_add(1).saturating_mul(self.packet);
-        let short = needed
+        let short = self
+            .end
             .saturating_add(self.in_flight)
             .saturating_sub(self.window);
         let half = self.rtt / 2;
-        let mut unlogged = if self.at >= half { 0 } else { self.unlogged() };
+        let mut unlogged = if self.acked < short && self.at < half {
+            self.unlogged()
+        } else {
+            0
+        };
         while self.acked < short {
             let record = self.log.and_then(|log| log.get(self.record));
             let ack = record.map(|(sent, bytes)| (self.ack_of(sent), bytes));
@@ -245,11 +253,10 @@ impl Iterator for Slots<'_> {
             self.at = self.at.max(at);
             self.acked = self.acked.saturating_add(bytes);
         }
-        let paced = self
-            .first
-            .saturating_add(self.interval.saturating_mul(self.next));
-        self.next += 1;
-        Some(self.at.max(paced).min(FOREVER))
+        let time = self.at.max(self.paced).min(FOREVER);
+        self.paced = self.paced.saturating_add(self.interval);
+        self.end = self.end.saturating_add(self.packet);
+        Some(time)
     }
 }
 

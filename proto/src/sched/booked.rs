@@ -166,6 +166,9 @@ impl Booked {
     /// At the end of what is unsent, or of the credit, nothing is left for others: the plan is
     /// given up and the oldest data goes.
     pub(super) fn serve(&mut self, view: &SendView<'_>) -> Option<Choice> {
+        if self.runs.is_empty() {
+            return None;
+        }
         let mut earliest: Option<(u64, usize, &PathView)> = None;
         for path in view.ready() {
             if let Some((at, before)) = self.before(path.id)

@@ -6,9 +6,10 @@
 //! not starve a path, a rate measured while the path had room to spare never lowers its weight, and
 //! no weight falls below 1 % of the highest.
 
+use super::per_path::position;
 use super::rates::{bandwidth, window_rate};
 use super::shares::Shares;
-use super::units::nanos;
+use super::units::{nanos, passed};
 use super::{Choice, Entry, MAX_OPEN_PATHS, ParamDoc, PathEvent, PathView, Scheduler, SendView};
 use crate::spec::{Params, SpecError};
 use crate::time::{Duration, Instant};
@@ -33,7 +34,7 @@ const FLOOR: i64 = 100;
 /// Changes below this part of a weight are noise.
 const NOISE: i64 = 10;
 /// A rate is the best of this many RTTs.
-const RTTS: u32 = 10;
+const RTTS: u64 = 10;
 /// Rates beyond this (bytes per second) count as this: sums stay far from overflow.
 const RATE_MAX: i64 = 1 << 48;
 
@@ -71,16 +72,17 @@ impl DynamicWeighted {
 
     /// Notes the rates, and moves the weights if it is time.
     fn refresh(&mut self, view: &SendView<'_>) {
-        let mut longest = Duration::ZERO;
+        let mut interval = nanos(self.interval);
         let mut unweighted = false;
         for (at, path) in view.paths.iter().enumerate() {
-            longest = longest.max(path.smoothed_rtt);
+            let rtt = nanos(path.smoothed_rtt);
+            interval = interval.max(rtt);
             let rate = self.rate(view, at, path);
-            rate.note(view.now, path);
+            rate.note(view.now, path, rtt);
             unweighted |= !rate.is_shared || (rate.weight == 0 && rate.best() > 0);
         }
-        let interval = self.interval.max(longest);
-        let due = self.changed.is_none_or(|at| view.now.since(at) >= interval);
+        let changed = |at| passed(at, view.now) >= interval;
+        let due = self.changed.is_none_or(changed);
         if due || unweighted {
             self.changed = Some(view.now);
             self.move_weights(view);
@@ -89,13 +91,8 @@ impl DynamicWeighted {
 
     /// What is kept of `path`, most likely `at` its place in the view.
     fn rate(&mut self, view: &SendView<'_>, at: usize, path: &PathView) -> &mut Rate {
-        let is_own = |rate: &Rate| rate.path == path.id;
-        let at = if self.rates.get(at).is_some_and(is_own) {
-            Some(at)
-        } else {
-            self.rates.iter().position(is_own)
-        };
-        let at = at.unwrap_or_else(|| {
+        let found = position(&self.rates, at, |rate| rate.path == path.id);
+        let at = found.unwrap_or_else(|| {
             if self.rates.len() >= MAX_OPEN_PATHS {
                 self.rates.retain(|rate| view.path(rate.path).is_some());
             }
@@ -129,10 +126,10 @@ impl DynamicWeighted {
         // A path without a rate is unknown, not fast: it has the least weight that one has.
         let known = self.rates.iter().map(|rate| rate.weight);
         let least = known.filter(|weight| *weight > 0).min().unwrap_or(1);
-        for rate in &mut self.rates {
+        for (at, rate) in self.rates.iter_mut().enumerate() {
             rate.is_shared = true;
             let weight = if rate.weight == 0 { least } else { rate.weight };
-            self.shares.set_weight(view, rate.path, weight.max(1));
+            self.shares.set_weight(view, at, rate.path, weight.max(1));
         }
     }
 }
@@ -142,9 +139,9 @@ impl Rate {
         self.best[0].max(self.best[1])
     }
 
-    fn note(&mut self, now: Instant, path: &PathView) {
-        let period = path.smoothed_rtt.saturating_mul(RTTS) / 2;
-        if now.since(self.since) > period && nanos(period) > 0 {
+    fn note(&mut self, now: Instant, path: &PathView, rtt: u64) {
+        let period = rtt * RTTS / 2;
+        if passed(self.since, now) > period && period > 0 {
             (self.best, self.since) = ([0, self.best[0]], now);
         }
         // Without a measurement, the window tells the rate if it is what limits.

@@ -54,6 +54,9 @@ pub(super) struct Pin {
 #[derive(Debug)]
 pub(super) struct FlowTable {
     slots: Box<[Option<Pin>]>,
+    /// For each slot, how many places at most the keys whose search begins there need: what is not
+    /// in the table is not looked for in all of them.
+    reach: Box<[u8]>,
     swept: Instant,
     /// New pins since the last sweep.
     new: u32,
@@ -63,6 +66,7 @@ impl Default for FlowTable {
     fn default() -> Self {
         Self {
             slots: vec![None; SLOTS].into_boxed_slice(),
+            reach: vec![0; SLOTS].into_boxed_slice(),
             swept: Instant::ZERO,
             new: 0,
         }
@@ -79,12 +83,44 @@ impl FlowTable {
         for slot in &mut self.slots {
             *slot = slot.filter(|pin| now.since(pin.used) < IDLE && !evict(pin));
         }
+        self.reach.fill(0);
+        for at in 0..SLOTS {
+            if let Some(pin) = self.slots[at] {
+                self.extend(pin.key, at);
+            }
+        }
+    }
+
+    /// Where the pin of `key` is, until pins are added or forgotten.
+    pub(super) fn find(&self, key: Key) -> Option<(usize, Pin)> {
+        let first = key.slot();
+        let of_key = |at: usize| {
+            let pin = self.slots[at].filter(|pin| pin.key == key)?;
+            Some((at, pin))
+        };
+        places(first)
+            .take(self.reach[first].into())
+            .find_map(of_key)
     }
 
     /// The pin of `key`.
     pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Pin> {
-        let at = places(key).find(|at| self.slots[*at].is_some_and(|pin| pin.key == key))?;
+        let (at, _) = self.find(key)?;
         self.slots[at].as_mut()
+    }
+
+    /// The pin that was [found](Self::find) there is now to `path`.
+    pub(super) fn renew(&mut self, at: usize, path: PathId, now: Instant) {
+        if let Some(pin) = &mut self.slots[at] {
+            (pin.path, pin.used) = (path, now);
+        }
+    }
+
+    /// Lets the search for `key` go as far as the slot `at`.
+    fn extend(&mut self, key: Key, at: usize) {
+        let first = key.slot();
+        let needed = (at + SLOTS - first) % SLOTS + 1;
+        self.reach[first] = self.reach[first].max(needed as u8);
     }
 
     /// Pins `key` to `path`, unless all its slots are taken or too many pins are new.
@@ -98,17 +134,18 @@ impl FlowTable {
             *known = pin;
             return;
         }
-        let free = places(key).find(|at| self.slots[*at].is_none());
+        let free = places(key.slot()).find(|at| self.slots[*at].is_none());
         if let Some(at) = free
             && self.new < NEW_MAX
         {
             self.slots[at] = Some(pin);
+            self.extend(key, at);
             self.new += 1;
         }
     }
 
     pub(super) fn unpin(&mut self, key: Key) {
-        if let Some(at) = places(key).find(|at| self.slots[*at].is_some_and(|pin| pin.key == key)) {
+        if let Some((at, _)) = self.find(key) {
             self.slots[at] = None;
         }
     }
@@ -116,6 +153,7 @@ impl FlowTable {
     /// Forgets all flows.
     pub(super) fn clear(&mut self) {
         self.slots.fill(None);
+        self.reach.fill(0);
     }
 
     /// Forgets the flows of a path that is gone. Call it with every event.
@@ -133,8 +171,7 @@ impl FlowTable {
     }
 }
 
-fn places(key: Key) -> impl Iterator<Item = usize> {
-    let first = key.slot();
+fn places(first: usize) -> impl Iterator<Item = usize> {
     (0..PROBES).map(move |step| (first + step) % SLOTS)
 }
 

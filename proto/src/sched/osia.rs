@@ -47,9 +47,22 @@ struct Lane {
     start: usize,
     count: usize,
     sent: usize,
+    /// The number of its next packet, [`NONE`] if all are sent.
+    next: u16,
     /// What the plan rests on.
     forward: u64,
-    window: u64,
+    steady_forward: Steady,
+    steady_window: Steady,
+}
+
+/// No packet of a round: there are fewer than so many.
+const NONE: u16 = u16::MAX;
+
+/// The values no more than a tenth away from the one that a plan rests on.
+#[derive(Debug, Clone, Copy)]
+struct Steady {
+    least: u64,
+    most: u64,
 }
 
 impl Default for OutOfOrder {
@@ -68,15 +81,16 @@ impl OutOfOrder {
     fn is_stale(&self, view: &SendView<'_>, delays: &Delays) -> bool {
         let mut lanes = self.lanes.iter();
         for path in view.candidates() {
-            let Some(forward) = delays.forward(path).filter(|_| window(path) > 0) else {
+            let Some(forward) = delays.forward(path).filter(|_| has_window(path)) else {
                 continue;
             };
             let Some(lane) = lanes.next().filter(|lane| lane.path == path.id) else {
                 return true;
             };
             let used_up = lane.sent == lane.count && path.can_send(view.now);
-            let moved = moved(lane.forward, forward) || moved(lane.window, path.congestion_window);
-            if used_up || moved {
+            let steady =
+                lane.steady_forward.has(forward) && lane.steady_window.has(path.congestion_window);
+            if used_up || !steady {
                 return true;
             }
         }
@@ -87,33 +101,46 @@ impl OutOfOrder {
         self.lanes.clear();
         let planned = || {
             view.candidates()
-                .filter(|path| delays.forward(path).is_some() && window(path) > 0)
+                .filter(|path| delays.forward(path).is_some() && has_window(path))
         };
         let all = planned().fold(0, |sum: u64, path| sum.saturating_add(window(path)));
         let limit = ROUND - MAX_OPEN_PATHS as u64;
-        let mut coming: SmallVec<[(Slots<'_>, u64); MAX_OPEN_PATHS]> = SmallVec::new();
+        let mut slots: SmallVec<[Slots<'_>; MAX_OPEN_PATHS]> = SmallVec::new();
         let mut start = 0;
         for path in planned().take(MAX_OPEN_PATHS) {
             let part = super::units::scale(window(path), limit, all.max(limit));
-            let mut slots = Slots::new(&self.forecast, view.now, path);
             let forward = delays.forward(path).unwrap_or(0);
-            let first = slots.next().unwrap_or(0).saturating_add(forward);
-            coming.push((slots, first));
+            slots.push(Slots::new(&self.forecast, view.now, path));
             self.lanes.push(Lane {
                 path: path.id,
                 packet: packet(path),
                 start,
                 count: part.max(1) as usize,
                 sent: 0,
+                next: NONE,
                 forward,
-                window: path.congestion_window,
+                steady_forward: Steady::around(forward),
+                steady_window: Steady::around(path.congestion_window),
             });
             start += part.max(1) as usize;
         }
         self.numbers.clear();
         self.numbers.resize(start, 0);
-        number(&mut self.lanes, &mut coming, &mut self.numbers);
-        self.lanes.iter_mut().for_each(|lane| lane.sent = 0);
+        number(&mut self.lanes, &mut slots, &mut self.numbers);
+        for lane in &mut self.lanes {
+            (lane.sent, lane.next) = (0, self.numbers[lane.start]);
+        }
+    }
+
+    /// Notes that the lane sends its next packet.
+    fn advance(&mut self, at: usize) {
+        let lane = &mut self.lanes[at];
+        lane.sent += 1;
+        lane.next = if lane.sent < lane.count {
+            self.numbers[lane.start + lane.sent]
+        } else {
+            NONE
+        };
     }
 
     fn numbers_of(&self, lane: &Lane) -> &[u16] {
@@ -124,11 +151,7 @@ impl OutOfOrder {
     fn before(&self, number: u16) -> u64 {
         let pending = |lane: &Lane| {
             // Most often its next packet is a later one.
-            if self
-                .numbers_of(lane)
-                .get(lane.sent)
-                .is_none_or(|next| *next >= number)
-            {
+            if lane.next >= number {
                 return 0;
             }
             let earlier = self.numbers_of(lane).partition_point(|own| *own < number);
@@ -137,38 +160,73 @@ impl OutOfOrder {
         self.lanes.iter().map(pending).sum()
     }
 
-    /// The lane of the path that can send now and whose next packet is the earliest.
-    fn earliest(&self, view: &SendView<'_>) -> Option<(usize, u16)> {
-        let open = |lane: &Lane| {
-            view.path(lane.path)
-                .is_some_and(|path| path.can_send(view.now))
-        };
-        let next = self.lanes.iter().enumerate().filter_map(|(at, lane)| {
-            let number = *self.numbers_of(lane).get(lane.sent)?;
-            Some((number, at, lane))
-        });
-        let open = next.filter(|(.., lane)| open(lane));
-        open.map(|(number, at, _)| (at, number))
-            .min_by_key(|(_, number)| *number)
+    /// The lane whose next packet is the earliest of those of paths that can send now, and the
+    /// path. The lanes are those of the candidates in their order, as no plan is used that is
+    /// [stale](Self::is_stale).
+    fn earliest<'a>(&self, view: &SendView<'a>) -> Option<(usize, &'a PathView)> {
+        let mut earliest: Option<(usize, &PathView)> = None;
+        let mut least = NONE;
+        let mut paths = view.candidates();
+        for (at, lane) in self.lanes.iter().enumerate() {
+            let path = paths.find(|path| path.id == lane.path)?;
+            if lane.next < least && path.can_send(view.now) {
+                (least, earliest) = (lane.next, Some((at, path)));
+            }
+        }
+        earliest
+    }
+}
+
+impl Steady {
+    fn around(value: u64) -> Self {
+        let tenth = value / 10;
+        Self {
+            least: value - tenth,
+            most: value.saturating_add(tenth),
+        }
+    }
+
+    fn has(self, value: u64) -> bool {
+        (self.least..=self.most).contains(&value)
     }
 }
 
 /// Numbers the packets of all lanes by arrival; at equal times the lower delay goes first.
-fn number(lanes: &mut [Lane], coming: &mut [(Slots<'_>, u64)], numbers: &mut [u16]) {
-    for number in 0..numbers.len() as u16 {
-        let waiting = lanes.iter().enumerate().zip(coming.iter());
-        let waiting = waiting.filter(|((_, lane), _)| lane.sent < lane.count);
-        let key = |((at, lane), (_, arrival)): &((usize, &Lane), &(Slots<'_>, u64))| {
-            (*arrival, lane.forward, *at)
-        };
-        let Some(((at, _), _)) = waiting.min_by_key(key) else {
-            return;
-        };
+fn number(lanes: &mut [Lane], slots: &mut [Slots<'_>], numbers: &mut [u16]) {
+    let mut order: SmallVec<[usize; MAX_OPEN_PATHS]> = (0..lanes.len()).collect();
+    order.sort_by_key(|at| lanes[*at].forward);
+    // When the next packet of a lane arrives, and the rank of the lane at equal times: one number,
+    // as many are compared.
+    let mut next = |lane: &Lane, at: usize, rank: u128| {
+        let slot = slots[at].next().unwrap_or(0);
+        u128::from(slot.saturating_add(lane.forward)) << 64 | rank
+    };
+    let mut coming: SmallVec<[u128; MAX_OPEN_PATHS]> = SmallVec::new();
+    for (rank, at) in order.iter().enumerate() {
+        coming.push(next(&lanes[*at], *at, rank as u128));
+    }
+    coming.sort_unstable();
+    let (order, mut coming) = (&order[..], &mut coming[..]);
+    let mut number = 0;
+    while let Some(first) = coming.first() {
+        let rank = *first as u64;
+        let at = order[rank as usize];
         let lane = &mut lanes[at];
         numbers[lane.start + lane.sent] = number;
+        number += 1;
         lane.sent += 1;
-        let (slots, arrival) = &mut coming[at];
-        *arrival = slots.next().unwrap_or(0).saturating_add(lane.forward);
+        if lane.sent == lane.count {
+            coming = &mut std::mem::take(&mut coming)[1..];
+            continue;
+        }
+        // The packet after it most often stays near the front.
+        let arrival = next(lane, at, rank.into());
+        let mut to = 0;
+        while to + 1 < coming.len() && coming[to + 1] < arrival {
+            coming[to] = coming[to + 1];
+            to += 1;
+        }
+        coming[to] = arrival;
     }
 }
 
@@ -177,9 +235,9 @@ fn window(path: &PathView) -> u64 {
     path.congestion_window / packet(path)
 }
 
-/// Whether a value has moved by more than a tenth.
-fn moved(before: u64, now: u64) -> bool {
-    before.abs_diff(now) > before / 10
+/// Whether the window has room for a packet at all.
+fn has_window(path: &PathView) -> bool {
+    path.congestion_window >= packet(path)
 }
 
 impl Scheduler for OutOfOrder {
@@ -192,15 +250,12 @@ impl Scheduler for OutOfOrder {
         if self.is_stale(view, &delays) {
             self.plan(view, &delays);
         }
-        let Some((at, number)) = self.earliest(view) else {
+        let Some((at, path)) = self.earliest(view) else {
             return least_delay(view, &delays);
         };
-        let ahead = self.before(number);
-        self.lanes[at].sent += 1;
-        match view.path(self.lanes[at].path) {
-            Some(path) => send_behind(path.id, ahead.min(skip_limit(view, path)), Reason::Planned),
-            None => view.no_room(),
-        }
+        let ahead = self.before(self.lanes[at].next);
+        self.advance(at);
+        send_behind(path.id, ahead.min(skip_limit(view, path)), Reason::Planned)
     }
 
     fn on_event(&mut self, event: &PathEvent) {

@@ -17,6 +17,7 @@ use super::{
     Choice, Entry, MAX_OPEN_PATHS, PathEvent, PathView, Patience, Reason, Scheduler, SendView,
     UnitKind,
 };
+use anabranch_wire::PathId;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "otias",
@@ -39,26 +40,46 @@ impl Otias {
         // The queue of a path has two stretches of equal wait: its room, and its window. A pacer
         // makes them shorter, but then a path that can send is next.
         for _ in 0..3 * MAX_OPEN_PATHS {
-            let queue = |path: &PathView| self.booked.of(path.id) / packet(path);
-            let takes = |path: &&PathView| {
-                path.can_send(view.now) || queue(path) < path.congestion_window / packet(path)
-            };
-            let arrival = |path: &&PathView| (arrival(view, delays, path, queue(path)), path.id);
-            let best = view.candidates().filter(takes).min_by_key(arrival)?;
-            if best.can_send(view.now) {
-                return Some(self.send(view, best));
+            let mut open: Option<Coming<'_>> = None;
+            let mut full: Option<Coming<'_>> = None;
+            for path in view.candidates() {
+                let (queue, can_send) = (self.queue(path), path.can_send(view.now));
+                if !can_send && !has_window(path, queue) {
+                    continue;
+                }
+                let arrival = arrival(view, delays, path, queue);
+                let coming = Coming {
+                    path,
+                    queue,
+                    arrival,
+                };
+                let least = if can_send { &mut open } else { &mut full };
+                if least.is_none_or(|least| coming.key() < least.key()) {
+                    *least = Some(coming);
+                }
             }
-            let open = view.ready().map(|path| arrival(&path).0).min()?;
-            let margin = open.saturating_sub(arrival(&best).0);
+            let open = open?;
+            let Some(best) = full.filter(|full| full.key() < open.key()) else {
+                return Some(self.send(view, open.path));
+            };
+            let margin = open.arrival.saturating_sub(best.arrival);
             let left = view.backlog.unsent.saturating_sub(self.booked.total());
             if left == 0 {
                 return None;
             }
-            let packets = level(best, queue(best)).min(paced_packets(best, margin));
-            let bytes = packets.saturating_mul(packet(best));
-            self.booked.push(best.id, bytes.min(left));
+            let packets = level(best.path, best.queue).min(paced_packets(best.path, margin));
+            let bytes = packets.saturating_mul(packet(best.path));
+            self.booked.push(best.path.id, bytes.min(left));
         }
         None
+    }
+
+    /// Packets left to `path`. Most paths have none, and for those nothing is divided.
+    fn queue(&self, path: &PathView) -> u64 {
+        match self.booked.of(path.id) {
+            0 => 0,
+            bytes => bytes / packet(path),
+        }
     }
 
     fn send(&mut self, view: &SendView<'_>, path: &PathView) -> Choice {
@@ -70,6 +91,28 @@ impl Otias {
         }
         send_behind(path.id, ahead, Reason::EarliestArrival)
     }
+}
+
+/// When one more packet would arrive by a path, behind those that are left to it.
+#[derive(Debug, Clone, Copy)]
+struct Coming<'a> {
+    path: &'a PathView,
+    queue: u64,
+    arrival: u64,
+}
+
+impl Coming<'_> {
+    fn key(&self) -> (u64, PathId) {
+        (self.arrival, self.path.id)
+    }
+}
+
+/// Whether less than a window of packets is left to `path`.
+fn has_window(path: &PathView, queue: u64) -> bool {
+    let needed = queue
+        .checked_add(1)
+        .and_then(|next| next.checked_mul(packet(path)));
+    needed.is_some_and(|needed| needed <= path.congestion_window)
 }
 
 /// Nanoseconds until one more packet would arrive by `path` behind `queue` packets.
@@ -100,20 +143,31 @@ fn paced_packets(path: &PathView, margin: u64) -> u64 {
     packets.map_or(u64::MAX, |packets| packets.saturating_add(1))
 }
 
+/// Free congestion window, in packets.
+fn room(path: &PathView) -> u64 {
+    match (path.room(), packet(path)) {
+        (room, packet) if room < packet => 0,
+        (room, packet) => room / packet,
+    }
+}
+
 /// How many RTTs a packet waits behind `queue` packets: the division rounds up, or short queues
 /// would cost nothing.
 fn windows_before(path: &PathView, queue: u64) -> u64 {
-    let room = path.room() / packet(path);
-    let window = (path.congestion_window / packet(path)).max(1);
-    match queue.checked_sub(room) {
+    match queue.checked_sub(room(path)) {
         None => 0,
-        Some(over) => over.saturating_add(1).div_ceil(window),
+        // One packet is never more than a window.
+        Some(0) => 1,
+        Some(over) => {
+            let window = (path.congestion_window / packet(path)).max(1);
+            over.saturating_add(1).div_ceil(window)
+        }
     }
 }
 
 /// How many packets more the queue takes at the same wait; never 0.
 fn level(path: &PathView, queue: u64) -> u64 {
-    let room = path.room() / packet(path);
+    let room = room(path);
     let window = (path.congestion_window / packet(path)).max(1);
     if queue < room {
         room - queue

@@ -40,8 +40,11 @@ pub(super) fn assumed_window_rate(path: &PathView) -> u64 {
     } else {
         path.smoothed_rtt
     };
-    let rate = size(path.congestion_window) * 1_000_000 / micros(rtt);
-    u64::try_from(rate).unwrap_or(u64::MAX)
+    scale(
+        size(path.congestion_window) as u64,
+        1_000_000,
+        micros(rtt) as u64,
+    )
 }
 
 /// Bytes per second that a path is believed to carry: what it delivered lately, or else what its

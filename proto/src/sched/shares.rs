@@ -3,6 +3,7 @@
 //! Every contender earns its weight per packet and the one that is owed most pays for all of them,
 //! so that the turns of a path are spread evenly.
 
+use super::per_path::position;
 use super::placing::leaves;
 use super::{Choice, MAX_OPEN_PATHS, PathView, Patience, Reason, SendView};
 use anabranch_wire::PathId;
@@ -20,13 +21,23 @@ pub(super) struct Share {
     pub(super) path: PathId,
     pub(super) weight: i64,
     pub(super) owed: i64,
+    /// Whether the path takes part in the decision that is being made.
+    contends: bool,
 }
 
 impl Shares {
-    /// Sets a weight; returns whether the path had another one before.
-    pub(super) fn set_weight(&mut self, view: &SendView<'_>, path: PathId, weight: i64) -> bool {
-        if let Some(share) = self.of(path) {
-            return std::mem::replace(&mut share.weight, weight) != weight;
+    /// Sets the weight of a path, the share of which is most likely at `guess`; returns whether it
+    /// had another one before.
+    pub(super) fn set_weight(
+        &mut self,
+        view: &SendView<'_>,
+        guess: usize,
+        path: PathId,
+        weight: i64,
+    ) -> bool {
+        let list = &mut self.list[..];
+        if let Some(at) = position(list, guess, |share| share.path == path) {
+            return std::mem::replace(&mut list[at].weight, weight) != weight;
         }
         if self.list.len() >= MAX_OPEN_PATHS {
             self.list.retain(|share| view.path(share.path).is_some());
@@ -35,6 +46,7 @@ impl Shares {
             path,
             weight,
             owed: 0,
+            contends: false,
         });
         false
     }
@@ -58,36 +70,39 @@ impl Shares {
         // Strict turns are kept whatever is sent.
         let leaves = leaves(view);
         let contends = |path: &&PathView| hold || path.can_send(view.now) && !leaves(path);
-        let contenders = || view.candidates().filter(contends);
-        let mut most: Option<(i64, &PathView)> = None;
+        let list = &mut self.list[..];
+        let mut most: Option<(i64, usize, &PathView)> = None;
         let mut sum: i64 = 0;
-        for path in contenders() {
-            let Some(share) = self.of(path.id) else {
+        let mut guess = 0;
+        for path in view.candidates().filter(contends) {
+            let Some(at) = position(list, guess, |share| share.path == path.id) else {
                 continue;
             };
+            guess = at + 1;
+            let share = &mut list[at];
+            share.contends = true;
             sum = sum.saturating_add(share.weight);
             let owed = share.owed.saturating_add(share.weight);
-            if most.is_none_or(|(best, _)| owed > best) {
-                most = Some((owed, path));
+            if most.is_none_or(|(best, ..)| owed > best) {
+                most = Some((owed, at, path));
             }
         }
-        let Some((_, path)) = most else {
+        let Some((_, winner, path)) = most else {
             return view.no_room();
         };
+        let waits = hold && !path.can_send(view.now);
+        for share in &mut *list {
+            if std::mem::take(&mut share.contends) && !waits {
+                share.owed = share.owed.saturating_add(share.weight);
+            }
+        }
         if let Some(patience) = patience {
-            if !path.can_send(view.now) {
+            if waits {
                 return patience.wait_for(view, path, Reason::WaitForTurn);
             }
             patience.end();
         }
-        for contender in contenders() {
-            if let Some(share) = self.of(contender.id) {
-                share.owed = share.owed.saturating_add(share.weight);
-                if contender.id == path.id {
-                    share.owed = share.owed.saturating_sub(sum);
-                }
-            }
-        }
+        list[winner].owed = list[winner].owed.saturating_sub(sum);
         Choice::send(path.id, Reason::Weight)
     }
 }

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::spec::{Params, SpecError};
 use crate::time::Duration;
+use anabranch_wire::PathId;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "sttf",
@@ -35,7 +36,7 @@ pub(super) const ENTRY: Entry = Entry {
 };
 
 /// Round trips that are looked ahead.
-const ROUNDS_MAX: u32 = 32;
+const ROUNDS_MAX: usize = 32;
 
 /// Predicts the time of transfer.
 #[derive(Debug, Default)]
@@ -65,13 +66,31 @@ impl Sttf {
     }
 
     fn place(&mut self, view: &SendView<'_>) -> Option<Choice> {
+        let now = view.now;
         let measured = |path: &&PathView| !path.smoothed_rtt.is_zero();
         let key = |path: &PathView| (self.forecast(path).first(), path.id);
-        let open = view.ready().filter(measured).min_by_key(|path| key(path))?;
-        let at = key(open);
-        let sooner = |path: &&PathView| !path.can_send(view.now) && key(path) < at;
+        let mut open: Option<((Duration, PathId), &PathView)> = None;
+        let mut any_full = false;
+        for path in view.candidates().filter(measured) {
+            if !path.can_send(now) {
+                any_full = true;
+                continue;
+            }
+            let key = key(path);
+            if open.is_none_or(|(least, _)| key < least) {
+                open = Some((key, path));
+            }
+        }
+        let (at, open) = open?;
+        let sooner = |path: &&PathView| !path.can_send(now) && key(path) < at;
         let full = || view.candidates().filter(measured).filter(sooner);
-        let Some(best) = full().min_by_key(|path| key(path)) else {
+        // Predicting what a full path does costs more than all else.
+        let best = if any_full {
+            full().min_by_key(|path| key(path))
+        } else {
+            None
+        };
+        let Some(best) = best else {
             self.patience.end();
             return Some(Choice::send(open.id, Reason::EarliestArrival));
         };
@@ -101,14 +120,15 @@ impl Scheduler for Sttf {
     }
 }
 
-/// What a path is about to do, in packets and round trips.
+/// What a path is about to do. It counts in packets, but its sizes are kept in bytes: most answers
+/// need few of them, and each one costs a division.
 #[derive(Debug, Clone, Copy)]
 struct Forecast {
     rtt: Duration,
     packet: u64,
-    /// Packets ahead of the next one.
+    /// What is ahead of the next packet.
     queued: u64,
-    /// Packets that may go before an acknowledgement, the queued ones included.
+    /// What may go before an acknowledgement, the queued part included.
     free: u64,
     window: u64,
     ssthresh: u64,
@@ -116,43 +136,62 @@ struct Forecast {
 
 impl Forecast {
     fn new(path: &PathView, rtt: Duration) -> Self {
-        let packet = packet(path);
-        let free = path.congestion_window.saturating_sub(path.bytes_in_flight);
         Self {
             rtt,
-            packet,
-            queued: path.queued.div_ceil(packet),
-            free: free / packet,
-            window: path.congestion_window / packet,
-            ssthresh: path.ssthresh / packet,
+            packet: packet(path),
+            queued: path.queued,
+            free: path.congestion_window.saturating_sub(path.bytes_in_flight),
+            window: path.congestion_window,
+            ssthresh: path.ssthresh,
         }
     }
 
-    /// The window a round trip later.
-    fn grow(&self, window: u64) -> u64 {
-        if window < self.ssthresh {
-            window.saturating_mul(2).min(self.ssthresh).max(window + 1)
-        } else {
-            window.saturating_add(1)
+    /// Packets ahead of the next one.
+    fn queue(&self) -> u64 {
+        match self.queued {
+            0 => 0,
+            queued => queued.div_ceil(self.packet),
         }
+    }
+
+    /// Packets that may go before an acknowledgement.
+    fn room(&self) -> u64 {
+        if self.free < self.packet {
+            0
+        } else {
+            self.free / self.packet
+        }
+    }
+
+    /// The windows of the round trips that follow this one, in packets.
+    fn windows(&self) -> impl Iterator<Item = u64> + use<> {
+        let ssthresh = self.ssthresh / self.packet;
+        let grow = move |window: u64| {
+            if window < ssthresh {
+                window.saturating_mul(2).min(ssthresh).max(window + 1)
+            } else {
+                window.saturating_add(1)
+            }
+        };
+        let first = grow(self.window / self.packet);
+        std::iter::successors(Some(first), move |window| Some(grow(*window)))
     }
 
     /// When the next packet arrives.
     fn first(&self) -> Duration {
-        let mut left = self.queued.saturating_add(1);
-        if left <= self.free {
+        let mut left = self.queue().saturating_add(1);
+        let fits = |bytes| bytes <= self.free;
+        if left.checked_mul(self.packet).is_some_and(fits) {
             return self.rtt / 2;
         }
-        left -= self.free;
+        left -= self.room();
         let mut time = self.rtt;
-        let mut window = self.grow(self.window);
-        for _ in 0..ROUNDS_MAX {
+        for window in self.windows().take(ROUNDS_MAX) {
             if left <= window {
                 break;
             }
             left -= window;
             time = time.saturating_add(self.rtt);
-            window = self.grow(window);
         }
         time.saturating_add(self.rtt / 2)
     }
@@ -160,18 +199,17 @@ impl Forecast {
     /// Bytes beyond what is queued that arrive no later than `end`, but no more than a window: what
     /// may be left to the path.
     fn bytes_until(&self, end: Duration) -> u64 {
-        let mut packets = self.free;
+        let mut packets = self.room();
         let mut time = self.rtt;
-        let mut window = self.grow(self.window);
-        for _ in 0..ROUNDS_MAX {
+        for window in self.windows().take(ROUNDS_MAX) {
             if time.saturating_add(self.rtt / 2) > end {
                 break;
             }
             packets = packets.saturating_add(window);
             time = time.saturating_add(self.rtt);
-            window = self.grow(window);
         }
-        let packets = packets.saturating_sub(self.queued).min(self.window.max(1));
+        let most = (self.window / self.packet).max(1);
+        let packets = packets.saturating_sub(self.queue()).min(most);
         packets.saturating_mul(self.packet)
     }
 }

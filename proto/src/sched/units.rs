@@ -22,8 +22,13 @@ pub(super) fn nanos(duration: Duration) -> u64 {
 
 /// `value * factor / divisor`, saturating.
 pub(super) fn scale(value: u64, factor: u64, divisor: u64) -> u64 {
-    let divisor = u128::from(divisor.max(1));
-    u64::try_from(u128::from(value) * u128::from(factor) / divisor).unwrap_or(u64::MAX)
+    let divisor = divisor.max(1);
+    // Dividing 128 bits costs several times as much.
+    if let Some(product) = value.checked_mul(factor) {
+        return product / divisor;
+    }
+    let product = u128::from(value) * u128::from(factor);
+    u64::try_from(product / u128::from(divisor)).unwrap_or(u64::MAX)
 }
 
 /// How long `bytes` take at `rate`; [`FOREVER`] if the rate is 0.
@@ -44,7 +49,9 @@ pub(super) fn bytes_in(nanos: u64, rate: u64) -> u64 {
 
 /// Whole microseconds, at least 1 and below 2^40.
 pub(super) fn micros(time: Duration) -> u128 {
-    time.as_micros().clamp(1, (1 << 40) - 1)
+    let whole = time.as_secs().saturating_mul(1_000_000);
+    let micros = whole.saturating_add(u64::from(time.subsec_micros()));
+    u128::from(micros.clamp(1, (1 << 40) - 1))
 }
 
 /// Bytes, below 2^48.
@@ -57,12 +64,14 @@ pub(super) fn packet(path: &PathView) -> u64 {
     u64::from(path.max_datagram_size).max(1)
 }
 
+/// Nanoseconds since `earlier`; 0 if that is yet to come.
+pub(super) fn passed(earlier: Instant, now: Instant) -> u64 {
+    now.as_nanos().saturating_sub(earlier.as_nanos())
+}
+
 /// Nanoseconds until the pacer of `path` lets a packet go.
 pub(super) fn paced(path: &PathView, now: Instant) -> u64 {
-    path.pacer_ready
-        .as_nanos()
-        .saturating_sub(now.as_nanos())
-        .min(FOREVER)
+    passed(now, path.pacer_ready).min(FOREVER)
 }
 
 #[cfg(test)]

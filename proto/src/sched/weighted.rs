@@ -100,10 +100,10 @@ impl Weighted {
     /// Learns new paths and new weights. New proportions start from nothing owed.
     fn refresh(&mut self, view: &SendView<'_>) {
         let mut changed = false;
-        for path in view.paths {
+        for (at, path) in view.paths.iter().enumerate() {
             let weight = self.listed(view, path.id).unwrap_or(path.weight);
             let weight = i64::from(weight.clamp(1, WEIGHT_MAX));
-            changed |= self.shares.set_weight(view, path.id, weight);
+            changed |= self.shares.set_weight(view, at, path.id, weight);
         }
         if changed {
             self.shares.settle();

@@ -6,6 +6,7 @@
 //! so the receiver must put packets in order; and reordering taken for loss shrinks good paths. The
 //! engine's congestion window still has the last word.
 
+use super::per_path::position;
 use super::placing::carried;
 use super::units::packet;
 use super::{Choice, Entry, MAX_OPEN_PATHS, PathEvent, PathView, Reason, Scheduler, SendView};
@@ -40,17 +41,19 @@ struct Window {
     path: PathId,
     /// In thousandths of a packet.
     size: u64,
-    /// As last seen: packets, and their size in bytes.
+    /// In packets, as last seen and less what was acknowledged since.
     in_flight: u64,
+    /// As last seen: the size of a packet, the bytes in flight and how many packets they are.
     packet: u64,
+    bytes: u64,
+    packets: u64,
 }
 
 impl WindowScore {
     fn refresh(&mut self, view: &SendView<'_>) {
-        for path in view.paths {
-            let (packet, in_flight) = (packet(path), packets(path));
-            if let Some(window) = self.of(path.id) {
-                (window.packet, window.in_flight) = (packet, in_flight);
+        for (at, path) in view.paths.iter().enumerate() {
+            if let Some(at) = self.position(at, path.id) {
+                self.windows[at].see(path);
                 continue;
             }
             if self.windows.len() == MAX_OPEN_PATHS {
@@ -60,21 +63,44 @@ impl WindowScore {
             self.windows.push(Window {
                 path: path.id,
                 size: START,
-                in_flight,
-                packet,
+                in_flight: packets(path),
+                packet: packet(path),
+                bytes: path.bytes_in_flight,
+                packets: packets(path),
             });
         }
     }
 
-    fn of(&mut self, path: PathId) -> Option<&mut Window> {
-        self.windows.iter_mut().find(|window| window.path == path)
+    fn position(&self, guess: usize, path: PathId) -> Option<usize> {
+        position(&self.windows, guess, |window| window.path == path)
     }
 
+    #[cfg(test)]
     fn score(&self, path: &PathView) -> u64 {
-        let window = self.windows.iter().find(|window| window.path == path.id);
-        let size = window.map_or(START, |window| window.size);
-        // Scaled, so that windows of a few packets do not all score 0.
-        size.saturating_mul(PACKET) / packets(path).saturating_add(1)
+        let at = self.position(0, path.id).expect("a path that was seen");
+        self.windows[at].score()
+    }
+
+    /// The path that sends: the highest score, of paths that have not carried the data before if
+    /// there are such.
+    fn best<'a>(&self, view: &SendView<'a>) -> Option<&'a PathView> {
+        let mut best: Option<((bool, Reverse<u64>), &PathView)> = None;
+        let mut guess = 0;
+        for path in view.ready() {
+            let Some(at) = self.position(guess, path.id) else {
+                continue;
+            };
+            guess = at + 1;
+            let key = (carried(view, path), Reverse(self.windows[at].score()));
+            if best.is_none_or(|(least, _)| key < least) {
+                best = Some((key, path));
+            }
+        }
+        best.map(|(_, path)| path)
+    }
+
+    fn of(&mut self, path: PathId) -> Option<&mut Window> {
+        self.windows.iter_mut().find(|window| window.path == path)
     }
 
     fn on_acked(&mut self, path: PathId, bytes: u64) {
@@ -91,6 +117,27 @@ impl WindowScore {
     }
 }
 
+impl Window {
+    /// Notes what is in flight. That of most paths is what it was at the decision before, and need
+    /// not be divided again.
+    fn see(&mut self, path: &PathView) {
+        let packet = packet(path);
+        if (self.bytes, self.packet) != (path.bytes_in_flight, packet) {
+            (self.bytes, self.packet) = (path.bytes_in_flight, packet);
+            self.packets = packets(path);
+        }
+        self.in_flight = self.packets;
+    }
+
+    fn score(&self) -> u64 {
+        // Scaled, so that windows of a few packets do not all score 0. Both numbers have 32 bits,
+        // which divide faster: with more in flight than that the score is 0 in any case.
+        let scaled = (self.size * PACKET) as u32;
+        let in_flight = u32::try_from(self.in_flight).unwrap_or(u32::MAX);
+        u64::from(scaled / in_flight.saturating_add(1))
+    }
+}
+
 /// Packets in flight.
 fn packets(path: &PathView) -> u64 {
     path.bytes_in_flight.div_ceil(packet(path))
@@ -99,8 +146,7 @@ fn packets(path: &PathView) -> u64 {
 impl Scheduler for WindowScore {
     fn select(&mut self, view: &SendView<'_>) -> Choice {
         self.refresh(view);
-        let key = |path: &&PathView| (carried(view, path), Reverse(self.score(path)), path.id);
-        match view.ready().min_by_key(key) {
+        match self.best(view) {
             Some(path) => Choice::send(path.id, Reason::Other("window_score")),
             None => view.no_room(),
         }
