@@ -43,6 +43,11 @@ impl<'a> Packet<'a> {
         }
     }
 
+    /// Whether nothing more fits, so that nothing more need be looked for.
+    fn is_full(&self) -> bool {
+        self.budget == 0 || self.out.len() >= self.limit
+    }
+
     /// Appends one frame with as much of `range` as fits; returns what that was.
     fn put_stream(&mut self, id: StreamId, buf: &SendBuf, range: Range<u64>) -> Option<Range<u64>> {
         let (start, data_end) = (range.start, range.end.min(buf.end()).max(range.start));
@@ -223,7 +228,7 @@ impl Streams {
     fn write_again(&mut self, packet: &mut Packet<'_>, path: PathId) -> u64 {
         let mut written = 0;
         let mut only_new = false;
-        while packet.budget > 0
+        while !packet.is_full()
             && let Some(id) = self.ready.first(AGAIN)
             && let Ok(send) = self.send_half(id)
             && let Some((range, carried)) = send.buf.again_front()
@@ -268,7 +273,7 @@ impl Streams {
     ) -> u64 {
         let mut packet = Packet::new(out, limit, max_bytes, sent);
         let mut written = 0;
-        while packet.budget > 0
+        while !packet.is_full()
             && let Some(done) = self.put_fresh(&mut packet, id, 0)
         {
             written += done;
@@ -281,7 +286,7 @@ impl Streams {
     fn write_fresh(&mut self, packet: &mut Packet<'_>, skip: u64) -> u64 {
         let mut written = 0;
         let mut last = None;
-        while packet.budget > 0
+        while !packet.is_full()
             && let Some((id, within)) = self.locate_fresh(skip)
             && let Some(done) = self.put_fresh(packet, id, within)
         {
