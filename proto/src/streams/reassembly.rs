@@ -217,15 +217,15 @@ impl Block {
     /// Number of bits set without a gap from `from` on.
     fn marked_run(&self, from: u64) -> u64 {
         let Some(words) = &self.early else { return 0 };
-        let mut at = from as usize;
-        while at < BLOCK as usize {
-            let ones = (words[at / 64] >> (at % 64)).trailing_ones() as usize;
-            at += ones;
-            if !at.is_multiple_of(64) || ones == 0 {
-                break;
-            }
+        let (at, bit) = ((from / 64) as usize, from % 64);
+        let head = u64::from((words[at] >> bit).trailing_ones());
+        if head < 64 - bit {
+            return head;
         }
-        at as u64 - from
+        let behind = &words[at + 1..];
+        let whole = behind.iter().take_while(|word| **word == u64::MAX).count();
+        let tail = behind.get(whole).map_or(0, |word| word.trailing_ones());
+        head + whole as u64 * 64 + u64::from(tail)
     }
 }
 
