@@ -29,6 +29,10 @@ impl Controller for Constant {
 
     fn on_congestion(&mut self, _event: &CongestionEvent, _group: &[Member]) {}
 
+    fn is_coupled(&self) -> bool {
+        false
+    }
+
     fn on_mtu(&mut self, max_datagram_size: u16) {
         self.mds = u64::from(max_datagram_size);
     }

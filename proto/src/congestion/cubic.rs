@@ -178,6 +178,10 @@ impl LossBased for Cubic {
         }
     }
 
+    fn is_coupled(&self) -> bool {
+        false
+    }
+
     fn shrink(&mut self, event: &CongestionEvent, _group: &[Member]) {
         let before = self.curve;
         if let Some(prior) = self.window.reduce(event, BETA) {

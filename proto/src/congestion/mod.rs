@@ -46,6 +46,12 @@ pub trait Controller: Debug + Send {
     /// reduces once per round (RFC 9002, section 7.3.2).
     fn on_congestion(&mut self, event: &CongestionEvent, group: &[Member]);
 
+    /// Whether it looks at the other members of its group. One that does not is shown an empty one,
+    /// which costs nothing to make.
+    fn is_coupled(&self) -> bool {
+        true
+    }
+
     /// A loss turned out to be none: the packet was acknowledged after all.
     fn on_spurious_loss(&mut self, _now: Instant) {}
 

@@ -47,6 +47,10 @@ impl LossBased for NewReno {
         self.window.avoid_congestion(rest);
     }
 
+    fn is_coupled(&self) -> bool {
+        false
+    }
+
     fn shrink(&mut self, event: &CongestionEvent, _group: &[Member]) {
         self.window.reduce(event, LOSS_REDUCTION_FACTOR);
     }

@@ -86,6 +86,10 @@ impl LossBased for Westwood {
         self.window.avoid_congestion(rest);
     }
 
+    fn is_coupled(&self) -> bool {
+        false
+    }
+
     fn shrink(&mut self, event: &CongestionEvent, _group: &[Member]) {
         let window = self.window.size as f64;
         let target = match self.bandwidth.estimate() {

@@ -52,6 +52,11 @@ pub(super) trait LossBased: Debug + Send {
     /// See [`Controller::on_congestion`].
     fn shrink(&mut self, event: &CongestionEvent, group: &[Member]);
 
+    /// See [`Controller::is_coupled`].
+    fn is_coupled(&self) -> bool {
+        true
+    }
+
     /// The latest reduction was taken back.
     fn undo(&mut self) {}
 
@@ -67,6 +72,10 @@ impl<T: LossBased> Controller for T {
 
     fn on_congestion(&mut self, event: &CongestionEvent, group: &[Member]) {
         self.shrink(event, group);
+    }
+
+    fn is_coupled(&self) -> bool {
+        LossBased::is_coupled(self)
     }
 
     fn on_spurious_loss(&mut self, _now: Instant) {

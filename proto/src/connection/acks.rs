@@ -449,6 +449,10 @@ impl Connection {
     fn snapshot_members(&mut self, target: PathId) -> Vec<Member> {
         let mut members = std::mem::take(&mut self.scratch.members);
         members.clear();
+        let asks = |path: &Path| path.route.controller.is_coupled();
+        if !self.paths.path(target).is_some_and(asks) {
+            return members;
+        }
         let open = || self.paths.open().filter_map(|slot| slot.open());
         let own = open().find(|path| path.id == target);
         members.extend(open().map(|path| {
