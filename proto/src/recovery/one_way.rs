@@ -521,19 +521,30 @@ impl OneWay {
 
     /// The way back that most paths share lately, if any two do.
     fn by_shared(&self, now: Instant) -> Option<Basis> {
-        let all = || self.entries.iter();
+        // How many paths share a way back, when the first of them was heard of, the least delay.
         let sharing = |via: PathId| {
-            let trips = all().filter_map(move |entry| entry.trip(via));
-            trips.filter(move |trip| trip.current(now, TRIP_AGE).is_some())
+            let trips = self.entries.iter().filter_map(|entry| entry.trip(via));
+            let known =
+                trips.filter_map(|trip| Some((trip.updated(), trip.current(now, TRIP_AGE)?)));
+            known.fold(
+                (0, None, i64::MAX),
+                |(count, oldest, zero), (updated, delay)| {
+                    let oldest = if count == 0 {
+                        updated
+                    } else {
+                        updated.min(oldest)
+                    };
+                    (count + 1, oldest, zero.min(delay))
+                },
+            )
         };
-        let rank = |via: PathId| {
-            let oldest = sharing(via).map(DelayFilter::updated).min();
-            (sharing(via).count(), oldest, std::cmp::Reverse(via))
-        };
-        let via = all().map(|entry| entry.path).max_by_key(|via| rank(*via))?;
-        let delays = sharing(via).filter_map(|trip| trip.current(now, TRIP_AGE));
-        let zero = delays.min()?;
-        (sharing(via).count() > 1).then_some(Basis::Shared(via, zero))
+        let ways = self
+            .entries
+            .iter()
+            .map(|entry| (sharing(entry.path), entry.path));
+        let ((count, _, zero), via) = ways
+            .max_by_key(|((count, oldest, _), via)| (*count, *oldest, std::cmp::Reverse(*via)))?;
+        (count > 1).then_some(Basis::Shared(via, zero))
     }
 
     /// What the peer's clock, counted from its epoch, shows more than ours: from, and to,
