@@ -249,10 +249,10 @@ impl<'a> SendView<'a> {
     pub fn candidates(&self) -> impl Iterator<Item = &'a PathView> + use<'a> {
         let answers = |path: &PathView| path.state == PathState::Active;
         let preferred = self.paths.iter().any(PathView::is_usable);
-        let any_answers = self.paths.iter().any(answers);
-        let least_bad = self
-            .paths
-            .iter()
+        let any_answers = preferred || self.paths.iter().any(answers);
+        // Asked for only where nothing better is left.
+        let doubtful = self.paths.iter().filter(|_| !any_answers);
+        let least_bad = doubtful
             .min_by_key(|path| (path.pto_count, path.id))
             .map(|p| p.id);
         self.paths
