@@ -21,6 +21,7 @@ use super::builder::MIN_USEFUL_ROOM;
 use super::failover::MAX_PROBE_INTERVAL;
 use crate::error::ConnectionError;
 use crate::handshake::Level;
+use crate::path::route::Route;
 use crate::path::state::{Health, Path};
 use crate::recovery::PacketSpace;
 use crate::sched::PathEvent;
@@ -84,6 +85,11 @@ impl First {
             self.0 = Some((at, timer));
         }
     }
+
+    /// Whether a timer that ends at `at` or later may be the first.
+    fn may_follow(&self, at: Instant) -> bool {
+        self.0.is_none_or(|first| at <= first.0)
+    }
 }
 
 impl Connection {
@@ -110,7 +116,13 @@ impl Connection {
         }
         first.offer(self.ack_deadline(), Timer::Acknowledge);
         first.offer(self.early_deadline(), Timer::Handshake);
-        first.offer(self.idle_deadline(), Timer::Idle);
+        // Nearly always far off: then the probe time-outs that may put it off need no look.
+        if self
+            .idle_timeout()
+            .is_some_and(|least| first.may_follow(self.idle_since + least))
+        {
+            first.offer(self.idle_deadline(), Timer::Idle);
+        }
         first.offer(self.sending.deadline(), Timer::Hold);
         first.offer(self.handshake.deadline(), Timer::OldKeys);
         first.0
@@ -154,10 +166,12 @@ impl Connection {
     /// When to repeat a challenge or give up. A challenge that is due but may not be sent, for lack
     /// of amplification budget or of a connection ID, waits for the peer.
     fn validation_deadline(&self, path: &Path) -> Option<Instant> {
+        let is_settled = |route: &Route| route.validation.is_none();
+        if is_settled(&path.route) && path.previous.as_ref().is_none_or(is_settled) {
+            return None;
+        }
         let routes = [Some(&path.route), path.previous.as_ref()];
         let routes = routes.into_iter().flatten();
-        let mut routes = routes.filter(|route| route.validation.is_some()).peekable();
-        routes.peek()?;
         let slot = self.paths.slot(path.id)?;
         let is_mute = slot.remote_cids.active().is_none();
         let deadlines = routes.filter_map(|route| {
@@ -265,20 +279,20 @@ impl Connection {
 
     /// RFC 9000, section 10.1: the smaller of both sides' time-outs, but never below three PTOs.
     fn idle_deadline(&self) -> Option<Instant> {
+        let timeout = self.idle_timeout()?;
+        Some(self.idle_since + timeout.max(self.three_pto()))
+    }
+
+    /// What both sides agreed on.
+    fn idle_timeout(&self) -> Option<Duration> {
         let ours = self.config.max_idle_timeout;
-        let theirs = Duration::from_millis(self.identity.peer.max_idle_timeout_ms);
         if !self.handshake.is_complete() {
             // A handshake that nobody finishes must not keep its place for ever.
-            let patience = ours.map_or(HANDSHAKE_TIMEOUT, |ours| ours.min(HANDSHAKE_TIMEOUT));
-            return Some(self.idle_since + patience.max(self.three_pto()));
+            return Some(ours.map_or(HANDSHAKE_TIMEOUT, |ours| ours.min(HANDSHAKE_TIMEOUT)));
         }
-        let timeout = match (ours, theirs.is_zero()) {
-            (Some(ours), true) => ours,
-            (Some(ours), false) => ours.min(theirs),
-            (None, false) => theirs,
-            (None, true) => return None,
-        };
-        Some(self.idle_since + timeout.max(self.three_pto()))
+        let theirs = Duration::from_millis(self.identity.peer.max_idle_timeout_ms);
+        let theirs = Some(theirs).filter(|theirs| !theirs.is_zero());
+        ours.into_iter().chain(theirs).min()
     }
 
     fn keep_alive_deadline(&self, path: &Path) -> Option<Instant> {
