@@ -1,6 +1,7 @@
 //! An endpoint: its connections, and which datagram belongs to which.
 
 mod accept;
+mod deadlines;
 mod route;
 
 pub use accept::ConnectError;
@@ -17,6 +18,7 @@ use crate::wire::StreamId;
 use crate::wire::cid::MAX_CID_LEN;
 use accept::Stateless;
 use bytes::Bytes;
+use deadlines::Deadlines;
 use route::{Destination, Routes};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -74,7 +76,7 @@ pub struct Endpoint {
     dirty: Vec<Handle>,
     /// The same of timers, which are looked at once, when somebody asks how long to wait.
     untimed: Vec<Handle>,
-    deadlines: BTreeSet<(Instant, Handle)>,
+    deadlines: Deadlines,
     events: VecDeque<(Handle, Event)>,
 }
 
@@ -97,7 +99,7 @@ impl Endpoint {
             ready: VecDeque::new(),
             dirty: Vec::new(),
             untimed: Vec::new(),
-            deadlines: BTreeSet::new(),
+            deadlines: Deadlines::default(),
             events: VecDeque::new(),
         }
     }
@@ -139,14 +141,9 @@ impl Endpoint {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.settle();
         self.set_timers();
-        let due: Vec<Handle> = self
-            .deadlines
-            .iter()
-            .take_while(|(at, _)| *at <= now)
-            .map(|(_, handle)| *handle)
-            .collect();
-        for handle in due {
+        while let Some((_, handle)) = self.first_deadline().filter(|(at, _)| *at <= now) {
             if let Some(member) = self.connections.get_mut(&handle) {
+                self.deadlines.change(handle, member.armed.take(), None);
                 member.connection.handle_timeout(now);
                 self.touch(handle);
             }
@@ -160,7 +157,14 @@ impl Endpoint {
     pub fn next_timeout(&mut self) -> Option<Instant> {
         self.settle();
         self.set_timers();
-        self.deadlines.first().map(|(at, _)| *at)
+        self.first_deadline().map(|(at, _)| at)
+    }
+
+    /// The earliest deadline that some connection is armed for.
+    fn first_deadline(&mut self) -> Option<(Instant, Handle)> {
+        let connections = &self.connections;
+        let armed = |handle| connections.get(&handle).and_then(|member| member.armed);
+        self.deadlines.first(armed)
     }
 
     /// Appends the next datagrams for one route to `buf`: up to `max_segments` of equal size, the
@@ -253,6 +257,9 @@ impl Endpoint {
 
     /// Looks at what touched connections have to say: events and routes.
     fn settle(&mut self) {
+        if self.dirty.is_empty() {
+            return;
+        }
         let mut dirty = std::mem::take(&mut self.dirty);
         // In the order of their handles, not in that in which they were touched.
         dirty.sort_unstable();
@@ -270,7 +277,8 @@ impl Endpoint {
                 drained |= event == Event::Drained;
                 self.events.push_back((handle, event));
             }
-            if connection.is_established() || connection.is_closed() {
+            let is_done = || connection.is_established() || connection.is_closed();
+            if !self.handshaking.is_empty() && is_done() {
                 self.handshaking.remove(&handle);
             }
             if drained {
@@ -293,13 +301,7 @@ impl Endpoint {
             if member.armed == deadline {
                 continue;
             }
-            // In this order the tree of a lone connection keeps its memory.
-            if let Some(at) = deadline {
-                self.deadlines.insert((at, handle));
-            }
-            if let Some(old) = member.armed {
-                self.deadlines.remove(&(old, handle));
-            }
+            self.deadlines.change(handle, member.armed, deadline);
             member.armed = deadline;
         }
     }
@@ -310,9 +312,7 @@ impl Endpoint {
         let Some(member) = self.connections.remove(&handle) else {
             return;
         };
-        if let Some(at) = member.armed {
-            self.deadlines.remove(&(at, handle));
-        }
+        self.deadlines.change(handle, member.armed, None);
         for change in member.connection.last_routing() {
             self.routes.apply(handle, change);
         }
