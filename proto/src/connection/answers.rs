@@ -77,7 +77,7 @@ impl Connection {
         } else {
             SizeRule::AsIs
         };
-        let length = self.finish_packet(now, packet, buf, rule);
+        let length = self.finish_packet(now, &mut packet, buf, rule);
         (length > 0).then_some(Transmit::single(tuple, length))
     }
 

@@ -174,7 +174,7 @@ impl Connection {
     pub(super) fn finish_packet(
         &mut self,
         now: Instant,
-        mut packet: Packet,
+        packet: &mut Packet,
         buf: &mut Vec<u8>,
         rule: SizeRule,
     ) -> usize {
@@ -183,7 +183,7 @@ impl Connection {
             return 0;
         }
         packet.note_eliciting();
-        let padded = pad(&packet, buf, rule);
+        let padded = pad(packet, buf, rule);
         let end = buf.len() + Handshake::TAG_LEN;
         if let Some(long) = &packet.long {
             long.set_length(buf, end);
@@ -196,7 +196,7 @@ impl Connection {
             pn_offset,
             pn_len,
             ..
-        } = packet;
+        } = *packet;
         let payload = self
             .outbox
             .is_observed()
@@ -211,7 +211,7 @@ impl Connection {
         }
         let size = buf.len() - start;
         if let Some(payload) = payload {
-            self.observe_sent(now, &packet, &payload, size);
+            self.observe_sent(now, packet, &payload, size);
         }
         if packet.via == Via::Route {
             self.remember(now, packet, size, padded);
@@ -243,7 +243,7 @@ impl Connection {
     }
 
     /// Puts a sent packet into its space and its bytes onto the route's account.
-    fn remember(&mut self, now: Instant, packet: Packet, size: usize, padded: bool) {
+    fn remember(&mut self, now: Instant, packet: &mut Packet, size: usize, padded: bool) {
         if packet.ack_eliciting && self.outbox.stats.sent_since_received == 0 {
             self.idle_since = now;
         }
@@ -296,7 +296,7 @@ impl Connection {
             tuple_generation: route.generation,
             bytes_in_flight_after: route.in_flight,
             rate: snapshot,
-            frames: packet.frames,
+            frames: std::mem::take(&mut packet.frames),
         };
         if sent.ack_eliciting && packet.level == Level::OneRtt {
             self.sending.on_sent(packet.path, &sent);
@@ -307,7 +307,7 @@ impl Connection {
     /// Remembers a packet that did not leave by the path's route: its number is used up, and that
     /// is all. What becomes of it says nothing about RTT, congestion or MTU of the route (RFC 9000,
     /// section 9.4), and nothing in it is repeated: it asks or answers, and the asker repeats.
-    fn remember_elsewhere(&mut self, now: Instant, packet: Packet, size: usize) {
+    fn remember_elsewhere(&mut self, now: Instant, packet: &mut Packet, size: usize) {
         let Some(path) = self.paths.path_mut(packet.path) else {
             return;
         };
@@ -327,7 +327,7 @@ impl Connection {
             tuple_generation: NO_ROUTE,
             bytes_in_flight_after: path.route.in_flight,
             rate: rate::Snapshot::default(),
-            frames: packet.frames,
+            frames: std::mem::take(&mut packet.frames),
         };
         self.put_into_space(packet.level, packet.path, packet.pn, sent);
     }

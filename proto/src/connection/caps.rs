@@ -33,10 +33,10 @@ fn bytes_per_rtt(path: &Path) -> u64 {
 impl Connection {
     /// Brings the caps of all paths up to date, if any mechanism sets caps.
     pub(super) fn refresh_caps(&mut self, now: Instant) {
-        let mechanisms = self.config.mechanisms;
-        if !mechanisms.limits_windows() {
+        if !self.config.mechanisms.limits_windows() {
             return;
         }
+        let mechanisms = self.config.mechanisms;
         let send_buffer = self.config.streams.send_buffer;
         let credit = self.streams.backlog().credit;
         let widest = self.sending.widest_credit.max(credit);

@@ -229,7 +229,7 @@ impl Connection {
             } else {
                 SizeRule::AsIs
             };
-            self.finish_packet(now, packet, buf, rule);
+            self.finish_packet(now, &mut packet, buf, rule);
             if is_last {
                 break;
             }

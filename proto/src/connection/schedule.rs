@@ -180,6 +180,9 @@ impl Sending {
     }
 
     pub(super) fn has_duplicate(&self, has_room: impl Fn(PathId) -> bool) -> Option<PathId> {
+        if self.duplicates.is_empty() {
+            return None;
+        }
         self.duplicates
             .iter()
             .map(|repeat| repeat.on)
@@ -237,6 +240,10 @@ impl Connection {
         let idle = backlog.total() == 0;
         if idle {
             self.drop_assignments();
+            if backlog.unacked == 0 {
+                // A receiver: nothing waits, and nothing is under way that could be copied.
+                return None;
+            }
             let held = self.sending.hold.is_some_and(|until| now < until);
             if !held && let Some(carry) = self.rescue(now) {
                 self.sending.choice = Some(carry);
@@ -245,7 +252,7 @@ impl Connection {
             // Fresh data that waits for the peer's credit or for room in the send buffer waits for
             // the paths too: copies would take the time that frees either.
             let busy = self.streams.blockade().is_some();
-            if !self.sending.wants_copies(busy) || backlog.unacked == 0 {
+            if !self.sending.wants_copies(busy) {
                 return None;
             }
         }

@@ -11,6 +11,7 @@ use crate::config::CreditReturn;
 use crate::datagram::Transmit;
 use crate::handshake::Level;
 use crate::path::manager::Slot;
+use crate::path::route::Route;
 use crate::path::state::Path;
 use crate::recovery::sent::{SentFrame, SentFrames};
 use crate::time::Instant;
@@ -151,7 +152,7 @@ impl Connection {
             } else {
                 SizeRule::AsIs
             };
-            self.finish_packet(now, packet, buf, rule);
+            self.finish_packet(now, &mut packet, buf, rule);
             self.on_level_sent(now, level);
         }
         let length = buf.len() - start;
@@ -225,10 +226,13 @@ impl Connection {
         {
             return Some(Job::Control { path });
         }
-        // The peer may have taken back every connection ID of a path: then it waits for another.
-        let able = |slot: &&Slot| slot.remote_cids.active().is_some();
-        let control = |slot: &Slot| slot.open().and_then(|path| self.path_control(now, path));
-        if let Some(job) = self.paths.open().filter(able).find_map(control) {
+        let control = |slot: &Slot| {
+            let job = self.path_control(now, slot.open()?)?;
+            // The peer may have taken back every connection ID of a path: then it waits for
+            // another.
+            slot.remote_cids.active().map(|_| job)
+        };
+        if let Some(job) = self.paths.in_use().find_map(control) {
             return Some(job);
         }
         if let Some(path) = self.acknowledgement_due(now) {
@@ -253,17 +257,14 @@ impl Connection {
     /// What a path needs for itself, whatever waits on the connection.
     fn path_control(&self, now: Instant, path: &Path) -> Option<Job> {
         let id = path.id;
-        for (route, previous) in [(Some(&path.route), false), (path.previous.as_ref(), true)] {
-            let Some(route) = route else { continue };
-            let challenges = route
-                .validation
-                .as_ref()
-                .is_some_and(|v| v.wants_challenge(now));
-            if (challenges || !route.responses.is_empty())
+        let proves = |route: &Route| {
+            let validation = route.validation.as_ref();
+            (validation.is_some_and(|it| it.wants_challenge(now)) || !route.responses.is_empty())
                 && route.amplification.budget() >= MIN_BUDGET
-            {
-                return Some(Job::Validate { path: id, previous });
-            }
+        };
+        let previous = !proves(&path.route) && path.previous.as_ref().is_some_and(proves);
+        if previous || proves(&path.route) {
+            return Some(Job::Validate { path: id, previous });
         }
         if !path.route.validated {
             return None;
@@ -440,7 +441,7 @@ impl Connection {
             Job::Duplicate { path } => self.write_duplicate(now, path, &mut packet, buf),
             Job::Data(carry) => self.write_data(now, carry, &mut packet, buf),
         }
-        let size = self.finish_packet(now, packet, buf, rule);
+        let size = self.finish_packet(now, &mut packet, buf, rule);
         if size == 0 {
             self.abandon_job(now, job);
         }
@@ -559,6 +560,13 @@ impl Connection {
         buf: &mut Vec<u8>,
         alone: bool,
     ) {
+        let owes = |slot: &Slot| {
+            let path = slot.path.as_ref();
+            path.is_some_and(|path| path.space.received.has_unreported())
+        };
+        if !alone && !self.paths.in_use().any(owes) {
+            return;
+        }
         let active = self.multipath_active();
         let form = if active { Form::Multipath } else { Form::Plain };
         let carrier = packet.path;
@@ -756,9 +764,7 @@ impl Connection {
     fn note_app_limited(&mut self, now: Instant) {
         for (_, path) in self.paths.open_mut() {
             let size = u64::from(path.route.mtu.current());
-            let room = path.route.room() >= size;
-            let paced = path.route.pacer.ready_at(now, size) > now;
-            if room && !paced {
+            if path.route.room() >= size && path.route.pacer.ready_at(now, size) <= now {
                 path.route.app_limited = true;
                 path.route.rate.set_app_limited(path.route.in_flight);
             } else {

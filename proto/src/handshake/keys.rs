@@ -191,7 +191,6 @@ impl OneRttKeys {
         header: &[u8],
         payload: &mut [u8],
     ) -> Result<Option<usize>, TransportError> {
-        let seen = self.paths.get(&path).copied().unwrap_or_default();
         if key_phase == self.key_phase() {
             let Some(length) = self.remote.open(path, pn, header, payload) else {
                 return Ok(None);
@@ -199,6 +198,7 @@ impl OneRttKeys {
             self.on_opened_current(now, path, pn)?;
             return Ok(Some(length));
         }
+        let seen = self.paths.get(&path).copied().unwrap_or_default();
         if let Some(length) = self.open_previous(path, pn, header, payload) {
             if seen.lowest.is_some_and(|lowest| pn > lowest) {
                 let reason = "old keys on a packet after one with newer keys";
