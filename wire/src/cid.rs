@@ -15,6 +15,7 @@ pub struct ConnectionId {
 
 impl ConnectionId {
     /// A connection ID of these bytes, or `None` if there are more than 20.
+    #[inline]
     pub fn new(bytes: &[u8]) -> Option<Self> {
         if bytes.len() > MAX_CID_LEN {
             return None;
@@ -38,6 +39,7 @@ impl ConnectionId {
     }
 
     /// All of it as numbers.
+    #[inline]
     fn key(&self) -> ([u64; 2], u32, u8) {
         let (words, rest) = self.bytes.split_at(16);
         let word = |at: usize| words[at..].first_chunk().copied().map(u64::from_ne_bytes);
@@ -55,12 +57,14 @@ impl ConnectionId {
 /// Any order will do for a search tree; this one compares numbers and not bytes, once or more for
 /// every packet that arrives.
 impl Ord for ConnectionId {
+    #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         self.key().cmp(&other.key())
     }
 }
 
 impl PartialOrd for ConnectionId {
+    #[inline]
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
