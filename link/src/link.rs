@@ -119,7 +119,7 @@ impl<T> Link<T> {
             token,
         };
         self.queue
-            .push(packet, self.serialiser.packet_time(), &mut self.stats);
+            .push(packet, || self.serialiser.packet_time(), &mut self.stats);
         if self.outgoing.is_none() {
             self.start_next(now);
             self.advance(now);

@@ -7,8 +7,10 @@ use crate::stats::LinkStats;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+/// At most `u64::MAX`, without arithmetic of 128 bits.
 pub(crate) fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    let seconds = duration.as_secs().saturating_mul(1_000_000_000);
+    seconds.saturating_add(u64::from(duration.subsec_nanos()))
 }
 
 /// A packet that waits.
@@ -92,13 +94,18 @@ impl<T> PacketQueue<T> {
         self.buffer.len()
     }
 
-    /// Lets a packet in, or counts it as dropped; `packet_time` is how long one takes to get out. A
+    /// Lets a packet in, or counts it as dropped; `packet_time` tells how long one takes to get out. A
     /// link on which nothing waits and nothing is on its way out takes any packet.
-    pub(crate) fn push(&mut self, packet: Waiting<T>, packet_time: u64, stats: &mut LinkStats) {
+    pub(crate) fn push(
+        &mut self,
+        packet: Waiting<T>,
+        packet_time: impl Fn() -> u64,
+        stats: &mut LinkStats,
+    ) {
         let idle = self.idle_since.take();
         if let Queue::Red(config) = &self.config {
             let idle_ns = idle.map_or(0, |since| packet.enqueued.saturating_sub(since));
-            let idle_packets = idle_ns.checked_div(packet_time).unwrap_or(u64::MAX);
+            let idle_packets = idle_ns.checked_div(packet_time()).unwrap_or(u64::MAX);
             let idle_packets = if idle_ns == 0 { 0 } else { idle_packets };
             let waiting = self.buffer.bytes();
             if self.red.drops(config, packet.size, waiting, idle_packets) {
