@@ -24,7 +24,7 @@ pub mod scene;
 pub mod tcp;
 pub mod traffic;
 
-pub use packet::{Packet, Payload, UDP_OVERHEAD};
+pub use packet::{Buffers, Packet, Payload, UDP_OVERHEAD};
 pub use process::Process;
 pub use seed::{Dice, Seed};
 pub use world::{

@@ -24,7 +24,7 @@ pub struct Packet {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Payload {
     /// A UDP datagram's content.
-    Udp(Bytes),
+    Udp(Vec<u8>),
     /// A whole IP packet with its headers, as a TCP stack makes them; the addresses are repeated
     /// outside.
     Ip(Bytes),
@@ -39,6 +39,37 @@ impl Packet {
             Payload::Udp(bytes) => bytes.len() as u32 + UDP_OVERHEAD,
             Payload::Ip(bytes) => bytes.len() as u32,
             Payload::Filler(length) => length + UDP_OVERHEAD,
+        }
+    }
+}
+
+/// Smaller buffers are as quickly made as kept.
+const WORTH_KEEPING: usize = 512;
+
+/// More would only hold memory: what one host has read, another writes soon after.
+const MOST_KEPT: usize = 256;
+
+/// Buffers of datagrams that were read, for those to be written. The one used last comes first: the
+/// processor has it at hand still, where thousands are under way.
+#[derive(Debug, Default)]
+pub struct Buffers(Vec<Vec<u8>>);
+
+impl Buffers {
+    /// A buffer with this content.
+    pub fn filled(&mut self, content: &[u8]) -> Vec<u8> {
+        if content.len() < WORTH_KEEPING {
+            return content.to_vec();
+        }
+        let mut buffer = self.0.pop().unwrap_or_default();
+        buffer.clear();
+        buffer.extend_from_slice(content);
+        buffer
+    }
+
+    /// The content of this one was read.
+    pub fn give_back(&mut self, buffer: Vec<u8>) {
+        if buffer.capacity() >= WORTH_KEEPING && self.0.len() < MOST_KEPT {
+            self.0.push(buffer);
         }
     }
 }

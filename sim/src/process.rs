@@ -1,6 +1,6 @@
 //! What runs on a host.
 
-use crate::Packet;
+use crate::{Buffers, Packet};
 use anabranch_proto::time::Instant;
 use std::any::Any;
 use std::fmt::Debug;
@@ -22,6 +22,10 @@ pub trait Process: Debug + Any {
 
     /// When to wake the process if nothing arrives.
     fn next_timeout(&mut self) -> Option<Instant>;
+
+    /// Exchanges its store of buffers for this one. The world lends the process its own while the
+    /// process reads and writes packets: what one has read, the next one writes into.
+    fn exchange_buffers(&mut self, _store: &mut Buffers) {}
 
     /// An interface of the host was taken down or came up again, so that the host knows of it.
     fn handle_interface(&mut self, _now: Instant, _address: IpAddr, _up: bool) {}

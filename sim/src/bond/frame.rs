@@ -128,8 +128,8 @@ pub(super) fn full_number(lower: u32, about: u64) -> u64 {
 pub(super) fn to_bytes(packet: &Packet) -> Option<Bytes> {
     let (protocol, content, length) = match &packet.payload {
         Payload::Ip(bytes) => return Some(bytes.clone()),
-        Payload::Udp(bytes) => (UDP, bytes.clone(), bytes.len()),
-        Payload::Filler(length) => (FILLER, Bytes::new(), *length as usize),
+        Payload::Udp(bytes) => (UDP, bytes.as_slice(), bytes.len()),
+        Payload::Filler(length) => (FILLER, [].as_slice(), *length as usize),
     };
     let (SocketAddr::V4(from), SocketAddr::V4(to)) = (packet.from, packet.to) else {
         return None;
@@ -139,7 +139,7 @@ pub(super) fn to_bytes(packet: &Packet) -> Option<Bytes> {
     bytes[IP_HEADER + 2..IP_HEADER + 4].copy_from_slice(&to.port().to_be_bytes());
     let udp_length = u16::try_from(UDP_HEADER + length).ok()?;
     bytes[IP_HEADER + 4..IP_HEADER + 6].copy_from_slice(&udp_length.to_be_bytes());
-    bytes[IP_HEADER + UDP_HEADER..][..content.len()].copy_from_slice(&content);
+    bytes[IP_HEADER + UDP_HEADER..][..content.len()].copy_from_slice(content);
     // RFC 3168, section 5.
     let ecn = match packet.ecn {
         None => 0,
@@ -161,7 +161,7 @@ pub(super) fn from_bytes(bytes: &Bytes) -> Option<Packet> {
     let ports = (u16_at(bytes, IP_HEADER)?, u16_at(bytes, IP_HEADER + 2)?);
     let payload = match bytes[9] {
         TCP => Payload::Ip(bytes.clone()),
-        UDP if bytes.len() >= IP_HEADER + UDP_HEADER => Payload::Udp(content()),
+        UDP if bytes.len() >= IP_HEADER + UDP_HEADER => Payload::Udp(content().into()),
         FILLER if bytes.len() >= IP_HEADER + UDP_HEADER => Payload::Filler(content().len() as u32),
         _ => return None,
     };
@@ -185,10 +185,7 @@ mod tests {
 
     #[test]
     fn packets_survive_as_bytes_at_their_size() {
-        for payload in [
-            Payload::Udp(Bytes::from_static(b"call")),
-            Payload::Filler(1000),
-        ] {
+        for payload in [Payload::Udp(b"call".to_vec()), Payload::Filler(1000)] {
             let packet = Packet {
                 from: "10.0.0.1:7".parse().unwrap(),
                 to: "10.0.1.2:9".parse().unwrap(),

@@ -394,7 +394,7 @@ impl Tunnel {
             from: self.link.local,
             to: self.link.remote,
             ecn: None,
-            payload: Payload::Udp(frame),
+            payload: Payload::Udp(frame.into()),
         }
     }
 
@@ -428,13 +428,16 @@ impl Process for Bond {
     fn handle_packet(&mut self, now: Instant, packet: Packet) {
         let is_link =
             |tunnel: &Tunnel| tunnel.link.local == packet.to && tunnel.link.remote == packet.from;
-        match (self.tunnels.iter().position(is_link), &packet.payload) {
-            (Some(link), Payload::Udp(bytes)) => match Frame::decode(bytes) {
-                Some(frame) => self.handle_frame(now, link, frame),
-                None => self.stats.refused += 1,
-            },
-            (Some(_), _) => self.stats.refused += 1,
-            (None, _) => self.stripe(now, &packet),
+        let Some(link) = self.tunnels.iter().position(is_link) else {
+            return self.stripe(now, &packet);
+        };
+        let frame = match packet.payload {
+            Payload::Udp(bytes) => Frame::decode(&bytes.into()),
+            _ => None,
+        };
+        match frame {
+            Some(frame) => self.handle_frame(now, link, frame),
+            None => self.stats.refused += 1,
         }
     }
 

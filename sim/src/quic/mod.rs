@@ -14,7 +14,7 @@ pub use app::{App, Sessions};
 pub use identity::{ALPN, SERVER_NAME, configs};
 pub use session::{Dial, PathPlan, Session};
 
-use crate::{Packet, Payload, Process, Seed};
+use crate::{Buffers, Packet, Payload, Process, Seed};
 use anabranch_proto::config::{EndpointConfig, ServerConfig};
 use anabranch_proto::connection::Connection;
 use anabranch_proto::datagram::{SocketId, Transmit, Tuple};
@@ -22,7 +22,6 @@ use anabranch_proto::path::PathOptions;
 use anabranch_proto::time::Instant;
 use anabranch_proto::wire::PathId;
 use anabranch_proto::{Endpoint, Event, Handle};
-use bytes::Bytes;
 use session::{Progress, RETRY};
 use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
@@ -53,8 +52,7 @@ pub struct QuicHost {
     path_options: Vec<PathOptions>,
     buffer: Vec<u8>,
     batch: Option<Batch>,
-    /// For datagrams that cannot be decrypted where they are.
-    scratch: Vec<u8>,
+    buffers: Buffers,
 }
 
 impl QuicHost {
@@ -68,7 +66,7 @@ impl QuicHost {
             path_options: Vec::new(),
             buffer: Vec::new(),
             batch: None,
-            scratch: Vec::new(),
+            buffers: Buffers::default(),
         }
     }
 
@@ -336,7 +334,7 @@ impl QuicHost {
             from: self.sockets[batch.transmit.tuple.socket.0 as usize],
             to: batch.transmit.tuple.remote,
             ecn: batch.transmit.ecn,
-            payload: Payload::Udp(Bytes::copy_from_slice(datagram)),
+            payload: Payload::Udp(self.buffers.filled(datagram)),
         };
         batch.at += datagram.len();
         if batch.at == self.buffer.len() {
@@ -356,7 +354,7 @@ fn ends(plan: &PathPlan) -> Tuple {
 
 impl Process for QuicHost {
     fn handle_packet(&mut self, now: Instant, packet: Packet) {
-        let Payload::Udp(bytes) = packet.payload else {
+        let Payload::Udp(mut bytes) = packet.payload else {
             return;
         };
         let Some(socket) = self.sockets.iter().position(|own| *own == packet.to) else {
@@ -367,18 +365,9 @@ impl Process for QuicHost {
             local: None,
             remote: packet.from,
         };
-        match bytes.try_into_mut() {
-            Ok(mut own) => {
-                self.endpoint
-                    .handle_datagram(now, tuple, packet.ecn, &mut own);
-            }
-            Err(shared) => {
-                self.scratch.clear();
-                self.scratch.extend_from_slice(&shared);
-                self.endpoint
-                    .handle_datagram(now, tuple, packet.ecn, &mut self.scratch);
-            }
-        }
+        self.endpoint
+            .handle_datagram(now, tuple, packet.ecn, &mut bytes);
+        self.buffers.give_back(bytes);
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -425,6 +414,10 @@ impl Process for QuicHost {
         let apps = self.apps.iter().filter_map(|app| app.next_timeout()).min();
         let engine = self.endpoint.next_timeout();
         [plans, apps, engine].into_iter().flatten().min()
+    }
+
+    fn exchange_buffers(&mut self, store: &mut Buffers) {
+        std::mem::swap(&mut self.buffers, store);
     }
 
     fn handle_interface(&mut self, now: Instant, address: IpAddr, up: bool) {

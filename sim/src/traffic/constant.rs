@@ -2,7 +2,6 @@
 
 use crate::{Packet, Payload, Process};
 use anabranch_proto::time::Instant;
-use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -104,7 +103,7 @@ impl Process for UdpSource {
             from: flow.from,
             to: flow.to,
             ecn: None,
-            payload: Payload::Udp(Bytes::from(bytes)),
+            payload: Payload::Udp(bytes),
         })
     }
 

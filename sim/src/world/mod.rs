@@ -22,7 +22,7 @@ mod trace;
 pub use change::{Change, Directions, Fade, LinkChange};
 
 use crate::seed::Seed;
-use crate::{Packet, Process};
+use crate::{Buffers, Packet, Payload, Process};
 use anabranch_link::{LinkConfig, LinkStats};
 use anabranch_proto::time::Instant;
 use network::{Network, Traveller};
@@ -129,6 +129,11 @@ pub struct World {
     touched: Vec<u32>,
     script: Vec<Option<Change>>,
     flows: Vec<Flow>,
+    buffers: Buffers,
+    /// What packets travelled in that have arrived, for those that set out: no more than were under
+    /// way at a time.
+    #[allow(clippy::vec_box, reason = "the boxes are what is kept")]
+    spare: Vec<Box<Traveller>>,
     trace: Trace,
     unroutable: u64,
     events: u64,
@@ -146,6 +151,8 @@ impl World {
             touched: Vec::new(),
             script: Vec::new(),
             flows: Vec::new(),
+            buffers: Buffers::default(),
+            spare: Vec::new(),
             trace: Trace::default(),
             unroutable: 0,
             events: 0,
@@ -447,13 +454,26 @@ impl World {
 
     /// Takes what a process has to send, and notes when it wants to be woken.
     fn drain(&mut self, id: u32) {
+        self.exchange_buffers(id);
+        self.collect(id);
+        self.exchange_buffers(id);
+        self.arm_process(id);
+    }
+
+    /// Lends a process the buffers, or takes them back.
+    fn exchange_buffers(&mut self, id: u32) {
+        let process = &mut self.processes[id as usize].process;
+        process.exchange_buffers(&mut self.buffers);
+    }
+
+    fn collect(&mut self, id: u32) {
         let now = self.now;
         let mut sent = 0;
         loop {
             let attached = &mut self.processes[id as usize];
             let Some(packet) = attached.process.poll_packet(now) else {
                 attached.wanted = attached.process.next_timeout();
-                break;
+                return;
             };
             sent += 1;
             assert!(
@@ -463,7 +483,6 @@ impl World {
             );
             self.emit(id, packet);
         }
-        self.arm_process(id);
     }
 
     fn arm_process(&mut self, id: u32) {
@@ -495,7 +514,15 @@ impl World {
         match line {
             Some(line) => {
                 let sent = self.now;
-                self.enqueue(line, Box::new(Traveller { packet, sent, flow }));
+                let new = Traveller { packet, sent, flow };
+                let traveller = match self.spare.pop() {
+                    Some(mut spare) => {
+                        *spare = new;
+                        spare
+                    }
+                    None => Box::new(new),
+                };
+                self.enqueue(line, traveller);
             }
             None => self.lose(node, &packet),
         }
@@ -565,7 +592,7 @@ impl World {
         let to = traveller.packet.to;
         if here.owns(to.ip()) {
             return match here.receiver(to.port()) {
-                Some(process) => self.deliver(process, *traveller),
+                Some(process) => self.deliver(process, traveller),
                 None => self.lose(node, &traveller.packet),
             };
         }
@@ -573,7 +600,7 @@ impl World {
             NodeKind::Host => None,
             NodeKind::Gateway => {
                 return match self.network.nodes[node.0 as usize].process {
-                    Some(process) => self.deliver(process, *traveller),
+                    Some(process) => self.deliver(process, traveller),
                     None => self.lose(node, &traveller.packet),
                 };
             }
@@ -601,8 +628,15 @@ impl World {
         }
     }
 
-    fn deliver(&mut self, id: u32, traveller: Traveller) {
-        let Traveller { packet, sent, flow } = traveller;
+    fn deliver(&mut self, id: u32, mut traveller: Box<Traveller>) {
+        let Traveller { sent, flow, .. } = *traveller;
+        let nothing = Payload::Filler(0);
+        let payload = std::mem::replace(&mut traveller.packet.payload, nothing);
+        let packet = Packet {
+            payload,
+            ..traveller.packet
+        };
+        self.spare.push(traveller);
         self.trace.note(self.now, Fate::Delivered, id, &packet);
         let delay = self.now.since(sent).as_nanos() as u64;
         let own = &mut self.processes[id as usize].stats;
@@ -613,10 +647,12 @@ impl World {
             stats.delay_max_ns = stats.delay_max_ns.max(delay);
         }
         let now = self.now;
-        self.processes[id as usize]
-            .process
-            .handle_packet(now, packet);
-        self.drain(id);
+        let process = &mut self.processes[id as usize].process;
+        process.exchange_buffers(&mut self.buffers);
+        process.handle_packet(now, packet);
+        self.collect(id);
+        self.exchange_buffers(id);
+        self.arm_process(id);
     }
 
     fn lose(&mut self, node: NodeId, packet: &Packet) {

@@ -10,7 +10,7 @@ use anabranch_sim::app::{Amount, Bulk, File, Receiver};
 use anabranch_sim::profile::Names;
 use anabranch_sim::quic::QuicHost;
 use anabranch_sim::scene::{FIRST, Scene};
-use anabranch_sim::{Packet, Process};
+use anabranch_sim::{Buffers, Packet, Process};
 
 /// Backward delays of path 1 in H1..H12, in milliseconds; it needs 10 forward, path 2 50 and 10.
 const BACKWARD: [u64; 12] = [10, 20, 40, 60, 80, 100, 125, 150, 175, 200, 225, 250];
@@ -135,6 +135,10 @@ impl Clock {
 impl Process for Clock {
     fn handle_packet(&mut self, now: Instant, packet: Packet) {
         self.host.handle_packet(self.own(now), packet);
+    }
+
+    fn exchange_buffers(&mut self, store: &mut Buffers) {
+        self.host.exchange_buffers(store);
     }
 
     fn handle_timeout(&mut self, now: Instant) {
