@@ -94,8 +94,8 @@ impl<T> PacketQueue<T> {
         self.buffer.len()
     }
 
-    /// Lets a packet in, or counts it as dropped; `packet_time` tells how long one takes to get out. A
-    /// link on which nothing waits and nothing is on its way out takes any packet.
+    /// Lets a packet in, or counts it as dropped; `packet_time` tells how long one takes to go out.
+    /// A link on which nothing waits and nothing is on its way out takes any packet.
     pub(crate) fn push(
         &mut self,
         packet: Waiting<T>,

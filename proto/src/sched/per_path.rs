@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 #[derive(Debug, Clone)]
 pub(super) struct PerPath<T>(SmallVec<[(PathId, T); MAX_OPEN_PATHS]>);
 
-/// Where in `list` the item is that `is_own` knows, most likely at `guess`: what is kept about paths
-/// has most often the order of the view.
+/// Where in `list` the item is that `is_own` knows, most likely at `guess`: what is kept about
+/// paths has most often the order of the view.
 pub(super) fn position<T>(list: &[T], guess: usize, is_own: impl Fn(&T) -> bool) -> Option<usize> {
     if list.get(guess).is_some_and(&is_own) {
         return Some(guess);
