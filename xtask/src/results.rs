@@ -75,7 +75,7 @@ fn page(section: &str) -> Page {
         text += "\n### Figures\n";
     }
     for figure in chosen {
-        text += &format!("\n{}\n", unnumbered(figure.trim()));
+        text.extend(["\n", &unnumbered(figure.trim()), "\n"]);
     }
     text += &after;
     Page {
