@@ -254,11 +254,15 @@ fn flatten(
     }
 }
 
+/// Those beside the results, or those above, which several experiments share.
 fn reasons(path: &Path) -> Result<BTreeMap<String, String>, ReportError> {
-    let file = path.join("reasons.toml");
-    let Ok(text) = fs::read_to_string(&file) else {
+    let places = [Some(path), path.parent()].into_iter().flatten();
+    let mut files = places.map(|place| place.join("reasons.toml"));
+    let Some(file) = files.find(|file| file.is_file()) else {
         return Ok(BTreeMap::new());
     };
+    let text = fs::read_to_string(&file)
+        .map_err(|error| ReportError::input(&file, error.to_string(), HINT))?;
     let hint = "expected lines such as: \"nitk-table1 T1\" = \"why it does not hold\"";
     let wrong = |what: String| ReportError::input(&file, what, hint);
     let table: toml::Table = text.parse().map_err(|error| wrong(format!("{error}")))?;

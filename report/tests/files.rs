@@ -36,7 +36,7 @@ fn the_page_says_what_came_out_and_needs_nothing_else() {
     let base = tempfile::tempdir().unwrap();
     let folder = make(base.path(), "cut", CUT, SIM);
     let reason = "\"C5\" = \"blest holds | back\"\n";
-    fs::write(folder.join("reasons.toml"), reason).unwrap();
+    fs::write(base.path().join("reasons.toml"), reason).unwrap();
     let figures = write(&[folder], base.path(), &[]).unwrap();
     let kinds = [
         "goodput",
