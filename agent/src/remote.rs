@@ -12,7 +12,8 @@ use anabranch_lab::contender::Contender;
 use anabranch_lab::hosts::{Answer, Ask, Host, HostError, MAX_LINE};
 use anabranch_lab::machine::Machine;
 use anabranch_net::engine::tls::{self, ClientAuth, Fingerprint};
-use anabranch_net::engine::{ClientConfig, ServerConfig, TransportConfig};
+use anabranch_net::engine::{ClientConfig, ConnectionError, ServerConfig, TransportConfig};
+use anabranch_net::error::ConnectError;
 use anabranch_net::identity::{Identity, provider};
 use anabranch_net::sockets::{SocketConfig, wildcard_for};
 use anabranch_net::{Connection, Endpoint, RecvStream, SendStream};
@@ -300,6 +301,10 @@ impl Remote {
             host: name.to_owned(),
             why: format!("{address}: {why}"),
         };
+        let hung_up = |why: String| HostError::Ended {
+            host: name.to_owned(),
+            why: format!("{address}: {why}"),
+        };
         let tls = tls::ClientConfig::pinned(provider(), key)
             .alpn(&[ALPN])
             .identity(tls::Identity::RawKey(identity.key().clone()))
@@ -315,15 +320,23 @@ impl Remote {
         let (say, answers) = channel();
         let parts = runtime.block_on(async {
             let calling = call(address, config);
-            let (endpoint, connection) = tokio::time::timeout(PATIENCE, calling)
+            let called = tokio::time::timeout(PATIENCE, calling)
                 .await
-                .map_err(|_| format!("no answer within {} s", PATIENCE.as_secs()))??;
-            let (lines, receive) = open(&connection, LINES).await?;
-            let clock = open(&connection, CLOCK).await?;
+                .map_err(|_| failed(format!("no answer within {} s", PATIENCE.as_secs())))?;
+            // Our handshake is done before the agent looks at our key: it may end the call before
+            // or after we know of that.
+            let (endpoint, connection) = called.map_err(|error| match error {
+                ConnectError::Handshake(ConnectionError::PeerClosed(why)) => {
+                    hung_up(why.to_string())
+                }
+                other => failed(other.to_string()),
+            })?;
+            let (lines, receive) = open(&connection, LINES).await.map_err(hung_up)?;
+            let clock = open(&connection, CLOCK).await.map_err(hung_up)?;
             tokio::spawn(forward(receive, say));
-            Ok::<_, String>((endpoint, connection, lines, clock))
+            Ok::<_, HostError>((endpoint, connection, lines, clock))
         });
-        let (endpoint, connection, lines, clock) = parts.map_err(failed)?;
+        let (endpoint, connection, lines, clock) = parts?;
         Ok(Self {
             name: name.to_owned(),
             runtime: Some(runtime),
@@ -407,15 +420,19 @@ impl Remote {
     }
 }
 
-async fn call(address: SocketAddr, config: ClientConfig) -> Result<(Endpoint, Connection), String> {
-    let endpoint = Endpoint::client().map_err(|error| error.to_string())?;
+async fn call(
+    address: SocketAddr,
+    config: ClientConfig,
+) -> Result<(Endpoint, Connection), ConnectError> {
+    let unbound = |error| ConnectError::Socket {
+        place: wildcard_for(address).to_string(),
+        error,
+    };
+    let endpoint = Endpoint::client().map_err(unbound)?;
     let socket = SocketConfig::path(wildcard_for(address), None);
-    let socket = endpoint
-        .add_socket(&socket)
-        .map_err(|error| error.to_string())?;
+    let socket = endpoint.add_socket(&socket).map_err(unbound)?;
     let connecting = endpoint.connect_over(socket, address, SERVER_NAME, config);
-    let connection = connecting.await.map_err(|error| error.to_string())?;
-    Ok((endpoint, connection))
+    Ok((endpoint.clone(), connecting.await?))
 }
 
 async fn open(connection: &Connection, kind: u8) -> Result<(SendStream, RecvStream), String> {
