@@ -22,6 +22,8 @@ pub struct Local {
     input: Option<ChildStdin>,
     lines: Receiver<io::Result<String>>,
     last_words: Arc<Mutex<Vec<u8>>>,
+    /// Reads them, until nobody can say more.
+    listener: Option<thread::JoinHandle<()>>,
 }
 
 impl Local {
@@ -54,7 +56,7 @@ impl Local {
             });
         }
         let last_words = Arc::new(Mutex::new(Vec::new()));
-        if let Some(mut errors) = child.stderr.take() {
+        let listener = child.stderr.take().map(|mut errors| {
             let kept = Arc::clone(&last_words);
             thread::spawn(move || {
                 let mut bytes = [0; 1024];
@@ -64,14 +66,15 @@ impl Local {
                     let extra = kept.len().saturating_sub(LAST_WORDS);
                     kept.drain(..extra);
                 }
-            });
-        }
+            })
+        });
         Ok(Self {
             name: name.to_owned(),
             input: child.stdin.take(),
             child,
             lines,
             last_words,
+            listener,
         })
     }
 
@@ -81,7 +84,12 @@ impl Local {
     }
 
     fn ended(&mut self) -> HostError {
+        let end = Instant::now() + FAREWELL;
         let status = self.wait(FAREWELL);
+        // What it said last may still be on its way; who has inherited its output may keep it open.
+        while self.listener.as_ref().is_some_and(|it| !it.is_finished()) && Instant::now() < end {
+            thread::sleep(Duration::from_millis(5));
+        }
         let words = self
             .last_words
             .lock()
