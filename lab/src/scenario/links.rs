@@ -172,6 +172,11 @@ impl Change {
         self.0.rate
     }
 
+    /// The delay it sets, if it sets one.
+    pub(super) fn delay(&self) -> Option<Duration> {
+        self.0.delay
+    }
+
     /// What about it means nothing on a link without a rate; `None` if all of it does.
     pub(super) fn misses_a_rate(&self) -> Option<&'static str> {
         let raw = &self.0;

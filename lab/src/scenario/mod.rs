@@ -170,6 +170,22 @@ impl Scenario {
             })
     }
 
+    /// Whether a round trip between these ends takes time throughout: a link on the way has a rate,
+    /// or a delay that no event ends. Where it does not, a bulk flow sends for ever in one instant.
+    pub fn takes_time(&self, ends: [Interface; 2]) -> bool {
+        let lasts = |link: usize, side: usize| {
+            let line = &self.network.links[link];
+            let line = [&line.forward, &line.backward][side];
+            let ended = self.events.iter().any(|event| {
+                event.link == link && script::delay(event, side) == Some(Duration::ZERO)
+            });
+            line.rate().is_some() || (!line.link.delay.is_zero() && !ended)
+        };
+        let way = self.network.way(ends).unwrap_or_default();
+        way.iter()
+            .any(|(link, _)| lasts(*link, 0) || lasts(*link, 1))
+    }
+
     /// The rate of the narrowest link of a path in this direction, in bits per second; `None` if
     /// none is limited.
     pub fn path_rate(&self, path: usize, way: Way) -> Option<u64> {

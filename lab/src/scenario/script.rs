@@ -81,6 +81,14 @@ pub(super) fn events(items: Option<&Item<'_>>, network: &Network) -> Result<Vec<
     Ok(events)
 }
 
+/// The delay that an event sets forward (0) or backward (1), if it sets one.
+pub(super) fn delay(event: &Event, side: usize) -> Option<Duration> {
+    match &event.action {
+        Action::Set(sides, change) if lines(*sides).contains(&side) => change.delay(),
+        _ => None,
+    }
+}
+
 /// Forward and backward as 0 and 1.
 fn lines(sides: Sides) -> std::ops::Range<usize> {
     match sides {

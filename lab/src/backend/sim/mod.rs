@@ -15,7 +15,9 @@ use crate::engine::{self, Setup};
 use crate::plan::Run;
 use crate::qlog;
 use crate::results::{Outcome, Status};
-use crate::scenario::{Background, Flow, FlowKind, Kind, NodeKind, Profile, Scenario};
+use crate::scenario::{
+    Background, BackgroundKind, Flow, FlowKind, Kind, NodeKind, Profile, Scenario,
+};
 use anabranch_proto::config::TransportConfig;
 use anabranch_proto::time::Instant;
 use anabranch_sim::profile::Names;
@@ -254,6 +256,14 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<Outcome> {
             ..
         }]
     );
+    let endless = |one: &Background| {
+        matches!(one.kind, BackgroundKind::Tcp { .. }) && !scenario.takes_time(one.ends)
+    };
+    let used = scenario.transport.paths.iter();
+    let timeless = used
+        .map(|path| scenario.network.path_ends(*path))
+        .any(|ends| !scenario.takes_time(ends))
+        || scenario.background.iter().any(endless);
     let cannot = if kind == Kind::KernelMptcp {
         "the kernel's multipath TCP does not run in a simulator"
     } else if kind == Kind::Command {
@@ -262,6 +272,9 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<Outcome> {
         "TCP through a NAT: those of the simulator pass UDP only"
     } else if !scenario.background.iter().all(passes) {
         "background traffic through a NAT, but for UDP from inside"
+    } else if timeless {
+        "a path whose links have neither rate nor delay: a flow over it would never end its first \
+         instant; give one of its links a `rate`"
     } else if kind != Kind::Anabranch && scenario.flows.iter().any(datagrams) {
         "datagrams over TCP"
     } else if scenario.transport.profile == Profile::Stripe && !one_file {

@@ -173,6 +173,34 @@ fn what_the_simulator_cannot_do_is_a_row_with_its_reason() {
 }
 
 #[test]
+fn what_would_never_end_its_first_instant_is_refused() {
+    const BARE: &str = "format = 1\nname = \"bare\"\nstop = \"5s\"\nsingles = false\n\
+        [[path]]\nname = \"a\"\n[[flow]]\nkind = \"bulk\"\nduration = \"100ms\"\n";
+    let path = |lines: &str| BARE.replace("[[flow]]", &format!("{lines}\n[[flow]]"));
+    let delayed = path("backward = { delay = \"5ms\" }");
+    let beside = "[[path]]\nname = \"b\"\n[[background]]\nkind = \"tcp\"\npath = \"b\"\n\
+        [transport]\npaths = [\"a\"]\n";
+    let ended = "[[event]]\nat = \"100ms\"\npath = \"a\"\nset = { delay = \"0s\" }\n";
+    for (text, refused) in [
+        (BARE.to_owned(), true),
+        (BARE.to_owned() + "[transport]\nkind = \"tcp\"\n", true),
+        (delayed.clone(), false),
+        (delayed.clone() + ended, true),
+        (delayed + beside, true),
+        (path("backward = { rate = \"1Mbit/s\" }"), false),
+    ] {
+        let outcome = run(&text);
+        let expected = if refused {
+            Status::Unsupported
+        } else {
+            Status::Ok
+        };
+        assert_eq!(outcome.status, expected, "{text}: {}", outcome.reason);
+        assert_eq!(outcome.reason.contains("`rate`"), refused, "{text}");
+    }
+}
+
+#[test]
 fn a_cellular_link_carries_its_mean_rate() {
     let cellular = TWO.replace(
         "forward = { rate = \"10Mbit/s\", delay = \"10ms\", queue = \"50ms\" }\n\

@@ -159,9 +159,11 @@ ends = ["r2", "server"]
 [[link]]
 name = "near"
 ends = ["neighbour", "r1"]
+forward = { rate = "100Mbit/s" }
 [[link]]
 name = "end"
 ends = ["r2", "far"]
+forward = { rate = "100Mbit/s" }
 [[path]]
 name = "a"
 client = "access"
