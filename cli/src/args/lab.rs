@@ -297,4 +297,6 @@ pub(crate) enum LinkLayer {
     Emulator,
     /// tbf and netem of the kernel
     Kernel,
+    /// The same, but netem delays in the queue of the node that sends, where it distorts TCP
+    KernelInHosts,
 }

@@ -247,6 +247,7 @@ fn netns(args: &Run, folder: &Path, abort: &Arc<AtomicBool>) -> Netns {
         LinkLayer::Auto => Links::Auto,
         LinkLayer::Emulator => Links::Emulator,
         LinkLayer::Kernel => Links::Kernel,
+        LinkLayer::KernelInHosts => Links::KernelInHosts,
     };
     let netns = Netns::new(program, Box::new(Agents), conduct(folder, abort)).links(links);
     if args.pcap {

@@ -67,6 +67,9 @@ pub enum Links {
     Emulator,
     /// `tbf` and `netem` in a namespace between.
     Kernel,
+    /// The same, but `netem` is in the node that sends: for the fifth paper's finding that delay there
+    /// distorts TCP.
+    KernelInHosts,
 }
 
 impl Links {
@@ -78,6 +81,7 @@ impl Links {
                 other => other,
             },
             Self::Kernel => anabranch_emulate::kernel(plans),
+            Self::KernelInHosts => anabranch_emulate::kernel_in_hosts(plans),
         }
     }
 }
