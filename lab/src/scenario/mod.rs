@@ -170,10 +170,11 @@ impl Scenario {
             })
     }
 
-    /// Whether a round trip between these ends takes time throughout: a link on the way has a rate,
-    /// or a delay that no event ends. Where it does not, a bulk flow sends for ever in one instant.
-    pub fn takes_time(&self, ends: [Interface; 2]) -> bool {
-        let lasts = |link: usize, side: usize| {
+    /// Whether a round trip between these ends takes time throughout: a link on its way has a rate, or
+    /// a delay that no event ends.
+    pub fn takes_time(&self, [near, far]: [Interface; 2]) -> bool {
+        let lasts = |&(link, forward): &(usize, bool)| {
+            let side = usize::from(!forward);
             let line = &self.network.links[link];
             let line = [&line.forward, &line.backward][side];
             let ended = self.events.iter().any(|event| {
@@ -181,9 +182,10 @@ impl Scenario {
             });
             line.rate().is_some() || (!line.link.delay.is_zero() && !ended)
         };
-        let way = self.network.way(ends).unwrap_or_default();
-        way.iter()
-            .any(|(link, _)| lasts(*link, 0) || lasts(*link, 1))
+        [[near, far], [far, near]]
+            .into_iter()
+            .filter_map(|ends| self.network.way(ends))
+            .any(|way| way.iter().any(lasts))
     }
 
     /// The rate of the narrowest link of a path in this direction, in bits per second; `None` if

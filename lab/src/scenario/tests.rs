@@ -107,6 +107,61 @@ duration = "5s"
     assert_eq!(scenario.path_rate(1, Way::Forward), None);
 }
 
+#[test]
+fn a_round_trip_takes_time_if_a_link_there_or_back_does() {
+    // There over `a`, back over `b`: each end takes what is described first.
+    let text = r#"
+format = 1
+name = "apart"
+stop = "10s"
+[[node]]
+name = "r1"
+[[node]]
+name = "a"
+[[node]]
+name = "b"
+[[node]]
+name = "r2"
+[[link]]
+name = "near"
+ends = ["client", "r1"]
+[[link]]
+name = "r1-a"
+ends = ["r1", "a"]
+backward = { delay = "1ms" }
+[[link]]
+name = "b-r2"
+ends = ["b", "r2"]
+[[link]]
+name = "r1-b"
+ends = ["r1", "b"]
+[[link]]
+name = "a-r2"
+ends = ["a", "r2"]
+[[link]]
+name = "far"
+ends = ["r2", "server"]
+[[path]]
+name = "only"
+client = "near"
+server = "far"
+[[flow]]
+kind = "bulk"
+duration = "5s"
+"#;
+    let takes_time = |text: &str| {
+        let scenario = read(text).unwrap();
+        scenario.takes_time(scenario.network.path_ends(0))
+    };
+    assert!(!takes_time(text));
+    assert!(takes_time(&text.replace("backward =", "forward =")));
+    let b = "ends = [\"r1\", \"b\"]\n";
+    assert!(takes_time(&text.replace(
+        b,
+        &format!("{b}backward = {{ rate = \"1Mbit/s\" }}\n")
+    )));
+}
+
 /// What is replaced, by what, and what the message must hold.
 const MISTAKES: &[(&str, &str, &[&str])] = &[
     (

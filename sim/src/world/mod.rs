@@ -36,6 +36,10 @@ use trace::{Fate, Trace};
 /// wants more would go on for ever.
 const MAX_AT_ONCE: u32 = 1_000_000;
 
+/// Events that may happen without time passing: processes that answer each other over a way without
+/// rate and delay would go on for ever.
+const MAX_EVENTS_AT_ONCE: u32 = 10_000_000;
+
 /// Names a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(u32);
@@ -118,6 +122,9 @@ struct Attached {
 }
 
 /// A network, what runs in it, and its time.
+///
+/// A way there and back needs a rate or a delay: over bare wires those who answer each other do so for
+/// ever within an instant, which ends in a panic after ten million events.
 #[derive(Debug)]
 pub struct World {
     seed: Seed,
@@ -137,6 +144,8 @@ pub struct World {
     trace: Trace,
     unroutable: u64,
     events: u64,
+    /// Of these, since time passed last.
+    at_once: u32,
 }
 
 impl World {
@@ -156,6 +165,7 @@ impl World {
             trace: Trace::default(),
             unroutable: 0,
             events: 0,
+            at_once: 0,
         }
     }
 
@@ -332,6 +342,12 @@ impl World {
             return false;
         };
         debug_assert!(at >= self.now, "time goes forward");
+        self.at_once = if at == self.now { self.at_once + 1 } else { 0 };
+        assert!(
+            self.at_once < MAX_EVENTS_AT_ONCE,
+            "at {at} packets go to and fro without time passing: a way there and back needs a rate \
+             or a delay"
+        );
         self.now = at;
         self.events += 1;
         match happening {

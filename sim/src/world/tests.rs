@@ -383,3 +383,37 @@ fn links_of_one_world_lose_differently_and_equal_worlds_alike() {
     assert_eq!(run(1), (first, second, hash));
     assert_ne!(run(2).2, hash);
 }
+
+/// Answers each packet at once.
+#[derive(Debug)]
+struct Echo(Option<Packet>);
+
+impl Process for Echo {
+    fn handle_packet(&mut self, _: Instant, packet: Packet) {
+        let (from, to) = (packet.to, packet.from);
+        self.0 = Some(Packet { from, to, ..packet });
+    }
+
+    fn handle_timeout(&mut self, _: Instant) {}
+
+    fn poll_packet(&mut self, _: Instant) -> Option<Packet> {
+        self.0.take()
+    }
+
+    fn next_timeout(&mut self) -> Option<Instant> {
+        None
+    }
+}
+
+#[test]
+#[should_panic(expected = "without time passing")]
+fn answers_to_answers_over_bare_wires_end_with_a_reason() {
+    let mut world = World::new(1);
+    let client = world.add_node(NodeKind::Host);
+    let server = world.add_node(NodeKind::Host);
+    let link = world.connect(client, server, wire(0), wire(0));
+    let [from, to] = [client, server].map(|node| world.address(node, link));
+    world.attach(client, Box::new(Echo(Some(packet(from, to, 100)))));
+    world.attach(server, Box::new(Echo(None)));
+    while world.step() {}
+}

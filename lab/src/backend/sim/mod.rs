@@ -256,14 +256,6 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<Outcome> {
             ..
         }]
     );
-    let endless = |one: &Background| {
-        matches!(one.kind, BackgroundKind::Tcp { .. }) && !scenario.takes_time(one.ends)
-    };
-    let used = scenario.transport.paths.iter();
-    let timeless = used
-        .map(|path| scenario.network.path_ends(*path))
-        .any(|ends| !scenario.takes_time(ends))
-        || scenario.background.iter().any(endless);
     let cannot = if kind == Kind::KernelMptcp {
         "the kernel's multipath TCP does not run in a simulator"
     } else if kind == Kind::Command {
@@ -272,9 +264,9 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<Outcome> {
         "TCP through a NAT: those of the simulator pass UDP only"
     } else if !scenario.background.iter().all(passes) {
         "background traffic through a NAT, but for UDP from inside"
-    } else if timeless {
-        "a path whose links have neither rate nor delay: a flow over it would never end its first \
-         instant; give one of its links a `rate`"
+    } else if is_endless(scenario) {
+        "as much as goes over links with neither rate nor delay: it would never end its first \
+         instant; give one of them a `rate`"
     } else if kind != Kind::Anabranch && scenario.flows.iter().any(datagrams) {
         "datagrams over TCP"
     } else if scenario.transport.profile == Profile::Stripe && !one_file {
@@ -285,4 +277,27 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<Outcome> {
         return None;
     };
     Some(ended(Status::Unsupported, cannot))
+}
+
+/// Whether something that sends as fast as it can, until a time, does so over links that take none.
+fn is_endless(scenario: &Scenario) -> bool {
+    let paths = &scenario.transport.paths;
+    let used = if scenario.transport.kind == Kind::Tcp {
+        &paths[..1]
+    } else {
+        paths
+    };
+    let lasts = |flow: &Flow| matches!(flow.kind, FlowKind::BulkTime(_));
+    let greedy = |one: &&Background| match one.kind {
+        BackgroundKind::Tcp { .. } => true,
+        BackgroundKind::Web { pause, .. } => pause.is_zero(),
+        BackgroundKind::Udp { .. } => false,
+    };
+    let flows = scenario.flows.iter().any(lasts);
+    let flows = used.iter().filter(|_| flows);
+    let beside = scenario.background.iter().filter(greedy);
+    flows
+        .map(|path| scenario.network.path_ends(*path))
+        .chain(beside.map(|one| one.ends))
+        .any(|ends| !scenario.takes_time(ends))
 }

@@ -176,18 +176,31 @@ fn what_the_simulator_cannot_do_is_a_row_with_its_reason() {
 fn what_would_never_end_its_first_instant_is_refused() {
     const BARE: &str = "format = 1\nname = \"bare\"\nstop = \"5s\"\nsingles = false\n\
         [[path]]\nname = \"a\"\n[[flow]]\nkind = \"bulk\"\nduration = \"100ms\"\n";
+    const TCP: &str = "[transport]\nkind = \"tcp\"\n";
     let path = |lines: &str| BARE.replace("[[flow]]", &format!("{lines}\n[[flow]]"));
     let delayed = path("backward = { delay = \"5ms\" }");
-    let beside = "[[path]]\nname = \"b\"\n[[background]]\nkind = \"tcp\"\npath = \"b\"\n\
-        [transport]\npaths = [\"a\"]\n";
+    let bare_too = "[[path]]\nname = \"b\"\n";
+    let beside = |kind: &str| {
+        let only = "[transport]\npaths = [\"a\"]\n[repeat]\nruns = 1\n";
+        format!("{delayed}{bare_too}[[background]]\npath = \"b\"\nkind = {kind}\n{only}")
+    };
     let ended = "[[event]]\nat = \"100ms\"\npath = \"a\"\nset = { delay = \"0s\" }\n";
     for (text, refused) in [
         (BARE.to_owned(), true),
-        (BARE.to_owned() + "[transport]\nkind = \"tcp\"\n", true),
+        (BARE.to_owned() + TCP, true),
         (delayed.clone(), false),
         (delayed.clone() + ended, true),
-        (delayed + beside, true),
+        (delayed.clone() + bare_too, true),
+        (delayed.clone() + bare_too + TCP, false),
+        (beside("\"tcp\""), true),
+        (beside("\"web\"\nsize = \"1kB\"\npause = \"0s\""), true),
+        (beside("\"web\"\nsize = \"1kB\"\npause = \"1ms\""), false),
         (path("backward = { rate = \"1Mbit/s\" }"), false),
+        // What ends by itself does so in an instant, too.
+        (
+            BARE.replace("duration = \"100ms\"", "bytes = \"1MB\""),
+            false,
+        ),
     ] {
         let outcome = run(&text);
         let expected = if refused {
