@@ -87,8 +87,10 @@ impl Local {
         let end = Instant::now() + FAREWELL;
         let status = self.wait(FAREWELL);
         // What it said last may still be on its way; who has inherited its output may keep it open.
-        while self.listener.as_ref().is_some_and(|it| !it.is_finished()) && Instant::now() < end {
-            thread::sleep(Duration::from_millis(5));
+        if let Some(listener) = self.listener.take() {
+            while !listener.is_finished() && Instant::now() < end {
+                thread::sleep(Duration::from_millis(5));
+            }
         }
         let words = self
             .last_words

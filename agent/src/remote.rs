@@ -301,9 +301,15 @@ impl Remote {
             host: name.to_owned(),
             why: format!("{address}: {why}"),
         };
-        let hung_up = |why: String| HostError::Ended {
-            host: name.to_owned(),
-            why: format!("{address}: {why}"),
+        // An alert is what the agent says to a key that it does not trust.
+        let lost = |reason: &ConnectionError| match reason {
+            ConnectionError::PeerClosed(error) if error.code.tls_alert().is_some() => {
+                HostError::Ended {
+                    host: name.to_owned(),
+                    why: format!("{address}: {reason}"),
+                }
+            }
+            _ => failed(reason.to_string()),
         };
         let tls = tls::ClientConfig::pinned(provider(), key)
             .alpn(&[ALPN])
@@ -326,13 +332,17 @@ impl Remote {
             // Our handshake is done before the agent looks at our key: it may end the call before
             // or after we know of that.
             let (endpoint, connection) = called.map_err(|error| match error {
-                ConnectError::Handshake(ConnectionError::PeerClosed(why)) => {
-                    hung_up(why.to_string())
-                }
+                ConnectError::Handshake(reason) => lost(&reason),
                 other => failed(other.to_string()),
             })?;
-            let (lines, receive) = open(&connection, LINES).await.map_err(hung_up)?;
-            let clock = open(&connection, CLOCK).await.map_err(hung_up)?;
+            let opened = async {
+                let lines = open(&connection, LINES).await?;
+                Ok::<_, String>((lines, open(&connection, CLOCK).await?))
+            };
+            let ((lines, receive), clock) = opened.await.map_err(|why| {
+                let reason = connection.close_reason();
+                reason.map_or_else(|| failed(why), |reason| lost(&reason))
+            })?;
             tokio::spawn(forward(receive, say));
             Ok::<_, HostError>((endpoint, connection, lines, clock))
         });

@@ -219,8 +219,9 @@ fn root_cause(error: &ConnectError) -> Cause {
         ConnectError::Handshake(reason) if refusal(reason).is_some() => {
             refusal(reason).map_or(Cause::Other, Cause::Refused)
         }
-        // A TLS alert (RFC 9001, section 4.8).
-        ConnectError::Handshake(ConnectionError::Transport(error)) if is_alert(error.code.0) => {
+        ConnectError::Handshake(ConnectionError::Transport(error))
+            if error.code.tls_alert().is_some() =>
+        {
             Cause::Trust
         }
         ConnectError::AllFailed(attempts) => {
@@ -253,7 +254,7 @@ fn refusal(reason: &ConnectionError) -> Option<&'static str> {
         return None;
     };
     // Numbers of RFC 8446, section 6.
-    match error.code.0.checked_sub(FIRST_ALERT)? {
+    match error.code.tls_alert()? {
         HANDSHAKE_FAILURE => Some(
             "the server wants another proof of who you are: `--cert FILE --key FILE` where it was \
              started with `--client-ca`, `--identity DIR` where with `--client-pin`",
@@ -278,15 +279,9 @@ fn with_key(hint: &str, shown: Option<Fingerprint>) -> String {
     }
 }
 
-/// The code of TLS alert 0 (RFC 9001, section 4.8).
-const FIRST_ALERT: u64 = 0x100;
-const HANDSHAKE_FAILURE: u64 = 40;
-const DECRYPT_ERROR: u64 = 51;
-const CERTIFICATE_REQUIRED: u64 = 116;
-
-fn is_alert(code: u64) -> bool {
-    (0x100..0x200).contains(&code)
-}
+const HANDSHAKE_FAILURE: u8 = 40;
+const DECRYPT_ERROR: u8 = 51;
+const CERTIFICATE_REQUIRED: u8 = 116;
 
 fn http_error(error: &h3::error::ConnectionError) -> String {
     format!("HTTP/3: {error}")

@@ -72,6 +72,14 @@ impl TransportErrorCode {
     pub const fn crypto(alert: u8) -> Self {
         Self(0x100 | alert as u64)
     }
+
+    /// The TLS alert that the code carries, if it is one of those.
+    pub const fn tls_alert(self) -> Option<u8> {
+        match self.0 {
+            0x100..=0x1ff => Some(self.0 as u8),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Debug for TransportErrorCode {
@@ -82,10 +90,10 @@ impl fmt::Debug for TransportErrorCode {
 
 impl fmt::Display for TransportErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.name(), self.0) {
+        match (self.name(), self.tls_alert()) {
             (Some(name), _) => f.write_str(name),
-            (None, 0x100..=0x1ff) => write!(f, "CRYPTO_ERROR (TLS alert {})", self.0 & 0xff),
-            (None, code) => write!(f, "error {code:#x}"),
+            (None, Some(alert)) => write!(f, "CRYPTO_ERROR (TLS alert {alert})"),
+            (None, None) => write!(f, "error {:#x}", self.0),
         }
     }
 }
