@@ -90,7 +90,7 @@ mod tests {
     use crate::results::Outcome;
     use crate::scenario::{Document, TEMPLATE};
     use std::fs;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
     fn part(id: &str, hash: Option<&str>) -> Part {
         Part {
@@ -153,35 +153,36 @@ mod tests {
         assert_eq!(beginning.runs[0].id, plan.runs[0].id);
     }
 
-    /// Every scenario of this repository: files, and blocks of pages. Name and text.
-    fn scenarios() -> Vec<(String, String)> {
+    /// Where this repository has scenarios: files, and blocks of pages. Elsewhere campaigns may lie.
+    const PLACES: [&str; 4] = ["lab/scenarios", "docs", "examples", "README.md"];
+
+    /// Every scenario there: the file it is in, and its text.
+    fn scenarios() -> Vec<(PathBuf, String)> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let mut found = Vec::new();
-        let mut folders = vec![root];
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(&folder).unwrap() {
-                let path = entry.unwrap().path();
-                let name = path.file_name().unwrap().to_string_lossy().into_owned();
-                let extension = path.extension().unwrap_or_default().to_string_lossy();
-                if path.is_dir() && !path.is_symlink() {
-                    let is_ours = !name.starts_with('.') && name != "target";
-                    folders.extend(is_ours.then_some(path));
-                } else if extension == "toml" || extension == "md" {
-                    let text = fs::read_to_string(&path).unwrap();
-                    let blocks = text.split("```toml\n").skip(1);
-                    let texts: Vec<&str> = if extension == "toml" {
-                        vec![&text]
-                    } else {
-                        blocks
-                            .map(|rest| rest.split("```").next().unwrap())
-                            .collect()
-                    };
-                    // Files of contenders have a format too, but nothing is sent in them.
-                    let is_scenario =
-                        |text: &&str| text.contains("[[flow]]") && text.contains("format = 1");
-                    let scenarios = texts.into_iter().filter(is_scenario);
-                    found.extend(scenarios.map(|text| (name.clone(), text.to_owned())));
-                }
+        let mut waiting: Vec<PathBuf> = PLACES.iter().map(|place| root.join(place)).collect();
+        while let Some(path) = waiting.pop() {
+            if path.is_dir() {
+                let entries = fs::read_dir(&path).unwrap();
+                waiting.extend(entries.map(|entry| entry.unwrap().path()));
+                continue;
+            }
+            let extension = path.extension().unwrap_or_default();
+            if extension == "toml" || extension == "md" {
+                let text = fs::read_to_string(&path).unwrap();
+                let blocks = text.split("```toml\n").skip(1);
+                let texts: Vec<&str> = if extension == "toml" {
+                    vec![&text]
+                } else {
+                    blocks
+                        .map(|rest| rest.split("```").next().unwrap())
+                        .collect()
+                };
+                // Files of contenders have a format too, but nothing is sent in them.
+                let is_scenario =
+                    |text: &&str| text.contains("[[flow]]") && text.contains("format = 1");
+                let scenarios = texts.into_iter().filter(is_scenario);
+                found.extend(scenarios.map(|text| (path.clone(), text.to_owned())));
             }
         }
         found.sort();
@@ -198,10 +199,11 @@ mod tests {
     #[test]
     fn scenarios_that_are_no_experiments_of_papers_do_the_same_twice() {
         let mut names = Vec::new();
-        for (name, text) in scenarios() {
+        for (file, text) in scenarios() {
             if is_of_a_paper(&text) {
                 continue;
             }
+            let name = file.display().to_string();
             let document = Document::parse(&name, &text).unwrap();
             let plan = Plan::make(&document, &Changes::default())
                 .unwrap()
