@@ -4,10 +4,12 @@
 //! keeps of it what a reader of the repository looks for: the claims, two figures and all means.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
-/// Which figures a page shows: the first two of these that there are.
-const FIGURES: [&str; 7] = [
+/// Which figures a page shows: the first two of these that there are. The last three are of experiments
+/// that ran in one world.
+const FIGURES: [&str; 10] = [
     "netns-crossover",
     "netns-map",
     "netns-sweep",
@@ -15,6 +17,9 @@ const FIGURES: [&str; 7] = [
     "agreement",
     "netns-time",
     "sim-time",
+    "map",
+    "sweep",
+    "time",
 ];
 
 /// Figures of a page.
@@ -42,6 +47,7 @@ pub(crate) fn write(root: &Path, report: &Path) -> Result<bool, String> {
     let folder = root.join("docs/results");
     fs::create_dir_all(folder.join("plots")).map_err(|error| error.to_string())?;
     for page in pages(&text) {
+        forget(&folder, &page.name)?;
         for name in &page.files {
             let copied = fs::copy(report.join(name), folder.join(name));
             copied.map_err(|error| format!("{name}: {error}"))?;
@@ -51,6 +57,22 @@ pub(crate) fn write(root: &Path, report: &Path) -> Result<bool, String> {
         crate::say(&format!("docs/results/{}.md", page.name));
     }
     Ok(true)
+}
+
+/// Removes what an earlier page showed.
+fn forget(folder: &Path, page: &str) -> Result<(), String> {
+    for kind in FIGURES {
+        for end in ["-178mm.svg", ".csv"] {
+            let path = folder.join(format!("plots/{page}-{kind}{end}"));
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(format!("{}: {error}", path.display()));
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
 }
 
 fn pages(report: &str) -> Vec<Page> {
@@ -216,5 +238,28 @@ goodput
         assert_eq!(pages.len(), 2);
         assert_eq!(pages[1].text, "# bth-paths\n\nnothing but text\n");
         assert_eq!(pages[1].files, Vec::<String>::new());
+    }
+    #[test]
+    fn what_a_page_showed_before_goes_and_what_others_show_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let report = tempfile::tempdir().unwrap();
+        let plots = root.path().join("docs/results/plots");
+        fs::create_dir_all(&plots).unwrap();
+        fs::create_dir(report.path().join("plots")).unwrap();
+        fs::write(report.path().join("report.md"), REPORT).unwrap();
+        for file in &pages(REPORT)[0].files {
+            fs::write(report.path().join(file), "new").unwrap();
+        }
+        let old = ["nitk-sim-sweep.csv", "nitk-netns-time.csv"];
+        let others = ["nitk-two-sim-sweep.csv", "bremen-h-netns-time.csv"];
+        for file in old.iter().chain(&others) {
+            fs::write(plots.join(file), "old").unwrap();
+        }
+        assert_eq!(write(root.path(), report.path()), Ok(true));
+        let is_there = |file: &&str| plots.join(file).exists();
+        assert_eq!(old.map(|file| is_there(&file)), [false, true]);
+        assert!(others.iter().all(is_there));
+        let shown = fs::read_to_string(plots.join("nitk-netns-time.csv")).unwrap();
+        assert_eq!(shown, "new");
     }
 }
