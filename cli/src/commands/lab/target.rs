@@ -162,7 +162,7 @@ fn of_experiment(experiment: Experiment, change: &Change, grid: &Grid) -> Outcom
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::lab::Lab;
+    use crate::args::lab::{Backend, Lab};
     use crate::args::{Cli, Command};
     use clap::Parser as _;
     use std::fs;
@@ -227,16 +227,19 @@ mod tests {
                 panic!("{words:?}");
             };
             let Lab::Run(args) = command else { continue };
+            if args.backend == Backend::Sim {
+                continue;
+            }
             let found = targets(&args.targets, &args.change, &args.grid);
             let found = found.unwrap_or_else(|why| panic!("{words:?}: {why:?}"));
             repeated.extend(found.into_iter().map(|target| target.plan.name.clone()));
         }
-        // Together they make every experiment, so that a new one is not left out of them.
-        for experiment in all_experiments() {
-            let Some(name) = experiment.scenario_name() else {
-                continue;
-            };
-            assert!(repeated.contains(&name), "{name}");
-        }
+        // In kernels they make every experiment, so that a new one is not left out, but for the one
+        // that is about the simulator's schedulers alone.
+        let all = all_experiments().into_iter();
+        let missing = all
+            .filter_map(|experiment| experiment.scenario_name())
+            .filter(|name| !repeated.contains(name));
+        assert_eq!(missing.collect::<Vec<_>>(), ["critical-guard"]);
     }
 }
