@@ -109,14 +109,15 @@ impl Connection {
     }
 
     fn cause(&mut self, now: Instant) -> Option<Cause> {
+        let cause = if self.streams.has_unsent() {
+            self.sending.deadline().map(|_| Cause::Held)
+        } else {
+            self.streams.blockade().map(Cause::Stopped)
+        }?;
+        // The dear question last: most often nothing is in the way but the windows.
         let mut open = self.paths.open().filter_map(Slot::open);
-        if !self.may_send_one_rtt() || !open.any(|path| can_send(path, now)) {
-            return None;
-        }
-        if self.streams.backlog().total() > 0 {
-            return self.sending.deadline().map(|_| Cause::Held);
-        }
-        self.streams.blockade().map(Cause::Stopped)
+        let is_free = self.may_send_one_rtt() && open.any(|path| can_send(path, now));
+        is_free.then_some(cause)
     }
 
     /// The paths that carry a hole.

@@ -236,11 +236,10 @@ impl Connection {
             return None;
         }
         self.refresh_caps(now);
-        let backlog = self.streams.backlog();
-        let idle = backlog.total() == 0;
+        let idle = !self.streams.has_unsent();
         if idle {
             self.drop_assignments();
-            if backlog.unacked == 0 {
+            if !self.streams.has_unacked() {
                 // A receiver: nothing waits, and nothing is under way that could be copied.
                 return None;
             }

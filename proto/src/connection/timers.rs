@@ -104,7 +104,7 @@ impl Connection {
             return self.life.deadline().map(|at| (at, Timer::Close));
         }
         let mut first = First::default();
-        let data = self.streams.backlog().total() > 0;
+        let data = self.streams.has_unsent();
         let healthy = self.healthy_count();
         for slot in self.paths.in_use() {
             if let Some(path) = slot.open() {

@@ -6,6 +6,18 @@ use crate::sched::{Backlog, MAX_STREAM_VIEWS, PathSet, StreamView, Unit, UnitKin
 use anabranch_wire::StreamId;
 
 impl Streams {
+    /// Whether anything waits that may be sent: whether the [`backlog`](Self::backlog) has a total.
+    pub fn has_unsent(&self) -> bool {
+        let totals = self.ready.totals();
+        let is_fresh = totals.free > 0 || totals.above > 0 && self.outbound.credit() > 0;
+        is_fresh || totals.again > 0 || self.has_datagrams()
+    }
+
+    /// Whether anything was sent that is not acknowledged.
+    pub fn has_unacked(&self) -> bool {
+        self.ready.totals().unacked > 0
+    }
+
     /// What waits to be sent. An end of stream without data counts as one byte.
     pub fn backlog(&self) -> Backlog {
         let totals = self.ready.totals();
