@@ -199,32 +199,31 @@ impl Connection {
                 .observe(now, &Observation::Detour { path: id, until });
         }
     }
+}
 
-    /// When a path has been silent for too long although it owes an acknowledgement.
-    ///
-    /// The probe time-out restarts with every packet sent; this does not, so a path that swallows a
-    /// steady stream is noticed after one time-out too. If several packets are late by then, half
-    /// of it without a word is enough: the oldest packets of a full window were sent a round trip
-    /// before the last acknowledgement. With fewer it may be that they are lost, and what a small
-    /// window brings comes once in a round trip. A queue that grows makes packets late as well, but
-    /// goes on to deliver. A path that stalled lately gets the whole time.
-    pub(super) fn silence_deadline(&self, path: &Path) -> Option<Instant> {
-        if path.health != Health::Active || !path.route.validated {
-            return None;
+/// When a path with this PTO has been silent for too long although it owes an acknowledgement.
+///
+/// The probe time-out restarts with every packet sent; this does not, so a path that swallows a
+/// steady stream is noticed after one time-out too. If several packets are late by then, half
+/// of it without a word is enough: the oldest packets of a full window were sent a round trip
+/// before the last acknowledgement. With fewer it may be that they are lost, and what a small
+/// window brings comes once in a round trip. A queue that grows makes packets late as well, but
+/// goes on to deliver. A path that stalled lately gets the whole time.
+pub(super) fn silence_deadline(path: &Path, pto: Duration) -> Option<Instant> {
+    if path.health != Health::Active || !path.route.validated {
+        return None;
+    }
+    let oldest = path.space.oldest_eliciting()?;
+    let heard = path.last_ack.map_or(oldest, |ack| ack.max(oldest));
+    let usual = heard + pto;
+    let stalls = path
+        .last_stall
+        .is_some_and(|stall| heard < stall + WARY_OF_STALLS);
+    match path.space.several_eliciting() {
+        Some(several) if !stalls => {
+            let early = (heard + pto / 2).max(several + pto);
+            Some(early.min(usual))
         }
-        let oldest = path.space.oldest_eliciting()?;
-        let patience = path.pto(self.peer_max_ack_delay());
-        let heard = path.last_ack.map_or(oldest, |ack| ack.max(oldest));
-        let usual = heard + patience;
-        let stalls = path
-            .last_stall
-            .is_some_and(|stall| heard < stall + WARY_OF_STALLS);
-        match path.space.several_eliciting() {
-            Some(several) if !stalls => {
-                let early = (heard + patience / 2).max(several + patience);
-                Some(early.min(usual))
-            }
-            _ => Some(usual),
-        }
+        _ => Some(usual),
     }
 }

@@ -18,7 +18,7 @@
 
 use super::Connection;
 use super::builder::MIN_USEFUL_ROOM;
-use super::failover::MAX_PROBE_INTERVAL;
+use super::failover::{MAX_PROBE_INTERVAL, silence_deadline};
 use crate::error::ConnectionError;
 use crate::handshake::Level;
 use crate::path::route::Route;
@@ -131,7 +131,6 @@ impl Connection {
     /// Offers the timers of a path; `data` tells whether any waits to be sent, `others` whether
     /// another path answers.
     fn offer_path_timers(&self, path: &Path, data: bool, others: bool, first: &mut First) {
-        let silence = others.then(|| self.silence_deadline(path)).flatten();
         let size = u64::from(path.route.mtu.current());
         // Only a pacer that is the obstacle: what else stops data has a timer or event of its own.
         let may_carry = path.is_healthy() || !others && path.route.is_open_to_data();
@@ -139,8 +138,13 @@ impl Connection {
             .then(|| path.ready_at(self.clock, size))
             .filter(|ready| *ready > self.clock);
         first.offer(path.space.loss_time(), Timer::Loss);
-        first.offer(self.pto_deadline(path), Timer::Pto);
-        first.offer(silence, Timer::Silence);
+        if path.space.ack_eliciting_in_flight() > 0 {
+            let pto = path.pto(self.peer_max_ack_delay());
+            first.offer(self.pto_deadline(path, pto), Timer::Pto);
+            if others {
+                first.offer(silence_deadline(path, pto), Timer::Silence);
+            }
+        }
         first.offer(self.inquiry_deadline(path), Timer::Inquiry);
         first.offer(self.validation_deadline(path), Timer::Validation);
         first.offer(paced, Timer::Pacing);
@@ -187,8 +191,8 @@ impl Connection {
         deadlines.min()
     }
 
-    /// When to probe a path (RFC 9002, section 6.2).
-    fn pto_deadline(&self, path: &Path) -> Option<Instant> {
+    /// When to probe a path (RFC 9002, section 6.2) that has this PTO.
+    fn pto_deadline(&self, path: &Path, pto: Duration) -> Option<Instant> {
         if path.space.loss_time().is_some() || path.space.ack_eliciting_in_flight() == 0 {
             return None;
         }
@@ -196,7 +200,6 @@ impl Connection {
             return None;
         }
         let sent = path.pto_from?;
-        let pto = path.pto(self.peer_max_ack_delay());
         let mut wait = pto;
         if path.pto_count > 0 {
             wait = pto * (1 << path.pto_count.min(MAX_BACKOFF));
@@ -399,9 +402,10 @@ impl Connection {
         let Some(path) = self.paths.path(id) else {
             return;
         };
-        let pto = due(self.pto_deadline(path));
-        let silent = self.has_other_healthy(id) && due(self.silence_deadline(path));
-        if pto || silent {
+        let pto = path.pto(self.peer_max_ack_delay());
+        let probe = due(self.pto_deadline(path, pto));
+        let silent = self.has_other_healthy(id) && due(silence_deadline(path, pto));
+        if probe || silent {
             self.on_pto(now, id);
         }
         let Some(path) = self.paths.path(id) else {
