@@ -15,7 +15,6 @@ use super::tls::{HeaderKey, Keys, PacketKey, PhaseKeys, Secrets, TAG_LEN};
 use crate::error::TransportError;
 use crate::time::{Duration, Instant};
 use anabranch_wire::{PathId, TransportErrorCode};
-use std::collections::BTreeMap;
 
 /// Keys of Initial or Handshake packets.
 pub(super) struct LevelKeys {
@@ -96,6 +95,32 @@ struct PathPhase {
     highest_before: Option<u64>,
 }
 
+/// The phases of all paths that are not given up: few, so a search costs less than a tree.
+#[derive(Default)]
+struct Phases(Vec<(PathId, PathPhase)>);
+
+impl Phases {
+    fn get(&self, path: PathId) -> Option<&PathPhase> {
+        let found = self.0.iter().find(|(id, _)| *id == path);
+        found.map(|(_, phase)| phase)
+    }
+
+    fn get_mut(&mut self, path: PathId) -> &mut PathPhase {
+        let known = self.0.iter().position(|(id, _)| *id == path);
+        let at = known.unwrap_or_else(|| {
+            self.0.push((path, PathPhase::default()));
+            self.0.len() - 1
+        });
+        &mut self.0[at].1
+    }
+
+    #[cfg(test)]
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "as a map does")]
+    fn contains_key(&self, path: &PathId) -> bool {
+        self.get(*path).is_some()
+    }
+}
+
 /// Keys of 1-RTT packets.
 pub(super) struct OneRttKeys {
     local_header: HeaderKey,
@@ -114,7 +139,7 @@ pub(super) struct OneRttKeys {
     last_opened: Instant,
     /// Three times the largest PTO of all paths.
     discard_delay: Duration,
-    paths: BTreeMap<PathId, PathPhase>,
+    paths: Phases,
     /// Holds a packet's copy while the previous key is tried, since a failure spoils the bytes.
     scratch: Vec<u8>,
 }
@@ -134,7 +159,7 @@ impl OneRttKeys {
             confirmed_at: None,
             last_opened: Instant::ZERO,
             discard_delay: Duration::ZERO,
-            paths: BTreeMap::new(),
+            paths: Phases::default(),
             scratch: Vec::new(),
         }
     }
@@ -171,7 +196,7 @@ impl OneRttKeys {
         header: &[u8],
         payload: &mut [u8],
     ) -> Result<[u8; TAG_LEN], TransportError> {
-        let phase = self.paths.entry(path).or_default();
+        let phase = self.paths.get_mut(path);
         if phase.last_sent.is_some_and(|last| pn <= last) {
             // Sealing two packets with one nonce would reveal both.
             return Err(internal("a packet number was to be used twice"));
@@ -198,13 +223,13 @@ impl OneRttKeys {
             self.on_opened_current(now, path, pn)?;
             return Ok(Some(length));
         }
-        let seen = self.paths.get(&path).copied().unwrap_or_default();
+        let seen = self.paths.get(path).copied().unwrap_or_default();
         if let Some(length) = self.open_previous(path, pn, header, payload) {
             if seen.lowest.is_some_and(|lowest| pn > lowest) {
                 let reason = "old keys on a packet after one with newer keys";
                 return Err(key_update_error(reason));
             }
-            let phase = self.paths.entry(path).or_default();
+            let phase = self.paths.get_mut(path);
             phase.highest_before = phase.highest_before.max(Some(pn));
             self.last_opened = now;
             return Ok(Some(length));
@@ -247,7 +272,7 @@ impl OneRttKeys {
         path: PathId,
         pn: u64,
     ) -> Result<(), TransportError> {
-        let phase = self.paths.entry(path).or_default();
+        let phase = self.paths.get_mut(path);
         if phase.highest_before.is_some_and(|highest| pn < highest) {
             return Err(key_update_error(
                 "new keys on a packet before one with older keys",
@@ -275,7 +300,7 @@ impl OneRttKeys {
         self.generation += 1;
         self.sent = 0;
         self.confirmed_at = None;
-        for phase in self.paths.values_mut() {
+        for (_, phase) in &mut self.paths.0 {
             phase.highest_before = phase.highest_before.max(phase.highest);
             phase.first_sent = None;
             phase.lowest = None;
@@ -286,7 +311,7 @@ impl OneRttKeys {
     /// An acknowledgement reached up to `largest` on `path`; its packet was the last one opened.
     pub(super) fn on_acked(&mut self, path: PathId, largest: u64) {
         if self.confirmed_at.is_none() {
-            let first = self.paths.get(&path).and_then(|phase| phase.first_sent);
+            let first = self.paths.get(path).and_then(|phase| phase.first_sent);
             if first.is_some_and(|first| largest >= first) {
                 self.confirmed_at = Some(self.last_opened);
             }
@@ -328,7 +353,7 @@ impl OneRttKeys {
     }
 
     pub(super) fn forget_path(&mut self, path: PathId) {
-        self.paths.remove(&path);
+        self.paths.0.retain(|(id, _)| *id != path);
     }
 }
 
