@@ -49,7 +49,12 @@ impl<'a> Packet<'a> {
     }
 
     /// Appends one frame with as much of `range` as fits; returns what that was.
-    fn put_stream(&mut self, id: StreamId, buf: &SendBuf, range: Range<u64>) -> Option<Range<u64>> {
+    fn put_stream(
+        &mut self,
+        id: StreamId,
+        buf: &mut SendBuf,
+        range: Range<u64>,
+    ) -> Option<Range<u64>> {
         let (start, data_end) = (range.start, range.end.min(buf.end()).max(range.start));
         let wanted = (data_end - start).min(self.budget);
         let room = self.limit.checked_sub(self.out.len())?;
@@ -237,7 +242,7 @@ impl Streams {
                 break;
             }
             only_new |= !carried.contains(path);
-            let Some(done) = packet.put_stream(id, &send.buf, range) else {
+            let Some(done) = packet.put_stream(id, &mut send.buf, range) else {
                 break;
             };
             written += done.end - done.start;
@@ -303,7 +308,7 @@ impl Streams {
         let (credit, now) = (self.outbound.credit(), self.clock);
         let send = self.send_half(id).ok()?;
         let range = send.buf.fresh_after(skip, credit)?;
-        let done = packet.put_stream(id, &send.buf, range)?;
+        let done = packet.put_stream(id, &mut send.buf, range)?;
         let written = done.end - done.start;
         let taken = send.buf.on_first_sent(done, now);
         self.outbound.use_up(taken);
@@ -385,7 +390,7 @@ impl Streams {
             };
             let whole = range_of(start, length, fin);
             while let Some(part) = send.buf.copyable(whole.clone(), path, max_copies) {
-                let Some(done) = packet.put_stream(id, &send.buf, part) else {
+                let Some(done) = packet.put_stream(id, &mut send.buf, part) else {
                     break;
                 };
                 written += done.end - done.start;

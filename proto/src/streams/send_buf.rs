@@ -54,6 +54,8 @@ pub(super) struct SendBuf {
     release: Release,
     /// Written bytes with the offset of each piece's first one. Acknowledged pieces are empty.
     chunks: VecDeque<(u64, Bytes)>,
+    /// The piece that was read last: the next bytes are in it or in the one behind it.
+    last_read: usize,
     /// Bytes written.
     end: u64,
     finished: bool,
@@ -290,6 +292,7 @@ impl SendBuf {
         {
             debug_assert!(bytes.is_empty() || start + bytes.len() as u64 <= self.base);
             self.chunks.pop_front();
+            self.last_read = self.last_read.saturating_sub(1);
         }
     }
 
@@ -319,17 +322,28 @@ impl SendBuf {
     }
 
     /// Appends the bytes of `range` to `out`.
-    pub(super) fn copy_to(&self, range: Range<u64>, out: &mut Vec<u8>) {
+    pub(super) fn copy_to(&mut self, range: Range<u64>, out: &mut Vec<u8>) {
         let mut at = range.start;
-        let mut index = self.chunk_at(at);
+        let nearby = [self.last_read, self.last_read + 1];
+        let known = nearby.into_iter().find(|index| self.is_in(*index, at));
+        let mut index = known.unwrap_or_else(|| self.chunk_at(at));
         while at < range.end {
             let (start, bytes) = &self.chunks[index];
             let from = (at - start) as usize;
             let count = (bytes.len() - from).min((range.end - at) as usize);
             out.extend_from_slice(&bytes[from..from + count]);
             at += count as u64;
+            self.last_read = index;
             index += 1;
         }
+    }
+
+    /// Whether a piece holds `offset`.
+    fn is_in(&self, index: usize, offset: u64) -> bool {
+        self.chunks.get(index).is_some_and(|(start, bytes)| {
+            let place = offset.checked_sub(*start);
+            place.is_some_and(|place| place < bytes.len() as u64)
+        })
     }
 
     /// Index of the piece that holds `offset`.
@@ -342,6 +356,7 @@ impl SendBuf {
     /// Frees everything: the stream is reset.
     pub(super) fn clear(&mut self) {
         self.chunks = VecDeque::new();
+        self.last_read = 0;
         self.end = self.sent_end;
         self.base = self.sent_end;
         self.finished = false;
