@@ -228,29 +228,33 @@ impl OneWay {
     }
 
     /// The packet has been read: takes what was noted, whichever frame came first.
+    #[inline]
     pub fn settle(&mut self, carrier: Carrier) {
         self.delays.clear();
-        let stamp = self.stamp.take();
-        if stamp.is_none() && self.echoes.is_empty() {
-            return;
+        // Most packets hold data and tell nothing.
+        if self.stamp.is_some() || !self.echoes.is_empty() {
+            self.take_noted(carrier);
+            self.echoes.clear();
         }
-        let echoes = std::mem::take(&mut self.echoes);
+    }
+
+    fn take_noted(&mut self, carrier: Carrier) {
+        let stamp = self.stamp.take();
         let Some(via) = self.find_or_add(carrier.path, carrier.generation) else {
             return;
         };
         let now = carrier.received;
         if let Some(stamp) = stamp {
-            if echoes
-                .iter()
-                .any(|echo| self.is_step(via, now, echo, stamp))
-            {
+            let mut echoes = self.echoes.iter();
+            if echoes.any(|echo| self.is_step(via, now, echo, stamp)) {
                 self.restart_clock();
                 self.clock_steps += 1;
             }
             self.take_backward(via, now, micros(now) - stamp);
         }
-        for echo in &echoes {
-            self.take_echo(carrier.path, now, echo, stamp);
+        for at in 0..self.echoes.len() {
+            let echo = self.echoes[at];
+            self.take_echo(carrier.path, now, &echo, stamp);
         }
         self.check_clock(now);
         self.basis = self.find_basis(now);
