@@ -56,7 +56,12 @@ impl LossProcess {
     }
 
     /// Whether the packet that passes at `now` is lost.
+    #[inline]
     pub(crate) fn takes(&mut self, now: u64) -> bool {
+        self.loss != Loss::None && self.draws(now)
+    }
+
+    fn draws(&mut self, now: u64) -> bool {
         match (self.loss, self.clock) {
             (Loss::None, _) => false,
             (Loss::Independent(probability), LossClock::Packet) => {

@@ -32,6 +32,7 @@ impl Serialiser {
     }
 
     /// When a packet of `size` bytes leaves whose turn comes at `start`.
+    #[inline]
     pub(crate) fn finish(&mut self, start: u64, size: u32) -> u64 {
         match &self.rate {
             Rate::Unlimited => start,

@@ -14,26 +14,31 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Reads `bytes` from their start.
+    #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
     /// Bytes not read yet.
+    #[inline]
     pub fn remaining(&self) -> usize {
         self.bytes.len()
     }
 
     /// Whether everything was read.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
     /// The next byte, without consuming it.
+    #[inline]
     pub fn peek(&self) -> Option<u8> {
         self.bytes.first().copied()
     }
 
     /// The next `count` bytes.
+    #[inline]
     pub fn bytes(&mut self, count: usize) -> Result<&'a [u8], UnexpectedEnd> {
         let (head, tail) = self.bytes.split_at_checked(count).ok_or(UnexpectedEnd)?;
         self.bytes = tail;
@@ -41,6 +46,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `N` bytes as an array.
+    #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], UnexpectedEnd> {
         let (head, tail) = self.bytes.split_first_chunk().ok_or(UnexpectedEnd)?;
         self.bytes = tail;
@@ -48,26 +54,31 @@ impl<'a> Reader<'a> {
     }
 
     /// Everything left.
+    #[inline]
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.bytes)
     }
 
     /// One byte.
+    #[inline]
     pub fn u8(&mut self) -> Result<u8, UnexpectedEnd> {
         self.array::<1>().map(|[byte]| byte)
     }
 
     /// Two bytes, big-endian.
+    #[inline]
     pub fn u16(&mut self) -> Result<u16, UnexpectedEnd> {
         self.array().map(u16::from_be_bytes)
     }
 
     /// Four bytes, big-endian.
+    #[inline]
     pub fn u32(&mut self) -> Result<u32, UnexpectedEnd> {
         self.array().map(u32::from_be_bytes)
     }
 
     /// A variable-length integer in any of its encodings.
+    #[inline]
     pub fn varint(&mut self) -> Result<u64, UnexpectedEnd> {
         match self.peek().ok_or(UnexpectedEnd)? >> 6 {
             0 => self.u8().map(u64::from),
@@ -91,6 +102,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Bytes preceded by their count as a variable-length integer.
+    #[inline]
     pub fn length_prefixed(&mut self) -> Result<&'a [u8], UnexpectedEnd> {
         let mut ahead = self.clone();
         let length = usize::try_from(ahead.varint()?).map_err(|_| UnexpectedEnd)?;

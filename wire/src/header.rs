@@ -146,21 +146,27 @@ impl From<UnexpectedEnd> for HeaderError {
 /// Splits the first packet off `datagram`; short headers carry connection IDs of `local_cid_len`.
 ///
 /// An error says nothing about packets before this one; nothing after it can be found.
+#[inline]
 pub fn parse(datagram: &[u8], local_cid_len: usize) -> Result<Header<'_>, HeaderError> {
     let mut reader = Reader::new(datagram);
     let first = reader.u8()?;
-    if first & LONG_HEADER_BIT == 0 {
-        if first & FIXED_BIT == 0 {
-            return Err(HeaderError::FixedBitClear);
-        }
-        let dcid = cid(reader.bytes(local_cid_len)?)?;
-        let pn_offset = 1 + local_cid_len;
-        return Ok(Header::Short {
-            dcid,
-            pn_offset,
-            packet_len: datagram.len(),
-        });
+    if first & LONG_HEADER_BIT != 0 {
+        return parse_long(datagram, reader);
     }
+    if first & FIXED_BIT == 0 {
+        return Err(HeaderError::FixedBitClear);
+    }
+    let dcid = cid(reader.bytes(local_cid_len)?)?;
+    let pn_offset = 1 + local_cid_len;
+    Ok(Header::Short {
+        dcid,
+        pn_offset,
+        packet_len: datagram.len(),
+    })
+}
+
+/// The rest of a long header, after the first byte.
+fn parse_long<'a>(datagram: &'a [u8], mut reader: Reader<'a>) -> Result<Header<'a>, HeaderError> {
     let version = reader.u32()?;
     let dcid = cid_bytes(&mut reader)?;
     let scid = cid_bytes(&mut reader)?;
@@ -336,6 +342,7 @@ pub fn put_long(
 ///
 /// # Panics
 /// If `pn_len` is not 1 to 4.
+#[inline]
 pub fn put_short(
     out: &mut Vec<u8>,
     dcid: &ConnectionId,

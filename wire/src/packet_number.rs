@@ -10,6 +10,7 @@ pub const MAX_LEN: usize = 4;
 /// The peer can tell the number apart from all others as long as fewer than half of the numbers
 /// that fit lie between the two (RFC 9000, section 17.1). A sender that is 2^31 packets ahead of
 /// its peer's acknowledgements is past what four bytes can express.
+#[inline]
 pub fn encoded_len(pn: u64, largest_acked: Option<u64>) -> usize {
     let unacked = match largest_acked {
         Some(largest) => pn.saturating_sub(largest),
@@ -27,6 +28,7 @@ pub fn encoded_len(pn: u64, largest_acked: Option<u64>) -> usize {
 ///
 /// # Panics
 /// If `len` is not 1 to 4.
+#[inline]
 pub fn put(out: &mut Vec<u8>, pn: u64, len: usize) {
     assert!(
         (1..=MAX_LEN).contains(&len),
@@ -38,6 +40,7 @@ pub fn put(out: &mut Vec<u8>, pn: u64, len: usize) {
 /// The packet number closest to `expected` whose `len` low bytes are `truncated`.
 ///
 /// `expected` is one more than the largest number received in this space, or 0 if there is none.
+#[inline]
 pub fn expand(truncated: u64, len: usize, expected: u64) -> u64 {
     let window = 1_u64 << (8 * len.min(MAX_LEN));
     let half = window / 2;

@@ -7,6 +7,7 @@ pub const MAX: u64 = (1 << 62) - 1;
 ///
 /// # Panics
 /// If `value` exceeds [`MAX`]; callers bound their counters by it.
+#[inline]
 pub const fn size(value: u64) -> usize {
     match value {
         0..=0x3f => 1,
@@ -21,6 +22,7 @@ pub const fn size(value: u64) -> usize {
 ///
 /// # Panics
 /// If `value` exceeds [`MAX`].
+#[inline]
 pub fn put(out: &mut Vec<u8>, value: u64) {
     match size(value) {
         1 => out.push(value as u8),

@@ -62,6 +62,7 @@ pub(super) const fn stream_type(offset: u64, with_length: bool, fin: bool) -> Fr
 }
 
 /// Bytes a `STREAM` frame takes before its data.
+#[inline]
 pub fn stream_header_len(id: StreamId, offset: u64, data_len: usize, with_length: bool) -> usize {
     let offset_len = if offset == 0 { 0 } else { varint::size(offset) };
     let length_len = if with_length {
@@ -75,6 +76,7 @@ pub fn stream_header_len(id: StreamId, offset: u64, data_len: usize, with_length
 /// Appends what comes before the data of a `STREAM` frame; the caller appends the data.
 ///
 /// Without `data_len` the frame extends to the end of the packet.
+#[inline]
 pub fn put_stream_header(
     out: &mut Vec<u8>,
     id: StreamId,
