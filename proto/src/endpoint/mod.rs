@@ -130,7 +130,7 @@ impl Endpoint {
                 if let Some(member) = self.connections.get_mut(&handle) {
                     let connection = &mut member.connection;
                     connection.handle_datagram(now, tuple, ecn, path, data);
-                    self.touch(handle);
+                    touch(member, handle, &mut self.dirty, &mut self.ready);
                 }
             }
             Destination::Unknown => self.handle_unknown(now, tuple, ecn, data),
@@ -218,8 +218,8 @@ impl Endpoint {
 
     /// Reads from a stream of a connection, as [`Connection::read`]; `None` if there is no such
     /// connection. Costs less than [`connection_mut`](Self::connection_mut), after which the
-    /// connection is asked once more for all that it may have to send: reading adds nothing but
-    /// credit.
+    /// connection is asked once more for all that it may have to send, and tell: reading adds
+    /// nothing but credit.
     pub fn read(
         &mut self,
         handle: Handle,
@@ -230,9 +230,7 @@ impl Endpoint {
         let result = member.connection.read(id, max);
         if member.connection.has_control() {
             member.connection.expect_command();
-            self.touch(handle);
-        } else {
-            note(&mut member.is_dirty, &mut self.dirty, handle);
+            touch(member, handle, &mut self.dirty, &mut self.ready);
         }
         Some(result)
     }
@@ -245,13 +243,8 @@ impl Endpoint {
     }
 
     fn touch(&mut self, handle: Handle) {
-        let Some(member) = self.connections.get_mut(&handle) else {
-            return;
-        };
-        note(&mut member.is_dirty, &mut self.dirty, handle);
-        if !member.is_ready {
-            member.is_ready = true;
-            self.ready.push_back(handle);
+        if let Some(member) = self.connections.get_mut(&handle) {
+            touch(member, handle, &mut self.dirty, &mut self.ready);
         }
     }
 
@@ -317,6 +310,19 @@ impl Endpoint {
             self.routes.apply(handle, change);
         }
         debug_assert!(self.routes.is_free(handle), "a route without a connection");
+    }
+}
+
+/// Puts a connection on the lists of those that may have something to tell and to send.
+fn touch(
+    member: &mut Member,
+    handle: Handle,
+    dirty: &mut Vec<Handle>,
+    ready: &mut VecDeque<Handle>,
+) {
+    note(&mut member.is_dirty, dirty, handle);
+    if !std::mem::replace(&mut member.is_ready, true) {
+        ready.push_back(handle);
     }
 }
 
