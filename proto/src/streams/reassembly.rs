@@ -24,7 +24,12 @@ pub(super) struct Reassembly {
     ready: u64,
     /// Bytes that arrived beyond `ready`.
     out_of_order: u64,
+    /// The bitmap of a block that was read, for the next one: all clear.
+    spare: Option<Box<Bitmap>>,
 }
+
+/// A bit for each byte of a block.
+type Bitmap = [u64; WORDS];
 
 /// What [`Reassembly::insert`] made of its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -82,6 +87,10 @@ impl Reassembly {
             let block = self.blocks[index].get_or_insert_with(|| Block::new(base, expected));
             block.write(offset, head);
             if mark {
+                if block.early.is_none() {
+                    let bitmap = self.spare.take();
+                    block.early = bitmap.or_else(|| Some(Box::new([0; WORDS])));
+                }
                 fresh += block.mark(offset % BLOCK, head.len() as u64);
             }
             offset += head.len() as u64;
@@ -95,10 +104,10 @@ impl Reassembly {
         let first = self.start / BLOCK;
         while self.out_of_order > 0 {
             let index = (self.ready / BLOCK - first) as usize;
-            let Some(block) = self.blocks.get(index).and_then(Option::as_ref) else {
+            let Some(block) = self.blocks.get_mut(index).and_then(Option::as_mut) else {
                 return;
             };
-            let run = block.marked_run(self.ready % BLOCK);
+            let run = block.take_run(self.ready % BLOCK);
             self.ready += run;
             self.out_of_order -= run;
             if !self.ready.is_multiple_of(BLOCK) || run == 0 {
@@ -126,6 +135,7 @@ impl Reassembly {
                 .pop_front()
                 .flatten()
                 .expect("it was just found");
+            self.spare = block.early.or(self.spare.take());
             return Some(block.data.freeze());
         }
         block.base = self.start;
@@ -155,6 +165,7 @@ impl Reassembly {
     /// Frees all bytes.
     pub(super) fn clear(&mut self) {
         self.blocks = VecDeque::new();
+        self.spare = None;
         self.start = self.ready;
         self.out_of_order = 0;
     }
@@ -167,9 +178,8 @@ struct Block {
     base: u64,
     /// Bytes up to the last one that arrived; gaps hold zeros.
     data: BytesMut,
-    /// A bit for each byte that arrived early, by its offset modulo [`BLOCK`]. Bits of bytes that
-    /// are ready mean nothing.
-    early: Option<Box<[u64; WORDS]>>,
+    /// The bytes that arrived early and are not ready yet, by their offsets modulo [`BLOCK`].
+    early: Option<Box<Bitmap>>,
 }
 
 impl Block {
@@ -191,12 +201,14 @@ impl Block {
         self.data.extend_from_slice(&bytes[overlap..]);
     }
 
-    /// Sets `count` bits from `from` on; returns how many were clear.
+    /// Sets `count` bits from `from` on, where there is a bitmap; returns how many were clear.
     fn mark(&mut self, from: u64, count: u64) -> u64 {
         let Some(last) = (from + count).checked_sub(1).filter(|_| count > 0) else {
             return 0;
         };
-        let words = self.early.get_or_insert_with(|| Box::new([0; WORDS]));
+        let Some(words) = &mut self.early else {
+            return 0;
+        };
         let (head, tail) = (u64::MAX << (from % 64), u64::MAX >> (63 - last % 64));
         let (first, last) = ((from / 64) as usize, (last / 64) as usize);
         if first == last {
@@ -214,19 +226,30 @@ impl Block {
         fresh
     }
 
-    /// Number of bits set without a gap from `from` on.
-    fn marked_run(&self, from: u64) -> u64 {
-        let Some(words) = &self.early else { return 0 };
+    /// Clears the bits that are set without a gap from `from` on; returns their number.
+    fn take_run(&mut self, from: u64) -> u64 {
+        let Some(words) = &mut self.early else {
+            return 0;
+        };
         let (at, bit) = ((from / 64) as usize, from % 64);
-        let head = u64::from((words[at] >> bit).trailing_ones());
+        let head = take_ones(&mut words[at], bit);
         if head < 64 - bit {
             return head;
         }
-        let behind = &words[at + 1..];
+        let behind = &mut words[at + 1..];
         let whole = behind.iter().take_while(|word| **word == u64::MAX).count();
-        let tail = behind.get(whole).map_or(0, |word| word.trailing_ones());
-        head + whole as u64 * 64 + u64::from(tail)
+        behind[..whole].fill(0);
+        let tail = behind.get_mut(whole).map_or(0, |word| take_ones(word, 0));
+        head + whole as u64 * 64 + tail
     }
+}
+
+/// Clears the bits that are set without a gap from `bit` on; returns their number.
+fn take_ones(word: &mut u64, bit: u64) -> u64 {
+    let ones = u64::from((*word >> bit).trailing_ones());
+    let mask = u64::MAX.checked_shr(64 - ones as u32).unwrap_or(0);
+    *word &= !(mask << bit);
+    ones
 }
 
 /// Sets the bits of `mask`; returns how many were clear.
