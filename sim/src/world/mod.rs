@@ -30,7 +30,7 @@ use queue::{Happening, Queue};
 use std::any::Any;
 use std::fmt::{self, Display};
 use std::net::IpAddr;
-use trace::{Fate, Trace};
+use trace::{Ends, Fate, Trace};
 
 /// Packets one process may send, and times it may be woken, without time passing. A process that
 /// wants more would go on for ever.
@@ -516,7 +516,8 @@ impl World {
     /// A process sends a packet.
     fn emit(&mut self, id: u32, packet: Packet) {
         let node = self.processes[id as usize].node;
-        self.trace.note(self.now, Fate::Sent, id, &packet);
+        let ends = Ends::of(&packet);
+        self.trace.note(self.now, Fate::Sent, id, &packet, ends);
         let flow = self.flow(id, &packet);
         let own = &mut self.processes[id as usize].stats;
         for stats in [&mut self.flows[flow as usize].stats, own] {
@@ -530,7 +531,12 @@ impl World {
         match line {
             Some(line) => {
                 let sent = self.now;
-                let new = Traveller { packet, sent, flow };
+                let new = Traveller {
+                    packet,
+                    ends,
+                    sent,
+                    flow,
+                };
                 let traveller = match self.spare.pop() {
                     Some(mut spare) => {
                         *spare = new;
@@ -591,8 +597,8 @@ impl World {
                 break;
             };
             let node = line.to;
-            self.trace
-                .note(now, Fate::Carried, index, &traveller.packet);
+            let (packet, ends) = (&traveller.packet, traveller.ends);
+            self.trace.note(now, Fate::Carried, index, packet, ends);
             self.arrive(node, index, traveller);
         }
         self.arm_line(index);
@@ -601,8 +607,11 @@ impl World {
     /// A packet came out of a link.
     fn arrive(&mut self, node: NodeId, line: u32, mut traveller: Box<Traveller>) {
         let kind = self.network.nodes[node.0 as usize].kind;
-        if kind == NodeKind::Nat && !self.translate(node, line, &mut traveller.packet) {
-            return self.lose(node, &traveller.packet);
+        if kind == NodeKind::Nat {
+            if !self.translate(node, line, &mut traveller.packet) {
+                return self.lose(node, &traveller.packet);
+            }
+            traveller.ends = Ends::of(&traveller.packet);
         }
         let here = &self.network.nodes[node.0 as usize];
         let to = traveller.packet.to;
@@ -645,7 +654,9 @@ impl World {
     }
 
     fn deliver(&mut self, id: u32, mut traveller: Box<Traveller>) {
-        let Traveller { sent, flow, .. } = *traveller;
+        let Traveller {
+            ends, sent, flow, ..
+        } = *traveller;
         let nothing = Payload::Filler(0);
         let payload = std::mem::replace(&mut traveller.packet.payload, nothing);
         let packet = Packet {
@@ -653,7 +664,8 @@ impl World {
             ..traveller.packet
         };
         self.spare.push(traveller);
-        self.trace.note(self.now, Fate::Delivered, id, &packet);
+        self.trace
+            .note(self.now, Fate::Delivered, id, &packet, ends);
         let delay = self.now.since(sent).as_nanos() as u64;
         let own = &mut self.processes[id as usize].stats;
         for stats in [&mut self.flows[flow as usize].stats, own] {
@@ -672,7 +684,9 @@ impl World {
     }
 
     fn lose(&mut self, node: NodeId, packet: &Packet) {
-        self.trace.note(self.now, Fate::Dropped, node.0, packet);
+        let ends = Ends::of(packet);
+        self.trace
+            .note(self.now, Fate::Dropped, node.0, packet, ends);
         self.unroutable += 1;
     }
 }

@@ -1,6 +1,7 @@
 //! Nodes, links between them, and which way a packet takes.
 
 use super::nat::Nat;
+use super::trace::Ends;
 use super::{Direction, LinkId, NodeId, NodeKind};
 use crate::Packet;
 use crate::seed::Seed;
@@ -16,6 +17,7 @@ const MAX_ADDRESSES: u32 = 25_000;
 #[derive(Debug, Clone)]
 pub(super) struct Traveller {
     pub(super) packet: Packet,
+    pub(super) ends: Ends,
     pub(super) sent: Instant,
     /// Index into the flows.
     pub(super) flow: u32,

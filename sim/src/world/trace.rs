@@ -17,6 +17,22 @@ pub(super) enum Fate {
     Dropped = 4,
 }
 
+/// The addresses of a packet, as the trace has them: it notes each packet several times.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ends {
+    from: u64,
+    to: u64,
+}
+
+impl Ends {
+    pub(super) fn of(packet: &Packet) -> Self {
+        Self {
+            from: address(&packet.from),
+            to: address(&packet.to),
+        }
+    }
+}
+
 /// A running hash of times, sizes, addresses and places. Contents are left out: the random numbers
 /// of TLS differ from run to run, the sizes of what is sent do not.
 #[derive(Debug, Clone, Copy)]
@@ -29,13 +45,20 @@ impl Default for Trace {
 }
 
 impl Trace {
-    pub(super) fn note(&mut self, now: Instant, fate: Fate, place: u32, packet: &Packet) {
+    pub(super) fn note(
+        &mut self,
+        now: Instant,
+        fate: Fate,
+        place: u32,
+        packet: &Packet,
+        ends: Ends,
+    ) {
         self.mix(now.as_nanos());
         let ecn = packet.ecn.map_or(0, |ecn| ecn as u64 + 1);
         self.mix(fate as u64 | ecn << 4 | u64::from(place) << 8);
         self.mix(u64::from(packet.size()));
-        self.mix(address(&packet.from));
-        self.mix(address(&packet.to));
+        self.mix(ends.from);
+        self.mix(ends.to);
     }
 
     pub(super) fn mix(&mut self, word: u64) {
