@@ -41,6 +41,10 @@ pub const CALMING: Duration = Duration::from_secs(40);
 /// of seconds makes long.
 pub const FREEING: Duration = Duration::from_secs(300);
 
+/// How often a client speaks meanwhile. A NAT forgets those who are silent for two minutes, and who
+/// frees a path then tells nobody.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+
 /// How long nothing may happen then.
 pub const RESTING: Duration = Duration::from_secs(60);
 
@@ -323,9 +327,14 @@ impl Trial {
             let until = self.world.now() + Duration::from_secs(2);
             self.go(until, |_| false)?;
         }
-        let calm = self.world.now() + CALMING;
-        self.go(calm, |_| false)?;
-        self.go(calm + FREEING, |trial| !trial.is_freeing())?;
+        self.calm()?;
+        let end = self.world.now() + FREEING;
+        while self.is_freeing() && self.world.now() < end {
+            self.ping_all();
+            let until = self.world.now() + KEEP_ALIVE;
+            self.go(until, |trial| !trial.is_freeing())?;
+            self.calm()?;
+        }
         if self.is_lost() {
             return Ok(Outcome::Lost);
         }
@@ -346,6 +355,12 @@ impl Trial {
             }
         }
         Ok(Outcome::Settled(self.world.trace_hash()))
+    }
+
+    /// Lets what was just said be answered.
+    fn calm(&mut self) -> Result<(), String> {
+        let calm = self.world.now() + CALMING;
+        self.go(calm, |_| false).map(drop)
     }
 
     /// Whether a side has a path to free next.

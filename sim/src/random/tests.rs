@@ -118,3 +118,9 @@ fn regression_a_path_in_reserve_kept_its_part_of_a_split_buffer() {
 fn regression_a_path_freed_late_was_taken_for_unrest() {
     settles(23_234);
 }
+
+/// A server that freed a path after 215 s spoke to NATs that had forgotten the client by then.
+#[test]
+fn regression_a_client_behind_nats_was_silent_for_longer_than_they_remember() {
+    settles(9230);
+}
