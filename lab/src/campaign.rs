@@ -253,7 +253,7 @@ mod tests {
     fn a_stopped_campaign_goes_on_where_it_stopped() {
         let plan = plan();
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path(), &plan.name, &plan.expanded).unwrap();
+        let store = Store::open(folder.path(), &plan.name, &plan.expanded, "sim").unwrap();
         let first = Counting {
             stop_after: Some((4, AtomicBool::new(false))),
             ..Counting::default()
@@ -283,7 +283,7 @@ mod tests {
     fn without_a_place_for_results_no_further_run_begins() {
         let plan = plan();
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path(), &plan.name, &plan.expanded).unwrap();
+        let store = Store::open(folder.path(), &plan.name, &plan.expanded, "sim").unwrap();
         std::fs::remove_dir_all(folder.path().join("parts")).unwrap();
         let counting = Counting::default();
         let campaign = Campaign {
@@ -327,7 +327,7 @@ mod tests {
     fn blocks_run_again_what_did_not_end_well_or_another_backend_ran() {
         let plan = plan();
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path(), &plan.name, &plan.expanded).unwrap();
+        let store = Store::open(folder.path(), &plan.name, &plan.expanded, "sim").unwrap();
         let campaign = |warm_up| Campaign {
             store: Some(&store),
             order: Order::Blocks { seed: 1, warm_up },

@@ -61,14 +61,19 @@ pub struct CheckRow {
     pub ratio: Option<f64>,
     /// Where that lies, by the bootstrap.
     pub interval: Option<Interval>,
-    /// Whether it holds.
-    pub holds: bool,
+    /// Whether it holds; `None` if it could not be measured.
+    pub holds: Option<bool>,
 }
 
 impl Report {
     /// Whether every check holds and every run ended well.
     pub fn is_good(&self) -> bool {
-        self.checks.iter().all(|check| check.holds) && self.failures.is_empty()
+        self.checks_hold() && self.failures.is_empty()
+    }
+
+    /// Whether every check that could be measured holds.
+    pub fn checks_hold(&self) -> bool {
+        self.checks.iter().all(|check| check.holds != Some(false))
     }
 
     /// Makes the report of these results of a plan.
@@ -257,19 +262,17 @@ impl<'a> Point<'a> {
             .collect();
         let found = Estimate::mean(&ratios);
         let ratio = found.map(|found| found.value);
-        let low = check
-            .at_least
-            .is_none_or(|bar| ratio.is_some_and(|ratio| ratio >= bar));
-        let high = check
-            .at_most
-            .is_none_or(|bar| ratio.is_some_and(|ratio| ratio <= bar));
+        let holds = |ratio: f64| {
+            check.at_least.is_none_or(|bar| ratio >= bar)
+                && check.at_most.is_none_or(|bar| ratio <= bar)
+        };
         CheckRow {
             demand: demand(check),
             swept: self.runs[0].swept.as_ref().clone(),
             contender: contender.to_owned(),
             ratio,
             interval: found.and_then(|found| found.interval),
-            holds: low && high && ratio.is_some(),
+            holds: ratio.map(holds),
         }
     }
 
@@ -393,8 +396,8 @@ goodput = [{ of = "sum-of-rates", at-least = "70%" }, { of = "best-single", at-l
         assert!(second.p.unwrap() < 0.05);
         assert!(report.rows[2].single && report.rows[2].gain.is_none());
         assert_eq!(report.checks.len(), 4);
-        let held: Vec<bool> = report.checks.iter().map(|check| check.holds).collect();
-        assert_eq!(held, [true, false, true, true]);
+        let held: Vec<Option<bool>> = report.checks.iter().map(|check| check.holds).collect();
+        assert_eq!(held, [true, false, true, true].map(Some));
         let (check, interval) = (&report.checks[0], report.checks[0].interval.unwrap());
         assert!(interval.low < check.ratio.unwrap() && check.ratio.unwrap() < interval.high);
         assert!(!report.is_good());

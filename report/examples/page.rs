@@ -27,7 +27,12 @@ fn main() -> Result<(), Box<dyn Error>> {
             &Document::parse("template.toml", TEMPLATE)?,
             &Changes::default(),
         )?;
-        let store = Store::open(&own.path().join("results"), &plan.name, &plan.expanded)?;
+        let store = Store::open(
+            &own.path().join("results"),
+            &plan.name,
+            &plan.expanded,
+            "sim",
+        )?;
         let campaign = Campaign {
             store: Some(&store),
             ..Campaign::default()

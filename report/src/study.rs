@@ -220,7 +220,7 @@ fn of_checks(checks: &[CheckRow]) -> Vec<(Claim, String)> {
             .iter()
             .filter(|row| (row.demand.as_str(), row.contender.as_str()) == key);
         let rows: Vec<&CheckRow> = rows.collect();
-        let missed: Vec<&&CheckRow> = rows.iter().filter(|row| !row.holds).collect();
+        let missed: Vec<&&CheckRow> = rows.iter().filter(|row| row.holds == Some(false)).collect();
         let shown = missed.first().copied().or(rows.first());
         let percent = |row: &CheckRow| match (row.ratio, row.interval) {
             (Some(ratio), Some(interval)) => format!(
@@ -249,10 +249,12 @@ fn of_checks(checks: &[CheckRow]) -> Vec<(Claim, String)> {
             published: "demanded".to_owned(),
             simulated: None,
             emulated: None,
-            agree: if missed.is_empty() {
-                Agreement::Yes
-            } else {
+            agree: if !missed.is_empty() {
                 Agreement::No
+            } else if rows.iter().any(|row| row.holds.is_none()) {
+                Agreement::NotRun
+            } else {
+                Agreement::Yes
             },
             why: String::new(),
         };

@@ -339,7 +339,7 @@ fn simulate(base: &Path, name: &str, scenario: &str, seed: u64) -> Vec<Folder> {
         ..Changes::default()
     };
     let plan = Plan::make(&document, &changes).unwrap();
-    let store = Store::open(&base.join(name), &plan.name, &plan.expanded).unwrap();
+    let store = Store::open(&base.join(name), &plan.name, &plan.expanded, "sim").unwrap();
     let campaign = Campaign {
         store: Some(&store),
         ..Campaign::default()

@@ -158,8 +158,11 @@ impl Worst {
     /// Adds a figure, of which smaller is worse, and whether it is good enough.
     pub(super) fn add(&mut self, value: f64, place: impl Into<String>, good: bool) {
         self.count += 1;
+        if value.is_nan() {
+            self.unknown = true;
+            return;
+        }
         self.bad += usize::from(!good);
-        self.unknown |= value.is_nan();
         if self.found.as_ref().is_none_or(|(worst, _)| value < *worst) {
             self.found = Some((value, place.into()));
         }
@@ -178,7 +181,12 @@ impl Worst {
 
     /// The statement that all were good.
     pub(super) fn statement(&self, number: (&str, &str), text: &str, published: &str) -> Statement {
-        Statement::new(number, text, published, self.text(), self.all_good())
+        let statement = Statement::new(number, text, published, self.text(), self.all_good());
+        if self.unknown && self.bad == 0 {
+            statement.missing_figures()
+        } else {
+            statement
+        }
     }
 
     /// The worst figure and how many were not good.

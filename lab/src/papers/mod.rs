@@ -63,7 +63,7 @@ pub enum Verdict {
     Fails,
     /// It is told, not judged: the document contradicts itself, or says nothing definite.
     Told,
-    /// It could not be run.
+    /// It could not be run, or runs that it needs did not end well.
     Missing,
 }
 
@@ -97,7 +97,7 @@ pub struct Statement {
 }
 
 impl Statement {
-    /// A statement that holds or does not.
+    /// A statement that holds or does not; one of whose figures was not measured (`-`) does neither.
     pub fn new(
         (experiment, number): (&str, &str),
         text: &str,
@@ -105,16 +105,18 @@ impl Statement {
         ours: impl Into<String>,
         holds: bool,
     ) -> Self {
+        let ours = ours.into();
+        let is_measured = ours.split([' ', ',']).all(|figure| figure != "-");
         Self {
             experiment: experiment.to_owned(),
             number: number.to_owned(),
             text: text.to_owned(),
             published: published.to_owned(),
-            ours: ours.into(),
-            verdict: if holds {
-                Verdict::Holds
-            } else {
-                Verdict::Fails
+            ours,
+            verdict: match (is_measured, holds) {
+                (false, _) => Verdict::Missing,
+                (true, true) => Verdict::Holds,
+                (true, false) => Verdict::Fails,
             },
         }
     }
@@ -128,6 +130,12 @@ impl Statement {
     /// The same, told only where what it is about is not measured.
     pub fn if_measured(self, is_measured: bool) -> Self {
         if is_measured { self } else { self.told() }
+    }
+
+    /// The same, of which not all was measured.
+    fn missing_figures(mut self) -> Self {
+        self.verdict = Verdict::Missing;
+        self
     }
 
     /// The statement as one that could not be run.

@@ -31,17 +31,7 @@ fn judge(data: &Data<'_>) -> Vec<Statement> {
     let best = data
         .goodput("only path1", &[])
         .max(data.goodput("only path2", &[]));
-    // Not a number stays so, unlike with `f64::min`.
-    let least = means
-        .iter()
-        .copied()
-        .min_by(f64::total_cmp)
-        .unwrap_or(f64::NAN);
-    let most = means
-        .iter()
-        .copied()
-        .max_by(f64::total_cmp)
-        .unwrap_or(f64::NAN);
+    let [least, most] = extremes(means);
     let in_order = means[0] >= means[1] && means[1] >= means[2];
     vec![
         Statement::new(
@@ -84,6 +74,14 @@ fn judge(data: &Data<'_>) -> Vec<Statement> {
                 .all(|(first, steady)| *first < 0.75 * steady),
         ),
     ]
+}
+
+/// The least and the most, neither of which is known if one of all is not.
+fn extremes(values: [f64; 3]) -> [f64; 2] {
+    if values.iter().any(|value| value.is_nan()) {
+        return [f64::NAN; 2];
+    }
+    [f64::min, f64::max].map(|better| values.into_iter().fold(values[0], better))
 }
 
 /// Mean goodput in Mbit/s between two times.

@@ -1,5 +1,6 @@
 //! Every experiment is there, and every file unfolds.
 
+use super::data::Worst;
 use super::*;
 use crate::backend::sim::refusal;
 use std::collections::BTreeSet;
@@ -304,4 +305,28 @@ fn runs_that_are_invalid_say_nothing_about_a_statement() {
     let data = Data::new(&parts);
     assert_eq!(data.goodputs("engine", &[]), [2.0]);
     assert!(Data::new(&parts[1..]).goodput("engine", &[]).is_nan());
+}
+
+#[test]
+fn a_statement_of_what_was_not_measured_neither_holds_nor_does_not() {
+    let verdict = |ours: &str| Statement::new(("id", "T1"), "", "", ours, false).verdict;
+    assert_eq!(verdict("1.2, -"), Verdict::Missing);
+    assert_eq!(verdict("8KiB -, 16KiB 1.0"), Verdict::Missing);
+    assert_eq!(verdict("-0.1, 1/-"), Verdict::Fails);
+    let mut worst = Worst::default();
+    worst.add(f64::NAN, "there", false);
+    assert_eq!(
+        worst.statement(("id", "T1"), "", "").verdict,
+        Verdict::Missing
+    );
+    worst.add(1.0, "here", true);
+    assert_eq!(
+        worst.statement(("id", "T1"), "", "").verdict,
+        Verdict::Missing
+    );
+    worst.add(0.5, "elsewhere", false);
+    assert_eq!(
+        worst.statement(("id", "T1"), "", "").verdict,
+        Verdict::Fails
+    );
 }

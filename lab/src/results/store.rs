@@ -33,10 +33,32 @@ pub enum StoreError {
         error: io::Error,
     },
     /// The folder holds results of another scenario.
-    #[error("{} holds results of another scenario: choose or empty another folder", path.display())]
+    #[error("{} holds results of another scenario: choose another folder, or empty this one", path.display())]
     Other {
         /// The folder.
         path: PathBuf,
+    },
+    /// The folder holds results of another backend.
+    #[error(
+        "{} holds results of --backend {was}, not of --backend {now}: choose another folder, or empty \
+         this one",
+        path.display()
+    )]
+    OtherBackend {
+        /// The folder.
+        path: PathBuf,
+        /// What carried the runs that are there.
+        was: String,
+        /// What would carry those to come.
+        now: String,
+    },
+    /// The folder cannot be made.
+    #[error("results cannot be written to {}: {error}: choose another folder", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
     },
     /// A Parquet file could not be made.
     #[error("{}: {what}", path.display())]
@@ -49,11 +71,17 @@ pub enum StoreError {
 }
 
 impl Store {
-    /// Opens a folder for the results of a scenario called `name`, making it if need be.
+    /// Opens a folder for the results of a scenario called `name` by a backend, making it if need be.
     ///
     /// # Errors
-    /// [`StoreError`] if it cannot be written, or holds results of a scenario of another name.
-    pub fn open(folder: &Path, name: &str, expanded: &str) -> Result<Self, StoreError> {
+    /// [`StoreError`] if it cannot be written, or holds results of a scenario of another name or of
+    /// another backend.
+    pub fn open(
+        folder: &Path,
+        name: &str,
+        expanded: &str,
+        backend: &str,
+    ) -> Result<Self, StoreError> {
         let store = Self {
             folder: folder.to_owned(),
         };
@@ -63,10 +91,23 @@ impl Store {
             let path = folder.to_owned();
             return Err(StoreError::Other { path });
         }
-        let parts = folder.join("parts");
-        fs::create_dir_all(&parts).map_err(|error| at(&parts, error))?;
+        let path = folder.to_owned();
+        if let Some(was) = store.backend().filter(|was| was != backend) {
+            let now = backend.to_owned();
+            return Err(StoreError::OtherBackend { path, was, now });
+        }
+        fs::create_dir_all(folder.join("parts"))
+            .map_err(|error| StoreError::Folder { path, error })?;
         Self::replace(&campaign, |out| write!(out, "{first}{expanded}"))?;
         Ok(store)
+    }
+
+    /// What carried the runs that are there, by one of them.
+    fn backend(&self) -> Option<String> {
+        let parts = fs::read_dir(self.folder.join("parts")).ok()?;
+        let texts = parts.filter_map(|part| fs::read_to_string(part.ok()?.path()).ok());
+        let mut known = texts.filter_map(|text| serde_json::from_str::<Part>(&text).ok());
+        known.next().map(|part| part.backend)
     }
 
     /// The folder.

@@ -72,7 +72,7 @@ fn json_lines_hold_one_object_a_row() {
 #[test]
 fn a_part_is_found_again_by_the_program_that_made_it() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), "s", "x = 1\n").unwrap();
+    let store = Store::open(folder.path(), "s", "x = 1\n", "sim").unwrap();
     store.keep(&part("1", "x")).unwrap();
     assert_eq!(store.part("1", "b"), Some(part("1", "x")));
     assert_eq!(store.part("1", "other"), None);
@@ -84,10 +84,35 @@ fn a_part_is_found_again_by_the_program_that_made_it() {
 #[test]
 fn a_folder_of_another_scenario_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
-    Store::open(folder.path(), "s", "").unwrap();
-    assert!(Store::open(folder.path(), "s", "changed").is_ok());
-    let error = Store::open(folder.path(), "t", "").unwrap_err().to_string();
+    Store::open(folder.path(), "s", "", "sim").unwrap();
+    assert!(Store::open(folder.path(), "s", "changed", "sim").is_ok());
+    let error = Store::open(folder.path(), "t", "", "sim")
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("another scenario"), "{error}");
+}
+
+#[test]
+fn a_folder_of_another_backend_and_one_that_cannot_be_made_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("results");
+    let store = Store::open(&path, "s", "", "sim").unwrap();
+    assert!(Store::open(&path, "s", "", "netns").is_ok(), "none yet");
+    let kept = Part {
+        backend: "sim".to_owned(),
+        ..part("1", "x")
+    };
+    store.keep(&kept).unwrap();
+    let error = Store::open(&path, "s", "", "netns").unwrap_err();
+    let told = error.to_string();
+    assert!(
+        told.contains("--backend sim, not of --backend netns"),
+        "{told}"
+    );
+    std::fs::write(folder.path().join("file"), "").unwrap();
+    let below = folder.path().join("file/results");
+    let told = Store::open(&below, "s", "", "sim").unwrap_err().to_string();
+    assert!(told.contains("file/results: Not a directory"), "{told}");
 }
 
 #[cfg(feature = "parquet")]
@@ -95,7 +120,7 @@ fn a_folder_of_another_scenario_is_left_alone() {
 fn parquet_files_hold_the_rows() {
     use ::parquet::file::reader::{FileReader, SerializedFileReader};
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), "s", "").unwrap();
+    let store = Store::open(folder.path(), "s", "", "sim").unwrap();
     store
         .write_tables(&[part("1", "x"), part("2", "y")], true)
         .unwrap();

@@ -81,10 +81,24 @@ impl<'a> Table<'a> {
     /// The next key, which must be there.
     pub(super) fn required(&mut self, key: &'static str, what: &str) -> Result<Item<'a>, Mistake> {
         let missing = format!("`{key}` is missing: {what}");
-        match self.item(key) {
-            Some(item) => Ok(item),
-            None => Err(self.mistake(missing)),
+        if let Some(item) = self.item(key) {
+            return Ok(item);
         }
+        // What was written instead, if it was mistyped.
+        let strangers = self.entries.iter().map(|entry| entry.key.as_str());
+        let strangers = strangers.filter(|known| !self.asked.contains(known));
+        let instead = nearest(key, strangers);
+        let entry = self
+            .entries
+            .iter()
+            .find(|entry| instead.as_ref() == Some(&entry.key));
+        Err(match entry {
+            Some(Entry { place, key, .. }) => {
+                let what = format!("{missing}; is `{key}` meant for it?");
+                self.context.mistake(*place, &self.key_of(key), what)
+            }
+            None => self.mistake(missing),
+        })
     }
 
     /// Reads `key` with `read`, if it is there.

@@ -172,6 +172,11 @@ const MISTAKES: &[(&str, &str, &[&str])] = &[
     ("name = \"two\"\n", "", &["`name` is missing"]),
     (
         "stop = \"60s\"",
+        "stpo = \"60s\"",
+        &["s.toml:3:1", "`stop` is missing", "is `stpo` meant for it?"],
+    ),
+    (
+        "stop = \"60s\"",
         "stop = 60",
         &["s.toml:3:8", "stop", "a time with its unit", "60 without"],
     ),

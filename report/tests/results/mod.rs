@@ -152,7 +152,8 @@ fn bin(nth: u64, path: u32) -> Bin {
 pub(crate) fn make(base: &Path, name: &str, scenario: &str, made: Made) -> PathBuf {
     let document = Document::parse(name, scenario).expect("the scenario is right");
     let plan = Plan::make(&document, &Changes::default()).expect("the scenario is right");
-    let store = Store::open(&base.join(name), &plan.name, &plan.expanded).expect("can be written");
+    let store =
+        Store::open(&base.join(name), &plan.name, &plan.expanded, "sim").expect("can be written");
     let campaign = Campaign {
         store: Some(&store),
         ..Campaign::default()

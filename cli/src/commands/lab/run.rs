@@ -96,7 +96,8 @@ pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
     if good {
         Ok(())
     } else {
-        Err(Failure::failed("a run failed or a check does not hold"))
+        let failure = Failure::failed("a run did not end well, or a check does not hold");
+        Err(failure.hint("the same command runs again what did not end well"))
     }
 }
 
@@ -157,7 +158,9 @@ async fn one(
     quiet: bool,
 ) -> Outcome<bool> {
     let plan = &target.plan;
-    let store = Store::open(folder, &plan.name, &plan.expanded).map_err(Failure::usage)?;
+    let backend = kept::name(args.backend);
+    let store = Store::open(folder, &plan.name, &plan.expanded, backend);
+    let store = store.map_err(Failure::usage)?;
     keep_beside(folder, plan, args.backend, machine, real)?;
     announce(args, plan, quiet);
     let (abort, stop) = (
@@ -347,15 +350,16 @@ fn tell(args: &Run, target: &Target, results: &Results) -> Outcome<bool> {
         .parts
         .iter()
         .filter(|part| !matches!(part.outcome.status, Status::Ok | Status::Unsupported));
-    Ok(bad.count() == 0 && report.checks.iter().all(|check| check.holds))
+    Ok(bad.count() == 0 && report.checks_hold())
 }
 
 fn say_statements(statements: &[Statement]) {
     let count = |verdict: Verdict| statements.iter().filter(|s| s.verdict == verdict).count();
     output::say(format!(
-        "of the paper's statements {} hold here, {} do not",
+        "of the paper's statements {} hold here, {} do not, {} lack figures",
         count(Verdict::Holds),
-        count(Verdict::Fails)
+        count(Verdict::Fails),
+        count(Verdict::Missing)
     ));
 }
 

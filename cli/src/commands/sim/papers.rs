@@ -109,7 +109,8 @@ async fn one(
     };
     let store = match &args.out {
         Some(folder) => {
-            let opened = Store::open(&folder.join(&plan.name), &plan.name, &plan.expanded);
+            let folder = folder.join(&plan.name);
+            let opened = Store::open(&folder, &plan.name, &plan.expanded, "sim");
             Some(opened.map_err(Failure::usage)?)
         }
         None => None,

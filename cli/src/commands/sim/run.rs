@@ -23,7 +23,7 @@ pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
     }
     let store = match &args.out {
         Some(folder) => {
-            let opened = Store::open(folder, &plan.name, &plan.expanded);
+            let opened = Store::open(folder, &plan.name, &plan.expanded, "sim");
             Some(opened.map_err(Failure::usage)?)
         }
         None => None,

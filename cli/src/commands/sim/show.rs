@@ -145,7 +145,11 @@ fn checks(rows: &[CheckRow]) -> Table {
             || "-".into(),
             |Interval { low, high }| format!("{:.1} to {:.1} %", low * 100.0, high * 100.0),
         );
-        let holds = if row.holds { "yes" } else { "NO" };
+        let holds = match row.holds {
+            Some(true) => "yes",
+            Some(false) => "NO",
+            None => "not measured",
+        };
         table.row([
             row.demand.clone(),
             row.contender.clone(),
