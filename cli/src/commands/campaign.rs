@@ -5,7 +5,7 @@ use crate::output;
 use anabranch_lab::backend::Backend;
 use anabranch_lab::campaign::{Campaign, Order, Progress, Results};
 use anabranch_lab::plan::Plan;
-use anabranch_lab::results::{Part, Store, StoreError};
+use anabranch_lab::results::{Part, Status, Store, StoreError};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -177,12 +177,15 @@ impl Watch {
 
     fn line(&self, part: &Part) -> String {
         let outcome = &part.outcome;
-        let goodput = outcome
-            .goodput_bps
-            .map_or_else(|| outcome.status.name().to_owned(), output::units::bit_rate);
+        let status = outcome.status.name();
+        let came_out = match (outcome.status, outcome.goodput_bps) {
+            (Status::Ok, Some(goodput)) => output::units::bit_rate(goodput),
+            _ if outcome.reason.is_empty() => status.to_owned(),
+            _ => format!("{status}, does not count: {}", outcome.reason),
+        };
         let elapsed = self.began.elapsed().as_secs();
         format!(
-            "{}/{} after {elapsed} s: {} repetition {}: {goodput}",
+            "{}/{} after {elapsed} s: {} repetition {}: {came_out}",
             self.bar.position(),
             self.total,
             part.contender,
