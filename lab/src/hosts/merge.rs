@@ -8,9 +8,9 @@ use super::{HostBin, HostReport, PathReport};
 use crate::results::{Bin, Outcome, PathOutcome, Status};
 use crate::scenario::{FlowKind, Kind, Scenario, Way};
 use crate::stats::quantile;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
+mod series;
 #[cfg(test)]
 mod tests;
 
@@ -87,8 +87,8 @@ pub fn merge(
         outcome.completion_s = None;
     }
     outcome.paths = view.paths();
-    if scenario.record.series.is_some() {
-        outcome.series = view.series();
+    if let Some(bin) = scenario.record.series {
+        outcome.series = view.series(bin);
     }
     outcome.decisions.clone_from(&sender.decisions);
     for one in &mut outcome.decisions {
@@ -325,46 +325,14 @@ impl View<'_> {
             .map(|could| carried.delivered_bytes as f64 / could);
     }
 
-    fn series(&self) -> Vec<Bin> {
-        let bin = self
-            .scenario
-            .record
-            .series
-            .unwrap_or(Duration::from_millis(100));
-        let bin = bin.as_secs_f64();
-        let at = |t_s: f64| (t_s / bin).round() as i64;
-        let far: BTreeMap<(u32, i64), &HostBin> = self
-            .receiver
-            .series
-            .iter()
-            .map(|row| ((row.path, at(row.t_s + self.lag_s)), row))
-            .collect();
-        let rows = self.sender.series.iter().map(|row| {
-            let t_s = row.t_s + self.sender_lag_s;
-            let far = far.get(&(row.path, at(t_s))).copied().copied();
-            let far = far.unwrap_or_default();
-            Bin {
-                t_s,
-                path: if row.path == 0 {
-                    0
-                } else {
-                    self.number(row.path)
-                },
-                sent_bytes: row.sent_bytes,
-                delivered_bytes: far.received_bytes,
-                goodput_bytes: far.goodput_bytes,
-                inflight_bytes: row.inflight_bytes,
-                cwnd_bytes: row.cwnd_bytes,
-                srtt_s: row.srtt_s,
-                owd_s: None,
-                queue_bytes: 0,
-                reseq_bytes: far.reseq_bytes,
-                flow_credit_bytes: row.flow_credit_bytes,
-                blocked_s: row.blocked_s,
-                ..Bin::default()
-            }
-        });
-        rows.collect()
+    fn series(&self, bin: Duration) -> Vec<Bin> {
+        let sender = (self.sender.series.as_slice(), self.sender_lag_s);
+        let receiver = (self.receiver.series.as_slice(), self.lag_s);
+        let mut bins = series::join(bin.as_secs_f64(), sender, receiver);
+        for bin in bins.iter_mut().filter(|bin| bin.path > 0) {
+            bin.path = self.number(bin.path);
+        }
+        bins
     }
 }
 

@@ -192,3 +192,96 @@ fn multipath_tcp_that_was_none_is_invalid() {
     };
     assert_eq!(status("subflows=1 fallback=no", &short), Status::Ok);
 }
+
+/// Bins of 100 ms of the connection up to the second `end`, each with the bytes since the one
+/// before at 1 byte a microsecond. Ticks come `late` milliseconds late in turn; those of `missed`
+/// not at all. The last sample comes at `end`.
+fn ticking(end: f64, late: f64, missed: &[usize]) -> Vec<HostBin> {
+    let ticks = (1..).map(|nth| (nth, nth as f64 / 10.0 + late / 1e3 * (nth % 3) as f64));
+    let ticks = ticks.take_while(|(_, t_s)| *t_s < end);
+    let times = ticks.filter(|(nth, _)| !missed.contains(nth));
+    let mut before = 0;
+    let times: Vec<f64> = times.map(|(_, t_s)| t_s).chain([end]).collect();
+    let mut bins = Vec::new();
+    for t_s in times {
+        let total = (t_s * 1e6).round() as u64;
+        bins.push(HostBin {
+            t_s,
+            sent_bytes: total - before,
+            goodput_bytes: total - before,
+            cwnd_bytes: 7,
+            ..HostBin::default()
+        });
+        before = total;
+    }
+    bins
+}
+
+/// Merges series of two hosts, of which the receiver began `lag` milliseconds later.
+fn joined(sender: &[HostBin], receiver: &[HostBin], lag: u64) -> Vec<Bin> {
+    let scenario = scenario(&format!("{BULK}[record]\nseries = \"100ms\"\n"));
+    let client = HostReport {
+        series: sender.to_vec(),
+        ..started(5_000_000_000)
+    };
+    let server = HostReport {
+        received_bytes: receiver.iter().map(|row| row.goodput_bytes).sum(),
+        series: receiver.to_vec(),
+        ..started(5_000_000_000 + lag * 1_000_000)
+    };
+    let outcome = merge(&scenario, Way::Forward, &client, &server, &[]);
+    let goodput: u64 = outcome.series.iter().map(|bin| bin.goodput_bytes).sum();
+    assert_eq!(goodput, outcome.bytes);
+    let sent: u64 = outcome.series.iter().map(|bin| bin.sent_bytes).sum();
+    let all: u64 = sender.iter().map(|row| row.sent_bytes).sum();
+    assert_eq!(sent, all);
+    outcome.series
+}
+
+#[test]
+fn every_byte_is_in_one_bin_whenever_each_side_ends() {
+    let ends = [1.9, 1.9951, 2.000_52, 2.0024, 2.04, 2.0499, 2.06, 2.3];
+    for sender_end in ends {
+        for receiver_end in ends {
+            for lag in [0, 2, 49, 50, 51, 130] {
+                for late in [0.5, 2.0] {
+                    let sender = ticking(sender_end, late, &[]);
+                    let receiver = ticking(receiver_end, late / 2.0, &[]);
+                    let bins = joined(&sender, &receiver, lag);
+                    let ends: Vec<f64> = bins.iter().map(|bin| bin.t_s).collect();
+                    let short = ends.windows(2).find(|pair| pair[1] - pair[0] < 0.045);
+                    assert_eq!(short, None, "{sender_end} {receiver_end} {lag} {late}");
+                    // No bin but those at the ends takes what belongs to two.
+                    let most = bins[1..15].iter().map(|bin| bin.goodput_bytes).max();
+                    assert!(most < Some(110_000), "{most:?} {lag}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn last_samples_right_after_a_tick_belong_to_its_bin() {
+    // As recorded: both hosts ended within 3 ms of the last tick.
+    let bins = joined(&ticking(2.0024, 0.25, &[]), &ticking(2.0018, 0.25, &[]), 0);
+    assert_eq!(bins.len(), 20);
+    let last = bins[19];
+    assert_eq!((last.t_s, last.cwnd_bytes), (2.0024, 7));
+    assert_eq!((last.sent_bytes, last.goodput_bytes), (102_150, 101_550));
+}
+
+#[test]
+fn what_arrives_in_a_tick_the_sender_missed_or_after_its_end_is_kept() {
+    let full = ticking(2.0, 0.0, &[]);
+    let bins = joined(&ticking(2.0, 0.0, &[7, 8]), &full, 0);
+    assert_eq!(bins.len(), 18);
+    assert_eq!((bins[6].t_s, bins[6].goodput_bytes), (0.9, 300_000));
+    let bins = joined(&full, &ticking(2.0, 0.0, &[7, 8]), 0);
+    let around: Vec<u64> = bins[5..9].iter().map(|bin| bin.goodput_bytes).collect();
+    assert_eq!(around, [100_000, 0, 0, 300_000]);
+    let bins = joined(&ticking(1.5, 0.0, &[]), &full, 0);
+    assert_eq!(bins.len(), 20);
+    let last = bins[19];
+    assert_eq!((last.t_s, last.sent_bytes, last.cwnd_bytes), (2.0, 0, 7));
+    assert_eq!(last.goodput_bytes, 100_000);
+}
