@@ -6,6 +6,7 @@ use crate::draw::{Area, Axis, Grid, Line, Panel, Rule, Scale, Trace, Unit};
 use crate::vega::Chart;
 use anabranch_lab::results::{Bin, Part};
 use anabranch_lab::scenario::{Action, Scenario};
+use anabranch_lab::stats::quantile;
 
 /// More panels than these are a thicket.
 pub(super) const PANELS: usize = 6;
@@ -23,9 +24,30 @@ pub(super) fn chunk(count: usize) -> usize {
     count.div_ceil(BINS).max(1)
 }
 
+/// The bins whose bytes over their length are a rate: all but a last one shorter than half of the
+/// others, which says more about when the run ended. In results of old builds it may have the bytes
+/// of the bin before once more.
+fn with_rates<'b, 'a>(bins: &'b [&'a Bin]) -> &'b [&'a Bin] {
+    let [rest @ .., last] = bins else {
+        return bins;
+    };
+    let Some(before) = rest.last() else {
+        return bins;
+    };
+    let starts = [0.0].into_iter().chain(rest.iter().map(|bin| bin.t_s));
+    let lengths: Vec<f64> = starts.zip(rest).map(|(from, bin)| bin.t_s - from).collect();
+    let usual = quantile(&lengths, 0.5).unwrap_or(0.0);
+    if last.t_s - before.t_s < usual / 2.0 {
+        rest
+    } else {
+        bins
+    }
+}
+
 /// Rates of a path: bytes per bin over its length, `(middle, bit/s)`.
 fn rates(part: &Part, path: u32, get: fn(&Bin) -> u64) -> Vec<(f64, f64)> {
     let bins = bins(part, path);
+    let bins = with_rates(&bins);
     let mut before = 0.0;
     let mut rates = Vec::new();
     for group in bins.chunks(chunk(bins.len())) {
@@ -308,5 +330,42 @@ fn events_text(panel: &Panel) -> String {
         "no events".to_owned()
     } else {
         events.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(ends: &[f64]) -> Part {
+        let bins = ends.iter().map(|t_s| Bin {
+            t_s: *t_s,
+            path: 1,
+            delivered_bytes: 25_000,
+            ..Bin::default()
+        });
+        let mut part = Part::default();
+        part.outcome.series = bins.collect();
+        part
+    }
+
+    #[test]
+    fn a_last_bin_that_is_hardly_there_is_no_rate() {
+        let most = |ends: &[f64]| {
+            let rates = rates(&part(ends), 1, |bin| bin.delivered_bytes);
+            let most = rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+            ((most / 1e4).round() / 100.0, rates.len())
+        };
+        assert_eq!(most(&[0.1, 0.2, 0.3, 0.300_02]), (2.0, 3));
+        assert_eq!(most(&[0.1, 0.2, 0.3, 0.34]), (2.0, 3));
+        assert_eq!(most(&[0.1, 0.2, 0.3, 0.38]), (2.5, 4));
+        assert_eq!(most(&[0.1, 0.2, 0.3, 0.402]), (2.0, 4));
+        // All there is of a short run.
+        assert_eq!(most(&[0.05]), (4.0, 1));
+        assert_eq!(most(&[]), (0.0, 0));
+        // Neighbours that are drawn as one do not take it along either.
+        let mut many: Vec<f64> = (1..=321).map(|nth| f64::from(nth) / 10.0).collect();
+        many.push(32.100_02);
+        assert_eq!(most(&many), (2.0, 107));
     }
 }
