@@ -139,6 +139,34 @@ fn figures_follow_from_what_there_is() {
 }
 
 #[test]
+fn gain_counts_each_path_once_also_beside_rivals_with_one_path() {
+    let base = tempfile::tempdir().unwrap();
+    let rival = "[contenders]\nkernel-tcp = { kind = \"tcp\", paths = [\"dsl\", \"lte\"] }\n";
+    let scenario = CUT.replace("[contenders]\n", rival);
+    let folder = make(base.path(), "cut", &scenario, SIM);
+    let figures = write(std::slice::from_ref(&folder), base.path(), &[]).unwrap();
+    assert!(figures.contains(&"cut-----return-gain".to_owned()));
+    let csv = base.path().join("plots/cut-----return-gain.csv");
+    let csv = fs::read_to_string(csv).unwrap();
+    let results = Folder::load(&folder).unwrap();
+    let row = |name: &str| {
+        let rows = &results.report.rows;
+        rows.iter().find(|row| row.contender == name).unwrap()
+    };
+    assert!(!row("kernel-tcp dsl").single && row("only dsl").single);
+    for name in ["anabranch min-rtt", "anabranch blest"] {
+        let lines = csv.lines().filter(|line| line.starts_with(name));
+        let gains: Vec<f64> = lines
+            .map(|line| line.rsplit(',').next().unwrap().parse().unwrap())
+            .collect();
+        assert_eq!(gains.len(), 8);
+        let mean = gains.iter().sum::<f64>() / gains.len() as f64;
+        let told = row(name).gain.unwrap().value;
+        assert!((mean - told).abs() < 1e-9, "{name}: {mean} and {told}");
+    }
+}
+
+#[test]
 fn what_vega_lite_is_told_to_draw_is_in_the_csv_beside_it() {
     let base = tempfile::tempdir().unwrap();
     let sim = make(base.path(), "sim", SWEPT, SIM);

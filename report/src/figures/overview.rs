@@ -132,7 +132,7 @@ pub(super) fn gain(view: &View<'_>) -> Option<Figure> {
 }
 
 fn gain_of(view: &View<'_>, part: &Part) -> Option<f64> {
-    let singles = view.singles(&part.swept, part.repetition);
+    let singles = view.paths_alone(&part.swept, part.repetition);
     // All paths must have been measured alone, or their sum is too small.
     if singles.len() < part.outcome.paths.len().max(2) {
         return None;

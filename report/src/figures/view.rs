@@ -12,6 +12,9 @@ pub(crate) struct Contender {
     pub(crate) name: String,
     /// Whether it had one path of several.
     pub(crate) single: bool,
+    /// Whether it is there only to tell what one path can do. One that has one path may also be a
+    /// rival in its own right, as the kernel's TCP is.
+    pub(crate) alone: bool,
 }
 
 type Point = Vec<(String, String)>;
@@ -46,6 +49,7 @@ impl<'a> View<'a> {
                 contenders.push(Contender {
                     name: part.contender.clone(),
                     single: is_single(folder, part),
+                    alone: part.single,
                 });
             }
             if points.last() != Some(&part.swept) && !points.contains(&part.swept) {
@@ -104,20 +108,32 @@ impl<'a> View<'a> {
         runs.filter_map(|part| part.outcome.goodput_bps).collect()
     }
 
-    /// Goodput of the best path alone in a repetition.
+    /// Goodput of the best path alone in a repetition, whoever used it: several paths are worth
+    /// it only if they beat every rival with one.
     pub(crate) fn best_single(&self, point: &[(String, String)], repetition: u64) -> Option<f64> {
-        self.singles(point, repetition).into_iter().reduce(f64::max)
+        let singles = self.goodputs_of(point, repetition, |contender| contender.single);
+        singles.into_iter().reduce(f64::max)
     }
 
-    /// Goodputs of single paths in a repetition.
-    pub(crate) fn singles(&self, point: &[(String, String)], repetition: u64) -> Vec<f64> {
-        let singles = self.contenders.iter().filter(|contender| contender.single);
+    /// Goodputs of the paths alone in a repetition, one for each path: without rivals that have
+    /// one path, with which a path would count twice.
+    pub(crate) fn paths_alone(&self, point: &[(String, String)], repetition: u64) -> Vec<f64> {
+        self.goodputs_of(point, repetition, |contender| contender.alone)
+    }
+
+    fn goodputs_of(
+        &self,
+        point: &[(String, String)],
+        repetition: u64,
+        which: fn(&Contender) -> bool,
+    ) -> Vec<f64> {
+        let contenders = self.contenders.iter().filter(|one| which(one));
         let goodput = |contender: &Contender| {
             let runs = self.runs(point, &contender.name).iter();
             let mut runs = runs.filter(|part| part.repetition == repetition);
             runs.next()?.outcome.goodput_bps
         };
-        singles.filter_map(goodput).collect()
+        contenders.filter_map(goodput).collect()
     }
 
     /// The run with a series whose goodput is nearest to the median, at the point looked at.
