@@ -83,10 +83,17 @@ fn log_to_stderr(verbose: u8, quiet: bool) {
         (_, 2) => "debug",
         _ => "trace",
     };
+    // What the libraries that draw PNG files have to say helps nobody but who looks for it.
+    let level = match verbose {
+        0 | 1 => format!("{level},resvg=off,usvg=off,tiny_skia=off,fontdb=off"),
+        _ => level.to_owned(),
+    };
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(output::is_interactive() && !plain)
         .with_target(verbose > 1)
         .without_time()
         .init();

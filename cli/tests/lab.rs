@@ -399,6 +399,20 @@ fn the_list_names_every_experiment_and_the_simulator_runs_one() {
     assert!(folder.path().join("lab-results/two/runs.csv").exists());
 }
 
+#[test]
+fn a_report_of_runs_that_are_all_alike_says_nothing_but_where_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    // Without chance every interval has the length 0.
+    let scenario = format!("{TWO_PATHS}[repeat]\nruns = 3\n");
+    fs::write(folder.path().join("two.toml"), scenario).unwrap();
+    let made = run(folder.path(), &["run", "two.toml", "--backend", "sim"]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let output = run(folder.path(), &["report", "lab-results/two"]);
+    let talk = text(&output.stderr);
+    assert!(output.status.success(), "{talk}");
+    assert!(!talk.contains("WARN") && !talk.contains('\u{1b}'), "{talk}");
+}
+
 /// A run that lasts until it is stopped.
 fn endless(folder: &Path) -> Child {
     let scenario = TWO_PATHS.replace("bytes = \"1500kB\"", "duration = \"25s\"");

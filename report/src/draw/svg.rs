@@ -108,8 +108,11 @@ impl Svg {
         self.height = height;
     }
 
-    /// A straight line.
+    /// A straight line; none if it has no length.
     pub(crate) fn line(&mut self, from: (f64, f64), to: (f64, f64), stroke: &Stroke<'_>) {
+        if !is_long(&[from, to]) {
+            return;
+        }
         let _ = writeln!(
             self.body,
             "<path d=\"M{} {}L{} {}\" fill=\"none\" {}/>",
@@ -121,9 +124,9 @@ impl Svg {
         );
     }
 
-    /// A line through points.
+    /// A line through points; none if they are one.
     pub(crate) fn polyline(&mut self, points: &[(f64, f64)], stroke: &Stroke<'_>) {
-        if points.len() < 2 {
+        if !is_long(points) {
             return;
         }
         let _ = writeln!(
@@ -134,9 +137,10 @@ impl Svg {
         );
     }
 
-    /// A filled area; `fill` is a colour or what [`hatch`](Self::hatch) returned.
+    /// A filled area, none if it is flat; `fill` is a colour or what [`hatch`](Self::hatch)
+    /// returned.
     pub(crate) fn polygon(&mut self, points: &[(f64, f64)], fill: &str, opacity: f64) {
-        if points.len() < 3 {
+        if is_flat(points) {
             return;
         }
         let _ = writeln!(
@@ -147,8 +151,11 @@ impl Svg {
         );
     }
 
-    /// A filled rectangle.
+    /// A filled rectangle; none if it is flat.
     pub(crate) fn rectangle(&mut self, at: (f64, f64), size: (f64, f64), fill: &str, opacity: f64) {
+        if is_flat(&[(0.0, 0.0), (size.0.max(0.0), size.1.max(0.0))]) {
+            return;
+        }
         let _ = writeln!(
             self.body,
             "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{fill}\"{}/>",
@@ -160,8 +167,11 @@ impl Svg {
         );
     }
 
-    /// The outline of a rectangle.
+    /// The outline of a rectangle; none if it is flat.
     pub(crate) fn outline(&mut self, at: (f64, f64), size: (f64, f64), stroke: &Stroke<'_>) {
+        if is_flat(&[(0.0, 0.0), (size.0.max(0.0), size.1.max(0.0))]) {
+            return;
+        }
         let _ = writeln!(
             self.body,
             "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"none\" {}/>",
@@ -376,6 +386,25 @@ fn path(points: &[(f64, f64)]) -> String {
         let _ = write!(text, "{command}{} {}", short(*x), short(*y));
     }
     text
+}
+
+/// Whether points as they are written lie apart. Of a line without length some programs make a
+/// dot, others a complaint.
+fn is_long(points: &[(f64, f64)]) -> bool {
+    let written = |(x, y): (f64, f64)| (short(x), short(y));
+    points
+        .windows(2)
+        .any(|pair| written(pair[0]) != written(pair[1]))
+}
+
+/// Whether points as they are written are all at one height or all above each other, so that there
+/// is nothing between them.
+fn is_flat(points: &[(f64, f64)]) -> bool {
+    let same = |get: fn(&(f64, f64)) -> f64| {
+        let mut pairs = points.windows(2);
+        pairs.all(|pair| short(get(&pair[0])) == short(get(&pair[1])))
+    };
+    same(|point| point.0) || same(|point| point.1)
 }
 
 /// A length to a hundredth of a pixel.

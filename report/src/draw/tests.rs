@@ -2,7 +2,7 @@
 
 use super::palette::{colour, diverging, luminance, readable_on, viridis};
 use super::scale::{Scale, Unit, decimals};
-use super::svg::{Anchor, Letters, Svg, fitted, width_of};
+use super::svg::{Anchor, Letters, Stroke, Svg, fitted, width_of};
 use super::*;
 
 fn texts(scale: &Scale, count: usize) -> Vec<String> {
@@ -74,6 +74,22 @@ fn text_is_escaped_and_cut_to_its_room() {
     let cut = fitted("a very long name of a contender", 9.5, 60.0);
     assert!(cut.ends_with('…') && width_of(&cut, 9.5) <= 66.0, "{cut}");
     assert_eq!(fitted("short", 9.5, 60.0), "short");
+}
+
+#[test]
+fn what_has_no_extent_is_not_drawn() {
+    let mut svg = Svg::new("t", 100.0, 50.0);
+    let stroke = Stroke::solid("#000000", 1.0);
+    svg.line((10.0, 5.0), (10.004, 5.0), &stroke);
+    svg.polyline(&[(1.0, 1.0), (1.001, 1.0), (1.0, 1.002)], &stroke);
+    svg.polygon(&[(1.0, 1.0), (5.0, 1.0), (9.0, 1.001)], "#000000", 1.0);
+    let empty = svg.file("x", "y");
+    svg.rectangle((1.0, 1.0), (0.004, 5.0), "#000000", 1.0);
+    svg.outline((1.0, 1.0), (5.0, 0.0), &stroke);
+    assert_eq!(svg.file("x", "y"), empty);
+    assert!(!empty.contains("<path"));
+    svg.line((10.0, 5.0), (10.01, 5.0), &stroke);
+    assert!(svg.file("x", "y").contains("M10 5L10.01 5"));
 }
 
 #[test]
