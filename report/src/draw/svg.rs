@@ -402,7 +402,7 @@ fn is_long(points: &[(f64, f64)]) -> bool {
 fn is_flat(points: &[(f64, f64)]) -> bool {
     let same = |get: fn(&(f64, f64)) -> f64| {
         let mut pairs = points.windows(2);
-        pairs.all(|pair| short(get(&pair[0])) == short(get(&pair[1])))
+        pairs.all(|pair| (short(get(&pair[0])) - short(get(&pair[1]))).abs() < 0.005)
     };
     same(|point| point.0) || same(|point| point.1)
 }

@@ -30,9 +30,9 @@ pub(super) fn join(bin_s: f64, sender: Side<'_>, receiver: Side<'_>) -> Vec<Bin>
         let last = || bins.range((path, i64::MIN)..key).next_back();
         let bin = match bins.get(&key) {
             Some(bin) => *bin,
-            None => after(last().map(|(_, bin)| *bin), &row),
+            None => after(last().map(|(_, bin)| bin), &row),
         };
-        bins.insert(key, with_arrived(bin, &row));
+        bins.insert(key, with_arrived(&bin, &row));
     }
     let mut bins: Vec<((u32, i64), Bin)> = bins.into_iter().collect();
     // The connection comes after its paths.
@@ -89,7 +89,7 @@ fn of_sender(row: &HostBin) -> Bin {
 }
 
 /// An empty bin after the sender's last one, whose state is the last that is known.
-fn after(last: Option<Bin>, row: &HostBin) -> Bin {
+fn after(last: Option<&Bin>, row: &HostBin) -> Bin {
     Bin {
         t_s: row.t_s,
         path: row.path,
@@ -98,15 +98,15 @@ fn after(last: Option<Bin>, row: &HostBin) -> Bin {
         goodput_bytes: 0,
         reseq_bytes: 0,
         blocked_s: 0.0,
-        ..last.unwrap_or_default()
+        ..last.copied().unwrap_or_default()
     }
 }
 
-fn with_arrived(bin: Bin, row: &HostBin) -> Bin {
+fn with_arrived(bin: &Bin, row: &HostBin) -> Bin {
     Bin {
         delivered_bytes: bin.delivered_bytes + row.received_bytes,
         goodput_bytes: bin.goodput_bytes + row.goodput_bytes,
         reseq_bytes: bin.reseq_bytes.max(row.reseq_bytes),
-        ..bin
+        ..*bin
     }
 }
