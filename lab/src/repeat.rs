@@ -153,7 +153,8 @@ mod tests {
         assert_eq!(beginning.runs[0].id, plan.runs[0].id);
     }
 
-    /// Where this repository has scenarios: files, and blocks of pages. Elsewhere campaigns may lie.
+    /// Where this repository has scenarios: files, and blocks of pages. Elsewhere campaigns may
+    /// lie.
     const PLACES: [&str; 4] = ["lab/scenarios", "docs", "examples", "README.md"];
 
     /// Every scenario there: the file it is in, and its text.

@@ -7,8 +7,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Which figures a page shows: the first two of these that there are. The last three are of experiments
-/// that ran in one world.
+/// Which figures a page shows: the first two of these that there are. The last three are of
+/// experiments that ran in one world.
 const FIGURES: [&str; 10] = [
     "netns-crossover",
     "netns-map",

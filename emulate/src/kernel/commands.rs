@@ -209,6 +209,11 @@ pub(super) fn delaying(device: &str, config: &LinkConfig, limit: Option<u32>) ->
     )
 }
 
+/// Lets a host's packets go as they leave: netem takes them from their socket if it delays at all.
+pub(super) fn releasing(device: &str) -> String {
+    format!("qdisc replace dev {device} root handle 3: netem limit {NETEM_PACKETS} delay 1us")
+}
+
 /// Sets the filters: loss by chance in one place, silence in both.
 pub(super) fn losing(stations: &Stations, config: &LinkConfig, silent: bool) -> Vec<String> {
     let chance = match config.loss {

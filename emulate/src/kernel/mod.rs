@@ -9,6 +9,9 @@
 //!
 //! `f0`-`g0` and `r0`-`s0` are pairs within the middle, there for their queues alone. Rate and
 //! delay need queues of their own: a queue that delays counts what it delays against its limit.
+//! Packets would stay the sending socket's all the way, even from namespace to namespace, and its
+//! TCP would keep two of them in the bottleneck's queue (TCP small queues) where it fills a
+//! router's: so the host's interface has a netem of 1 us, which takes them from the socket.
 //! Packets go from device to device by redirection; loss by chance and silence are filters. After a
 //! change of rate the packet on its way out still leaves at the old one: `tbf` does not look again.
 
@@ -126,7 +129,7 @@ struct Kernel {
     middle: Node,
     delay_in: DelayIn,
     started: Instant,
-    /// Whether this kernel has netem, once that matters.
+    /// Whether this kernel has netem, once that was asked.
     has_netem: Option<bool>,
     /// Owns the middle, and removes it.
     _bed: Testbed,
@@ -161,12 +164,11 @@ impl Kernel {
             let what = "another kind of queue while the link is in use".to_owned();
             return Err(unsupported(plan, way, what));
         }
-        if commands::needs_netem(config) && !self.has_netem() {
+        let with_netem = self.has_netem();
+        if commands::needs_netem(config) && !with_netem {
             let what = "delay, jitter or bursts of loss: it has no netem (`modprobe sch_netem`)";
             return Err(unsupported(&self.links[link], way, what.to_owned()));
         }
-        // Later changes reach a netem that is there; without need there is none.
-        let with_netem = self.has_netem == Some(true);
         let plan = &mut self.links[link];
         let stations = Stations::of(link, way);
         let mtu = plan.ends[0].mtu;
@@ -174,7 +176,10 @@ impl Kernel {
         let sender = &plan.ends[way.index()];
         match self.delay_in {
             _ if !with_netem => {}
-            DelayIn::Middle => shaping.push(commands::delaying(&stations.exit, config, None)),
+            DelayIn::Middle => {
+                shaping.push(commands::delaying(&stations.exit, config, None));
+                sender.node.tc(&[commands::releasing(&sender.interface)])?;
+            }
             DelayIn::Hosts => {
                 let limit = Some(commands::NETEM_DEFAULT_PACKETS);
                 let delaying = commands::delaying(&sender.interface, config, limit);

@@ -97,7 +97,8 @@ pub struct Statement {
 }
 
 impl Statement {
-    /// A statement that holds or does not; one of whose figures was not measured (`-`) does neither.
+    /// A statement that holds or does not; one of whose figures was not measured (`-`) does
+    /// neither.
     pub fn new(
         (experiment, number): (&str, &str),
         text: &str,

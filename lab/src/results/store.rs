@@ -33,15 +33,18 @@ pub enum StoreError {
         error: io::Error,
     },
     /// The folder holds results of another scenario.
-    #[error("{} holds results of another scenario: choose another folder, or empty this one", path.display())]
+    #[error(
+        "{} holds results of another scenario: choose another folder, or empty this one",
+        path.display()
+    )]
     Other {
         /// The folder.
         path: PathBuf,
     },
     /// The folder holds results of another backend.
     #[error(
-        "{} holds results of --backend {was}, not of --backend {now}: choose another folder, or empty \
-         this one",
+        "{} holds results of --backend {was}, not of --backend {now}: choose another folder, or \
+         empty this one",
         path.display()
     )]
     OtherBackend {
@@ -71,7 +74,8 @@ pub enum StoreError {
 }
 
 impl Store {
-    /// Opens a folder for the results of a scenario called `name` by a backend, making it if need be.
+    /// Opens a folder for the results of a scenario called `name` by a backend, making it if need
+    /// be.
     ///
     /// # Errors
     /// [`StoreError`] if it cannot be written, or holds results of a scenario of another name or of

@@ -170,8 +170,8 @@ impl Scenario {
             })
     }
 
-    /// Whether a round trip between these ends takes time throughout: a link on its way has a rate, or
-    /// a delay that no event ends.
+    /// Whether a round trip between these ends takes time throughout: a link on its way has a rate,
+    /// or a delay that no event ends.
     pub fn takes_time(&self, [near, far]: [Interface; 2]) -> bool {
         let lasts = |&(link, forward): &(usize, bool)| {
             let side = usize::from(!forward);

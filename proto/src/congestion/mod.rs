@@ -46,8 +46,8 @@ pub trait Controller: Debug + Send {
     /// reduces once per round (RFC 9002, section 7.3.2).
     fn on_congestion(&mut self, event: &CongestionEvent, group: &[Member]);
 
-    /// Whether it looks at the members of its group. One that does not is shown an empty one, without
-    /// itself too, which costs nothing to make.
+    /// Whether it looks at the members of its group. One that does not is shown an empty one,
+    /// without itself too, which costs nothing to make.
     fn is_coupled(&self) -> bool {
         true
     }

@@ -123,8 +123,8 @@ struct Attached {
 
 /// A network, what runs in it, and its time.
 ///
-/// A way there and back needs a rate or a delay: over bare wires those who answer each other do so for
-/// ever within an instant, which ends in a panic after ten million events.
+/// A way there and back needs a rate or a delay: over bare wires those who answer each other do so
+/// for ever within an instant, which ends in a panic after ten million events.
 #[derive(Debug)]
 pub struct World {
     seed: Seed,

@@ -67,8 +67,8 @@ pub enum Links {
     Emulator,
     /// `tbf` and `netem` in a namespace between.
     Kernel,
-    /// The same, but `netem` is in the node that sends: for the fifth paper's finding that delay there
-    /// distorts TCP.
+    /// The same, but `netem` is in the node that sends: for the fifth paper's finding that delay
+    /// there distorts TCP.
     KernelInHosts,
 }
 
