@@ -25,9 +25,11 @@ const REQUESTS: [Request; 4] = [
     Request::Put(LARGE),
 ];
 
-/// Transfers noq gets to use every path: it takes the lowest one while its window has room, which a
-/// busy machine may leave it for long.
-const NOQ_TRIES: u32 = 40;
+/// Transfers noq gets to use every path: it takes the lowest one while its window has room.
+const NOQ_TRIES: u32 = 10;
+
+/// Connections it gets for that: a window that has grown leaves the other paths nothing.
+const NOQ_CONNECTIONS: u32 = 6;
 
 /// The least each path has to carry of [`LARGE`] to count as used.
 const SHARE: u64 = 100_000;
@@ -51,15 +53,15 @@ async fn without_multipath_each_gets_from_and_puts_to_the_other() {
     client.close().await;
 }
 
-/// Makes a request, until each path of the connection has carried its share of the answers: noq
-/// sends on the lowest path while its window has room.
+/// Makes a request, until each path of the connection has carried its share; tells whether noq came
+/// to that, which sends on the lowest path while its window has room.
 async fn shared<F: Future<Output = Answer>>(
     request: Request,
     ours: &Connection,
     theirs: &noq::Connection,
     we_send: bool,
     ask: impl Fn() -> F,
-) {
+) -> bool {
     let carried = |id: PathId| {
         let PathStats { counters, .. } = ours::path(ours, id.0);
         if we_send {
@@ -101,7 +103,8 @@ async fn shared<F: Future<Output = Answer>>(
         let (there, back) = (theirs.udp_rx.bytes, theirs.udp_tx.bytes);
         assert!(there > 0 && back > 0, "{theirs:?}");
     }
-    assert!(enough(), "{before:?} before");
+    assert!(enough() || !we_send, "{before:?} before");
+    enough()
 }
 
 /// noq has no timestamps, but acknowledges all paths by the lowest: our forward delays can be
@@ -129,6 +132,16 @@ async fn assert_way_back_is_common(client: &Client) {
 
 /// Moves [`LARGE`] bytes each way between our client and noq over paths from these addresses.
 async fn over_paths_to_noq(first: SocketAddr, locals: &[u8]) {
+    for _ in 0..NOQ_CONNECTIONS {
+        if once_to_noq(first, locals).await {
+            return;
+        }
+    }
+    panic!("noq left a path out on each connection");
+}
+
+/// Whether both used all paths.
+async fn once_to_noq(first: SocketAddr, locals: &[u8]) -> bool {
     let config = ServeConfig {
         listen: first,
         max_paths: theirs::PATHS,
@@ -146,10 +159,11 @@ async fn over_paths_to_noq(first: SocketAddr, locals: &[u8]) {
     }
     let open = to.client.connection.paths().len();
     assert_eq!(open, locals.len() + 1);
+    let mut all = true;
     for request in [Request::Put(LARGE), Request::Get(LARGE)] {
         let we_send = matches!(request, Request::Put(_));
         let ask = || to.client.ask(request);
-        shared(request, &to.client.connection, &to.theirs, we_send, ask).await;
+        all &= shared(request, &to.client.connection, &to.theirs, we_send, ask).await;
         if we_send {
             assert_way_back_is_common(&to.client).await;
         }
@@ -157,6 +171,7 @@ async fn over_paths_to_noq(first: SocketAddr, locals: &[u8]) {
     to.client.close().await;
     // D28: noq may miss a close behind its acknowledgements; ours arrives.
     soon(to.theirs.closed()).await;
+    all
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -171,6 +186,16 @@ async fn our_client_uses_three_paths_to_noq() {
 
 /// Moves [`LARGE`] bytes each way between noq's client and our server over so many paths.
 async fn over_paths_from_noq(locals: &[u8]) {
+    for _ in 0..NOQ_CONNECTIONS {
+        if once_from_noq(locals).await {
+            return;
+        }
+    }
+    panic!("noq left a path out on each connection");
+}
+
+/// Whether both used all paths.
+async fn once_from_noq(locals: &[u8]) -> bool {
     let from = FromNoq::connect().await;
     let mut open = Vec::new();
     for &last in locals {
@@ -185,13 +210,15 @@ async fn over_paths_from_noq(locals: &[u8]) {
         })
     })
     .await;
+    let mut all = true;
     for request in [Request::Get(LARGE), Request::Put(LARGE)] {
         let we_send = matches!(request, Request::Get(_));
         let ask = || from.ask(request);
-        shared(request, &from.ours, &from.client.connection, we_send, ask).await;
+        all &= shared(request, &from.ours, &from.client.connection, we_send, ask).await;
     }
     from.client.close().await;
     soon(from.ours.closed()).await;
+    all
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
