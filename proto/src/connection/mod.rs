@@ -12,6 +12,7 @@ mod caps;
 mod close;
 mod commands;
 mod control;
+mod copies;
 mod dispatch;
 mod establish;
 mod failover;

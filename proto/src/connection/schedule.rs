@@ -503,39 +503,14 @@ impl Connection {
             let mut view = snapshot(slot, path, now);
             view.forward_delay_us = self.one_way.forward(now, path.id);
             view.bottleneck = self.bottlenecks.group(path.id);
-            if copies {
-                view.copyable_since = self.oldest_copy(path.id).map(|(sent, ..)| sent);
-                view.copyable = view.copyable_since.is_some();
-            }
             views.push(view);
         }
-    }
-
-    /// The oldest packet in flight elsewhere whose data `path` has not carried: by which path, its
-    /// number.
-    pub(super) fn next_copy(&self, path: PathId) -> Option<(PathId, u64)> {
-        self.oldest_copy(path).map(|(_, id, pn)| (id, pn))
-    }
-
-    /// The same, with the time it was sent.
-    fn oldest_copy(&self, path: PathId) -> Option<(Instant, PathId, u64)> {
-        let here = self.paths.path(path)?;
-        let others = self.paths.in_use().filter_map(|slot| slot.path.as_ref());
-        let candidates = others.filter(|other| other.id != path).filter_map(|other| {
-            let from = here.copied_up_to.iter().find(|(id, _)| *id == other.id);
-            let from = from.map_or(0, |(_, pn)| *pn);
-            let mut packets = other.space.unacked_from(from);
-            let packet = packets.find(|(_, packet)| {
-                !packet.is_copy
-                    && packet.ack_eliciting
-                    && packet
-                        .frames
-                        .iter()
-                        .any(|frame| self.streams.is_copyable(frame, path))
-            });
-            packet.map(|(pn, packet)| (packet.time_sent, other.id, pn))
-        });
-        candidates.min()
+        if copies {
+            for view in views {
+                view.copyable_since = self.oldest_copy(view.id).map(|copy| copy.sent);
+                view.copyable = view.copyable_since.is_some();
+            }
+        }
     }
 }
 

@@ -23,9 +23,6 @@ use smallvec::{SmallVec, smallvec};
 /// the ranges it reports need not be repeated for ever (RFC 9000, section 13.2.4).
 const ACKS_BEFORE_PING: u32 = 32;
 
-/// Packets of other paths copied into one at the most: only rests of copies are small.
-const MAX_COPIED_PACKETS: usize = 8;
-
 /// Jobs in a row that may come to nothing.
 const MAX_IDLE_JOBS: usize = 32;
 
@@ -691,64 +688,6 @@ impl Connection {
                     }
                 }
             }
-        }
-    }
-
-    /// Fills the packet with what the oldest packets of other paths carry. What does not fit of one
-    /// is left for the next copy: otherwise the few bytes by which two packets differ would wait
-    /// for the original after all.
-    fn write_next_copy(&mut self, id: PathId, packet: &mut Packet, buf: &mut Vec<u8>) {
-        packet.is_copy = true;
-        for _ in 0..MAX_COPIED_PACKETS {
-            let Some((from, pn)) = self.next_copy(id) else {
-                return;
-            };
-            let frames = self.paths.path(from).and_then(|path| {
-                let (_, original) = path.space.unacked_from(pn).next()?;
-                Some(original.frames.clone())
-            });
-            let frames = frames.unwrap_or_default();
-            let (end, sent) = (packet.end, &mut packet.frames);
-            let bytes = self.streams.write_copy(buf, end, from, id, &frames, sent);
-            let rest = frames
-                .iter()
-                .any(|frame| self.streams.is_copyable(frame, id));
-            let next = if rest { pn } else { pn + 1 };
-            let Some(path) = self.paths.path_mut(id) else {
-                return;
-            };
-            path.counters.copied_bytes += bytes;
-            match path
-                .copied_up_to
-                .iter_mut()
-                .find(|(other, _)| *other == from)
-            {
-                Some((_, known)) => *known = next,
-                None => path.copied_up_to.push((from, next)),
-            }
-            if rest || bytes == 0 {
-                return;
-            }
-        }
-    }
-
-    /// Writes what everything waits for, which `from` carries.
-    fn write_hole(&mut self, from: PathId, packet: &mut Packet, buf: &mut Vec<u8>) {
-        packet.is_copy = true;
-        let (id, end) = (packet.path, packet.end);
-        let room = packet.room(buf) as u64;
-        let Some(hole) = self.streams.hole() else {
-            return;
-        };
-        let length = self.copyable_of(&hole, from).min(room);
-        let Some(frame) = self.streams.frame_of(&hole, length) else {
-            return;
-        };
-        let sent = &mut packet.frames;
-        let bytes = self.streams.write_copy(buf, end, from, id, &[frame], sent);
-        if let Some(path) = self.paths.path_mut(id) {
-            path.counters.copied_bytes += bytes;
-            path.counters.rescued_bytes += bytes;
         }
     }
 

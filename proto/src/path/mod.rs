@@ -3,6 +3,7 @@
 pub mod amplification;
 pub(crate) mod caps;
 pub mod cids;
+pub(crate) mod copies;
 pub mod ecn;
 pub(crate) mod manager;
 pub(crate) mod moves;

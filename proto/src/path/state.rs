@@ -1,6 +1,7 @@
 //! One open path.
 
 use super::caps::{Penalty, RecentMinimum};
+use super::copies::Copies;
 use super::moves::Moves;
 use super::route::Route;
 use super::shaper::{Shape, Shaper};
@@ -140,8 +141,7 @@ pub(crate) struct Path {
     pub(crate) ping_pending: bool,
     /// Bytes the scheduler assigned to this path that are not sent yet.
     pub(crate) assigned: u64,
-    /// Up to which packet of each other path this one carried copies.
-    pub(crate) copied_up_to: Vec<(PathId, u64)>,
+    pub(crate) copies: Copies,
     pub(crate) detour: Detour,
     pub(crate) inquiry: Inquiry,
     /// When a packet was last sent or received.
@@ -197,7 +197,7 @@ impl Path {
             probes_owed: 0,
             ping_pending: false,
             assigned: 0,
-            copied_up_to: Vec::new(),
+            copies: Copies::default(),
             detour: Detour::default(),
             inquiry: Inquiry::None,
             last_activity: now,

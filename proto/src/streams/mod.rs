@@ -261,6 +261,8 @@ pub struct Streams {
     /// The time of the packet that is being written.
     clock: Instant,
     stats: StreamStats,
+    /// How often data of a path stopped counting as under way there.
+    losses: u64,
 }
 
 impl Streams {
@@ -291,6 +293,7 @@ impl Streams {
             tuning: Tuning::default(),
             clock: Instant::ZERO,
             stats: StreamStats::default(),
+            losses: 0,
             limits: limits.clone(),
         }
     }

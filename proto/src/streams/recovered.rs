@@ -78,6 +78,7 @@ impl Streams {
             return 0;
         }
         let queued = send.buf.on_lost(range, path);
+        self.losses += 1;
         self.refresh(id);
         queued
     }
@@ -89,6 +90,12 @@ impl Streams {
         };
         let send = self.live.get(&id).and_then(|stream| stream.send.as_ref());
         send.is_some_and(|send| send.reset.is_none() && send.buf.is_unacked(&range))
+    }
+
+    /// How often data of a path stopped counting as under way there: only that makes frames
+    /// [copyable](Self::is_copyable) that were not.
+    pub fn losses(&self) -> u64 {
+        self.losses
     }
 
     /// Whether [`Self::write_copy`] would send a byte of this frame on `path`.
