@@ -113,6 +113,8 @@ impl Slot {
 pub(crate) struct Manager {
     /// Ascending by ID; few, so a sorted vector beats a tree.
     slots: Vec<Slot>,
+    /// The ID of the first slot.
+    first: u32,
     /// From this index on no slot has a path, nor is it closing: most IDs that may be used are not.
     in_use: usize,
     /// IDs whose state is gone.
@@ -138,6 +140,7 @@ impl Manager {
         slot.path = Some(Box::new(first));
         Self {
             slots: vec![slot],
+            first: 0,
             in_use: 1,
             spent: RangeSet::default(),
             local_limit: None,
@@ -184,6 +187,7 @@ impl Manager {
         for id in next..=limit.0 {
             self.slots.push(Slot::new(PathId(id)));
         }
+        self.first = self.slots.first().map_or(0, |slot| slot.id.0);
     }
 
     /// The peer raised its limit.
@@ -198,20 +202,33 @@ impl Manager {
 
     /// The slot of an ID that is allowed and not spent.
     pub(crate) fn slot(&self, id: PathId) -> Option<&Slot> {
-        self.index(id).map(|at| &self.slots[at])
+        match self.slots.get(self.guess(id)) {
+            Some(slot) if slot.id == id => Some(slot),
+            _ => self.search(id).map(|at| &self.slots[at]),
+        }
     }
 
     /// The slot of an ID that is allowed and not spent.
     pub(crate) fn slot_mut(&mut self, id: PathId) -> Option<&mut Slot> {
-        self.index(id).map(|at| &mut self.slots[at])
+        let at = self.index(id)?;
+        self.slots.get_mut(at)
     }
 
     fn index(&self, id: PathId) -> Option<usize> {
-        // Without spent IDs in between, which is nearly always, a slot lies where its ID says.
-        let guess = id.0.checked_sub(self.slots.first()?.id.0)? as usize;
-        if self.slots.get(guess).is_some_and(|slot| slot.id == id) {
-            return Some(guess);
+        let guess = self.guess(id);
+        match self.slots.get(guess) {
+            Some(slot) if slot.id == id => Some(guess),
+            _ => self.search(id),
         }
+    }
+
+    /// Where the slot of an ID lies if no ID before it is spent, which is nearly always.
+    fn guess(&self, id: PathId) -> usize {
+        id.0.wrapping_sub(self.first) as usize
+    }
+
+    #[cold]
+    fn search(&self, id: PathId) -> Option<usize> {
         self.slots.binary_search_by_key(&id, |slot| slot.id).ok()
     }
 
