@@ -232,6 +232,7 @@ impl Connection {
     }
 
     /// Queues again what a packet carried, apart from stream data of a path that is only doubted.
+    #[cold]
     pub(super) fn on_frame_lost(&mut self, level: Level, path: PathId, frame: &SentFrame) {
         match *frame {
             SentFrame::Crypto { start, length } => {
@@ -390,6 +391,7 @@ impl Connection {
         }
     }
 
+    #[cold]
     fn notify_congestion(&mut self, now: Instant, target: PathId, event: &CongestionEvent) {
         let members = self.snapshot_members(target);
         if let Some(path) = self.paths.path_mut(target) {

@@ -195,6 +195,7 @@ impl Connection {
     }
 
     /// Halves what a slow path may have in flight, at most once in an RTT of the faster one.
+    #[cold]
     fn penalise(&mut self, now: Instant, slow: PathId, fast_rtt: Duration) {
         let Some(path) = self.paths.path_mut(slow) else {
             return;

@@ -128,6 +128,7 @@ impl Connection {
     }
 
     /// Ends without telling the peer.
+    #[cold]
     pub(super) fn drain(&mut self, now: Instant, error: ConnectionError) {
         if matches!(self.life, Life::Draining { .. } | Life::Drained) {
             return;
@@ -142,6 +143,7 @@ impl Connection {
     }
 
     /// Ends at once: nothing that could still arrive matters.
+    #[cold]
     pub(super) fn vanish(&mut self, now: Instant, error: ConnectionError) {
         self.drain(now, error);
         self.finish_draining();
@@ -191,6 +193,7 @@ impl Connection {
     }
 
     /// The next datagram that carries `CONNECTION_CLOSE`.
+    #[cold]
     pub(super) fn transmit_close(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         loop {
             let Life::Closing(closing) = &mut self.life else {

@@ -30,6 +30,7 @@ impl Connection {
     }
 
     /// Reads the peer's transport parameters as soon as TLS has them.
+    #[cold]
     fn learn_peer_params(&mut self, now: Instant) -> Result<(), TransportError> {
         if self.identity.peer.initial_source_cid.is_some() {
             return Ok(());
@@ -112,6 +113,7 @@ impl Connection {
         }
     }
 
+    #[cold]
     fn on_complete(&mut self, now: Instant) -> Result<(), TransportError> {
         if self.identity.peer.initial_source_cid.is_none() {
             return Err(TransportError::new(
@@ -159,6 +161,7 @@ impl Connection {
     }
 
     /// Both sides are known to be complete (RFC 9001, section 4.1.2).
+    #[cold]
     fn on_confirmed(&mut self, now: Instant) {
         if self.handshake.is_confirmed() {
             return;
@@ -182,6 +185,7 @@ impl Connection {
     }
 
     /// Drops keys, CRYPTO bytes and packets of a level for ever.
+    #[cold]
     fn discard_level(&mut self, now: Instant, level: Level) {
         if self.handshake.has_keys(level) {
             self.outbox
@@ -205,6 +209,7 @@ impl Connection {
     }
 
     /// The peer's choice of connection ID, from its first authenticated packet.
+    #[cold]
     pub(super) fn learn_peer_cid(&mut self, scid: ConnectionId) {
         if self.identity.peer_scid.is_some() {
             return;
@@ -216,6 +221,7 @@ impl Connection {
     }
 
     /// The server wants to see our address proven first (RFC 9000, section 17.2.5).
+    #[cold]
     pub(super) fn on_retry(
         &mut self,
         scid: ConnectionId,

@@ -48,6 +48,7 @@ impl Connection {
     }
 
     /// Stops scheduling on a silent path and lets other paths carry what it holds.
+    #[cold]
     pub(super) fn doubt(&mut self, now: Instant, id: PathId) {
         let Some(path) = self.paths.path_mut(id) else {
             return;
@@ -128,6 +129,7 @@ impl Connection {
     }
 
     /// Ends the doubt about a path that responded.
+    #[cold]
     pub(super) fn trust(&mut self, now: Instant, id: PathId, was_slow: bool) {
         let Some(path) = self.paths.path_mut(id) else {
             return;

@@ -109,6 +109,7 @@ impl Connection {
     }
 
     /// Replaces the route of a path; `bytes` arrived by the new one already.
+    #[cold]
     fn move_route(&mut self, now: Instant, id: PathId, tuple: Tuple, bytes: u64) {
         let Some(path) = self.paths.path(id) else {
             return;

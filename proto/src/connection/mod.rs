@@ -330,6 +330,7 @@ impl Connection {
         }
     }
 
+    #[cold]
     fn fail(&mut self, now: Instant, error: TransportError) {
         self.close_with_error(now, error);
     }

@@ -29,6 +29,7 @@ impl Connection {
     }
 
     /// Asks the configuration for an observer.
+    #[cold]
     pub(super) fn invite_observer(&mut self, now: Instant) {
         let Some(factory) = &self.config.observer else {
             return;

@@ -38,6 +38,7 @@ pub(super) fn one_rtt_space(config: &TransportConfig, rng: &mut Rng) -> PacketSp
 
 impl Connection {
     /// Creates the path of an unused ID.
+    #[cold]
     pub(super) fn create_path(
         &mut self,
         now: Instant,
@@ -73,6 +74,7 @@ impl Connection {
     }
 
     /// The peer used a path ID for the first time: it opens the path (only clients may).
+    #[cold]
     pub(super) fn on_first_packet(&mut self, now: Instant, id: PathId, tuple: Tuple, bytes: u64) {
         if self.identity.side.is_client() || self.paths.slot(id).is_none_or(|s| s.closing.is_some())
         {
@@ -97,6 +99,7 @@ impl Connection {
     }
 
     /// A path may carry data from now on.
+    #[cold]
     pub(super) fn announce_path(&mut self, now: Instant, id: PathId) {
         let Some(slot) = self.paths.slot_mut(id) else {
             return;
@@ -125,6 +128,7 @@ impl Connection {
     }
 
     /// Datagrams may go on any path: the smallest packet decides how large they can be.
+    #[cold]
     pub(super) fn fit_datagrams(&mut self) {
         let open = self.paths.open().filter_map(|slot| slot.open());
         let validated = open.filter(|path| path.route.validated);
@@ -135,6 +139,7 @@ impl Connection {
     }
 
     /// Tells the application when a path could be opened that could not before.
+    #[cold]
     pub(super) fn note_capacity(&mut self, now: Instant) {
         if self.identity.side.is_client()
             && !self.control.capacity_told
@@ -148,6 +153,7 @@ impl Connection {
     }
 
     /// Keeps the peer supplied with connection IDs for every path it may use, lowest IDs first.
+    #[cold]
     pub(super) fn issue_cids(&mut self) {
         if !self.handshake.is_confirmed() {
             return;
@@ -204,6 +210,7 @@ impl Connection {
         Ok(())
     }
 
+    #[cold]
     pub(super) fn reroute_tokens(&mut self, before: &[ResetToken], after: &[ResetToken]) {
         for token in before.iter().filter(|token| !after.contains(token)) {
             self.routing.push_back(Routing::RemoveToken(*token));
@@ -294,6 +301,7 @@ impl Connection {
     }
 
     /// Gives a path up: nothing more is sent on it, its data goes elsewhere.
+    #[cold]
     pub(super) fn abandon(&mut self, now: Instant, id: PathId, code: u64, by_peer: bool) {
         let discard_at = now + self.three_pto();
         let closing = Closing {

@@ -176,6 +176,7 @@ impl Connection {
         }
     }
 
+    #[cold]
     fn drop_packet<T>(
         &mut self,
         now: Instant,
@@ -191,6 +192,7 @@ impl Connection {
 
     /// RFC 9000, section 6.2: believed only before anything else arrived, and only if it echoes our
     /// connection ID and does not list the version in use.
+    #[cold]
     fn on_version_negotiation(&mut self, now: Instant, scid: &[u8], versions: &[u8]) {
         let identity = &self.identity;
         let (list, rest) = versions.as_chunks();
@@ -278,6 +280,7 @@ impl Connection {
         }
     }
 
+    #[cold]
     fn on_duplicate(&mut self, now: Instant, path: PathId, tail: Option<[u8; 16]>, size: usize) {
         if !self.on_reset(now, tail) {
             self.outbox.stats.duplicate_packets += 1;
@@ -300,6 +303,7 @@ impl Connection {
         self.paths.slot(path).is_some()
     }
 
+    #[cold]
     fn keep_undecryptable(
         &mut self,
         now: Instant,
@@ -326,6 +330,7 @@ impl Connection {
     }
 
     /// Tries again what came before its keys.
+    #[cold]
     pub(super) fn replay_undecryptable(&mut self, now: Instant) {
         for mut kept in std::mem::take(&mut self.early.undecryptable) {
             if self.life.is_over() {
@@ -345,6 +350,7 @@ impl Connection {
     }
 
     /// A packet that means nothing, unless it is no packet but a stateless reset.
+    #[cold]
     fn on_unusable(
         &mut self,
         now: Instant,
@@ -363,6 +369,7 @@ impl Connection {
     ///
     /// Its other bytes are random: they may name any path, be too short for a packet or pass for a
     /// packet number that was there before.
+    #[cold]
     fn on_reset(&mut self, now: Instant, tail: Option<[u8; 16]>) -> bool {
         let is_reset = tail.is_some_and(|tail| self.knows_token(ResetToken(tail)));
         if is_reset {

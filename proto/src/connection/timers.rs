@@ -248,6 +248,7 @@ impl Connection {
     }
 
     /// When to probe during the handshake, and at which level.
+    #[cold]
     fn early_pto(&self) -> Option<(Instant, Level)> {
         let route = &self.paths.path(PathId::ZERO)?.route;
         // A server that may not send any more must wait for the client (RFC 9002, section 6.2.2.1).
@@ -417,6 +418,7 @@ impl Connection {
         }
     }
 
+    #[cold]
     fn on_pto(&mut self, now: Instant, id: PathId) {
         let others = self.has_other_healthy(id);
         let Some(path) = self.paths.path_mut(id) else {

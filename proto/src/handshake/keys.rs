@@ -251,6 +251,7 @@ impl OneRttKeys {
     }
 
     /// Tries the previous generation's key on a copy.
+    #[cold]
     fn open_previous(
         &mut self,
         path: PathId,
@@ -288,6 +289,7 @@ impl OneRttKeys {
     }
 
     /// Makes the next generation the current one.
+    #[cold]
     fn rotate(&mut self) {
         let following = self.secrets.next();
         let current = std::mem::replace(&mut self.next, following);

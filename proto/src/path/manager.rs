@@ -177,6 +177,7 @@ impl Manager {
     ///
     /// The peer issues some for an ID as soon as both sides allow it. That it does may be heard
     /// before its own limit is, whose packet was lost or overtaken; it will not say so again.
+    #[cold]
     fn fill_slots(&mut self) {
         let limit = match self.local_limit {
             Some(local) if self.is_multipath() => local,

@@ -106,6 +106,7 @@ impl Route {
     }
 
     /// Starts to prove that the peer answers at the far end.
+    #[cold]
     pub(crate) fn validate(&mut self, now: Instant, rng: &mut Rng) {
         self.validate_after(now, rng, Duration::MAX);
     }

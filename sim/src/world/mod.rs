@@ -683,6 +683,7 @@ impl World {
         self.arm_process(id);
     }
 
+    #[cold]
     fn lose(&mut self, node: NodeId, packet: &Packet) {
         let ends = Ends::of(packet);
         self.trace
