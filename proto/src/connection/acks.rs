@@ -241,7 +241,7 @@ impl Connection {
             SentFrame::Ack { .. } | SentFrame::PathsBlocked { .. } => {}
             SentFrame::PathCidsBlocked { path } => {
                 if let Some(slot) = self.paths.slot_mut(path)
-                    && slot.remote_cids.active().is_none()
+                    && !slot.remote_cids.has_active()
                 {
                     slot.cids_blocked_pending = true;
                     self.control.paths_dirty = true;

@@ -165,7 +165,7 @@ impl Connection {
         let open = self
             .paths
             .open()
-            .filter(|slot| slot.remote_cids.active().is_some());
+            .filter(|slot| slot.remote_cids.has_active());
         let paths = open.filter_map(Slot::open);
         let free = paths
             .filter(|path| path.id != from && !hole.ever.contains(path.id) && can_send(path, now));

@@ -474,5 +474,5 @@ pub(crate) fn random_cid(rng: &mut Rng, length: usize) -> ConnectionId {
 /// Whether a packet with any frame may be sent on the path.
 pub(super) fn can_carry(slot: &Slot) -> bool {
     let budget = slot.open().map(|path| path.route.amplification.budget());
-    slot.remote_cids.active().is_some() && budget.is_some_and(|budget| budget >= MIN_BUDGET)
+    slot.remote_cids.has_active() && budget.is_some_and(|budget| budget >= MIN_BUDGET)
 }

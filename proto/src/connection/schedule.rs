@@ -324,9 +324,7 @@ impl Connection {
             .paths
             .in_use()
             .filter_map(|slot| Some((slot, slot.open()?)));
-        open.filter(|(slot, path)| {
-            path.route.is_open_to_data() && slot.remote_cids.active().is_some()
-        })
+        open.filter(|(slot, path)| path.route.is_open_to_data() && slot.remote_cids.has_active())
     }
 
     fn consult(&mut self, now: Instant, idle: bool, views: &[PathView]) -> Option<Carry> {

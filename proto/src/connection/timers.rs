@@ -177,7 +177,7 @@ impl Connection {
         let routes = [Some(&path.route), path.previous.as_ref()];
         let routes = routes.into_iter().flatten();
         let slot = self.paths.slot(path.id)?;
-        let is_mute = slot.remote_cids.active().is_none();
+        let is_mute = !slot.remote_cids.has_active();
         let deadlines = routes.filter_map(|route| {
             let at = route.validation.as_ref()?.deadline()?;
             let is_mute = is_mute || route.amplification.budget() < MIN_BUDGET;

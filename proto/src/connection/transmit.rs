@@ -227,7 +227,7 @@ impl Connection {
             let job = self.path_control(now, slot.open()?)?;
             // The peer may have taken back every connection ID of a path: then it waits for
             // another.
-            slot.remote_cids.active().map(|_| job)
+            slot.remote_cids.has_active().then_some(job)
         };
         if let Some(job) = self.paths.in_use().find_map(control) {
             return Some(job);

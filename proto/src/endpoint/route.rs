@@ -13,10 +13,17 @@ pub(super) enum Destination {
     Unknown,
 }
 
+/// Connection IDs kept at hand: those of a connection with two paths.
+const RECENT: usize = 2;
+
 /// Connection IDs in use, and tokens that would end a connection.
 #[derive(Debug, Default)]
 pub(super) struct Routes {
     cids: BTreeMap<ConnectionId, (Handle, PathId)>,
+    /// Those of the datagrams that came last, where the next ones mostly go too.
+    recent: [Option<(ConnectionId, (Handle, PathId))>; RECENT],
+    /// Which of them gives way next.
+    oldest: usize,
     /// Tokens by their bytes. A lookup takes time that depends on the bytes, but they are the
     /// peer's choice and random: nothing can be learned from it.
     tokens: BTreeMap<[u8; 16], Handle>,
@@ -25,15 +32,26 @@ pub(super) struct Routes {
 impl Routes {
     /// The connection and path of a datagram: by its destination connection ID, or by the stateless
     /// reset token at its end.
-    pub(super) fn find(&self, data: &[u8], cid_length: usize) -> Destination {
-        let known = destination_cid(data, cid_length).and_then(|cid| self.cids.get(&cid));
+    pub(super) fn find(&mut self, data: &[u8], cid_length: usize) -> Destination {
+        let known = destination_cid(data, cid_length).and_then(|cid| self.find_cid(cid));
         if let Some((handle, path)) = known {
-            return Destination::Connection(*handle, *path);
+            return Destination::Connection(handle, path);
         }
         self.find_reset(data)
             .map_or(Destination::Unknown, |handle| {
                 Destination::Connection(handle, PathId::ZERO)
             })
+    }
+
+    fn find_cid(&mut self, cid: ConnectionId) -> Option<(Handle, PathId)> {
+        let mut recent = self.recent.iter().flatten();
+        if let Some((_, to)) = recent.find(|(known, _)| *known == cid) {
+            return Some(*to);
+        }
+        let to = *self.cids.get(&cid)?;
+        self.recent[self.oldest] = Some((cid, to));
+        self.oldest = (self.oldest + 1) % RECENT;
+        Some(to)
     }
 
     /// The connection that a stateless reset ends (RFC 9000, section 10.3.1).
@@ -44,6 +62,7 @@ impl Routes {
     }
 
     pub(super) fn apply(&mut self, handle: Handle, change: Routing) {
+        self.recent = [None; RECENT];
         match change {
             Routing::AddCid(cid, path) => {
                 self.cids.insert(cid, (handle, path));

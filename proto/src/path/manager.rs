@@ -310,7 +310,7 @@ impl Manager {
             .iter_mut()
             .find(|slot| slot.path.is_none() && slot.closing.is_none() && slot.id <= usable);
         match unused {
-            Some(slot) if slot.remote_cids.active().is_none() => {
+            Some(slot) if !slot.remote_cids.has_active() => {
                 let next = Some(slot.remote_cids.next_expected());
                 slot.cids_blocked_pending |= slot.cids_blocked_at != next;
                 slot.cids_blocked_at = next;

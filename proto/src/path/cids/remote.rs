@@ -194,6 +194,12 @@ impl RemoteCids {
         Some((entry.sequence, entry.cid, entry.token))
     }
 
+    /// Whether there is an [active](Self::active) one.
+    pub fn has_active(&self) -> bool {
+        debug_assert_eq!(self.active.is_some(), self.active().is_some());
+        self.active.is_some()
+    }
+
     /// Whether there is one to rotate to.
     pub fn has_spare(&self) -> bool {
         self.live.len() > 1
