@@ -111,7 +111,6 @@ impl Prepared {
                 timed_out,
                 ..HostReport::default()
             };
-            series.note(ledger.elapsed(), ledger.received(), self.carrying.now());
             self.report(&ledger, &mut series, used, &mut report);
             let well = !timed_out && report.error.is_empty();
             let _ = answers.send(Answer::Done(Box::new(report)));
@@ -133,7 +132,7 @@ impl Prepared {
         used: Option<Usage>,
         report: &mut HostReport,
     ) {
-        ledger.report(report);
+        conclude(ledger, series, || self.carrying.now(), report);
         series.report(self.job.bin.is_some(), report);
         match &self.carrying {
             Carrying::Engine(host) => host.report(ledger, report),
@@ -161,8 +160,71 @@ impl Carrying {
     }
 }
 
+/// Closes the account and the last bin with the same figures: the other host may still send, and
+/// what comes in while paths are asked for theirs is in neither.
+fn conclude(
+    ledger: &Ledger,
+    series: &mut Series,
+    now: impl FnOnce() -> Now,
+    report: &mut HostReport,
+) {
+    ledger.report(report);
+    let end = Duration::from_secs_f64(report.ended_s.unwrap_or_default());
+    series.note(end, report.received_bytes, now());
+}
+
 fn ticks(period: Duration) -> tokio::time::Interval {
     let mut ticks = interval_at(tokio::time::Instant::now() + period, period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     ticks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_lab::hosts::{JobFlow, Role};
+    use anabranch_lab::scenario::{FlowKind, Way};
+
+    /// A server that gets bytes for a second.
+    fn job() -> Job {
+        Job {
+            run_id: "test".to_owned(),
+            role: Role::Server,
+            carrier: Carrier::Tcp {
+                congestion: "cubic".to_owned(),
+                buffers: None,
+            },
+            paths: Vec::new(),
+            flows: vec![JobFlow {
+                kind: FlowKind::BulkTime(Duration::from_secs(1)),
+                way: Way::Forward,
+                start: Duration::ZERO,
+                warm_up: Duration::ZERO,
+            }],
+            stop: Duration::from_secs(2),
+            bin: Some(STEP),
+            decisions: false,
+            qlog: None,
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn the_bins_hold_all_bytes_of_a_run_to_whose_end_more_come_in() {
+        let ledger = Ledger::begin(&job());
+        let mut series = Series::default();
+        ledger.arrived(0, 1000);
+        series.note(ledger.elapsed(), ledger.received(), Now::default());
+        ledger.arrived(0, 200);
+        let mut report = HostReport::default();
+        let asked = || {
+            ledger.arrived(0, 30);
+            Now::default()
+        };
+        conclude(&ledger, &mut series, asked, &mut report);
+        series.report(true, &mut report);
+        let bins = report.series.iter().filter(|bin| bin.path == 0);
+        let held: u64 = bins.map(|bin| bin.goodput_bytes).sum();
+        assert_eq!((held, report.received_bytes), (1200, 1200));
+    }
 }
