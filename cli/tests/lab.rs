@@ -400,6 +400,15 @@ fn the_list_names_every_experiment_and_the_simulator_runs_one() {
 }
 
 #[test]
+fn a_single_run_is_counted_as_one() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("two.toml"), TWO_PATHS).unwrap();
+    let output = run(folder.path(), &["expand", "two.toml"]);
+    let talk = text(&output.stderr);
+    assert!(talk.lines().any(|line| line == "1 run"), "{talk}");
+}
+
+#[test]
 fn a_report_of_runs_that_are_all_alike_says_nothing_but_where_it_is() {
     let folder = tempfile::tempdir().unwrap();
     // Without chance every interval has the length 0.

@@ -117,8 +117,10 @@ impl Machine {
         let busy = self.load > self.cores as f64 * 0.25;
         busy.then(|| {
             format!(
-                "this machine was busy before the first run: load {:.2} on {} cores",
-                self.load, self.cores
+                "this machine was busy before the first run: load {:.2} on {} core{}",
+                self.load,
+                self.cores,
+                if self.cores == 1 { "" } else { "s" }
             )
         })
     }

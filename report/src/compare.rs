@@ -3,6 +3,7 @@
 use crate::error::ReportError;
 use crate::load::Folder;
 use crate::sweep::point;
+use crate::verdict::counted;
 use anabranch_lab::results::{Part, Status};
 use anabranch_lab::stats::{self, Interval, student_quantile};
 use serde::Serialize;
@@ -174,14 +175,15 @@ pub fn compare(
         for folder in [a, b] {
             let failures = folder.report.failures.len();
             if failures > 0 {
-                let path = folder.path.display();
-                let remark = format!("{path}: {failures} runs did not end well and do not count");
+                let (path, runs) = (folder.path.display(), counted(failures, "run"));
+                let remark = format!("{path}: without {runs} that did not end well");
                 comparison.remarks.push(remark);
             }
             if folder.busy > 0 {
-                let (path, busy, all) = (folder.path.display(), folder.busy, folder.parts.len());
+                let (path, busy) = (folder.path.display(), folder.busy);
+                let all = counted(folder.parts.len(), "run");
                 let remark = format!(
-                    "{path}: the machine was busy with other things during {busy} of {all} runs: \
+                    "{path}: the machine was busy with other things during {busy} of {all}: \
                      hosts answered late"
                 );
                 comparison.remarks.push(remark);

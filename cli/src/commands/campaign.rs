@@ -141,8 +141,9 @@ impl Watch {
         } else {
             ProgressBar::hidden()
         };
-        let template = "{bar:24} {pos}/{len} runs, {eta} left {wide_msg}";
-        if let Ok(style) = ProgressStyle::with_template(template) {
+        let runs = if total == 1 { "run" } else { "runs" };
+        let template = format!("{{bar:24}} {{pos}}/{{len}} {runs}, {{eta}} left {{wide_msg}}");
+        if let Ok(style) = ProgressStyle::with_template(&template) {
             bar.set_style(style);
         }
         if shown {

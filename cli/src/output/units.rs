@@ -32,6 +32,18 @@ fn scaled(mut value: f64, units: &[&str]) -> String {
     format!("{value:.decimals$} {}", units[unit])
 }
 
+/// A number of things with the right form of their name: `1 run`, `2 runs`.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    let end = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{end}")
+}
+
+/// How many runs an interruption left: `1 run was not started`.
+pub(crate) fn runs_not(count: usize, what: &str) -> String {
+    let verb = if count == 1 { "was" } else { "were" };
+    format!("{} {verb} not {what}", counted(count, "run"))
+}
+
 /// The rate of `bytes` in `time`, in bits per second; 0 if no time has passed.
 pub(crate) fn rate(bytes: u64, time: Duration) -> f64 {
     let seconds = time.as_secs_f64();
@@ -102,6 +114,14 @@ mod tests {
         assert_eq!(bytes(1_500_000_000), "1.50 GB");
         assert_eq!(bit_rate(93_440_000.0), "93.4 Mbit/s");
         assert_eq!(bit_rate(0.0), "0 bit/s");
+    }
+
+    #[test]
+    fn one_thing_is_one_and_none_are_many() {
+        let texts = [0, 1, 2].map(|count| counted(count, "run"));
+        assert_eq!(texts, ["0 runs", "1 run", "2 runs"]);
+        assert_eq!(runs_not(1, "started"), "1 run was not started");
+        assert_eq!(runs_not(2, "done"), "2 runs were not done");
     }
 
     #[test]

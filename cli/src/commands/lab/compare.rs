@@ -92,9 +92,9 @@ fn table(comparison: &Comparison, all: bool) -> Table {
 fn say_counts(comparison: &Comparison) {
     let count = |judgement| comparison.count(judgement);
     output::say(format!(
-        "{} of {} figures agree, {} are unclear, {} disagree, {} are missing",
+        "{}: {} agreed, {} unclear, {} disagreed, {} missing",
+        units::counted(comparison.lines.len(), "figure"),
         count(Judgement::Agrees),
-        comparison.lines.len(),
         count(Judgement::Unclear),
         count(Judgement::Disagrees),
         count(Judgement::Missing),

@@ -5,6 +5,7 @@ use crate::args::lab::{Backend, LinkLayer, Run};
 use crate::args::road::{Peer, RoadSpec};
 use crate::failure::{Failure, Outcome};
 use crate::output;
+use crate::output::units;
 use crate::trust::own_identity;
 use anabranch_agent::{Local, Remote};
 use anabranch_lab::backend::host::{Reach, Road};
@@ -361,11 +362,8 @@ fn same_version(peer: &Machine) -> Outcome {
 }
 
 fn announce(roads: &[Road], called: &Called, machine: &Machine) {
-    let (kernel, cores) = (&machine.kernel, machine.cores);
-    output::say(format!(
-        "peer {}: Linux {kernel}, {cores} cores",
-        called.address
-    ));
+    let (kernel, cores) = (&machine.kernel, units::counted(machine.cores, "core"));
+    output::say(format!("peer {}: Linux {kernel}, {cores}", called.address));
     if machine.binary_hash != anabranch_lab::campaign::binary_hash() {
         output::say("warning: the peer runs another build of this version");
     }

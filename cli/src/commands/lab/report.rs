@@ -3,6 +3,7 @@
 use crate::args::report::Report;
 use crate::failure::{Failure, Outcome};
 use crate::output;
+use crate::output::units;
 use anabranch_report::{PageOptions, ReportError, page};
 use tokio::task::spawn_blocking;
 
@@ -33,8 +34,13 @@ pub(super) async fn run(args: &Report, quiet: bool) -> Outcome {
         }
     }
     if !quiet {
-        let count = written.figures.len();
-        output::say(format!("{count} figures are in {}", plots.display()));
+        let verb = if written.figures.len() == 1 {
+            "is"
+        } else {
+            "are"
+        };
+        let figures = units::counted(written.figures.len(), "figure");
+        output::say(format!("{figures} {verb} in {}", plots.display()));
     }
     Ok(())
 }

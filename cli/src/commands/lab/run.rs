@@ -8,6 +8,7 @@ use crate::commands::campaign::{self, How};
 use crate::commands::sim::{papers, show};
 use crate::failure::{Failure, Outcome};
 use crate::output;
+use crate::output::units;
 use anabranch_agent::Local;
 use anabranch_lab::backend::host::{self as real, RealHosts};
 use anabranch_lab::backend::netns::{self, Burden, Launch, Links, Netns};
@@ -117,7 +118,7 @@ fn all_refused(plan: &Plan, refusal: impl Fn(&Scenario) -> Option<String>) -> Ou
 /// Refuses what this machine cannot do at all, before anything is made.
 fn check(plan: &Plan, machine: &Machine) -> Outcome {
     all_refused(plan, netns::refusal)?;
-    let shown = |rate: u64| output::units::bit_rate(rate as f64);
+    let shown = |rate: u64| units::bit_rate(rate as f64);
     match netns::burden(plan, machine.cores) {
         Burden::Light => Ok(()),
         Burden::Heavy(rate) => {
@@ -131,10 +132,10 @@ fn check(plan: &Plan, machine: &Machine) -> Outcome {
         }
         Burden::TooMuch(rate) => {
             let failure = Failure::usage(format!(
-                "{}: links would carry {} in sum, far beyond {} cores",
+                "{}: links would carry {} in sum, far beyond {}",
                 plan.name,
                 shown(rate),
-                machine.cores
+                units::counted(machine.cores, "core")
             ));
             Err(failure.hint("lower the rates, or run it in the simulator: --backend sim"))
         }
@@ -207,8 +208,8 @@ async fn one(
     }
     if results.missing > 0 || stop.load(Ordering::Relaxed) {
         let failure = Failure::failed(format!(
-            "interrupted: {} runs were not done",
-            results.missing
+            "interrupted: {}",
+            units::runs_not(results.missing, "done")
         ));
         return Err(failure.hint("the same command goes on where it stopped"));
     }
@@ -224,8 +225,7 @@ async fn one(
 fn gone(why: &str, missing: usize) -> Failure {
     let left = match missing {
         0 => String::new(),
-        1 => "; 1 run was not done".to_owned(),
-        many => format!("; {many} runs were not done"),
+        left => format!("; {}", units::runs_not(left, "done")),
     };
     let failure = Failure::failed(format!("the peer does not come back: {why}{left}"));
     failure.hint(
@@ -312,9 +312,9 @@ fn announce(args: &Run, plan: &Plan, quiet: bool) {
     if time > LONG {
         let minutes = time.as_secs().div_ceil(60);
         output::say(format!(
-            "{}: {} runs, about {minutes} min if none was done before",
+            "{}: {}, about {minutes} min if none was done before",
             plan.name,
-            plan.runs.len()
+            units::counted(plan.runs.len(), "run")
         ));
     }
 }
@@ -356,7 +356,7 @@ fn tell(args: &Run, target: &Target, results: &Results) -> Outcome<bool> {
 fn say_statements(statements: &[Statement]) {
     let count = |verdict: Verdict| statements.iter().filter(|s| s.verdict == verdict).count();
     output::say(format!(
-        "of the paper's statements {} hold here, {} do not, {} lack figures",
+        "of the paper's statements {} held here, {} did not, {} lacked figures",
         count(Verdict::Holds),
         count(Verdict::Fails),
         count(Verdict::Missing)
@@ -379,9 +379,9 @@ fn say_disturbances(folder: &Path, results: &Results) {
     let busy = busy.collect::<std::collections::BTreeSet<String>>().len();
     if busy > 0 {
         output::say(format!(
-            "warning: during {busy} of {} runs the machine was busy with other things; \
+            "warning: during {busy} of {} the machine was busy with other things; \
              notes.jsonl says how much",
-            results.parts.len()
+            units::counted(results.parts.len(), "run")
         ));
     }
 }

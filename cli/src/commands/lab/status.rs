@@ -3,6 +3,7 @@
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::output::table::Table;
+use crate::output::units;
 use anabranch_lab::results::{Part, Status};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -86,9 +87,9 @@ pub(super) fn run(folder: &Path, json: bool) -> Outcome {
         _ => format!(", about {minutes:.0} min to go"),
     };
     output::say(format!(
-        "{}: {done} of {} runs{time}",
+        "{}: {done} of {}{time}",
         plan.name,
-        plan.runs.len()
+        units::counted(plan.runs.len(), "run")
     ));
     Ok(())
 }

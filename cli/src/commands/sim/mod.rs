@@ -9,6 +9,7 @@ use crate::args::sim::{Change, Expand, Sim};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::output::table::Table;
+use crate::output::units;
 use anabranch_lab::plan::{Changes, Plan};
 use anabranch_lab::scenario::{Document, TEMPLATE};
 use std::fs::OpenOptions;
@@ -106,6 +107,6 @@ pub(super) fn list_runs(plan: &Plan, json: bool) -> Outcome {
         ]);
     }
     output::data(table)?;
-    output::say(format!("{} runs", plan.runs.len()));
+    output::say(units::counted(plan.runs.len(), "run"));
     Ok(())
 }

@@ -5,6 +5,7 @@ use crate::args::sim::Papers;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::output::table::Table;
+use crate::output::units;
 use anabranch_lab::papers::{
     Data, Expected, Experiment, Statement, Verdict, experiments, table as markdown,
 };
@@ -51,7 +52,8 @@ pub(super) async fn run(args: &Papers, quiet: bool) -> Outcome {
         count(Verdict::Missing),
     );
     output::say(format!(
-        "{holds} statements hold, {fails} do not, {missing} could not be run"
+        "{} held, {fails} did not, {missing} could not be run",
+        units::counted(holds, "statement")
     ));
     if args.twice {
         same_twice(&changed)?;

@@ -5,6 +5,7 @@ use crate::args::sim::Run;
 use crate::commands::campaign::{self, How};
 use crate::failure::{Failure, Outcome};
 use crate::output;
+use crate::output::units;
 use anabranch_lab::backend::sim::Sim;
 use anabranch_lab::campaign::{Order, Results};
 use anabranch_lab::plan::Plan;
@@ -51,8 +52,8 @@ pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
     }
     if results.missing > 0 {
         let failure = Failure::failed(format!(
-            "interrupted: {} runs were not started",
-            results.missing
+            "interrupted: {}",
+            units::runs_not(results.missing, "started")
         ));
         return Err(match store {
             Some(_) => failure.hint("the same command goes on where it stopped"),
