@@ -389,6 +389,14 @@ fn the_list_names_every_experiment_and_the_simulator_runs_one() {
     ] {
         assert!(list.contains(id), "{list}");
     }
+    for line in list.lines() {
+        assert!(
+            line.chars().count() <= 100,
+            "too wide for a terminal: {line}"
+        );
+    }
+    let mut told = list.lines().filter(|line| line.contains("nitk-table1"));
+    assert!(told.all(|line| line.starts_with("nitk ")), "{list}");
     fs::write(folder.path().join("two.toml"), TWO_PATHS).unwrap();
     let output = run(
         folder.path(),

@@ -9,6 +9,9 @@ use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
+/// Characters of a line where nothing tells how wide it may be.
+const WIDTH: usize = 100;
+
 /// Writes one line of data.
 pub(crate) fn data(line: impl Display) -> Outcome {
     let mut out = io::stdout().lock();
@@ -36,6 +39,12 @@ pub(crate) fn json(value: &impl Serialize) -> Outcome {
 /// Says something to the person at the terminal. Nobody listening is no error.
 pub(crate) fn say(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// How many characters a line of data has room for; what is no terminal gets the usual number.
+pub(crate) fn width() -> usize {
+    let terminal = terminal_size::terminal_size_of(io::stdout());
+    terminal.map_or(WIDTH, |(width, _)| usize::from(width.0))
 }
 
 /// Whether a person is looking.

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// Between columns.
+const GAP: &str = "  ";
+
 /// A table that is printed when it is complete.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
@@ -23,6 +26,56 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
+    /// Breaks cells between words, so that no line has more than `width` characters where words are
+    /// short enough. The first column stays whole: one looks for the names in it.
+    pub(crate) fn within(mut self, width: usize) -> Self {
+        let widths = self.widths_within(width);
+        let rows = std::mem::take(&mut self.rows);
+        let rows = rows.iter().flat_map(|row| broken(row, &widths));
+        self.rows = rows.collect();
+        self
+    }
+
+    /// The widths of columns that fit, with as few broken cells as can be had bit by bit.
+    fn widths_within(&self, width: usize) -> Vec<usize> {
+        let mut widths: Vec<usize> = (0..self.head.len()).map(|at| self.width(at)).collect();
+        let least = |at: usize| {
+            let words = self.cells(at).flat_map(|cell| cell.split(' ')).map(length);
+            words.max().unwrap_or(0).max(length(self.title(at)))
+        };
+        let least: Vec<usize> = (0..self.head.len()).map(least).collect();
+        let gaps = GAP.len() * widths.len().saturating_sub(1);
+        while widths.iter().sum::<usize>() + gaps > width {
+            let more_lines = |at: usize| {
+                let lines = |room: usize| {
+                    let lines = self.cells(at).map(|cell| length(cell).div_ceil(room));
+                    lines.sum::<usize>()
+                };
+                lines(widths[at] - 1) - lines(widths[at])
+            };
+            let narrower = (1..widths.len()).filter(|at| widths[*at] > least[*at].max(1));
+            let cheapest = narrower.min_by_key(|at| (more_lines(*at), usize::MAX - widths[*at]));
+            let Some(at) = cheapest else { break };
+            widths[at] -= 1;
+        }
+        widths
+    }
+
+    fn title(&self, column: usize) -> &'static str {
+        self.head[column].trim_start_matches('>')
+    }
+
+    fn cells(&self, column: usize) -> impl Iterator<Item = &str> {
+        let rows = self.rows.iter();
+        rows.filter_map(move |row| row.get(column).map(String::as_str))
+    }
+
+    /// As wide as its widest cell.
+    fn width(&self, column: usize) -> usize {
+        let widest = self.cells(column).map(length).max().unwrap_or(0);
+        widest.max(length(self.title(column)))
+    }
+
     /// Whether there is no row.
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
@@ -31,23 +84,14 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let titles: Vec<&str> = self
-            .head
-            .iter()
-            .map(|title| title.trim_start_matches('>'))
-            .collect();
-        let width = |column: usize| {
-            let cells = self.rows.iter().filter_map(|row| row.get(column));
-            let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
-            widest.max(titles[column].chars().count())
-        };
-        let widths: Vec<usize> = (0..titles.len()).map(width).collect();
+        let titles: Vec<&str> = (0..self.head.len()).map(|at| self.title(at)).collect();
+        let widths: Vec<usize> = (0..titles.len()).map(|at| self.width(at)).collect();
         let line = |cells: &[&str]| {
             let mut text = String::new();
             for (column, width) in widths.iter().enumerate() {
                 let cell = cells.get(column).copied().unwrap_or_default();
-                let pad = " ".repeat(width.saturating_sub(cell.chars().count()));
-                let gap = if column == 0 { "" } else { "  " };
+                let pad = " ".repeat(width.saturating_sub(length(cell)));
+                let gap = if column == 0 { "" } else { GAP };
                 let right = self.head[column].starts_with('>');
                 text += gap;
                 text += &if right {
@@ -68,6 +112,38 @@ impl fmt::Display for Table {
     }
 }
 
+fn length(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// A row as rows whose cells are not wider than their columns.
+fn broken(row: &[String], widths: &[usize]) -> Vec<Vec<String>> {
+    let cells = row.iter().zip(widths);
+    let cells: Vec<Vec<String>> = cells.map(|(cell, width)| lines(cell, *width)).collect();
+    let height = cells.iter().map(Vec::len).max().unwrap_or(0);
+    let line = |at: usize| {
+        let pieces = cells.iter().map(|lines| lines.get(at).cloned());
+        pieces.map(Option::unwrap_or_default).collect()
+    };
+    (0..height).map(line).collect()
+}
+
+/// The words of a text in lines of at most `width` characters; a longer word has one of its own.
+pub(crate) fn lines(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if length(line) + 1 + length(word) <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +156,44 @@ mod tests {
         assert_eq!(
             table.to_string(),
             "name     rate\na           1\nlonger  12345"
+        );
+    }
+
+    #[test]
+    fn cells_are_broken_where_it_takes_the_fewest_lines() {
+        let mut table = Table::new(&["name", "about", "where"]);
+        table.row(["one-long-name".into(), "a few words".into(), "here".into()]);
+        let last = "there, or somewhere else";
+        table.row(["two".into(), "a few more".into(), last.into()]);
+        let natural = table.to_string();
+        let text = table.within(44).to_string();
+        assert_eq!(
+            text.lines().collect::<Vec<_>>(),
+            [
+                "name           about        where",
+                "one-long-name  a few words  here",
+                "two            a few more   there, or",
+                "                            somewhere else",
+            ]
+        );
+        let words = |text: &str| {
+            let words = text.split_whitespace().map(str::to_owned);
+            words.collect::<Vec<String>>()
+        };
+        assert_eq!(words(&text), words(&natural));
+    }
+
+    #[test]
+    fn a_table_that_fits_stays_and_words_are_never_broken() {
+        let table = || {
+            let mut table = Table::new(&["name", "about"]);
+            table.row(["a-name".into(), "words indivisible".into()]);
+            table
+        };
+        assert_eq!(table().within(25).to_string(), table().to_string());
+        assert_eq!(
+            table().within(3).to_string(),
+            "name    about\na-name  words\n        indivisible"
         );
     }
 
