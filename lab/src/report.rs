@@ -15,6 +15,9 @@ pub struct Report {
     pub checks: Vec<CheckRow>,
     /// Runs that did not end well, with their reasons.
     pub failures: Vec<String>,
+    /// Simulated runs that ended well in the instant in which they began: nothing on the way of
+    /// their bytes takes time, and no figure of theirs means anything.
+    pub timeless: usize,
 }
 
 /// One contender at one point.
@@ -93,6 +96,7 @@ impl Report {
             Point::of(&plan.runs[at..at + count], &by_id).report(&mut report);
             at += count;
         }
+        report.timeless = parts.iter().filter(|part| is_timeless(part)).count();
         for part in parts
             .iter()
             .filter(|part| part.outcome.status != Status::Ok)
@@ -115,6 +119,14 @@ impl Report {
         }
         report
     }
+}
+
+fn is_timeless(part: &Part) -> bool {
+    let outcome = &part.outcome;
+    part.backend == "sim"
+        && outcome.status == Status::Ok
+        && outcome.bytes > 0
+        && outcome.completion_s.is_some_and(|time| time <= 0.0)
 }
 
 /// Runs from which on a 95th percentile is more than the longest of them.
@@ -328,6 +340,8 @@ fn demand(check: &Check) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::sim::Sim;
+    use crate::campaign::Campaign;
     use crate::plan::Changes;
     use crate::results::Outcome;
     use crate::scenario::Document;
@@ -401,6 +415,29 @@ goodput = [{ of = "sum-of-rates", at-least = "70%" }, { of = "best-single", at-l
         let (check, interval) = (&report.checks[0], report.checks[0].interval.unwrap());
         assert!(interval.low < check.ratio.unwrap() && check.ratio.unwrap() < interval.high);
         assert!(!report.is_good());
+    }
+
+    #[test]
+    fn runs_in_which_no_time_passes_are_counted() {
+        let wires = "format = 1\nname = \"w\"\nstop = \"10s\"\n[[path]]\nname = \"a\"\n\
+                     [[path]]\nname = \"b\"\nforward = {}\n[[flow]]\nkind = \"bulk\"\n\
+                     bytes = \"1MB\"\nstart = \"1s\"\n[repeat]\nruns = 1\n";
+        let timeless = |text: &str| {
+            let plan = Plan::make(&Document::parse("f", text).unwrap(), &Changes::default());
+            let plan = plan.unwrap();
+            let run = Campaign::default().run(&plan, &Sim::default(), &|_| ());
+            let report = Report::of(&plan, &run.unwrap().parts);
+            assert!(report.is_good(), "{:?}", report.failures);
+            (report.timeless, plan.runs.len())
+        };
+        assert_eq!(timeless(wires), (3, 3), "both paths, and each alone");
+        assert_eq!(timeless(&wires.replace("{}", "{ delay = \"1ms\" }")).0, 2);
+        let alone = wires.replace("stop =", "singles = false\nstop =");
+        let slow = alone.replace(
+            "{}",
+            "{ rate = \"10Mbit/s\" }\n[transport]\npaths = [\"b\"]",
+        );
+        assert_eq!(timeless(&slow).0, 0);
     }
 
     #[test]

@@ -50,13 +50,20 @@ pub(in crate::commands) fn report(report: &Report) -> Outcome {
     Ok(())
 }
 
-/// Says which runs did not end well.
+/// Says which runs did not end well, and which ended before any time had passed.
 pub(in crate::commands) fn say_failures(report: &Report) {
     for failure in report.failures.iter().take(SHOWN) {
         output::say(failure);
     }
     if report.failures.len() > SHOWN {
         output::say(format!("... and {} more", report.failures.len() - SHOWN));
+    }
+    if report.timeless > 0 {
+        output::say(format!(
+            "warning: no time passed in {}: what carried the bytes has neither a rate nor a delay, \
+             so that the figures mean nothing; give each path a `rate` or a `delay`",
+            units::counted(report.timeless, "run")
+        ));
     }
 }
 
