@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! load       folders of results, of any backend
+//! machine    what a folder tells of its machines
 //! study      all results of one scenario, and what was claimed of it
 //! figures    which figures results give, and what is in them
 //! draw       SVG: axes, lines, areas, dots, bars, maps
@@ -18,6 +19,7 @@ mod draw;
 mod error;
 mod figures;
 mod load;
+mod machine;
 mod page;
 mod raster;
 mod study;

@@ -32,8 +32,10 @@ pub struct Folder {
     pub left_out: usize,
     /// Runs during which the machine was busy with other things (`notes.jsonl`).
     pub busy: usize,
-    /// Facts about the machine (`machine.json`), if they were recorded.
+    /// Facts about the machine (`machine.json`) in words, if they were recorded.
     pub machine: Vec<(String, String)>,
+    /// The same as it was recorded; empty if it was not.
+    pub machine_json: String,
     /// Reasons people have written for statements that do not hold (`reasons.toml`).
     pub reasons: BTreeMap<String, String>,
 }
@@ -92,6 +94,7 @@ impl Folder {
             let hint = "run the scenario again: results of another version are not mixed";
             return Err(ReportError::input(&path.join("parts"), what, hint));
         }
+        let (machine, machine_json) = machine(path)?;
         let known: BTreeSet<&str> = parts.iter().map(|part| part.run_id.as_str()).collect();
         let missing = plan
             .runs
@@ -107,7 +110,8 @@ impl Folder {
                 .iter()
                 .filter(|id| known.contains(id.as_str()))
                 .count(),
-            machine: machine(path)?,
+            machine,
+            machine_json,
             reasons: reasons(path)?,
             plan,
             parts,
@@ -222,10 +226,11 @@ fn matched(mut plan: Plan, mut parts: Vec<Part>) -> (Plan, Vec<Part>, usize) {
     (plan, parts, foreign)
 }
 
-fn machine(path: &Path) -> Result<Vec<(String, String)>, ReportError> {
+/// What is told of the machine in words, and as it was recorded.
+fn machine(path: &Path) -> Result<(Vec<(String, String)>, String), ReportError> {
     let file = path.join("machine.json");
     let Ok(text) = fs::read_to_string(&file) else {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), String::new()));
     };
     let wrong = |what: String| ReportError::input(&file, what, "expected a JSON object");
     let value: serde_json::Value =
@@ -233,25 +238,7 @@ fn machine(path: &Path) -> Result<Vec<(String, String)>, ReportError> {
     let Some(object) = value.as_object() else {
         return Err(wrong("is no JSON object".to_owned()));
     };
-    let mut facts = Vec::new();
-    flatten("", object, &mut facts);
-    Ok(facts)
-}
-
-fn flatten(
-    above: &str,
-    object: &serde_json::Map<String, serde_json::Value>,
-    facts: &mut Vec<(String, String)>,
-) {
-    for (key, value) in object {
-        let key = format!("{above}{key}");
-        match value {
-            serde_json::Value::Object(inner) => flatten(&format!("{key}."), inner, facts),
-            serde_json::Value::String(text) => facts.push((key, text.clone())),
-            serde_json::Value::Null => {}
-            other => facts.push((key, other.to_string())),
-        }
-    }
+    Ok((crate::machine::facts(object), text))
 }
 
 /// Those beside the results, or those above, which several experiments share.

@@ -1,6 +1,7 @@
 //! One page of all studies, as HTML and as Markdown.
 
 mod runs;
+mod setup;
 mod tables;
 
 use crate::figures::Figure;

@@ -80,6 +80,60 @@ fn the_page_says_what_came_out_and_needs_nothing_else() {
     assert!(markdown.contains("](plots/cut-----return-time-178mm.svg)"));
 }
 
+const MACHINE: &str = r#"{
+  "backend": "netns",
+  "cores": 2,
+  "kernel": "6.1.0",
+  "load": 0.1,
+  "memory_bytes": 4294967296,
+  "programs": [["ip", "ip utility, iproute2-6.1.0"]],
+  "variables": [["net/ipv4/tcp_sack", "1"]]
+}
+"#;
+
+#[test]
+fn the_method_is_told_in_words_and_the_files_behind_it_are_folded_in() {
+    let base = tempfile::tempdir().unwrap();
+    let real = Made {
+        name: "netns",
+        factor: 1.0,
+    };
+    let folder = make(base.path(), "swept", SWEPT, real);
+    fs::write(folder.join("machine.json"), MACHINE).unwrap();
+    write(&[folder], base.path(), &[]).unwrap();
+    let html = fs::read_to_string(base.path().join("report.html")).unwrap();
+    let method = html.split("id=\"swept-method\"").nth(1).unwrap();
+    let method = method.split("id=\"swept-repeat\"").next().unwrap();
+    let open: String = method
+        .split("<details>")
+        .map(|piece| piece.split("</details>").last().unwrap_or(""))
+        .collect();
+    for said in [
+        "<dt>flows</dt><dd>bulk, bytes 20MB</dd>",
+        "<dt>contenders</dt><dd>anabranch: scheduler min-rtt / blest</dd>",
+        "<dt>swept</dt><dd>path.a.forward.rate: 1Mbit/s / 2Mbit/s / 5Mbit/s / 10Mbit/s</dd>",
+        "<td class=\"n\">client → server</td><td>1 Mbit/s / 2 Mbit/s / 5 Mbit/s / 10 Mbit/s</td>\
+         <td>10 ms</td>",
+        "<td>12.5 kB (100 ms) / ",
+        "<td>1 %</td>",
+        "<dt>memory</dt><dd>4.0 GiB</dd>",
+        "<dt>ip</dt><dd>ip utility, iproute2-6.1.0</dd>",
+    ] {
+        assert!(open.contains(said), "{said}: {open}");
+    }
+    assert!(
+        !open.contains(['{', '[']),
+        "JSON is not for reading: {open}"
+    );
+    let escaped = MACHINE.replace('"', "&#34;");
+    assert!(method.contains(&escaped), "the file is there as it is");
+    let markdown = fs::read_to_string(base.path().join("report.md")).unwrap();
+    assert!(
+        markdown.contains("\n- net/ipv4/tcp_sack: 1\n"),
+        "{markdown}"
+    );
+}
+
 #[test]
 fn every_link_within_the_page_leads_somewhere_and_every_name_is_there_once() {
     let base = tempfile::tempdir().unwrap();

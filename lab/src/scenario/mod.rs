@@ -13,6 +13,7 @@ mod reader;
 mod routes;
 mod script;
 mod settings;
+mod told;
 mod topology;
 mod transport;
 mod workload;
@@ -25,6 +26,7 @@ pub use links::{Cellular, Change, Direction, FULL_PACKET};
 pub use mistake::{Mistake, nearest};
 pub use quantity::{Dimension, Quantity, QuantityError};
 pub use settings::{Retransmit, Settings, Split};
+pub use told::Told;
 pub use topology::{
     Action, CLIENT, Event, Interface, NetLink, NetNode, NetPath, Network, NodeKind, SERVER, Sides,
     names,

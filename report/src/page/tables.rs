@@ -2,6 +2,7 @@
 
 use super::quoted;
 use super::runs::{group_anchor, seconds};
+use super::setup::Setup;
 use crate::load::Folder;
 use crate::study::Study;
 use crate::sweep::point;
@@ -23,6 +24,10 @@ pub(crate) struct Cells {
 pub(crate) struct Method {
     pub(crate) title: String,
     pub(crate) facts: Vec<(String, String)>,
+    /// What was run, unless an earlier folder ran the same.
+    pub(crate) setup: Option<Setup>,
+    pub(crate) machine: Vec<(String, String)>,
+    pub(crate) machine_json: String,
     pub(crate) invalid: Vec<String>,
     pub(crate) more_invalid: usize,
     pub(crate) commands: Vec<(String, String)>,
@@ -152,11 +157,19 @@ fn figures(row: &Row) -> [String; 8] {
 
 /// How the results of each folder came about.
 pub(crate) fn method(study: &Study) -> Vec<Method> {
+    let is_new = |at: usize| {
+        let (earlier, rest) = study.folders.split_at(at);
+        let same = |folder: &Folder| folder.plan.expanded == rest[0].plan.expanded;
+        !earlier.iter().any(same)
+    };
     let one = |(at, folder): (usize, &Folder)| {
         let failures = &folder.report.failures;
         Method {
             title: study.label(at),
             facts: facts(folder),
+            setup: is_new(at).then(|| Setup::of(folder)),
+            machine: folder.machine.clone(),
+            machine_json: folder.machine_json.clone(),
             invalid: failures.iter().take(SHOWN).cloned().collect(),
             more_invalid: failures.len().saturating_sub(SHOWN),
             commands: commands(study, folder),
@@ -228,7 +241,6 @@ fn facts(folder: &Folder) -> Vec<(String, String)> {
         let text = "of no influence: time is simulated, the same run has the same result";
         facts.push(("machine".to_owned(), text.to_owned()));
     }
-    facts.extend(folder.machine.iter().cloned());
     facts
 }
 
