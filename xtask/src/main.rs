@@ -1,4 +1,4 @@
-//! The house's own rules as commands: what `cargo xtask` runs.
+//! The house's own rules as commands, and builds by profile: what `cargo xtask` runs.
 //!
 //! Every check prints one line per finding, `file:line: message`, and exits with 1 when there is
 //! any. `cargo xtask tidy` runs as a unit test of this package too, so `cargo test` alone finds a
@@ -7,6 +7,7 @@
 mod deps;
 mod metadata;
 mod page;
+mod pgo;
 mod results;
 mod rfc;
 mod source;
@@ -25,7 +26,10 @@ usage: cargo xtask COMMAND
   wasm   check that wire, proto and link build where there is no operating system
   page   follow docs/writing-a-scheduler.md to the letter: build its crate, run its commands
   results FOLDER
-         pages of docs/results from the folder that `anabranch lab report` made";
+         pages of docs/results from the folder that `anabranch lab report` made
+  pgo    the `anabranch` command, optimised for what it spends its time on: target/pgo
+  pgo bench [CASE..]
+         the same of the simulator's speed bench, which is then run";
 
 /// One breach of a rule, where it is and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,6 +71,8 @@ fn main() -> ExitCode {
         ["page"] => page::check(&root()),
         ["results", folder] => results::write(&root(), Path::new(folder)),
         ["results"] => return usage("`results` needs the folder of a report"),
+        ["pgo"] => pgo::build_command(&root()),
+        ["pgo", "bench", cases @ ..] => pgo::bench(&root(), cases),
         ["help" | "--help" | "-h"] => {
             say(USAGE);
             Ok(true)

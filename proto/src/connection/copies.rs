@@ -1,4 +1,5 @@
-//! Copies of what other paths carry: by a scheduler's wish, or of the data that everything waits for.
+//! Copies of what other paths carry: by a scheduler's wish, or of the data that everything waits
+//! for.
 
 use super::Connection;
 use super::builder::Packet;
