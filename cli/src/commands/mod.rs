@@ -3,6 +3,7 @@
 pub(crate) mod campaign;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+mod experiments;
 pub(crate) mod get;
 pub(crate) mod lab;
 pub(crate) mod list;

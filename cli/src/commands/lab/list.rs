@@ -1,9 +1,10 @@
 //! `anabranch lab list`: the experiments of the papers, and what can run them.
 
 use crate::args::Listing;
+use crate::commands::experiments;
 use crate::failure::Outcome;
 use crate::output;
-use crate::output::table::{Table, lines};
+use crate::output::table::Table;
 use anabranch_lab::backend::netns;
 use anabranch_lab::papers::{Check, Experiment, all_experiments};
 use anabranch_vm::Kernel;
@@ -40,12 +41,11 @@ pub(super) fn run(args: &Listing) -> Outcome {
         }
         return Ok(());
     }
-    let width = output::width();
     let mut table = Table::new(&["experiment", "source", "about", "sim", "netns"]);
     for experiment in &all {
         let reach = reach(experiment, kernel);
         table.row([
-            experiment.names().into_iter().next().unwrap_or_default(),
+            experiments::name(experiment),
             experiment.source.into(),
             experiment.about.into(),
             if reach.sim { "yes" } else { "no" }.into(),
@@ -57,28 +57,7 @@ pub(super) fn run(args: &Listing) -> Outcome {
             },
         ]);
     }
-    output::data(table.within(width))?;
-    let names: Vec<Vec<String>> = all.iter().map(Experiment::names).collect();
-    output::data(format!("\n{}", other_names(&names, width)))
-}
-
-/// By what else experiments are asked for. Each line says of which one, so that whoever searches
-/// for a name finds that too.
-fn other_names(names: &[Vec<String>], width: usize) -> Table {
-    let mut table = Table::new(&["experiment", "other names"]);
-    let longest = names.iter().filter(|names| names.len() > 1);
-    let longest = longest.map(|names| names[0].len()).max().unwrap_or(0);
-    let room = width.saturating_sub(longest.max("experiment".len()) + 2);
-    for names in names {
-        if let [first, others @ ..] = names.as_slice()
-            && !others.is_empty()
-        {
-            for line in lines(&others.join(" "), room) {
-                table.row([first.clone(), line]);
-            }
-        }
-    }
-    table
+    experiments::print(table, &all)
 }
 
 fn reach(experiment: &Experiment, kernel: Option<&Kernel>) -> Reach {
@@ -105,29 +84,5 @@ fn reach(experiment: &Experiment, kernel: Option<&Kernel>) -> Reach {
         sim: true,
         in_vm: runs().all(|run| super::vm::refusal(&run.scenario, kernel).is_none()),
         netns: Some(missing.into_iter().collect()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_line_of_other_names_says_whose_they_are_and_fits() {
-        let names = [
-            vec!["alone".to_owned()],
-            ["short", "short-A", "short-B", "short-C", "short-D"]
-                .map(str::to_owned)
-                .to_vec(),
-        ];
-        let text = other_names(&names, 30).to_string();
-        assert_eq!(
-            text.lines().collect::<Vec<_>>(),
-            [
-                "experiment  other names",
-                "short       short-A short-B",
-                "short       short-C short-D",
-            ]
-        );
     }
 }

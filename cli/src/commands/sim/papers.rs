@@ -2,6 +2,7 @@
 
 use super::run::{again, carry_out, same_twice};
 use crate::args::sim::Papers;
+use crate::commands::experiments;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::output::table::Table;
@@ -159,12 +160,12 @@ fn list(experiments: &[Experiment]) -> Outcome {
     let mut table = Table::new(&["experiment", "source", "about"]);
     for experiment in experiments {
         table.row([
-            experiment.names().join(" "),
+            experiments::name(experiment),
             experiment.source.into(),
             experiment.about.into(),
         ]);
     }
-    output::data(table)
+    experiments::print(table, experiments)
 }
 
 pub(in crate::commands) fn table(statements: &[Statement]) -> Table {
