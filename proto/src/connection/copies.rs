@@ -24,14 +24,19 @@ pub(super) struct Original {
 impl Connection {
     /// The oldest packet in flight elsewhere whose data `path` has not carried.
     pub(super) fn oldest_copy(&mut self, path: PathId) -> Option<Original> {
-        let others = self.paths.in_use().filter(|slot| slot.path.is_some());
-        let others = others.map(|slot| slot.id).filter(|id| *id != path);
+        let others = self.paths.open().map(|slot| slot.id);
+        let others = others.filter(|id| *id != path);
         let others: SmallVec<[PathId; MAX_OPEN_PATHS]> = others.collect();
         let losses = self.streams.losses();
         let mut oldest = None;
         for other in others {
             let from = self.paths.path(path)?.copies.first(other, losses);
             let found = self.first_copyable(other, from, path);
+            debug_assert_eq!(
+                found,
+                self.first_copyable(other, self.paths.path(path)?.copies.copied(other), path),
+                "only a loss makes worth a copy what was not"
+            );
             let next = match found {
                 Some(original) => original.pn,
                 None => self.paths.path(other)?.space.peek_pn(),

@@ -129,7 +129,6 @@ impl Connection {
     }
 
     /// Ends the doubt about a path that responded.
-    #[cold]
     pub(super) fn trust(&mut self, now: Instant, id: PathId, was_slow: bool) {
         let Some(path) = self.paths.path_mut(id) else {
             return;

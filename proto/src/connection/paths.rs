@@ -320,6 +320,9 @@ impl Connection {
         self.sending.forget(id);
         self.one_way.forget(now, id);
         self.bottlenecks.forget(id);
+        for (_, other) in self.paths.open_mut() {
+            other.copies.forget(id);
+        }
         if self.paths.path(id).is_some() {
             self.release(id);
             self.sending.tell(&PathEvent::Abandoned { path: id });

@@ -248,7 +248,6 @@ impl Connection {
     }
 
     /// When to probe during the handshake, and at which level.
-    #[cold]
     fn early_pto(&self) -> Option<(Instant, Level)> {
         let route = &self.paths.path(PathId::ZERO)?.route;
         // A server that may not send any more must wait for the client (RFC 9002, section 6.2.2.1).

@@ -35,6 +35,12 @@ impl Copies {
         })
     }
 
+    /// Up to where packets of `of` were copied.
+    pub(crate) fn copied(&self, of: PathId) -> u64 {
+        let front = self.0.iter().find(|front| front.of == of);
+        front.map_or(0, |front| front.copied)
+    }
+
     /// No packet of `of` below number `pn` is worth a copy.
     pub(crate) fn pass(&mut self, of: PathId, pn: u64, losses: u64) {
         let front = self.front(of);
@@ -44,6 +50,11 @@ impl Copies {
     /// Packets of `of` below number `pn` were copied.
     pub(crate) fn on_copied(&mut self, of: PathId, pn: u64) {
         self.front(of).copied = pn;
+    }
+
+    /// That path is given up: nothing of it is left to copy.
+    pub(crate) fn forget(&mut self, of: PathId) {
+        self.0.retain(|front| front.of != of);
     }
 
     fn front(&mut self, of: PathId) -> &mut Front {
@@ -74,6 +85,16 @@ mod tests {
         copies.pass(OTHER, 7, 0);
         assert_eq!(copies.first(OTHER, 0), 7);
         assert_eq!(copies.first(OTHER, 1), 0);
+    }
+
+    #[test]
+    fn a_path_that_is_given_up_leaves_nothing_behind() {
+        let mut copies = Copies::default();
+        for id in 0..1000 {
+            copies.pass(PathId(id), 7, 0);
+            copies.forget(PathId(id));
+        }
+        assert!(copies.0.is_empty());
     }
 
     #[test]

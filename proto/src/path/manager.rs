@@ -201,7 +201,8 @@ impl Manager {
         raised
     }
 
-    /// The slot of an ID that is allowed and not spent.
+    /// The slot of an ID that is allowed and not spent. A packet asks some thirty times: it is not
+    /// looked up by its index once more.
     pub(crate) fn slot(&self, id: PathId) -> Option<&Slot> {
         match self.slots.get(self.guess(id)) {
             Some(slot) if slot.id == id => Some(slot),
@@ -223,12 +224,12 @@ impl Manager {
         }
     }
 
-    /// Where the slot of an ID lies if no ID before it is spent, which is nearly always.
+    /// Where the slot of an ID lies if no ID between it and the first one is spent.
     fn guess(&self, id: PathId) -> usize {
         id.0.wrapping_sub(self.first) as usize
     }
 
-    #[cold]
+    #[inline(never)]
     fn search(&self, id: PathId) -> Option<usize> {
         self.slots.binary_search_by_key(&id, |slot| slot.id).ok()
     }

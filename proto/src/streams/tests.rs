@@ -15,6 +15,7 @@ mod view;
 
 const A: PathId = PathId(0);
 const B: PathId = PathId(1);
+const C: PathId = PathId(2);
 
 fn limits() -> Limits {
     Limits {

@@ -212,6 +212,28 @@ fn a_copy_spares_the_retransmission_unless_it_is_lost_too() {
 }
 
 #[test]
+fn what_was_not_worth_a_copy_is_after_a_loss_and_losses_are_counted() {
+    let limits = Limits {
+        max_copies: 2,
+        ..limits()
+    };
+    let mut client = side(Side::Client, &limits);
+    let id = client.open(Dir::Bi).unwrap();
+    put(&mut client, id, 100);
+    let sent = write_at(&mut client, A, 1200, 0);
+    let (mut out, mut copy) = (Vec::new(), SentFrames::new());
+    client.write_copy(&mut out, 1200, A, B, &sent, &mut copy);
+    assert!(!client.is_copyable(&sent[0], C), "two paths carry it");
+    let before = client.losses();
+    client.on_lost(&copy[0], B);
+    assert!(client.is_copyable(&sent[0], C));
+    assert!(client.losses() > before, "whoever looked has to look again");
+    let before = client.losses();
+    client.reinject(&sent[0], A);
+    assert!(client.losses() > before);
+}
+
+#[test]
 fn a_copy_cut_short_leaves_the_rest_to_be_copied() {
     let (mut client, id) = with_stream(1000);
     let sent = write_at(&mut client, A, 1200, 0);
