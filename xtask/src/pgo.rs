@@ -4,7 +4,8 @@
 //! done typical work, with these counts. A packet passes some 60 kB of code, twice what the
 //! processor keeps at hand; with the counts the compiler sets apart what is seldom needed.
 //!
-//! Everything lies below `target/pgo`. Besides Rust it needs the component `llvm-tools`.
+//! Everything lies below `target/pgo`. Besides Rust it needs the component `llvm-tools`. Flags of
+//! the environment (`RUSTFLAGS`) are not used.
 
 use std::ffi::OsString;
 use std::fs;
@@ -88,12 +89,8 @@ impl Workshop {
             profdata,
         };
         // Counts of another state of the source would only mislead.
-        match fs::remove_dir_all(workshop.counts()) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(format!("{}: {error}", workshop.counts().display()))
-            }
-            _ => Ok(workshop),
-        }
+        remove(&workshop.counts())?;
+        Ok(workshop)
     }
 
     /// Where programs leave their counts.
@@ -112,14 +109,19 @@ impl Workshop {
 
     /// Programs built by what was counted.
     fn counted(&self) -> Result<Build<'_>, String> {
-        let merged = self.folder.join("merged.profdata");
+        let (merged, folder) = (
+            self.folder.join("merged.profdata"),
+            self.folder.join("counted"),
+        );
+        // Cargo does not see that the counts are others: it would keep what was built by the old.
+        remove(&folder)?;
         run(Command::new(&self.profdata)
             .args(["merge", "-o"])
             .arg(&merged)
             .arg(self.counts()))?;
         Ok(Build {
             workshop: self,
-            folder: self.folder.join("counted"),
+            folder,
             flag: format!("-Cprofile-use={}", merged.display()),
         })
     }
@@ -164,8 +166,11 @@ fn transfer(program: &Path, folder: &Path) -> Result<(), String> {
         let _ = server.kill();
     }
     let ended = server.wait().map_err(|error| at(program, error));
-    let removed = fs::remove_dir_all(folder).map_err(|error| at(folder, error));
-    outcome.and(stopped).and(ended.map(|_| ())).and(removed)
+    let ended = ended.and_then(|status| {
+        let why = || format!("the server left no counts: {status}");
+        status.success().then_some(()).ok_or_else(why)
+    });
+    outcome.and(stopped).and(ended).and(remove(folder))
 }
 
 fn fetch(program: &Path, folder: &Path, server: &mut Child) -> Result<(), String> {
@@ -181,6 +186,15 @@ fn fetch(program: &Path, folder: &Path, server: &mut Child) -> Result<(), String
         .arg(folder.join("fetched"))
         .args(["--path", "127.0.0.1", "--path", "127.0.0.2"]);
     run(&mut get)
+}
+
+fn remove(folder: &Path) -> Result<(), String> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(format!("{}: {error}", folder.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn run(command: &mut Command) -> Result<(), String> {
