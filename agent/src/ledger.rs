@@ -245,11 +245,12 @@ impl Ledger {
         }
     }
 
-    /// Writes down what arrived.
-    pub(crate) fn report(&self, report: &mut HostReport) {
+    /// Writes down what arrived; returns the time since the start.
+    pub(crate) fn report(&self, report: &mut HostReport) -> Duration {
         let mut state = self.lock();
         report.started_ns = self.started_ns;
-        report.ended_s = Some(self.elapsed().as_secs_f64());
+        let elapsed = self.elapsed();
+        report.ended_s = Some(elapsed.as_secs_f64());
         let begin = self.first_start();
         let after = |time: Duration| time.saturating_sub(begin).as_secs_f64();
         report.received_bytes = state.received;
@@ -264,6 +265,7 @@ impl Ledger {
         let sent = (0..).zip(&state.flows);
         let sent = sent.filter(|(_, flow)| flow.sent > 0);
         report.sent_units = sent.map(|(index, flow)| (index, flow.sent)).collect();
+        elapsed
     }
 }
 

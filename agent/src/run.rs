@@ -168,8 +168,7 @@ fn conclude(
     now: impl FnOnce() -> Now,
     report: &mut HostReport,
 ) {
-    ledger.report(report);
-    let end = Duration::from_secs_f64(report.ended_s.unwrap_or_default());
+    let end = ledger.report(report);
     series.note(end, report.received_bytes, now());
 }
 

@@ -33,3 +33,4 @@ pub mod report;
 pub mod results;
 pub mod scenario;
 pub mod stats;
+pub mod words;

@@ -1,5 +1,6 @@
 //! What a machine is like: kept beside results, which mean little without it.
 
+use crate::words::counted;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::process::Command;
@@ -117,10 +118,9 @@ impl Machine {
         let busy = self.load > self.cores as f64 * 0.25;
         busy.then(|| {
             format!(
-                "this machine was busy before the first run: load {:.2} on {} core{}",
+                "this machine was busy before the first run: load {:.2} on {}",
                 self.load,
-                self.cores,
-                if self.cores == 1 { "" } else { "s" }
+                counted(self.cores, "core")
             )
         })
     }

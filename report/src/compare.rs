@@ -3,9 +3,9 @@
 use crate::error::ReportError;
 use crate::load::Folder;
 use crate::sweep::point;
-use crate::verdict::counted;
 use anabranch_lab::results::{Part, Status};
 use anabranch_lab::stats::{self, Interval, student_quantile};
+use anabranch_lab::words::counted;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -176,7 +176,7 @@ pub fn compare(
             let failures = folder.report.failures.len();
             if failures > 0 {
                 let (path, runs) = (folder.path.display(), counted(failures, "run"));
-                let remark = format!("{path}: without {runs} that did not end well");
+                let remark = format!("{path}: {runs} left out, as not ended well");
                 comparison.remarks.push(remark);
             }
             if folder.busy > 0 {

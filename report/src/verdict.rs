@@ -6,6 +6,7 @@ use crate::figures::View;
 use crate::study::{Agreement, Claim, Study};
 use anabranch_lab::report::Row;
 use anabranch_lab::results::Status;
+use anabranch_lab::words::counted;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -299,13 +300,4 @@ fn wait(study: &Study) -> Option<String> {
 pub(crate) fn rate(bps: f64) -> String {
     let unit = Unit::rate(bps);
     format!("{:.2} {}", bps * unit.factor, unit.name)
-}
-
-/// `1 run`, `2 runs`.
-pub(crate) fn counted(count: usize, what: &str) -> String {
-    if count == 1 {
-        format!("1 {what}")
-    } else {
-        format!("{count} {what}s")
-    }
 }

@@ -146,11 +146,12 @@ impl Log {
                 .map(|error| format!(": {error}"))
                 .unwrap_or_default();
             output::say(format!(
-                "{client} {} {path} {} {}, {} over {paths} path(s){error}",
+                "{client} {} {path} {} {}, {} over {}{error}",
                 done.method,
                 done.status,
                 units::bytes(done.bytes),
                 units::bit_rate(rate),
+                units::counted(paths, "path"),
             ));
         }
     }

@@ -1,5 +1,6 @@
 //! Quantities as people read and type them.
 
+pub(crate) use anabranch_lab::words::counted;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -30,12 +31,6 @@ fn scaled(mut value: f64, units: &[&str]) -> String {
         _ => 0,
     };
     format!("{value:.decimals$} {}", units[unit])
-}
-
-/// A number of things with the right form of their name: `1 run`, `2 runs`.
-pub(crate) fn counted(count: usize, what: &str) -> String {
-    let end = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{end}")
 }
 
 /// How many runs an interruption left: `1 run was not started`.
@@ -117,9 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thing_is_one_and_none_are_many() {
-        let texts = [0, 1, 2].map(|count| counted(count, "run"));
-        assert_eq!(texts, ["0 runs", "1 run", "2 runs"]);
+    fn one_run_that_is_left_is_told_as_one() {
         assert_eq!(runs_not(1, "started"), "1 run was not started");
         assert_eq!(runs_not(2, "done"), "2 runs were not done");
     }

@@ -49,7 +49,11 @@ impl Direction {
                 bits(bits_per_second.get()),
                 bytes(u64::from(*burst))
             ),
-            Rate::Trace(trace) => format!("a trace, {} on average", bits(trace.mean_rate())),
+            Rate::Trace(trace) => format!(
+                "a trace of {}, {} on average",
+                nanoseconds(trace.period_ns() as f64),
+                bits(trace.mean_rate())
+            ),
         }
     }
 
@@ -83,7 +87,14 @@ impl Direction {
         let mut text = match self.link.loss {
             Loss::None => return "none".to_owned(),
             Loss::Independent(share) => percent(share.as_f64()),
-            Loss::GilbertElliott(model) => format!("{} in bursts", percent(mean(&model))),
+            Loss::GilbertElliott(model) => {
+                let (share, burst) = (percent(mean(&model)), 1.0 / model.to_good.as_f64());
+                if burst.is_finite() {
+                    format!("{share} in bursts of {}", rounded(burst))
+                } else {
+                    format!("{share} in bursts without end")
+                }
+            }
         };
         if self.link.loss_clock == LossClock::Packet {
             text += ", drawn for each packet";
@@ -224,7 +235,7 @@ mod tests {
                 "1 Mbit/s, 15 kB at once after a pause",
                 "2 s ± 5 ms",
                 "50 packets",
-                "2 % in bursts, drawn for each packet, before the queue"
+                "2 % in bursts of 3, drawn for each packet, before the queue"
             ]
         );
         let radio = "{ cellular = { slot = \"1s\", rate = [\"1Mbit/s\", \"3Mbit/s\"], \

@@ -6,10 +6,11 @@ use super::setup::Setup;
 use crate::load::Folder;
 use crate::study::Study;
 use crate::sweep::point;
-use crate::verdict::{counted, rate};
+use crate::verdict::rate;
 use anabranch_lab::report::Row;
 use anabranch_lab::results::{SCHEMA_VERSION, Status};
 use anabranch_lab::stats::{Estimate, Interval};
+use anabranch_lab::words::counted;
 use std::collections::BTreeSet;
 
 /// A row of results; the last cell leads to its runs.

@@ -329,7 +329,7 @@ fn tell(args: &Run, target: &Target, results: &Results) -> Outcome<bool> {
     }
     let report = Report::of(&target.plan, &results.parts);
     if args.json {
-        show::say_failures(&report);
+        show::say_troubles(&report);
     } else {
         show::report(&report)?;
     }

@@ -43,7 +43,7 @@ pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
     }
     let report = Report::of(&plan, &results.parts);
     if args.json {
-        show::say_failures(&report);
+        show::say_troubles(&report);
     } else {
         show::report(&report)?;
     }

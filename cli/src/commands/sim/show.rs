@@ -46,12 +46,12 @@ pub(in crate::commands) fn report(report: &Report) -> Outcome {
     if !report.checks.is_empty() {
         output::data(format!("\n{}", checks(&report.checks)))?;
     }
-    say_failures(report);
+    say_troubles(report);
     Ok(())
 }
 
 /// Says which runs did not end well, and which ended before any time had passed.
-pub(in crate::commands) fn say_failures(report: &Report) {
+pub(in crate::commands) fn say_troubles(report: &Report) {
     for failure in report.failures.iter().take(SHOWN) {
         output::say(failure);
     }
