@@ -30,11 +30,12 @@ impl Connection {
         let losses = self.streams.losses();
         let mut oldest = None;
         for other in others {
-            let from = self.paths.path(path)?.copies.first(other, losses);
+            let copies = &self.paths.path(path)?.copies;
+            let (from, copied) = (copies.first(other, losses), copies.copied(other));
             let found = self.first_copyable(other, from, path);
             debug_assert_eq!(
                 found,
-                self.first_copyable(other, self.paths.path(path)?.copies.copied(other), path),
+                self.first_copyable(other, copied, path),
                 "only a loss makes worth a copy what was not"
             );
             let next = match found {

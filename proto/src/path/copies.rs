@@ -25,20 +25,15 @@ impl Copies {
     /// The number of the first packet of `of` that may be worth a copy, now that stream data was
     /// lost `losses` times.
     pub(crate) fn first(&self, of: PathId, losses: u64) -> u64 {
-        let front = self.0.iter().find(|front| front.of == of);
-        front.map_or(0, |front| {
-            if front.losses == losses {
-                front.copied.max(front.passed)
-            } else {
-                front.copied
-            }
-        })
+        match self.known(of) {
+            Some(front) if front.losses == losses => front.copied.max(front.passed),
+            _ => self.copied(of),
+        }
     }
 
     /// Up to where packets of `of` were copied.
     pub(crate) fn copied(&self, of: PathId) -> u64 {
-        let front = self.0.iter().find(|front| front.of == of);
-        front.map_or(0, |front| front.copied)
+        self.known(of).map_or(0, |front| front.copied)
     }
 
     /// No packet of `of` below number `pn` is worth a copy.
@@ -55,6 +50,10 @@ impl Copies {
     /// That path is given up: nothing of it is left to copy.
     pub(crate) fn forget(&mut self, of: PathId) {
         self.0.retain(|front| front.of != of);
+    }
+
+    fn known(&self, of: PathId) -> Option<&Front> {
+        self.0.iter().find(|front| front.of == of)
     }
 
     fn front(&mut self, of: PathId) -> &mut Front {

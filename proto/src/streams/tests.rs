@@ -371,7 +371,11 @@ fn a_stopped_writer_learns_the_code_until_its_reset_arrived() {
 }
 
 fn with_stream(length: usize) -> (Streams, StreamId) {
-    let mut client = client();
+    with_stream_within(&limits(), length)
+}
+
+fn with_stream_within(limits: &Limits, length: usize) -> (Streams, StreamId) {
+    let mut client = side(Side::Client, limits);
     let id = client.open(Dir::Uni).unwrap();
     put(&mut client, id, length);
     (client, id)

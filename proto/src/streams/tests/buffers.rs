@@ -201,19 +201,16 @@ fn bytes_travel_on_no_more_paths_than_allowed() {
         max_copies: 2,
         ..limits()
     };
-    let mut client = side(Side::Client, &limits);
-    let id = client.open(Dir::Uni).unwrap();
-    put(&mut client, id, 500);
+    let (mut client, id) = with_stream_within(&limits, 500);
     let mut sent = SentFrames::new();
     client.write_data(&mut Vec::new(), 2000, A, 0, 500, &mut sent);
     let copy = |client: &mut Streams, path| {
         let (mut out, mut copies) = (Vec::new(), SentFrames::new());
         client.write_copy(&mut out, 2000, A, path, &sent, &mut copies)
     };
-    let c = PathId(2);
     assert_eq!(copy(&mut client, B), 500);
     assert_eq!(copy(&mut client, B), 0, "once on each path");
-    assert_eq!(copy(&mut client, c), 0, "two are under way");
+    assert_eq!(copy(&mut client, C), 0, "two are under way");
     let frame = SentFrame::Stream {
         id,
         start: 0,
@@ -221,7 +218,7 @@ fn bytes_travel_on_no_more_paths_than_allowed() {
         fin: false,
     };
     client.on_lost(&frame, A);
-    assert_eq!(copy(&mut client, c), 500);
+    assert_eq!(copy(&mut client, C), 500);
     client.on_acked(&frame);
     assert_eq!(
         copy(&mut client, PathId(3)),

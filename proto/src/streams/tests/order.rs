@@ -217,9 +217,7 @@ fn what_was_not_worth_a_copy_is_after_a_loss_and_losses_are_counted() {
         max_copies: 2,
         ..limits()
     };
-    let mut client = side(Side::Client, &limits);
-    let id = client.open(Dir::Bi).unwrap();
-    put(&mut client, id, 100);
+    let (mut client, _) = with_stream_within(&limits, 100);
     let sent = write_at(&mut client, A, 1200, 0);
     let (mut out, mut copy) = (Vec::new(), SentFrames::new());
     client.write_copy(&mut out, 1200, A, B, &sent, &mut copy);
