@@ -15,7 +15,7 @@ mod tidy;
 mod wasm;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -58,6 +58,16 @@ pub(crate) fn root() -> PathBuf {
         .parent()
         .expect("the package lies in the workspace")
         .to_path_buf()
+}
+
+/// The cargo that runs this program.
+pub(crate) fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// The compiler in use.
+pub(crate) fn rustc() -> Command {
+    Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
 }
 
 fn main() -> ExitCode {

@@ -1,7 +1,6 @@
 //! What cargo knows of the workspace: packages, licences, edges.
 
 use std::path::Path;
-use std::process::Command;
 
 use serde::Deserialize;
 
@@ -39,8 +38,7 @@ impl Metadata {
     /// Asks cargo. Without `resolve` only the workspace's own packages are listed, which needs no
     /// lock file and no network.
     pub(crate) fn load(root: &Path, resolve: bool) -> Result<Self, String> {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut command = Command::new(cargo);
+        let mut command = crate::cargo();
         command
             .current_dir(root)
             .args(["metadata", "--format-version", "1"]);

@@ -71,8 +71,7 @@ struct Build<'a> {
 
 impl Workshop {
     fn open(root: &Path) -> Result<Self, String> {
-        let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-        let ask = |argument: &[&str]| output(Command::new(&rustc).args(argument));
+        let ask = |argument: &[&str]| output(crate::rustc().args(argument));
         let host = host_of(&ask(&["-vV"])?).ok_or("rustc does not tell its host")?;
         let sysroot = PathBuf::from(ask(&["--print", "sysroot"])?.trim());
         let tools = sysroot.join("lib/rustlib").join(&host).join("bin");
@@ -130,8 +129,7 @@ impl Workshop {
 impl Build<'_> {
     /// Runs cargo; `arguments` are for the program it runs.
     fn cargo(&self, command: &[&str], arguments: &[&str]) -> Result<(), String> {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut cargo = Command::new(cargo);
+        let mut cargo = crate::cargo();
         cargo
             .current_dir(&self.workshop.root)
             .args(command)

@@ -66,8 +66,7 @@ fn verdict(passed: bool) -> &'static str {
 
 /// Whether the toolchain in use has the target's standard library.
 fn has_target() -> bool {
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let asked = Command::new(rustc)
+    let asked = crate::rustc()
         .args(["--print", "target-libdir", "--target", TARGET])
         .output();
     let Ok(output) = asked else { return false };
@@ -81,8 +80,7 @@ fn has_target() -> bool {
 }
 
 fn run_check(root: &Path, adjust: impl FnOnce(&mut Command)) -> Result<bool, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
+    let mut command = crate::cargo();
     command
         .current_dir(root)
         .args(["check", "--locked", "--target", TARGET]);
@@ -191,10 +189,9 @@ fn quietly(command: &mut Command) -> Result<(), String> {
 
 /// Searches what the packages would link on the target for crates that call an operating system.
 fn check_graph(root: &Path) -> Result<bool, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut passed = true;
     for package in PACKAGES {
-        let mut command = Command::new(&cargo);
+        let mut command = crate::cargo();
         command
             .current_dir(root)
             .args(["tree", "--locked", "--target", TARGET, "--package"]);

@@ -12,7 +12,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use steps::{Deed, Step};
 
 const PAGE: &str = "docs/writing-a-scheduler.md";
@@ -113,8 +113,7 @@ impl Place {
 
     fn run(&self, arguments: &[&str]) -> Result<Ended, String> {
         crate::say(&format!("page: cargo {} in {CRATE}", arguments.join(" ")));
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut command = Command::new(cargo);
+        let mut command = crate::cargo();
         for (name, _) in std::env::vars_os() {
             if is_of_this_package(&name.to_string_lossy()) {
                 command.env_remove(name);
