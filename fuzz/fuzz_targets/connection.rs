@@ -6,9 +6,9 @@
 
 #![no_main]
 
-#[path = "../../proto/tests/pair/mod.rs"]
+#[path = "../../proto/tests/engine/pair/mod.rs"]
 mod pair;
-#[path = "../../proto/tests/raw/mod.rs"]
+#[path = "../../proto/tests/engine/raw/mod.rs"]
 mod raw;
 
 use anabranch_proto::datagram::Tuple;

@@ -6,7 +6,7 @@
 #![allow(clippy::print_stdout, reason = "a bench prints its figures")]
 #![allow(clippy::disallowed_methods, reason = "a bench measures time")]
 
-#[path = "../tests/pair/mod.rs"]
+#[path = "../tests/engine/pair/mod.rs"]
 mod pair;
 
 use anabranch_proto::config::{

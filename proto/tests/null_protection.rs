@@ -1,5 +1,6 @@
 //! Packets without protection change nothing but the time a simulation takes.
 
+#[path = "engine/pair/mod.rs"]
 mod pair;
 
 use anabranch_proto::config::TransportConfig;

@@ -1,0 +1,228 @@
+//! Frames and datagrams in masses (rows 15 to 18).
+
+use super::{BOTH, ONE, ZERO, assert_closed};
+use crate::raw::{Packet, RawPeer, Setup, encode, new_cid, route};
+use anabranch_proto::Endpoint;
+use anabranch_proto::config::EndpointConfig;
+use anabranch_proto::time::Instant;
+use anabranch_proto::wire::frame::{Frame, PathStatus};
+use anabranch_proto::wire::{Dir, PathId, Side, TransportErrorCode as Code};
+use std::time::Duration;
+
+/// Row 15.
+#[test]
+fn a_flood_of_challenges_gets_few_answers_and_all_to_where_it_came_from() {
+    let mut peer = RawPeer::connected_client();
+    let there = peer.open_path(ONE, 1);
+    peer.inbox.clear();
+    for round in 0..20_u8 {
+        let challenges: Vec<_> = (0..100)
+            .map(|n| Frame::PathChallenge {
+                data: [n, round, 0, 0, 0, 0, 0, 9],
+            })
+            .collect();
+        let mut packet = Packet::one_rtt(ONE, encode(&challenges));
+        packet.tuple = Some(there);
+        peer.send(packet);
+    }
+    let answered = |frame: &Frame<'_>| matches!(frame, Frame::PathResponse { .. });
+    let answers = peer.count(answered);
+    assert!((20..=80).contains(&answers), "{answers} answers to 2000");
+    for packet in peer.inbox.iter().filter(|packet| packet.has(answered)) {
+        assert_eq!((packet.path, packet.tuple), (ONE, there));
+    }
+    peer.assert_alive();
+}
+
+/// Row 16.
+#[test]
+fn connection_ids_that_retire_each_other_without_end_are_refused() {
+    for victim in BOTH {
+        let mut peer = RawPeer::against(victim);
+        for n in 1..100 {
+            peer.frames(ZERO, &[new_cid(ONE, n, n)]);
+            if peer.ended().is_some() {
+                assert!(n < 40, "refused after {n}");
+                break;
+            }
+        }
+        assert_closed(&peer, Code::CONNECTION_ID_LIMIT_ERROR);
+    }
+}
+
+/// Row 16: the same with gaps, to grow what is remembered of sequence numbers.
+#[test]
+fn connection_ids_with_scattered_numbers_are_refused() {
+    for victim in BOTH {
+        let mut peer = RawPeer::against(victim);
+        for n in 1..200 {
+            peer.frames(ZERO, &[new_cid(ONE, 2 * n, 2 * n)]);
+            peer.ack_all();
+            if peer.ended().is_some() {
+                assert!(n < 60, "refused after {n}");
+                break;
+            }
+        }
+        assert_closed(&peer, Code::CONNECTION_ID_LIMIT_ERROR);
+    }
+}
+
+/// Row 16: what the peer retires is replaced, one for one.
+#[test]
+fn connection_ids_retired_in_masses_are_replaced_one_for_one() {
+    for victim in BOTH {
+        let mut peer = RawPeer::against(victim);
+        for sequence in 0..200 {
+            let path = ONE;
+            peer.frames(ZERO, &[Frame::RetireConnectionId { path, sequence }]);
+        }
+        let issued = peer.remote_cids.keys().filter(|(path, _)| *path == ONE);
+        assert_eq!(issued.count(), 201);
+        peer.assert_alive();
+    }
+}
+
+/// Row 17.
+#[test]
+fn hints_and_statuses_in_masses_are_acknowledged_and_nothing_else() {
+    for victim in BOTH {
+        let mut peer = RawPeer::against(victim);
+        peer.wait(Duration::from_secs(1));
+        peer.ack_all();
+        peer.wait(Duration::from_secs(1));
+        peer.ack_all();
+        peer.inbox.clear();
+        for n in 0..200_u64 {
+            let mut frames = vec![
+                Frame::PathsBlocked { limit: PathId(7) },
+                Frame::PathsBlocked { limit: ZERO },
+                Frame::DataBlocked { limit: n },
+                Frame::StreamsBlocked {
+                    dir: Dir::Uni,
+                    limit: n,
+                },
+            ];
+            for path in (1..8).map(PathId) {
+                frames.push(Frame::PathCidsBlocked {
+                    path,
+                    next_sequence: 1,
+                });
+                frames.push(Frame::PathStatus {
+                    path,
+                    sequence: n,
+                    status: PathStatus::Backup,
+                });
+            }
+            peer.frames(ZERO, &frames);
+        }
+        let idle = |frame: &Frame<'_>| {
+            matches!(frame, Frame::Ack(_) | Frame::Ping | Frame::Padding { .. })
+        };
+        let others = peer.count(|frame| !idle(frame));
+        assert_eq!(others, 0);
+        assert!(peer.inbox.len() <= 201, "{} packets", peer.inbox.len());
+        peer.assert_alive();
+    }
+}
+
+/// Row 17: limits that rise step by step cost nothing either.
+#[test]
+fn limits_raised_in_tiny_steps_are_not_answered() {
+    let mut peer = RawPeer::connected_client();
+    peer.wait(Duration::from_secs(1));
+    peer.ack_all();
+    peer.inbox.clear();
+    for n in 0..500 {
+        let frames = [
+            Frame::MaxPathId {
+                limit: PathId(8 + n as u32),
+            },
+            Frame::MaxData { limit: n },
+            Frame::MaxStreams {
+                dir: Dir::Bi,
+                limit: n,
+            },
+        ];
+        peer.frames(ZERO, &frames);
+    }
+    assert!(peer.remote_cids.len() <= 10);
+    assert!(peer.inbox.len() <= 501);
+    peer.assert_alive();
+}
+
+fn stray(size: usize) -> Vec<u8> {
+    let mut bytes = vec![0x45; size];
+    bytes[1..9].copy_from_slice(b"nobody's");
+    bytes
+}
+
+/// Row 18.
+#[test]
+fn resets_are_sent_at_a_bounded_rate() {
+    let mut peer = RawPeer::connected_client();
+    peer.unopened.clear();
+    let tuple = peer.tuple;
+    for _ in 0..20 {
+        for _ in 0..100 {
+            let mut bytes = stray(100);
+            peer.victim
+                .handle_datagram(peer.now, tuple, None, &mut bytes);
+        }
+        peer.receive();
+    }
+    let most = EndpointConfig::default().max_stateless_per_second as usize;
+    assert!((1..=most).contains(&peer.unopened.len()));
+}
+
+/// Row 18.
+#[test]
+fn two_endpoints_do_not_reset_each_other_for_ever() {
+    let now = Instant::from_nanos(1_000_000_000);
+    let mut ends = [[1; 32], [2; 32]].map(|seed| Endpoint::new(EndpointConfig::default(), seed));
+    let tuple = route(Side::Server, 1);
+    let mut bytes = stray(1200);
+    for round in 0.. {
+        assert!(round < 30, "the loop does not end");
+        let end = &mut ends[round % 2];
+        let size = bytes.len();
+        end.handle_datagram(now, tuple, None, &mut bytes);
+        bytes.clear();
+        if end.poll_transmit(now, 1, &mut bytes).is_none() {
+            break;
+        }
+        assert!(bytes.len() < size);
+    }
+}
+
+/// Row 18: a reset says nothing about whether a connection exists.
+#[test]
+fn damaged_packets_of_a_live_connection_are_not_reset() {
+    let mut peer = RawPeer::connected_client();
+    peer.unopened.clear();
+    for size in [21, 30, 60, 1200] {
+        let mut bytes = vec![0x47; size];
+        bytes[1..9].copy_from_slice(peer.remote_cid(ZERO).as_slice());
+        let tuple = peer.tuple;
+        peer.deliver(tuple, &bytes);
+    }
+    assert_eq!(peer.unopened.len(), 0);
+    peer.assert_alive();
+}
+
+/// A handshake under way is no place to store things.
+#[test]
+fn packets_before_their_keys_are_kept_in_small_numbers() {
+    let mut peer = RawPeer::client(Setup::default()).half_way();
+    let dcid = peer.remote_cid(ZERO);
+    let tuple = peer.tuple;
+    for n in 0..1000_u16 {
+        let mut bytes = vec![0x45; 1200];
+        bytes[1..9].copy_from_slice(dcid.as_slice());
+        bytes[20..22].copy_from_slice(&n.to_be_bytes());
+        peer.deliver(tuple, &bytes);
+    }
+    let mut peer = peer.establish();
+    peer.assert_alive();
+    let stats = peer.connection().expect("the victim").stats();
+    assert!(stats.packets_dropped <= 20 + 1000);
+}

@@ -1,0 +1,22 @@
+//! The engine as its users meet it: whole connections between two endpoints on a virtual clock (`pair`), and
+//! scripted peers that have the keys of a connection and none of its manners (`raw`).
+
+mod abandonment;
+mod attacks;
+mod ecn;
+mod errors;
+mod failover;
+mod gaps;
+mod mechanisms;
+mod migration;
+mod mtu;
+mod one_way;
+mod opening;
+mod pair;
+mod qlog;
+mod random;
+mod raw;
+mod scheduler_events;
+mod schedulers;
+mod transfer;
+mod view;

@@ -1,0 +1,98 @@
+//! How soon a path is open, and what can delay it.
+
+#![allow(
+    clippy::print_stdout,
+    reason = "measurements are shown beside their bounds"
+)]
+
+use crate::pair::{MBIT, Pair, Way};
+use anabranch_proto::config::TransportConfig;
+use anabranch_proto::event::{Event, PathNotice};
+use anabranch_proto::path::PathOptions;
+use anabranch_proto::time::Instant;
+use anabranch_proto::wire::PathId;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// When a side was told that a path carries data.
+fn opened(events: &[(Instant, Event)], path: PathId) -> Option<Instant> {
+    let is_it =
+        |event: &Event| matches!(event, Event::Path(PathNotice::Opened { id, .. }) if *id == path);
+    events
+        .iter()
+        .find(|(_, event)| is_it(event))
+        .map(|(at, _)| *at)
+}
+
+/// Opens a path on `way` as soon as it can be opened; how long it takes until the client, and until
+/// the server, may send data there.
+fn time_to_open(pair: &mut Pair, way: usize) -> (Duration, Duration) {
+    let tuple = pair.ways[way].client;
+    let mut id = None;
+    pair.run_until(LIMIT, |pair| {
+        let now = pair.now;
+        let client = pair.client_conn();
+        id = client.open_path(now, tuple, PathOptions::default()).ok();
+        id.is_some()
+    });
+    let (id, asked) = (id.expect("a path can be opened"), pair.now);
+    let both = pair.run_until(LIMIT, |pair| {
+        opened(&pair.client_events, id).is_some() && opened(&pair.server_events, id).is_some()
+    });
+    assert!(both, "path {id} opens on both sides");
+    let since = |events: &[_]| opened(events, id).expect("it opened").since(asked);
+    let took = (since(&pair.client_events), since(&pair.server_events));
+    println!(
+        "way {way}: open at the client after {:?}, at the server after {:?}",
+        took.0, took.1
+    );
+    took
+}
+
+/// One round trip at the client, one and a half at the server, and little more.
+fn assert_prompt(pair: &mut Pair, way: usize) {
+    let rtt = 2 * pair.ways[way].delay;
+    let (client, server) = time_to_open(pair, way);
+    assert!(client < rtt * 5 / 4, "{client:?} at the client");
+    assert!(server < rtt * 7 / 4, "{server:?} at the server");
+}
+
+#[test]
+fn a_path_that_is_faster_than_the_first_opens_in_round_trips_of_its_own() {
+    let ways = vec![Way::new(1).delay(300), Way::new(2).delay(10)];
+    let mut pair = Pair::new(ways, TransportConfig::default());
+    pair.connect();
+    assert_prompt(&mut pair, 1);
+}
+
+#[test]
+fn a_path_beside_a_congested_one_opens_in_round_trips_of_its_own() {
+    let slow = Way::new(1).delay(20).rate(MBIT).queue_ms(1_000);
+    let ways = vec![slow, Way::new(2).delay(10), Way::new(3).delay(10)];
+    let mut pair = Pair::new(ways, TransportConfig::default());
+    pair.connect();
+    let flow = pair.start(true, 10_000_000);
+    assert_prompt(&mut pair, 1);
+    pair.run_for(Duration::from_secs(2));
+    assert!(pair.flows[flow].received > 0, "a running transfer");
+    assert_prompt(&mut pair, 2);
+}
+
+#[test]
+fn a_slower_path_opens_in_round_trips_of_its_own() {
+    let ways = vec![Way::new(1).delay(10), Way::new(2).delay(300)];
+    let mut pair = Pair::new(ways, TransportConfig::default());
+    pair.connect();
+    assert_prompt(&mut pair, 1);
+}
+
+/// The announcement of the connection ID is lost on the first path; the new one has its own.
+#[test]
+fn a_path_opens_although_the_first_went_silent() {
+    let ways = vec![Way::new(1).delay(20), Way::new(2).delay(10)];
+    let mut pair = Pair::new(ways, TransportConfig::default());
+    pair.connect();
+    pair.ways[0].up = false;
+    assert_prompt(&mut pair, 1);
+}
