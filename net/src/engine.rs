@@ -1,7 +1,8 @@
 //! The engine's names that this crate's interface is made of, gathered from `anabranch-proto`.
 
 pub use anabranch_proto::config::{
-    AckReturn, ClientConfig, EndpointConfig, RetryPolicy, ServerConfig, TransportConfig,
+    AckFrequency, AckReturn, ClientConfig, EndpointConfig, RetryPolicy, ServerConfig,
+    TransportConfig,
 };
 pub use anabranch_proto::connection::{
     AbandonPathError, Connection, ConnectionStats, MigrateError, OpenPathError, PathStats,

@@ -1,8 +1,10 @@
 //! Settings and limits. Every queue in the engine is bounded by a value named here or beside its
 //! owner.
 
+mod ack_frequency;
 mod mechanisms;
 
+pub use ack_frequency::AckFrequency;
 pub use mechanisms::{CreditReturn, Mechanisms, Rescue, RetransmissionPolicy, Split};
 
 use crate::congestion::ControllerFactory;
@@ -36,6 +38,9 @@ pub struct TransportConfig {
     pub max_ack_delay: Duration,
     /// Ack-eliciting packets received before an acknowledgement is sent at once.
     pub ack_threshold: u64,
+    /// What the ends may ask of each other's acknowledgements. The peer's requests replace the two
+    /// settings above.
+    pub ack_frequency: AckFrequency,
     /// RTT assumed before the first sample (RFC 9002, section 6.2.2).
     pub initial_rtt: Duration,
     /// UDP payload of the first packets, in bytes; 1200 unless the networks are known.
@@ -86,6 +91,7 @@ impl Default for TransportConfig {
             max_paths: 8,
             max_ack_delay: Duration::from_millis(25),
             ack_threshold: 2,
+            ack_frequency: AckFrequency::default(),
             initial_rtt: Duration::from_millis(333),
             initial_mtu: 1200,
             mtu: MtuConfig::default(),
@@ -112,6 +118,7 @@ impl TransportConfig {
         let mut params = TransportParameters {
             max_idle_timeout_ms: timeout.as_millis().min(u128::from(varint::MAX)) as u64,
             max_ack_delay_ms: self.max_ack_delay.as_millis() as u64,
+            min_ack_delay_us: self.ack_frequency.min_ack_delay_us(self.max_ack_delay),
             disable_active_migration: !self.migration,
             active_connection_id_limit: self.active_connection_id_limit,
             enable_timestamp: self.timestamps.then_some(Timestamps::Both),

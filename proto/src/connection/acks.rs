@@ -101,6 +101,9 @@ impl Connection {
         self.detect_lost(now, level, target);
         self.grow_window(now, target, newly.time_sent, &sum);
         self.settle_ack_home();
+        if level == Level::OneRtt {
+            self.review_ack_frequency(now, target);
+        }
         self.sending.wake();
         let rtt = self.paths.path(target).map(|path| path.route.rtt.latest());
         self.sending.tell(&PathEvent::Acked {
@@ -217,6 +220,7 @@ impl Connection {
                 }
             }
             SentFrame::NewToken => self.control.new_token_sent = None,
+            SentFrame::AckFrequency { sequence } => self.ack_requests.on_acked(sequence),
             SentFrame::PathAbandon { path } => {
                 if let Some(closing) = self.paths.slot_mut(path).and_then(|s| s.closing.as_mut()) {
                     closing.abandon_acked = true;
@@ -249,6 +253,7 @@ impl Connection {
             }
             SentFrame::HandshakeDone => self.control.handshake_done = true,
             SentFrame::NewToken => self.control.new_token = self.control.new_token_sent.take(),
+            SentFrame::AckFrequency { sequence } => self.ack_requests.on_lost(sequence),
             SentFrame::NewConnectionId { path, sequence } => {
                 if let Some(slot) = self.paths.slot_mut(path) {
                     slot.local_cids.on_lost(sequence);

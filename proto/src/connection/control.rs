@@ -35,6 +35,7 @@ impl Connection {
             || self.control.new_token.is_some()
             || self.control.paths_dirty
             || self.streams.has_control()
+            || self.ack_requests.is_pending()
             || self.handshake.has_crypto(Level::OneRtt)
     }
 
@@ -53,6 +54,9 @@ impl Connection {
         if self.streams.has_control() {
             self.streams.write_control(buf, limit, &mut packet.frames);
         }
+        if self.ack_requests.is_pending() {
+            self.write_ack_request(packet, buf);
+        }
         if let Some(token) = self.control.new_token.take() {
             if put(&Frame::NewToken { token: &token }, buf, limit) {
                 packet.sent(SentFrame::NewToken);
@@ -65,18 +69,19 @@ impl Connection {
     }
 
     /// Announces on a path that is being opened, beside the challenge, the connection ID that the
-    /// answer needs. The announcement on another path may be slower, or lost.
-    pub(super) fn write_answer_cid(&mut self, packet: &mut Packet, buf: &mut Vec<u8>) {
+    /// answer needs. The announcement on another path may be slower, or lost. Returns whether
+    /// the path is being opened.
+    pub(super) fn write_answer_cid(&mut self, packet: &mut Packet, buf: &mut Vec<u8>) -> bool {
         let (limit, id) = (packet.end, packet.path);
         if !self.multipath_active() {
-            return;
+            return false;
         }
         let Some(slot) = self.paths.slot_mut(id) else {
-            return;
+            return false;
         };
         let is_new = slot.open().is_some_and(|path| !path.route.validated);
         if !is_new {
-            return;
+            return false;
         }
         let cid = slot.local_cids.first_unconfirmed();
         if let Some(frame) = cid.map(|cid| cid.frame(id))
@@ -86,6 +91,7 @@ impl Connection {
             slot.local_cids.on_sent(sequence);
             packet.sent(SentFrame::NewConnectionId { path, sequence });
         }
+        true
     }
 
     /// Writes frames about paths; returns whether all fitted.

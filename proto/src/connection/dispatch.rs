@@ -18,7 +18,8 @@ impl Connection {
         let Arrival { now, level, .. } = *arrival;
         self.check_legal(level, frame_type, &frame)?;
         match frame {
-            Frame::Padding { .. } | Frame::Ping => Ok(()),
+            // The answer to IMMEDIATE_ACK is due when the whole packet has been read.
+            Frame::Padding { .. } | Frame::Ping | Frame::ImmediateAck => Ok(()),
             Frame::Ack(ack) => self.on_ack(arrival, &ack),
             Frame::Crypto { offset, data } => self.on_crypto(now, level, offset, data),
             Frame::Stream(stream) => {
@@ -62,6 +63,7 @@ impl Connection {
             Frame::NewToken { token } => self.on_new_token(token),
             Frame::HandshakeDone => self.on_handshake_done(now),
             Frame::Timestamp { time } => self.on_timestamp(time),
+            Frame::AckFrequency(wish) => self.on_ack_frequency(now, &wish),
             Frame::ConnectionClose(close) => {
                 self.on_connection_close(now, &close);
                 Ok(())
@@ -120,6 +122,9 @@ impl Connection {
             return Err(TransportError::violation(
                 "frame not allowed before the handshake ends",
             ));
+        }
+        if frame_type.is_about_ack_frequency() {
+            return self.check_ack_frequency_offered();
         }
         if !frame_type.is_multipath() {
             return Ok(());

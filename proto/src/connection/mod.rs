@@ -4,6 +4,7 @@
 //! It holds no protocol state that a part could hold: packet numbers live in spaces, windows in
 //! routes, bytes in streams. Its timers are listed in `timers`.
 
+mod ack_frequency;
 mod acks;
 mod answers;
 mod blocked;
@@ -47,10 +48,11 @@ use crate::path::cids::RemoteCids;
 use crate::path::manager::Manager;
 use crate::path::route::Route;
 use crate::path::state::{Path, PathOptions};
-use crate::recovery::{OneWay, PacketSpace, SentPacket};
+use crate::recovery::{AckRequests, OneWay, PacketSpace, SentPacket};
 use crate::rng::Rng;
 use crate::streams::Streams;
 use crate::time::{Duration, Instant};
+use crate::wire::frame::AckFrequency;
 use crate::wire::params::TransportParameters;
 use crate::wire::{ConnectionId, PathId, ResetToken, Side};
 use blocked::Blocked;
@@ -94,6 +96,10 @@ pub struct Connection {
     /// Delays in one direction compare paths with each other, so no path owns them.
     one_way: OneWay,
     bottlenecks: Bottlenecks,
+    /// How the peer wants to be acknowledged, on all paths.
+    ack_wish: Option<AckFrequency>,
+    /// What the peer was asked for.
+    ack_requests: AckRequests,
     scratch: Scratch,
 }
 
@@ -264,6 +270,8 @@ impl Connection {
             began: now,
             one_way: OneWay::new(),
             bottlenecks: Bottlenecks::default(),
+            ack_wish: None,
+            ack_requests: AckRequests::default(),
             scratch: Scratch::default(),
             config,
             rng,
@@ -322,9 +330,11 @@ impl Connection {
         largest.unwrap_or(self.config.initial_rtt * 3) * 3
     }
 
+    /// The longest that the peer may hold an acknowledgement back: as announced, or as asked for.
     fn peer_max_ack_delay(&self) -> Duration {
         if self.handshake.is_complete() {
-            Duration::from_millis(self.identity.peer.max_ack_delay_ms)
+            let announced = Duration::from_millis(self.identity.peer.max_ack_delay_ms);
+            self.ack_requests.longest_delay(announced)
         } else {
             Duration::ZERO
         }

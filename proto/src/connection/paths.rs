@@ -11,7 +11,7 @@ use crate::path::manager::{Closing, Slot};
 use crate::path::route::Route;
 use crate::path::state::{Path, PathOptions};
 use crate::path::validation::Elsewhere;
-use crate::recovery::PacketSpace;
+use crate::recovery::{AckPolicy, PacketSpace};
 use crate::rng::Rng;
 use crate::sched::{MAX_OPEN_PATHS, PathEvent};
 use crate::time::Instant;
@@ -46,7 +46,10 @@ impl Connection {
         tuple: Tuple,
         options: PathOptions,
     ) {
-        let space = one_rtt_space(&self.config, &mut self.rng);
+        let mut space = one_rtt_space(&self.config, &mut self.rng);
+        if let Some(wish) = &self.ack_wish {
+            space.received.set_policy(now, AckPolicy::asked(wish));
+        }
         let mut route = self.new_route(now, id, tuple, 0);
         route.validate(now, &mut self.rng);
         if self.identity.side.is_client() {

@@ -42,7 +42,9 @@ impl Incoming {
 #[derive(Default)]
 struct Contents {
     ack_eliciting: bool,
-    /// Frames other than PING, PADDING and TIMESTAMP were there.
+    /// An answer is wanted at once.
+    immediate: bool,
+    /// Frames other than PING, `IMMEDIATE_ACK`, PADDING and TIMESTAMP were there.
     more_than_ping: bool,
     timestamp: bool,
 }
@@ -459,6 +461,7 @@ impl Connection {
             contents.ack_eliciting |= frame_type.is_ack_eliciting();
             match frame {
                 Frame::Ping | Frame::Padding { .. } => {}
+                Frame::ImmediateAck => contents.immediate = true,
                 Frame::Timestamp { .. } => contents.timestamp = true,
                 _ => contents.more_than_ping = true,
             }
@@ -505,7 +508,8 @@ impl Connection {
             space
                 .received
                 .on_received(now, pn, contents.ack_eliciting, ecn);
-            if level != Level::OneRtt && contents.ack_eliciting {
+            let is_early = level != Level::OneRtt && contents.ack_eliciting;
+            if is_early || contents.immediate {
                 // RFC 9000, section 13.2.1: Initial and Handshake packets are acknowledged at once.
                 space.received.request_immediate();
             }

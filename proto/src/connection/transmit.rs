@@ -417,7 +417,7 @@ impl Connection {
             }
             Job::Probe { .. } => self.write_probe(now, &mut packet, buf),
             Job::MtuProbe { size, .. } => {
-                Frame::Ping.encode(buf, Form::Plain);
+                self.question().encode(buf, Form::Plain);
                 packet.ack_eliciting = true;
                 packet.is_mtu_probe = true;
                 rule = SizeRule::AtLeast(start + usize::from(size));
@@ -428,7 +428,7 @@ impl Connection {
                 self.write_control(&mut packet, buf);
             }
             Job::Ping { path } => {
-                Frame::Ping.encode(buf, Form::Plain);
+                self.question().encode(buf, Form::Plain);
                 self.write_timestamp(now, &packet, buf);
                 packet.ack_eliciting = true;
                 if let Some(path) = self.paths.path_mut(path) {
@@ -500,7 +500,9 @@ impl Connection {
         }
         packet.ack_eliciting |= wrote;
         if packet.via == Via::Route {
-            self.write_answer_cid(packet, buf);
+            if self.write_answer_cid(packet, buf) {
+                self.ask_for_answer(packet, buf);
+            }
             self.write_acks(now, packet, buf, false);
         }
         wrote
@@ -543,6 +545,7 @@ impl Connection {
             self.count_stream_bytes(id, bytes, again);
         }
         packet.note_eliciting();
+        self.ask_for_answer(packet, buf);
         if !packet.ack_eliciting && packet.room(buf) > 0 {
             Frame::Ping.encode(buf, Form::Plain);
             packet.ack_eliciting = true;
@@ -638,6 +641,21 @@ impl Connection {
         if self.has_control() {
             self.write_control(packet, buf);
         }
+        let is_first = self
+            .paths
+            .path(id)
+            .is_some_and(|path| self.is_first_after_quiet(path));
+        if is_first {
+            self.ask_for_answer(packet, buf);
+        }
+        self.write_payload(carry, packet, buf);
+        if !is_first && self.is_last_for_now() {
+            self.ask_for_answer(packet, buf);
+        }
+    }
+
+    fn write_payload(&mut self, carry: Carry, packet: &mut Packet, buf: &mut Vec<u8>) {
+        let id = carry.path;
         match carry.what {
             Payload::Copy => self.write_next_copy(id, packet, buf),
             Payload::Hole { from } => self.write_hole(from, packet, buf),

@@ -18,7 +18,13 @@ pub(super) fn write(o: &mut Object<'_>, kind: FrameType, frame: &Frame<'_>, expo
     o.text("frame_type", kind.name());
     match frame {
         Frame::Padding { length } => payload(o, *length),
-        Frame::Ping | Frame::HandshakeDone => {}
+        Frame::Ping | Frame::HandshakeDone | Frame::ImmediateAck => {}
+        Frame::AckFrequency(wish) => {
+            o.number("sequence_number", wish.sequence);
+            o.number("ack_eliciting_threshold", wish.ack_eliciting_threshold);
+            o.number("requested_max_ack_delay", wish.max_ack_delay_us);
+            o.number("reordering_threshold", wish.reordering_threshold);
+        }
         Frame::Ack(ack) => write_ack(o, kind, ack, exponent),
         Frame::ResetStream { .. }
         | Frame::StopSending { .. }

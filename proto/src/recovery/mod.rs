@@ -6,6 +6,8 @@
 //! owner of a space asks for deadlines, hands in acknowledgements and passes on what became of the
 //! packets.
 
+pub mod ack_policy;
+pub mod ack_requests;
 pub mod loss;
 pub mod one_way;
 pub mod pacer;
@@ -17,6 +19,8 @@ pub mod sent;
 pub mod sent_packets;
 pub mod space;
 
+pub use ack_policy::AckPolicy;
+pub use ack_requests::AckRequests;
 pub use one_way::{DelayDifference, DelayMethod, OneWay};
 pub use pacer::Pacer;
 pub use packet_pair::PacketPairs;

@@ -3,6 +3,7 @@
 //!
 //! One timer: the delay of an acknowledgement, in [`ReceivedPackets::deadline`].
 
+use super::ack_policy::AckPolicy;
 use super::sent::{SentFrame, SentFrames};
 use crate::datagram::Ecn;
 use crate::time::{Duration, Instant};
@@ -16,6 +17,10 @@ pub const MAX_RANGES: usize = 128;
 
 /// How many ranges one frame reports; older ones were reported by many frames before.
 pub const MAX_REPORTED_RANGES: usize = 64;
+
+/// How many gaps may come up before an acknowledgement is due, whatever the peer asked for: far
+/// fewer than one frame reports, so that each range is reported more than once.
+const MAX_UNREPORTED_GAPS: usize = MAX_REPORTED_RANGES / 4;
 
 /// An acknowledgement is due after this many ack-eliciting packets (RFC 9000, section 13.2.2).
 pub const ACK_ELICITING_THRESHOLD: u32 = 2;
@@ -39,8 +44,13 @@ pub struct ReceivedPackets {
     counts: EcnCounts,
     ack_at: Option<Instant>,
     unreported: u32,
-    max_ack_delay: Duration,
-    threshold: u32,
+    /// Ranges that began since the last acknowledgement.
+    unreported_gaps: usize,
+    /// The largest number that an acknowledgement named.
+    largest_reported: Option<u64>,
+    /// Whether the last packet had a congestion mark.
+    last_was_marked: bool,
+    policy: AckPolicy,
 }
 
 /// Packets that arrived after ones with larger numbers.
@@ -72,19 +82,30 @@ impl ReceivedPackets {
             counts: EcnCounts::default(),
             ack_at: None,
             unreported: 0,
-            max_ack_delay: MAX_ACK_DELAY,
-            threshold: ACK_ELICITING_THRESHOLD,
+            unreported_gaps: 0,
+            largest_reported: None,
+            last_was_marked: false,
+            policy: AckPolicy::habit(ACK_ELICITING_THRESHOLD, MAX_ACK_DELAY),
         }
     }
 
     /// Delays acknowledgements by at most this; zero for the Initial and Handshake spaces.
     pub fn set_max_ack_delay(&mut self, delay: Duration) {
-        self.max_ack_delay = delay;
+        self.policy.delay = delay;
     }
 
     /// Acknowledges after this many ack-eliciting packets; 0 counts as 1.
     pub fn set_ack_eliciting_threshold(&mut self, packets: u32) {
-        self.threshold = packets.max(1);
+        self.policy.packets = packets.max(1);
+    }
+
+    /// Acknowledges as this says from now on, what is waiting included.
+    pub fn set_policy(&mut self, now: Instant, policy: AckPolicy) {
+        self.policy = policy;
+        if let Some(at) = &mut self.ack_at {
+            let enough = self.unreported >= policy.packets;
+            *at = (*at).min(if enough { now } else { now + policy.delay });
+        }
     }
 
     /// Whether the packet was received before, or is so old that this is no longer known.
@@ -119,8 +140,9 @@ impl ReceivedPackets {
     /// Records a packet that was authenticated and is [no duplicate](Self::is_duplicate).
     ///
     /// An ack-eliciting packet makes an acknowledgement due: at once if it came out of order in
-    /// this space, left a gap or was marked (RFC 9000, section 13.2.1), or if there were enough of
-    /// them; after the delay otherwise.
+    /// this space, left a gap or was marked, as far as the policy says (RFC 9000, section 13.2.1;
+    /// draft-ietf-quic-ack-frequency, section 6), or if there were enough of them; after the delay
+    /// otherwise.
     pub fn on_received(&mut self, now: Instant, pn: u64, ack_eliciting: bool, ecn: Option<Ecn>) {
         match ecn {
             Some(Ecn::Ect0) => self.counts.ect0 += 1,
@@ -128,6 +150,8 @@ impl ReceivedPackets {
             Some(Ecn::Ce) => self.counts.ce += 1,
             None => {}
         }
+        let marked = ecn == Some(Ecn::Ce);
+        let follows_mark = std::mem::replace(&mut self.last_was_marked, marked);
         match self.largest() {
             Some(largest) if pn < largest => self.note_late(pn, largest),
             _ => self.largest_time = now,
@@ -142,13 +166,39 @@ impl ReceivedPackets {
             pn > previous && start <= previous + 1
         });
         self.largest_ack_eliciting = self.largest_ack_eliciting.max(Some(pn));
-        let at_once = !in_order || ecn == Some(Ecn::Ce) || self.unreported >= self.threshold;
-        let due = if at_once {
-            now
-        } else {
-            now + self.max_ack_delay
+        let policy = &self.policy;
+        let displaced = match policy.reordering {
+            0 => false,
+            1 => !in_order,
+            window => self.is_displaced(pn, window),
         };
+        let at_once = displaced
+            || marked && (policy.every_mark || !follows_mark)
+            || self.unreported >= policy.packets
+            || self.unreported_gaps >= MAX_UNREPORTED_GAPS;
+        let due = if at_once { now } else { now + policy.delay };
         self.ack_at = Some(self.ack_at.map_or(due, |at| at.min(due)));
+    }
+
+    /// Whether the sender can tell a loss, or a loss that was none, by an acknowledgement sent now:
+    /// a packet is missing by `window` numbers that no acknowledgement has shown to be, or `pn` is
+    /// late by so many (draft-ietf-quic-ack-frequency, section 6.2).
+    fn is_displaced(&self, pn: u64, window: u64) -> bool {
+        let reported = self.largest_reported.and_then(|it| it.checked_sub(window));
+        if reported.is_some_and(|reported| pn <= reported) {
+            return true;
+        }
+        let unseen_from = reported.map_or(0, |reported| reported + 1);
+        // The first range that ends a gap which reaches into what was not reported.
+        let ranges = &self.ranges;
+        let at = ranges.partition_point(|(start, _)| *start <= unseen_from);
+        let at = at.max(1);
+        if at >= ranges.len() {
+            return false;
+        }
+        let missing = unseen_from.max(ranges[at - 1].1 + 1);
+        let largest = self.largest_ack_eliciting.unwrap_or(pn);
+        largest.saturating_sub(missing) >= window
     }
 
     /// Adds a number and returns where the range it belongs to starts.
@@ -161,6 +211,7 @@ impl ReceivedPackets {
             Some((_, end)) if pn <= *end => self.insert_late(pn),
             _ => {
                 self.ranges.push_back((pn, pn));
+                self.unreported_gaps += 1;
                 pn
             }
         };
@@ -196,6 +247,7 @@ impl ReceivedPackets {
             }
             (false, false) => {
                 self.ranges.insert(at, (pn, pn));
+                self.unreported_gaps += 1;
                 pn
             }
         }
@@ -279,6 +331,8 @@ impl ReceivedPackets {
         }
         sent.push(SentFrame::Ack { path, largest });
         self.unreported = 0;
+        self.unreported_gaps = 0;
+        self.largest_reported = Some(largest);
         self.ack_at = None;
         true
     }

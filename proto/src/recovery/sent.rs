@@ -83,4 +83,7 @@ pub enum SentFrame {
     PathCidsBlocked {
         path: PathId,
     },
+    AckFrequency {
+        sequence: u64,
+    },
 }

@@ -2,8 +2,8 @@
 
 use super::stream::check_end;
 use super::{
-    Ack, ConnectionClose, Frame, FrameError, FrameErrorKind, FrameType, NewConnectionId,
-    PathStatus, Stream,
+    Ack, AckFrequency, ConnectionClose, Frame, FrameError, FrameErrorKind, FrameType,
+    NewConnectionId, PathStatus, Stream,
 };
 use crate::cid::{ConnectionId, ResetToken};
 use crate::cursor::Reader;
@@ -36,6 +36,8 @@ pub fn decode<'a>(reader: &mut Reader<'a>) -> Result<(FrameType, Frame<'a>), Fra
         }),
         0x31 => datagram(reader),
         0x3e | 0x3f | 0x3e75..=0x3e7c => decode_multipath(reader, frame_type),
+        0x1f => Ok(Frame::ImmediateAck),
+        0xaf => ack_frequency(reader),
         0x02f5 => timestamp(reader),
         _ => Err(FrameErrorKind::Unknown),
     };
@@ -144,6 +146,15 @@ fn timestamp<'a>(reader: &mut Reader<'a>) -> Result<Frame<'a>, FrameErrorKind> {
     Ok(Frame::Timestamp {
         time: reader.varint()?,
     })
+}
+
+fn ack_frequency<'a>(reader: &mut Reader<'a>) -> Result<Frame<'a>, FrameErrorKind> {
+    Ok(Frame::AckFrequency(AckFrequency {
+        sequence: reader.varint()?,
+        ack_eliciting_threshold: reader.varint()?,
+        max_ack_delay_us: reader.varint()?,
+        reordering_threshold: reader.varint()?,
+    }))
 }
 
 fn datagram<'a>(reader: &mut Reader<'a>) -> Result<Frame<'a>, FrameErrorKind> {

@@ -52,6 +52,8 @@ impl Frame<'_> {
             Self::PathsBlocked { .. } => FrameType::PATHS_BLOCKED,
             Self::PathCidsBlocked { .. } => FrameType::PATH_CIDS_BLOCKED,
             Self::Timestamp { .. } => FrameType::TIMESTAMP,
+            Self::AckFrequency(_) => FrameType::ACK_FREQUENCY,
+            Self::ImmediateAck => FrameType::IMMEDIATE_ACK,
         }
     }
 
@@ -91,7 +93,7 @@ impl Frame<'_> {
             }
         };
         match self {
-            Self::Padding { .. } | Self::Ping | Self::HandshakeDone => {}
+            Self::Padding { .. } | Self::Ping | Self::HandshakeDone | Self::ImmediateAck => {}
             Self::Ack(ack) => {
                 path_if_named(out, ack.path);
                 out.varints(&[ack.largest, ack.delay, ack.more_ranges()]);
@@ -138,6 +140,12 @@ impl Frame<'_> {
                 out.varint(*sequence);
             }
             Self::PathChallenge { data } | Self::PathResponse { data } => out.bytes(data),
+            Self::AckFrequency(wish) => out.varints(&[
+                wish.sequence,
+                wish.ack_eliciting_threshold,
+                wish.max_ack_delay_us,
+                wish.reordering_threshold,
+            ]),
             Self::ConnectionClose(close) => close.write(out),
             Self::PathAbandon { .. }
             | Self::PathStatus { .. }

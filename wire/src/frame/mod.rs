@@ -1,5 +1,5 @@
-//! Frames (RFC 9000, section 19; RFC 9221; RFC 10069; draft-huitema-quic-ts-08) as values, and as
-//! bytes.
+//! Frames (RFC 9000, section 19; RFC 9221; RFC 10069; draft-huitema-quic-ts-08;
+//! draft-ietf-quic-ack-frequency-14) as values, and as bytes.
 
 mod ack;
 mod decode;
@@ -43,6 +43,20 @@ pub struct NewConnectionId {
     pub cid: ConnectionId,
     /// Its stateless reset token.
     pub reset_token: ResetToken,
+}
+
+/// `ACK_FREQUENCY` (draft-ietf-quic-ack-frequency, section 4): how its sender wants to be
+/// acknowledged, on all paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AckFrequency {
+    /// Sequence number: a frame that does not exceed all before it is to be ignored.
+    pub sequence: u64,
+    /// Ack-eliciting packets that may go without an acknowledgement; one more makes it due.
+    pub ack_eliciting_threshold: u64,
+    /// How long an acknowledgement may wait, in microseconds.
+    pub max_ack_delay_us: u64,
+    /// Packets by which one may be late before an acknowledgement is due at once; 0 for any number.
+    pub reordering_threshold: u64,
 }
 
 /// `CONNECTION_CLOSE` of either kind.
@@ -131,7 +145,7 @@ pub enum Frame<'a> {
     Datagram {
         data: &'a [u8],
     },
-    /// RFC 10069, as are all below but the last.
+    /// RFC 10069, as are all below but the last three.
     PathAbandon {
         path: PathId,
         code: u64,
@@ -156,6 +170,9 @@ pub enum Frame<'a> {
     Timestamp {
         time: u64,
     },
+    /// draft-ietf-quic-ack-frequency, as is the next one.
+    AckFrequency(AckFrequency),
+    ImmediateAck,
 }
 
 /// Why bytes are no frame: grounds to close the connection with [`FrameError::code`].

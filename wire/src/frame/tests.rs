@@ -120,6 +120,31 @@ fn a_timestamp_is_its_type_and_one_integer() {
 }
 
 #[test]
+fn frames_about_acknowledgements_have_the_layouts_of_the_draft() {
+    let wish = AckFrequency {
+        sequence: 2,
+        ack_eliciting_threshold: 9,
+        max_ack_delay_us: 25_000,
+        reordering_threshold: 3,
+    };
+    same(
+        "40af 02 09 800061a8 03",
+        Form::Plain,
+        &Frame::AckFrequency(wish),
+    );
+    same("1f", Form::Multipath, &Frame::ImmediateAck);
+    for cut in ["40af", "40af 02", "40af 02 09", "40af 02 09 800061a8"] {
+        assert_eq!(refused(cut), FrameErrorKind::UnexpectedEnd);
+    }
+    assert_eq!(refused("401f"), FrameErrorKind::LongType);
+    assert_eq!(refused("800000af 00 00 00 00"), FrameErrorKind::LongType);
+    for kind in [FrameType::ACK_FREQUENCY, FrameType::IMMEDIATE_ACK] {
+        assert!(kind.is_ack_eliciting() && !kind.is_probing());
+        assert!(!kind.allowed_in_initial_or_handshake());
+    }
+}
+
+#[test]
 fn the_form_decides_how_connection_ids_and_acknowledgements_are_written() {
     let token = "000102030405060708090a0b0c0d0e0f";
     let new = |path| {
@@ -349,7 +374,7 @@ fn path_ids_above_32_bits_violate_the_protocol() {
 #[test]
 fn unknown_types_are_refused() {
     for text in [
-        "1f", "20", "2f", "32", "3d", "4040", "7e74", "7e7d", "40af", "95228c00",
+        "20", "2f", "32", "3d", "4040", "40ae", "40b0", "7e74", "7e7d", "95228c00",
     ] {
         assert_eq!(refused(text), FrameErrorKind::Unknown, "{text}");
     }
@@ -390,10 +415,10 @@ fn padding_is_one_frame_up_to_the_next() {
 
 #[test]
 fn types_fall_into_the_classes_of_table_3() {
-    let known = (0..=0x1e)
+    let known = (0..=0x1f)
         .chain(0x30..=0x31)
         .chain(0x3e..=0x3f)
-        .chain([0x02f5])
+        .chain([0xaf, 0x02f5])
         .chain(0x3e75..=0x3e7c);
     let known: Vec<u64> = known.collect();
     let of = |class: fn(FrameType) -> bool| -> Vec<u64> {

@@ -8,7 +8,7 @@ pub struct FrameType(pub u64);
 
 macro_rules! types {
     ($($name:ident = $value:literal;)*) => {
-        #[allow(missing_docs, reason = "the names are those of the RFCs and of the draft")]
+        #[allow(missing_docs, reason = "the names are those of the RFCs and of the drafts")]
         impl FrameType {
             $(pub const $name: Self = Self($value);)*
         }
@@ -40,10 +40,12 @@ types! {
     CONNECTION_CLOSE = 0x1c;
     APPLICATION_CLOSE = 0x1d;
     HANDSHAKE_DONE = 0x1e;
+    IMMEDIATE_ACK = 0x1f;
     DATAGRAM = 0x30;
     DATAGRAM_WITH_LENGTH = 0x31;
     PATH_ACK = 0x3e;
     PATH_ACK_ECN = 0x3f;
+    ACK_FREQUENCY = 0xaf;
     TIMESTAMP = 0x02f5;
     PATH_ABANDON = 0x3e75;
     PATH_STATUS_BACKUP = 0x3e76;
@@ -79,8 +81,10 @@ impl FrameType {
             0x1b => "path_response",
             0x1c | 0x1d => "connection_close",
             0x1e => "handshake_done",
+            0x1f => "immediate_ack",
             0x30 | 0x31 => "datagram",
             0x3e | 0x3f => "path_ack",
+            0xaf => "ack_frequency",
             0x02f5 => "timestamp",
             0x3e75 => "path_abandon",
             0x3e76 => "path_status_backup",
@@ -98,6 +102,12 @@ impl FrameType {
     /// negotiated it.
     pub const fn is_multipath(self) -> bool {
         matches!(self.0, 0x3e | 0x3f | 0x3e75..=0x3e7c)
+    }
+
+    /// Whether the frame belongs to draft-ietf-quic-ack-frequency, and so may only go to an
+    /// endpoint that announced `min_ack_delay`.
+    pub const fn is_about_ack_frequency(self) -> bool {
+        matches!(self.0, 0x1f | 0xaf)
     }
 
     /// Whether a packet of such frames alone does not migrate a path (RFC 9000, section 9.1).

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::wire::cursor::Reader;
-use crate::wire::frame::{Form, Stream, decode, put_ack};
+use crate::wire::frame::{AckFrequency, Form, Stream, decode, put_ack};
 use crate::wire::{ConnectionId, ResetToken, StreamId};
 use serde_json::{Value, json};
 
@@ -153,6 +153,28 @@ fn frames_about_paths_have_the_names_that_readers_know() {
     ];
     for (frame, expected) in cases {
         assert_eq!(encoded(&frame, Form::Multipath), expected);
+    }
+}
+
+#[test]
+fn frames_about_acknowledgements_show_what_is_asked_for() {
+    let cases = [
+        (Frame::ImmediateAck, json!({"frame_type": "immediate_ack"})),
+        (
+            Frame::AckFrequency(AckFrequency {
+                sequence: 1,
+                ack_eliciting_threshold: 9,
+                max_ack_delay_us: 5000,
+                reordering_threshold: 3,
+            }),
+            json!({
+                "frame_type": "ack_frequency", "sequence_number": 1, "ack_eliciting_threshold": 9,
+                "requested_max_ack_delay": 5000, "reordering_threshold": 3,
+            }),
+        ),
+    ];
+    for (frame, expected) in cases {
+        assert_eq!(encoded(&frame, Form::Plain), expected);
     }
 }
 

@@ -1,8 +1,9 @@
 //! What received must do.
 
 use super::*;
+use crate::recovery::ack_policy::{MAX_DELAY, MAX_PACKETS};
 use anabranch_wire::cursor::Reader;
-use anabranch_wire::frame::{Frame, decode};
+use anabranch_wire::frame::{AckFrequency, Frame, decode};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -285,4 +286,136 @@ proptest! {
             }
         }
     }
+}
+
+fn asked(threshold: u64, ms: u64, reordering: u64) -> AckPolicy {
+    AckPolicy::asked(&AckFrequency {
+        sequence: 0,
+        ack_eliciting_threshold: threshold,
+        max_ack_delay_us: ms * 1000,
+        reordering_threshold: reordering,
+    })
+}
+
+/// The tables of draft-ietf-quic-ack-frequency, section 6.2.1: what is received, and whether an
+/// acknowledgement is due then.
+#[test]
+fn reordering_within_what_was_asked_for_waits_and_beyond_it_does_not() {
+    let three = [
+        (0, false),
+        (1, false),
+        (3, false),
+        (4, false),
+        (5, true),
+        (8, false),
+        (9, true),
+        (10, true),
+        (11, false),
+    ];
+    let five = [
+        (0, false),
+        (1, false),
+        (3, false),
+        (5, false),
+        (6, false),
+        (7, true),
+        (8, false),
+        (9, true),
+    ];
+    for (threshold, vector) in [(3, &three[..]), (5, &five[..])] {
+        let mut received = ReceivedPackets::new();
+        received.set_policy(at(0), asked(1000, 500, threshold));
+        for (pn, due) in vector {
+            receive(&mut received, *pn, *pn);
+            assert_eq!(received.ack_due(at(*pn)), *due, "{threshold}: packet {pn}");
+            if *due {
+                report(&mut received, *pn);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_packet_so_late_that_it_counts_as_lost_is_acknowledged_at_once() {
+    let mut received = ReceivedPackets::new();
+    received.set_policy(at(0), asked(1000, 500, 3));
+    for pn in [0, 1, 3, 4, 5, 7] {
+        receive(&mut received, 0, pn);
+    }
+    report(&mut received, 0);
+    receive(&mut received, 1, 6);
+    assert!(!received.ack_due(at(1)), "6 is late by one");
+    receive(&mut received, 1, 2);
+    assert!(received.ack_due(at(1)), "2 is late by five");
+}
+
+#[test]
+fn reordering_of_no_interest_makes_no_acknowledgement_due() {
+    let mut received = ReceivedPackets::new();
+    received.set_policy(at(0), asked(1000, 500, 0));
+    for pn in [5, 90, 3, 40] {
+        receive(&mut received, 0, pn);
+    }
+    assert!(!received.ack_due(at(0)));
+    assert_eq!(received.deadline(), Some(at(500)));
+}
+
+#[test]
+fn gaps_are_reported_before_they_are_too_many_for_one_frame() {
+    let mut received = ReceivedPackets::new();
+    received.set_policy(at(0), asked(1000, 500, 0));
+    let mut gaps = 0;
+    while !received.ack_due(at(0)) {
+        receive(&mut received, 0, gaps * 2);
+        gaps += 1;
+    }
+    assert_eq!(gaps, MAX_UNREPORTED_GAPS as u64);
+    assert_eq!(report(&mut received, 0).0.len(), MAX_UNREPORTED_GAPS);
+    receive(&mut received, 0, 1000);
+    assert!(!received.ack_due(at(0)), "counted anew");
+}
+
+#[test]
+fn of_congestion_marks_in_a_row_the_first_is_urgent_if_fewer_acknowledgements_are_wanted() {
+    let mark = |received: &mut ReceivedPackets, pn, ecn| {
+        received.on_received(at(0), pn, true, Some(ecn));
+        let due = received.ack_due(at(0));
+        if due {
+            report(received, 0);
+        }
+        due
+    };
+    for (threshold, again) in [(1, true), (2, false)] {
+        let mut received = ReceivedPackets::new();
+        received.set_policy(at(0), asked(threshold, 500, 3));
+        assert!(mark(&mut received, 0, Ecn::Ce));
+        assert_eq!(mark(&mut received, 1, Ecn::Ce), again, "{threshold}");
+        received.on_received(at(0), 2, false, Some(Ecn::Ect0));
+        assert!(mark(&mut received, 3, Ecn::Ce), "{threshold}");
+    }
+}
+
+#[test]
+fn what_waits_when_a_request_comes_is_held_to_it() {
+    let mut received = received([0]);
+    received.set_policy(at(1), asked(1, 10, 3));
+    assert_eq!(received.deadline(), Some(at(11)), "sooner than before");
+    received.set_policy(at(2), asked(1, 500, 3));
+    assert_eq!(received.deadline(), Some(at(11)), "a promise is kept");
+    received.set_policy(at(3), asked(0, 500, 3));
+    assert!(received.ack_due(at(3)));
+}
+
+#[test]
+fn what_is_asked_for_is_granted_within_bounds() {
+    let most = asked(u64::MAX, 16_383, u64::MAX);
+    assert_eq!(most.packets, MAX_PACKETS);
+    assert_eq!(most.delay, MAX_DELAY);
+    let mut received = ReceivedPackets::new();
+    received.set_policy(at(0), most);
+    for pn in 0..u64::from(MAX_PACKETS) {
+        assert!(!received.ack_due(at(0)), "packet {pn}");
+        receive(&mut received, 0, pn);
+    }
+    assert!(received.ack_due(at(0)));
 }

@@ -3,7 +3,9 @@
 use super::{BOTH, ZERO, assert_breach, assert_bytes, assert_closed, assert_harmless};
 use crate::raw::{Packet, RawPeer, Setup, cid, encode, encode_plain, new_cid, token};
 use anabranch_proto::handshake::Level;
-use anabranch_proto::wire::frame::{ConnectionClose, Frame, NewConnectionId, PathStatus, Stream};
+use anabranch_proto::wire::frame::{
+    AckFrequency, ConnectionClose, Frame, NewConnectionId, PathStatus, Stream,
+};
 use anabranch_proto::wire::{Dir, PathId, Side, StreamId, TransportErrorCode as Code};
 
 /// One frame of each type that may not appear before the handshake ends.
@@ -68,6 +70,13 @@ fn other_late_frames() -> Vec<Frame<'static>> {
         }),
         Frame::HandshakeDone,
         Frame::Timestamp { time: 1 },
+        Frame::ImmediateAck,
+        Frame::AckFrequency(AckFrequency {
+            sequence: 0,
+            ack_eliciting_threshold: 1,
+            max_ack_delay_us: 25_000,
+            reordering_threshold: 1,
+        }),
         Frame::PathAbandon { path, code: 0 },
         Frame::MaxPathId { limit: PathId(9) },
         Frame::PathsBlocked { limit: path },

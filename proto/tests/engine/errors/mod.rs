@@ -1,5 +1,6 @@
 //! Every breach of the protocol ends the connection with the right code, on the wire.
 
+mod acknowledgements;
 mod frames;
 mod handshake;
 mod keys;

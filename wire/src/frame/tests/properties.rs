@@ -19,7 +19,7 @@ struct Parts {
     ranges: Vec<RangeInclusive<u64>>,
 }
 
-const KINDS: usize = 27;
+const KINDS: usize = 29;
 
 fn parts() -> impl Strategy<Value = Parts> {
     (
@@ -167,6 +167,21 @@ impl Parts {
             23 => Frame::DataBlocked { limit: b },
             24 => Frame::StreamDataBlocked { id, limit: b },
             25 => Frame::Timestamp { time: b },
+            26 => Frame::ImmediateAck,
+            27 => {
+                let [
+                    sequence,
+                    ack_eliciting_threshold,
+                    max_ack_delay_us,
+                    reordering_threshold,
+                ] = self.numbers;
+                Frame::AckFrequency(AckFrequency {
+                    sequence,
+                    ack_eliciting_threshold,
+                    max_ack_delay_us,
+                    reordering_threshold,
+                })
+            }
             _ => Frame::StreamsBlocked { dir, limit: count },
         }
     }
