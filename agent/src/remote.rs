@@ -56,7 +56,7 @@ const SILENCE: Duration = Duration::from_secs(15);
 const TURN: Duration = Duration::from_secs(3);
 
 /// The code of a connection whose agent was told to end.
-const ENDED: u64 = 1;
+const ENDED: u32 = 1;
 
 /// How long an agent has to answer a first call, or a question for its clock.
 const PATIENCE: Duration = Duration::from_secs(15);

@@ -37,7 +37,7 @@ const MAX_FIELD_BYTES: u64 = 16 << 10;
 const MAX_LINE: usize = 4096;
 
 /// The code of a stream that ends without success, where HTTP/0.9 knows none.
-const HQ_ERROR: u64 = 1;
+const HQ_ERROR: u32 = 1;
 
 type Exchange = RequestStream<BidiStream<Bytes>, Bytes>;
 

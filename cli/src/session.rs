@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The code of a connection that ends well (RFC 9114, section 8.1).
-pub(crate) const H3_NO_ERROR: u64 = 0x100;
+pub(crate) const H3_NO_ERROR: u32 = 0x100;
 
 /// How long the server is given to learn that we are leaving.
 const FAREWELL: Duration = Duration::from_millis(500);

@@ -25,7 +25,7 @@ use theirs::{FromNoq, PATHS, ToNoq};
 const SOME: u64 = LARGE / 4;
 /// What an idle path may still carry while [`SOME`] bytes or more take another.
 const IDLE: u64 = 100_000;
-const CODE: u64 = TransportErrorCode::APPLICATION_ABANDON_PATH.0;
+const CODE: TransportErrorCode = TransportErrorCode::APPLICATION_ABANDON_PATH;
 
 fn is_discarded(id: u32) -> impl Fn(&PathNotice) -> bool {
     move |notice| *notice == PathNotice::Discarded { id: PathId(id) }
@@ -37,7 +37,7 @@ fn is_abandoned(id: u32, by_peer: bool) -> impl Fn(&PathNotice) -> bool {
         *notice
             == PathNotice::Abandoned {
                 id,
-                code: CODE,
+                code: CODE.0,
                 by_peer,
             }
     }

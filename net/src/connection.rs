@@ -10,7 +10,7 @@ use crate::streams::{RecvStream, SendStream};
 use anabranch_proto::congestion::ControllerFactory;
 use anabranch_proto::datagram::{SocketId, Tuple};
 use anabranch_proto::wire::frame::PathStatus;
-use anabranch_proto::wire::{Dir, PathId, Side, StreamId};
+use anabranch_proto::wire::{Dir, ErrorCode, PathId, Side, StreamId};
 use bytes::Bytes;
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};
@@ -292,7 +292,11 @@ impl Connection {
     /// # Errors
     ///
     /// There is no such path, or no other one that works.
-    pub fn abandon_path(&self, id: PathId, code: u64) -> Result<(), AbandonPathError> {
+    pub fn abandon_path(
+        &self,
+        id: PathId,
+        code: impl Into<ErrorCode>,
+    ) -> Result<(), AbandonPathError> {
         let now = self.holder.shared.clock.now();
         self.holder
             .act(|_, connection| connection.abandon_path(now, id, code))
@@ -371,7 +375,7 @@ impl Connection {
     // The whole.
 
     /// Closes the connection. Data that has not arrived is lost.
-    pub fn close(&self, code: u64, reason: &[u8]) {
+    pub fn close(&self, code: impl Into<ErrorCode>, reason: &[u8]) {
         let now = self.holder.shared.clock.now();
         // An error means that it is closed already.
         let _ = self

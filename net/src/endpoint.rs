@@ -7,6 +7,7 @@ use crate::error::ConnectError;
 use crate::sockets::{Binding, Socket, SocketConfig};
 use crate::state::Shared;
 use anabranch_proto::datagram::{SocketId, Tuple};
+use anabranch_proto::wire::ErrorCode;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -291,7 +292,8 @@ impl Endpoint {
     }
 
     /// Closes every connection with this code and reason, and accepts no more.
-    pub fn close(&self, code: u64, reason: &[u8]) {
+    pub fn close(&self, code: impl Into<ErrorCode>, reason: &[u8]) {
+        let code = code.into();
         let shared = &self.inner.shared;
         let mut state = shared.lock();
         state.engine.set_server(None);

@@ -4,7 +4,7 @@ use crate::connection::Connection;
 use crate::engine::ConnectionError;
 use crate::error::{ReadError, WriteError};
 use crate::streams;
-use anabranch_proto::wire::Dir;
+use anabranch_proto::wire::{Dir, ErrorCode};
 use bytes::{Buf, Bytes};
 use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming, StreamId, WriteBuf};
 use std::fmt;
@@ -56,6 +56,11 @@ fn write_error(error: WriteError) -> StreamErrorIncoming {
         WriteError::Stopped(error_code) => StreamErrorIncoming::StreamTerminated { error_code },
         WriteError::Closed => StreamErrorIncoming::Unknown(Box::new(error)),
     }
+}
+
+/// HTTP/3's own codes all fit; one that does not says as much as the largest does.
+fn error_code(code: u64) -> ErrorCode {
+    ErrorCode::new(code).unwrap_or(ErrorCode::MAX)
 }
 
 fn stream_id(id: anabranch_proto::wire::StreamId) -> StreamId {
@@ -116,7 +121,7 @@ impl<B: Buf> quic::OpenStreams<B> for H3Connection {
     }
 
     fn close(&mut self, code: h3::error::Code, reason: &[u8]) {
-        self.0.close(code.value(), reason);
+        self.0.close(error_code(code.value()), reason);
     }
 }
 
@@ -184,7 +189,7 @@ impl<B: Buf> quic::SendStream<B> for SendStream<B> {
 
     fn reset(&mut self, reset_code: u64) {
         // An error means that the stream has ended already.
-        let _ = self.stream.reset(reset_code);
+        let _ = self.stream.reset(error_code(reset_code));
     }
 
     fn send_id(&self) -> StreamId {
@@ -222,7 +227,7 @@ impl quic::RecvStream for RecvStream {
 
     fn stop_sending(&mut self, error_code: u64) {
         // An error means that the stream has ended already.
-        let _ = self.0.stop(error_code);
+        let _ = self.0.stop(self::error_code(error_code));
     }
 
     fn recv_id(&self) -> StreamId {

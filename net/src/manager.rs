@@ -396,7 +396,7 @@ impl Task {
                     self.endpoint.report_fault(socket);
                 }
                 Request::Abandon { path } => {
-                    let code = TransportErrorCode::PATH_UNSTABLE_OR_POOR.0;
+                    let code = TransportErrorCode::PATH_UNSTABLE_OR_POOR;
                     let refused = connection.abandon_path(path, code).is_err();
                     self.table.on_abandoning(path, refused);
                 }

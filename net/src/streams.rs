@@ -4,7 +4,7 @@ use crate::connection::Holder;
 use crate::engine;
 use crate::error::{ReadError, ReadExactError, ReadToEndError, WriteError};
 use crate::state::{SendEnd, Sending};
-use anabranch_proto::wire::StreamId;
+use anabranch_proto::wire::{ErrorCode, StreamId};
 use bytes::{Buf, Bytes, BytesMut};
 use std::future::poll_fn;
 use std::io;
@@ -117,7 +117,7 @@ impl SendStream {
     /// # Errors
     ///
     /// The stream has ended already, or the connection has.
-    pub fn reset(&mut self, code: u64) -> Result<(), WriteError> {
+    pub fn reset(&mut self, code: impl Into<ErrorCode>) -> Result<(), WriteError> {
         let id = self.id;
         let result = self
             .holder
@@ -326,7 +326,7 @@ impl RecvStream {
     /// # Errors
     ///
     /// The stream has ended already, or the connection has.
-    pub fn stop(&mut self, code: u64) -> Result<(), ReadError> {
+    pub fn stop(&mut self, code: impl Into<ErrorCode>) -> Result<(), ReadError> {
         if self.ended {
             return Err(ReadError::Closed);
         }

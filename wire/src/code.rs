@@ -1,6 +1,44 @@
 //! Error codes that travel in `CONNECTION_CLOSE` and `PATH_ABANDON`.
 
+use crate::varint;
 use std::fmt;
+
+/// An error code somebody may choose: of an application protocol (RFC 9000, section 20.2), or of the
+/// transport. It fits a frame: at most 2^62 − 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ErrorCode(u64);
+
+impl ErrorCode {
+    /// The largest code: 2^62 − 1.
+    pub const MAX: Self = Self(varint::MAX);
+
+    /// A code, unless no frame can carry it.
+    pub const fn new(code: u64) -> Option<Self> {
+        if code <= varint::MAX {
+            Some(Self(code))
+        } else {
+            None
+        }
+    }
+
+    /// The code as a number.
+    pub const fn value(self) -> u64 {
+        self.0
+    }
+}
+
+impl From<u32> for ErrorCode {
+    fn from(code: u32) -> Self {
+        Self(code.into())
+    }
+}
+
+/// Every code of a registry fits; one made up that does not becomes [`ErrorCode::MAX`].
+impl From<TransportErrorCode> for ErrorCode {
+    fn from(code: TransportErrorCode) -> Self {
+        Self::new(code.0).unwrap_or(Self::MAX)
+    }
+}
 
 /// A transport error code (RFC 9000, section 20.1, and RFC 10069).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,5 +133,19 @@ impl fmt::Display for TransportErrorCode {
             (None, Some(alert)) => write!(f, "CRYPTO_ERROR (TLS alert {alert})"),
             (None, None) => write!(f, "error {:#x}", self.0),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_that_fits_no_frame_cannot_be_made() {
+        assert_eq!(ErrorCode::new(varint::MAX), Some(ErrorCode::MAX));
+        assert_eq!(ErrorCode::new(varint::MAX + 1), None);
+        assert_eq!(ErrorCode::new(u64::MAX), None);
+        let made_up = TransportErrorCode(u64::MAX);
+        assert_eq!(ErrorCode::from(made_up), ErrorCode::MAX);
     }
 }

@@ -14,7 +14,7 @@ pub mod params;
 pub mod varint;
 
 pub use cid::{ConnectionId, ResetToken};
-pub use code::TransportErrorCode;
+pub use code::{ErrorCode, TransportErrorCode};
 pub use id::{Dir, PathId, Side, StreamId};
 
 /// QUIC version 1 (RFC 9000, section 15).

@@ -24,7 +24,7 @@ use anabranch_net::identity::{Identity, provider};
 use anabranch_net::sockets::SocketConfig;
 use anabranch_net::{Connection, Endpoint};
 use anabranch_proto::datagram::{SocketId, Tuple};
-use anabranch_proto::wire::PathId;
+use anabranch_proto::wire::{ErrorCode, PathId};
 use anabranch_sim::profile::Names;
 use observe::Eyes;
 use std::collections::BTreeMap;
@@ -446,6 +446,7 @@ impl Host {
         } else {
             (CUT, b"the run was cut off")
         };
+        let code = ErrorCode::new(code).unwrap_or_default();
         self.endpoint.close(code, words);
         drop(connections);
         // The other host may be gone.

@@ -22,7 +22,7 @@ const REOPEN: Duration = Duration::from_secs(1);
 const RETRY: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(500)];
 
 /// The code with which a path from an address that is gone is given up.
-const PATH_UNSTABLE: u64 = TransportErrorCode::PATH_UNSTABLE_OR_POOR.0;
+const PATH_UNSTABLE: TransportErrorCode = TransportErrorCode::PATH_UNSTABLE_OR_POOR;
 
 /// How a path is to be used.
 pub(super) fn options(path: &HostPath) -> PathOptions {

@@ -8,7 +8,7 @@ use crate::event::{Event, Observation};
 use crate::handshake::Level;
 use crate::time::Instant;
 use crate::wire::frame::{ConnectionClose, Form, Frame};
-use crate::wire::{PathId, TransportErrorCode};
+use crate::wire::{ErrorCode, PathId, TransportErrorCode};
 
 /// `CONNECTION_CLOSE` is answered to every 2^n-th packet that arrives while closing, up to this n
 /// (RFC 9000, section 10.2.1 asks for a decreasing rate).
@@ -68,11 +68,11 @@ impl Life {
 
 impl Connection {
     /// Closes the connection for the application: tells the peer `code` and `reason`.
-    pub fn close(&mut self, now: Instant, code: u64, reason: &[u8]) {
+    pub fn close(&mut self, now: Instant, code: impl Into<ErrorCode>, reason: &[u8]) {
         if self.life.is_over() {
             return;
         }
-        self.begin_closing(now, true, code, 0, reason.to_vec());
+        self.begin_closing(now, true, code.into().value(), 0, reason.to_vec());
         self.report_end(now, ConnectionError::LocallyClosed);
     }
 

@@ -12,7 +12,7 @@ use crate::sched::Scheduler;
 use crate::streams::{ClosedStream, DatagramOptions, ReadError, SendDatagramError, WriteError};
 use crate::time::Instant;
 use crate::wire::frame::PathStatus;
-use crate::wire::{Dir, PathId, Side, StreamId};
+use crate::wire::{Dir, ErrorCode, PathId, Side, StreamId};
 use bytes::Bytes;
 
 /// Why a path cannot be opened now.
@@ -83,8 +83,8 @@ impl Connection {
     }
 
     /// Gives up on sending a stream.
-    pub fn reset(&mut self, id: StreamId, code: u64) -> Result<(), ClosedStream> {
-        self.streams.reset(id, code)
+    pub fn reset(&mut self, id: StreamId, code: impl Into<ErrorCode>) -> Result<(), ClosedStream> {
+        self.streams.reset(id, code.into())
     }
 
     /// Streams of higher priority are sent first; 0 unless set.
@@ -98,8 +98,8 @@ impl Connection {
     }
 
     /// Asks the peer to send no more.
-    pub fn stop(&mut self, id: StreamId, code: u64) -> Result<(), ClosedStream> {
-        self.streams.stop(id, code)
+    pub fn stop(&mut self, id: StreamId, code: impl Into<ErrorCode>) -> Result<(), ClosedStream> {
+        self.streams.stop(id, code.into())
     }
 
     /// Queues an unreliable datagram.
@@ -181,7 +181,7 @@ impl Connection {
         &mut self,
         now: Instant,
         id: PathId,
-        code: u64,
+        code: impl Into<ErrorCode>,
     ) -> Result<(), AbandonPathError> {
         let open = self.paths.open().filter_map(|slot| slot.open());
         let others = open.filter(|path| path.id != id && path.route.validated);
@@ -195,7 +195,7 @@ impl Connection {
         if others.count() == 0 || !self.multipath_active() {
             return Err(AbandonPathError::LastPath);
         }
-        self.abandon(now, id, code, false);
+        self.abandon(now, id, code.into().value(), false);
         Ok(())
     }
 

@@ -85,7 +85,7 @@ impl Streams {
         if send.stopped.is_none() && send.reset.is_none() {
             send.stopped = Some(code);
             self.events.push_back(StreamEvent::Stopped { id, code });
-            self.reset(id, code).expect("the half was just found");
+            self.reset_with(id, code).expect("the half was just found");
         }
         Ok(())
     }

@@ -31,7 +31,7 @@ pub use stats::StreamStats;
 use crate::sched::MAX_OPEN_PATHS;
 use crate::time::{Duration, Instant};
 use anabranch_wire::params::TransportParameters;
-use anabranch_wire::{Dir, Side, StreamId};
+use anabranch_wire::{Dir, ErrorCode, Side, StreamId};
 use bytes::Bytes;
 use datagrams::Datagrams;
 use flow::{Inbound, Outbound, Tuning};
@@ -414,7 +414,11 @@ impl Streams {
     /// Gives up sending: bytes not acknowledged are dropped, and the peer learns `code`. Does
     /// nothing to a stream that was reset before, by the application or because the peer stopped
     /// it.
-    pub fn reset(&mut self, id: StreamId, code: u64) -> Result<(), ClosedStream> {
+    pub fn reset(&mut self, id: StreamId, code: ErrorCode) -> Result<(), ClosedStream> {
+        self.reset_with(id, code.value())
+    }
+
+    fn reset_with(&mut self, id: StreamId, code: u64) -> Result<(), ClosedStream> {
         let send = self.send_half(id)?;
         if send.reset.is_none() {
             send.reset(code);
@@ -471,11 +475,11 @@ impl Streams {
     ///
     /// If the end of the stream is known already the peer is not asked: it has sent everything
     /// once.
-    pub fn stop(&mut self, id: StreamId, code: u64) -> Result<(), ClosedStream> {
+    pub fn stop(&mut self, id: StreamId, code: ErrorCode) -> Result<(), ClosedStream> {
         let stream = self.live.get_mut(&id).ok_or(ClosedStream)?;
         let recv = stream.recv.as_mut().ok_or(ClosedStream)?;
         let before = recv.out_of_order();
-        let discarded = recv.stop(code)?;
+        let discarded = recv.stop(code.value())?;
         self.stats.buffered_out_of_order -= before;
         let is_done = recv.is_done();
         self.release(discarded);

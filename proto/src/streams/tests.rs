@@ -332,9 +332,9 @@ fn a_stopped_stream_returns_all_credit_and_ends_with_the_peers_reset() {
     let id = client.open(Dir::Bi).unwrap();
     put(&mut client, id, 1000);
     transfer(&mut client, &mut server);
-    server.stop(id, 42).unwrap();
+    server.stop(id, 42.into()).unwrap();
     assert_eq!(server.read(id, 10), Err(ReadError::Closed));
-    assert_eq!(server.stop(id, 42), Err(ClosedStream));
+    assert_eq!(server.stop(id, 42.into()), Err(ClosedStream));
     put(&mut client, id, 500);
     transfer(&mut client, &mut server);
     assert_eq!(server.inbound.grant.consumed(), 1500);
@@ -358,7 +358,7 @@ fn a_stopped_writer_learns_the_code_until_its_reset_arrived() {
         Err(WriteError::Stopped(9))
     );
     assert_eq!(client.finish(id), Err(ClosedStream));
-    assert_eq!(client.reset(id, 1), Ok(()));
+    assert_eq!(client.reset(id, 1.into()), Ok(()));
     let (payload, sent) = packet(&mut client, A, 1200);
     let reset = Frame::ResetStream {
         id,
@@ -385,7 +385,7 @@ fn with_stream_within(limits: &Limits, length: usize) -> (Streams, StreamId) {
 fn a_lost_reset_is_sent_again() {
     let (mut client, id) = with_stream(100);
     let (_, data) = packet(&mut client, A, 80);
-    client.reset(id, 3).unwrap();
+    client.reset(id, 3.into()).unwrap();
     let (_, sent) = packet(&mut client, A, 1200);
     assert_eq!(names(&sent), ["ResetStream"]);
     for frame in sent.iter().chain(&data) {

@@ -94,9 +94,9 @@ impl World {
 
     fn give_up(&mut self, at: usize, id: StreamId, is_sender: bool) {
         let done = if is_sender {
-            self.sides[at].reset(id, 1).is_ok()
+            self.sides[at].reset(id, 1.into()).is_ok()
         } else {
-            self.sides[at].stop(id, 2).is_ok()
+            self.sides[at].stop(id, 2.into()).is_ok()
         };
         let sender = if is_sender { at } else { 1 - at };
         if let Some(half) = self.halves.get_mut(&(id, sender)).filter(|_| done) {

@@ -45,7 +45,7 @@ fn the_oldest_of_several_streams_counts() {
     assert_eq!(client.backlog().oldest_unacked, Some(ms(10)));
     client.on_acked(&sent[0][0]);
     assert_eq!(client.backlog().oldest_unacked, Some(ms(20)));
-    client.reset(ids[1], 0).unwrap();
+    client.reset(ids[1], 0.into()).unwrap();
     assert_eq!(client.backlog().oldest_unacked, None);
 }
 

@@ -316,7 +316,7 @@ fn a_path_is_forgotten_although_the_peer_never_agrees() {
     let mut peer = RawPeer::connected_client();
     peer.open_path(ONE, 1);
     let now = peer.now;
-    let code = Code::APPLICATION_ABANDON_PATH.0;
+    let code = Code::APPLICATION_ABANDON_PATH;
     let victim = peer.connection().expect("the victim");
     victim.abandon_path(now, ONE, code).expect("an open path");
     peer.receive();
