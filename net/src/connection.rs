@@ -13,8 +13,9 @@ use anabranch_proto::wire::frame::PathStatus;
 use anabranch_proto::wire::{Dir, ErrorCode, PathId, Side, StreamId};
 use bytes::Bytes;
 use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use tokio::sync::broadcast;
 
 /// Keeps a connection open while any handle of it or of its streams exists.
@@ -34,11 +35,7 @@ impl Holder {
         &self,
         action: impl FnOnce(&mut Tracked, &mut engine::Connection) -> R,
     ) -> Result<R, ConnectionError> {
-        let mut state = self.shared.lock();
-        let (tracked, connection) = state.parts(self.key)?;
-        let result = action(tracked, connection);
-        state.wake_driver();
-        Ok(result)
+        self.command(|tracked, connection| (action(tracked, connection), true))
     }
 
     /// The same for what may have to wait: the driver is left alone if nothing came of it.
@@ -46,11 +43,40 @@ impl Holder {
         &self,
         action: impl FnOnce(&mut Tracked, &mut engine::Connection) -> Poll<R>,
     ) -> Poll<Result<R, ConnectionError>> {
+        let poll = self.command(|tracked, connection| {
+            let poll = action(tracked, connection);
+            let acted = poll.is_ready();
+            (poll, acted)
+        });
+        match poll {
+            Ok(poll) => poll.map(Ok),
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    /// Does something with the connection, and wakes the driver if something came of it. A panic in
+    /// it ends this connection alone, and reaches the caller once the lock is free.
+    fn command<R>(
+        &self,
+        action: impl FnOnce(&mut Tracked, &mut engine::Connection) -> (R, bool),
+    ) -> Result<R, ConnectionError> {
         let mut state = self.shared.lock();
         let (tracked, connection) = state.parts(self.key)?;
-        let result = ready!(action(tracked, connection));
-        state.wake_driver();
-        Poll::Ready(Ok(result))
+        // Whatever it leaves of the connection is not used again.
+        let result = catch_unwind(AssertUnwindSafe(|| action(tracked, connection)));
+        match result {
+            Ok((result, acted)) => {
+                if acted {
+                    state.wake_driver();
+                }
+                Ok(result)
+            }
+            Err(panic) => {
+                state.fail(self.shared.clock.now(), self.key);
+                drop(state);
+                resume_unwind(panic)
+            }
+        }
     }
 
     /// Looks at the handles' side of the connection, ended or not.
@@ -58,18 +84,19 @@ impl Holder {
         look(self.shared.lock().tracked(self.key))
     }
 
-    /// For destructors: does nothing if the connection or the lock is gone.
+    /// For destructors, which must not panic: does nothing if the connection is gone.
     pub(crate) fn act_for_drop(
         &self,
         action: impl FnOnce(&mut Tracked, Option<&mut engine::Connection>),
     ) {
-        let Some(mut state) = self.shared.lock_for_drop() else {
-            return;
-        };
+        let mut state = self.shared.lock();
         match state.parts(self.key) {
             Ok((tracked, connection)) => {
-                action(tracked, Some(connection));
-                state.wake_driver();
+                let work = AssertUnwindSafe(|| action(tracked, Some(connection)));
+                match catch_unwind(work) {
+                    Ok(()) => state.wake_driver(),
+                    Err(_) => state.fail(self.shared.clock.now(), self.key),
+                }
             }
             Err(_) => action(state.tracked(self.key), None),
         }
@@ -82,9 +109,7 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        if let Some(mut state) = self.shared.lock_for_drop() {
-            state.release(self.key, &self.shared.clock);
-        }
+        self.shared.lock().release(self.key, &self.shared.clock);
     }
 }
 
@@ -440,7 +465,7 @@ impl Connection {
     }
 
     /// Does something with the engine's connection: what has no method of its own here. Keep it
-    /// short, all connections of the endpoint wait.
+    /// short, all connections of the endpoint wait. If it panics, this connection ends.
     ///
     /// # Errors
     ///

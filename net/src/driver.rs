@@ -317,9 +317,7 @@ impl Future for Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        if let Some(mut state) = self.shared.lock_for_drop() {
-            state.driver_ends();
-        }
+        self.shared.lock().driver_ends();
     }
 }
 

@@ -74,7 +74,11 @@ impl Builder {
             Some(seed) => seed,
             None => random_seed()?,
         };
-        let mut engine = engine::Endpoint::new(self.config, seed);
+        let config = EndpointConfig {
+            contain_panics: true,
+            ..self.config
+        };
+        let mut engine = engine::Endpoint::new(config, seed);
         if let Some(secret) = self.reset_secret {
             engine.set_reset_secret(secret);
         }
@@ -129,9 +133,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Some(mut state) = self.shared.lock_for_drop() {
-            state.close_endpoint(&self.shared.clock);
-        }
+        self.shared.lock().close_endpoint(&self.shared.clock);
     }
 }
 
@@ -297,10 +299,11 @@ impl Endpoint {
         let shared = &self.inner.shared;
         let mut state = shared.lock();
         state.engine.set_server(None);
+        let now = shared.clock.now();
         for handle in state.handles() {
-            if let Some(connection) = state.engine.connection_mut(handle) {
-                connection.close(shared.clock.now(), code, reason);
-            }
+            state.order(now, handle, |connection| {
+                connection.close(now, code, reason);
+            });
         }
         state.wake_driver();
     }

@@ -11,7 +11,8 @@ use anabranch_proto::datagram::SocketId;
 use anabranch_proto::time::Instant;
 use anabranch_proto::wire::{Dir, PathId, StreamId};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use tokio::sync::broadcast;
 
@@ -227,14 +228,10 @@ impl Shared {
         }
     }
 
-    /// A panic under the lock is a bug in the engine; what it left behind is not touched again.
+    /// A panic under the lock ends the connection whose work it interrupted, here or in the engine.
+    /// The others go on, so that the lock serves them as before.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("the engine did not panic")
-    }
-
-    /// The same for destructors, which must not panic in turn.
-    pub(crate) fn lock_for_drop(&self) -> Option<MutexGuard<'_, State>> {
-        self.state.lock().ok()
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -286,10 +283,34 @@ impl State {
 
     /// Nothing passes this socket any more.
     pub(crate) fn report_fault(&mut self, now: Instant, socket: SocketId) {
-        for handle in self.by_handle.keys() {
-            if let Some(connection) = self.engine.connection_mut(*handle) {
+        for handle in self.handles() {
+            self.order(now, handle, |connection| {
                 connection.on_socket_error(now, socket);
-            }
+            });
+        }
+        self.wake_driver();
+    }
+
+    /// Has a connection do something on behalf of others than its own handles. If it panics, it
+    /// ends, and nobody else hears of it.
+    pub(crate) fn order(
+        &mut self,
+        now: Instant,
+        handle: Handle,
+        work: impl FnOnce(&mut engine::Connection),
+    ) {
+        let Some(connection) = self.engine.connection_mut(handle) else {
+            return;
+        };
+        if catch_unwind(AssertUnwindSafe(|| work(connection))).is_err() {
+            self.engine.fail(now, handle);
+        }
+    }
+
+    /// A command on a connection panicked.
+    pub(crate) fn fail(&mut self, now: Instant, key: Key) {
+        if let Some(handle) = self.tracked_ref(key).handle {
+            self.engine.fail(now, handle);
         }
         self.wake_driver();
     }
@@ -340,8 +361,10 @@ impl State {
 
     /// The application dropped its last handle of a connection.
     pub(crate) fn release(&mut self, key: Key, clock: &Clock) {
-        if let Ok((_, connection)) = self.parts(key) {
-            connection.close(clock.now(), 0, b"");
+        if let Some(handle) = self.tracked_ref(key).handle {
+            let now = clock.now();
+            // Does nothing to one that has ended.
+            self.order(now, handle, |connection| connection.close(now, 0, b""));
             self.wake_driver();
         }
         let tracked = self.tracked(key);
@@ -419,7 +442,10 @@ impl State {
                     let _ = tracked.notices.as_ref().map(|notices| notices.send(notice));
                 }
                 Event::Closed(error) => {
-                    tracked.last = self.engine.connection(handle).map(snapshot);
+                    let connection = self.engine.connection(handle);
+                    // One that ended by a panic may do so again when it is asked for figures.
+                    let figures = AssertUnwindSafe(|| connection.map(snapshot));
+                    tracked.last = catch_unwind(figures).ok().flatten();
                     tracked.end(error, woken);
                 }
                 Event::Drained => self.on_drained(handle, key, woken),

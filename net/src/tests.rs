@@ -1,6 +1,8 @@
 //! The whole crate at work: clients and servers over the loopback interface, and over links in
 //! network namespaces that come, go and go silent.
 
+mod containment;
+
 use crate::engine::{ClientConfig, PathNotice, ServerConfig, TransportConfig, tls};
 use crate::error::{ConnectError, ReadToEndError, WriteError};
 use crate::identity::{Identity, provider};

@@ -219,6 +219,10 @@ pub struct EndpointConfig {
     pub cid_length: usize,
     /// Stateless resets, version negotiations and refusals sent per second at most.
     pub max_stateless_per_second: u32,
+    /// Whether a panic in the work of one connection, such as in its scheduler, ends that connection
+    /// alone, with `INTERNAL_ERROR`. Otherwise it goes on to the caller: simulators and tests want
+    /// to know.
+    pub contain_panics: bool,
 }
 
 impl Default for EndpointConfig {
@@ -226,6 +230,7 @@ impl Default for EndpointConfig {
         Self {
             cid_length: 8,
             max_stateless_per_second: 200,
+            contain_panics: false,
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::Connection;
 use super::builder::{Packet, SizeRule};
 use crate::datagram::Transmit;
+use crate::endpoint::internal_error;
 use crate::error::{ConnectionError, TransportError};
 use crate::event::{Event, Observation};
 use crate::handshake::Level;
@@ -74,6 +75,17 @@ impl Connection {
         }
         self.begin_closing(now, true, code.into().value(), 0, reason.to_vec());
         self.report_end(now, ConnectionError::LocallyClosed);
+    }
+
+    /// Something in here panicked: says no more than that, and shows nothing to anybody.
+    #[cold]
+    pub(crate) fn on_panic(&mut self, now: Instant) {
+        self.outbox.observer = None;
+        if self.life.is_over() {
+            self.vanish(now, ConnectionError::LocallyClosed);
+        } else {
+            self.close_with_error(now, internal_error());
+        }
     }
 
     pub(super) fn close_with_error(&mut self, now: Instant, error: TransportError) {

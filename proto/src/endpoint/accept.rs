@@ -1,6 +1,7 @@
 //! Beginnings: connecting, accepting, and what is answered without a connection.
 
-use super::{Endpoint, Handle};
+use super::contain::contained;
+use super::{Endpoint, Handle, Member};
 use crate::config::{ClientConfig, RetryPolicy, ServerConfig};
 use crate::connection::{Beginning, Connection, Routing, announced_path_limit, random_cid};
 use crate::datagram::{Ecn, Transmit, Tuple};
@@ -237,17 +238,20 @@ impl Endpoint {
             );
             return;
         }
-        if let Some(handle) = self.accept(now, tuple, &server, initial, &proof)
-            && let Some(member) = self.connections.get_mut(&handle)
-        {
-            let connection = &mut member.connection;
+        let contain = self.config.contain_panics;
+        let Some(handle) = contained(contain, || {
+            self.accept(now, tuple, &server, initial, &proof)
+        })
+        .flatten() else {
+            return;
+        };
+        self.work(handle, |connection| {
             connection.handle_datagram(now, tuple, ecn, PathId::ZERO, data);
-            if connection.has_heard_peer() {
-                self.touch(handle);
-            } else {
-                // Noise that looks like an Initial must not take the place of a client.
-                self.forget(handle);
-            }
+        });
+        let heard = |member: &Member| member.has_failed || member.connection.has_heard_peer();
+        if !self.connections.get(&handle).is_some_and(heard) {
+            // Noise that looks like an Initial must not take the place of a client.
+            self.forget(handle);
         }
     }
 

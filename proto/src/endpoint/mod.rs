@@ -1,10 +1,12 @@
 //! An endpoint: its connections, and which datagram belongs to which.
 
 mod accept;
+mod contain;
 mod deadlines;
 mod route;
 
 pub use accept::ConnectError;
+pub(crate) use contain::internal_error;
 
 use crate::config::{EndpointConfig, ServerConfig};
 use crate::connection::Connection;
@@ -18,6 +20,7 @@ use crate::wire::StreamId;
 use crate::wire::cid::MAX_CID_LEN;
 use accept::Stateless;
 use bytes::Bytes;
+use contain::contained;
 use deadlines::Deadlines;
 use route::{Destination, Routes};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -39,6 +42,10 @@ struct Member {
     is_untimed: bool,
     /// Under which time it is found among the deadlines.
     armed: Option<Instant>,
+    /// Whether its end has been told.
+    has_ended: bool,
+    /// Whether its work panicked.
+    has_failed: bool,
 }
 
 impl From<Connection> for Member {
@@ -49,6 +56,8 @@ impl From<Connection> for Member {
             is_dirty: false,
             is_untimed: false,
             armed: None,
+            has_ended: false,
+            has_failed: false,
         }
     }
 }
@@ -78,6 +87,8 @@ pub struct Endpoint {
     untimed: Vec<Handle>,
     deadlines: Deadlines,
     events: VecDeque<(Handle, Event)>,
+    /// The latest time it was told.
+    clock: Instant,
 }
 
 impl Endpoint {
@@ -101,6 +112,7 @@ impl Endpoint {
             untimed: Vec::new(),
             deadlines: Deadlines::default(),
             events: VecDeque::new(),
+            clock: Instant::ZERO,
         }
     }
 
@@ -125,13 +137,12 @@ impl Endpoint {
         ecn: Option<Ecn>,
         data: &mut [u8],
     ) {
+        self.clock = self.clock.max(now);
         match self.routes.find(data, self.config.cid_length) {
             Destination::Connection(handle, path) => {
-                if let Some(member) = self.connections.get_mut(&handle) {
-                    let connection = &mut member.connection;
+                self.work(handle, |connection| {
                     connection.handle_datagram(now, tuple, ecn, path, data);
-                    touch(member, handle, &mut self.dirty, &mut self.ready);
-                }
+                });
             }
             Destination::Unknown => self.handle_unknown(now, tuple, ecn, data),
         }
@@ -139,16 +150,28 @@ impl Endpoint {
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.clock = self.clock.max(now);
         self.settle();
         self.set_timers();
         while let Some((_, handle)) = self.first_deadline().filter(|(at, _)| *at <= now) {
             if let Some(member) = self.connections.get_mut(&handle) {
                 self.deadlines.change(handle, member.armed.take(), None);
-                member.connection.handle_timeout(now);
-                self.touch(handle);
+                self.work(handle, |connection| connection.handle_timeout(now));
             }
         }
         self.settle();
+    }
+
+    /// Lets a connection do something, after which it is drained.
+    fn work(&mut self, handle: Handle, work: impl FnOnce(&mut Connection)) {
+        let Some(member) = self.connections.get_mut(&handle) else {
+            return;
+        };
+        let connection = &mut member.connection;
+        match contained(self.config.contain_panics, || work(connection)) {
+            Some(()) => touch(member, handle, &mut self.dirty, &mut self.ready),
+            None => self.fail(self.clock, handle),
+        }
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout) next.
@@ -178,13 +201,23 @@ impl Endpoint {
         if let Some(transmit) = self.stateless.poll_transmit(buf) {
             return Some(transmit);
         }
+        self.clock = self.clock.max(now);
+        let start = buf.len();
         while let Some(handle) = self.ready.pop_front() {
             let Some(member) = self.connections.get_mut(&handle) else {
                 continue;
             };
             note(&mut member.is_dirty, &mut self.dirty, handle);
-            let transmit = member.connection.poll_transmit(now, max_segments, buf);
-            member.is_ready = transmit.is_some();
+            let connection = &mut member.connection;
+            let transmit = contained(self.config.contain_panics, || {
+                connection.poll_transmit(now, max_segments, buf)
+            });
+            member.is_ready = matches!(transmit, Some(Some(_)));
+            let Some(transmit) = transmit else {
+                buf.truncate(start);
+                self.fail(now, handle);
+                continue;
+            };
             if transmit.is_some() {
                 self.ready.push_back(handle);
                 return transmit;
@@ -268,6 +301,7 @@ impl Endpoint {
             let mut drained = false;
             while let Some(event) = connection.poll_event() {
                 drained |= event == Event::Drained;
+                member.has_ended |= matches!(event, Event::Closed(_));
                 self.events.push_back((handle, event));
             }
             let is_done = || connection.is_established() || connection.is_closed();
@@ -285,17 +319,31 @@ impl Endpoint {
 
     /// Looks at the timers of touched connections.
     fn set_timers(&mut self) {
+        let mut failed = Vec::new();
         for handle in self.untimed.drain(..) {
             let Some(member) = self.connections.get_mut(&handle) else {
                 continue;
             };
             member.is_untimed = false;
-            let deadline = member.connection.next_timeout();
+            let connection = &mut member.connection;
+            let asked = contained(self.config.contain_panics, || connection.next_timeout());
+            let Some(deadline) = asked else {
+                failed.push(handle);
+                continue;
+            };
             if member.armed == deadline {
                 continue;
             }
             self.deadlines.change(handle, member.armed, deadline);
             member.armed = deadline;
+        }
+        if !failed.is_empty() {
+            failed
+                .drain(..)
+                .for_each(|handle| self.fail(self.clock, handle));
+            self.settle();
+            // Who fails once more is gone, so that this ends.
+            self.set_timers();
         }
     }
 

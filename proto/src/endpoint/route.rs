@@ -87,6 +87,13 @@ impl Routes {
         }
     }
 
+    /// Takes back everything routed to a connection that cannot be asked what that is.
+    pub(super) fn remove_all(&mut self, handle: Handle) {
+        self.recent = [None; RECENT];
+        self.cids.retain(|_, (owner, _)| *owner != handle);
+        self.tokens.retain(|_, owner| *owner != handle);
+    }
+
     /// Whether nothing is routed to a connection any more. Looks at every route: for assertions.
     pub(super) fn is_free(&self, handle: Handle) -> bool {
         let by_cid = self.cids.values().any(|(owner, _)| *owner == handle);
