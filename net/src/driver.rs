@@ -8,7 +8,8 @@
 //!
 //! Timers: the engine's next time-out, as one sleep; the pause after a socket's receive error.
 
-use crate::sockets::{Outgoing, RecvBatch, SendError, Socket};
+use crate::engine::Handle;
+use crate::sockets::{Outgoing, RecvBatch, SendError, Socket, is_fault};
 use crate::state::{Shared, State};
 use anabranch_proto::datagram::{SocketId, Transmit, Tuple};
 use anabranch_proto::time::Instant;
@@ -46,6 +47,15 @@ const MAX_BLOCKED_BYTES: usize = 1 << 20;
 /// How long a socket that fails to receive is left alone.
 const RECEIVE_PAUSE: Duration = Duration::from_millis(100);
 
+/// What turned out not to work in this round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Failure {
+    /// Nothing passes this socket any more.
+    Socket(SocketId),
+    /// The kernel has no way along this route of a connection.
+    Route(Handle, Tuple),
+}
+
 /// A socket and what waits for it.
 #[derive(Debug)]
 struct Lane {
@@ -71,8 +81,7 @@ pub(crate) struct Driver {
     woken: Vec<Waker>,
     /// Rounds in a row in which time-outs were put off.
     put_off: usize,
-    /// Sockets that turned out to be unusable in this round.
-    faulty: Vec<SocketId>,
+    failures: Vec<Failure>,
     timer: Pin<Box<Sleep>>,
     timer_at: Option<Instant>,
 }
@@ -104,7 +113,7 @@ impl Driver {
             transmits: Vec::new(),
             woken: Vec::new(),
             put_off: 0,
-            faulty: Vec::new(),
+            failures: Vec::new(),
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
             timer_at: None,
         }
@@ -138,7 +147,9 @@ impl Driver {
                 }
                 Poll::Ready(Err(error)) => {
                     tracing::debug!(socket = lane.id.0, "receiving failed: {error}");
-                    self.faulty.push(lane.id);
+                    if is_fault(&error) {
+                        self.failures.push(Failure::Socket(lane.id));
+                    }
                     let mut pause = Box::pin(tokio::time::sleep(RECEIVE_PAUSE));
                     // Polled once, so that its end wakes this task.
                     let _ = pause.as_mut().poll(cx);
@@ -195,7 +206,7 @@ impl Driver {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
         let mut more = self.refresh_lanes(&state);
-        self.report_faults(&mut state, now);
+        self.report_failures(&mut state, now);
         if believes && state.engine.next_timeout().is_some_and(|at| at <= now) {
             state.engine.handle_timeout(now);
         }
@@ -245,18 +256,23 @@ impl Driver {
         true
     }
 
-    fn report_faults(&mut self, state: &mut State, now: Instant) {
-        self.faulty.sort_unstable();
-        self.faulty.dedup();
-        for socket in self.faulty.drain(..) {
-            state.report_fault(now, socket);
+    fn report_failures(&mut self, state: &mut State, now: Instant) {
+        self.failures.sort_unstable();
+        self.failures.dedup();
+        for failure in self.failures.drain(..) {
+            match failure {
+                Failure::Socket(socket) => state.report_fault(now, socket),
+                Failure::Route(handle, tuple) => state.order(now, handle, |connection| {
+                    connection.on_route_error(now, tuple);
+                }),
+            }
         }
     }
 
     /// Sends what waited for room, then what is new.
     fn send(&mut self, cx: &mut Context<'_>) {
         for lane in &mut self.lanes {
-            lane.flush(cx, &mut self.faulty);
+            lane.flush(cx, &mut self.failures);
         }
         let mut start = 0;
         for transmit in self.transmits.drain(..) {
@@ -269,7 +285,7 @@ impl Driver {
             else {
                 continue;
             };
-            self.lanes[at].send(cx, transmit, contents, &mut self.faulty);
+            self.lanes[at].send(cx, transmit, contents, &mut self.failures);
         }
         self.bytes.clear();
     }
@@ -305,7 +321,7 @@ impl Future for Driver {
                 return Poll::Ready(());
             }
             self.send(cx);
-            let busy = received.any || round.more || !self.faulty.is_empty();
+            let busy = received.any || round.more || !self.failures.is_empty();
             if !busy && !self.arm(cx, round.deadline) {
                 return Poll::Pending;
             }
@@ -327,17 +343,17 @@ impl Lane {
         cx: &mut Context<'_>,
         transmit: Transmit,
         contents: &[u8],
-        faulty: &mut Vec<SocketId>,
+        failures: &mut Vec<Failure>,
     ) {
         // Behind what waits already: a full socket is not worth trying, and order is worth keeping.
         if !self.blocked.is_empty() {
             self.keep(transmit, contents);
             return;
         }
-        if let Some(sent) = self.attempt(&transmit, contents, faulty) {
+        if let Some(sent) = self.attempt(&transmit, contents, failures) {
             self.keep(transmit, &contents[sent..]);
             // Not in vain: there may be room again, and if not, the task is woken when there is.
-            self.flush(cx, faulty);
+            self.flush(cx, failures);
         }
     }
 
@@ -346,7 +362,7 @@ impl Lane {
         &self,
         transmit: &Transmit,
         contents: &[u8],
-        faulty: &mut Vec<SocketId>,
+        failures: &mut Vec<Failure>,
     ) -> Option<usize> {
         let outgoing = Outgoing {
             remote: transmit.tuple.remote,
@@ -359,11 +375,18 @@ impl Lane {
             // Probes for a larger MTU find out this way; the engine learns it from their loss.
             Ok(()) | Err((_, SendError::TooBig)) => {}
             Err((sent, SendError::Blocked)) => return Some(sent),
-            Err((_, SendError::Unusable(error))) => {
+            Err((_, SendError::Fault(error))) if !self.socket.is_wildcard() => {
                 tracing::debug!(socket = self.id.0, "sending failed: {error}");
-                if !self.socket.is_wildcard() {
-                    faulty.push(self.id);
+                // Who made us send an answer without a connection must not harm connections.
+                if transmit.connection.is_some() {
+                    failures.push(Failure::Socket(self.id));
                 }
+            }
+            Err((_, SendError::Fault(error) | SendError::Unreachable(error))) => {
+                let to = transmit.tuple.remote;
+                tracing::debug!(socket = self.id.0, "there is no way to {to}: {error}");
+                let of = transmit.connection;
+                failures.extend(of.map(|handle| Failure::Route(handle, transmit.tuple)));
             }
             Err((_, SendError::Dropped(error))) => {
                 tracing::debug!(socket = self.id.0, "a datagram was dropped: {error}");
@@ -380,13 +403,13 @@ impl Lane {
     }
 
     /// Sends what waits while there is room.
-    fn flush(&mut self, cx: &mut Context<'_>, faulty: &mut Vec<SocketId>) {
+    fn flush(&mut self, cx: &mut Context<'_>, failures: &mut Vec<Failure>) {
         while let Some((transmit, contents)) = self.blocked.pop_front() {
             self.blocked_bytes -= contents.len();
             let sent = match self.socket.poll_writable(cx) {
                 Poll::Pending => Some(0),
                 Poll::Ready(Err(_)) => None,
-                Poll::Ready(Ok(())) => self.attempt(&transmit, &contents, faulty),
+                Poll::Ready(Ok(())) => self.attempt(&transmit, &contents, failures),
             };
             let Some(sent) = sent else { continue };
             self.blocked_bytes += contents.len() - sent;

@@ -4,12 +4,15 @@
 //! failed send means. Which socket carries what is the engine's decision.
 
 use anabranch_proto::datagram::Ecn;
+use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt};
 use quinn_udp::{EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState};
 use socket2::{Domain, Protocol, SockAddr, Type};
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 use tokio::io::Interest;
 
 #[cfg(test)]
@@ -32,6 +35,10 @@ const MAX_SEND_BYTES: usize = 65_535 - 48;
 
 /// Segments the kernel accepts in one call with GSO (`UDP_MAX_SEGMENTS` of older kernels).
 const MAX_SEND_SEGMENTS: usize = 64;
+
+/// How long datagrams leave one by one after the kernel refused a train of them: some network
+/// drivers know no GSO, but another route may go by another driver.
+const REFUSED_FOR: Duration = Duration::from_secs(60);
 
 /// Where a socket is bound, and how large its buffers should be.
 #[derive(Debug, Clone)]
@@ -91,37 +98,73 @@ pub enum SendError {
     Blocked,
     /// It does not fit the link. Expected of MTU probes.
     TooBig,
-    /// The interface, its address or its route is gone: nothing will leave here for now.
-    Unusable(io::Error),
+    /// The interface or its address is gone: nothing will leave here for now.
+    Fault(io::Error),
+    /// There is no way from here to this destination. Others may be reached: who sends from strange
+    /// addresses must not make a socket look dead to the peers that share it.
+    Unreachable(io::Error),
     /// This datagram is lost; the next one may leave.
     Dropped(io::Error),
 }
 
 impl SendError {
     fn classify(error: io::Error) -> Self {
-        use nix::errno::Errno;
         if error.kind() == io::ErrorKind::WouldBlock {
             return Self::Blocked;
         }
-        match error.raw_os_error().map(Errno::from_raw) {
+        if is_fault(&error) {
+            return Self::Fault(error);
+        }
+        match errno(&error) {
             Some(Errno::EMSGSIZE) => Self::TooBig,
             Some(
                 Errno::ENETUNREACH
                 | Errno::EHOSTUNREACH
-                | Errno::ENETDOWN
                 | Errno::EHOSTDOWN
-                | Errno::ENODEV
-                | Errno::ENXIO
                 | Errno::ENONET
-                | Errno::EADDRNOTAVAIL
-                // A firewall's verdict, or a source address that was taken from the interface.
+                // A firewall's verdict, or a source address that does not fit the destination.
                 | Errno::EPERM
                 | Errno::EACCES
                 | Errno::EINVAL,
-            ) => Self::Unusable(error),
+            ) => Self::Unreachable(error),
             _ => Self::Dropped(error),
         }
     }
+
+    /// Whether quinn-udp takes this error for a kernel that knows neither GSO nor the ECN field. A
+    /// destination that nobody can send to fails the same way.
+    fn blames_offload(&self) -> bool {
+        match self {
+            Self::Unreachable(error) | Self::Dropped(error) => {
+                matches!(errno(error), Some(Errno::EINVAL | Errno::EIO))
+            }
+            _ => false,
+        }
+    }
+}
+
+fn errno(error: &io::Error) -> Option<Errno> {
+    error.raw_os_error().map(Errno::from_raw)
+}
+
+/// Whether an error says that the socket's interface or address is gone. Nothing that arrives can
+/// cause one of these, nor can the address of a single peer.
+pub(crate) fn is_fault(error: &io::Error) -> bool {
+    matches!(
+        errno(error),
+        Some(Errno::ENETDOWN | Errno::ENODEV | Errno::ENXIO | Errno::EADDRNOTAVAIL)
+    )
+}
+
+/// Whether a datagram can come from there: no port 0 and no address that stands for none or many.
+/// The kernel refuses to send to such an address, so that not even an answer is possible.
+fn is_answerable(remote: SocketAddr) -> bool {
+    let is_host = match remote.ip() {
+        // 0.0.0.0/8 is "this network" (RFC 1122, section 3.2.1.3).
+        IpAddr::V4(ip) => ip.octets()[0] != 0 && !ip.is_multicast() && !ip.is_broadcast(),
+        IpAddr::V6(ip) => !ip.is_unspecified() && !ip.is_multicast(),
+    };
+    remote.port() != 0 && is_host
 }
 
 /// Receive buffers, reused for every batch and shared by the sockets of a driver.
@@ -159,11 +202,13 @@ impl RecvBatch {
         self.count == MESSAGES
     }
 
-    /// The datagrams of the last batch, merged ones taken apart.
+    /// The datagrams of the last batch, merged ones taken apart, but for those from addresses that
+    /// nobody can have.
     pub fn datagrams(&mut self) -> impl Iterator<Item = Received<'_>> {
         let messages = self.meta[..self.count]
             .iter()
             .zip(self.bytes.chunks_mut(MESSAGE_BYTES));
+        let messages = messages.filter(|(meta, _)| is_answerable(canonical(meta.addr)));
         messages.flat_map(|(meta, bytes)| {
             let remote = canonical(meta.addr);
             let local = meta.dst_ip.map(|ip| ip.to_canonical());
@@ -209,11 +254,39 @@ pub struct Outgoing<'a> {
     pub contents: &'a [u8],
 }
 
+/// What the kernel takes off our hands, as far as it is known.
+#[derive(Debug)]
+struct Offload {
+    state: UdpSocketState,
+    /// When a train of segments was refused whose datagrams then left one by one.
+    refused: Option<Instant>,
+}
+
+impl Offload {
+    /// Asks the kernel what it can do.
+    fn probe(io: &tokio::net::UdpSocket) -> io::Result<UdpSocketState> {
+        let state = UdpSocketState::new(UdpSockRef::from(io))?;
+        // quinn-udp 0.6.3 asks for timestamps but leaves 96 bytes for control messages: with a
+        // merged batch's size and the destination address there is no room left for the ECN field,
+        // which the kernel puts last and then drops.
+        setsockopt(io, sockopt::ReceiveTimestampns, &false)?;
+        Ok(state)
+    }
+
+    fn max_segments(&self) -> usize {
+        if self.refused.is_some_and(|at| at.elapsed() < REFUSED_FOR) {
+            1
+        } else {
+            self.state.max_gso_segments().min(MAX_SEND_SEGMENTS)
+        }
+    }
+}
+
 /// A bound UDP socket.
 #[derive(Debug)]
 pub struct Socket {
     io: tokio::net::UdpSocket,
-    state: UdpSocketState,
+    offload: RwLock<Offload>,
     local: SocketAddr,
     device: Option<String>,
     binding: Binding,
@@ -246,15 +319,14 @@ impl Socket {
         let _ = socket.set_send_buffer_size(config.send_buffer);
         socket.set_nonblocking(true)?;
         let io = tokio::net::UdpSocket::from_std(socket.into())?;
-        let state = UdpSocketState::new(UdpSockRef::from(&io))?;
-        // quinn-udp 0.6.3 asks for timestamps but leaves 96 bytes for control messages: with a
-        // merged batch's size and the destination address there is no room left for the ECN field,
-        // which the kernel puts last and then drops.
-        setsockopt(&io, sockopt::ReceiveTimestampns, &false)?;
+        let offload = Offload {
+            state: Offload::probe(&io)?,
+            refused: None,
+        };
         let local = io.local_addr()?;
         Ok(Self {
             io,
-            state,
+            offload: RwLock::new(offload),
             local,
             device: config.device.clone(),
             binding,
@@ -330,9 +402,10 @@ impl Socket {
             rest = tail;
             IoSliceMut::new(message)
         });
-        let count = self
-            .state
-            .recv(UdpSockRef::from(&self.io), &mut slices, &mut batch.meta)?;
+        let count =
+            self.offload()
+                .state
+                .recv(UdpSockRef::from(&self.io), &mut slices, &mut batch.meta)?;
         if !self.report_local {
             batch.meta[..count]
                 .iter_mut()
@@ -365,26 +438,43 @@ impl Socket {
                 .map_err(|error| (0, error));
         };
         let mut sent = 0;
+        // Whether a train was refused, so that its datagrams are tried one by one.
+        let mut one_by_one = false;
         while sent < outgoing.contents.len() {
-            // Asked anew for each piece: a failed send may just have turned GSO off.
-            let segments = self
-                .state
-                .max_gso_segments()
-                .min(MAX_SEND_SEGMENTS)
-                .min(MAX_SEND_BYTES / segment)
-                .max(1);
+            let segments = match self.offload().max_segments() {
+                _ if one_by_one => 1,
+                most => most.min(MAX_SEND_BYTES / segment).max(1),
+            };
             let end = outgoing.contents.len().min(sent + segments * segment);
             let piece = &outgoing.contents[sent..end];
             match self.send_piece(outgoing, piece, Some(segment)) {
-                Ok(()) => sent = end,
-                // The driver refused the offload. quinn-udp noticed and reports one segment from
-                // now on.
-                Err(SendError::Unusable(_) | SendError::Dropped(_))
-                    if segments > 1 && self.state.max_gso_segments() == 1 => {}
+                Ok(()) => {
+                    sent = end;
+                    if std::mem::take(&mut one_by_one) {
+                        self.offload_mut(|offload| offload.refused = Some(Instant::now()));
+                    }
+                }
+                Err(error) if segments > 1 && error.blames_offload() => one_by_one = true,
                 Err(error) => return Err((sent, error)),
             }
         }
         Ok(())
+    }
+
+    fn offload(&self) -> RwLockReadGuard<'_, Offload> {
+        self.offload.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn offload_mut(&self, change: impl FnOnce(&mut Offload)) {
+        change(&mut self.offload.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Forgets what quinn-udp concluded from a failed send: it would do without GSO and ECN for the
+    /// socket's life, whatever the reason was.
+    fn probe_again(&self) {
+        if let Ok(state) = Offload::probe(&self.io) {
+            self.offload_mut(|offload| offload.state = state);
+        }
     }
 
     fn send_piece(
@@ -400,15 +490,26 @@ impl Socket {
             segment_size,
             src_ip: outgoing.local.filter(|_| self.report_local),
         };
-        let send = || self.state.try_send(UdpSockRef::from(&self.io), &transmit);
-        match send() {
+        let send = || {
+            let offload = self.offload();
+            offload
+                .state
+                .try_send(UdpSockRef::from(&self.io), &transmit)
+        };
+        let result = match send() {
             // Once more under the runtime's eyes, so that it knows to report when there is room.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.io.try_io(Interest::WRITABLE, send)
             }
             result => result,
-        }
-        .map_err(SendError::classify)
+        };
+        result.map_err(|error| {
+            let error = SendError::classify(error);
+            if error.blames_offload() {
+                self.probe_again();
+            }
+            error
+        })
     }
 
     /// The destination as this socket's family spells it.

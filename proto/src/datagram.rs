@@ -1,5 +1,6 @@
 //! Datagrams and where they go, as the engine names things at its edge.
 
+use crate::endpoint::Handle;
 use std::net::{IpAddr, SocketAddr};
 
 /// A driver's name for one of its sockets.
@@ -54,6 +55,8 @@ pub struct Transmit {
     pub length: usize,
     /// Size of each datagram if there are several (the last one may be shorter), for GSO.
     pub segment_size: Option<usize>,
+    /// The connection they belong to; none for answers sent without one.
+    pub connection: Option<Handle>,
 }
 
 impl Transmit {
@@ -65,6 +68,7 @@ impl Transmit {
             ecn: None,
             length,
             segment_size: None,
+            connection: None,
         }
     }
 }

@@ -30,6 +30,7 @@ fn transmit(remote: SocketAddr) -> Transmit {
         ecn: None,
         length: DATAGRAM,
         segment_size: None,
+        connection: None,
     }
 }
 
@@ -84,10 +85,10 @@ fn a_full_socket_keeps_datagrams_in_order_and_sends_them_when_there_is_room() {
         config.send_buffer = 16 << 10;
         let mut lane = lane(&config);
         let remote = SocketAddr::from(([10, 8, 0, 1], 9000));
-        let mut faulty = Vec::new();
+        let mut failures = Vec::new();
         poll_fn(|cx| {
             for number in 0..COUNT {
-                lane.send(cx, transmit(remote), &numbered(number), &mut faulty);
+                lane.send(cx, transmit(remote), &numbered(number), &mut failures);
             }
             Poll::Ready(())
         })
@@ -98,7 +99,7 @@ fn a_full_socket_keeps_datagrams_in_order_and_sends_them_when_there_is_room() {
         );
         assert_eq!(lane.blocked_bytes, lane.blocked.len() * DATAGRAM);
         let flushed = poll_fn(|cx| {
-            lane.flush(cx, &mut faulty);
+            lane.flush(cx, &mut failures);
             if lane.blocked.is_empty() {
                 Poll::Ready(())
             } else {
@@ -108,7 +109,7 @@ fn a_full_socket_keeps_datagrams_in_order_and_sends_them_when_there_is_room() {
         tokio::time::timeout(Duration::from_secs(180), flushed)
             .await
             .expect("woken for room");
-        assert_eq!((lane.blocked_bytes, faulty), (0, vec![]));
+        assert_eq!((lane.blocked_bytes, failures), (0, vec![]));
         let arrived: Vec<u32> = (0..COUNT)
             .map(|_| {
                 told.recv_timeout(Duration::from_secs(180))
@@ -130,4 +131,21 @@ async fn what_a_full_socket_keeps_is_bounded() {
     }
     assert!(lane.blocked_bytes <= MAX_BLOCKED_BYTES);
     assert_eq!(lane.blocked.len(), MAX_BLOCKED_BYTES / DATAGRAM);
+}
+
+#[tokio::test]
+async fn a_datagram_that_cannot_be_sent_is_blamed_on_its_route_alone() {
+    let config = SocketConfig::path(IpAddr::from([127, 0, 0, 1]), None);
+    let lane = lane(&config);
+    // The kernel refuses port 0, as it does addresses no route leads to.
+    let nowhere = transmit((IpAddr::from([127, 0, 0, 1]), 0).into());
+    let mut failures = Vec::new();
+    lane.attempt(&nowhere, &numbered(1), &mut failures);
+    assert_eq!(failures, [], "an answer without a connection harms none");
+    let of_a_connection = Transmit {
+        connection: Some(Handle(3)),
+        ..nowhere
+    };
+    lane.attempt(&of_a_connection, &numbered(1), &mut failures);
+    assert_eq!(failures, [Failure::Route(Handle(3), nowhere.tuple)]);
 }

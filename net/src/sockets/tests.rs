@@ -100,13 +100,133 @@ async fn an_oversized_datagram_is_told_apart_from_a_dead_link() {
     let contents = vec![0; 65_600];
     let result = sender.try_send(&datagram(sender.local_addr(), &contents));
     assert!(matches!(result, Err((0, SendError::TooBig))), "{result:?}");
-    let lost = io::Error::from_raw_os_error(nix::errno::Errno::ENETUNREACH as i32);
-    assert!(matches!(SendError::classify(lost), SendError::Unusable(_)),);
-    let refused = io::Error::from_raw_os_error(nix::errno::Errno::ECONNREFUSED as i32);
+    let lost = io::Error::from_raw_os_error(Errno::ENETUNREACH as i32);
+    assert!(matches!(
+        SendError::classify(lost),
+        SendError::Unreachable(_)
+    ),);
+    let refused = io::Error::from_raw_os_error(Errno::ECONNREFUSED as i32);
     assert!(matches!(
         SendError::classify(refused),
         SendError::Dropped(_)
     ));
+}
+
+#[test]
+fn only_a_lost_interface_is_a_fault_of_the_socket() {
+    let of = |errno: Errno| SendError::classify(io::Error::from_raw_os_error(errno as i32));
+    for errno in [
+        Errno::ENETDOWN,
+        Errno::ENODEV,
+        Errno::ENXIO,
+        Errno::EADDRNOTAVAIL,
+    ] {
+        assert!(matches!(of(errno), SendError::Fault(_)), "{errno}");
+    }
+    // Each of these can be about a single destination, which is somebody else's choice.
+    let of_one = [
+        Errno::ENETUNREACH,
+        Errno::EHOSTUNREACH,
+        Errno::EPERM,
+        Errno::EACCES,
+    ];
+    for errno in of_one.into_iter().chain([Errno::EINVAL]) {
+        assert!(matches!(of(errno), SendError::Unreachable(_)), "{errno}");
+    }
+    for errno in [
+        Errno::ECONNREFUSED,
+        Errno::ENOBUFS,
+        Errno::ENOMEM,
+        Errno::EIO,
+    ] {
+        assert!(matches!(of(errno), SendError::Dropped(_)), "{errno}");
+    }
+}
+
+#[tokio::test]
+async fn a_destination_the_kernel_refuses_costs_the_socket_neither_gso_nor_ecn() {
+    let (sender, receiver) = (loopback(), loopback());
+    let segments = sender.offload().max_segments();
+    let contents = vec![7; 2400];
+    for segment_size in [None, Some(1200)] {
+        let refused = Outgoing {
+            segment_size,
+            ecn: Some(Ecn::Ect0),
+            ..datagram((Ipv4Addr::LOCALHOST, 0).into(), &contents)
+        };
+        let result = sender.try_send(&refused);
+        assert!(
+            matches!(result, Err((0, SendError::Unreachable(_)))),
+            "{result:?}"
+        );
+        assert_eq!(sender.offload().max_segments(), segments);
+    }
+    let marked = Outgoing {
+        ecn: Some(Ecn::Ect0),
+        ..datagram(receiver.local_addr(), b"x")
+    };
+    sender.try_send(&marked).unwrap();
+    let mut batch = RecvBatch::new();
+    receive(&receiver, &mut batch).await;
+    assert_eq!(batch.datagrams().next().unwrap().ecn, Some(Ecn::Ect0));
+}
+
+#[test]
+fn nobody_has_port_0_or_an_address_that_stands_for_none_or_many() {
+    let unanswerable = [
+        "192.0.2.1:0",
+        "[2001:db8::1]:0",
+        "0.0.0.0:9",
+        "0.1.2.3:9",
+        "[::]:9",
+    ];
+    let many = [
+        "224.0.0.1:9",
+        "239.1.2.3:9",
+        "255.255.255.255:9",
+        "[ff02::1]:9",
+    ];
+    for address in unanswerable.into_iter().chain(many) {
+        assert!(!is_answerable(address.parse().unwrap()), "{address}");
+    }
+    for address in [
+        "192.0.2.1:9",
+        "127.0.0.1:65535",
+        "[2001:db8::1]:9",
+        "[fe80::1]:9",
+    ] {
+        assert!(is_answerable(address.parse().unwrap()), "{address}");
+    }
+}
+
+/// A UDP datagram whose source port is none: only raw sockets send such.
+fn send_from_port_0(to: SocketAddr, contents: &[u8]) -> io::Result<()> {
+    let raw = socket2::Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::UDP))?;
+    let length = u16::try_from(8 + contents.len()).unwrap();
+    let mut bytes = vec![0, 0];
+    bytes.extend(to.port().to_be_bytes());
+    bytes.extend(length.to_be_bytes());
+    bytes.extend([0, 0]);
+    bytes.extend(contents);
+    raw.send_to(&bytes, &SockAddr::from(to)).map(drop)
+}
+
+#[tokio::test]
+async fn a_datagram_from_port_0_is_never_seen() {
+    let (sender, receiver) = (loopback(), loopback());
+    if let Err(error) = send_from_port_0(receiver.local_addr(), b"from nobody") {
+        eprintln!("skipped: raw sockets take root: {error}");
+        return;
+    }
+    let after = datagram(receiver.local_addr(), b"from somebody");
+    sender.try_send(&after).unwrap();
+    let mut batch = RecvBatch::new();
+    let mut seen: Vec<Vec<u8>> = Vec::new();
+    while seen.is_empty() {
+        receive(&receiver, &mut batch).await;
+        seen.extend(batch.datagrams().map(|received| received.data.to_vec()));
+    }
+    assert_eq!(seen, [b"from somebody".to_vec()]);
 }
 
 #[tokio::test]

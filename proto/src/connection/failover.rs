@@ -7,7 +7,7 @@
 //! ```
 
 use super::Connection;
-use crate::datagram::SocketId;
+use crate::datagram::{SocketId, Tuple};
 use crate::event::{Observation, PathNotice};
 use crate::handshake::Level;
 use crate::path::manager::Slot;
@@ -156,13 +156,20 @@ impl Connection {
 
     /// The driver cannot send or receive on this socket any more: its interface is gone.
     pub fn on_socket_error(&mut self, now: Instant, socket: SocketId) {
+        self.doubt_where(now, |tuple| tuple.socket == socket);
+    }
+
+    /// The driver was refused a datagram along this route: there is no way from here to that peer,
+    /// while others may be reached from the same socket.
+    pub fn on_route_error(&mut self, now: Instant, tuple: Tuple) {
+        self.doubt_where(now, |other| other == tuple);
+    }
+
+    fn doubt_where(&mut self, now: Instant, concerns: impl Fn(Tuple) -> bool) {
         let affected: Vec<_> = self
             .paths
             .open()
-            .filter(|slot| {
-                slot.open()
-                    .is_some_and(|path| path.route.tuple.socket == socket)
-            })
+            .filter(|slot| slot.open().is_some_and(|path| concerns(path.route.tuple)))
             .map(|slot| slot.id)
             .collect();
         for id in affected {

@@ -383,6 +383,7 @@ impl Connection {
             ecn,
             length,
             segment_size,
+            connection: None,
         })
     }
 

@@ -218,9 +218,10 @@ impl Endpoint {
                 self.fail(now, handle);
                 continue;
             };
-            if transmit.is_some() {
+            if let Some(mut transmit) = transmit {
+                transmit.connection = Some(handle);
                 self.ready.push_back(handle);
-                return transmit;
+                return Some(transmit);
             }
         }
         None

@@ -414,6 +414,23 @@ fn a_dead_socket_does_not_doubt_the_only_path() {
 }
 
 #[test]
+fn a_route_without_a_way_is_doubted_and_others_of_its_socket_are_not() {
+    let mut pair = connected(two_ways());
+    pair.run_for(ms(400));
+    let (now, tuple) = (
+        pair.now,
+        pair.client_conn().path_stats(PathId(1)).unwrap().tuple,
+    );
+    let mut elsewhere = tuple;
+    elsewhere.remote.set_port(tuple.remote.port() ^ 1);
+    pair.client_conn().on_route_error(now, elsewhere);
+    assert_eq!(state(&mut pair, false, 1), PathState::Active);
+    pair.client_conn().on_route_error(now, tuple);
+    assert_eq!(state(&mut pair, false, 0), PathState::Active);
+    assert_eq!(state(&mut pair, false, 1), PathState::Doubtful);
+}
+
+#[test]
 fn a_path_is_freed_although_the_peer_never_answers_its_abandonment() {
     let mut pair = connected(two_ways());
     // Whatever the server sends with PATH_ABANDON in it is lost.
