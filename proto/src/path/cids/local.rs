@@ -37,6 +37,8 @@ impl LocalCid {
 pub struct LocalCids {
     live: SmallVec<[LocalCid; 2]>,
     next: u64,
+    /// The number behind the highest that the peer was told of.
+    told: u64,
 }
 
 impl LocalCids {
@@ -45,6 +47,7 @@ impl LocalCids {
         Self {
             live: SmallVec::new(),
             next: 0,
+            told: 0,
         }
     }
 
@@ -56,7 +59,9 @@ impl LocalCids {
     /// Adds a connection ID that the peer learns by other means than a frame: the handshake's, or
     /// the preferred address's. Returns its sequence number.
     pub fn adopt(&mut self, cid: ConnectionId, token: ResetToken) -> u64 {
-        self.add(cid, token, Delivery::Done)
+        let sequence = self.add(cid, token, Delivery::Done);
+        self.told = self.told.max(sequence + 1);
+        sequence
     }
 
     fn add(&mut self, cid: ConnectionId, token: ResetToken, delivery: Delivery) -> u64 {
@@ -74,11 +79,13 @@ impl LocalCids {
     /// The peer retires a connection ID. Returns it if it was live, so that routing can forget it.
     ///
     /// # Errors
-    /// `PROTOCOL_VIOLATION` for a sequence number that was never issued (RFC 9000, section 19.16).
+    /// `PROTOCOL_VIOLATION` for a sequence number that was never sent (RFC 9000, section 19.16). What
+    /// was issued and still waits to be sent is as unknown to the peer as what was not issued: or
+    /// one packet could retire as many as it has room for frames, each of which is replaced.
     pub fn on_retire(&mut self, sequence: u64) -> Result<Option<ConnectionId>, TransportError> {
-        if sequence >= self.next {
+        if sequence >= self.told {
             return Err(TransportError::violation(
-                "retires a connection ID that was never issued",
+                "retires a connection ID that was never sent",
             ));
         }
         let position = self.position(sequence);
@@ -111,6 +118,7 @@ impl LocalCids {
 
     /// Its frame was sent.
     pub fn on_sent(&mut self, sequence: u64) {
+        self.told = self.told.max(sequence + 1);
         self.set(sequence, Delivery::Sent);
     }
 

@@ -79,6 +79,7 @@ fn an_adopted_connection_id_is_not_announced() {
 #[test]
 fn retiring_forgets_a_connection_id_once_and_stops_announcing_it() {
     let mut cids = local(2);
+    cids.on_sent(0);
     assert_eq!(cids.on_retire(0).unwrap(), Some(cid(0)));
     assert_eq!(cids.on_retire(0).unwrap(), None);
     assert_eq!(cids.next_to_send().unwrap().sequence, 1);
@@ -87,9 +88,18 @@ fn retiring_forgets_a_connection_id_once_and_stops_announcing_it() {
 }
 
 #[test]
-fn retiring_what_was_never_issued_is_a_violation() {
-    let error = local(2).on_retire(2).unwrap_err();
-    assert_eq!(error.code, TransportErrorCode::PROTOCOL_VIOLATION);
+fn retiring_what_was_never_sent_is_a_violation() {
+    let mut cids = local(2);
+    cids.on_sent(0);
+    // Issued, but still to be announced; and not even issued.
+    for sequence in [1, 2] {
+        let error = cids.on_retire(sequence).unwrap_err();
+        assert_eq!(error.code, TransportErrorCode::PROTOCOL_VIOLATION);
+    }
+    // The peer knows what was sent once, although the frame may have to be sent again.
+    cids.on_sent(1);
+    cids.on_lost(1);
+    assert_eq!(cids.on_retire(1).unwrap(), Some(cid(1)));
 }
 
 #[test]
