@@ -3,6 +3,7 @@
 use crate::error::TransportError;
 use crate::recovery::sent::{SentFrame, SentFrames};
 use anabranch_wire::{TransportErrorCode, varint};
+use std::collections::VecDeque;
 use std::ops::Range;
 
 /// The type of CRYPTO frames.
@@ -155,8 +156,9 @@ impl Sender {
 pub(super) struct Receiver {
     /// The offset of the first byte not handed to TLS.
     delivered: u64,
-    /// Bytes from `delivered` on; those outside `runs` are holes.
-    window: Vec<u8>,
+    /// Bytes from `delivered` on; those outside `runs` are holes. What is taken off the front leaves
+    /// the rest where it is: a peer may send a far byte first and then all others one by one.
+    window: VecDeque<u8>,
     runs: Ranges,
 }
 
@@ -178,7 +180,9 @@ impl Receiver {
         if self.window.len() < to {
             self.window.resize(to, 0);
         }
-        self.window[from..to].copy_from_slice(&data[(start - offset) as usize..]);
+        let places = self.window.range_mut(from..to);
+        let bytes = &data[(start - offset) as usize..];
+        places.zip(bytes).for_each(|(place, byte)| *place = *byte);
         self.runs.insert(start..end);
         if self.runs.0.len() > MAX_RUNS {
             Err(exceeded())
@@ -196,9 +200,9 @@ impl Receiver {
             .filter(|run| run.start == self.delivered)?
             .end;
         self.runs.0.remove(0);
-        let rest = self.window.split_off((end - self.delivered) as usize);
+        let length = (end - self.delivered) as usize;
         self.delivered = end;
-        Some(std::mem::replace(&mut self.window, rest))
+        Some(self.window.drain(..length).collect())
     }
 
     /// Whether bytes wait for a gap to be filled.

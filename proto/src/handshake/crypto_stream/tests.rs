@@ -120,3 +120,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn one_byte_at_a_time_before_one_far_ahead_takes_no_room_but_its_own() {
+    let mut receiver = Receiver::default();
+    receiver.push(MAX_AHEAD - 2, &[9]).unwrap();
+    for at in 0..1000 {
+        receiver.push(at, &[at as u8]).unwrap();
+        let piece = receiver.pop().unwrap();
+        assert_eq!(piece, [at as u8]);
+        // A piece that came with the room of all that waits behind it would have had it copied.
+        assert!(piece.capacity() <= 64, "{} bytes for one", piece.capacity());
+    }
+    assert!(receiver.has_gap());
+}
