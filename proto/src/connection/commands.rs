@@ -266,6 +266,7 @@ impl Connection {
         stats.clock_steps = self.one_way.clock_steps();
         stats.blocked = self.blocked.stats(self.clock);
         stats.keys_updated = self.handshake.keys_updated();
+        stats.failed_opens = self.handshake.failed_opens();
         stats
     }
 

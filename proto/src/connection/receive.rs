@@ -325,9 +325,7 @@ impl Connection {
                 bytes,
             });
         } else {
-            let (size, why) = (packet.len(), DropReason::KeysMissing);
-            self.outbox
-                .observe(now, &Observation::PacketDropped { path, size, why });
+            self.drop_packet::<()>(now, path, packet.len(), DropReason::KeysMissing);
         }
     }
 

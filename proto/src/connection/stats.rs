@@ -120,6 +120,9 @@ pub struct ConnectionStats {
     pub clock_steps: u64,
     /// Key updates, by either side.
     pub keys_updated: u64,
+    /// Packets of all levels and paths that were not authentic: a cipher allows so many (RFC 9001,
+    /// section 6.6).
+    pub failed_opens: u64,
     /// Ack-eliciting packets sent since anything was received.
     pub(super) sent_since_received: u64,
 }

@@ -22,7 +22,7 @@ fn packets_that_fail_to_open_are_counted_over_all_paths() {
         }
     }
     let after = peer.connection().expect("the victim").stats();
-    assert_eq!(after.packets_dropped - before.packets_dropped, 20);
+    assert_eq!(after.failed_opens - before.failed_opens, 20);
     peer.assert_alive();
 }
 
