@@ -172,6 +172,10 @@ pub struct ServerConfig {
     pub retry: RetryPolicy,
     /// Connections kept at a time; further clients are refused.
     pub max_connections: usize,
+    /// Connections kept at a time from one IPv4 address, or one /64 of IPv6. Beyond it clients have
+    /// to prove that they are there (Retry), and are refused if as many did before. Customers of
+    /// some networks share addresses by the hundred.
+    pub max_connections_per_address: usize,
     /// Handshakes under way at which [`RetryPolicy::WhenBusy`] starts.
     pub busy_handshakes: usize,
 }
@@ -185,6 +189,7 @@ impl ServerConfig {
             preferred_addresses: Vec::new(),
             retry: RetryPolicy::default(),
             max_connections: 10_000,
+            max_connections_per_address: 1_000,
             busy_handshakes: 256,
         }
     }
@@ -217,7 +222,8 @@ impl ClientConfig {
 pub struct EndpointConfig {
     /// Length of the connection IDs it issues, 4 to 20 bytes.
     pub cid_length: usize,
-    /// Stateless resets, version negotiations and refusals sent per second at most.
+    /// Stateless resets, version negotiations and refusals sent per second at most. Retry packets
+    /// are not among them.
     pub max_stateless_per_second: u32,
     /// Whether a panic in the work of one connection, such as in its scheduler, ends that connection
     /// alone, with `INTERNAL_ERROR`. Otherwise it goes on to the caller: simulators and tests want

@@ -1,11 +1,12 @@
 //! Beginnings: connecting, accepting, and what is answered without a connection.
 
+use super::admission::{Admission, Origin};
 use super::contain::contained;
 use super::{Endpoint, Handle, Member};
 use crate::config::{ClientConfig, RetryPolicy, ServerConfig};
 use crate::connection::{Beginning, Connection, Routing, announced_path_limit, random_cid};
 use crate::datagram::{Ecn, Transmit, Tuple};
-use crate::handshake::token::{TokenError, retry_integrity_tag};
+use crate::handshake::token::{TokenError, TokenId, retry_integrity_tag};
 use crate::handshake::{Handshake, Level};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
@@ -22,6 +23,9 @@ use std::sync::Arc;
 /// Answers waiting to be sent without a connection; more are dropped.
 const MAX_STATELESS_QUEUE: usize = 64;
 
+/// Retry packets waiting to be sent; more are dropped. More than a driver hands over in one go.
+const MAX_RETRY_QUEUE: usize = 1024;
+
 /// A stateless reset is at least this long, to look like a packet (RFC 9000, section 10.3).
 const MIN_RESET: usize = 21;
 
@@ -36,10 +40,13 @@ pub enum ConnectError {
     TooMany,
 }
 
-/// Answers that need no connection, sent at a bounded rate.
+/// Answers that need no connection, sent at a bounded rate but for Retry: whoever makes us use up
+/// that rate, with packets of a few bytes and any source, must not keep clients out. A Retry is
+/// several times smaller than what asked for it, and costs less than reading a packet.
 #[derive(Debug)]
 pub(super) struct Stateless {
     queue: VecDeque<(Tuple, Vec<u8>)>,
+    retries: VecDeque<(Tuple, Vec<u8>)>,
     per_second: u32,
     left: u32,
     since: Instant,
@@ -49,6 +56,7 @@ impl Stateless {
     pub(super) fn new(per_second: u32) -> Self {
         Self {
             queue: VecDeque::new(),
+            retries: VecDeque::new(),
             per_second,
             left: per_second,
             since: Instant::ZERO,
@@ -70,8 +78,15 @@ impl Stateless {
         }
     }
 
+    fn push_retry(&mut self, tuple: Tuple, bytes: Vec<u8>) {
+        if self.retries.len() < MAX_RETRY_QUEUE {
+            self.retries.push_back((tuple, bytes));
+        }
+    }
+
     pub(super) fn poll_transmit(&mut self, buf: &mut Vec<u8>) -> Option<Transmit> {
-        let (tuple, bytes) = self.queue.pop_front()?;
+        let retry = self.retries.pop_front();
+        let (tuple, bytes) = retry.or_else(|| self.queue.pop_front())?;
         buf.extend_from_slice(&bytes);
         Some(Transmit::single(tuple, bytes.len()))
     }
@@ -86,6 +101,8 @@ struct FirstInitial<'a> {
 
 /// What a token proved.
 struct Proof {
+    /// The `NEW_TOKEN` token that did, which is good once.
+    token: Option<TokenId>,
     original_dcid: ConnectionId,
     retry_scid: Option<ConnectionId>,
     address_validated: bool,
@@ -224,11 +241,15 @@ impl Endpoint {
             self.refuse(now, tuple, &server, initial, code);
             return;
         };
-        if !proof.address_validated && self.wants_retry(&server) {
+        let (origin, proven) = (Origin::from(tuple.remote), proof.address_validated);
+        let most = server.max_connections_per_address;
+        let admission = self.crowds.admit(origin, proven, most);
+        if !proven && (self.wants_retry(&server) || admission == Admission::ProveAddress) {
             self.send_retry(now, tuple, initial);
             return;
         }
-        if self.connections.len() >= server.max_connections {
+        let is_full = self.connections.len() >= server.max_connections;
+        if is_full || admission == Admission::Refused {
             self.refuse(
                 now,
                 tuple,
@@ -252,6 +273,8 @@ impl Endpoint {
         if !self.connections.get(&handle).is_some_and(heard) {
             // Noise that looks like an Initial must not take the place of a client.
             self.forget(handle);
+        } else if let Some(token) = proof.token {
+            self.spent_tokens.spend(now, token);
         }
     }
 
@@ -262,6 +285,7 @@ impl Endpoint {
         initial: &FirstInitial<'_>,
     ) -> Result<Proof, ()> {
         let mut proof = Proof {
+            token: None,
             original_dcid: initial.dcid,
             retry_scid: None,
             address_validated: false,
@@ -274,6 +298,7 @@ impl Endpoint {
             .open_retry(now, initial.token, tuple.remote, &initial.dcid)
         {
             Ok(original_dcid) => Ok(Proof {
+                token: None,
                 original_dcid,
                 retry_scid: Some(initial.dcid),
                 address_validated: true,
@@ -283,7 +308,9 @@ impl Endpoint {
             Err(TokenError::NotRetry) => {
                 let token = initial.token;
                 let opened = self.keys.open_new_token(now, token, tuple.remote.ip());
-                proof.address_validated = opened.is_ok();
+                let is_fresh = |token: &TokenId| !self.spent_tokens.is_spent(*token);
+                proof.token = opened.ok().filter(is_fresh);
+                proof.address_validated = proof.token.is_some();
                 Ok(proof)
             }
             Err(_) => Err(()),
@@ -307,7 +334,7 @@ impl Endpoint {
         header::put_retry(&mut reply, &initial.scid, &scid, &token);
         let tag = retry_integrity_tag(&initial.dcid, &reply);
         reply.extend_from_slice(&tag);
-        self.stateless.push(now, tuple, reply);
+        self.stateless.push_retry(tuple, reply);
     }
 
     /// Answers an Initial with `CONNECTION_CLOSE`, without keeping anything.
@@ -421,7 +448,10 @@ impl Endpoint {
                 rng,
             },
         );
-        self.connections.insert(handle, connection.into());
+        let mut member = Member::from(connection);
+        let origin = Origin::from(tuple.remote);
+        member.counted = Some(self.crowds.enter(origin, proof.address_validated));
+        self.connections.insert(handle, member);
         self.handshaking.insert(handle);
         // Until the client has seen our choice, it uses its own.
         self.routes

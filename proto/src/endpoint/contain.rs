@@ -56,6 +56,9 @@ impl Endpoint {
         self.handshaking.remove(&handle);
         self.deadlines.change(handle, member.armed, None);
         self.routes.remove_all(handle);
+        if let Some(counted) = member.counted {
+            self.crowds.leave(counted);
+        }
         if !member.has_ended {
             let error = ConnectionError::Transport(internal_error());
             self.events.push_back((handle, Event::Closed(error)));

@@ -1,6 +1,7 @@
 //! An endpoint: its connections, and which datagram belongs to which.
 
 mod accept;
+mod admission;
 mod contain;
 mod deadlines;
 mod route;
@@ -19,6 +20,7 @@ use crate::time::Instant;
 use crate::wire::StreamId;
 use crate::wire::cid::MAX_CID_LEN;
 use accept::Stateless;
+use admission::{Counted, Crowds, SpentTokens};
 use bytes::Bytes;
 use contain::contained;
 use deadlines::Deadlines;
@@ -42,6 +44,8 @@ struct Member {
     is_untimed: bool,
     /// Under which time it is found among the deadlines.
     armed: Option<Instant>,
+    /// Where it came from, if it is a server's.
+    counted: Option<Counted>,
     /// Whether its end has been told.
     has_ended: bool,
     /// Whether its work panicked.
@@ -56,6 +60,7 @@ impl From<Connection> for Member {
             is_dirty: false,
             is_untimed: false,
             armed: None,
+            counted: None,
             has_ended: false,
             has_failed: false,
         }
@@ -77,6 +82,8 @@ pub struct Endpoint {
     next_handle: u32,
     /// Servers' connections whose handshake is under way: what makes a server busy.
     handshaking: BTreeSet<Handle>,
+    crowds: Crowds,
+    spent_tokens: SpentTokens,
     routes: Routes,
     stateless: Stateless,
     /// Connections that may have something to send, in turn.
@@ -106,6 +113,8 @@ impl Endpoint {
             connections: BTreeMap::new(),
             next_handle: 0,
             handshaking: BTreeSet::new(),
+            crowds: Crowds::default(),
+            spent_tokens: SpentTokens::default(),
             routes: Routes::default(),
             ready: VecDeque::new(),
             dirty: Vec::new(),
@@ -306,13 +315,15 @@ impl Endpoint {
                 self.events.push_back((handle, event));
             }
             let is_done = || connection.is_established() || connection.is_closed();
-            if !self.handshaking.is_empty() && is_done() {
-                self.handshaking.remove(&handle);
+            let ends = !self.handshaking.is_empty() && is_done();
+            if !drained {
+                note(&mut member.is_untimed, &mut self.untimed, handle);
+            }
+            if ends {
+                self.handshake_ends(handle);
             }
             if drained {
                 self.forget(handle);
-            } else {
-                note(&mut member.is_untimed, &mut self.untimed, handle);
             }
         }
         self.dirty = dirty;
@@ -355,6 +366,9 @@ impl Endpoint {
             return;
         };
         self.deadlines.change(handle, member.armed, None);
+        if let Some(counted) = member.counted {
+            self.crowds.leave(counted);
+        }
         for change in member.connection.last_routing() {
             self.routes.apply(handle, change);
         }

@@ -9,7 +9,8 @@
 //! NEW_TOKEN  authenticated: kind                                 sealed: time, addresses
 //! ```
 //!
-//! Tokens are not kept, hence may be used more than once within their lifetime.
+//! Tokens are not kept. One from a Retry may be used again within its lifetime, by who has seen the
+//! client's packets; that a `NEW_TOKEN` token is used once is seen to by the endpoint.
 
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
@@ -57,6 +58,15 @@ pub enum TokenError {
     /// (RFC 9000, section 8.1.3).
     #[error("the token is not from a Retry")]
     NotRetry,
+}
+
+/// What tells one `NEW_TOKEN` token from all others, in the order in which they were issued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TokenId {
+    /// When it was issued.
+    pub issued: Instant,
+    /// Its random part.
+    pub nonce: [u8; 12],
 }
 
 /// The secrets behind an endpoint's tokens.
@@ -147,25 +157,28 @@ impl EndpointKeys {
         self.seal(NEW_TOKEN, &[], &content, rng)
     }
 
-    /// Checks that a `NEW_TOKEN` token names the address it came from.
+    /// Checks that a `NEW_TOKEN` token names the address it came from. Whether it was used before is
+    /// for the caller to know.
     pub fn open_new_token(
         &self,
         now: Instant,
         token: &[u8],
         remote: IpAddr,
-    ) -> Result<(), TokenError> {
+    ) -> Result<TokenId, TokenError> {
         let content = self
             .open(NEW_TOKEN, &[], token)
             .ok_or(TokenError::Invalid)?;
         let mut reader = Reader::new(&content);
-        check_age(now, &mut reader, NEW_TOKEN_LIFETIME)?;
+        let issued = check_age(now, &mut reader, NEW_TOKEN_LIFETIME)?;
+        let nonce = token[1..].first_chunk().ok_or(TokenError::Invalid)?;
         let remote = address_bytes(remote);
         let named = reader
             .rest()
             .chunks_exact(remote.len())
             .any(|address| address == remote);
         if named {
-            Ok(())
+            let nonce = *nonce;
+            Ok(TokenId { issued, nonce })
         } else {
             Err(TokenError::Invalid)
         }
@@ -238,8 +251,13 @@ fn retry_context(remote: SocketAddr, retry_scid: &ConnectionId) -> Vec<u8> {
     .concat()
 }
 
-/// Fails for a token from before its lifetime, and for one from the future: time started anew.
-fn check_age(now: Instant, reader: &mut Reader<'_>, lifetime: Duration) -> Result<(), TokenError> {
+/// When a token was issued. Fails for one from before its lifetime, and for one from the future:
+/// time started anew.
+fn check_age(
+    now: Instant,
+    reader: &mut Reader<'_>,
+    lifetime: Duration,
+) -> Result<Instant, TokenError> {
     let issued = reader
         .array()
         .map(u64::from_be_bytes)
@@ -248,7 +266,7 @@ fn check_age(now: Instant, reader: &mut Reader<'_>, lifetime: Duration) -> Resul
     if issued > now || now.since(issued) > lifetime {
         Err(TokenError::Expired)
     } else {
-        Ok(())
+        Ok(issued)
     }
 }
 

@@ -82,7 +82,8 @@ fn a_new_token_serves_the_addresses_it_names_for_its_lifetime() {
     let token = keys().seal_new_token(NOW, &addresses, &mut rng());
     let end = NOW + NEW_TOKEN_LIFETIME;
     for address in &addresses {
-        assert_eq!(keys().open_new_token(end, &token, *address), Ok(()));
+        let opened = keys().open_new_token(end, &token, *address);
+        assert_eq!(opened.map(|token| token.issued), Ok(NOW));
     }
     let other = "192.0.2.8".parse().unwrap();
     assert_eq!(
@@ -116,7 +117,7 @@ fn a_new_token_names_a_bounded_number_of_addresses() {
     let addresses: Vec<IpAddr> = (0..100).map(|n| IpAddr::from([10, 0, 0, n])).collect();
     let token = keys().seal_new_token(NOW, &addresses, &mut rng());
     let open = |index: usize| keys().open_new_token(NOW, &token, addresses[index]);
-    assert_eq!(open(MAX_TOKEN_ADDRESSES - 1), Ok(()));
+    assert!(open(MAX_TOKEN_ADDRESSES - 1).is_ok());
     assert_eq!(open(MAX_TOKEN_ADDRESSES), Err(TokenError::Invalid));
 }
 

@@ -2,6 +2,7 @@
 //! checklist in `docs/security.md`, whose number its name or comment carries.
 
 mod acks;
+mod admission;
 mod floods;
 mod migration;
 mod paths;

@@ -72,7 +72,7 @@ impl Default for Setup {
 }
 
 /// One pair of TLS settings for all: keys take longer to make than a handshake.
-fn tls_configs() -> (tls::ClientConfig, tls::ServerConfig) {
+pub fn tls_configs() -> (tls::ClientConfig, tls::ServerConfig) {
     static CONFIGS: OnceLock<(tls::ClientConfig, tls::ServerConfig)> = OnceLock::new();
     CONFIGS.get_or_init(tls_pair).clone()
 }

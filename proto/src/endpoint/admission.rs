@@ -1,0 +1,213 @@
+//! Whom a server takes: how many connections an address has, and which tokens are used up.
+
+use super::Endpoint;
+use super::Handle;
+use crate::handshake::token::{NEW_TOKEN_LIFETIME, TokenId};
+use crate::time::Instant;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+/// `NEW_TOKEN` tokens remembered as used; beyond it the oldest ones are given up, used or not.
+const MAX_SPENT: usize = 16_384;
+
+/// The `NEW_TOKEN` tokens that were used. Each is good once (RFC 9000, section 8.1.4): whoever has
+/// seen one could otherwise spend a day claiming an address that it names.
+#[derive(Debug, Default)]
+pub(super) struct SpentTokens {
+    spent: BTreeSet<TokenId>,
+    /// Tokens issued up to then count as used: which of them were is forgotten.
+    forgotten: Option<Instant>,
+}
+
+impl SpentTokens {
+    pub(super) fn is_spent(&self, token: TokenId) -> bool {
+        let is_forgotten = self.forgotten.is_some_and(|until| token.issued <= until);
+        is_forgotten || self.spent.contains(&token)
+    }
+
+    pub(super) fn spend(&mut self, now: Instant, token: TokenId) {
+        self.spent.insert(token);
+        // In the order in which they were issued: those that have expired by now come first.
+        while let Some(first) = self.spent.first() {
+            let is_over = now.since(first.issued) > NEW_TOKEN_LIFETIME;
+            if !is_over && self.spent.len() <= MAX_SPENT {
+                break;
+            }
+            if !is_over {
+                self.forgotten = self.forgotten.max(Some(first.issued));
+            }
+            self.spent.pop_first();
+        }
+    }
+}
+
+/// What a network gives to one customer at least: an IPv4 address or a /64 of IPv6.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Origin([u8; 16]);
+
+impl From<SocketAddr> for Origin {
+    fn from(address: SocketAddr) -> Self {
+        Self(match address.ip().to_canonical() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+            IpAddr::V6(ip) => {
+                let mut network = [0; 16];
+                network[..8].copy_from_slice(&ip.octets()[..8]);
+                network
+            }
+        })
+    }
+}
+
+/// A server's connection, counted for where it came from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counted {
+    origin: Origin,
+    /// Whether the client showed that it is at that address.
+    proven: bool,
+}
+
+/// Connections of one origin.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Crowd {
+    all: usize,
+    /// Those whose address is proven: nobody else can have made them.
+    proven: usize,
+}
+
+/// What a client is told that asks for one more connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Admission {
+    Welcome,
+    /// Its address has enough connections, if it is its address.
+    ProveAddress,
+    Refused,
+}
+
+/// Connections by origin.
+#[derive(Debug, Default)]
+pub(super) struct Crowds(BTreeMap<Origin, Crowd>);
+
+impl Crowds {
+    /// Whether one more may come from `origin`. Somebody who forges an address makes its owner prove
+    /// it, and keeps it out of nothing.
+    pub(super) fn admit(&self, origin: Origin, proven: bool, most: usize) -> Admission {
+        let crowd = self.0.get(&origin).copied().unwrap_or_default();
+        match proven {
+            true if crowd.proven >= most => Admission::Refused,
+            false if crowd.all >= most => Admission::ProveAddress,
+            _ => Admission::Welcome,
+        }
+    }
+
+    pub(super) fn enter(&mut self, origin: Origin, proven: bool) -> Counted {
+        let crowd = self.0.entry(origin).or_default();
+        crowd.all += 1;
+        crowd.proven += usize::from(proven);
+        Counted { origin, proven }
+    }
+
+    pub(super) fn prove(&mut self, counted: &mut Counted) {
+        if !std::mem::replace(&mut counted.proven, true)
+            && let Some(crowd) = self.0.get_mut(&counted.origin)
+        {
+            crowd.proven += 1;
+        }
+    }
+
+    pub(super) fn leave(&mut self, counted: Counted) {
+        if let Some(crowd) = self.0.get_mut(&counted.origin) {
+            crowd.all -= 1;
+            crowd.proven -= usize::from(counted.proven);
+            if crowd.all == 0 {
+                self.0.remove(&counted.origin);
+            }
+        }
+    }
+}
+
+impl Endpoint {
+    /// A server's connection is no longer one of those whose handshake is under way.
+    pub(super) fn handshake_ends(&mut self, handle: Handle) {
+        self.handshaking.remove(&handle);
+        if let Some(member) = self.connections.get_mut(&handle)
+            && member.connection.is_established()
+            && let Some(counted) = &mut member.counted
+        {
+            self.crowds.prove(counted);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn token(issued: u64, nonce: u8) -> TokenId {
+        TokenId {
+            issued: Instant::from_nanos(issued),
+            nonce: [nonce; 12],
+        }
+    }
+
+    #[test]
+    fn a_token_is_good_once() {
+        let (mut spent, now) = (SpentTokens::default(), Instant::from_nanos(9));
+        assert!(!spent.is_spent(token(5, 1)));
+        spent.spend(now, token(5, 1));
+        assert!(spent.is_spent(token(5, 1)));
+        assert!(!spent.is_spent(token(5, 2)));
+        assert!(!spent.is_spent(token(6, 1)));
+    }
+
+    #[test]
+    fn tokens_beyond_what_is_remembered_are_given_up_oldest_first() {
+        let mut spent = SpentTokens::default();
+        let count = MAX_SPENT as u64 + 10;
+        let now = Instant::from_nanos(count);
+        (0..count).for_each(|issued| spent.spend(now, token(issued, 1)));
+        assert_eq!(spent.spent.len(), MAX_SPENT);
+        // Used or not.
+        assert!(spent.is_spent(token(9, 1)) && spent.is_spent(token(9, 2)));
+        assert!(spent.is_spent(token(10, 1)) && !spent.is_spent(token(10, 2)));
+    }
+
+    #[test]
+    fn tokens_that_expired_are_forgotten_for_their_time_says_enough() {
+        let mut spent = SpentTokens::default();
+        spent.spend(Instant::from_nanos(5), token(5, 1));
+        let later = Instant::from_nanos(6) + NEW_TOKEN_LIFETIME + Duration::from_secs(1);
+        spent.spend(later, token(later.as_nanos(), 1));
+        assert_eq!(spent.spent.len(), 1);
+        assert_eq!(spent.forgotten, None);
+    }
+
+    #[test]
+    fn networks_count_as_one_origin_as_far_as_one_customer_gets_them() {
+        let origin = |text: &str| Origin::from(text.parse::<SocketAddr>().expect("an address"));
+        assert_eq!(origin("192.0.2.1:1"), origin("192.0.2.1:2"));
+        assert_ne!(origin("192.0.2.1:1"), origin("192.0.2.2:1"));
+        assert_eq!(origin("192.0.2.1:1"), origin("[::ffff:192.0.2.1]:1"));
+        assert_eq!(origin("[2001:db8::1]:1"), origin("[2001:db8::f:0:0:1]:1"));
+        assert_ne!(origin("[2001:db8::1]:1"), origin("[2001:db8:0:1::1]:1"));
+    }
+
+    #[test]
+    fn forged_sources_make_the_owner_prove_its_address_and_no_more() {
+        let mut crowds = Crowds::default();
+        let origin = Origin([1; 16]);
+        let mut forged: Vec<_> = (0..3).map(|_| crowds.enter(origin, false)).collect();
+        assert_eq!(crowds.admit(origin, false, 3), Admission::ProveAddress);
+        assert_eq!(crowds.admit(origin, true, 3), Admission::Welcome);
+        assert_eq!(crowds.admit(Origin([2; 16]), false, 3), Admission::Welcome);
+        for counted in &mut forged {
+            crowds.prove(counted);
+        }
+        assert_eq!(crowds.admit(origin, true, 3), Admission::Refused);
+        crowds.leave(forged[0]);
+        assert_eq!(crowds.admit(origin, true, 3), Admission::Welcome);
+        crowds.leave(forged[1]);
+        crowds.leave(forged[2]);
+        assert!(crowds.0.is_empty());
+    }
+}
