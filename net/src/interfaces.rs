@@ -12,12 +12,19 @@ pub use watch::{Change, Watch};
 
 use crate::netlink::{self, NetlinkError};
 use futures_util::TryStreamExt;
+use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
-use rtnetlink::packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, RouteType};
+use rtnetlink::packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteType,
+};
 use rtnetlink::{Handle, RouteMessageBuilder};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Destinations remembered of one interface. One with more takes part in routing between networks:
+/// it is taken to lead everywhere.
+const MAX_DESTINATIONS: usize = 1024;
 
 /// What sort of thing an interface is, as far as choosing paths goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,6 +102,8 @@ pub struct Interface {
     pub gateways: Vec<IpAddr>,
     /// Whether the main routing table has a default route out of it.
     pub default_route: bool,
+    /// Where the routes out of it lead, in whichever table they are.
+    pub destinations: BTreeSet<Address>,
 }
 
 impl Interface {
@@ -112,6 +121,13 @@ impl Interface {
             Kind::Virtual => self.default_route,
             Kind::Tunnel | Kind::Loopback => false,
         }
+    }
+
+    /// Whether some route out of it covers `ip`. Without one, packets bound to the interface are
+    /// sent as if their destination were on the link, and get lost.
+    pub fn reaches(&self, ip: IpAddr) -> bool {
+        self.destinations.len() >= MAX_DESTINATIONS
+            || self.destinations.iter().any(|network| network.covers(ip))
     }
 
     /// The address to reach `remote` from: of the same family, the same subnet if possible, and of
@@ -169,6 +185,13 @@ pub(crate) async fn list_with(handle: &Handle) -> Result<Vec<Interface>, Netlink
     let mut defaults = Vec::new();
     for message in routes(handle).await? {
         defaults.extend(default_route(&message));
+        for (interface, network) in destinations(&message) {
+            if let Some(interface) = interfaces.get_mut(&interface)
+                && interface.destinations.len() < MAX_DESTINATIONS
+            {
+                interface.destinations.insert(network);
+            }
+        }
     }
     defaults.sort_by_key(|route| route.metric);
     for route in defaults {
@@ -221,6 +244,7 @@ fn from_link(link: LinkMessage) -> Interface {
         addresses: Vec::new(),
         gateways: Vec::new(),
         default_route: false,
+        destinations: BTreeSet::new(),
     };
     for attribute in link.attributes {
         match attribute {
@@ -298,6 +322,39 @@ fn from_address(message: &AddressMessage) -> Option<Address> {
         ip,
         prefix_len: message.header.prefix_len,
     })
+}
+
+/// The interfaces by which a route leaves, each with the route's destination.
+fn destinations(message: &RouteMessage) -> Vec<(u32, Address)> {
+    let header = &message.header;
+    if header.kind != RouteType::Unicast {
+        return Vec::new();
+    }
+    let any: IpAddr = match header.address_family {
+        AddressFamily::Inet => Ipv4Addr::UNSPECIFIED.into(),
+        AddressFamily::Inet6 => Ipv6Addr::UNSPECIFIED.into(),
+        _ => return Vec::new(),
+    };
+    let mut network = Address {
+        ip: any,
+        prefix_len: header.destination_prefix_length,
+    };
+    let mut interfaces = Vec::new();
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Oif(index) => interfaces.push(*index),
+            RouteAttribute::MultiPath(hops) => {
+                interfaces.extend(hops.iter().map(|hop| hop.interface_index));
+            }
+            RouteAttribute::Destination(RouteAddress::Inet(ip)) => network.ip = (*ip).into(),
+            RouteAttribute::Destination(RouteAddress::Inet6(ip)) => network.ip = (*ip).into(),
+            _ => {}
+        }
+    }
+    interfaces
+        .into_iter()
+        .map(|index| (index, network))
+        .collect()
 }
 
 struct DefaultRoute {

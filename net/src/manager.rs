@@ -11,6 +11,7 @@
 //! interface or address gone --> doubted at once, abandoned as soon as another path is open
 //! ```
 
+mod start;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -21,13 +22,14 @@ use crate::connection::{Connection, Notice, PathNotices, WeakConnection};
 use crate::endpoint::Endpoint;
 use crate::engine::{ClientConfig, OpenPathError, PathOptions};
 use crate::error::ConnectError;
-use crate::interfaces::spec::{Candidate, PathSpec, Selector, SpecOptions, resolve};
-use crate::interfaces::{self, Change, Watch};
+use crate::interfaces::spec::{Candidate, PathSpec, SpecOptions, resolve};
+use crate::interfaces::{Change, Watch};
 use crate::netlink::NetlinkError;
 use crate::race::race;
-use crate::sockets::{SocketConfig, wildcard_for};
+use crate::sockets::SocketConfig;
 use anabranch_proto::datagram::SocketId;
 use anabranch_proto::wire::{PathId, TransportErrorCode};
+use start::{Start, start};
 use std::future::pending;
 use std::net::{SocketAddr, SocketAddrV6};
 use std::time::Duration;
@@ -81,6 +83,9 @@ impl Target {
 pub struct PathsConfig {
     /// What the user asked for; nothing leaves the one path to the kernel's routing.
     pub specs: Vec<PathSpec>,
+    /// Whether the one path is left to the kernel's routing also where `specs` say nothing but
+    /// `auto`, and that takes no interface, or not the one that the kernel would send by.
+    pub or_as_routed: bool,
     /// See [`STAGGER`].
     pub stagger: Duration,
     /// See [`CONNECT_TIMEOUT`].
@@ -91,6 +96,7 @@ impl Default for PathsConfig {
     fn default() -> Self {
         Self {
             specs: Vec::new(),
+            or_as_routed: false,
             stagger: STAGGER,
             timeout: CONNECT_TIMEOUT,
         }
@@ -148,32 +154,10 @@ impl Endpoint {
         config: ClientConfig,
         paths: &PathsConfig,
     ) -> Result<(Connection, PathManager), ConnectError> {
-        // Subscribed before anything is resolved, so that no change is missed.
-        let mut follow = None;
-        let mut candidates = Vec::new();
-        if !paths.specs.is_empty() {
-            let started = Watch::start().await?;
-            candidates = first_candidates(&paths.specs, started.current(), &target.remotes);
-            follow = Some(started);
-        }
-        let loopback = target
-            .remotes
-            .iter()
-            .all(|remote| remote.ip().is_loopback());
-        let may_be_unbound = paths
-            .specs
-            .iter()
-            .all(|spec| spec.selector == Selector::Auto);
-        if candidates.is_empty() && may_be_unbound && (loopback || paths.specs.is_empty()) {
-            candidates = target
-                .remotes
-                .iter()
-                .map(|&remote| unbound(remote))
-                .collect();
-        }
-        if candidates.is_empty() {
-            return Err(no_path(paths, follow.as_ref(), target));
-        }
+        let Start {
+            mut candidates,
+            follow,
+        } = start(paths, target).await?;
         let attempts = race(&candidates, paths.stagger, |candidate| {
             self.attempt(candidate, target, config.clone())
         });
@@ -281,48 +265,6 @@ impl Drop for OwnedSocket {
             self.endpoint.remove_socket_later(self.id, LINGER);
         }
     }
-}
-
-/// What the race tries: each interface by the preferred address family, then by every other address
-/// of the peer, in case that the first ones are not reached from there.
-fn first_candidates(
-    specs: &[PathSpec],
-    interfaces: &[interfaces::Interface],
-    remotes: &[SocketAddr],
-) -> Vec<Candidate> {
-    let mut candidates = resolve(specs, interfaces, remotes);
-    for remote in remotes {
-        for alternative in resolve(specs, interfaces, &[*remote]) {
-            if !candidates
-                .iter()
-                .any(|candidate| candidate.same_place(&alternative))
-            {
-                candidates.push(alternative);
-            }
-        }
-    }
-    // The second path of an interface dies with the first.
-    candidates.retain(|candidate| candidate.number == 0);
-    candidates
-}
-
-fn unbound(remote: SocketAddr) -> Candidate {
-    Candidate {
-        index: 0,
-        interface: String::new(),
-        local: wildcard_for(remote),
-        remote,
-        number: 0,
-        options: SpecOptions::default(),
-        bind_device: false,
-    }
-}
-
-fn no_path(paths: &PathsConfig, follow: Option<&Watch>, target: &Target) -> ConnectError {
-    let interfaces = follow.map(Watch::current).unwrap_or_default();
-    let checked = interfaces::spec::check(&paths.specs, interfaces, &target.remotes);
-    let reason = checked.err().map(|error| error.to_string());
-    ConnectError::NoPath(reason.unwrap_or_else(|| format!("{} has no address", target.name)))
 }
 
 fn place(candidate: &Candidate) -> String {

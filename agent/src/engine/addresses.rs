@@ -137,6 +137,7 @@ fn move_all(
 mod tests {
     use super::*;
     use anabranch_net::interfaces::{Address, Kind};
+    use std::collections::BTreeSet;
     use std::time::Duration;
 
     #[test]
@@ -180,6 +181,7 @@ mod tests {
             addresses: addresses.iter().map(address).collect(),
             gateways: Vec::new(),
             default_route: false,
+            destinations: BTreeSet::new(),
         }
     }
 

@@ -248,6 +248,7 @@ fn hosts(bound: &[SocketAddr], own: &[Interface]) -> Vec<Host> {
 mod tests {
     use super::*;
     use anabranch_net::interfaces::{Address, Kind};
+    use std::collections::BTreeSet;
 
     fn interface(name: &str, kind: Kind, default_route: bool, addresses: &[&str]) -> Interface {
         let address = |ip: &&str| Address {
@@ -264,6 +265,7 @@ mod tests {
             addresses: addresses.iter().map(address).collect(),
             gateways: Vec::new(),
             default_route,
+            destinations: BTreeSet::new(),
         }
     }
 

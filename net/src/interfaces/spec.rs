@@ -15,7 +15,8 @@ pub const MAX_PATHS_PER_INTERFACE: u32 = 8;
 /// Which interfaces or addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selector {
-    /// Every interface that leads to other networks: see [`Interface::is_uplink`].
+    /// Every interface that leads to other networks ([`Interface::is_uplink`]) and has a route to
+    /// the peer.
     Auto,
     /// The interface that owns this address, and that address only.
     Address(IpAddr),
@@ -382,7 +383,7 @@ fn local_for(spec: &PathSpec, interface: &Interface, remote: SocketAddr) -> Opti
         Selector::Address(ip) => {
             (owns(interface, *ip) && ip.is_ipv4() == remote.is_ipv4()).then_some(*ip)
         }
-        Selector::Auto if !interface.is_uplink() => None,
+        Selector::Auto if !interface.is_uplink() || !interface.reaches(remote.ip()) => None,
         Selector::Name(name) if *name != interface.name => None,
         Selector::Glob(pattern) if !glob_matches(pattern, &interface.name) => None,
         _ => interface.address_towards(remote.ip()),
@@ -458,6 +459,28 @@ pub fn check(
     Ok(())
 }
 
+/// Of the interfaces that `specs` name one by one, those that could carry a path but for a route to
+/// the peer.
+pub fn without_route<'a>(
+    specs: &[PathSpec],
+    interfaces: &'a [Interface],
+    remotes: &[SocketAddr],
+) -> Vec<&'a str> {
+    let lacks = |interface: &&Interface| {
+        let starts = |remote: &SocketAddr| {
+            let local = |spec: &PathSpec| local_for(spec, interface, *remote).is_some();
+            specs.iter().any(local)
+        };
+        let mut ends = remotes.iter().filter(|remote| starts(remote)).peekable();
+        interface.is_usable()
+            && interface.kind != Kind::Loopback
+            && ends.peek().is_some()
+            && ends.all(|remote| !interface.reaches(remote.ip()))
+    };
+    let lacking = interfaces.iter().filter(lacks);
+    lacking.map(|interface| interface.name.as_str()).collect()
+}
+
 fn addresses(interfaces: &[Interface]) -> Vec<IpAddr> {
     let usable = interfaces.iter().filter(|interface| interface.up);
     usable
@@ -476,6 +499,13 @@ fn unusable_reason(matching: &[&Interface], remotes: &[SocketAddr]) -> String {
     }
     if matching.iter().all(|interface| !interface.running) {
         return format!("{names} has no carrier");
+    }
+    let starts = |one: &&Interface| {
+        let mut ends = remotes.iter();
+        ends.any(|remote| one.address_towards(remote.ip()).is_some())
+    };
+    if matching.iter().any(starts) {
+        return format!("{names} has no route to the server: it has no gateway");
     }
     let v4 = remotes.iter().any(SocketAddr::is_ipv4);
     let v6 = remotes.iter().any(SocketAddr::is_ipv6);

@@ -1,6 +1,6 @@
 //! What interfaces must do.
 
-use super::spec::{PathSpec, Selector, SpecError, check, resolve};
+use super::spec::{PathSpec, Selector, SpecError, check, resolve, without_route};
 use super::watch::diff;
 use super::*;
 use crate::namespace::{in_namespace, ip};
@@ -27,7 +27,17 @@ fn interface(index: u32, name: &str, kind: Kind, addresses: &[&str]) -> Interfac
         addresses: addresses.collect(),
         gateways: Vec::new(),
         default_route: false,
+        destinations: everywhere(),
     }
+}
+
+/// The destinations of default routes.
+fn everywhere() -> BTreeSet<Address> {
+    let any = |ip: &str| Address {
+        ip: ip.parse().unwrap(),
+        prefix_len: 0,
+    };
+    [any("0.0.0.0"), any("::")].into()
 }
 
 fn machine() -> Vec<Interface> {
@@ -70,6 +80,40 @@ fn auto_takes_network_cards_and_leaves_plumbing_tunnels_and_loopback() {
         names(&["auto"], &["198.51.100.1:443"]),
         ["eth0 192.0.2.7", "wlan0 198.51.100.9", "wlan1 203.0.113.9"]
     );
+}
+
+#[test]
+fn auto_passes_over_an_interface_without_a_way_to_the_server() {
+    let mut interfaces = machine();
+    // A printer's network, and one with a route to a single host.
+    interfaces[2].destinations = interfaces[2].addresses.iter().copied().collect();
+    let host = Address {
+        ip: "192.0.2.200".parse().unwrap(),
+        prefix_len: 32,
+    };
+    interfaces[3].destinations = [host].into();
+    let names = |text: &str| -> Vec<String> {
+        let found = resolve(&[spec("auto")], &interfaces, &[remote(text)]);
+        found.into_iter().map(|place| place.interface).collect()
+    };
+    assert_eq!(names("1.2.3.4:1"), ["eth0"]);
+    assert_eq!(names("198.51.100.1:1"), ["eth0", "wlan0"]);
+    assert_eq!(names("192.0.2.200:1"), ["eth0", "wlan1"]);
+}
+
+#[test]
+fn a_named_interface_without_a_way_to_the_server_is_told() {
+    let mut interfaces = machine();
+    interfaces[2].destinations.clear();
+    let lacking = |specs: &[&str], text: &str| {
+        let specs: Vec<PathSpec> = specs.iter().map(|text| spec(text)).collect();
+        let names = without_route(&specs, &interfaces, &[remote(text)]);
+        names.into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(lacking(&["eth0", "wlan*"], "1.2.3.4:1"), ["wlan0"]);
+    assert_eq!(lacking(&["198.51.100.9"], "1.2.3.4:1"), ["wlan0"]);
+    assert!(lacking(&["eth0"], "1.2.3.4:1").is_empty());
+    assert!(lacking(&["lo"], "127.0.0.1:1").is_empty());
 }
 
 #[test]

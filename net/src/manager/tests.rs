@@ -348,6 +348,12 @@ fn the_race_tries_the_other_address_family_last_and_each_interface_once() {
             .collect(),
         gateways: Vec::new(),
         default_route: false,
+        destinations: ["0.0.0.0", "::"]
+            .map(|ip| Address {
+                ip: ip.parse().unwrap(),
+                prefix_len: 0,
+            })
+            .into(),
     };
     let interfaces = [
         interface(1, &[("10.0.1.2", 24), ("2001:db8::2", 64)]),
@@ -358,7 +364,7 @@ fn the_race_tries_the_other_address_family_last_and_each_interface_once() {
         "192.0.2.1:443".parse().unwrap(),
     ];
     let specs = ["auto,paths=2".parse().unwrap()];
-    let order: Vec<String> = first_candidates(&specs, &interfaces, &remotes)
+    let order: Vec<String> = start::first_candidates(&specs, &interfaces, &remotes)
         .into_iter()
         .map(|candidate| candidate.local.to_string())
         .collect();

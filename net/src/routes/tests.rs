@@ -22,6 +22,7 @@ fn uplink(index: u32, name: &str, address: &str, gateway: Option<&str>) -> Inter
             .map(|text| text.parse().unwrap())
             .collect(),
         default_route: gateway.is_some(),
+        destinations: BTreeSet::new(),
     }
 }
 

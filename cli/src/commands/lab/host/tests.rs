@@ -22,6 +22,7 @@ fn interface(name: &str, addresses: &[[u8; 4]]) -> Interface {
             .collect(),
         gateways: Vec::new(),
         default_route: false,
+        destinations: std::collections::BTreeSet::new(),
     }
 }
 
