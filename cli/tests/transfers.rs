@@ -6,98 +6,16 @@
 mod files;
 #[path = "common/listening.rs"]
 mod listening;
+#[path = "common/loopback.rs"]
+mod loopback;
 
-use anabranch_testbed::Relay;
 use files::{names, noise};
+use loopback::{Server, client, run, stderr};
 use std::fs;
 use std::io::Read;
-use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_anabranch");
-
-/// A server with a directory of its own; killed at the end.
-struct Server {
-    directory: TempDir,
-    process: Child,
-    url: String,
-}
-
-impl Server {
-    fn start(options: &[&str]) -> Self {
-        Self::start_in(tempfile::tempdir().unwrap(), options)
-    }
-
-    fn start_in(directory: TempDir, options: &[&str]) -> Self {
-        fs::create_dir_all(directory.path().join("root")).unwrap();
-        let mut command = Command::new(PROGRAM);
-        command
-            .args(["serve", "--listen", "127.0.0.1:0"])
-            .arg("--root")
-            .arg(directory.path().join("root"))
-            .arg("--identity")
-            .arg(directory.path().join("identity"));
-        let (process, url) = listening::start(command.args(options));
-        Self {
-            directory,
-            process,
-            url,
-        }
-    }
-
-    fn root(&self, name: &str) -> PathBuf {
-        self.directory.path().join("root").join(name)
-    }
-
-    fn offer(&self, name: &str, length: usize) -> Vec<u8> {
-        let data = noise(length);
-        fs::write(self.root(name), &data).unwrap();
-        data
-    }
-
-    /// A way to it that dies after so many bytes, and its URL by that way.
-    fn behind_a_dying_link(&self, bytes: u64) -> (Relay, String) {
-        let (pin, host) = self.url.split_once('@').unwrap();
-        let any = (Ipv4Addr::LOCALHOST, 0).into();
-        let relay = Relay::start(any, host.parse().unwrap()).unwrap();
-        relay.cut_after(bytes);
-        let url = format!("{pin}@{}", relay.addr());
-        (relay, url)
-    }
-
-    fn kill(mut self) -> TempDir {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-        std::mem::replace(&mut self.directory, tempfile::tempdir().unwrap())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn client(directory: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(PROGRAM);
-    command
-        .current_dir(directory)
-        .args(arguments)
-        .stdin(Stdio::null());
-    command
-}
-
-fn run(directory: &Path, arguments: &[&str]) -> Output {
-    client(directory, arguments).output().unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
 
 #[test]
 fn a_file_is_fetched_whole_and_verified() {
