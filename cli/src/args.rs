@@ -1,15 +1,13 @@
 //! What can be typed, as types that cannot be wrong.
 
 use crate::output::units::ByteSize;
-use crate::trust::{ClientTrust, ServerTrust};
+use crate::trust::ServerTrust;
 use crate::tuning::Tuning;
-use crate::url::{Host, ServerUrl};
+use crate::url::Host;
 use anabranch_net::engine::RetryPolicy;
-use anabranch_net::interfaces::spec::{MAX_PATHS_PER_INTERFACE, PathSpec};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
-use std::time::Duration;
 
 pub(crate) mod lab;
 pub(crate) mod report;
@@ -17,13 +15,17 @@ pub(crate) mod road;
 pub(crate) mod sim;
 #[cfg(test)]
 mod tests;
+mod transfer;
+
+pub(crate) use transfer::{Get, Key, Paths, Ping, Put, Speed};
 
 const EXAMPLES: &str = "\
 Examples:
   anabranch demo                                   see it work, without network or root
   anabranch serve --root /srv/files                offer files; prints the URL to use
-  anabranch get \"$URL/big.iso\" --path eth0 --path wwan0
-  anabranch put photo.tar \"$URL/photo.tar\" --path auto --scheduler round-robin
+  anabranch get \"$URL/big.iso\"                     fetch one, over all uplinks
+  anabranch put photo.tar \"$URL/\" --path eth0 --path wwan0,backup
+  anabranch speed \"$URL\"                           how fast would it be?
   anabranch doctor                                 what this machine can do
   anabranch sim run s.toml                         try schedulers on simulated networks
   anabranch lab run nitk-table1                    the same in real kernels, with rivals (root)
@@ -59,29 +61,23 @@ The first line on stdout is the base URL, with the server's pinned key. Append a
   anabranch get \"$URL/name\"
 Also answers the ALPN hq-interop (GET as in the QUIC interop runner).")]
     Serve(Serve),
-    /// Fetch a file, or list a directory if the URL ends in a slash
-    #[command(after_help = "\
-Bytes go to FILE.part, which becomes FILE once its SHA-256 is that of the server's file. A broken
-transfer goes on where it stopped when the same command is given again.
-The server is the sender: it is asked to use --scheduler, --congestion and --chunk.
-
-Examples:
-  anabranch get \"$URL/big.iso\" --path eth0 --path wwan0,backup
-  anabranch get \"$URL/big.iso\" --path 'wlan*' --scheduler redundant -o /tmp/big.iso")]
+    /// Fetch files and directories, or list a directory
+    #[command(after_help = transfer::GET)]
     Get(Get),
-    /// Send a file
-    #[command(after_help = "\
-The server keeps what it got under a hidden name until the file is whole and its SHA-256 right. A
-broken transfer goes on where it stopped when the same command is given again.
-
-Example:
-  anabranch put big.iso \"$URL/big.iso\" --path auto --scheduler min-rtt")]
+    /// Send files and directories
+    #[command(after_help = transfer::PUT)]
     Put(Put),
     /// Measure each path to a server: round trip, variation, loss, delay each way
     #[command(after_help = "\
 Delays each way are against the first path: by the server's timestamps (ours sends them), else by
 a common way back of its acknowledgements.")]
     Ping(Ping),
+    /// Measure how fast data moves to and from a server, from memory to memory
+    #[command(after_help = transfer::SPEED)]
+    Speed(Speed),
+    /// Print the fingerprint of this machine's key; a new key is made if there is none
+    #[command(after_help = transfer::KEY)]
+    Key(Key),
     /// List the schedulers
     Schedulers(Listing),
     /// List the congestion controls
@@ -92,9 +88,13 @@ a common way back of its acknowledgements.")]
     #[command(
         subcommand,
         after_help = "\
-For each interface one routing table and a rule for its addresses. Without them a socket bound to
-an address still leaves by the default route. What is applied is marked, and reverting removes
-exactly that."
+Paths are bound to their interface, so that two uplinks with a gateway each need no rules. Rules are
+needed where that is not enough:
+  - two interfaces are in one subnet,
+  - a server has several uplinks and is to answer by the one it was asked over,
+  - binding is not permitted: `anabranch doctor` tells (sockets bound to interfaces).
+For each interface one routing table and a rule for its addresses. What is applied is marked, and
+reverting removes exactly that."
     )]
     Routes(Routes),
     /// Run scenarios in simulated networks, exactly repeatable
@@ -108,24 +108,12 @@ exactly that."
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Write the manual page to stdout
-    Man,
-}
-
-/// Where transfers leave this machine.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct Paths {
-    /// An interface, pattern or address to use, or `auto` for all uplinks; may be repeated.
-    /// Options follow commas: backup, weight=N, priority=N, cost=N, paths=N
-    #[arg(long = "path", value_name = "IFACE|ADDR|auto[,OPTION...]")]
-    pub(crate) specs: Vec<PathSpec>,
-    /// Paths per interface, where --path does not say
-    #[arg(long = "paths-per-interface", value_name = "K", default_value_t = 1)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_PATHS_PER_INTERFACE)))]
-    pub(crate) per_interface: u32,
-    /// Seconds to wait for the server's first answer
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
-    pub(crate) connect_timeout: Duration,
+    /// Write the manual to stdout as one page, or a page for each command
+    Man {
+        /// Write a page for each command into this directory, such as /usr/local/share/man/man1
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
 }
 
 /// What is told about a transfer.
@@ -172,6 +160,9 @@ pub(crate) struct Serve {
     /// Take uploads too
     #[arg(long)]
     pub(crate) writable: bool,
+    /// Let clients measure how fast data moves (`anabranch speed`): one at a time, a minute at most
+    #[arg(long)]
+    pub(crate) speed: bool,
     #[command(flatten)]
     pub(crate) trust: ServerTrust,
     /// When clients must prove their address before anything is kept for them
@@ -209,67 +200,6 @@ impl From<Retry> for RetryPolicy {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Get {
-    /// The file on the server: what `serve` printed, a slash and a name
-    pub(crate) url: ServerUrl,
-    /// Where to put it [default: the URL's last part, here]
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) paths: Paths,
-    #[command(flatten)]
-    pub(crate) tuning: Tuning,
-    /// Exchange timestamps, so that schedulers know forward delays and not round trips alone
-    #[arg(long)]
-    pub(crate) timestamps: bool,
-    #[command(flatten)]
-    pub(crate) trust: ClientTrust,
-    #[command(flatten)]
-    pub(crate) report: Report,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Put {
-    /// The file to send
-    pub(crate) file: PathBuf,
-    /// Its name on the server; the same name if the URL ends in a slash
-    pub(crate) url: ServerUrl,
-    /// Do not replace a file that exists
-    #[arg(long)]
-    pub(crate) no_clobber: bool,
-    #[command(flatten)]
-    pub(crate) paths: Paths,
-    #[command(flatten)]
-    pub(crate) tuning: Tuning,
-    /// Exchange timestamps, so that schedulers know forward delays and not round trips alone
-    #[arg(long)]
-    pub(crate) timestamps: bool,
-    #[command(flatten)]
-    pub(crate) trust: ClientTrust,
-    #[command(flatten)]
-    pub(crate) report: Report,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Ping {
-    /// The server
-    pub(crate) url: ServerUrl,
-    /// Probes per path
-    #[arg(short, long, value_name = "N", default_value_t = 5)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub(crate) count: u32,
-    /// Seconds between probes
-    #[arg(short, long, value_name = "SECONDS", default_value = "0.5", value_parser = seconds)]
-    pub(crate) interval: Duration,
-    #[command(flatten)]
-    pub(crate) paths: Paths,
-    #[command(flatten)]
-    pub(crate) trust: ClientTrust,
-    #[command(flatten)]
-    pub(crate) report: Report,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct Listing {
     /// Write JSON (docs/json.md)
     #[arg(long)]
@@ -284,34 +214,6 @@ pub(crate) enum Routes {
     Apply,
     /// Remove what was applied, and nothing else
     Revert,
-}
-
-impl Paths {
-    /// The path specifications, each with a number of paths.
-    pub(crate) fn specs(&self) -> Vec<PathSpec> {
-        let with_default = |spec: &PathSpec| {
-            let mut spec = spec.clone();
-            if spec.options.paths == 1 {
-                spec.options.paths = self.per_interface;
-            }
-            spec
-        };
-        let mut specs: Vec<PathSpec> = self.specs.iter().map(with_default).collect();
-        if specs.is_empty() && self.per_interface > 1 {
-            specs.extend("auto".parse().ok().as_ref().map(with_default));
-        }
-        specs
-    }
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let number = text
-        .parse::<f64>()
-        .ok()
-        .filter(|number| (0.01..=3600.0).contains(number));
-    number
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| "expected seconds, 0.01 to 3600".into())
 }
 
 fn demo_size(text: &str) -> Result<ByteSize, String> {

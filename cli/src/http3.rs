@@ -1,10 +1,13 @@
 //! The server's side of HTTP/3, and of HTTP/0.9 (`hq-interop`): carries answers to clients.
 
+mod speed;
+
 use crate::files::digest::{CONTENT_DIGEST, REPR_DIGEST, Sum};
 use crate::files::reader::{Reader, Sums};
 use crate::files::root::Refusal;
 use crate::files::service::{Answer, Body, Head, Incoming, Service};
 use crate::files::writer::Writer;
+use crate::speed::HEADER;
 use crate::tuning::Tuning;
 use anabranch_net::connection::Connection;
 use anabranch_net::h3::{BidiStream, H3Connection};
@@ -149,6 +152,9 @@ async fn respond(
 ) -> Result<(), Broken> {
     let tuned = Tuning::from_headers(request.headers())
         .and_then(|tuning| tuning.apply(connection).map_err(|error| error.to_string()));
+    if tuned.is_ok() && request.headers().contains_key(HEADER) {
+        return speed::answer(request, exchange, service.speed.as_ref(), tally).await;
+    }
     let answer = if let Err(mistake) = tuned {
         Answer::words(StatusCode::BAD_REQUEST, mistake)
     } else {

@@ -5,10 +5,13 @@ mod commands;
 mod failure;
 mod files;
 mod http3;
+mod limit;
+mod links;
 mod output;
 mod paths;
 mod qlog;
 mod session;
+mod speed;
 mod trust;
 mod tuning;
 mod url;
@@ -41,7 +44,9 @@ fn run(cli: &Cli) -> Outcome {
         Command::Schedulers(args) => return commands::list::schedulers(args),
         Command::Congestion(args) => return commands::list::congestion(args),
         Command::Completions { shell } => return commands::manual::completions(*shell),
-        Command::Man => return commands::manual::man(),
+        Command::Man { dir: None } => return commands::manual::man(),
+        Command::Man { dir: Some(dir) } => return commands::manual::pages(dir),
+        Command::Key(args) => return commands::key::run(args, cli.quiet),
         // It has a runtime of its own, on one thread.
         Command::Lab(Lab::Agent(args)) => return commands::lab::agent(args, cli.quiet),
         _ => {}
@@ -63,6 +68,7 @@ async fn run_async(cli: &Cli) -> Outcome {
         Command::Get(args) => commands::get::run(args, cli.quiet).await,
         Command::Put(args) => commands::put::run(args, cli.quiet).await,
         Command::Ping(args) => commands::ping::run(args, cli.quiet).await,
+        Command::Speed(args) => commands::speed::run(args, cli.quiet).await,
         Command::Doctor(args) => commands::doctor::run(args).await,
         Command::Routes(command) => commands::routes::run(command).await,
         Command::Sim(command) => commands::sim::run(command, cli.quiet).await,
@@ -70,7 +76,8 @@ async fn run_async(cli: &Cli) -> Outcome {
         Command::Schedulers(_)
         | Command::Congestion(_)
         | Command::Completions { .. }
-        | Command::Man => Ok(()),
+        | Command::Key(_)
+        | Command::Man { .. } => Ok(()),
     }
 }
 

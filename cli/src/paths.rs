@@ -4,7 +4,7 @@ use crate::output::table::Table;
 use crate::output::units;
 use anabranch_net::connection::Connection;
 use anabranch_net::engine::PathStats;
-use anabranch_net::manager::PathManager;
+use anabranch_net::manager::{EntryState, PathEntry, PathManager};
 use anabranch_proto::sched::PathState;
 use anabranch_proto::wire::PathId;
 use anabranch_proto::wire::frame::PathStatus;
@@ -44,6 +44,17 @@ impl Labels {
         Self {
             manager,
             known: Arc::default(),
+        }
+    }
+
+    /// Returns when every path that is wanted is open, or the connection has ended.
+    pub(crate) async fn opened(&self) {
+        let mut manager = self.manager.clone();
+        let is_open = |entry: &PathEntry| matches!(entry.state, EntryState::Open(_));
+        while !manager.entries().iter().all(is_open) {
+            if !manager.changed().await {
+                return;
+            }
         }
     }
 
@@ -100,6 +111,23 @@ impl Samples {
         }
     }
 
+    /// What the paths did since an earlier look.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        let mut since = self.clone();
+        for (id, stats) in &mut since.last {
+            let Some(before) = before.last.get(id).map(|stats| &stats.counters) else {
+                continue;
+            };
+            let now = &mut stats.counters;
+            now.sent_bytes = now.sent_bytes.saturating_sub(before.sent_bytes);
+            now.received_bytes = now.received_bytes.saturating_sub(before.received_bytes);
+            now.sent_packets = now.sent_packets.saturating_sub(before.sent_packets);
+            now.lost_packets = now.lost_packets.saturating_sub(before.lost_packets);
+            now.doubts = now.doubts.saturating_sub(before.doubts);
+        }
+        since
+    }
+
     /// Each path with its bytes in the direction of the data.
     pub(crate) fn bytes(&self, direction: Direction) -> impl Iterator<Item = (PathId, u64)> {
         self.last
@@ -127,8 +155,8 @@ impl Samples {
                 },
                 sent_bytes: stats.counters.sent_bytes,
                 received_bytes: stats.counters.received_bytes,
-                smoothed_rtt_ms: units::json_millis(stats.smoothed_rtt),
-                min_rtt_ms: units::json_millis(stats.min_rtt),
+                smoothed_rtt_ms: is_measured(stats).then(|| units::json_millis(stats.smoothed_rtt)),
+                min_rtt_ms: is_measured(stats).then(|| units::json_millis(stats.min_rtt)),
                 sent_packets: stats.counters.sent_packets,
                 lost_packets: stats.counters.lost_packets,
                 doubts: stats.counters.doubts,
@@ -144,6 +172,12 @@ fn carried(stats: &PathStats, direction: Direction) -> u64 {
         Direction::In => stats.counters.received_bytes,
         Direction::Out => stats.counters.sent_bytes,
     }
+}
+
+/// Whether there was a sample of the RTT. Before the first one the estimator has an assumption in
+/// place of a measurement, and no latest sample.
+fn is_measured(stats: &PathStats) -> bool {
+    stats.latest_rtt > Duration::ZERO
 }
 
 fn state_name(stats: &PathStats, present: bool) -> &'static str {
@@ -178,10 +212,10 @@ pub(crate) struct Row {
     pub(crate) sent_bytes: u64,
     /// Bytes received here.
     pub(crate) received_bytes: u64,
-    /// Smoothed RTT.
-    pub(crate) smoothed_rtt_ms: f64,
-    /// Smallest RTT.
-    pub(crate) min_rtt_ms: f64,
+    /// Smoothed RTT, if there was a sample.
+    pub(crate) smoothed_rtt_ms: Option<f64>,
+    /// Smallest RTT, if there was a sample.
+    pub(crate) min_rtt_ms: Option<f64>,
     /// Packets sent from here.
     pub(crate) sent_packets: u64,
     /// Those of them that were lost.
@@ -192,32 +226,127 @@ pub(crate) struct Row {
     pub(crate) mtu: u16,
 }
 
-/// The paths as a table.
+/// The paths as a table, a row for each interface and address: what a path that was given up and
+/// the one that took its place carried is added up.
 pub(crate) fn table(rows: &[Row], duration: Duration) -> Table {
     let head = [
-        "path",
         "interface",
         "local",
         "remote",
+        "paths",
         "state",
         ">bytes",
         ">share",
         ">rate",
     ];
     let mut table = Table::new(&[&head[..], &[">rtt", ">min rtt"]].concat());
-    for row in rows {
+    let ms = |value: Option<f64>| value.map_or_else(|| "-".into(), |ms| format!("{ms:.1} ms"));
+    for link in links(rows) {
+        let bytes = link.iter().map(|row| row.bytes).sum();
+        let share: f64 = link.iter().map(|row| row.share).sum();
+        let ids: Vec<String> = link.iter().map(|row| row.path.to_string()).collect();
+        // What there is now says more than what there was.
+        let Some(now) = link.iter().max_by_key(|row| (is_there(row), row.path)) else {
+            continue;
+        };
+        let least = link.iter().filter_map(|row| row.min_rtt_ms);
         table.row([
-            row.path.to_string(),
-            row.interface.clone(),
-            row.local.clone(),
-            row.remote.clone(),
-            row.state.into(),
-            units::bytes(row.bytes),
-            format!("{:.1} %", row.share * 100.0),
-            units::bit_rate(units::rate(row.bytes, duration)),
-            format!("{:.1} ms", row.smoothed_rtt_ms),
-            format!("{:.1} ms", row.min_rtt_ms),
+            now.interface.clone(),
+            now.local.clone(),
+            now.remote.clone(),
+            shortened(&ids),
+            now.state.into(),
+            units::bytes(bytes),
+            format!("{:.1} %", share * 100.0),
+            units::bit_rate(units::rate(bytes, duration)),
+            ms(now.smoothed_rtt_ms),
+            ms(least.min_by(f64::total_cmp)),
         ]);
     }
     table
+}
+
+/// The paths of each interface and address, in the order of their first paths.
+fn links(rows: &[Row]) -> Vec<Vec<&Row>> {
+    let mut links: Vec<Vec<&Row>> = Vec::new();
+    for row in rows {
+        let same = |link: &&mut Vec<&Row>| {
+            let mut others = link.iter();
+            others.any(|other| (&other.interface, &other.local) == (&row.interface, &row.local))
+        };
+        match links.iter_mut().find(same) {
+            Some(link) => link.push(row),
+            None => links.push(vec![row]),
+        }
+    }
+    links
+}
+
+fn is_there(row: &Row) -> bool {
+    !matches!(row.state, "gone" | "closed")
+}
+
+/// Path IDs, or the first and last of many.
+fn shortened(ids: &[String]) -> String {
+    match ids {
+        [first, .., last] if ids.len() > 4 => format!("{first}...{last}"),
+        ids => ids.join(","),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(path: u32, interface: &str, state: &'static str, rtt: Option<f64>) -> Row {
+        Row {
+            path,
+            interface: interface.into(),
+            local: "10.0.0.2".into(),
+            remote: "192.0.2.1:4433".into(),
+            state,
+            bytes: 1_000_000,
+            share: 0.25,
+            sent_bytes: 0,
+            received_bytes: 1_000_000,
+            smoothed_rtt_ms: rtt,
+            min_rtt_ms: rtt,
+            sent_packets: 1,
+            lost_packets: 0,
+            doubts: 0,
+            mtu: 1452,
+        }
+    }
+
+    #[test]
+    fn an_interface_has_one_row_whatever_became_of_its_paths() {
+        let rows = [
+            row(0, "eth0", "open", Some(10.0)),
+            row(1, "wwan0", "gone", Some(40.0)),
+            row(2, "wwan0", "gone", None),
+            row(3, "wwan0", "open", Some(50.0)),
+        ];
+        let text = table(&rows, Duration::from_secs(1)).to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        for part in [
+            "wwan0",
+            "1,2,3",
+            "open",
+            "3.00 MB",
+            "75.0 %",
+            "24.0 Mbit/s",
+            "50.0 ms",
+        ] {
+            assert!(lines[2].contains(part), "{part}: {text}");
+        }
+        assert!(lines[2].ends_with("40.0 ms"), "{text}");
+    }
+
+    #[test]
+    fn a_delay_that_was_not_measured_is_not_shown() {
+        let text = table(&[row(0, "eth0", "unproven", None)], Duration::from_secs(1)).to_string();
+        let cells: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
+        assert_eq!(cells[cells.len() - 2..], ["-", "-"], "{text}");
+    }
 }

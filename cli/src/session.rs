@@ -2,6 +2,7 @@
 
 use crate::args::Paths;
 use crate::failure::{Failure, Outcome};
+use crate::links;
 use crate::output;
 use crate::paths::Labels;
 use crate::qlog;
@@ -90,13 +91,17 @@ impl Session {
         let endpoint = Endpoint::client().map_err(|error| Failure::io("no socket", &error))?;
         let wanted = PathsConfig {
             specs: options.paths.specs(),
+            or_as_routed: options.paths.are_default(),
             timeout: options.paths.connect_timeout,
             ..PathsConfig::default()
         };
+        if !options.paths.are_default() {
+            links::tell_dead_ends(&wanted.specs, &target.remotes).await;
+        }
         let connected = endpoint.connect(&target, config, &wanted).await;
         let (connection, manager) = connected.map_err(|error| explain(url, &error, shown))?;
-        let warned = !wanted.specs.is_empty() && !connection.has_multipath();
-        if warned {
+        let is_single = !connection.has_multipath();
+        if is_single && manager.entries().len() > 1 {
             output::say("note: the server does not speak multipath QUIC: one path is used");
         }
         let built = h3::client::builder()
@@ -109,6 +114,7 @@ impl Session {
             closed.unwrap_or_else(|| Failure::failed(http_error(&error)))
         })?;
         tokio::spawn(async move { driver.wait_idle().await });
+        links::tell_changes(&manager);
         let labels = Labels::new(manager);
         Ok(Self {
             connection,
@@ -125,7 +131,7 @@ impl Session {
     ///
     /// The connection ended.
     pub(crate) async fn request(
-        &mut self,
+        &self,
         method: &str,
         url: &ServerUrl,
         headers: HeaderMap,
@@ -139,10 +145,19 @@ impl Session {
         let built = Request::builder().method(method).uri(uri).body(());
         let mut request = built.map_err(|error| Failure::usage(format!("{url}: {error}")))?;
         *request.headers_mut() = headers;
-        self.requests
+        // Requests of one connection share nothing but the connection.
+        let mut requests = self.requests.clone();
+        requests
             .send_request(request)
             .await
             .map_err(|error| self.broken(&error))
+    }
+
+    /// Waits until every path that is wanted is open, or for so long.
+    pub(crate) async fn opened(&self, limit: Duration) {
+        if self.connection.has_multipath() {
+            let _ = tokio::time::timeout(limit, self.labels.opened()).await;
+        }
     }
 
     /// What a failed request means for the person who made it.

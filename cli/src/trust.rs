@@ -140,13 +140,19 @@ impl ServerTrust {
     }
 }
 
-/// This machine's key: in the directory that was given, else in the user's state directory.
-pub(crate) fn own_identity(given: Option<&Path>) -> Outcome<Identity> {
+/// Where this machine's key is: in the directory that was given, else in the user's state
+/// directory.
+pub(crate) fn identity_directory(given: Option<&Path>) -> Outcome<PathBuf> {
     let directory = given.map(Path::to_owned).or_else(state_directory);
-    let directory = directory.ok_or_else(|| {
+    directory.ok_or_else(|| {
         let failure = Failure::usage("there is no home directory to keep this machine's key in");
         failure.hint("say where with `--identity DIR`")
-    })?;
+    })
+}
+
+/// This machine's key: in the directory that was given, else in the user's state directory.
+pub(crate) fn own_identity(given: Option<&Path>) -> Outcome<Identity> {
+    let directory = identity_directory(given)?;
     Identity::load_or_create(&directory).map_err(|error| {
         Failure::usage(error).hint("choose another directory with `--identity DIR`")
     })

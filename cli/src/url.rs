@@ -137,6 +137,11 @@ impl ServerUrl {
         (!name.is_empty() && name != "." && name != "..").then_some(name)
     }
 
+    /// Whether both are on one server, reached alike.
+    pub(crate) fn is_same_server(&self, other: &Self) -> bool {
+        (self.pin, &self.hosts) == (other.pin, &other.hosts)
+    }
+
     /// The hosts, for messages.
     pub(crate) fn hosts_text(&self) -> String {
         self.hosts

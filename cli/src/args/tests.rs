@@ -31,7 +31,7 @@ fn a_download_takes_paths_and_a_scheduler() {
     };
     assert_eq!(get.paths.specs().len(), 2);
     assert_eq!(get.tuning.scheduler.unwrap().name, "redundant");
-    assert_eq!(get.url.file_name(), Some("f"));
+    assert_eq!(get.urls[0].file_name(), Some("f"));
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn paths_per_interface_is_a_default_for_paths_that_do_not_say() {
         [3, 2]
     );
     assert_eq!(specs(line), [3], "all uplinks");
-    assert!(specs("anabranch get URL").is_empty(), "the kernel's choice");
+    assert_eq!(specs("anabranch get URL"), [1], "all uplinks");
 }
 
 #[test]

@@ -22,13 +22,18 @@ struct Check {
     found: String,
     /// How to get it, if it is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    remedy: Option<&'static str>,
+    remedy: Option<String>,
 }
 
 impl Check {
     /// Something that is needed for `remedy`'s purpose.
-    fn new(name: &'static str, ok: bool, found: impl Into<String>, remedy: &'static str) -> Self {
-        let remedy = (!ok).then_some(remedy);
+    fn new(
+        name: &'static str,
+        ok: bool,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        let remedy = (!ok).then(|| remedy.into());
         Self {
             name,
             ok,
@@ -83,7 +88,7 @@ fn table(checks: &[Check]) -> Table {
     for check in checks {
         let mark = if check.ok { "ok" } else { "missing" };
         table.row([mark.into(), check.name.into(), check.found.clone()]);
-        if let Some(remedy) = check.remedy {
+        if let Some(remedy) = &check.remedy {
             table.row([String::new(), String::new(), format!("-> {remedy}")]);
         }
     }

@@ -81,7 +81,10 @@ pub(crate) async fn run(args: &Ping, quiet: bool) -> Outcome {
     let session = Session::open(&args.url, &options).await?;
     let mut series = BTreeMap::new();
     tokio::select! {
-        () = probe(args, &session.connection, &mut series) => {}
+        () = async {
+            session.opened(OPENING).await;
+            probe(args, &session.connection, &mut series).await;
+        } => {}
         () = interrupted() => {}
     }
     let mut samples = crate::paths::Samples::default();
@@ -121,9 +124,6 @@ pub(crate) async fn run(args: &Ping, quiet: bool) -> Outcome {
 }
 
 async fn probe(args: &Ping, connection: &Connection, series: &mut BTreeMap<PathId, Series>) {
-    if !args.paths.specs().is_empty() && connection.has_multipath() {
-        tokio::time::sleep(OPENING).await;
-    }
     for round in 0..args.count {
         let next = Instant::now() + args.interval;
         probe_once(connection, series).await;

@@ -1,12 +1,14 @@
 //! `anabranch put`: sends a file.
 
-use super::{Transfer, interrupted, verified};
+use super::interrupted;
+use super::transfer::{ConnectionReport, FileReport, Transfer, verified};
 use crate::args::Put;
 use crate::failure::{Failure, Outcome};
 use crate::files::digest::{CONTENT_DIGEST, REPR_DIGEST, Sum, Version};
 use crate::files::range::Span;
 use crate::files::reader::{Reader, Sums, hash_prefix};
 use crate::files::{OFFSET_HEADER, UPLOAD_HEADER};
+use crate::limit::{Limit, STEP};
 use crate::output::progress::Progress;
 use crate::output::{self, units};
 use crate::paths::{Direction, Samples};
@@ -241,11 +243,21 @@ impl Upload<'_> {
     }
 
     async fn send(&self, exchange: &mut Exchange, reader: &mut Reader) -> Result<(), Step> {
-        while let Some(piece) = reader.next().await.map_err(|error| self.disk(&error))? {
-            let length = piece.len() as u64;
-            exchange.send_data(piece).await?;
-            if let Some(progress) = &self.progress {
-                progress.advance(length);
+        let limit = Limit::new(self.args.limit_rate);
+        while let Some(mut piece) = reader.next().await.map_err(|error| self.disk(&error))? {
+            while !piece.is_empty() {
+                let step = if limit.is_limited() {
+                    STEP
+                } else {
+                    piece.len()
+                };
+                let step = piece.split_to(step.min(piece.len()));
+                let length = step.len() as u64;
+                limit.pass(length).await;
+                exchange.send_data(step).await?;
+                if let Some(progress) = &self.progress {
+                    progress.advance(length);
+                }
             }
         }
         Ok(())
@@ -306,23 +318,22 @@ fn trailers(sums: &Sums, whole: Sum) -> HeaderMap {
 
 impl Sent {
     fn report(self, args: &Put, session: &Session, connected: Duration) -> Transfer {
-        let stats = session.connection.stats();
         let moved = self.length - self.start;
-        Transfer {
+        let file = FileReport {
             command: "put",
             file: args.file.display().to_string(),
             bytes: self.length,
             resumed_from: self.start,
+            unchanged: false,
             seconds: units::json_seconds(self.duration),
-            connect_seconds: units::json_seconds(connected),
             goodput_bps: units::rate(moved, self.duration).round(),
-            sha256: self.sum.to_string(),
+            sha256: Some(self.sum.to_string()),
             verified: verified(self.theirs),
-            multipath: session.connection.has_multipath(),
-            duplicate_bytes: stats.streams.duplicate_bytes,
-            reassembly_peak_bytes: stats.streams.reassembly_peak,
-            retransmitted_bytes: stats.streams.bytes_retransmitted,
-            paths: self.samples.rows(Direction::Out, &session.labels),
+        };
+        let rows = self.samples.rows(Direction::Out, &session.labels);
+        Transfer {
+            file,
+            connection: ConnectionReport::of(session, connected, rows),
         }
     }
 }

@@ -18,6 +18,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// How long clients are given to learn that the server leaves.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -26,15 +27,19 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// it was restarted.
 const RESET_LABEL: &[u8] = b"anabranch stateless reset";
 
+/// Clients that measure the speed at a time: two would measure each other.
+const SPEED_TESTS: usize = 1;
+
 /// Addresses put into the URL at most.
 const MAX_HOSTS: usize = 8;
 
 /// Runs the command.
 pub(crate) async fn run(args: &Serve, quiet: bool) -> Outcome {
-    let service = Service::new(&args.root, args.writable).map_err(|error| {
+    let mut service = Service::new(&args.root, args.writable).map_err(|error| {
         Failure::usage(format!("cannot serve {}: {error}", args.root.display()))
             .hint("`--root` must be a directory that can be read (and Linux 5.6 or later)")
     })?;
+    service.speed = args.speed.then(|| Semaphore::new(SPEED_TESTS));
     // Used by clients that ask for them.
     let mut transport = TransportConfig {
         timestamps: true,

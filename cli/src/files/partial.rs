@@ -18,6 +18,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 use tokio::task::spawn_blocking;
 
 /// The longest note that is read, in bytes.
@@ -133,6 +134,16 @@ impl PartFile {
         });
         let (file, hash) = hashed.await.map_err(io::Error::other)??;
         Writer::start(file, length, hash)
+    }
+
+    /// Sets when the file was changed last, as its name will show. What is written later changes
+    /// it again.
+    ///
+    /// # Errors
+    ///
+    /// The file system refuses.
+    pub(crate) fn set_modified(&self, time: SystemTime) -> io::Result<()> {
+        self.file.set_modified(time)
     }
 
     /// Gives the file its name: it is whole.

@@ -28,6 +28,8 @@ pub(crate) struct Service {
     writable: bool,
     cache: Cache,
     hashing: Semaphore,
+    /// Turns of clients that measure the speed, if that is allowed.
+    pub(crate) speed: Option<Semaphore>,
 }
 
 /// What is sent before a body.
@@ -140,6 +142,7 @@ impl Service {
             writable,
             cache: Cache::default(),
             hashing: Semaphore::new(HASHING),
+            speed: None,
         })
     }
 

@@ -69,6 +69,18 @@ impl Progress {
         Self { shared, task }
     }
 
+    /// So many bytes more will have to be there at the end.
+    pub(crate) fn expect(&self, bytes: u64) {
+        self.shared.bar.inc_length(bytes);
+    }
+
+    /// So many bytes were there before, which must not count as fast.
+    pub(crate) fn already(&self, bytes: u64) {
+        let before = self.shared.done.fetch_add(bytes, Ordering::Relaxed);
+        self.shared.bar.set_position(before + bytes);
+        self.shared.bar.reset_eta();
+    }
+
     /// So many more bytes are there.
     pub(crate) fn advance(&self, bytes: u64) {
         self.shared.done.fetch_add(bytes, Ordering::Relaxed);

@@ -58,7 +58,7 @@ pub fn shares(report: &Value) -> String {
         let interface = path["interface"].as_str().unwrap_or("?");
         let (share, rtt) = (
             number(path, "share") * 100.0,
-            number(path, "smoothed_rtt_ms"),
+            path["smoothed_rtt_ms"].as_f64().unwrap_or(f64::NAN),
         );
         format!("{interface} {share:.1} % (rtt {rtt:.1} ms)")
     };

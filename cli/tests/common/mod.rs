@@ -366,7 +366,7 @@ fn forward(node: &Node) {
 /// The program on a host, ahead of whatever else the machine does, if that is allowed: a queue of
 /// 50 ms runs empty while a program waits for a processor, and then the machine is measured instead
 /// of the program. The kernel leaves others a twentieth of the time.
-fn program(node: &Node) -> Command {
+pub fn program(node: &Node) -> Command {
     const AHEAD: [&str; 2] = ["--rr", "1"];
     static IS_ALLOWED: OnceLock<bool> = OnceLock::new();
     let is_allowed = *IS_ALLOWED.get_or_init(|| {

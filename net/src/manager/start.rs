@@ -5,8 +5,8 @@
 //!
 //! - The peer is this machine. What it sends to itself passes no interface, and a socket that is
 //!   bound to one hears nothing of it.
-//! - The kernel sends to the peer by an interface that `auto` leaves alone, such as a tunnel. A user
-//!   who asked for nothing wants what the routing says.
+//! - The kernel sends to the peer by an interface that `auto` leaves alone, such as a tunnel. A
+//!   user who asked for nothing wants what the routing says.
 //! - Interfaces cannot be listed.
 //!
 //! The one path is then left to the kernel's routing.

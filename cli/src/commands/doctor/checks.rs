@@ -4,7 +4,7 @@ use super::Check;
 use crate::commands::lab::vm;
 use crate::files::root::Root;
 use anabranch_lab::backend::netns;
-use anabranch_net::interfaces::Interface;
+use anabranch_net::interfaces::{Interface, Kind};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::ffi::OsString;
@@ -41,7 +41,7 @@ pub(super) fn interfaces(interfaces: &[Interface]) -> Vec<Check> {
     let lines: Vec<String> = lines.collect();
     let uplinks: Vec<&str> = interfaces
         .iter()
-        .filter(|interface| interface.is_usable() && interface.is_uplink())
+        .filter(|one| one.is_usable() && one.is_uplink() && leads_elsewhere(one))
         .map(|interface| interface.name.as_str())
         .collect();
     vec![
@@ -55,10 +55,43 @@ pub(super) fn interfaces(interfaces: &[Interface]) -> Vec<Check> {
             "several uplinks",
             uplinks.len() > 1,
             format!("{} ({})", uplinks.len(), uplinks.join(", ")),
-            "more than one path needs a second network, as another modem or cable; \
-             `anabranch demo` works without",
+            more_uplinks(interfaces),
         ),
     ]
+}
+
+/// Whether some default route leaves by it, in whichever table.
+fn leads_elsewhere(interface: &Interface) -> bool {
+    let mut networks = interface.destinations.iter();
+    interface.default_route || networks.any(|network| network.prefix_len == 0)
+}
+
+/// What would make a second uplink of what there is.
+fn more_uplinks(interfaces: &[Interface]) -> String {
+    let names = |is: &dyn Fn(&Interface) -> bool| {
+        let real = |one: &&Interface| matches!(one.kind, Kind::Uplink | Kind::Virtual);
+        let names = interfaces.iter().filter(real).filter(|one| is(one));
+        let names: Vec<&str> = names.map(|one| one.name.as_str()).collect();
+        names.join(", ")
+    };
+    let no_gateway = names(&|one| one.is_usable() && !leads_elsewhere(one));
+    if !no_gateway.is_empty() {
+        return format!(
+            "{no_gateway}: no gateway, so only its own subnet is reached; if it leads further: ip \
+             route add default via GATEWAY dev IFACE metric 1000"
+        );
+    }
+    let no_address = names(&|one| one.up && one.running && one.addresses.is_empty());
+    if !no_address.is_empty() {
+        return format!("{no_address}: no address; ask for one by DHCP, or set one");
+    }
+    let down = names(&|one| !one.up || !one.running);
+    if !down.is_empty() {
+        return format!("{down}: down or without carrier");
+    }
+    "one uplink is one path: connect a second network to have more; `anabranch demo` works \
+     without"
+        .into()
 }
 
 /// What UDP sockets can do here.
@@ -217,4 +250,44 @@ fn capabilities() -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
         .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_net::interfaces::Address;
+    use std::collections::BTreeSet;
+
+    fn interface(name: &str, default_route: bool, address: Option<&str>) -> Interface {
+        let address = address.map(|ip| Address {
+            ip: ip.parse().unwrap(),
+            prefix_len: 24,
+        });
+        Interface {
+            index: 1,
+            name: name.into(),
+            kind: Kind::Uplink,
+            up: true,
+            running: true,
+            mtu: 1500,
+            addresses: address.into_iter().collect(),
+            gateways: Vec::new(),
+            default_route,
+            destinations: BTreeSet::new(),
+        }
+    }
+
+    #[test]
+    fn what_keeps_an_interface_from_being_an_uplink_is_told_before_another_is_wished_for() {
+        let first = interface("eth0", true, Some("192.0.2.2"));
+        let remedy = |second: Interface| more_uplinks(&[first.clone(), second]);
+        let text = remedy(interface("eth1", false, Some("198.51.100.2")));
+        assert!(text.starts_with("eth1: no gateway"), "{text}");
+        let text = remedy(interface("eth1", false, None));
+        assert!(text.starts_with("eth1: no address"), "{text}");
+        let mut down = interface("eth1", false, Some("198.51.100.2"));
+        down.running = false;
+        assert!(remedy(down).starts_with("eth1: down"));
+        assert!(more_uplinks(&[first]).contains("one uplink is one path"));
+    }
 }

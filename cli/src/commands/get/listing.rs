@@ -1,0 +1,85 @@
+//! A directory of the server: asked for, told from a file, walked through.
+
+use super::Run;
+use super::file::{ask, refused};
+use crate::failure::{Failure, Outcome};
+use crate::files::listing::Entry;
+use crate::url::ServerUrl;
+use bytes::Buf;
+use http::header::{self, HeaderMap, HeaderValue};
+use http::{Response, StatusCode};
+
+/// Bytes of a directory's listing that are read.
+const MAX_LISTING: usize = 64 << 20;
+
+/// Fetches the listing of the directory at `url`.
+pub(super) async fn fetch(run: &Run<'_>, url: &ServerUrl) -> Outcome<Vec<Entry>> {
+    let session = run.session;
+    let mut headers = HeaderMap::new();
+    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    let (mut exchange, response) = ask(run, "GET", url, headers).await?;
+    if response.status() != StatusCode::OK {
+        return Err(refused(&mut exchange, &response, url).await);
+    }
+    let mut text = Vec::new();
+    while let Some(piece) = exchange
+        .recv_data()
+        .await
+        .map_err(|error| session.broken(&error))?
+    {
+        text.extend_from_slice(piece.chunk());
+        if text.len() > MAX_LISTING {
+            return Err(Failure::failed("the listing is too long"));
+        }
+    }
+    serde_json::from_slice(&text).map_err(|error| {
+        let what = format!(
+            "the listing of {} cannot be read: {error}",
+            url.request_path()
+        );
+        Failure::failed(what).hint("is this a file? then leave out the slash at the end")
+    })
+}
+
+/// The directory's own URL, if the answer to a request for a file says that it is a directory: by
+/// pointing to its name with a slash, or by sending a listing.
+pub(super) fn instead(response: &Response<()>, url: &ServerUrl) -> Option<ServerUrl> {
+    let field = |name| response.headers().get(name)?.to_str().ok();
+    let mut directory = url.clone();
+    directory.path.push('/');
+    let is_moved = response.status().is_redirection()
+        && field(header::LOCATION).is_some_and(|to| to.ends_with(&directory.request_path()));
+    // What a server of ours sends of a file has a tag.
+    let kind = field(header::CONTENT_TYPE).unwrap_or_default();
+    let is_listing = response.status() == StatusCode::OK
+        && field(header::ETAG).is_none()
+        && field(header::ACCEPT_RANGES).is_none()
+        && (kind.starts_with("text/plain") || kind == "application/json");
+    (is_moved || is_listing).then_some(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_told_from_a_file() {
+        let url: ServerUrl = "anabranch://h/a b".parse().unwrap();
+        let told = |status: u16, fields: &[(&'static str, &str)]| {
+            let mut response = Response::builder().status(status);
+            for (name, value) in fields {
+                response = response.header(*name, *value);
+            }
+            let found = instead(&response.body(()).unwrap(), &url);
+            found.map(|url| url.path)
+        };
+        let text = ("content-type", "text/plain; charset=utf-8");
+        let there = Some("a b/".to_owned());
+        assert_eq!(told(308, &[("location", "/a%20b/")]), there);
+        assert_eq!(told(301, &[("location", "https://h/a%20b/")]), there);
+        assert_eq!(told(301, &[("location", "/elsewhere")]), None);
+        assert_eq!(told(200, &[text]), there);
+        assert_eq!(told(200, &[text, ("etag", "\"1\"")]), None);
+        assert_eq!(told(404, &[text]), None);
+    }
+}

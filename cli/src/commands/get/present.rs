@@ -1,0 +1,101 @@
+//! A file that is here already: is it the server's?
+//!
+//! By its SHA-256 if the server tells its own, else, as rsync does, by length and time.
+
+use super::Run;
+use super::file::{ask, modified, their_sum};
+use super::listing;
+use crate::failure::{Failure, Outcome};
+use crate::files::digest::Sum;
+use crate::files::reader::hash_prefix;
+use crate::url::ServerUrl;
+use http::header::{self, HeaderMap, HeaderValue};
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+use tokio::task::spawn_blocking;
+
+/// Asks for the digest of the whole file (RFC 9530, section 4).
+const WANT_DIGEST: &str = "want-repr-digest";
+
+/// What a file that is here is.
+#[derive(Debug)]
+pub(super) enum Present {
+    /// The server's, by its digest or by length and time.
+    Same {
+        /// Its length.
+        length: u64,
+        /// Its digest, if that was compared.
+        sum: Option<Sum>,
+    },
+    /// Another one; why.
+    Other(&'static str),
+    /// On the server it is a directory, with this URL.
+    Directory(ServerUrl),
+    /// The server has nothing to compare with.
+    Unknown,
+}
+
+/// Compares the file at `path` with the server's.
+pub(super) async fn compare(run: &Run<'_>, url: &ServerUrl, path: &Path) -> Outcome<Present> {
+    let cannot = |error| Failure::io(format!("cannot read {}", path.display()), &error);
+    let mut headers = HeaderMap::new();
+    headers.insert(WANT_DIGEST, HeaderValue::from_static("sha-256=10"));
+    let (_, response) = ask(run, "HEAD", url, headers).await?;
+    if let Some(directory) = listing::instead(&response, url) {
+        return Ok(Present::Directory(directory));
+    }
+    let field = response.headers().get(header::CONTENT_LENGTH);
+    let length = field.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let (Some(length), true) = (length, response.status().is_success()) else {
+        return Ok(Present::Unknown);
+    };
+    let found = fs::metadata(path).map_err(cannot)?;
+    if !found.is_file() {
+        return Ok(Present::Other("is no file"));
+    }
+    if found.len() != length {
+        return Ok(Present::Other("has another length than the server's"));
+    }
+    if let Some(theirs) = their_sum(&response, None, 0) {
+        let file = File::open(path).map_err(cannot)?;
+        let hashed = spawn_blocking(move || hash_prefix(&file, length)).await;
+        let ours = hashed.map_err(std::io::Error::other).and_then(|hash| hash);
+        let ours = Sum::of(ours.map_err(cannot)?);
+        return Ok(if ours == theirs {
+            let sum = Some(ours);
+            Present::Same { length, sum }
+        } else {
+            Present::Other("has another SHA-256 than the server's")
+        });
+    }
+    let times = modified(&response).zip(found.modified().ok());
+    Ok(
+        if times.is_some_and(|(theirs, ours)| is_same_second(theirs, ours)) {
+            Present::Same { length, sum: None }
+        } else {
+            Present::Other("was changed at another time than the server's")
+        },
+    )
+}
+
+/// HTTP tells whole seconds.
+fn is_same_second(one: SystemTime, other: SystemTime) -> bool {
+    let seconds = |time: SystemTime| {
+        let since = time.duration_since(SystemTime::UNIX_EPOCH);
+        since.as_ref().map(Duration::as_secs).ok()
+    };
+    seconds(one) == seconds(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_compared_as_precisely_as_http_tells_them() {
+        let at = |millis| SystemTime::UNIX_EPOCH + Duration::from_millis(millis);
+        assert!(is_same_second(at(5000), at(5999)));
+        assert!(!is_same_second(at(5000), at(6000)));
+    }
+}

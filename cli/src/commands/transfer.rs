@@ -1,0 +1,170 @@
+//! What transfers tell about themselves: of each file, and of the connection that carried them.
+
+use crate::files::digest::Sum;
+use crate::output::{self, units};
+use crate::paths::{self, Row};
+use crate::session::Session;
+use serde::Serialize;
+use std::time::Duration;
+
+/// What became of one file.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct FileReport {
+    /// `get` or `put`.
+    pub(crate) command: &'static str,
+    /// The local file.
+    pub(crate) file: String,
+    /// Its length.
+    pub(crate) bytes: u64,
+    /// Bytes that were there already.
+    pub(crate) resumed_from: u64,
+    /// Whether all of it was there already, so that nothing was to be done.
+    pub(crate) unchanged: bool,
+    /// Duration of this attempt, without connecting.
+    pub(crate) seconds: f64,
+    /// Bytes of the file moved now, in bits per second.
+    pub(crate) goodput_bps: f64,
+    /// SHA-256 of the file in hexadecimal digits; nothing if it was not computed.
+    pub(crate) sha256: Option<String>,
+    /// What was compared with the other side's digest: `whole`, or `none` if it told none.
+    pub(crate) verified: &'static str,
+}
+
+/// What the connection did that carried one file or several.
+#[derive(Debug, Serialize)]
+pub(crate) struct ConnectionReport {
+    /// Time until the connection stood.
+    pub(crate) connect_seconds: f64,
+    /// Whether both sides spoke multipath QUIC.
+    pub(crate) multipath: bool,
+    /// Stream bytes received more than once, here.
+    pub(crate) duplicate_bytes: u64,
+    /// The most bytes that waited here behind a gap.
+    pub(crate) reassembly_peak_bytes: u64,
+    /// Stream bytes sent again from here.
+    pub(crate) retransmitted_bytes: u64,
+    /// The paths.
+    pub(crate) paths: Vec<Row>,
+}
+
+/// The result of a command that moves one file.
+#[derive(Debug, Serialize)]
+pub(crate) struct Transfer {
+    #[serde(flatten)]
+    pub(crate) file: FileReport,
+    #[serde(flatten)]
+    pub(crate) connection: ConnectionReport,
+}
+
+/// The result of a command that moves several files, behind that of each file.
+#[derive(Debug, Serialize)]
+pub(crate) struct Summary {
+    /// `get` or `put`.
+    pub(crate) command: &'static str,
+    /// Files that are there now, whole and right.
+    pub(crate) files: u64,
+    /// Those of them that were there already.
+    pub(crate) unchanged: u64,
+    /// Files that are not.
+    pub(crate) failed: u64,
+    /// Bytes moved now.
+    pub(crate) bytes: u64,
+    /// Duration of this attempt, without connecting.
+    pub(crate) seconds: f64,
+    /// Bytes moved now, in bits per second.
+    pub(crate) goodput_bps: f64,
+    #[serde(flatten)]
+    pub(crate) connection: ConnectionReport,
+}
+
+impl ConnectionReport {
+    /// What a session did so far.
+    pub(crate) fn of(session: &Session, connected: Duration, paths: Vec<Row>) -> Self {
+        let stats = session.connection.stats();
+        Self {
+            connect_seconds: units::json_seconds(connected),
+            multipath: session.connection.has_multipath(),
+            duplicate_bytes: stats.streams.duplicate_bytes,
+            reassembly_peak_bytes: stats.streams.reassembly_peak,
+            retransmitted_bytes: stats.streams.bytes_retransmitted,
+            paths,
+        }
+    }
+
+    fn say_paths(&self, seconds: f64) {
+        let table = paths::table(&self.paths, Duration::from_secs_f64(seconds));
+        if !table.is_empty() {
+            output::say(&table);
+        }
+    }
+}
+
+impl FileReport {
+    /// Says what happened in words.
+    pub(crate) fn say(&self) {
+        if self.unchanged {
+            let how = match self.sha256 {
+                Some(_) => "the same SHA-256",
+                None => "the same length and time",
+            };
+            let what = format!("{}: nothing to do: {how} on both sides", self.file);
+            return output::say(what);
+        }
+        let moved = self.bytes - self.resumed_from;
+        let resumed = match self.resumed_from {
+            0 => String::new(),
+            bytes => format!(" ({} were there already)", units::bytes(bytes)),
+        };
+        let verified = if self.verified == "none" {
+            "NOT compared with the sender's"
+        } else {
+            "ok"
+        };
+        output::say(format!(
+            "{}: {}{resumed} in {:.2} s, {}; sha-256 {verified}",
+            self.file,
+            units::bytes(moved),
+            self.seconds,
+            units::bit_rate(self.goodput_bps),
+        ));
+    }
+}
+
+impl Transfer {
+    /// Says what happened in words.
+    pub(crate) fn say(&self) {
+        if !self.file.unchanged {
+            self.connection.say_paths(self.file.seconds);
+        }
+        self.file.say();
+    }
+}
+
+impl Summary {
+    /// Says what happened in words.
+    pub(crate) fn say(&self) {
+        if self.bytes > 0 {
+            self.connection.say_paths(self.seconds);
+        }
+        let unchanged = match self.unchanged {
+            0 => String::new(),
+            count => format!(", {count} of them there already"),
+        };
+        let failed = match self.failed {
+            0 => String::new(),
+            count => format!("; {} FAILED", units::counted(count as usize, "file")),
+        };
+        output::say(format!(
+            "{}{unchanged}: {} in {:.2} s, {}{failed}",
+            units::counted(self.files as usize, "file"),
+            units::bytes(self.bytes),
+            self.seconds,
+            units::bit_rate(self.goodput_bps),
+        ));
+    }
+}
+
+/// What is compared of a file, given the other side's digest.
+pub(crate) fn verified(theirs: Option<Sum>) -> &'static str {
+    if theirs.is_some() { "whole" } else { "none" }
+}
