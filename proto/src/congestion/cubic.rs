@@ -220,7 +220,7 @@ impl LossBased for Cubic {
 #[cfg(test)]
 mod tests {
     use super::super::Controller;
-    use super::super::tests::{ack, at, loss};
+    use super::super::tests::{ack, at, loss, spurious};
     use super::*;
 
     const MDS: f64 = 1000.0;
@@ -335,7 +335,7 @@ mod tests {
         let mut cubic = Cubic::new(1000);
         cubic.window.size = 100_000;
         cubic.on_congestion(&loss(1000, 990, 1000), &[]);
-        cubic.on_spurious_loss(at(1010));
+        cubic.on_spurious_loss(&spurious(1010, 1000, 1000));
         assert_eq!((cubic.window(), cubic.ssthresh()), (100_000, u64::MAX));
         assert!(near(cubic.curve.plateau, 0.0));
     }

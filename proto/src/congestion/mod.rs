@@ -52,8 +52,8 @@ pub trait Controller: Debug + Send {
         true
     }
 
-    /// A loss turned out to be none: the packet was acknowledged after all.
-    fn on_spurious_loss(&mut self, _now: Instant) {}
+    /// A loss turned out to be none: the packet was acknowledged after all. Called for each packet.
+    fn on_spurious_loss(&mut self, _event: &SpuriousLoss) {}
 
     /// The path carries datagrams of this size from now on.
     fn on_mtu(&mut self, max_datagram_size: u16);
@@ -173,6 +173,17 @@ pub struct CongestionEvent {
     pub ecn: bool,
     /// Bytes in flight right after the lost packet was sent (BBR learns its safe level from it).
     pub sent_in_flight: u64,
+}
+
+/// A packet was acknowledged that had been declared lost.
+#[derive(Debug, Clone, Copy)]
+pub struct SpuriousLoss {
+    /// When it was acknowledged.
+    pub now: Instant,
+    /// Its size, which was part of [`CongestionEvent::bytes_lost`].
+    pub bytes: u64,
+    /// When it was declared lost: [`CongestionEvent::now`] of that loss.
+    pub lost_at: Instant,
 }
 
 /// What a controller may see of each open path of the connection, its own included.

@@ -59,7 +59,7 @@ impl LossBased for NewReno {
 #[cfg(test)]
 mod tests {
     use super::super::Controller;
-    use super::super::tests::{ack, at, loss};
+    use super::super::tests::{ack, at, loss, spurious};
     use super::*;
 
     fn reno() -> NewReno {
@@ -203,13 +203,39 @@ mod tests {
         let mut reno = reno();
         reno.on_congestion(&loss(100, 90, 1000), &[]);
         reno.on_congestion(&loss(101, 95, 1000), &[]);
-        reno.on_spurious_loss(at(102));
+        reno.on_spurious_loss(&spurious(102, 100, 1000));
         assert_eq!(reno.window(), 5000, "the other one is still lost");
-        reno.on_spurious_loss(at(103));
+        reno.on_spurious_loss(&spurious(103, 101, 1000));
         assert_eq!((reno.window(), reno.ssthresh()), (10_000, u64::MAX));
         assert!(!reno.in_recovery());
-        reno.on_spurious_loss(at(104));
+        reno.on_spurious_loss(&spurious(104, 101, 1000));
         assert_eq!(reno.window(), 10_000);
+        reno.on_ack(&ack(110, 95, 1000), &[]);
+        assert_eq!(reno.window(), 11_000, "it grows as if nothing had been");
+    }
+
+    #[test]
+    fn a_small_packet_that_arrives_late_does_not_stand_for_a_full_one() {
+        let mut reno = reno();
+        reno.on_congestion(&loss(100, 90, 1200), &[]);
+        for _ in 0..3 {
+            reno.on_spurious_loss(&spurious(102, 100, 100));
+        }
+        assert_eq!(reno.window(), 5000);
+        reno.on_spurious_loss(&spurious(103, 100, 1000));
+        assert_eq!(reno.window(), 10_000);
+    }
+
+    #[test]
+    fn a_late_packet_takes_back_no_reduction_that_came_after_its_own() {
+        let mut reno = reno();
+        reno.on_congestion(&loss(100, 90, 1000), &[]);
+        reno.on_congestion(&loss(200, 190, 1000), &[]);
+        assert_eq!(reno.window(), 2500);
+        reno.on_spurious_loss(&spurious(210, 100, 1000));
+        assert_eq!(reno.window(), 2500);
+        reno.on_spurious_loss(&spurious(220, 200, 1000));
+        assert_eq!(reno.window(), 5000);
     }
 
     #[test]
@@ -223,7 +249,7 @@ mod tests {
             &[],
         );
         assert_eq!(reno.window(), 5000);
-        reno.on_spurious_loss(at(101));
+        reno.on_spurious_loss(&spurious(101, 100, 1000));
         assert_eq!(reno.window(), 5000);
     }
 

@@ -42,6 +42,15 @@ pub(super) fn loss(now_ms: u64, sent_ms: u64, bytes: u64) -> CongestionEvent {
     }
 }
 
+/// A packet of `bytes` that was declared lost at `lost_ms` was acknowledged.
+pub(super) fn spurious(now_ms: u64, lost_ms: u64, bytes: u64) -> SpuriousLoss {
+    SpuriousLoss {
+        now: at(now_ms),
+        bytes,
+        lost_at: at(lost_ms),
+    }
+}
+
 /// A path of some packets of 1000 bytes; path 0 is the one in question.
 pub(super) fn member(path: u32, packets: u64, rtt_ms: u64) -> Member {
     Member {
@@ -577,7 +586,7 @@ fn apply(
                 &group,
             );
         }
-        Step::Spurious => controller.on_spurious_loss(at(now_ms)),
+        Step::Spurious => controller.on_spurious_loss(&spurious(now_ms, now_ms, 1000)),
         Step::Restart => controller.restart(at(now_ms)),
         Step::Mtu(size) if u64::from(size) > *mds => {
             *mds = u64::from(size);

@@ -1,7 +1,7 @@
 //! What the loss-based controllers share: slow start, recovery periods, and taking a reduction
 //! back.
 
-use super::{AckEvent, CongestionEvent, Controller, ControllerInit, Member};
+use super::{AckEvent, CongestionEvent, Controller, ControllerInit, Member, SpuriousLoss};
 use crate::spec::{ParamDoc, Params, SpecError};
 use crate::time::Instant;
 use std::fmt::Debug;
@@ -78,8 +78,8 @@ impl<T: LossBased> Controller for T {
         LossBased::is_coupled(self)
     }
 
-    fn on_spurious_loss(&mut self, _now: Instant) {
-        if self.base_mut().on_spurious_loss() {
+    fn on_spurious_loss(&mut self, event: &SpuriousLoss) {
+        if self.base_mut().on_spurious_loss(event) {
             self.undo();
         }
     }
@@ -142,6 +142,9 @@ pub(super) struct Window {
 struct Undo {
     size: u64,
     ssthresh: u64,
+    reduced_at: Option<Instant>,
+    /// When the reduction was made: losses found before it belong to another one.
+    made_at: Instant,
     bytes_lost: u64,
 }
 
@@ -218,6 +221,8 @@ impl Window {
             self.undo = Some(Undo {
                 size,
                 ssthresh,
+                reduced_at: self.reduced_at,
+                made_at: event.now,
                 bytes_lost: event.bytes_lost,
             });
             self.between_losses = std::mem::take(&mut self.since_loss);
@@ -243,16 +248,19 @@ impl Window {
 
     /// One lost packet arrived after all. Once all that the latest reduction rests on did, takes it
     /// back and returns true.
-    pub(super) fn on_spurious_loss(&mut self) -> bool {
-        let Some(undo) = &mut self.undo else {
+    pub(super) fn on_spurious_loss(&mut self, event: &SpuriousLoss) -> bool {
+        let undo = self.undo.as_mut();
+        let Some(undo) = undo.filter(|undo| event.lost_at >= undo.made_at) else {
             return false;
         };
-        undo.bytes_lost = undo.bytes_lost.saturating_sub(self.mds);
+        undo.bytes_lost = undo.bytes_lost.saturating_sub(event.bytes);
         if undo.bytes_lost > 0 {
             return false;
         }
         self.size = self.size.max(undo.size);
         self.ssthresh = self.ssthresh.max(undo.ssthresh);
+        // What was sent before it may grow the window, and reduce it, as if it had not been.
+        self.reduced_at = undo.reduced_at;
         self.recovering = false;
         self.undo = None;
         true

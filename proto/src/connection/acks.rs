@@ -2,7 +2,7 @@
 
 use super::Connection;
 use super::receive::Arrival;
-use crate::congestion::{AckEvent, CongestionEvent, Member};
+use crate::congestion::{AckEvent, CongestionEvent, Member, SpuriousLoss};
 use crate::error::TransportError;
 use crate::event::{LossTrigger, Metrics, Observation};
 use crate::handshake::Level;
@@ -46,15 +46,14 @@ impl Connection {
         }
         let mut acked = std::mem::take(&mut self.scratch.acked);
         acked.clear();
-        let mut spurious = 0;
         // A space that is gone has nothing left to learn.
         let newly = match self.space_mut(level, target) {
-            Some(space) => space.on_ack(ack.ranges(), &mut acked, &mut spurious),
+            Some(space) => space.on_ack(ack.ranges(), &mut acked),
             None => Ok(None),
         };
         let result = newly.map(|newly| {
             if let Some(newly) = newly {
-                self.on_newly_acked(arrival, ack, target, &newly, &acked, spurious);
+                self.on_newly_acked(arrival, ack, target, &newly, &acked);
             }
         });
         self.scratch.acked = acked;
@@ -68,7 +67,6 @@ impl Connection {
         target: PathId,
         newly: &LargestNewlyAcked,
         acked: &[(u64, SentPacket)],
-        spurious: u32,
     ) {
         let Arrival { now, level, .. } = *arrival;
         if level == Level::OneRtt {
@@ -85,7 +83,7 @@ impl Connection {
             self.note_echo(target, newly, acked, ack.delay);
         }
         self.bottlenecks.on_packets(target, acked.len() as u64, 0);
-        self.note_spurious(now, target, spurious);
+        self.note_spurious(now, target, acked);
         for (_, packet) in acked {
             for frame in &packet.frames {
                 self.on_frame_acked(level, frame);
@@ -190,12 +188,30 @@ impl Connection {
         Some(sum)
     }
 
-    fn note_spurious(&mut self, now: Instant, target: PathId, spurious: u32) {
-        if spurious > 0
-            && let Some(path) = self.paths.path_mut(target)
-        {
-            path.counters.spurious_losses += u64::from(spurious);
-            path.route.controller.on_spurious_loss(now);
+    /// Losses that were none: the controller may take back what it did for them.
+    fn note_spurious(&mut self, now: Instant, target: PathId, acked: &[(u64, SentPacket)]) {
+        let Some(path) = self.paths.path_mut(target) else {
+            return;
+        };
+        for (_, packet) in acked {
+            let Some(lost_at) = packet.lost_at else {
+                continue;
+            };
+            // As with the loss: probes are no sign of congestion, and the route before had a window
+            // of its own.
+            if packet.is_mtu_probe {
+                continue;
+            }
+            path.counters.spurious_losses += 1;
+            if packet.tuple_generation == path.route.generation {
+                let bytes = u64::from(packet.size);
+                let event = SpuriousLoss {
+                    now,
+                    bytes,
+                    lost_at,
+                };
+                path.route.controller.on_spurious_loss(&event);
+            }
         }
     }
 
@@ -219,18 +235,28 @@ impl Connection {
                     slot.remote_cids.on_retirement_acked(sequence);
                 }
             }
-            SentFrame::NewToken => self.control.new_token_sent = None,
             SentFrame::AckFrequency { sequence } => self.ack_requests.on_acked(sequence),
+            // What was queued again for a loss that was none need not leave any more.
+            SentFrame::HandshakeDone => self.control.handshake_done = false,
+            SentFrame::NewToken => {
+                self.control.new_token_sent = None;
+                self.control.new_token = None;
+            }
             SentFrame::PathAbandon { path } => {
                 if let Some(closing) = self.paths.slot_mut(path).and_then(|s| s.closing.as_mut()) {
                     closing.abandon_acked = true;
+                    closing.abandon_pending = false;
                 }
             }
-            SentFrame::HandshakeDone
-            | SentFrame::PathStatus { .. }
-            | SentFrame::MaxPathId { .. }
-            | SentFrame::PathsBlocked { .. }
-            | SentFrame::PathCidsBlocked { .. } => {}
+            SentFrame::PathStatus { path, sequence } => {
+                if let Some(slot) = self.paths.slot_mut(path) {
+                    slot.status_pending &= !slot.is_own_status(sequence);
+                }
+            }
+            SentFrame::MaxPathId { limit } => {
+                self.paths.limit_pending &= self.paths.local_limit != Some(limit);
+            }
+            SentFrame::PathsBlocked { .. } | SentFrame::PathCidsBlocked { .. } => {}
             _ => self.streams.on_acked(frame),
         }
     }
@@ -274,9 +300,7 @@ impl Connection {
             }
             SentFrame::PathStatus { path, sequence } => {
                 if let Some(slot) = self.paths.slot_mut(path)
-                    && slot
-                        .own_status
-                        .is_some_and(|(_, newest)| newest == sequence)
+                    && slot.is_own_status(sequence)
                 {
                     slot.status_pending = true;
                     self.control.paths_dirty = true;

@@ -287,6 +287,7 @@ impl Connection {
         }
         let sent = SentPacket {
             time_sent: now,
+            lost_at: None,
             size: size as u16,
             ack_eliciting: packet.ack_eliciting,
             in_flight,
@@ -318,6 +319,7 @@ impl Connection {
         }
         let sent = SentPacket {
             time_sent: now,
+            lost_at: None,
             size: size as u16,
             ack_eliciting: false,
             in_flight: false,

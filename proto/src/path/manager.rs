@@ -100,6 +100,12 @@ impl Slot {
         }
     }
 
+    /// Whether our newest preference has this sequence number.
+    pub(crate) fn is_own_status(&self, sequence: u64) -> bool {
+        self.own_status
+            .is_some_and(|(_, newest)| newest == sequence)
+    }
+
     /// The status data is scheduled by: the peer's word, or ours while it is silent.
     pub(crate) fn status(&self) -> PathStatus {
         self.peer_status

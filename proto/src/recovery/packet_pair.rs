@@ -79,6 +79,7 @@ mod tests {
 
     fn packet(pn: u64, sent: u64, size: u16) -> (u64, SentPacket) {
         let packet = SentPacket {
+            lost_at: None,
             time_sent: ms(sent),
             size,
             ack_eliciting: true,

@@ -22,6 +22,8 @@ pub const SEVERAL: usize = 3;
 pub struct SentPacket {
     /// When it was sent.
     pub time_sent: Instant,
+    /// When it was declared lost, if it was: set in packets that are acknowledged after all.
+    pub lost_at: Option<Instant>,
     /// Its size in bytes, protection included.
     pub size: u16,
     /// Whether the peer must acknowledge it.
@@ -116,21 +118,15 @@ impl SentPackets {
     }
 
     /// Moves the packets numbered `low..=high` that were declared lost lately to `acked`, in
-    /// descending order, and returns their number.
-    pub fn acknowledge_lost(
-        &mut self,
-        low: u64,
-        high: u64,
-        acked: &mut Vec<(u64, SentPacket)>,
-    ) -> u32 {
+    /// descending order.
+    pub fn acknowledge_lost(&mut self, low: u64, high: u64, acked: &mut Vec<(u64, SentPacket)>) {
         match (self.lost.front(), self.lost.back()) {
             (Some((first, _)), Some((last, _))) if *first <= high && *last >= low => {}
-            _ => return 0,
+            _ => return,
         }
         let start = self.lost.partition_point(|(pn, _)| *pn < low);
         let end = self.lost.partition_point(|(pn, _)| *pn <= high);
         acked.extend(self.lost.drain(start..end).rev());
-        (end - start) as u32
     }
 
     /// Moves packets that are lost now that `largest_acked` is acknowledged to `lost`, in ascending
@@ -161,7 +157,7 @@ impl SentPackets {
                     &mut self.ack_only,
                     &packet,
                 );
-                self.remember_lost(pn, &packet);
+                self.remember_lost(now, pn, &packet);
                 lost.push((pn, packet));
             }
         }
@@ -176,7 +172,7 @@ impl SentPackets {
             .map(|packet| packet.time_sent + loss_delay)
     }
 
-    fn remember_lost(&mut self, pn: u64, packet: &SentPacket) {
+    fn remember_lost(&mut self, now: Instant, pn: u64, packet: &SentPacket) {
         if !packet.in_flight {
             return;
         }
@@ -185,6 +181,7 @@ impl SentPackets {
         }
         // Whether its mark was counted by the peer can no longer be told.
         let late = SentPacket {
+            lost_at: Some(now),
             in_flight: false,
             ecn_marked: false,
             ..packet.clone()

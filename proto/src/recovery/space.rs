@@ -44,14 +44,15 @@ pub struct PacketSpace {
     sent_since_ack_eliciting: u32,
 }
 
-/// The newest of the packets that an acknowledgement frame acknowledged for the first time.
+/// The newest of the packets that an acknowledgement frame acknowledged for the first time, those
+/// declared lost before included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LargestNewlyAcked {
     /// Its number.
     pub pn: u64,
     /// When it was sent.
     pub time_sent: Instant,
-    /// Whether any of the newly acknowledged packets was ack-eliciting.
+    /// Whether any of those that were still under way was ack-eliciting.
     pub ack_eliciting: bool,
     /// Whether it is the frame's largest number and exceeds all acknowledged before. Only then, and
     /// if `ack_eliciting`, is the time since it was sent an RTT sample (RFC 9002, section 5.1).
@@ -125,8 +126,8 @@ impl PacketSpace {
     ///
     /// Newly acknowledged packets are appended to `acked` in descending order. Among them are
     /// packets declared lost before, as far as they are still remembered, with
-    /// [`in_flight`](SentPacket::in_flight) false: `spurious` grows by their number, and their
-    /// frames did arrive. Call [`PacketSpace::detect_lost`] next.
+    /// [`lost_at`](SentPacket::lost_at) set: their frames did arrive. Call
+    /// [`PacketSpace::detect_lost`] next.
     ///
     /// # Errors
     /// `PROTOCOL_VIOLATION` if a packet is acknowledged that was never sent.
@@ -134,7 +135,6 @@ impl PacketSpace {
         &mut self,
         ranges: impl Iterator<Item = RangeInclusive<u64>>,
         acked: &mut Vec<(u64, SentPacket)>,
-        spurious: &mut u32,
     ) -> Result<Option<LargestNewlyAcked>, TransportError> {
         let mut frame_largest = None;
         let mut newest: Option<(u64, Instant)> = None;
@@ -145,13 +145,13 @@ impl PacketSpace {
             frame_largest = frame_largest.or(Some(high));
             let start = acked.len();
             self.sent.acknowledge(low, high, acked);
-            if let Some((pn, packet)) = acked.get(start) {
-                newest = newest.or(Some((*pn, packet.time_sent)));
-            }
             ack_eliciting |= acked[start..]
                 .iter()
                 .any(|(_, packet)| packet.ack_eliciting);
-            *spurious += self.sent.acknowledge_lost(low, high, acked);
+            self.sent.acknowledge_lost(low, high, acked);
+            if let Some((pn, packet)) = acked.get(start) {
+                newest = newest.or(Some((*pn, packet.time_sent)));
+            }
         }
         let advances = frame_largest > self.largest_acked;
         self.largest_acked = self.largest_acked.max(frame_largest);

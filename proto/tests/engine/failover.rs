@@ -239,10 +239,13 @@ fn a_path_that_stalls_again_and_again_is_doubted_early_only_once() {
     let flow = pair.start(true, 20_000_000);
     pair.run_for(ms(800));
     for _ in 0..8 {
-        // 60 ms in all: longer than half a probe time-out and shorter than the whole.
-        pair.ways[0].delay += ms(30);
+        // Longer than half a probe time-out and shorter than the whole.
+        let stats = pair.client_conn().path_stats(PathId(0)).expect("a path");
+        let pto = stats.smoothed_rtt + (4 * stats.rttvar).max(ms(1)) + MAX_ACK_DELAY;
+        let each_way = pto * 3 / 8;
+        pair.ways[0].delay += each_way;
         pair.run_for(ms(300));
-        pair.ways[0].delay -= ms(30);
+        pair.ways[0].delay -= each_way;
         pair.run_for(ms(300));
     }
     let stats = pair.client_conn().path_stats(PathId(0));
@@ -281,24 +284,28 @@ fn an_answer_to_a_probe_and_to_older_packets_means_a_slow_path() {
     let mut pair = with_lazy_server();
     pair.upload(1_000_000, LIMIT);
     pair.run_for(ms(1000));
-    let before = pair.client_conn().path_stats(PathId(0)).expect("a path");
-    let way = pair.ways[0].delay;
-    pair.ways[0].delay += ms(500);
+    let mut paths = [0, 1].map(|path| pair.client_conn().path_stats(PathId(path)).expect("a path"));
+    paths.sort_by_key(|path| path.smoothed_rtt);
+    // The path that carries a few packets.
+    let [before, _] = paths;
+    let at = before.id.0 as usize;
+    let way = pair.ways[at].delay;
+    pair.ways[at].delay += ms(500);
     // A few packets, so that nothing but the probe makes the server answer.
     let flow = pair.start(true, 6_000);
     pair.run_for(ms(1));
-    let doubtful = |pair: &mut Pair| state(pair, false, 0) == PathState::Doubtful;
+    let doubtful = |pair: &mut Pair| state(pair, false, before.id.0) == PathState::Doubtful;
     let sent = pair.now;
     while !doubtful(&mut pair) {
         assert!(pair.now.since(sent) < ms(490), "{}", pair.report());
         // The probe is to arrive just after what is under way.
         let left = ms(520).saturating_sub(pair.now.since(sent));
-        pair.ways[0].delay = left.max(way);
+        pair.ways[at].delay = left.max(way);
         pair.run_for(ms(1));
     }
     pair.finish(flow, LIMIT);
     pair.run_for(ms(300));
-    let after = pair.client_conn().path_stats(PathId(0)).expect("a path");
+    let after = pair.client_conn().path_stats(before.id).expect("a path");
     assert_eq!(after.state, PathState::Active, "{}", pair.report());
     assert!(
         after.congestion_window >= before.congestion_window,
@@ -688,7 +695,7 @@ fn keys_may_change_while_packets_of_two_paths_overtake_each_other() {
             (way.late, way.jitter) = (200, ms(15));
         }
         let mut pair = connected(ways);
-        let flow = pair.start(to_server, 4_000_000);
+        let flow = pair.start(to_server, 8_000_000);
         let mut updates = 0;
         while !pair.flows[flow].is_done() {
             pair.run_for(ms(150));

@@ -18,5 +18,6 @@ mod random;
 mod raw;
 mod scheduler_events;
 mod schedulers;
+mod spurious;
 mod transfer;
 mod view;

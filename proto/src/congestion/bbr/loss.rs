@@ -3,7 +3,7 @@
 use super::cycle::State;
 use super::model::BETA;
 use super::{Bbr, Sample, ShortTerm};
-use crate::congestion::CongestionEvent;
+use crate::congestion::{CongestionEvent, SpuriousLoss};
 use crate::time::Instant;
 
 /// The share of loss that a probe may cause.
@@ -36,6 +36,8 @@ struct Undo {
     state: Option<State>,
     short_term: ShortTerm,
     inflight_longterm: u64,
+    /// When the round of losses began: those found before it belong to another one.
+    made_at: Instant,
     bytes_lost: u64,
 }
 
@@ -68,6 +70,7 @@ impl Bbr {
                 state: None,
                 short_term: self.short_term,
                 inflight_longterm: self.inflight_longterm,
+                made_at: event.now,
                 bytes_lost: 0,
             });
         }
@@ -175,11 +178,12 @@ impl Bbr {
     }
 
     /// One lost packet arrived after all; once all did, the losses never happened.
-    pub(super) fn undo_loss(&mut self) {
-        let Some(undo) = &mut self.losses.undo else {
+    pub(super) fn undo_loss(&mut self, event: &SpuriousLoss) {
+        let undo = self.losses.undo.as_mut();
+        let Some(undo) = undo.filter(|undo| event.lost_at >= undo.made_at) else {
             return;
         };
-        undo.bytes_lost = undo.bytes_lost.saturating_sub(self.mds);
+        undo.bytes_lost = undo.bytes_lost.saturating_sub(event.bytes);
         if undo.bytes_lost > 0 {
             return;
         }

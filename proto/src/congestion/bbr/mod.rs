@@ -27,7 +27,9 @@ mod tests;
 
 use super::registry::Entry;
 use super::window::{InitialWindow, minimum_window};
-use super::{AckEvent, CongestionEvent, Controller, ControllerInit, Member, SentEvent};
+use super::{
+    AckEvent, CongestionEvent, Controller, ControllerInit, Member, SentEvent, SpuriousLoss,
+};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use cycle::{AckPhase, ProbeRtt, State};
@@ -322,8 +324,8 @@ impl Controller for Bbr {
         self.on_loss(event);
     }
 
-    fn on_spurious_loss(&mut self, _now: Instant) {
-        self.undo_loss();
+    fn on_spurious_loss(&mut self, event: &SpuriousLoss) {
+        self.undo_loss(event);
     }
 
     fn on_mtu(&mut self, max_datagram_size: u16) {

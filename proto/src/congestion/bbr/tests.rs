@@ -1,6 +1,6 @@
 //! What bbr must do.
 
-use super::super::tests::{Link, PACKET, Transfer, ack, at, loss, transfer};
+use super::super::tests::{Link, PACKET, Transfer, ack, at, loss, spurious, transfer};
 use super::*;
 use crate::recovery::rate::RateSample;
 use anabranch_wire::PathId;
@@ -189,7 +189,7 @@ fn a_probe_that_loses_too_much_sets_the_safe_limit() {
         bbr.inflight_longterm
     );
     for _ in 0..3 {
-        bbr.on_spurious_loss(at(810));
+        bbr.on_spurious_loss(&spurious(810, 800, PACKET));
     }
     assert_eq!(
         bbr.inflight_longterm,

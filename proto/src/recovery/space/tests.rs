@@ -35,9 +35,11 @@ type Acked = (
 );
 
 fn ack(space: &mut PacketSpace, ranges: &[RangeInclusive<u64>]) -> Acked {
-    let (mut acked, mut spurious) = (vec![], 0);
-    let newest = space.on_ack(ranges.iter().cloned(), &mut acked, &mut spurious);
-    (newest, acked.iter().map(|(pn, _)| *pn).collect(), spurious)
+    let mut acked = vec![];
+    let newest = space.on_ack(ranges.iter().cloned(), &mut acked);
+    let late = acked.iter().filter(|(_, packet)| packet.lost_at.is_some());
+    let late = late.count() as u32;
+    (newest, acked.iter().map(|(pn, _)| *pn).collect(), late)
 }
 
 #[test]
@@ -148,6 +150,18 @@ fn a_loss_found_wrong_is_reported_with_its_packet() {
     assert_eq!(newest.unwrap().map(|newest| newest.pn), Some(8));
     space.detect_lost(at(86), &rtt(), &mut lost);
     assert_eq!((space.loss_time(), space.bytes_in_flight()), (None, 0));
+}
+
+#[test]
+fn an_acknowledgement_of_nothing_but_a_wrong_loss_is_told_too() {
+    let mut space = space_with(10);
+    ack(&mut space, &[9..=9]).0.unwrap();
+    space.detect_lost(at(85), &rtt(), &mut vec![]);
+    let (newest, acked, spurious) = ack(&mut space, &[9..=9, 5..=5]);
+    assert_eq!((acked, spurious), (vec![5], 1));
+    let newest = newest.unwrap().expect("it is new");
+    assert_eq!((newest.pn, newest.time_sent), (5, at(5)));
+    assert!(!newest.ack_eliciting && !newest.is_largest_ever);
 }
 
 #[test]
