@@ -19,7 +19,7 @@ use crate::wire::{ConnectionId, MIN_DATAGRAM_SIZE, PathId};
 impl Connection {
     pub(super) fn on_path_challenge(&mut self, arrival: &Arrival, data: [u8; 8]) {
         let may_answer_elsewhere = self.identity.side.is_server() && self.handshake.is_confirmed();
-        let Some(path) = self.paths.path_mut(arrival.path) else {
+        let Some(path) = self.paths.open_path_mut(arrival.path) else {
             return;
         };
         for route in [Some(&mut path.route), path.previous.as_mut()]
@@ -55,7 +55,7 @@ impl Connection {
 
     /// Answers all that one address asked; nothing if what came from there earned too little.
     fn write_answer(&mut self, now: Instant, id: PathId, buf: &mut Vec<u8>) -> Option<Transmit> {
-        let path = self.paths.path_mut(id)?;
+        let path = self.paths.open_path_mut(id)?;
         let ElsewhereAnswers {
             tuple,
             data,

@@ -102,7 +102,7 @@ impl Connection {
             _ => None,
         };
         if let Some((path, span)) = self.blocked.turn(now, cause, owner)
-            && let Some(path) = self.paths.path_mut(path)
+            && let Some(path) = self.paths.open_path_mut(path)
         {
             path.counters.blocking += span;
         }
@@ -197,7 +197,7 @@ impl Connection {
     /// Halves what a slow path may have in flight, at most once in an RTT of the faster one.
     #[cold]
     fn penalise(&mut self, now: Instant, slow: PathId, fast_rtt: Duration) {
-        let Some(path) = self.paths.path_mut(slow) else {
+        let Some(path) = self.paths.open_path_mut(slow) else {
             return;
         };
         let route = &path.route;

@@ -220,7 +220,7 @@ impl Connection {
         id: PathId,
         options: PathOptions,
     ) -> Result<(), PathUnknown> {
-        let path = self.paths.path_mut(id).ok_or(PathUnknown)?;
+        let path = self.paths.open_path_mut(id).ok_or(PathUnknown)?;
         let status = path.options.status;
         path.options = options;
         path.shaper.set(options.shape, self.clock);
@@ -234,11 +234,7 @@ impl Connection {
 
     /// Sends a PING on a path: its RTT is measured anew.
     pub fn ping(&mut self, id: PathId) -> Result<(), PathUnknown> {
-        let path = self
-            .paths
-            .slot_mut(id)
-            .and_then(|slot| slot.open_mut())
-            .ok_or(PathUnknown)?;
+        let path = self.paths.open_path_mut(id).ok_or(PathUnknown)?;
         path.ping_pending = true;
         Ok(())
     }

@@ -42,7 +42,7 @@ impl Connection {
                 Some(original) => original.pn,
                 None => self.paths.path(other)?.space.peek_pn(),
             };
-            let copies = &mut self.paths.path_mut(path)?.copies;
+            let copies = &mut self.paths.open_path_mut(path)?.copies;
             copies.pass(other, next, losses);
             oldest = oldest.into_iter().chain(found).min();
         }
@@ -88,7 +88,7 @@ impl Connection {
                 .iter()
                 .any(|frame| self.streams.is_copyable(frame, id));
             let next = if rest { pn } else { pn + 1 };
-            let Some(path) = self.paths.path_mut(id) else {
+            let Some(path) = self.paths.open_path_mut(id) else {
                 return;
             };
             path.counters.copied_bytes += bytes;
@@ -113,7 +113,7 @@ impl Connection {
         };
         let sent = &mut packet.frames;
         let bytes = self.streams.write_copy(buf, end, from, id, &[frame], sent);
-        if let Some(path) = self.paths.path_mut(id) {
+        if let Some(path) = self.paths.open_path_mut(id) {
             path.counters.copied_bytes += bytes;
             path.counters.rescued_bytes += bytes;
         }

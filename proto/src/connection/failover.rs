@@ -50,7 +50,7 @@ impl Connection {
     /// Stops scheduling on a silent path and lets other paths carry what it holds.
     #[cold]
     pub(super) fn doubt(&mut self, now: Instant, id: PathId) {
-        let Some(path) = self.paths.path_mut(id) else {
+        let Some(path) = self.paths.open_path_mut(id) else {
             return;
         };
         if path.health != Health::Active || !path.route.validated {
@@ -69,7 +69,7 @@ impl Connection {
     /// Offers everything in flight on a path to the others. The packets stay in flight: a late
     /// acknowledgement still counts.
     fn reinject(&mut self, now: Instant, id: PathId) {
-        let Some(path) = self.paths.path(id) else {
+        let Some(path) = self.paths.open_path(id) else {
             return;
         };
         let frames: Vec<SentFrame> = path
@@ -85,7 +85,7 @@ impl Connection {
                 _ => self.on_frame_lost(Level::OneRtt, id, frame),
             }
         }
-        if let Some(path) = self.paths.path_mut(id) {
+        if let Some(path) = self.paths.open_path_mut(id) {
             path.counters.reinjected_bytes += reinjected;
         }
         let (path, bytes) = (id, reinjected);
@@ -100,7 +100,7 @@ impl Connection {
         id: PathId,
         acked: &[(u64, SentPacket)],
     ) {
-        if let Some(path) = self.paths.path_mut(id) {
+        if let Some(path) = self.paths.open_path_mut(id) {
             path.probes_owed = 0;
         }
         self.end_inquiry();
@@ -114,7 +114,7 @@ impl Connection {
     /// they were on their way; if it comes later, they may have arrived before a silence in which
     /// their acknowledgements were lost.
     fn was_slow(&self, now: Instant, id: PathId, acked: &[(u64, SentPacket)]) -> bool {
-        let Some(path) = self.paths.path(id) else {
+        let Some(path) = self.paths.open_path(id) else {
             return false;
         };
         let Health::Doubtful { since } = path.health else {
@@ -130,7 +130,7 @@ impl Connection {
 
     /// Ends the doubt about a path that responded.
     pub(super) fn trust(&mut self, now: Instant, id: PathId, was_slow: bool) {
-        let Some(path) = self.paths.path_mut(id) else {
+        let Some(path) = self.paths.open_path_mut(id) else {
             return;
         };
         let Health::Doubtful { since } = path.health else {
@@ -187,7 +187,7 @@ impl Connection {
         lone_ping: bool,
         ack_eliciting: bool,
     ) {
-        let Some(path) = self.paths.path_mut(id) else {
+        let Some(path) = self.paths.open_path_mut(id) else {
             return;
         };
         let detour = &mut path.detour;

@@ -48,7 +48,7 @@ impl Connection {
 
     /// A path responded to a challenge.
     pub(super) fn on_inquiry_answered(&mut self, now: Instant, id: PathId) {
-        let Some(path) = self.paths.path_mut(id) else {
+        let Some(path) = self.paths.open_path_mut(id) else {
             return;
         };
         if path.inquiry != Inquiry::Asked {

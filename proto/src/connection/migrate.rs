@@ -37,7 +37,7 @@ impl Connection {
             // A client decides itself by which socket it sends, and servers do not move.
             return;
         }
-        let Some(path) = self.paths.path_mut(id) else {
+        let Some(path) = self.paths.open_path_mut(id) else {
             return;
         };
         let is_return = path.previous.as_ref().is_some_and(|old| old.tuple == tuple);
@@ -78,7 +78,7 @@ impl Connection {
             return Err(MigrateError::NoCid);
         }
         self.move_route(now, id, tuple, 0);
-        if let Some(path) = self.paths.path_mut(id) {
+        if let Some(path) = self.paths.open_path_mut(id) {
             path.route.amplification.set_validated();
         }
         Ok(())
@@ -96,7 +96,11 @@ impl Connection {
 
     /// Follows the server to its preferred address (RFC 9000, section 9.6).
     pub(super) fn follow_preferred_address(&mut self, now: Instant) {
-        let Some(tuple) = self.paths.path(PathId::ZERO).map(|path| path.route.tuple) else {
+        let Some(tuple) = self
+            .paths
+            .open_path(PathId::ZERO)
+            .map(|path| path.route.tuple)
+        else {
             return;
         };
         if let Some(remote) = self.preferred_remote(tuple.remote.is_ipv4())
@@ -111,14 +115,14 @@ impl Connection {
     /// Replaces the route of a path; `bytes` arrived by the new one already.
     #[cold]
     fn move_route(&mut self, now: Instant, id: PathId, tuple: Tuple, bytes: u64) {
-        let Some(path) = self.paths.path(id) else {
+        let Some(path) = self.paths.open_path(id) else {
             return;
         };
         let is_return = path.previous.as_ref().is_some_and(|old| old.tuple == tuple);
         let kept = path.previous.as_ref().map_or(0, |old| old.generation);
         let generation = path.route.generation.max(kept) + 1;
         let fresh = (!is_return).then(|| self.new_route(now, id, tuple, generation));
-        let Some(path) = self.paths.path_mut(id) else {
+        let Some(path) = self.paths.open_path_mut(id) else {
             return;
         };
         let (next, kept) = match fresh {
@@ -168,7 +172,7 @@ impl Connection {
     }
 
     pub(super) fn on_path_response(&mut self, now: Instant, id: PathId, data: [u8; 8]) {
-        let Some(path) = self.paths.path_mut(id) else {
+        let Some(path) = self.paths.open_path_mut(id) else {
             return;
         };
         let current = path
@@ -215,7 +219,7 @@ impl Connection {
     /// Gives up on routes that did not answer.
     pub(super) fn handle_validation_timeout(&mut self, now: Instant, id: PathId) {
         let others = self.paths.open_count() > 1;
-        let Some(path) = self.paths.path_mut(id) else {
+        let Some(path) = self.paths.open_path_mut(id) else {
             return;
         };
         let failed = |route: &Route| route.validation.as_ref().is_some_and(|v| v.failed(now));

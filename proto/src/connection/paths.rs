@@ -104,7 +104,7 @@ impl Connection {
     /// A path may carry data from now on.
     #[cold]
     pub(super) fn announce_path(&mut self, now: Instant, id: PathId) {
-        let Some(slot) = self.paths.slot_mut(id) else {
+        let Some(slot) = self.paths.slot_mut(id).filter(|slot| slot.open().is_some()) else {
             return;
         };
         let Some(path) = slot.path.as_mut() else {
@@ -239,7 +239,8 @@ impl Connection {
     }
 
     pub(super) fn on_path_status(&mut self, path: PathId, sequence: u64, status: PathStatus) {
-        let Some(slot) = self.paths.slot_mut(path) else {
+        let slot = self.paths.slot_mut(path);
+        let Some(slot) = slot.filter(|slot| slot.closing.is_none()) else {
             return;
         };
         if slot.peer_status.is_none_or(|(_, newest)| sequence > newest) {

@@ -421,7 +421,11 @@ impl Connection {
             self.on_first_packet(now, path, tuple, size as u64);
             return;
         }
-        let Some(known) = self.paths.path_mut(path) else {
+        let Some(slot) = self.paths.slot_mut(path) else {
+            return;
+        };
+        let is_open = slot.open().is_some();
+        let Some(known) = slot.path.as_mut() else {
             return;
         };
         known.counters.received_packets += 1;
@@ -433,7 +437,8 @@ impl Connection {
             .is_none_or(|largest| pn > largest);
         // RFC 9000, section 9.3. With several paths there is no need to probe an address under a
         // path ID that is elsewhere: whatever comes from there is the path.
-        if known.route.tuple != tuple && newest && (multipath || !is_probing(payload)) {
+        let elsewhere = is_open && known.route.tuple != tuple;
+        if elsewhere && newest && (multipath || !is_probing(payload)) {
             self.on_new_tuple(now, path, tuple, size as u64);
         }
     }

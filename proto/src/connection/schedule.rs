@@ -437,7 +437,7 @@ impl Connection {
             && also.is_empty()
         {
             budget = chunk;
-            if let Some(path) = self.paths.path_mut(path) {
+            if let Some(path) = self.paths.open_path_mut(path) {
                 path.assigned = chunk;
             }
         }

@@ -384,14 +384,14 @@ impl Connection {
 
     fn handle_path_timeout(&mut self, now: Instant, id: PathId) {
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        let Some(path) = self.paths.path(id) else {
+        let Some(path) = self.paths.open_path(id) else {
             return;
         };
         if due(path.space.loss_time()) {
             self.detect_lost(now, Level::OneRtt, id);
         }
         self.handle_validation_timeout(now, id);
-        let Some(path) = self.paths.path(id) else {
+        let Some(path) = self.paths.open_path(id) else {
             return;
         };
         if due(self.path_idle_deadline(path)) || due(self.inquiry_deadline(path)) {
@@ -399,7 +399,7 @@ impl Connection {
             self.abandon(now, id, code, false);
             return;
         }
-        let Some(path) = self.paths.path(id) else {
+        let Some(path) = self.paths.open_path(id) else {
             return;
         };
         let pto = path.pto(self.peer_max_ack_delay());
@@ -408,11 +408,11 @@ impl Connection {
         if probe || silent {
             self.on_pto(now, id);
         }
-        let Some(path) = self.paths.path(id) else {
+        let Some(path) = self.paths.open_path(id) else {
             return;
         };
         let keep_alive = due(self.keep_alive_deadline(path));
-        if let Some(path) = self.paths.path_mut(id) {
+        if let Some(path) = self.paths.open_path_mut(id) {
             path.ping_pending |= keep_alive;
         }
     }
@@ -420,7 +420,7 @@ impl Connection {
     #[cold]
     fn on_pto(&mut self, now: Instant, id: PathId) {
         let others = self.has_other_healthy(id);
-        let Some(path) = self.paths.path_mut(id) else {
+        let Some(path) = self.paths.open_path_mut(id) else {
             return;
         };
         path.pto_count += 1;

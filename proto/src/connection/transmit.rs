@@ -432,7 +432,7 @@ impl Connection {
                 self.question().encode(buf, Form::Plain);
                 self.write_timestamp(now, &packet, buf);
                 packet.ack_eliciting = true;
-                if let Some(path) = self.paths.path_mut(path) {
+                if let Some(path) = self.paths.open_path_mut(path) {
                     path.ping_pending = false;
                 }
             }
@@ -456,7 +456,7 @@ impl Connection {
             Job::Duplicate { .. } => self.sending.forget(id),
             _ => {}
         }
-        if let Some(path) = self.paths.path_mut(id) {
+        if let Some(path) = self.paths.open_path_mut(id) {
             match job {
                 Job::Probe { .. } => path.probes_owed = 0,
                 Job::Ping { .. } => path.ping_pending = false,
@@ -475,7 +475,7 @@ impl Connection {
         full: bool,
     ) -> bool {
         let limit = packet.end;
-        let Some(path) = self.paths.path_mut(packet.path) else {
+        let Some(path) = self.paths.open_path_mut(packet.path) else {
             return false;
         };
         let route = match &mut path.previous {
@@ -515,7 +515,7 @@ impl Connection {
         let id = packet.path;
         // A doubted path that nobody stands in for must carry what only it can.
         let alone = !self.has_other_healthy(id);
-        let Some(path) = self.paths.path_mut(id) else {
+        let Some(path) = self.paths.open_path_mut(id) else {
             return;
         };
         path.probes_owed -= 1;
@@ -587,6 +587,7 @@ impl Connection {
         let stamped = buf.len();
         for id in travelling {
             let limit = packet.end;
+            // Also those of a path that is given up: what came on it is acknowledged elsewhere.
             if let Some(path) = self.paths.path_mut(id)
                 && path.space.received.has_unreported()
             {
@@ -628,7 +629,7 @@ impl Connection {
             if bytes == 0 {
                 continue;
             }
-            if let Some(path) = self.paths.path_mut(path) {
+            if let Some(path) = self.paths.open_path_mut(path) {
                 path.counters.copied_bytes += bytes;
             }
             return;
@@ -666,7 +667,7 @@ impl Connection {
                     .streams
                     .write_fresh_data(buf, limit, skip, carry.budget, frames);
                 self.count_stream_bytes(id, bytes, 0);
-                if let Some(path) = self.paths.path_mut(id) {
+                if let Some(path) = self.paths.open_path_mut(id) {
                     path.assigned = path.assigned.saturating_sub(bytes);
                 }
             }
@@ -693,7 +694,7 @@ impl Connection {
                 let again = self.streams.bytes_retransmitted() - again;
                 self.sending.fresh_loss &= again == 0;
                 self.count_stream_bytes(id, bytes, again);
-                if let Some(path) = self.paths.path_mut(id) {
+                if let Some(path) = self.paths.open_path_mut(id) {
                     path.assigned = path.assigned.saturating_sub(bytes);
                 }
                 if !carry.also.is_empty() {
@@ -712,7 +713,7 @@ impl Connection {
 
     /// Counts stream bytes written on a path, `again` of them not for the first time.
     fn count_stream_bytes(&mut self, id: PathId, bytes: u64, again: u64) {
-        if let Some(path) = self.paths.path_mut(id) {
+        if let Some(path) = self.paths.open_path_mut(id) {
             path.counters.fresh_bytes += bytes.saturating_sub(again);
             path.counters.retransmitted_bytes += again;
         }

@@ -271,6 +271,16 @@ impl Manager {
         self.slot_mut(id)?.path.as_deref_mut()
     }
 
+    /// A path that is open and not closing: only such a one may send, move or change its health.
+    pub(crate) fn open_path(&self, id: PathId) -> Option<&Path> {
+        self.slot(id)?.open()
+    }
+
+    /// A path that is open and not closing.
+    pub(crate) fn open_path_mut(&mut self, id: PathId) -> Option<&mut Path> {
+        self.slot_mut(id)?.open_mut()
+    }
+
     /// All slots, ascending.
     pub(crate) fn slots(&self) -> impl Iterator<Item = &Slot> {
         self.slots.iter()

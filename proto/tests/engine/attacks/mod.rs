@@ -3,6 +3,7 @@
 
 mod acks;
 mod admission;
+mod closing;
 mod floods;
 mod migration;
 mod paths;

@@ -1,7 +1,7 @@
 //! Rules no connection may break, checked at every packet it sends.
 
 use super::Pair;
-use anabranch_proto::event::{Observation, Observer};
+use anabranch_proto::event::{Observation, Observer, PathNotice};
 use anabranch_proto::handshake::Level;
 use anabranch_proto::time::Instant;
 use anabranch_proto::wire::PathId;
@@ -16,6 +16,8 @@ pub struct Seen {
     last: BTreeMap<(u8, PathId), u64>,
     /// Paths for which `PATH_ABANDON` left.
     abandoned: BTreeSet<PathId>,
+    /// Paths of which the application was told that they were given up.
+    ended: BTreeSet<PathId>,
     /// `PATH_ABANDON` left since somebody asked.
     pub abandoned_just_now: bool,
     /// 1-RTT packets sent, for each path.
@@ -25,6 +27,38 @@ pub struct Seen {
     pub stream_bytes: BTreeMap<PathId, u64>,
     /// The order of paths in which stream data left.
     pub order: Vec<(PathId, u64)>,
+}
+
+impl Seen {
+    /// Nothing is told of a path that is given up but that it is gone.
+    fn check(&mut self, name: &str, now: Instant, notice: &PathNotice) {
+        let Some(path) = path_of(notice) else { return };
+        match notice {
+            PathNotice::Abandoned { .. } => {
+                assert!(self.ended.insert(path), "{name}: path {path} ends twice");
+            }
+            PathNotice::Discarded { .. } => {
+                assert!(self.ended.contains(&path), "{name}: path {path} vanishes");
+            }
+            _ => assert!(
+                !self.ended.contains(&path),
+                "{name} at {now} tells {notice:?} after the end of the path"
+            ),
+        }
+    }
+}
+
+/// The path that a notice is about.
+pub fn path_of(notice: &PathNotice) -> Option<PathId> {
+    match *notice {
+        PathNotice::Capacity => None,
+        PathNotice::Opened { id, .. }
+        | PathNotice::Doubted { id }
+        | PathNotice::Recovered { id, .. }
+        | PathNotice::Moved { id, .. }
+        | PathNotice::Abandoned { id, .. }
+        | PathNotice::Discarded { id } => Some(id),
+    }
 }
 
 #[derive(Debug)]
@@ -73,6 +107,7 @@ impl Observer for Watch {
                     seen.order.push((*path, bytes));
                 }
             }
+            Observation::Path(notice) => seen.check(name, now, notice),
             Observation::PacketLost { path, .. } => *seen.lost.entry(*path).or_default() += 1,
             _ => {}
         }
