@@ -168,7 +168,6 @@ impl Connection {
             }
         })?;
         self.create_path(now, id, tuple, options);
-        self.issue_cids();
         Ok(id)
     }
 

@@ -60,6 +60,8 @@ impl Connection {
         self.outbox
             .observe(now, &Observation::RouteAssigned { path: id, tuple });
         self.control.paths_dirty = true;
+        // The peer needs a spare one to move the path.
+        self.issue_cids();
     }
 
     /// A route nothing is known about, with the peer's limits.

@@ -109,11 +109,11 @@ impl LocalCids {
             .find(|entry| entry.delivery == Delivery::Due)
     }
 
-    /// The first connection ID the peer is not known to have, announced or not.
+    /// The first connection ID, announced or not, if the peer is not known to have any.
     pub fn first_unconfirmed(&self) -> Option<&LocalCid> {
-        self.live
-            .iter()
-            .find(|entry| entry.delivery != Delivery::Done)
+        let mut live = self.live.iter();
+        let has_none = live.all(|entry| entry.delivery != Delivery::Done);
+        self.live.first().filter(|_| has_none)
     }
 
     /// Its frame was sent.

@@ -269,6 +269,21 @@ fn a_client_sends_only_where_it_chose_to() {
     peer.assert_alive();
 }
 
+/// Without a spare the client could not move the path to another address (RFC 9000, section 9.5).
+#[test]
+fn a_server_gives_a_spare_connection_id_for_each_path_its_client_opened() {
+    let mut peer = RawPeer::connected_client();
+    peer.open_path(ONE, 1);
+    for _ in 0..20 {
+        peer.ack_all();
+        peer.wait(Duration::from_millis(100));
+    }
+    for path in [ZERO, ONE] {
+        let issued = peer.remote_cids.keys().filter(|(of, _)| *of == path);
+        assert_eq!(issued.count(), 2, "path {path}");
+    }
+}
+
 /// Row 23.
 #[test]
 fn nobody_without_the_keys_abandons_a_path() {
