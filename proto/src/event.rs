@@ -221,7 +221,7 @@ pub enum DropReason {
     TooShort,
     /// Neither authentic nor a stateless reset.
     Undecryptable,
-    /// It came from an address the path must not move to.
+    /// It came from an address that its sender must not use.
     ForeignAddress,
     /// Received before.
     Duplicate,
@@ -239,7 +239,7 @@ impl fmt::Display for DropReason {
             Self::OutOfState => "of no use in this state of the connection",
             Self::TooShort => "too short for header protection",
             Self::Undecryptable => "cannot be decrypted",
-            Self::ForeignAddress => "from an address the path must not move to",
+            Self::ForeignAddress => "from an address its sender must not use",
             Self::Duplicate => "received before",
             Self::KeysMissing => "came before its keys",
         })

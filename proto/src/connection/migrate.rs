@@ -85,7 +85,7 @@ impl Connection {
     }
 
     /// Where the server would rather be reached, if it said so.
-    fn preferred_remote(&self, ipv4: bool) -> Option<SocketAddr> {
+    pub(super) fn preferred_remote(&self, ipv4: bool) -> Option<SocketAddr> {
         let preferred = self.identity.peer.preferred_address.as_ref()?;
         if ipv4 {
             preferred.ipv4.map(SocketAddr::V4)

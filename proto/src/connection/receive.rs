@@ -11,6 +11,7 @@ use crate::wire::cursor::Reader;
 use crate::wire::frame::{self, Frame};
 use crate::wire::header::{self, Header, LongType};
 use crate::wire::{ConnectionId, MIN_DATAGRAM_SIZE, PathId, ResetToken, VERSION_1};
+use std::net::SocketAddr;
 
 /// Packets kept while their keys are missing: a handshake flight and the first data behind it.
 const MAX_UNDECRYPTABLE: usize = 16;
@@ -91,17 +92,30 @@ impl Connection {
         }
     }
 
-    /// Whether a datagram comes from an address its path must not move to, because we said so
-    /// (`disable_active_migration`): it is as good as lost (RFC 9000, section 9). Our own end may
-    /// differ: the client was invited to a preferred address.
+    /// Whether a datagram comes from an address that its sender must not use: it is as good as lost
+    /// (RFC 9000, section 9). To a client that is each address it does not know as its server's;
+    /// to a server that allows no moves (`disable_active_migration`), each that its path is not at.
+    /// Our own end may differ: the client was invited to a preferred address.
     fn is_foreign(&self, tuple: Tuple, path: PathId) -> bool {
-        self.identity.side.is_server()
-            && !self.config.migration
-            && self.handshake.is_confirmed()
-            && self
-                .paths
-                .path(path)
-                .is_some_and(|path| path.route.tuple.remote != tuple.remote)
+        let remote = tuple.remote;
+        let path = self.paths.path(path);
+        if path.is_some_and(|path| path.route.tuple.remote == remote) {
+            return false;
+        }
+        if self.identity.side.is_client() {
+            return !self.knows_server_at(remote);
+        }
+        path.is_some() && !self.config.migration && self.handshake.is_confirmed()
+    }
+
+    /// Whether a client sends to this address, did so, or was told that its server is there too.
+    #[cold]
+    fn knows_server_at(&self, remote: SocketAddr) -> bool {
+        let paths = self.paths.in_use().filter_map(|slot| slot.path.as_ref());
+        let mut routes = paths.flat_map(|path| path.previous.iter().chain([&path.route]));
+        self.identity.handshake_remote == remote
+            || self.preferred_remote(remote.is_ipv4()) == Some(remote)
+            || routes.any(|route| route.tuple.remote == remote)
     }
 
     fn account_received(&mut self, tuple: Tuple, path: PathId, bytes: u64) {

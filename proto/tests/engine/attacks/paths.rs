@@ -5,6 +5,7 @@ use crate::raw::{Packet, RawPeer, Received, Setup, encode, new_cid, route};
 use anabranch_proto::config::TransportConfig;
 use anabranch_proto::datagram::Tuple;
 use anabranch_proto::event::{Event, PathNotice};
+use anabranch_proto::handshake::Level;
 use anabranch_proto::path::PathOptions;
 use anabranch_proto::wire::frame::Frame;
 use anabranch_proto::wire::{PathId, Side, TransportErrorCode as Code};
@@ -245,27 +246,78 @@ fn a_challenge_of_one_path_is_not_answered_by_another() {
     assert!(!peer.stats(ONE).validated);
 }
 
-/// Row 7.
+/// Row 7: what comes from an address the client does not know as its server's is dropped.
 #[test]
-fn a_client_sends_only_where_it_chose_to() {
+fn a_client_reads_nothing_from_addresses_it_does_not_know() {
     let mut peer = RawPeer::connected_server();
-    peer.provoke(50_000);
     let elsewhere = Tuple {
         remote: "192.0.2.9:53".parse().expect("an address"),
         ..peer.tuple
     };
-    for _ in 0..20 {
-        let mut packet = Packet::one_rtt(
-            ZERO,
-            encode(&[Frame::Ping, Frame::PathChallenge { data: [1; 8] }]),
-        );
+    let first = peer.next_pn(Level::OneRtt, ZERO);
+    let dropped = |peer: &mut RawPeer| {
+        let victim = peer.connection().expect("the victim");
+        victim.stats().packets_dropped
+    };
+    let before = dropped(&mut peer);
+    for n in 0..20 {
+        let frames = [Frame::Ping, Frame::PathChallenge { data: [n; 8] }];
+        let mut packet = Packet::one_rtt(ZERO, encode(&frames));
         packet.tuple = Some(elsewhere);
         packet.size = 1200;
         peer.send(packet);
     }
     peer.wait(Duration::from_secs(2));
-    let own = peer.tuple;
-    assert!(peer.sizes.iter().all(|(tuple, _)| *tuple == own));
+    assert_eq!(dropped(&mut peer), before + 20);
+    let acked = |frame: &Frame<'_>| matches!(frame, Frame::Ack(ack) if ack.largest >= first);
+    assert_eq!(peer.count(acked), 0);
+    assert_eq!(peer.bytes_to(elsewhere), 0);
+    peer.assert_alive();
+}
+
+/// Row 7: another address of the server is known, and yet no path goes there unless the client
+/// moves it.
+#[test]
+fn a_client_sends_only_where_it_chose_to() {
+    let mut peer = RawPeer::connected_server();
+    peer.issue(ONE, 0);
+    let other = Tuple {
+        remote: "192.0.2.9:4433".parse().expect("an address"),
+        ..route(Side::Client, 1)
+    };
+    let now = peer.now;
+    let victim = peer.connection().expect("the victim");
+    let opened = victim.open_path(now, other, PathOptions::default());
+    assert_eq!(opened, Ok(ONE));
+    peer.receive();
+    peer.answer_challenges_where(|tuple| tuple == other);
+    assert!(peer.stats(ONE).validated);
+    peer.provoke(50_000);
+    peer.inbox.clear();
+    let (own, sent) = (peer.tuple, peer.bytes_to(other));
+    for n in 0..20 {
+        let frames = [Frame::Ping, Frame::PathChallenge { data: [n; 8] }];
+        let mut packet = Packet::one_rtt(ZERO, encode(&frames));
+        packet.tuple = Some(Tuple {
+            remote: other.remote,
+            ..own
+        });
+        packet.size = 1200;
+        peer.send(packet);
+    }
+    peer.wait(Duration::from_millis(50));
+    let of_zero = peer.inbox.iter().filter(|packet| packet.path == ZERO);
+    assert!(of_zero.clone().count() > 0);
+    assert!(of_zero.clone().all(|packet| packet.tuple == own));
+    assert_eq!(
+        peer.count(|frame| matches!(frame, Frame::PathResponse { .. })),
+        0
+    );
+    assert_eq!(
+        (peer.stats(ZERO).tuple, peer.stats(ONE).tuple),
+        (own, other)
+    );
+    assert!(peer.bytes_to(other) >= sent);
     peer.assert_alive();
 }
 
