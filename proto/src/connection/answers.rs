@@ -85,21 +85,8 @@ impl Connection {
     /// has seen, if the peer issued enough of them (RFC 9000, section 9.5).
     fn cid_for_answer(&mut self, id: PathId, tuple: Tuple) -> Option<ConnectionId> {
         let slot = self.paths.slot_mut(id)?;
-        let path = slot.path.as_mut()?;
-        if path.spare_shown_to.is_some_and(|other| other != tuple)
-            && !slot.remote_cids.retire_spare()
-        {
-            // The last spare is another address's. The peer named no connection ID of its own for
-            // this one either, and may go on with the present one.
-            return slot.remote_cids.active().map(|(_, cid, _)| cid);
-        }
+        let cid = slot.remote_cids.show_to(tuple);
         self.control.paths_dirty |= slot.remote_cids.next_retirement().is_some();
-        match slot.remote_cids.spare() {
-            Some(cid) => {
-                path.spare_shown_to = Some(tuple);
-                Some(cid)
-            }
-            None => slot.remote_cids.active().map(|(_, cid, _)| cid),
-        }
+        cid
     }
 }

@@ -113,6 +113,24 @@ impl Connection {
         self.begin_packet_for(&dcid, level, path, buf, datagram_end)
     }
 
+    /// Starts a 1-RTT packet by the path's route or the one before, each with a connection ID of
+    /// its own.
+    pub(super) fn begin_packet_via(
+        &mut self,
+        via: Via,
+        path: PathId,
+        buf: &mut Vec<u8>,
+        datagram_end: usize,
+    ) -> Option<Packet> {
+        if via == Via::Route {
+            return self.begin_packet(Level::OneRtt, path, buf, datagram_end);
+        }
+        let dcid = self.paths.slot(path)?.remote_cids.kept()?;
+        let mut packet = self.begin_packet_for(&dcid, Level::OneRtt, path, buf, datagram_end)?;
+        packet.via = via;
+        Some(packet)
+    }
+
     /// As [`begin_packet`](Self::begin_packet), to another connection ID than the one in use.
     pub(super) fn begin_packet_for(
         &mut self,

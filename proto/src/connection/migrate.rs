@@ -3,6 +3,7 @@
 use super::Connection;
 use crate::datagram::Tuple;
 use crate::event::{Observation, PathNotice};
+use crate::path::cids::RemoteCids;
 use crate::path::route::Route;
 use crate::path::state::Inquiry;
 use crate::time::Instant;
@@ -138,7 +139,8 @@ impl Connection {
             let pto = old.rtt.pto_base();
             path.route.validate_after(now, &mut self.rng, pto);
         }
-        path.previous = if old.validated {
+        let may_return = old.validated;
+        path.previous = if may_return {
             // The old address is asked too: if it still answers, the move was somebody else's doing
             // (RFC 9000, section 9.3.3).
             old.validate(now, &mut self.rng);
@@ -146,29 +148,29 @@ impl Connection {
         } else {
             kept.map(|kept| kept.with_measured(old))
         };
-        self.rotate_cid(id, tuple);
+        self.change_cids(id, |cids| {
+            if is_return {
+                cids.move_back();
+            } else {
+                cids.move_to(tuple, may_return);
+            }
+        });
         self.sending.wake();
         self.outbox
             .observe(now, &Observation::RouteAssigned { path: id, tuple });
         self.notice(now, PathNotice::Moved { id, tuple });
     }
 
-    /// Another connection ID for another route, so that observers cannot link the two.
-    fn rotate_cid(&mut self, id: PathId, tuple: Tuple) {
+    /// Changes which connection IDs a path uses where (RFC 9000, section 9.5).
+    fn change_cids(&mut self, id: PathId, change: impl FnOnce(&mut RemoteCids)) {
         let Some(slot) = self.paths.slot_mut(id) else {
             return;
         };
-        let shown_to = slot.path.as_mut().and_then(|p| p.spare_shown_to.take());
-        if shown_to.is_some_and(|other| other != tuple) {
-            slot.remote_cids.retire_spare();
-            self.control.paths_dirty = true;
-        }
         let before: SmallVec<[ResetToken; 1]> = slot.remote_cids.tokens().collect();
-        if slot.remote_cids.rotate().is_some() {
-            let after: SmallVec<[ResetToken; 1]> = slot.remote_cids.tokens().collect();
-            self.reroute_tokens(&before, &after);
-            self.control.paths_dirty = true;
-        }
+        change(&mut slot.remote_cids);
+        let after: SmallVec<[ResetToken; 1]> = slot.remote_cids.tokens().collect();
+        self.control.paths_dirty |= slot.remote_cids.next_retirement().is_some();
+        self.reroute_tokens(&before, &after);
     }
 
     pub(super) fn on_path_response(&mut self, now: Instant, id: PathId, data: [u8; 8]) {
@@ -189,14 +191,16 @@ impl Connection {
                 return;
             }
             path.route.validated = true;
-            if path.previous.take().is_some() && self.identity.side.is_client() {
-                // Proof alone does not move a server (RFC 9000, section 9.3): something else must
-                // follow, whether there is data or not.
-                path.ping_pending = true;
-            }
+            let moved = path.previous.take().is_some();
+            // Proof alone does not move a server (RFC 9000, section 9.3): something else must
+            // follow, whether there is data or not.
+            path.ping_pending |= moved && self.identity.side.is_client();
             if !path.route.rtt.has_sample() {
                 path.route.rtt.seed(rtt);
                 path.route.update_pacing(now);
+            }
+            if moved {
+                self.change_cids(id, RemoteCids::forget_kept);
             }
             self.sending.wake();
             self.fit_datagrams();
@@ -247,6 +251,8 @@ impl Connection {
                 path.exchange_route(previous, self.config.ecn);
                 path.route.validation = None;
                 let tuple = path.route.tuple;
+                self.change_cids(id, RemoteCids::move_back);
+                self.sending.wake();
                 self.outbox
                     .observe(now, &Observation::RouteAssigned { path: id, tuple });
                 self.notice(now, PathNotice::Moved { id, tuple });

@@ -174,13 +174,14 @@ impl Connection {
         if is_settled(&path.route) && path.previous.as_ref().is_none_or(is_settled) {
             return None;
         }
-        let routes = [Some(&path.route), path.previous.as_ref()];
-        let routes = routes.into_iter().flatten();
-        let slot = self.paths.slot(path.id)?;
-        let is_mute = !slot.remote_cids.has_active();
-        let deadlines = routes.filter_map(|route| {
+        let cids = &self.paths.slot(path.id)?.remote_cids;
+        let current = (&path.route, cids.has_active());
+        let previous = path.previous.as_ref();
+        let previous = previous.map(|route| (route, cids.has_active() && cids.kept().is_some()));
+        let routes = [current].into_iter().chain(previous);
+        let deadlines = routes.filter_map(|(route, has_cid)| {
             let at = route.validation.as_ref()?.deadline()?;
-            let is_mute = is_mute || route.amplification.budget() < MIN_BUDGET;
+            let is_mute = !has_cid || route.amplification.budget() < MIN_BUDGET;
             let stuck = at <= self.clock && is_mute;
             Some(if stuck {
                 self.clock + STUCK_VALIDATION

@@ -216,15 +216,20 @@ impl Connection {
         if !self.may_send_one_rtt() {
             return None;
         }
-        // Connection IDs must be there before the path that uses them.
+        let is_proven = |id: &PathId| {
+            let path = self.paths.open_path(*id);
+            path.is_some_and(|path| path.route.validated)
+        };
+        // Connection IDs must be there before the path that uses them. Where no address is proven,
+        // the little that may be sent is for the challenge.
         if self.control.paths_dirty
             && self.handshake.is_confirmed()
-            && let Some(path) = self.control_path()
+            && let Some(path) = self.control_path().filter(is_proven)
         {
             return Some(Job::Control { path });
         }
         let control = |slot: &Slot| {
-            let job = self.path_control(now, slot.open()?)?;
+            let job = self.path_control(now, slot, slot.open()?)?;
             // The peer may have taken back every connection ID of a path: then it waits for
             // another.
             slot.remote_cids.has_active().then_some(job)
@@ -252,14 +257,15 @@ impl Connection {
     }
 
     /// What a path needs for itself, whatever waits on the connection.
-    fn path_control(&self, now: Instant, path: &Path) -> Option<Job> {
+    fn path_control(&self, now: Instant, slot: &Slot, path: &Path) -> Option<Job> {
         let id = path.id;
         let proves = |route: &Route| {
             let validation = route.validation.as_ref();
             (validation.is_some_and(|it| it.wants_challenge(now)) || !route.responses.is_empty())
                 && route.amplification.budget() >= MIN_BUDGET
         };
-        let previous = !proves(&path.route) && path.previous.as_ref().is_some_and(proves);
+        let previous = path.previous.as_ref().is_some_and(proves) && !proves(&path.route);
+        let previous = previous && slot.remote_cids.kept().is_some();
         if previous || proves(&path.route) {
             return Some(Job::Validate { path: id, previous });
         }
@@ -400,16 +406,17 @@ impl Connection {
             _ => path.route.amplification.budget(),
         };
         let end = end.min(start + usize::try_from(budget).unwrap_or(usize::MAX).min(1 << 16));
-        let Some(mut packet) = self.begin_packet(Level::OneRtt, job.path(), buf, end) else {
+        let via = match job {
+            Job::Validate { previous: true, .. } => Via::Previous,
+            _ => Via::Route,
+        };
+        let Some(mut packet) = self.begin_packet_via(via, job.path(), buf, end) else {
             self.abandon_job(now, job);
             return 0;
         };
         let mut rule = SizeRule::AsIs;
         match job {
-            Job::Validate { previous, .. } => {
-                if previous {
-                    packet.via = Via::Previous;
-                }
+            Job::Validate { .. } => {
                 packet.is_validation = true;
                 let full = end - start >= MIN_DATAGRAM_SIZE;
                 if self.write_validation(now, &mut packet, buf, full) && full {

@@ -91,6 +91,7 @@ impl Route {
         std::mem::swap(&mut self.amplification, &mut other.amplification);
         std::mem::swap(&mut self.validation, &mut other.validation);
         std::mem::swap(&mut self.validated, &mut other.validated);
+        std::mem::swap(&mut self.carries_early_data, &mut other.carries_early_data);
         std::mem::swap(&mut self.responses, &mut other.responses);
     }
 

@@ -6,7 +6,6 @@ use super::moves::Moves;
 use super::route::Route;
 use super::shaper::{Shape, Shaper};
 use super::validation::Elsewhere;
-use crate::datagram::Tuple;
 use crate::recovery::{PacketPairs, PacketSpace};
 use crate::sched::PathState;
 use crate::time::{Duration, Instant};
@@ -130,8 +129,6 @@ pub(crate) struct Path {
     pub(crate) moves: Moves,
     /// Challenges from addresses the path is not at.
     pub(crate) elsewhere: Elsewhere,
-    /// The address that was answered under the connection ID to be used next.
-    pub(crate) spare_shown_to: Option<Tuple>,
     pub(crate) health: Health,
     /// Probe time-outs since the last acknowledgement.
     pub(crate) pto_count: u32,
@@ -191,7 +188,6 @@ impl Path {
             previous: None,
             moves: Moves::new(now),
             elsewhere: Elsewhere::default(),
-            spare_shown_to: None,
             health: Health::Active,
             pto_count: 0,
             probes_owed: 0,

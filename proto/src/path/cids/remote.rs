@@ -1,6 +1,7 @@
 //! Connection IDs the peer issued for a path.
 
 use super::Delivery;
+use crate::datagram::Tuple;
 use crate::error::TransportError;
 use anabranch_wire::frame::NewConnectionId;
 use anabranch_wire::{ConnectionId, ResetToken, TransportErrorCode};
@@ -22,13 +23,31 @@ struct RemoteCid {
     token: Option<ResetToken>,
 }
 
+/// What packets by the route before a move are addressed to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    /// What they were addressed to all the time.
+    Own(u64),
+    /// What the present route uses too: there was no other one (RFC 9000, section 9.5, allows that
+    /// where the peer shows up elsewhere without asking for another).
+    Shared,
+}
+
 /// The connection IDs one path may put on its packets.
+///
+/// Each belongs to one address, so that nobody who sees both can link them (RFC 9000, section 9.5):
+/// the path's, the one it was at before while it is not settled where it is, and the one that asked
+/// last without being either.
 #[derive(Debug, Clone, Default)]
 pub struct RemoteCids {
     /// Ascending by sequence number.
     live: SmallVec<[RemoteCid; 4]>,
     /// Sequence number of the one in use.
     active: Option<u64>,
+    /// Set while the route before a move is kept.
+    kept: Option<Kept>,
+    /// The one that answered an address the path is not at.
+    shown: Option<(u64, Tuple)>,
     /// The largest `Retire Prior To`.
     retire_prior_to: u64,
     /// Sequence numbers seen, ascending and apart from each other.
@@ -181,9 +200,16 @@ impl RemoteCids {
     fn retire_below(&mut self, boundary: u64, retired: &mut SmallVec<[u64; 4]>) {
         let count = self.live.partition_point(|entry| entry.sequence < boundary);
         retired.extend(self.live.drain(..count).map(|entry| entry.sequence));
+        if self
+            .shown
+            .is_some_and(|(shown, _)| self.position(Some(shown)).is_none())
+        {
+            self.shown = None;
+        }
         let active_is_live = self.position(self.active).is_some();
         if !active_is_live {
-            self.active = self.live.first().map(|entry| entry.sequence);
+            self.active = None;
+            self.active = self.unused();
         }
     }
 
@@ -200,40 +226,99 @@ impl RemoteCids {
         self.active.is_some()
     }
 
-    /// Whether there is one to rotate to.
+    /// Whether there is one that no address has seen.
     pub fn has_spare(&self) -> bool {
-        self.live.len() > 1
+        self.unused().is_some()
     }
 
-    /// The connection ID that [`rotate`](Self::rotate) would switch to.
-    pub fn spare(&self) -> Option<ConnectionId> {
-        Some(self.live[self.spare_position()?].cid)
-    }
-
-    /// Retires that one, if there is another spare. Returns whether it did.
-    pub fn retire_spare(&mut self) -> bool {
-        let Some(spare) = self.spare_position().filter(|_| self.live.len() > 2) else {
-            return false;
+    /// The first one that no address has seen.
+    fn unused(&self) -> Option<u64> {
+        let shown = self.shown.map(|(sequence, _)| sequence);
+        let is_unused = |sequence: &u64| {
+            let sequence = *sequence;
+            Some(sequence) != self.active
+                && Some(sequence) != shown
+                && self.kept != Some(Kept::Own(sequence))
         };
-        let retired = self.live.remove(spare).sequence;
-        self.retiring.push((retired, Delivery::Due));
-        true
+        let mut live = self.live.iter().map(|entry| entry.sequence);
+        live.find(is_unused)
     }
 
-    fn spare_position(&self) -> Option<usize> {
-        let active = self.position(self.active).filter(|_| self.has_spare())?;
-        Some((active + 1) % self.live.len())
+    /// The connection ID to answer an address by that the path is not at: one that no other address
+    /// has seen, or if there is none, the one in use.
+    pub fn show_to(&mut self, address: Tuple) -> Option<ConnectionId> {
+        if self.shown.is_none_or(|(_, to)| to != address)
+            && let Some(next) = self.unused()
+            && let Some((before, _)) = self.shown.replace((next, address))
+        {
+            self.retire(before);
+        }
+        let shown = self.shown.filter(|(_, to)| *to == address);
+        let sequence = shown.map(|(sequence, _)| sequence).or(self.active);
+        Some(self.live[self.position(sequence)?].cid)
     }
 
-    /// Switches to a connection ID not used before and retires the old one, so that observers of
-    /// two routes cannot link them. Returns the retired number, or `None` if there is no spare.
-    pub fn rotate(&mut self) -> Option<u64> {
-        let next = self.live[self.spare_position()?].sequence;
-        let old = self.position(self.active)?;
-        let retired = self.live.remove(old).sequence;
-        self.active = Some(next);
-        self.retiring.push((retired, Delivery::Due));
-        Some(retired)
+    /// The path moves to `address`: under the connection ID that was shown there, or under one that
+    /// no address has seen. The present one is given back, unless the path `may_return`: then it
+    /// stays with the route that is left, for [`kept`](Self::kept).
+    pub fn move_to(&mut self, address: Tuple, may_return: bool) {
+        let shown = self.shown.take();
+        let known = shown.filter(|(_, to)| *to == address);
+        if known.is_none()
+            && let Some((sequence, _)) = shown
+        {
+            self.retire(sequence);
+        }
+        let next = known
+            .map(|(sequence, _)| sequence)
+            .or_else(|| self.unused());
+        let left = match next {
+            Some(_) => std::mem::replace(&mut self.active, next),
+            None => None,
+        };
+        if may_return {
+            self.forget_kept();
+            self.kept = Some(left.map_or(Kept::Shared, Kept::Own));
+        } else if let Some(left) = left {
+            self.retire(left);
+        }
+    }
+
+    /// The path returns to the route it left, and to its connection ID.
+    pub fn move_back(&mut self) {
+        let own = match self.kept.take() {
+            Some(Kept::Own(sequence)) => self.position(Some(sequence)).map(|_| sequence),
+            Some(Kept::Shared) | None => None,
+        };
+        if let Some(next) = own.or_else(|| self.unused())
+            && let Some(left) = self.active.replace(next)
+        {
+            self.retire(left);
+        }
+    }
+
+    /// The route that was left is not needed any more.
+    pub fn forget_kept(&mut self) {
+        if let Some(Kept::Own(sequence)) = self.kept.take() {
+            self.retire(sequence);
+        }
+    }
+
+    /// The connection ID to put on packets by the route that was left. `None` if the peer took it
+    /// back.
+    pub fn kept(&self) -> Option<ConnectionId> {
+        let sequence = match self.kept? {
+            Kept::Own(sequence) => Some(sequence),
+            Kept::Shared => self.active,
+        };
+        Some(self.live[self.position(sequence)?].cid)
+    }
+
+    fn retire(&mut self, sequence: u64) {
+        if let Some(at) = self.position(Some(sequence)) {
+            self.live.remove(at);
+            self.retiring.push((sequence, Delivery::Due));
+        }
     }
 
     /// Whether the peer gave this connection ID to this path, and it is live.
@@ -242,8 +327,8 @@ impl RemoteCids {
     }
 
     /// The tokens by which a stateless reset of this path is recognised: only that of the
-    /// connection ID in use, for others must not match (RFC 9000, section 10.3.1). To be asked of
-    /// open paths.
+    /// connection ID in use, for those that are not used must not match (RFC 9000, section 10.3.1).
+    /// To be asked of open paths.
     pub fn tokens(&self) -> impl Iterator<Item = ResetToken> {
         self.active().and_then(|(_, _, token)| token).into_iter()
     }

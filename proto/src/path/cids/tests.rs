@@ -1,6 +1,7 @@
 //! Tests: what `cids` promises, one behaviour each.
 
 use super::*;
+use crate::datagram::{SocketId, Tuple};
 use anabranch_wire::frame::NewConnectionId;
 use anabranch_wire::{ConnectionId, PathId, ResetToken, TransportErrorCode};
 use proptest::prelude::*;
@@ -15,6 +16,14 @@ fn token(number: u64) -> ResetToken {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&number.to_be_bytes());
     ResetToken(bytes)
+}
+
+fn address(n: u16) -> Tuple {
+    Tuple {
+        socket: SocketId(0),
+        local: None,
+        remote: ([10, 0, 0, 1], 1000 + n).into(),
+    }
 }
 
 fn frame(sequence: u64, retire_prior_to: u64) -> NewConnectionId {
@@ -121,20 +130,72 @@ fn the_handshake_connection_id_is_number_zero_and_may_be_replaced() {
 }
 
 #[test]
-fn rotation_takes_a_fresh_connection_id_and_gives_the_old_one_back() {
+fn a_move_takes_a_fresh_connection_id_and_gives_the_old_one_back() {
     let mut cids = remote([0, 1, 2]);
-    assert_eq!(cids.rotate(), Some(0));
-    assert_eq!(active(&cids), Some(1));
-    assert_eq!(cids.rotate(), Some(1));
-    assert_eq!(cids.rotate(), None, "the last one is kept");
+    cids.move_to(address(1), false);
+    assert_eq!((active(&cids), cids.next_retirement()), (Some(1), Some(0)));
+    cids.move_to(address(2), false);
     assert_eq!(active(&cids), Some(2));
-    assert_eq!(cids.next_retirement(), Some(0));
+    assert!(!cids.has_spare());
+    cids.move_to(address(3), false);
+    assert_eq!(active(&cids), Some(2), "the last one is kept");
+}
+
+#[test]
+fn a_route_that_may_be_returned_to_keeps_its_connection_id() {
+    let mut cids = remote([0, 1, 2]);
+    cids.move_to(address(1), true);
+    assert_eq!((active(&cids), cids.kept()), (Some(1), Some(cid(0))));
+    assert_eq!(cids.next_retirement(), None);
+    // Further on, before it was settled where it is.
+    cids.move_to(address(2), false);
+    assert_eq!((active(&cids), cids.kept()), (Some(2), Some(cid(0))));
+    assert!(!cids.has_spare(), "what an address has seen is no spare");
+    let mut stays = cids.clone();
+    cids.move_back();
+    assert_eq!((active(&cids), cids.kept()), (Some(0), None));
+    assert_eq!(cids.live_len(), 1);
+    stays.forget_kept();
+    assert_eq!((active(&stays), stays.kept()), (Some(2), None));
+    assert_eq!(stays.live_len(), 1);
+}
+
+#[test]
+fn without_a_spare_both_routes_share_the_connection_id_until_there_is_one() {
+    let mut cids = remote([0]);
+    cids.move_to(address(1), true);
+    assert_eq!((active(&cids), cids.kept()), (Some(0), Some(cid(0))));
+    cids.on_new(&frame(1, 0), 4).unwrap();
+    cids.move_back();
+    assert_eq!((active(&cids), cids.next_retirement()), (Some(1), Some(0)));
+}
+
+#[test]
+fn a_connection_id_that_the_peer_takes_back_is_used_at_no_address() {
+    let mut cids = remote([0, 1]);
+    cids.move_to(address(1), true);
+    cids.on_new(&frame(2, 1), 4).unwrap();
+    assert_eq!((active(&cids), cids.kept()), (Some(1), None));
+    cids.move_back();
+    assert_eq!(active(&cids), Some(2), "a fresh one for the route before");
+    // The active one is replaced by one that no other address has seen, or not at all.
+    let mut cids = remote([0, 1]);
+    cids.show_to(address(1));
+    cids.on_new(&frame(2, 1), 4).unwrap();
+    assert_eq!(active(&cids), Some(2));
+    let mut cids = remote([5, 3]);
+    cids.move_to(address(1), true);
+    assert_eq!((active(&cids), cids.kept()), (Some(3), Some(cid(5))));
+    cids.on_new(&frame(5, 5), 4).unwrap();
+    assert_eq!((active(&cids), cids.kept()), (None, Some(cid(5))));
+    cids.on_new(&frame(6, 5), 4).unwrap();
+    assert_eq!(active(&cids), Some(6));
 }
 
 #[test]
 fn retirements_are_repeated_until_acknowledged() {
     let mut cids = remote([0, 1]);
-    cids.rotate();
+    cids.move_to(address(1), false);
     cids.on_retirement_sent(0);
     assert_eq!(cids.next_retirement(), None);
     cids.on_retirement_lost(0);
@@ -169,7 +230,7 @@ fn a_connection_id_overtaken_by_its_retirement_is_given_back_unused() {
 #[test]
 fn a_repeated_frame_changes_nothing_even_after_rotation() {
     let mut cids = remote([0, 1]);
-    cids.rotate();
+    cids.move_to(address(1), false);
     assert!(cids.on_new(&frame(0, 0), 2).unwrap().is_empty());
     assert!(cids.on_new(&frame(1, 0), 2).unwrap().is_empty());
     assert!(!cids.contains(&cid(0)));
@@ -177,31 +238,28 @@ fn a_repeated_frame_changes_nothing_even_after_rotation() {
 }
 
 #[test]
-fn the_spare_is_what_rotation_switches_to() {
+fn every_address_is_shown_a_connection_id_of_its_own_while_there_are_enough() {
     let mut cids = remote([0, 1, 2]);
-    for expected in [1, 2] {
-        assert_eq!(cids.spare(), Some(cid(expected)));
-        cids.rotate();
-        assert_eq!(cids.active().map(|(_, cid, _)| cid), Some(cid(expected)));
-    }
-    assert_eq!(cids.spare(), None);
-}
-
-#[test]
-fn a_spare_is_retired_only_if_another_one_is_left() {
-    let mut cids = remote([0, 1, 2]);
-    assert!(cids.retire_spare());
+    assert_eq!(cids.show_to(address(1)), Some(cid(1)));
+    assert_eq!(cids.show_to(address(1)), Some(cid(1)));
+    assert_eq!(cids.show_to(address(2)), Some(cid(2)));
     assert_eq!(cids.next_retirement(), Some(1));
-    assert_eq!(cids.spare(), Some(cid(2)));
-    assert!(!cids.retire_spare());
-    assert_eq!(cids.active().map(|(_, cid, _)| cid), Some(cid(0)));
+    assert_eq!(cids.show_to(address(3)), Some(cid(0)), "none is left");
+    // It moves to where it was shown, under what was shown there.
+    let mut there = cids.clone();
+    there.move_to(address(2), true);
+    assert_eq!((active(&there), there.kept()), (Some(2), Some(cid(0))));
+    // Anywhere else it does not take that along.
+    cids.move_to(address(3), true);
+    assert_eq!(active(&cids), Some(0));
+    assert!(!cids.contains(&cid(2)));
 }
 
 #[test]
 fn only_the_token_in_use_is_matched() {
     let mut cids = remote([0, 1]);
     assert_eq!(cids.tokens().collect::<Vec<_>>(), [token(0)]);
-    cids.rotate();
+    cids.move_to(address(1), false);
     assert_eq!(cids.tokens().collect::<Vec<_>>(), [token(1)]);
 }
 
@@ -329,18 +387,22 @@ proptest! {
 
     #[test]
     fn no_sequence_of_frames_grows_state_or_loses_count(
-        frames in prop::collection::vec((0u64..40, 0u64..40, any::<bool>()), 0..200),
+        frames in prop::collection::vec((0u64..40, 0u64..40, 0u16..9), 0..200),
     ) {
         let mut cids = RemoteCids::new();
-        for (sequence, prior, rotate) in frames {
+        for (sequence, prior, then) in frames {
             if cids.on_new(&frame(sequence, prior.min(sequence)), 4).is_err() {
                 break;
             }
-            if rotate {
-                cids.rotate();
+            match then {
+                0 | 1 => cids.move_to(address(sequence as u16), then == 0),
+                2 => cids.move_back(),
+                3 => cids.forget_kept(),
+                4 => prop_assert_eq!(cids.show_to(address(1)).is_some(), cids.has_active()),
+                _ => {}
             }
             prop_assert!(cids.live_len() <= 4);
-            prop_assert_eq!(cids.active().is_some(), cids.live_len() > 0);
+            prop_assert!(cids.active().is_some() || !cids.has_spare());
         }
         prop_assert!(cids.retiring_len() <= 16 + 4);
     }

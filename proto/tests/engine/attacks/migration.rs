@@ -1,10 +1,11 @@
 //! Packets that arrive from elsewhere (rows 8 to 10).
 
 use super::{ONE, ZERO};
-use crate::raw::{Packet, RawPeer, encode, new_cid, route};
+use crate::raw::{Packet, RawPeer, Received, Setup, encode, new_cid, route};
+use anabranch_proto::config::TransportConfig;
 use anabranch_proto::wire::frame::Frame;
 use anabranch_proto::wire::{PathId, Side};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 fn ping(peer: &mut RawPeer, path: PathId) -> Vec<u8> {
@@ -172,4 +173,90 @@ fn a_rewritten_port_leaves_rtt_window_and_mtu_as_they_were() {
         assert_eq!(after.min_rtt, before.min_rtt);
         peer.assert_alive();
     }
+}
+
+/// Row 19, and RFC 9000, section 9.5: a route that is left keeps its connection ID until it is
+/// clear which one stays.
+#[test]
+fn no_connection_id_is_ever_used_towards_two_addresses() {
+    let mut peer = RawPeer::client(Setup {
+        transport: TransportConfig {
+            active_connection_id_limit: 8,
+            ..TransportConfig::default()
+        },
+        ..Setup::default()
+    })
+    .establish();
+    for sequence in 1..8 {
+        peer.issue(ZERO, sequence);
+    }
+    let home = peer.tuple;
+    let mut port = home;
+    port.remote.set_port(6666);
+    for (n, returns) in [(1, false), (2, true), (3, false)] {
+        let elsewhere = if n == 3 { port } else { route(Side::Server, n) };
+        let bytes = ping(&mut peer, ZERO);
+        peer.deliver(elsewhere, &bytes);
+        peer.provoke(2_000);
+        if returns {
+            peer.frames(ZERO, &[Frame::Ping]);
+        } else {
+            // Nobody answers there.
+            peer.wait(Duration::from_secs(5));
+        }
+        assert_eq!(peer.stats(ZERO).tuple, home);
+        peer.provoke(2_000);
+        peer.ack_all();
+    }
+    // Twice in a row before anything is proven, and then for good.
+    for n in [4, 5] {
+        let bytes = ping(&mut peer, ZERO);
+        peer.deliver(route(Side::Server, n), &bytes);
+    }
+    peer.tuple = route(Side::Server, 5);
+    let there = peer.tuple;
+    // The first proof is a small one: full-size packets are asked for after it.
+    for _ in 0..2 {
+        peer.answer_challenges_where(|tuple| tuple == there);
+    }
+    peer.provoke(2_000);
+    assert!(peer.stats(ZERO).validated);
+    let mut seen = BTreeMap::new();
+    for packet in peer.inbox.iter().filter(|packet| packet.path == ZERO) {
+        let before = *seen.entry(packet.dcid).or_insert(packet.tuple);
+        assert_eq!(before, packet.tuple, "{:?} at both", packet.dcid);
+    }
+    assert!(seen.len() >= 6, "{seen:?}");
+    // What is not needed any more is given back, and what may come back is not.
+    peer.ack_all();
+    let frames = peer.inbox.iter().flat_map(Received::frames);
+    let retired = frames.into_iter().filter_map(|frame| match frame {
+        Frame::RetireConnectionId { sequence, .. } => Some(sequence),
+        _ => None,
+    });
+    let retired: BTreeSet<u64> = retired.collect();
+    assert_eq!(Vec::from_iter(retired), [0, 1, 2, 3, 4]);
+    peer.assert_alive();
+}
+
+/// Row 29: what the address of the handshake may be sent early, another one may not.
+#[test]
+fn no_data_goes_to_another_port_before_it_is_proven() {
+    let mut peer = RawPeer::connected_client();
+    let mut elsewhere = peer.tuple;
+    elsewhere.remote.set_port(6666);
+    let mut packet = Packet::one_rtt(ZERO, encode(&[Frame::Ping]));
+    packet.tuple = Some(elsewhere);
+    packet.size = 1200;
+    peer.inbox.clear();
+    peer.send(packet);
+    assert!(!peer.stats(ZERO).validated);
+    peer.provoke(50_000);
+    let data = |packet: &&Received| packet.has(|frame| matches!(frame, Frame::Stream(_)));
+    let sent = peer.inbox.iter().filter(|packet| packet.tuple == elsewhere);
+    assert_eq!(sent.filter(data).count(), 0);
+    peer.tuple = elsewhere;
+    peer.answer_challenges_where(|tuple| tuple == elsewhere);
+    peer.wait(Duration::from_millis(50));
+    assert!(peer.inbox.iter().any(|packet| data(&packet)));
 }

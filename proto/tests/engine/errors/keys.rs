@@ -201,11 +201,15 @@ fn tokens_follow_the_connection_id_when_a_path_moves() {
     peer.adopt(ONE, 1);
     peer.frames(ZERO, &[new_cid(ONE, 1, 0)]);
     // The path moves, and the victim takes the other connection ID.
+    let moved = crate::raw::route(Side::Server, 5);
     let mut packet = Packet::one_rtt(ONE, encode(&[Frame::Ping]));
-    packet.tuple = Some(crate::raw::route(Side::Server, 5));
+    packet.tuple = Some(moved);
+    packet.size = 1200;
     peer.send(packet);
     let retired =
         |frame: &Frame<'_>| matches!(frame, Frame::RetireConnectionId { path, .. } if *path == ONE);
+    assert_eq!(peer.count(retired), 0, "the path may have to return");
+    peer.answer_challenges_where(|tuple| tuple == moved);
     assert_eq!(peer.count(retired), 1);
     peer.deliver(there, &reset(token(ONE, 0), 40));
     peer.assert_alive();
