@@ -376,6 +376,11 @@ impl Connection {
         let Some(event) = event else {
             return;
         };
+        if event.persistent
+            && let Some(path) = self.paths.path_mut(target)
+        {
+            path.route.rtt.restart_min();
+        }
         self.notify_congestion(now, target, &event);
         self.sending.fresh_loss = true;
         self.sending.wake();

@@ -197,18 +197,18 @@ impl Connection {
         if path.space.loss_time().is_some() || path.space.ack_eliciting_in_flight() == 0 {
             return None;
         }
-        if path.probes_owed > 0 || !self.handshake.is_complete() {
+        // Before, the peer may be unable to read or acknowledge 1-RTT packets.
+        if path.probes_owed > 0 || !self.handshake.is_confirmed() {
             return None;
         }
         let sent = path.pto_from?;
         let mut wait = pto;
         if path.pto_count > 0 {
             wait = pto * (1 << path.pto_count.min(MAX_BACKOFF));
-            // With several paths the first one to work again is worth finding soon, and probes of
-            // a path that others stand in for tell nothing about congestion. But a path that is
-            // slower than that must get the time to answer: each probe would find the one before
-            // unanswered.
-            if path.health != Health::Active || self.paths.open_count() > 1 {
+            // The probes of a path that others stand in for are lone PINGs that tell nothing about
+            // congestion, and find soon that it works again. But a path that is slower than that
+            // must get the time to answer: each probe would find the one before unanswered.
+            if path.health != Health::Active {
                 wait = wait.min(MAX_PROBE_INTERVAL.max(pto));
             }
         }

@@ -13,6 +13,7 @@ mod mtu;
 mod one_way;
 mod opening;
 mod pair;
+mod probes;
 mod qlog;
 mod random;
 mod raw;

@@ -429,21 +429,24 @@ impl World {
         }
     }
 
-    fn closed(&self) -> Option<String> {
-        let events = self
-            .pair
-            .client_events
-            .iter()
-            .chain(&self.pair.server_events);
-        let mut ends = events.filter(|(_, event)| matches!(event, Event::Closed(_)));
-        ends.next().map(|(at, event)| format!("{at} {event:?}"))
+    /// How the connection ended, on each side that saw it end.
+    fn ends(&self) -> Vec<String> {
+        let pair = &self.pair;
+        let events = pair.client_events.iter().chain(&pair.server_events);
+        let ends = events.filter(|(_, event)| matches!(event, Event::Closed(_)));
+        ends.map(|(at, event)| format!("{at} {event:?}")).collect()
     }
 
-    /// Whether both sides ran out of paths, which the operations may bring about: each gives up
-    /// what the other counts on, or an address changes while nothing arrives.
+    fn closed(&self) -> Option<String> {
+        self.ends().into_iter().next()
+    }
+
+    /// Whether a side ran out of paths, which the operations may bring about: each gives up what
+    /// the other counts on, or an address changes while nothing arrives. The other side may hear of
+    /// it by a stateless reset only.
     fn is_lost(&self) -> bool {
-        self.closed()
-            .is_some_and(|end| end.contains("NO_VIABLE_PATH"))
+        let mut ends = self.ends().into_iter();
+        ends.any(|end| end.contains("NO_VIABLE_PATH"))
     }
 
     fn assert_open(&self, seed: u64) {
