@@ -135,7 +135,11 @@ impl Connection {
         sample: Option<(&LargestNewlyAcked, Duration)>,
     ) -> Option<Sum> {
         let now = arrival.now;
+        let max_ack_delay = self.peer_max_ack_delay();
         let path = self.paths.path_mut(target)?;
+        if let Some(waited) = waited_for(path, now, acked) {
+            path.stalls.on_answer(now, waited, path.pto(max_ack_delay));
+        }
         path.last_ack = Some(now);
         path.answers_since.get_or_insert(now);
         let mut sum = Sum {
@@ -604,6 +608,16 @@ impl Connection {
         self.outbox
             .observe(now, &Observation::Metrics { path, metrics });
     }
+}
+
+/// How long nothing was heard of the path while it owed an answer to what is acknowledged now.
+fn waited_for(path: &Path, now: Instant, acked: &[(u64, SentPacket)]) -> Option<Duration> {
+    // In descending order: the last one was sent first.
+    let mut packets = acked.iter().rev().map(|(_, packet)| packet);
+    let oldest = packets.find(|packet| packet.ack_eliciting && packet.lost_at.is_none())?;
+    let oldest = oldest.time_sent;
+    let heard = path.last_ack.map_or(oldest, |heard| heard.max(oldest));
+    Some(now.since(heard))
 }
 
 /// Takes an RTT sample of the path's present route.

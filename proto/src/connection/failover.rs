@@ -11,6 +11,7 @@ use crate::datagram::{SocketId, Tuple};
 use crate::event::{Observation, PathNotice};
 use crate::handshake::Level;
 use crate::path::manager::Slot;
+use crate::path::stalls;
 use crate::path::state::{Health, Path};
 use crate::recovery::SentPacket;
 use crate::recovery::sent::SentFrame;
@@ -21,10 +22,6 @@ use crate::wire::PathId;
 /// The longest time between probes of a doubted path, so that a repaired path is back in use within
 /// a second.
 pub(super) const MAX_PROBE_INTERVAL: Duration = Duration::from_millis(500);
-
-/// How long a path that was only slow gets the whole time before it is doubted again: links that
-/// stall do so often, and each doubt costs copies.
-const WARY_OF_STALLS: Duration = Duration::from_secs(30);
 
 /// Lone PINGs in a row after which acknowledgements take a detour for a while.
 const PINGS_BEFORE_DETOUR: u32 = 2;
@@ -110,9 +107,9 @@ impl Connection {
 
     /// Whether a doubted path was slow and not dead: it answers what was sent before the doubt.
     ///
-    /// The answer to a probe may tell of older packets too. If it comes within a probe time-out,
-    /// they were on their way; if it comes later, they may have arrived before a silence in which
-    /// their acknowledgements were lost.
+    /// The answer to a probe may tell of older packets too. If it comes soon, they were on their
+    /// way or the peer was slow to tell; if it comes later, they may have arrived before a silence
+    /// in which their acknowledgements were lost.
     fn was_slow(&self, now: Instant, id: PathId, acked: &[(u64, SentPacket)]) -> bool {
         let Some(path) = self.paths.open_path(id) else {
             return false;
@@ -122,10 +119,10 @@ impl Connection {
         };
         let eliciting = acked.iter().filter(|(_, packet)| packet.ack_eliciting);
         let times = eliciting.map(|(_, packet)| packet.time_sent);
-        let at_once = now.since(since) < path.pto(self.peer_max_ack_delay());
+        let soon = now.since(since) < stalls::most(path.pto(self.peer_max_ack_delay()));
         let newest = times.clone().max();
         let is_old = |time: Option<Instant>| time.is_some_and(|time| time < since);
-        is_old(newest) || is_old(times.min()) && at_once
+        is_old(newest) || is_old(times.min()) && soon
     }
 
     /// Ends the doubt about a path that responded.
@@ -139,7 +136,7 @@ impl Connection {
         path.health = Health::Active;
         // What is known of the capacity of a path that was slow still holds.
         if was_slow {
-            path.last_stall = Some(now);
+            path.stalls.on_slow(now);
         } else {
             path.route.controller.restart(now);
             path.route.update_pacing(now);
@@ -216,19 +213,17 @@ impl Connection {
 /// of it without a word is enough: the oldest packets of a full window were sent a round trip
 /// before the last acknowledgement. With fewer it may be that they are lost, and what a small
 /// window brings comes once in a round trip. A queue that grows makes packets late as well, but
-/// goes on to deliver. A path that stalled lately gets the whole time.
+/// goes on to deliver. A path that stalled lately gets the whole time, and one that answered later
+/// than that lately the time it took.
 pub(super) fn silence_deadline(path: &Path, pto: Duration) -> Option<Instant> {
     if path.health != Health::Active || !path.route.validated {
         return None;
     }
     let oldest = path.space.oldest_eliciting()?;
     let heard = path.last_ack.map_or(oldest, |ack| ack.max(oldest));
-    let usual = heard + pto;
-    let stalls = path
-        .last_stall
-        .is_some_and(|stall| heard < stall + WARY_OF_STALLS);
+    let usual = heard + path.stalls.patience(heard, pto);
     match path.space.several_eliciting() {
-        Some(several) if !stalls => {
+        Some(several) if !path.stalls.were_before(heard) => {
             let early = (heard + pto / 2).max(several + pto);
             Some(early.min(usual))
         }

@@ -140,7 +140,7 @@ impl Connection {
         first.offer(path.space.loss_time(), Timer::Loss);
         if path.space.ack_eliciting_in_flight() > 0 {
             let pto = path.pto(self.peer_max_ack_delay());
-            first.offer(self.pto_deadline(path, pto), Timer::Pto);
+            first.offer(self.pto_deadline(path, pto, others), Timer::Pto);
             if others {
                 first.offer(silence_deadline(path, pto), Timer::Silence);
             }
@@ -192,8 +192,9 @@ impl Connection {
         deadlines.min()
     }
 
-    /// When to probe a path (RFC 9002, section 6.2) that has this PTO.
-    fn pto_deadline(&self, path: &Path, pto: Duration) -> Option<Instant> {
+    /// When to probe a path (RFC 9002, section 6.2) that has this PTO. If `others` answer, the
+    /// first probe means doubt: a path that answers late gets the time it takes.
+    fn pto_deadline(&self, path: &Path, pto: Duration, others: bool) -> Option<Instant> {
         if path.space.loss_time().is_some() || path.space.ack_eliciting_in_flight() == 0 {
             return None;
         }
@@ -203,6 +204,9 @@ impl Connection {
         }
         let sent = path.pto_from?;
         let mut wait = pto;
+        if others && path.health == Health::Active {
+            wait = path.stalls.patience(sent, pto);
+        }
         if path.pto_count > 0 {
             wait = pto * (1 << path.pto_count.min(MAX_BACKOFF));
             // The probes of a path that others stand in for are lone PINGs that tell nothing about
@@ -404,8 +408,9 @@ impl Connection {
             return;
         };
         let pto = path.pto(self.peer_max_ack_delay());
-        let probe = due(self.pto_deadline(path, pto));
-        let silent = self.has_other_healthy(id) && due(silence_deadline(path, pto));
+        let others = self.has_other_healthy(id);
+        let probe = due(self.pto_deadline(path, pto, others));
+        let silent = others && due(silence_deadline(path, pto));
         if probe || silent {
             self.on_pto(now, id);
         }

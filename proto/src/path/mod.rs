@@ -10,6 +10,7 @@ pub(crate) mod moves;
 pub mod mtu;
 pub(crate) mod route;
 pub mod shaper;
+pub(crate) mod stalls;
 pub(crate) mod state;
 pub mod validation;
 

@@ -5,6 +5,7 @@ use super::copies::Copies;
 use super::moves::Moves;
 use super::route::Route;
 use super::shaper::{Shape, Shaper};
+use super::stalls::Stalls;
 use super::validation::Elsewhere;
 use crate::recovery::{PacketPairs, PacketSpace};
 use crate::sched::PathState;
@@ -150,8 +151,8 @@ pub(crate) struct Path {
     /// When the last probe time-out was.
     pub(crate) last_pto: Option<Instant>,
     pub(crate) last_ack: Option<Instant>,
-    /// When it last answered something sent before it was doubted: it was slow, not dead.
-    pub(crate) last_stall: Option<Instant>,
+    /// How late it answers although it works.
+    pub(crate) stalls: Stalls,
     /// Since when it answers everything in time.
     pub(crate) answers_since: Option<Instant>,
     /// The path by which acknowledgements of this one came last.
@@ -200,7 +201,7 @@ impl Path {
             pto_from: None,
             last_pto: None,
             last_ack: None,
-            last_stall: None,
+            stalls: Stalls::default(),
             answers_since: None,
             acks_came_by: None,
             cap: u64::MAX,

@@ -7,6 +7,7 @@ mod ecn;
 mod errors;
 mod failover;
 mod gaps;
+mod late_acks;
 mod mechanisms;
 mod migration;
 mod mtu;
