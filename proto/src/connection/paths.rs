@@ -60,6 +60,9 @@ impl Connection {
         self.outbox
             .observe(now, &Observation::RouteAssigned { path: id, tuple });
         self.control.paths_dirty = true;
+        let slot = self.paths.slot(id);
+        let tokens: Vec<ResetToken> = slot.into_iter().flat_map(Slot::reset_tokens).collect();
+        self.reroute_tokens(&[], &tokens);
         // The peer needs a spare one to move the path.
         self.issue_cids();
     }
@@ -206,9 +209,9 @@ impl Connection {
         if slot.closing.is_some() {
             return Ok(());
         }
-        let before: Vec<ResetToken> = slot.remote_cids.tokens().collect();
+        let before: Vec<ResetToken> = slot.reset_tokens().collect();
         let retired = slot.remote_cids.on_new(frame, limit)?;
-        let after: Vec<ResetToken> = slot.remote_cids.tokens().collect();
+        let after: Vec<ResetToken> = slot.reset_tokens().collect();
         self.control.paths_dirty |= !retired.is_empty();
         self.reroute_tokens(&before, &after);
         self.note_capacity(self.clock);
@@ -399,9 +402,8 @@ impl Connection {
     }
 
     pub(super) fn knows_token(&self, token: ResetToken) -> bool {
-        let open = self.paths.slots().filter(|slot| slot.closing.is_none());
-        open.flat_map(|slot| slot.remote_cids.tokens())
-            .any(|known| known == token)
+        let mut tokens = self.paths.slots().flat_map(Slot::reset_tokens);
+        tokens.any(|known| known == token)
     }
 
     /// Where the acknowledgement of `path` travels.

@@ -9,8 +9,8 @@ use super::cids::{LocalCids, RemoteCids};
 use super::state::Path;
 use crate::ranges::RangeSet;
 use crate::time::Instant;
-use anabranch_wire::PathId;
 use anabranch_wire::frame::PathStatus;
+use anabranch_wire::{PathId, ResetToken};
 
 /// Separate runs of spent path IDs kept before the connection is closed: IDs are handed out in
 /// order, so an honest peer leaves few holes (docs/security.md, row 3).
@@ -104,6 +104,13 @@ impl Slot {
     pub(crate) fn is_own_status(&self, sequence: u64) -> bool {
         self.own_status
             .is_some_and(|(_, newest)| newest == sequence)
+    }
+
+    /// The tokens by which a stateless reset is recognised: those of connection IDs in use, which
+    /// only an open path has (RFC 9000, section 10.3.1).
+    pub(crate) fn reset_tokens(&self) -> impl Iterator<Item = ResetToken> {
+        let in_use = self.open().map(|_| self.remote_cids.tokens());
+        in_use.into_iter().flatten()
     }
 
     /// The status data is scheduled by: the peer's word, or ours while it is silent.

@@ -328,7 +328,7 @@ impl RemoteCids {
 
     /// The tokens by which a stateless reset of this path is recognised: only that of the
     /// connection ID in use, for those that are not used must not match (RFC 9000, section 10.3.1).
-    /// To be asked of open paths.
+    /// Where the path is not open, that is none.
     pub fn tokens(&self) -> impl Iterator<Item = ResetToken> {
         self.active().and_then(|(_, _, token)| token).into_iter()
     }

@@ -194,6 +194,23 @@ fn the_token_of_a_retired_connection_id_means_nothing() {
     peer.assert_alive();
 }
 
+/// RFC 9000, section 10.3.1.
+#[test]
+fn the_token_of_a_connection_id_that_was_not_used_yet_means_nothing() {
+    for opened in [false, true] {
+        let mut peer = RawPeer::connected_client();
+        let tuple = peer.tuple;
+        peer.issue(ONE, 0);
+        peer.deliver(tuple, &reset(token(ONE, 0), 40));
+        peer.assert_alive();
+        if opened {
+            peer.open_path(ONE, 1);
+            peer.deliver(tuple, &reset(token(ONE, 0), 40));
+            assert_eq!(peer.ended(), Some(&ConnectionError::Reset));
+        }
+    }
+}
+
 #[test]
 fn tokens_follow_the_connection_id_when_a_path_moves() {
     let mut peer = RawPeer::connected_client();
