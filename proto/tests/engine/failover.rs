@@ -254,67 +254,6 @@ fn a_path_that_stalls_again_and_again_is_doubted_early_only_once() {
     pair.finish(flow, LIMIT);
 }
 
-/// A client whose server acknowledges every tenth packet, and anything after 200 ms.
-fn with_lazy_server() -> Pair {
-    let mut pair = connected_to(TransportConfig {
-        ack_threshold: 10,
-        max_ack_delay: ms(200),
-        ..TransportConfig::default()
-    });
-    pair.run_for(ms(700));
-    pair
-}
-
-#[test]
-fn a_peer_that_acknowledges_late_as_announced_is_not_doubted() {
-    let mut pair = with_lazy_server();
-    for _ in 0..10 {
-        pair.upload(10_000, LIMIT);
-        pair.run_for(ms(1000));
-    }
-    for path in [0, 1] {
-        let stats = pair.client_conn().path_stats(PathId(path));
-        let doubts = stats.expect("an open path").counters.doubts;
-        assert_eq!(doubts, 0, "{}", pair.report());
-    }
-}
-
-#[test]
-fn an_answer_to_a_probe_and_to_older_packets_means_a_slow_path() {
-    let mut pair = with_lazy_server();
-    pair.upload(1_000_000, LIMIT);
-    pair.run_for(ms(1000));
-    let mut paths = [0, 1].map(|path| pair.client_conn().path_stats(PathId(path)).expect("a path"));
-    paths.sort_by_key(|path| path.smoothed_rtt);
-    // The path that carries a few packets.
-    let [before, _] = paths;
-    let at = before.id.0 as usize;
-    let way = pair.ways[at].delay;
-    pair.ways[at].delay += ms(500);
-    // A few packets, so that nothing but the probe makes the server answer.
-    let flow = pair.start(true, 6_000);
-    pair.run_for(ms(1));
-    let doubtful = |pair: &mut Pair| state(pair, false, before.id.0) == PathState::Doubtful;
-    let sent = pair.now;
-    while !doubtful(&mut pair) {
-        assert!(pair.now.since(sent) < ms(490), "{}", pair.report());
-        // The probe is to arrive just after what is under way.
-        let left = ms(520).saturating_sub(pair.now.since(sent));
-        pair.ways[at].delay = left.max(way);
-        pair.run_for(ms(1));
-    }
-    pair.finish(flow, LIMIT);
-    pair.run_for(ms(300));
-    let after = pair.client_conn().path_stats(before.id).expect("a path");
-    assert_eq!(after.state, PathState::Active, "{}", pair.report());
-    assert!(
-        after.congestion_window >= before.congestion_window,
-        "{} before, {} after",
-        before.congestion_window,
-        after.congestion_window
-    );
-}
-
 #[test]
 fn a_queue_that_grows_is_not_taken_for_silence() {
     // A second of queue fills within a few round trips: packets get late, and still arrive.

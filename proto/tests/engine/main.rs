@@ -1,5 +1,5 @@
-//! The engine as its users meet it: whole connections between two endpoints on a virtual clock (`pair`), and
-//! scripted peers that have the keys of a connection and none of its manners (`raw`).
+//! The engine as its users meet it: whole connections between two endpoints on a virtual clock
+//! (`pair`), and scripted peers that have the keys of a connection and none of its manners (`raw`).
 
 mod abandonment;
 mod attacks;
