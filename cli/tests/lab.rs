@@ -2,10 +2,12 @@
 
 mod common;
 
-use anabranch_testbed::{REQUIRE, Testbed};
+use anabranch_testbed::{Need, Testbed};
 use common::files::Noise;
-use common::stage::Stage;
+use common::stage::{STAGED, Stage};
 use common::{judge, measured};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -175,10 +177,9 @@ nat-rebind = true
 
 #[test]
 fn a_download_goes_on_over_both_paths_whose_nats_forget_their_mappings() {
-    let Some(_bed) = Testbed::require("lab-nats") else {
+    let Some(_bed) = Testbed::require_with("lab-nats", &["nft", "conntrack"]) else {
         return;
     };
-    let required = std::env::var_os(REQUIRE).is_some_and(|value| value == "1");
     measured("behind NATs", || {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("nats.toml"), BEHIND_NATS).unwrap();
@@ -196,8 +197,9 @@ fn a_download_goes_on_over_both_paths_whose_nats_forget_their_mappings() {
         let rows = rows(&output);
         assert_eq!(rows.len(), 1, "{}", text(&output.stderr));
         let row = &rows[0];
-        if row["status"] == "unsupported" && !required {
-            eprintln!("skipped: {}", row["reason"]);
+        if row["status"] == "unsupported" {
+            // The programs are there; the kernel may not translate addresses.
+            Need::Network.skip("lab-nats", &row["reason"]);
             return None;
         }
         if row["status"] == "invalid" {
@@ -286,17 +288,16 @@ fn simulator_and_kernels_agree_and_so_do_two_runs_in_kernels() {
     let Some(_bed) = Testbed::require("lab-calibration") else {
         return;
     };
-    let required = std::env::var_os(REQUIRE).is_some_and(|value| value == "1");
     // Other tests run beside this one: what they delay is tried again.
     measured("calibration", || {
         let folder = tempfile::tempdir().unwrap();
         for (backend, out) in [("sim", "sim"), ("netns", "one"), ("netns", "two")] {
             if !is_calibrated(folder.path(), backend, out) {
                 let why = format!("{out}: links were late, so that nothing can be compared");
-                if required {
+                if Need::Network.is_required() {
                     return Some(Err(why));
                 }
-                eprintln!("skipped: {why}");
+                Need::Network.skip("lab-calibration", why);
                 return None;
             }
         }
@@ -458,7 +459,7 @@ fn a_request_to_terminate_removes_everything() {
     let mut child = endless(folder.path());
     let pid = child.id();
     wait_for("its namespaces", || namespaces_of(pid).len() == 2);
-    Command::new("kill").arg(pid.to_string()).status().unwrap();
+    kill(Pid::from_raw(pid as i32), Signal::SIGTERM).unwrap();
     let status = child.wait().unwrap();
     assert_eq!(status.code(), Some(1));
     assert_eq!(namespaces_of(pid), Vec::<String>::new());
@@ -486,7 +487,7 @@ fn assert_no_agents_of(pid: u32) {
 
 #[test]
 fn what_a_killed_laboratory_leaves_the_next_start_removes() {
-    let Some(_bed) = Testbed::require("lab-kill") else {
+    let Some(_bed) = Testbed::require_with("lab-kill", &STAGED) else {
         return;
     };
     let (stage, folder) = (Stage::open(), tempfile::tempdir().unwrap());
@@ -529,7 +530,7 @@ fn what_a_killed_laboratory_leaves_the_next_start_removes() {
 
 #[test]
 fn a_full_disk_is_told_and_everything_is_removed() {
-    let Some(_bed) = Testbed::require("lab-full") else {
+    let Some(_bed) = Testbed::require_with("lab-full", &STAGED) else {
         return;
     };
     let (stage, folder) = (Stage::open(), tempfile::tempdir().unwrap());

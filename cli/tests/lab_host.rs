@@ -7,6 +7,8 @@
 )]
 
 use anabranch_testbed::{LinkSpec, Node, Rate, Testbed};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -168,9 +170,8 @@ struct Agent {
 }
 
 impl Agent {
-    fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
-        Command::new("kill").args([signal, &pid]).status().unwrap();
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 
     fn is_running(&mut self) -> bool {
@@ -275,7 +276,7 @@ fn the_engine_and_tcp_run_over_links_that_exist() {
         assert!(ahead.abs() <= error && error > 0.0, "{note}");
     }
     assert!(agent.is_running());
-    agent.signal("-TERM");
+    agent.signal(Signal::SIGTERM);
     assert!(
         agent.child.wait().unwrap().success(),
         "it ends when it is told to"
@@ -387,7 +388,7 @@ fn a_peer_that_dies_fails_the_run_and_says_so() {
         .spawn()
         .unwrap();
     wait_for("the run", || sends(&machines));
-    agent.signal("-TERM");
+    agent.signal(Signal::SIGTERM);
     agent.child.wait().unwrap();
     let output = lab.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));

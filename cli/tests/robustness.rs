@@ -3,7 +3,7 @@
 
 mod common;
 
-use anabranch_testbed::{Node, Rate};
+use anabranch_testbed::{Need, Node, Rate};
 use common::figures::number;
 use common::files::{Noise, names};
 use common::process::{Ended, Process};
@@ -233,6 +233,9 @@ fn a_full_disk_there_is_told_and_the_server_stays() {
     let Some(mut lab) = Lab::new("full-there", &LINKS) else {
         return;
     };
+    if !Need::Network.programs("full-there", &["sh", "mount"]) {
+        return;
+    }
     lab.make_file("got/data", LENGTH);
     let root = lab.path("files");
     let server = lab.serve_with(&[lab.family.server()], &["--writable"], |node: &Node| {
@@ -253,6 +256,9 @@ fn a_file_that_cannot_be_read_is_told() {
     let Some(mut lab) = Lab::new("unreadable", &LINKS) else {
         return;
     };
+    if !Need::Network.programs("unreadable", &["setpriv"]) {
+        return;
+    }
     for name in ["files/secret", "got/secret"] {
         let path = lab.make_file(name, 1000);
         fs::set_permissions(path, fs::Permissions::from_mode(0o000)).unwrap();

@@ -1,6 +1,7 @@
 //! The laboratory in a virtual machine, from the command line. Skipped where there is no qemu or no
 //! kernel for it, unless `ANABRANCH_REQUIRE_VM` is 1.
 
+use anabranch_testbed::Need;
 use anabranch_vm::{Kernel, requirements};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -32,14 +33,14 @@ one = { kind = "tcp", paths = "b" }
 
 /// Whether guests can be started here.
 fn has_vm() -> bool {
-    let missing = requirements().iter().any(|one| one.found.is_none());
+    let missing = requirements().into_iter().find(|one| one.found.is_none());
     let kernel = Kernel::default_folder().and_then(|folder| Kernel::find(&folder));
-    if !missing && kernel.is_ok() {
-        return true;
-    }
-    let required = std::env::var_os("ANABRANCH_REQUIRE_VM").is_some_and(|value| value == "1");
-    assert!(!required, "{kernel:?}, and ANABRANCH_REQUIRE_VM is set");
-    eprintln!("skipped: no virtual machine is prepared");
+    let why = match (missing, kernel) {
+        (Some(missing), _) => format!("there is no `{}`", missing.program),
+        (None, Err(error)) => error.to_string(),
+        (None, Ok(_)) => return true,
+    };
+    Need::VirtualMachine.skip("bonded", why);
     false
 }
 

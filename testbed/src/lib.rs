@@ -27,6 +27,7 @@
 mod address;
 mod bond;
 mod link;
+mod need;
 mod node;
 mod process;
 mod relay;
@@ -38,6 +39,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub use address::Address;
 pub use bond::{Bond, TUNNEL_BYTES};
 pub use link::{Counters, Direction, Flow, LinkId, LinkSpec, Rate};
+pub use need::Need;
 pub use node::Node;
 pub use process::ProcessId;
 pub use relay::Relay;
@@ -47,8 +49,6 @@ use link::Link;
 use process::Processes;
 use shell::ip;
 
-/// Environment variable that turns a skipped test into a failure when it is `1`.
-pub const REQUIRE: &str = "ANABRANCH_REQUIRE_NETNS";
 /// Beginning of the names of all namespaces made here.
 const PREFIX: &str = "ab";
 
@@ -133,22 +133,28 @@ impl Testbed {
         })
     }
 
-    /// For the first line of a test: a network, or nothing where none can be made, with the reason
-    /// on standard error.
+    /// For the first line of a test: a network, or nothing where none can be made; then the test is
+    /// skipped.
     ///
     /// # Panics
-    /// When none can be made and [`REQUIRE`] is `1`: there a skipped test is a failed one.
+    /// When none can be made and [`Need::Network`] is required.
     #[must_use]
+    #[track_caller]
     pub fn require(name: &str) -> Option<Self> {
-        match Self::new(name) {
-            Ok(bed) => Some(bed),
-            Err(reason) => {
-                let required = std::env::var_os(REQUIRE).is_some_and(|value| value == "1");
-                assert!(!required, "{name}: {reason}, and {REQUIRE} is set");
-                eprintln!("{name}: skipped, {reason}");
-                None
-            }
-        }
+        Self::new(name)
+            .map_err(|reason| Need::Network.skip(name, reason))
+            .ok()
+    }
+
+    /// As [`Self::require`], for a test that calls further programs.
+    ///
+    /// # Panics
+    /// When no network can be made or a program is missing, and [`Need::Network`] is required.
+    #[must_use]
+    #[track_caller]
+    pub fn require_with(name: &str, programs: &[&str]) -> Option<Self> {
+        let bed = Self::require(name)?;
+        Need::Network.programs(name, programs).then_some(bed)
     }
 
     /// Whether this machine can make namespaces.
@@ -159,6 +165,11 @@ impl Testbed {
         if !nix::unistd::geteuid().is_root() {
             return Err(Error::Unavailable("they need root".to_owned()));
         }
+        // Root of a container may not: a thread that ends at once tries.
+        std::thread::spawn(|| nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET))
+            .join()
+            .expect("a system call does not panic")
+            .map_err(|errno| Error::Unavailable(format!("root may make none ({errno})")))?;
         for program in ["ip", "tc"] {
             shell::run(program, &["-V"])
                 .map_err(|e| Error::Unavailable(format!("{e}; install iproute2")))?;

@@ -139,7 +139,12 @@ mod tests {
 
     #[test]
     fn a_process_that_ended_but_was_not_waited_for_is_dead() {
-        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let this = std::env::current_exe().unwrap();
+        let mut child = std::process::Command::new(this)
+            .args(["--list", "--exact", "nothing is called so"])
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
         let since = std::time::Instant::now();
         while start_of(child.id()).is_some() {
             assert!(since.elapsed().as_secs() < 60, "it does not end");

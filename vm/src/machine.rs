@@ -450,6 +450,10 @@ mod tests {
 
     #[test]
     fn a_machine_that_does_not_hear_is_killed() {
+        let name = "a_machine_that_does_not_hear_is_killed";
+        if !anabranch_testbed::Need::VirtualMachine.programs(name, &["sh", "sleep"]) {
+            return;
+        }
         let mut command = Command::new("sh");
         let script = format!("trap '' TERM; echo '{STARTED}'; while :; do sleep 1; done");
         command.args(["-c", &script]);

@@ -2,6 +2,7 @@
 
 use crate::archive::Archive;
 use crate::{Acceleration, Control, Error, Image, Kernel, Machine, RESULTS, requirements};
+use anabranch_testbed::Need;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -52,7 +53,8 @@ fn an_archive_gives_back_what_went_in_with_its_modes() {
     assert_eq!(read.len(), expected.len());
 }
 
-/// A kernel to start, if one is prepared here; required where `ANABRANCH_REQUIRE_VM` is 1.
+/// A kernel to start, if one is prepared here; without, the test is skipped.
+#[track_caller]
 fn kernel() -> Option<(Kernel, MutexGuard<'static, ()>)> {
     /// One guest at a time: each takes a processor.
     static ALONE: Mutex<()> = Mutex::new(());
@@ -61,9 +63,8 @@ fn kernel() -> Option<(Kernel, MutexGuard<'static, ()>)> {
     match Kernel::find(&folder) {
         Ok(kernel) => Some((kernel, alone)),
         Err(error) => {
-            let required = std::env::var_os("ANABRANCH_REQUIRE_VM").is_some_and(|v| v == "1");
-            assert!(!required, "{error}, and ANABRANCH_REQUIRE_VM is set");
-            eprintln!("skipped, {error}");
+            let test = std::panic::Location::caller();
+            Need::VirtualMachine.skip(&test.to_string(), error);
             None
         }
     }

@@ -2,7 +2,7 @@
 
 use super::process::Process;
 use super::wait_for;
-use anabranch_testbed::{Node, REQUIRE};
+use anabranch_testbed::{Need, Node};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::net::Ipv4Addr;
@@ -64,17 +64,7 @@ impl Capture {
             .arg("-w")
             .arg(&file)
             .args(filter.split(' '));
-        if std::process::Command::new("tcpdump")
-            .arg("--version")
-            .output()
-            .is_err()
-        {
-            let required = std::env::var_os(REQUIRE).is_some_and(|value| value == "1");
-            assert!(
-                !required,
-                "{name}: there is no tcpdump, and {REQUIRE} is set"
-            );
-            eprintln!("{name}: skipped, there is no tcpdump");
+        if !Need::Network.programs(name, &["tcpdump"]) {
             return None;
         }
         let process = Process::start(&mut command, directory);

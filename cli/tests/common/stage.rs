@@ -7,6 +7,11 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+/// What a stage, and the commands of tests on it, are made with.
+pub const STAGED: [&str; 8] = [
+    "unshare", "nsenter", "mount", "sh", "mkdir", "cat", "rm", "test",
+];
+
 /// `ip netns` keeps its names in a folder: another one here than elsewhere. The last command stays
 /// until its input ends, which it does with this process at the latest, however that ends.
 const SET_UP: &str = "mkdir -p /run/netns && mount -t tmpfs netns /run/netns && \

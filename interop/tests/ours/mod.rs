@@ -21,6 +21,7 @@ use anabranch_net::{Connection, Endpoint, Notice};
 use anabranch_proto::sched::{Registry, SchedulerFactory};
 use anabranch_proto::wire::PathId;
 use anabranch_proto::wire::frame::PathStatus;
+use anabranch_testbed::Need;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -140,7 +141,8 @@ pub(crate) fn has_ipv6() -> bool {
     match std::net::UdpSocket::bind((v6(), 0)) {
         Ok(_) => true,
         Err(error) => {
-            eprintln!("skipped: no IPv6 on the loopback interface ({error})");
+            let why = format!("no IPv6 on the loopback interface ({error})");
+            Need::Network.skip("interop", why);
             false
         }
     }

@@ -50,7 +50,7 @@ const RULES: &[Rule] = &[
     rule("anabranch-lab", BELOW_LAB, &["anabranch-interop"]),
     rule("anabranch-agent", WITH_LAB, &[]),
     rule("anabranch-report", WITH_LAB, &[]),
-    rule("anabranch-vm", &[], &[]),
+    rule("anabranch-vm", &[], &["anabranch-testbed"]),
     rule("anabranch-cli", BELOW_CLI, &["anabranch-interop"]),
     rule("anabranch-py", BELOW_CLI, &[]),
     // Test support: what tests stand on stands on nothing of ours.
