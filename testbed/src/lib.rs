@@ -124,6 +124,7 @@ impl Testbed {
             return Err(Error::NodeName(name.to_owned()));
         }
         let maker = stale::Maker::this();
+        let maker = maker.ok_or_else(|| Error::Unavailable("there is no /proc".to_owned()))?;
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         Ok(Self {
             name: format!("{PREFIX}-{maker}-{count}-{name}"),

@@ -16,48 +16,38 @@ use crate::shell::ip;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Maker {
     pid: u32,
-    /// Ticks since the machine started; not known where the name does not say.
-    started: Option<u64>,
+    /// Ticks since the machine started.
+    started: u64,
 }
 
 impl Maker {
-    /// This process.
-    pub(crate) fn this() -> Self {
+    /// This process; nothing where `/proc` does not tell.
+    pub(crate) fn this() -> Option<Self> {
         let pid = std::process::id();
-        Self {
-            pid,
-            started: start_of(pid),
-        }
+        let started = start_of(pid)?;
+        Some(Self { pid, started })
     }
 
-    /// What a namespace's name says; nothing if it is not one of ours.
+    /// What a namespace's name says; nothing if it is not one of ours. A name without the start is
+    /// not: somebody else may call a namespace by a number that no process has.
     fn of(namespace: &str) -> Option<Self> {
         let rest = namespace.strip_prefix(PREFIX)?.strip_prefix('-')?;
         let (pid, rest) = rest.split_once('-')?;
-        let started = rest.split_once('-').and_then(|(field, _)| {
-            let ticks = field.strip_prefix('t')?;
-            ticks.parse().ok()
-        });
+        let (ticks, _) = rest.strip_prefix('t')?.split_once('-')?;
         Some(Self {
             pid: pid.parse().ok()?,
-            started,
+            started: ticks.parse().ok()?,
         })
     }
 
     fn is_alive(self) -> bool {
-        match (start_of(self.pid), self.started) {
-            (None, _) => false,
-            (Some(_), None) => true,
-            (Some(now), Some(then)) => now == then,
-        }
+        start_of(self.pid) == Some(self.started)
     }
 }
 
 impl fmt::Display for Maker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.pid)?;
-        self.started
-            .map_or(Ok(()), |started| write!(f, "-t{started}"))
+        write!(f, "{}-t{}", self.pid, self.started)
     }
 }
 
@@ -117,21 +107,28 @@ mod tests {
     #[test]
     fn a_namespace_tells_who_made_it_and_others_are_left_alone() {
         let maker = |pid, started| Some(Maker { pid, started });
-        assert_eq!(Maker::of("ab-123-t77-0-bed-a"), maker(123, Some(77)));
-        assert_eq!(Maker::of("ab-123-0-bed-a"), maker(123, None));
-        assert_eq!(Maker::of("ab-123-0-t5-a"), maker(123, None));
+        assert_eq!(Maker::of("ab-123-t77-0-bed-a"), maker(123, 77));
         for other in ["ab-client", "abc-12-0", "lab-12-0-x", "ab-12", "default"] {
+            assert_eq!(Maker::of(other), None, "{other}");
+        }
+        // No process has the number, and no Testbed gave the name.
+        for other in [
+            "ab-4194999-0-bed-a",
+            "ab-4194999-0-t5-a",
+            "ab-4194999-t5",
+            "ab-1-tx-0-b",
+        ] {
             assert_eq!(Maker::of(other), None, "{other}");
         }
     }
 
     #[test]
     fn a_number_that_was_given_out_again_protects_nothing() {
-        let this = Maker::this();
+        let this = Maker::this().unwrap();
         assert!(this.is_alive());
         assert_eq!(Maker::of(&format!("ab-{this}-0-bed-a")), Some(this));
         let earlier = Maker {
-            started: this.started.map(|ticks| ticks - 1),
+            started: this.started - 1,
             ..this
         };
         assert!(!earlier.is_alive());
