@@ -1,9 +1,12 @@
-//! A program of others under way: its output in files, itself gone when dropped.
+//! A program of others under way: its output in files, itself and what it started gone when dropped.
 
 use super::{Program, Terms};
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Instant;
@@ -89,8 +92,19 @@ impl Process {
     /// # Errors
     /// The system does not tell.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>, String> {
-        let failed = |error: io::Error| format!("`{}`: {error}", self.name);
-        self.child.try_wait().map_err(failed)
+        // It stays to be waited for: until then its number, which is its group's, is nobody else's.
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        match waitid(Id::Pid(self.group()), flags) {
+            Ok(WaitStatus::Exited(_, code)) => Ok(Some(ExitStatus::from_raw(code << 8))),
+            Ok(WaitStatus::Signaled(_, signal, _)) => Ok(Some(ExitStatus::from_raw(signal as i32))),
+            Ok(_) => Ok(None),
+            Err(errno) => Err(format!("`{}`: {errno}", self.name)),
+        }
+    }
+
+    /// Its number, and that of the group of what it started.
+    fn group(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32)
     }
 
     /// What it wrote to standard output so far.
@@ -121,8 +135,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only if it has ended and been waited for.
-        let _ = self.child.kill();
+        // Both fail only if it was waited for, which nobody else does.
+        let _ = killpg(self.group(), Signal::SIGKILL);
         let _ = self.child.wait();
     }
 }
@@ -132,4 +146,65 @@ fn read(file: &Path) -> String {
     // What cannot be read was not said.
     let _ = File::open(file).and_then(|file| file.take(MOST_OUTPUT).read_to_end(&mut bytes));
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Contender;
+    use super::*;
+    use crate::scenario::Way;
+    use anabranch_testbed::Need;
+    use std::time::Duration;
+
+    const FILE: &str = r#"format = 1
+name = "other"
+[server]
+command = ["sh", "-c", "sleep 600 & echo $!; wait"]
+[client]
+command = ["sh"]
+[measure]
+bytes = "{} bytes"
+"#;
+
+    /// Whether a process is there and has not ended.
+    fn is_running(pid: &str) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let state = stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes()[0]);
+        state.is_some_and(|state| state != b'Z' && state != b'X')
+    }
+
+    #[track_caller]
+    fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+        let since = Instant::now();
+        while !is_so() {
+            assert!(since.elapsed() < Duration::from_secs(60), "{what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn what_a_program_started_ends_with_it() {
+        if !Need::Network.programs("what_a_program_started_ends_with_it", &["sh", "sleep"]) {
+            return;
+        }
+        let contender = Contender::parse(Path::new("other.toml"), FILE).unwrap();
+        let terms = Terms {
+            pairs: Vec::new(),
+            interfaces: Vec::new(),
+            port: 7,
+            bytes: 1,
+            time: Duration::ZERO,
+            way: Way::Forward,
+            seed: 1,
+        };
+        let folder = scratch().unwrap();
+        let make = |name: &str| Command::new(name);
+        let process = Process::start(&contender.server, &terms, folder.path(), "server", make);
+        let process = process.unwrap();
+        wait_for("its child's number", || process.output().ends_with('\n'));
+        let child = process.output().trim().to_owned();
+        assert!(is_running(&child));
+        drop(process);
+        wait_for("its child ends", || !is_running(&child));
+    }
 }

@@ -5,6 +5,7 @@ use crate::scenario::{FlowKind, Scenario, Way};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::path::Path;
+use std::time::Duration;
 
 /// What can be filled in, but for folders, which are those of one machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,8 +18,8 @@ pub struct Terms {
     pub port: u16,
     /// Bytes to move; 0 if a time is given.
     pub bytes: u64,
-    /// Seconds to go on, as text; 0 if bytes are given.
-    pub seconds: String,
+    /// How long to go on; zero if bytes are given.
+    pub time: Duration,
     /// Which way.
     pub way: Way,
     /// The repetition's seed.
@@ -35,17 +36,17 @@ impl Terms {
         seed: u64,
     ) -> Self {
         let flow = &scenario.flows[0];
-        let (bytes, seconds) = match flow.kind {
-            FlowKind::BulkBytes(bytes) => (bytes, "0".to_owned()),
-            FlowKind::BulkTime(time) => (0, time.as_secs_f64().to_string()),
-            _ => (0, "0".to_owned()),
+        let (bytes, time) = match flow.kind {
+            FlowKind::BulkBytes(bytes) => (bytes, Duration::ZERO),
+            FlowKind::BulkTime(time) => (0, time),
+            _ => (0, Duration::ZERO),
         };
         Self {
             pairs,
             interfaces,
             port,
             bytes,
-            seconds,
+            time,
             way: flow.way,
             seed,
         }
@@ -71,13 +72,52 @@ impl Terms {
             Place::Interfaces => self.interfaces.join(","),
             Place::Port => self.port.to_string(),
             Place::Bytes => self.bytes.to_string(),
-            Place::Seconds => self.seconds.clone(),
+            Place::Seconds => self.time.as_secs_f64().to_string(),
             Place::Direction => match self.way {
                 Way::Forward => "upload".to_owned(),
                 Way::Backward => "download".to_owned(),
             },
             Place::Seed => self.seed.to_string(),
             Place::Folder => folder.display().to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms() -> Terms {
+        Terms {
+            pairs: Vec::new(),
+            interfaces: Vec::new(),
+            port: 7,
+            bytes: 0,
+            time: Duration::from_millis(2500),
+            way: Way::Forward,
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn seconds_are_filled_in_as_a_number() {
+        let filled = |terms: &Terms| terms.filled(Place::Seconds, Path::new("/"));
+        assert_eq!(filled(&terms()), "2.5");
+        let bytes = Terms {
+            time: Duration::ZERO,
+            ..terms()
+        };
+        assert_eq!(filled(&bytes), "0");
+    }
+
+    #[test]
+    fn a_time_that_is_no_number_does_not_reach_a_command() {
+        let told = serde_json::to_value(terms()).unwrap();
+        assert!(serde_json::from_value::<Terms>(told.clone()).is_ok());
+        for time in ["1; reboot", "--help", "10"] {
+            let mut told = told.clone();
+            told["time"] = time.into();
+            assert!(serde_json::from_value::<Terms>(told).is_err(), "{time}");
         }
     }
 }
