@@ -187,6 +187,10 @@ pub(super) fn make(root: &Path, directory: &Path) -> Outcome {
         ))
     };
     if !root.as_os_str().is_empty() && !root.is_dir() {
+        if root.exists() {
+            let what = format!("{} is here already, and no directory", root.display());
+            return Err(Failure::usage(what).hint("choose another place with `-o DIR`"));
+        }
         fs::create_dir_all(root).map_err(|error| fail(root, &error))?;
     }
     let below = directory.strip_prefix(root).unwrap_or(directory);
@@ -310,6 +314,13 @@ mod tests {
             found,
             ["/out/b", "/out/c", "/out", "/out"].map(PathBuf::from)
         );
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_a_directory_is_told() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let failure = make(file.path(), file.path()).unwrap_err();
+        assert!(failure.what().contains("no directory"), "{failure:?}");
     }
 
     #[test]
