@@ -71,6 +71,9 @@ impl Campaign<'_> {
         backend: &dyn Backend,
         progress: &(dyn Fn(Progress<'_>) + Sync),
     ) -> Result<Results, StoreError> {
+        if let Some(store) = self.store {
+            store.keep_files(&plan.files)?;
+        }
         let binary = binary_hash();
         let failure: Mutex<Option<StoreError>> = Mutex::new(None);
         let known = |run: &Run| {
@@ -201,6 +204,7 @@ mod tests {
     use crate::plan::Changes;
     use crate::results::Outcome;
     use crate::scenario::{Document, TEMPLATE};
+    use std::path::Path;
     use std::sync::atomic::AtomicUsize;
 
     /// Tells nothing but that it was asked.
@@ -247,6 +251,65 @@ mod tests {
         let expected: Vec<&String> = plan.runs.iter().map(|run| &run.id).collect();
         assert_eq!(ids.iter().collect::<Vec<_>>(), expected);
         assert_eq!(run(1), run(4));
+    }
+
+    const TRACED: &str = r#"format = 1
+name = "drive"
+stop = "9s"
+[[path]]
+name = "lte"
+forward = { trace = "../lte.trace" }
+[[flow]]
+kind = "bulk"
+bytes = "1MB"
+"#;
+
+    fn plan_of(file: &Path) -> Result<Plan, crate::scenario::Mistake> {
+        let text = std::fs::read_to_string(file).unwrap();
+        let document = Document::parse(&file.display().to_string(), &text)?;
+        Plan::make(&document, &Changes::default())
+    }
+
+    #[test]
+    fn results_carry_their_traces_and_are_not_mixed_with_those_of_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let (trace, study) = (
+            folder.path().join("lte.trace"),
+            folder.path().join("a/study"),
+        );
+        std::fs::create_dir_all(&study).unwrap();
+        let scenario = folder.path().join("a/drive.toml");
+        std::fs::write(&trace, "10\n20\n").unwrap();
+        std::fs::write(&scenario, TRACED).unwrap();
+        let carried = |plan: &Plan| {
+            let store = Store::open(&study, &plan.name, &plan.expanded, "counting").unwrap();
+            let campaign = Campaign {
+                store: Some(&store),
+                ..Campaign::default()
+            };
+            campaign.run(plan, &Counting::default(), &|_| {})
+        };
+        let plan = plan_of(&scenario).unwrap();
+        let ids = |plan: &Plan| {
+            plan.runs
+                .iter()
+                .map(|run| run.id.clone())
+                .collect::<Vec<_>>()
+        };
+        carried(&plan).unwrap();
+        // Another trace of this name is another experiment.
+        std::fs::write(&trace, "10\n30\n").unwrap();
+        let other = plan_of(&scenario).unwrap();
+        assert_ne!(ids(&other), ids(&plan));
+        let error = carried(&other).unwrap_err().to_string();
+        assert!(error.contains("another `../lte.trace`"), "{error}");
+        // What is kept is read without the original.
+        std::fs::remove_file(&trace).unwrap();
+        let moved = folder.path().join("moved");
+        carried(&plan).unwrap();
+        std::fs::rename(&study, &moved).unwrap();
+        let kept = plan_of(&moved.join("campaign.toml")).unwrap();
+        assert_eq!(ids(&kept), ids(&plan));
     }
 
     #[test]

@@ -77,7 +77,8 @@ impl Folder {
         let text = fs::read_to_string(&campaign)
             .map_err(|error| ReportError::input(&campaign, error.to_string(), HINT))?;
         let mistake = |what: String| {
-            let hint = "the scenario is of another version: run it again with this one";
+            let hint = "run the scenario again with this version; the files it names are \
+                        looked for in campaign.files and beside campaign.toml";
             ReportError::input(&campaign, what, hint)
         };
         let document = Document::parse(&campaign.display().to_string(), &text)

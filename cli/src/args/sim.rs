@@ -54,6 +54,9 @@ pub(crate) struct Change {
     /// Change a value, as path.dsl.forward.rate=20Mbit/s; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
     pub(crate) set: Vec<(String, String)>,
+    /// Run with each of these values, as path.dsl.forward.delay=10ms,50ms; may be repeated
+    #[arg(long, value_name = "KEY=VALUE,...", value_parser = key_value)]
+    pub(crate) sweep: Vec<(String, String)>,
     /// Where all randomness comes from
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]

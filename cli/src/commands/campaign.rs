@@ -96,6 +96,7 @@ fn not_kept(error: &StoreError) -> Failure {
         {
             failure.hint("make room; the same command goes on where it stopped")
         }
+        StoreError::OtherFile { .. } => Failure::usage(error),
         _ => failure,
     }
 }

@@ -13,7 +13,7 @@ mod tests;
 pub use rivals::add_rivals;
 
 use crate::scenario::{
-    Document, KINDS, Mistake, Node, Place, Reference, Scenario, Value, are_read, nearest,
+    Document, KINDS, Mistake, Named, Node, Place, Reference, Scenario, Value, are_read, nearest,
 };
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -57,6 +57,8 @@ pub struct Plan {
     pub contenders: Vec<String>,
     /// The runs: all contenders of a repetition next to each other.
     pub runs: Vec<Run>,
+    /// Files that its scenarios name.
+    pub files: Vec<Named>,
 }
 
 /// What the command line changes about a file.
@@ -64,7 +66,8 @@ pub struct Plan {
 pub struct Changes {
     /// `key=value`, in the order given.
     pub set: Vec<(String, String)>,
-    /// Other values for swept keys, as TOML.
+    /// Keys to be swept, with other values than the file's if it sweeps them too: as TOML, or with
+    /// commas between them.
     pub sweep: Vec<(String, String)>,
     /// The campaign's seed, at most [`i64::MAX`]: TOML has no larger numbers.
     pub seed: Option<u64>,
@@ -94,9 +97,11 @@ impl Plan {
         for (key, value) in &changes.set {
             document.set(key, &Node::typed(value))?;
         }
-        if let Some(mut sweep) = document.root.remove("sweep") {
+        let sweep = document.root.remove("sweep");
+        if sweep.is_some() || !changes.sweep.is_empty() {
+            let mut sweep = sweep.unwrap_or_else(|| Node::given(Value::Table(Vec::new())));
             for (key, values) in &changes.sweep {
-                sweep.insert(key, Node::typed(values));
+                sweep.insert(key, Node::typed_values(values));
             }
             document.root.insert("sweep", sweep);
         }
@@ -120,6 +125,7 @@ impl Plan {
             swept,
             contenders: contenders.iter().map(|c| c.label.clone()).collect(),
             runs: Vec::new(),
+            files: Vec::new(),
         };
         let singles = singles.is_none_or(|node| node.value != Value::Flag(false));
         for point in &points {
@@ -155,6 +161,11 @@ impl Plan {
         if singles {
             let extra = singles_of(&document, &scenarios[0].3, contenders)?;
             scenarios.extend(extra);
+        }
+        for file in scenarios.iter().flat_map(|(.., scenario)| &scenario.files) {
+            if !self.files.contains(file) {
+                self.files.push(file.clone());
+            }
         }
         let labels: Vec<&str> = contenders.iter().map(|c| c.label.as_str()).collect();
         check_references(base, &scenarios[0].3, &labels)?;
@@ -445,9 +456,9 @@ fn run_id(text: &str, scenario: &Scenario, contender: &str, repetition: u64, see
     hash.update(crate::scenario::FORMAT.to_be_bytes());
     absorb(&mut hash, text);
     absorb(&mut hash, contender);
-    if let Some(command) = &scenario.transport.command {
-        // The scenario has only the name of the file.
-        absorb(&mut hash, &command.text);
+    for file in &scenario.files {
+        // The scenario has only its name.
+        absorb(&mut hash, &file.text);
     }
     hash.update(repetition.to_be_bytes());
     hash.update(seed.to_be_bytes());

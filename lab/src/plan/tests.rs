@@ -57,6 +57,30 @@ fn sweeps_contenders_and_repetitions_multiply() {
 }
 
 #[test]
+fn a_sweep_may_come_from_the_command_line() {
+    let (before, _) = FILE.split_once("[sweep]").unwrap();
+    for values in ["10ms,30ms, 90ms", "[\"10ms\", \"30ms\", \"90ms\"]"] {
+        let changes = Changes {
+            sweep: vec![("path.a.*.delay".to_owned(), values.to_owned())],
+            runs: Some(1),
+            ..Changes::default()
+        };
+        let swept = plan(before, &changes).unwrap();
+        assert_eq!(swept.swept, ["path.a.*.delay"]);
+        let values: BTreeSet<_> = swept.runs.iter().map(|run| &run.swept[0].1).collect();
+        let expected = ["10ms", "30ms", "90ms"].map(str::to_owned);
+        assert_eq!(values, expected.iter().collect());
+    }
+    // Those of the file give way.
+    let changes = Changes {
+        sweep: vec![("path.a.forward.rate".to_owned(), "3Mbit/s".to_owned())],
+        ..Changes::default()
+    };
+    let swept = plan(FILE, &changes).unwrap();
+    assert_eq!(swept.runs.len(), 3 * 4 * 2);
+}
+
+#[test]
 fn contenders_of_one_repetition_share_a_seed_and_others_do_not() {
     let plan = plan(FILE, &Changes::default()).unwrap();
     let first = &plan.runs[0];

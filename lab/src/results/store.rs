@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! campaign.toml      the scenario as it was understood
+//! campaign.files/    what it names: traces, contender files
 //! parts/ID.json      one run each; written under another name first, so that a part is whole
 //! runs.csv, paths.csv, series.csv, reasons.csv, decisions.jsonl
 //! runs.parquet, ...  if asked for
@@ -11,6 +12,7 @@
 use super::outcome::Part;
 use super::schema::{SCHEMA_VERSION, tables};
 use super::write;
+use crate::scenario::{Named, copy_of};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -40,6 +42,17 @@ pub enum StoreError {
     Other {
         /// The folder.
         path: PathBuf,
+    },
+    /// The folder holds results of a scenario that named a file with something else in it.
+    #[error(
+        "{} holds results with another `{name}`: choose another folder, or empty this one",
+        path.display()
+    )]
+    OtherFile {
+        /// The folder.
+        path: PathBuf,
+        /// The file's name in the scenario.
+        name: String,
     },
     /// The folder holds results of another backend.
     #[error(
@@ -104,6 +117,32 @@ impl Store {
             .map_err(|error| StoreError::Folder { path, error })?;
         Self::replace(&campaign, |out| write!(out, "{first}{expanded}"))?;
         Ok(store)
+    }
+
+    /// Keeps copies of the files that the scenario names, so that it is read from here alone.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they cannot be written, or runs that are here had others.
+    pub fn keep_files(&self, files: &[Named]) -> Result<(), StoreError> {
+        let campaign = self.folder.join("campaign.toml");
+        for file in files {
+            let copy = copy_of(&campaign, &file.name);
+            match fs::read_to_string(&copy) {
+                Ok(known) if *known == *file.text => continue,
+                Ok(_) if self.backend().is_some() => {
+                    return Err(StoreError::OtherFile {
+                        path: self.folder.clone(),
+                        name: file.name.clone(),
+                    });
+                }
+                _ => {}
+            }
+            if let Some(folder) = copy.parent() {
+                fs::create_dir_all(folder).map_err(|error| at(folder, error))?;
+            }
+            Self::replace(&copy, |out| out.write_all(file.text.as_bytes()))?;
+        }
+        Ok(())
     }
 
     /// What carried the runs that are there, by one of them.

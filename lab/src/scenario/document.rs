@@ -115,7 +115,8 @@ impl Document {
     }
 
     /// Replaces or adds the value at `key`, as `path.dsl.forward.rate`: elements of lists of tables
-    /// are addressed by their name, by their number from 1, or all at once by `*`.
+    /// are addressed by their name, by their number from 1, or all at once by `*`. In a table, `*`
+    /// is every table in it, as both directions in `path.dsl.*.delay`.
     ///
     /// # Errors
     /// A [`Mistake`] that names the part of the key that leads nowhere.
@@ -132,8 +133,9 @@ impl Document {
                     format!("`{part}` leads nowhere: there is no table to put it into")
                 } else {
                     format!(
-                        "`{part}` leads nowhere: expected one of {}",
-                        known.join(", ")
+                        "`{part}` leads nowhere: expected one of {}, or * for all, as in {}",
+                        known.join(", "),
+                        with_element(key, &part, &known[0])
                     )
                 },
                 hint,
@@ -170,6 +172,17 @@ impl Node {
             reading.value(value.get_ref(), Place::Given).ok()
         });
         Self::given(parsed.unwrap_or_else(|| Value::Text(text.to_owned())))
+    }
+
+    /// What someone typed after `--sweep key=`: a list or a table if it is one in TOML, else values
+    /// with commas between them.
+    pub fn typed_values(text: &str) -> Self {
+        let whole = Self::typed(text);
+        if matches!(whole.value, Value::List(_) | Value::Table(_)) {
+            return whole;
+        }
+        let values = text.split(',').map(|value| Self::typed(value.trim()));
+        Self::given(Value::List(values.collect()))
     }
 
     /// The value of `key`, if this is a table that has it.
@@ -233,6 +246,21 @@ impl Node {
     }
 }
 
+/// A key with an element in front of the part that was taken for one: `flow.1.duration` for
+/// `flow.duration`.
+fn with_element(key: &str, part: &str, element: &str) -> String {
+    let mut parts: Vec<&str> = key.split('.').collect();
+    if let Some(at) = parts.iter().position(|known| *known == part) {
+        // What names an element is meant for one, though there is none of the name.
+        if at + 1 == parts.len() {
+            parts.insert(at, element);
+        } else {
+            parts[at] = element;
+        }
+    }
+    parts.join(".")
+}
+
 /// A part that leads nowhere, and what would have.
 type Astray = (String, Vec<String>);
 
@@ -261,7 +289,12 @@ fn set_in(node: &mut Node, parts: &[&str], new: &Node) -> Result<(), Astray> {
         }
         Value::Table(entries) => {
             if *part == "*" {
-                for entry in entries {
+                let tables = entries.iter_mut().filter(|entry| is_table(&entry.node));
+                let mut tables = tables.peekable();
+                if tables.peek().is_none() {
+                    return Err(((*part).to_owned(), Vec::new()));
+                }
+                for entry in tables {
                     set_in(&mut entry.node, rest, new)?;
                 }
                 return Ok(());
@@ -514,6 +547,33 @@ mod tests {
         assert_eq!(
             chunk.map(|node| node.value.clone()),
             Some(Value::Whole(1000))
+        );
+    }
+
+    #[test]
+    fn both_directions_are_set_at_once() {
+        let text = "[[path]]\nname = \"lte\"\nforward = { delay = \"1ms\" }\n\
+                    backward = { like = \"forward\" }\n";
+        let mut document = Document::parse("f", text).unwrap();
+        let delay = Node::typed("30ms");
+        document.set("path.lte.*.delay", &delay).unwrap();
+        let written = document.to_toml();
+        assert!(written.contains("name = \"lte\""), "{written}");
+        assert_eq!(written.matches("delay = \"30ms\"").count(), 2, "{written}");
+        let error = document.set("path.lte.forward.*.x", &delay).unwrap_err();
+        assert!(error.to_string().contains("`*` leads nowhere"), "{error}");
+    }
+
+    #[test]
+    fn a_key_without_its_element_is_shown_with_one() {
+        let mut document = Document::parse("f", "[[flow]]\nkind = \"bulk\"\n").unwrap();
+        let error = document
+            .set("flow.duration", &Node::typed("5s"))
+            .unwrap_err();
+        let told = error.to_string();
+        assert!(
+            told.contains("expected one of 1, or * for all, as in flow.1.duration"),
+            "{told}"
         );
     }
 

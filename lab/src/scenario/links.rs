@@ -361,13 +361,7 @@ impl RawQueue {
 }
 
 fn trace(item: &Item<'_>) -> Result<Arc<Trace>, Mistake> {
-    let name = item.text()?;
-    // Relative to the scenario file, as people expect of a file that names another one.
-    let beside = std::path::Path::new(item.context.file).parent();
-    let path = beside.map_or_else(|| name.into(), |beside| beside.join(name));
-    let text = std::fs::read_to_string(&path).map_err(|error| {
-        item.mistake(format!("cannot read the trace {}: {error}", path.display()))
-    })?;
+    let (path, text) = super::beside::read(item, "trace")?;
     let trace = Trace::parse(&text);
     let trace = trace.map_err(|error| item.mistake(format!("{}: {error}", path.display())))?;
     Ok(Arc::new(trace))

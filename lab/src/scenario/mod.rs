@@ -4,6 +4,7 @@
 //! contenders and `--set` change it. [`Scenario::read`] turns a document without sweeps into values
 //! that cannot be wrong. Every quantity carries its unit, every complaint its line.
 
+mod beside;
 mod document;
 mod expression;
 mod links;
@@ -21,6 +22,8 @@ mod workload;
 #[cfg(test)]
 mod tests;
 
+pub use beside::Named;
+pub(crate) use beside::copy_of;
 pub use document::{Document, Entry, Node, Place, Value};
 pub use links::{Cellular, Change, Direction, FULL_PACKET};
 pub use mistake::{Mistake, nearest};
@@ -36,6 +39,7 @@ pub use transport::{KINDS, Kind, Profile, Transport};
 pub use workload::{Background, BackgroundKind, Flow, FlowKind, Marks, Start, Way};
 
 use reader::{Context, Item};
+use std::cell::RefCell;
 use std::time::Duration;
 
 /// The version of the format this program reads.
@@ -68,6 +72,8 @@ pub struct Scenario {
     pub checks: Vec<Check>,
     /// What is kept.
     pub record: Record,
+    /// Files it names, each with what is in it.
+    pub files: Vec<Named>,
 }
 
 /// What a run keeps besides its totals.
@@ -125,6 +131,7 @@ impl Scenario {
             file: &document.file,
             parameters: &parameters,
             names: &document.names,
+            files: RefCell::default(),
         };
         let root = Item::root(&context, &document.root);
         let mut table = root.table()?;
@@ -158,6 +165,7 @@ impl Scenario {
             transport,
             checks,
             record,
+            files: context.files.into_inner(),
         })
     }
 
@@ -231,6 +239,7 @@ fn parameters(document: &Document) -> Result<Vec<(String, Quantity)>, Mistake> {
                 file: &document.file,
                 parameters: &known,
                 names: &document.names,
+                files: RefCell::default(),
             };
             let item = Item {
                 context: &context,

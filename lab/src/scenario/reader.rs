@@ -1,9 +1,11 @@
 //! Takes keys out of a table one by one; what nobody took is a mistake.
 
+use super::beside::Named;
 use super::document::{Entry, Node, Place, Value};
 use super::mistake::{Mistake, nearest};
 use super::quantity::{Dimension, Quantity, QuantityError};
 use anabranch_sim::profile::Names;
+use std::cell::RefCell;
 use std::time::Duration;
 
 /// What all tables of a file share.
@@ -12,6 +14,8 @@ pub(super) struct Context<'a> {
     pub(super) file: &'a str,
     pub(super) parameters: &'a [(String, Quantity)],
     pub(super) names: &'a Names,
+    /// Files that were read for it so far.
+    pub(super) files: RefCell<Vec<Named>>,
 }
 
 impl Context<'_> {

@@ -8,7 +8,6 @@ use super::topology::Network;
 use crate::contender::Contender;
 use anabranch_proto::spec::{Spec, SpecError};
 use serde::{Deserialize, Serialize};
-use std::path::Path;
 use std::sync::Arc;
 
 /// What carries the flows.
@@ -273,13 +272,8 @@ fn makes_sense(table: &Table<'_>, transport: &Transport) -> Result<(), Mistake> 
 
 /// A contender file, named relative to the scenario.
 fn contender(item: &Item<'_>) -> Result<Contender, Mistake> {
-    let beside = Path::new(item.context.file).parent();
-    let name = item.text()?;
-    let path = beside.map_or_else(|| name.into(), |beside| beside.join(name));
-    if !path.is_file() {
-        return Err(item.mistake(format!("there is no contender file {}", path.display())));
-    }
-    Contender::load(&path)
+    let (path, text) = super::beside::read(item, "contender file")?;
+    Contender::parse(&path, &text)
 }
 
 fn spec(item: &Item<'_>, known: &dyn Fn(&Spec) -> Result<(), SpecError>) -> Result<Spec, Mistake> {

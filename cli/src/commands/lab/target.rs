@@ -142,6 +142,7 @@ fn of_experiment(experiment: Experiment, change: &Change, grid: &Grid) -> Outcom
         changes.runs = changes.runs.or(Some(few));
     }
     changes.set.extend(change.set.iter().cloned());
+    changes.sweep.extend(change.sweep.iter().cloned());
     let plan = Plan::make(&document, &changes).map_err(Failure::usage)?;
     let judged = if experiment.is_against_kernel() {
         &plan

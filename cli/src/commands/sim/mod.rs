@@ -60,6 +60,7 @@ pub(super) fn plan_of(file: &str, text: &str, change: &Change) -> Outcome<Plan> 
     let document = Document::parse(file, text).map_err(Failure::usage)?;
     let changes = Changes {
         set: change.set.clone(),
+        sweep: change.sweep.clone(),
         seed: change.seed,
         runs: change.runs,
         ..Changes::default()
