@@ -373,7 +373,11 @@ fn welch(
             .collect();
         let summary = stats::Summary::of(&logs)?;
         let count = summary.count as f64;
-        Some((summary.mean, summary.deviation.powi(2) / count, count))
+        Some((
+            summary.mean,
+            summary.deviation.unwrap_or(0.0).powi(2) / count,
+            count,
+        ))
     };
     let ((mean_a, error_a, a), (mean_b, error_b, b)) = (moments(ours)?, moments(theirs)?);
     let difference = mean_a - mean_b;

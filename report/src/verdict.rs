@@ -103,37 +103,83 @@ fn points(study: &Study) -> Vec<Vec<&Row>> {
     points
 }
 
-fn winner<'r>(rows: &[&'r Row]) -> Option<&'r Row> {
-    let mean = |row: &Row| row.goodput.map(|goodput| goodput.mean);
-    let rivals = rows
-        .iter()
-        .filter(|row| !row.single && row.goodput.is_some());
-    rivals
-        .max_by(|a, b| mean(a).unwrap_or(0.0).total_cmp(&mean(b).unwrap_or(0.0)))
-        .copied()
+/// Who leads by less than this share has won nothing.
+const LEAD: f64 = 0.01;
+
+/// The contenders of a point by their mean goodput, the highest first.
+fn ranking<'r>(rows: &[&'r Row]) -> Vec<(&'r Row, f64)> {
+    let rivals = rows.iter().filter(|row| !row.single);
+    let mut means: Vec<(&Row, f64)> = rivals
+        .filter_map(|row| Some((*row, row.goodput?.mean)))
+        .collect();
+    means.sort_by(|a, b| b.1.total_cmp(&a.1));
+    means
 }
 
-fn best(study: &Study) -> Option<String> {
+/// Whether the first of these means is a lead over the second; the only one is none.
+fn leads(means: &[f64]) -> bool {
+    matches!(means, [first, second, ..] if *first > second * (1.0 + LEAD))
+}
+
+/// Who leads how often, the most frequent first.
+fn wins<'n>(points: &[Vec<(&'n str, f64)>]) -> Vec<(&'n str, usize)> {
+    let mut wins: Vec<(&str, usize)> = Vec::new();
+    for ranking in points {
+        let means: Vec<f64> = ranking.iter().map(|(_, mean)| *mean).collect();
+        let Some((leader, _)) = ranking.first().filter(|_| leads(&means)) else {
+            continue;
+        };
+        match wins.iter_mut().find(|(name, _)| name == leader) {
+            Some((_, count)) => *count += 1,
+            None => wins.push((leader, 1)),
+        }
+    }
+    wins.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    wins
+}
+
+fn best<'s>(study: &'s Study) -> Option<String> {
     let points = points(study);
     if points.len() > 1 {
-        let mut wins: Vec<(&str, usize)> = Vec::new();
-        for row in points.iter().filter_map(|rows| winner(rows)) {
-            match wins.iter_mut().find(|(name, _)| *name == row.contender) {
-                Some((_, count)) => *count += 1,
-                None => wins.push((&row.contender, 1)),
-            }
+        let named = |rows: &Vec<&'s Row>| -> Vec<(&'s str, f64)> {
+            let ranking = ranking(rows).into_iter();
+            ranking
+                .map(|(row, mean)| (row.contender.as_str(), mean))
+                .collect()
+        };
+        let named: Vec<_> = points.iter().map(named).collect();
+        if named.iter().all(|ranking| ranking.len() < 2) {
+            return None;
         }
-        wins.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        let (name, count) = wins.first()?;
+        let margin = LEAD * 100.0;
+        let wins = wins(&named);
+        let led: usize = wins.iter().map(|(_, count)| count).sum();
+        let Some((name, count)) = wins.first() else {
+            return Some(format!(
+                "No contender leads in goodput by more than {margin:.0} % at any of {} points.",
+                points.len()
+            ));
+        };
         return Some(format!(
-            "Highest goodput at most points: {name}, at {count} of {}.",
-            points.len()
+            "Highest goodput, by more than {margin:.0} %, most often: {name}, at {count} of {} \
+             points; at {} nobody leads.",
+            points.len(),
+            points.len() - led
         ));
     }
     let rows = points.first()?;
-    let row = winner(rows)?;
+    let ranking = ranking(rows);
+    let (row, _) = ranking.first()?;
     let goodput = row.goodput?;
-    let mut text = format!("Highest goodput: {}, {}", row.contender, rate(goodput.mean));
+    let means: Vec<f64> = ranking.iter().map(|(_, mean)| *mean).collect();
+    let also = match ranking.get(1) {
+        Some((second, _)) if !leads(&means) => {
+            format!(" ({} is within {:.0} %)", second.contender, LEAD * 100.0)
+        }
+        _ => String::new(),
+    };
+    let contender = &row.contender;
+    let mut text = format!("Highest goodput: {contender}{also}, {}", rate(goodput.mean));
     if let Some(interval) = goodput.interval {
         let _ = write!(
             text,
@@ -300,4 +346,18 @@ fn wait(study: &Study) -> Option<String> {
 pub(crate) fn rate(bps: f64) -> String {
     let unit = Unit::rate(bps);
     format!("{:.2} {}", bps * unit.factor, unit.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_ahead_by_next_to_nothing_has_not_won() {
+        let equal = vec![("ecf", 10.000_1), ("min-rtt", 10.0)];
+        let ahead = vec![("blest", 10.2), ("ecf", 10.0)];
+        assert_eq!(wins(&[equal.clone(), equal.clone()]), []);
+        assert_eq!(wins(&[equal, ahead.clone(), ahead]), [("blest", 2)]);
+        assert_eq!(wins(&[vec![("ecf", 10.0)]]), [], "nobody to be ahead of");
+    }
 }

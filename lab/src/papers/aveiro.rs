@@ -191,7 +191,9 @@ fn simulated(data: &Data<'_>) -> Vec<Statement> {
     let one = data.goodput("channel1", &[]);
     let ratios = CONTROLS.map(|who| data.goodput(who, &[]) / one);
     let spread = crate::stats::Summary::of(&data.goodputs("channel1", &[]));
-    let spread = spread.map_or(f64::NAN, |summary| summary.deviation / summary.mean);
+    let spread = spread.map_or(f64::NAN, |summary| {
+        summary.deviation.unwrap_or(0.0) / summary.mean
+    });
     vec![
         Statement::new(
             (id, "T1"),

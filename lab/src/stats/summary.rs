@@ -19,8 +19,8 @@ pub struct Summary {
     pub count: usize,
     /// Their mean.
     pub mean: f64,
-    /// Their standard deviation, for samples; 0 of one.
-    pub deviation: f64,
+    /// Their standard deviation, for samples; `None` of fewer than two figures.
+    pub deviation: Option<f64>,
     /// Their median.
     pub median: f64,
     /// The smallest.
@@ -40,12 +40,8 @@ impl Summary {
         }
         let mean = values.iter().sum::<f64>() / count as f64;
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-        let deviation = if count > 1 {
-            (squares / (count - 1) as f64).sqrt()
-        } else {
-            0.0
-        };
-        let interval = (count > 1).then(|| {
+        let deviation = (count > 1).then(|| (squares / (count - 1) as f64).sqrt());
+        let interval = deviation.map(|deviation| {
             let half =
                 student_quantile(0.975, (count - 1) as f64) * deviation / (count as f64).sqrt();
             Interval {

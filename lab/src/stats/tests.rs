@@ -32,7 +32,7 @@ fn quantiles_are_those_of_the_tables() {
 fn a_summary_has_the_interval_of_student() {
     let summary = Summary::of(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
     close(summary.mean, 3.0, 1e-12);
-    close(summary.deviation, 2.5f64.sqrt(), 1e-12);
+    close(summary.deviation.unwrap(), 2.5f64.sqrt(), 1e-12);
     let interval = summary.interval.unwrap();
     // 3 ± 2.776445 * 1.581139 / sqrt(5)
     close(interval.low, 1.036_756_839, 1e-8);
@@ -43,6 +43,7 @@ fn a_summary_has_the_interval_of_student() {
 fn one_figure_has_no_interval_and_none_has_no_summary() {
     assert!(Summary::of(&[]).is_none());
     assert!(Summary::of(&[1.0]).unwrap().interval.is_none());
+    assert_eq!(Summary::of(&[1.0]).unwrap().deviation, None);
     assert!(compare(&[]).is_none());
     assert!(compare(&[(0.0, 1.0)]).is_none());
 }

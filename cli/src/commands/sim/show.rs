@@ -104,8 +104,9 @@ fn completion(row: &Row) -> String {
 
 fn cells(row: &Row) -> Vec<String> {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
-    let goodput =
-        |get: fn(&Summary) -> f64| or_dash(row.goodput.as_ref().map(|s| units::bit_rate(get(s))));
+    let goodput = |get: fn(&Summary) -> Option<f64>| {
+        or_dash(row.goodput.as_ref().and_then(get).map(units::bit_rate))
+    };
     let interval = row.goodput.and_then(|summary| {
         let interval = summary.interval?;
         let half = (interval.high - interval.low) / 2.0;
@@ -125,7 +126,7 @@ fn cells(row: &Row) -> Vec<String> {
     });
     vec![
         row.contender.clone(),
-        goodput(|summary| summary.mean),
+        goodput(|summary| Some(summary.mean)),
         goodput(|summary| summary.deviation),
         or_dash(interval),
         or_dash(against),
