@@ -1,4 +1,5 @@
-//! A program of others under way: its output in files, itself and what it started gone when dropped.
+//! A program of others under way: its output in files, itself and what it started gone when
+//! dropped.
 
 use super::{Program, Terms};
 use nix::sys::signal::{Signal, killpg};
