@@ -102,8 +102,15 @@ impl Holder {
         }
     }
 
-    fn look<R>(&self, look: impl FnOnce(&engine::Connection) -> R) -> Option<R> {
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&engine::Connection) -> R) -> Option<R> {
         self.shared.lock().connection(self.key).map(look)
+    }
+
+    /// As [`look`](Self::look), also at a connection that is closed and not forgotten yet.
+    pub(crate) fn look_mut<R>(&self, look: impl FnOnce(&mut engine::Connection) -> R) -> Option<R> {
+        let mut state = self.shared.lock();
+        let handle = state.tracked_ref(self.key).handle?;
+        state.engine.connection_mut(handle).map(look)
     }
 }
 
@@ -113,7 +120,8 @@ impl Drop for Holder {
     }
 }
 
-/// An established connection. Cheap to clone; when the last clone and the last of its streams are
+/// A connection, established unless it was [begun](crate::Endpoint::begin_over) or accepted early.
+/// Cheap to clone; when the last clone and the last of its streams are
 /// dropped, it is closed with code 0.
 #[derive(Debug, Clone)]
 pub struct Connection {
@@ -125,7 +133,16 @@ impl Connection {
         Self { holder }
     }
 
-    pub(crate) async fn established(&self) -> Result<(), ConnectionError> {
+    pub(crate) fn holder(&self) -> &Arc<Holder> {
+        &self.holder
+    }
+
+    /// Waits until the handshake is complete.
+    ///
+    /// # Errors
+    ///
+    /// The connection ended before.
+    pub async fn established(&self) -> Result<(), ConnectionError> {
         poll_fn(|cx| {
             self.holder.tracked(|tracked| match &tracked.ended {
                 Some(error) => Poll::Ready(Err(error.clone())),

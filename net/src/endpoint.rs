@@ -6,7 +6,7 @@ use crate::engine::{self, ClientConfig, EndpointConfig, ServerConfig};
 use crate::error::ConnectError;
 use crate::sockets::{Binding, Socket, SocketConfig};
 use crate::state::Shared;
-use anabranch_proto::datagram::{SocketId, Tuple};
+use anabranch_proto::datagram::SocketId;
 use anabranch_proto::wire::ErrorCode;
 use std::future::poll_fn;
 use std::io;
@@ -151,6 +151,10 @@ pub struct SocketInfo {
 }
 
 impl Endpoint {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.inner.shared
+    }
+
     /// An endpoint that is not there yet.
     pub fn builder() -> Builder {
         Builder::default()
@@ -262,29 +266,13 @@ impl Endpoint {
         server_name: &str,
         config: ClientConfig,
     ) -> Result<Connection, ConnectError> {
-        let connection = {
-            let shared = &self.inner.shared;
-            let mut state = shared.lock();
-            if !state.is_open() {
-                return Err(ConnectError::EndpointClosed);
-            }
-            let tuple = Tuple {
-                socket,
-                local: None,
-                remote,
-            };
-            let handle = state
-                .engine
-                .connect(shared.clock.now(), config, tuple, server_name)?;
-            let key = state.track(handle, true);
-            state.wake_driver();
-            Connection::new(Holder::new(Arc::clone(shared), key))
-        };
+        let connection = self.begin_over(socket, remote, server_name, config)?;
         connection.established().await?;
         Ok(connection)
     }
 
-    /// The next connection a client has established; none once the endpoint is shut down.
+    /// The next connection a client has established, or sent early data on: then it is not
+    /// [established](Connection::is_established) yet. None once the endpoint is shut down.
     pub async fn accept(&self) -> Option<Connection> {
         let key = poll_fn(|cx| self.inner.shared.lock().poll_accept(cx)).await?;
         Some(Connection::new(Holder::new(
@@ -308,8 +296,9 @@ impl Endpoint {
         state.wake_driver();
     }
 
-    /// Waits until every connection has ended and the peers have been told. Call it before the
-    /// program exits, or the peers wait for their idle time-out.
+    /// Waits until every connection has ended and nothing of them can arrive any more. Call it, or
+    /// [`say_goodbye`](Self::say_goodbye), before the program exits, or the peers wait for their idle
+    /// time-out.
     pub async fn wait_idle(&self) {
         poll_fn(|cx| self.inner.shared.lock().poll_idle(cx)).await;
     }

@@ -14,6 +14,7 @@ pub use anabranch_proto::event::{Event, PathNotice};
 pub use anabranch_proto::handshake::KeyUpdateRefused;
 pub use anabranch_proto::path::PathOptions;
 pub use anabranch_proto::recovery::{DelayDifference, DelayMethod};
+pub use anabranch_proto::resumption::{Resume, ResumptionState, StateError};
 pub use anabranch_proto::streams::{
     ClosedStream, ReadError, SendDatagramError, StreamEvent, WriteError,
 };

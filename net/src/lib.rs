@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod connection;
 mod driver;
+mod early;
 pub mod endpoint;
 pub mod engine;
 pub mod error;

@@ -32,6 +32,7 @@ use anabranch_proto::wire::{PathId, TransportErrorCode};
 use start::{Start, start};
 use std::future::pending;
 use std::net::{SocketAddr, SocketAddrV6};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use table::{Request, Seen, Table};
 use tokio::sync::watch;
@@ -154,12 +155,32 @@ impl Endpoint {
         config: ClientConfig,
         paths: &PathsConfig,
     ) -> Result<(Connection, PathManager), ConnectError> {
+        self.connect_early(target, config, paths, |_| {}).await
+    }
+
+    /// As [`connect`](Self::connect), but hands `early` a connection on which early data can be
+    /// sent, as soon as there is one. It is of the first attempt, which is the only one that
+    /// resumes: a ticket is good once. Another attempt may win; then what was sent is to be sent again.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect).
+    pub async fn connect_early(
+        &self,
+        target: &Target,
+        mut config: ClientConfig,
+        paths: &PathsConfig,
+        early: impl Fn(Connection),
+    ) -> Result<(Connection, PathManager), ConnectError> {
+        let resume = Mutex::new(config.resume.take());
         let Start {
             mut candidates,
             follow,
         } = start(paths, target).await?;
         let attempts = race(&candidates, paths.stagger, |candidate| {
-            self.attempt(candidate, target, config.clone())
+            let mut config = config.clone();
+            config.resume = resume.lock().unwrap_or_else(PoisonError::into_inner).take();
+            self.attempt(candidate, target, config, &early)
         });
         let won = timeout(paths.timeout, attempts).await;
         let won = won.map_err(|_| ConnectError::TimedOut(paths.timeout))?;
@@ -179,10 +200,15 @@ impl Endpoint {
         candidate: Candidate,
         target: &Target,
         config: ClientConfig,
+        early: &impl Fn(Connection),
     ) -> Result<(Connection, OwnedSocket), ConnectError> {
         let socket = self.socket_for(&candidate)?;
-        let connecting = self.connect_over(socket.id, candidate.remote, &target.name, config);
-        Ok((connecting.await?, socket))
+        let connection = self.begin_over(socket.id, candidate.remote, &target.name, config)?;
+        if connection.may_send_early_data() {
+            early(connection.clone());
+        }
+        connection.established().await?;
+        Ok((connection, socket))
     }
 
     fn socket_for(&self, candidate: &Candidate) -> Result<OwnedSocket, ConnectError> {

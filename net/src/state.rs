@@ -34,10 +34,11 @@ pub(crate) enum Wait {
     OpenUni,
     DatagramIn,
     DatagramOut,
+    Resumable,
 }
 
 impl Wait {
-    const KINDS: usize = 8;
+    const KINDS: usize = 9;
 
     pub(crate) fn accept(dir: Dir) -> Self {
         if dir == Dir::Bi {
@@ -78,11 +79,15 @@ pub(crate) struct Tracked {
     /// The engine's name for it; none once the engine has forgotten it.
     pub(crate) handle: Option<Handle>,
     pub(crate) connected: bool,
+    /// Something came that a later connection can begin with.
+    pub(crate) resumable: bool,
     pub(crate) ended: Option<ConnectionError>,
     /// Counters as they were at the end.
     pub(crate) last: Option<(ConnectionStats, Vec<(PathId, PathStats)>)>,
     /// Whether the application has a handle of it.
     held: bool,
+    /// Whether it is, or was, among those to be accepted.
+    offered: bool,
     waiting: [Vec<Waker>; Wait::KINDS],
     pub(crate) receiving: BTreeMap<StreamId, Option<Waker>>,
     pub(crate) sending: BTreeMap<StreamId, Sending>,
@@ -95,6 +100,8 @@ impl Tracked {
         Self {
             handle: Some(handle),
             connected: false,
+            resumable: false,
+            offered: false,
             ended: None,
             last: None,
             held,
@@ -103,6 +110,11 @@ impl Tracked {
             sending: BTreeMap::new(),
             notices: Some(broadcast::channel(NOTICES).0),
         }
+    }
+
+    /// Whether the application is to be offered the connection, which happens once.
+    fn is_new(&mut self) -> bool {
+        !self.held && !std::mem::replace(&mut self.offered, true)
     }
 
     /// Arranges for `cx`'s task to be woken.
@@ -187,7 +199,7 @@ pub(crate) struct State {
     /// Counts changes of `sockets`.
     pub(crate) generation: u64,
     next_socket: u32,
-    /// Established connections nobody has taken yet.
+    /// Connections nobody has taken yet.
     accepted: VecDeque<Key>,
     accepting: Vec<Waker>,
     idle: Vec<Waker>,
@@ -432,9 +444,20 @@ impl State {
                 Event::Connected => {
                     tracked.connected = true;
                     tracked.wake(Wait::Connected, woken);
-                    if !tracked.held {
+                    if tracked.is_new() {
                         self.on_accepted(key, clock, woken);
                     }
+                }
+                // A client's own connection is held.
+                Event::EarlyDataAccepted => {
+                    if tracked.is_new() {
+                        self.on_accepted(key, clock, woken);
+                    }
+                }
+                Event::EarlyDataRejected => {}
+                Event::Resumable => {
+                    tracked.resumable = true;
+                    tracked.wake(Wait::Resumable, woken);
                 }
                 Event::Stream(event) => tracked.on_stream(&event, woken),
                 Event::Path(notice) => {

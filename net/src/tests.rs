@@ -658,3 +658,70 @@ async fn wait_for(
         );
     }
 }
+
+/// A server whose clients resume, and a client that does.
+fn resuming_pair() -> Pair {
+    let mut pair = pair();
+    let identity = Identity::generate().unwrap();
+    let server = identity.server(&["localhost"]).unwrap().alpn(&[ALPN]);
+    let server = server.resumption(tls::ServerResumption {
+        clock: Arc::new(rustls::time_provider::DefaultTimeProvider),
+        early_data: true,
+    });
+    let server = ServerConfig::new(server.build().unwrap());
+    pair.server.set_server(Some(server));
+    let client = tls::ClientConfig::pinned(provider(), identity.fingerprint());
+    let client = client.alpn(&[ALPN]).resumption(true);
+    pair.config = ClientConfig::new(client.build().unwrap());
+    pair
+}
+
+#[tokio::test]
+async fn what_is_written_before_the_handshake_ends_is_read_by_a_server_that_knows_the_client() {
+    let mut pair = resuming_pair();
+    let (connection, accepted, _) = pair.connect(&[]).await;
+    soon(connection.resumable()).await;
+    let state = connection.take_resumption().unwrap();
+    assert!(!connection.is_resumed());
+    drop((connection, accepted));
+    pair.config.resume = Some(crate::engine::Resume {
+        state,
+        age: Duration::ZERO,
+        early_data: true,
+    });
+    let socket = crate::sockets::SocketConfig::path(Ipv4Addr::LOCALHOST.into(), None);
+    let socket = pair.client.add_socket(&socket).unwrap();
+    let remote = pair.target.remotes[0];
+    let connection = pair
+        .client
+        .begin_over(socket, remote, "localhost", pair.config.clone())
+        .unwrap();
+    assert!(connection.may_send_early_data());
+    let (mut send, mut recv) = soon(connection.open_bi()).await.unwrap();
+    soon(send.write_all(b"early")).await.unwrap();
+    send.finish().unwrap();
+    let serving = async {
+        let accepted = pair.server.accept().await.unwrap();
+        let (mut send, mut recv) = accepted.accept_bi().await.unwrap();
+        let asked = recv.read_to_end(10).await.unwrap();
+        send.write_all(&asked).await.unwrap();
+        send.finish().unwrap();
+        accepted
+    };
+    let asking = async { recv.read_to_end(10).await.unwrap() };
+    let (_accepted, answer) = soon(async { tokio::join!(serving, asking) }).await;
+    assert_eq!(&answer[..], b"early");
+    soon(connection.established()).await.unwrap();
+    assert_eq!(connection.early_data_accepted(), Some(true));
+    assert!(connection.is_resumed());
+}
+
+#[tokio::test]
+async fn a_program_may_end_as_soon_as_the_peer_was_told() {
+    let pair = pair();
+    let (connection, accepted, _) = pair.connect(&[]).await;
+    connection.close(7, b"done");
+    soon(pair.client.say_goodbye()).await;
+    let reason = soon(accepted.closed()).await;
+    assert!(reason.to_string().contains('7'), "{reason}");
+}

@@ -10,6 +10,7 @@ pub use mechanisms::{CreditReturn, Mechanisms, Rescue, RetransmissionPolicy, Spl
 use crate::congestion::ControllerFactory;
 use crate::event::ObserverFactory;
 use crate::path::mtu::MtuConfig;
+use crate::resumption::Resume;
 use crate::sched::SchedulerFactory;
 use crate::streams::Limits;
 use crate::tls;
@@ -204,6 +205,9 @@ pub struct ClientConfig {
     pub tls: tls::ClientConfig,
     /// A token from an earlier connection to the same server (RFC 9000, section 8.1.3).
     pub token: Vec<u8>,
+    /// What to resume from; without effect if it belongs to another server or other settings of
+    /// `tls`. Its token is used if there is none in `token`.
+    pub resume: Option<Resume>,
 }
 
 impl ClientConfig {
@@ -213,6 +217,7 @@ impl ClientConfig {
             transport: Arc::default(),
             tls,
             token: Vec::new(),
+            resume: None,
         }
     }
 }

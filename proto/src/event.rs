@@ -20,6 +20,16 @@ pub enum Event {
     Incoming,
     /// The handshake is complete; the peer is who it ought to be.
     Connected,
+    /// The server reads data that came before the end of the handshake. A server is told when it
+    /// can accept the first streams; until [`Event::Connected`] their client may be an attacker who
+    /// repeats what another one sent. A client is told at the end of the handshake.
+    EarlyDataAccepted,
+    /// The server did not read what was sent before the end of the handshake (clients only).
+    /// Streams are as they were: their bytes are on their way again. Datagrams are gone.
+    EarlyDataRejected,
+    /// A later connection can be
+    /// [resumed](crate::Connection::take_resumption) (clients only).
+    Resumable,
     /// Something on a stream, or a datagram.
     Stream(StreamEvent),
     /// Something on a path.

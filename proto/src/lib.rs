@@ -17,6 +17,7 @@ pub mod path;
 pub mod qlog;
 pub mod ranges;
 pub mod recovery;
+pub mod resumption;
 pub mod rng;
 pub mod sched;
 pub mod spec;

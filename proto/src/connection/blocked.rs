@@ -116,7 +116,7 @@ impl Connection {
         }?;
         // The dear question last: most often nothing is in the way but the windows.
         let mut open = self.paths.open().filter_map(Slot::open);
-        let is_free = self.may_send_one_rtt() && open.any(|path| can_send(path, now));
+        let is_free = self.data_level().is_some() && open.any(|path| can_send(path, now));
         is_free.then_some(cause)
     }
 

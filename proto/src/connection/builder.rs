@@ -113,7 +113,7 @@ impl Connection {
         self.begin_packet_for(&dcid, level, path, buf, datagram_end)
     }
 
-    /// Starts a 1-RTT packet by the path's route or the one before, each with a connection ID of
+    /// Starts a packet with data by the path's route or the one before, each with a connection ID of
     /// its own.
     pub(super) fn begin_packet_via(
         &mut self,
@@ -123,7 +123,8 @@ impl Connection {
         datagram_end: usize,
     ) -> Option<Packet> {
         if via == Via::Route {
-            return self.begin_packet(Level::OneRtt, path, buf, datagram_end);
+            let level = self.data_level().unwrap_or(Level::OneRtt);
+            return self.begin_packet(level, path, buf, datagram_end);
         }
         let dcid = self.paths.slot(path)?.remote_cids.kept()?;
         let mut packet = self.begin_packet_for(&dcid, Level::OneRtt, path, buf, datagram_end)?;
@@ -153,11 +154,11 @@ impl Connection {
                 let phase = self.handshake.key_phase();
                 (None, header::put_short(buf, dcid, false, phase, pn, pn_len))
             }
-            Level::Initial | Level::Handshake => {
-                let (kind, token) = if level == Level::Initial {
-                    (LongType::Initial, self.identity.token.as_slice())
-                } else {
-                    (LongType::Handshake, [].as_slice())
+            Level::Initial | Level::Handshake | Level::ZeroRtt => {
+                let (kind, token) = match level {
+                    Level::Initial => (LongType::Initial, self.identity.token.as_slice()),
+                    Level::ZeroRtt => (LongType::ZeroRtt, [].as_slice()),
+                    _ => (LongType::Handshake, [].as_slice()),
                 };
                 let long = header::put_long(buf, kind, dcid, scid, token, pn, pn_len);
                 let offset = long.pn_offset;
@@ -276,7 +277,7 @@ impl Connection {
         // missing there: an application that keeps pinging would keep it from leaving for ever.
         let asks_again = path.pto_count > 0 && packet.frames.is_empty() && !packet.is_pto_probe;
         let is_question = packet.is_validation || asks_again;
-        if packet.level == Level::OneRtt && packet.ack_eliciting && !is_question {
+        if packet.level.is_data() && packet.ack_eliciting && !is_question {
             path.pto_from = Some(now);
         }
         path.counters.sent_packets += 1;
@@ -286,7 +287,7 @@ impl Connection {
         let route = &mut path.route;
         route.amplification.on_sent(size as u64);
         let in_flight = packet.ack_eliciting || padded;
-        let ecn_marked = packet.level == Level::OneRtt && route.ecn.marking().is_some();
+        let ecn_marked = packet.level.is_data() && route.ecn.marking().is_some();
         route.ecn.on_sent(ecn_marked);
         let mut snapshot = rate::Snapshot::default();
         if in_flight {
@@ -317,7 +318,7 @@ impl Connection {
             rate: snapshot,
             frames: std::mem::take(&mut packet.frames),
         };
-        if sent.ack_eliciting && packet.level == Level::OneRtt {
+        if sent.ack_eliciting && packet.level.is_data() {
             self.sending.on_sent(packet.path, &sent);
         }
         self.put_into_space(packet.level, packet.path, packet.pn, sent);

@@ -88,6 +88,14 @@ impl Connection {
         }
     }
 
+    /// Tells the peer once more that the connection is closed, on every path: nobody confirms it.
+    pub fn repeat_close(&mut self) {
+        let paths = self.close_paths();
+        if let Life::Closing(closing) = &mut self.life {
+            closing.owed = paths;
+        }
+    }
+
     pub(super) fn close_with_error(&mut self, now: Instant, error: TransportError) {
         if self.life.is_over() {
             return;

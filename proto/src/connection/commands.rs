@@ -373,6 +373,6 @@ impl Connection {
 
     /// The token for the next connection to this server, once it sent one.
     pub fn token(&self) -> &[u8] {
-        &self.identity.token
+        &self.identity.next_token
     }
 }

@@ -48,7 +48,7 @@ impl Connection {
         }
         self.handshake
             .write_crypto(Level::OneRtt, buf, limit, &mut packet.frames);
-        if self.control.paths_dirty {
+        if self.control.paths_dirty && packet.level == Level::OneRtt {
             self.control.paths_dirty = !self.write_path_control(packet, buf);
         }
         if self.streams.has_control() {

@@ -118,7 +118,12 @@ impl Connection {
         frame_type: FrameType,
         frame: &Frame<'_>,
     ) -> Result<(), TransportError> {
-        if level != Level::OneRtt && !frame_type.allowed_in_initial_or_handshake() {
+        let is_allowed = match level {
+            Level::OneRtt => true,
+            Level::ZeroRtt => frame_type.allowed_in_zero_rtt(),
+            Level::Initial | Level::Handshake => frame_type.allowed_in_initial_or_handshake(),
+        };
+        if !is_allowed {
             return Err(TransportError::violation(
                 "frame not allowed before the handshake ends",
             ));
@@ -168,7 +173,7 @@ impl Connection {
                 "an empty token",
             ));
         }
-        self.identity.token = token.to_vec();
+        self.identity.next_token = token.to_vec();
         Ok(())
     }
 

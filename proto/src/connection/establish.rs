@@ -21,8 +21,11 @@ impl Connection {
         data: &[u8],
     ) -> Result<(), TransportError> {
         let was_complete = self.handshake.is_complete();
+        let had_session = self.handshake.has_session();
         self.handshake.on_crypto(level, offset, data)?;
+        self.note_session(had_session);
         self.learn_peer_params(now)?;
+        self.note_early_keys(now);
         if self.handshake.is_complete() && !was_complete {
             self.on_complete(now)?;
         }
@@ -56,6 +59,7 @@ impl Connection {
         if let (Some(local), Some(remote)) = (local_limit, params.initial_max_path_id) {
             self.paths.negotiate(local, remote);
         }
+        self.settle_early_data(&params)?;
         self.streams.on_peer_params(&params);
         if let Some(slot) = self.paths.slot_mut(PathId::ZERO) {
             if let Some(token) = params.reset_token {
@@ -130,6 +134,7 @@ impl Connection {
             path.route.amplification.set_validated();
         }
         self.outbox.events.push_back(Event::Connected);
+        self.conclude_early_data(now);
         if self.identity.side.is_server() {
             self.control.handshake_done = true;
             self.queue_new_token(now);
@@ -246,6 +251,7 @@ impl Connection {
         }
         self.handshake.on_retry(&scid);
         self.forget_sent_initials();
+        self.repeat_early_data();
     }
 
     /// What was sent under the old keys will never be acknowledged.

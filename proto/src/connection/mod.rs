@@ -15,6 +15,7 @@ mod commands;
 mod control;
 mod copies;
 mod dispatch;
+mod early_data;
 mod establish;
 mod failover;
 mod gap;
@@ -58,6 +59,7 @@ use crate::wire::{ConnectionId, PathId, ResetToken, Side};
 use blocked::Blocked;
 use close::Life;
 use control::Control;
+use early_data::EarlyData;
 use schedule::Sending;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -122,6 +124,8 @@ struct Identity {
     retry_scid: Option<ConnectionId>,
     /// The token to put into Initials.
     token: Vec<u8>,
+    /// The token for a later connection that came last.
+    next_token: Vec<u8>,
     /// What the peer announced; defaults until known.
     peer: TransportParameters,
 }
@@ -136,6 +140,7 @@ struct Early {
     pto_count: u32,
     /// Datagrams that came before the keys they need; replayed once.
     undecryptable: Vec<Undecryptable>,
+    data: EarlyData,
 }
 
 /// A packet that arrived before its keys.
@@ -244,6 +249,7 @@ impl Connection {
             peer_scid: side.is_server().then_some(from.remote_cid),
             retry_scid: from.retry_scid,
             token: from.token,
+            next_token: Vec::new(),
             peer: TransportParameters::default(),
         };
         let mut connection = Self {
@@ -255,6 +261,7 @@ impl Connection {
                 probes_owed: [0; 2],
                 pto_count: 0,
                 undecryptable: Vec::new(),
+                data: EarlyData::None,
             },
             paths,
             streams: Streams::new(side, &config.streams),

@@ -161,6 +161,17 @@ impl Connection {
                 let incoming = Incoming::long(Level::Handshake, pn_offset, packet_len, scid);
                 (version == VERSION_1).then_some(incoming)
             }
+            Ok(Header::Long {
+                kind: LongType::ZeroRtt,
+                version,
+                scid,
+                pn_offset,
+                packet_len,
+                ..
+            }) if self.identity.side.is_server() => {
+                let incoming = Incoming::long(Level::ZeroRtt, pn_offset, packet_len, scid);
+                (version == VERSION_1).then_some(incoming)
+            }
             Ok(Header::Short {
                 pn_offset,
                 packet_len,
@@ -310,10 +321,12 @@ impl Connection {
     fn accepts(&self, level: Level, path: PathId, scid: Option<ConnectionId>) -> bool {
         if level != Level::OneRtt {
             // RFC 9000, section 7.2: the peer's connection ID does not change in the handshake.
+            // Nor has the handshake, or what comes before its end, any path but the first.
             return self
                 .identity
                 .peer_scid
                 .is_none_or(|known| Some(known) == scid)
+                && path == PathId::ZERO
                 && self.space(level, path).is_some();
         }
         self.paths.slot(path).is_some()
@@ -329,8 +342,8 @@ impl Connection {
         level: Level,
         packet: &[u8],
     ) {
-        let early = level != Level::Initial && !self.handshake.is_complete();
-        if early && self.early.undecryptable.len() < MAX_UNDECRYPTABLE {
+        let may_open = self.handshake.may_open_later(level);
+        if may_open && self.early.undecryptable.len() < MAX_UNDECRYPTABLE {
             let bytes = packet.to_vec();
             self.early.undecryptable.push(Undecryptable {
                 tuple,
@@ -525,13 +538,13 @@ impl Connection {
             space
                 .received
                 .on_received(now, pn, contents.ack_eliciting, ecn);
-            let is_early = level != Level::OneRtt && contents.ack_eliciting;
+            let is_early = !level.is_data() && contents.ack_eliciting;
             if is_early || contents.immediate {
                 // RFC 9000, section 13.2.1: Initial and Handshake packets are acknowledged at once.
                 space.received.request_immediate();
             }
         }
-        if level != Level::OneRtt {
+        if !level.is_data() {
             return;
         }
         let lone_ping =
@@ -568,7 +581,7 @@ impl Connection {
         match level {
             Level::Initial => self.early.spaces[0].as_ref(),
             Level::Handshake => self.early.spaces[1].as_ref(),
-            Level::OneRtt => self.paths.path(path).map(|path| &path.space),
+            Level::OneRtt | Level::ZeroRtt => self.paths.path(path).map(|path| &path.space),
         }
     }
 
@@ -577,7 +590,7 @@ impl Connection {
         match level {
             Level::Initial => self.early.spaces[0].as_mut(),
             Level::Handshake => self.early.spaces[1].as_mut(),
-            Level::OneRtt => self.paths.path_mut(path).map(|path| &mut path.space),
+            Level::OneRtt | Level::ZeroRtt => self.paths.path_mut(path).map(|path| &mut path.space),
         }
     }
 }

@@ -228,9 +228,7 @@ impl Connection {
         if let Some(choice) = self.sending.choice {
             return Some(choice);
         }
-        if !self.may_send_one_rtt() {
-            return None;
-        }
+        self.data_level()?;
         if !self.handshake.is_complete() && self.handshake_waits() {
             // The peer can read nothing without it, and may have earned little more.
             return None;

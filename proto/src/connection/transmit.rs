@@ -213,9 +213,7 @@ impl Connection {
 
     /// The most urgent reason to send something on any path.
     fn next_job(&mut self, now: Instant) -> Option<Job> {
-        if !self.may_send_one_rtt() {
-            return None;
-        }
+        self.data_level()?;
         let is_proven = |id: &PathId| {
             let path = self.paths.open_path(*id);
             path.is_some_and(|path| path.route.validated)

@@ -132,8 +132,14 @@ impl Endpoint {
         };
         let mut bytes = Vec::new();
         params.encode(&mut bytes, Side::Client);
-        let handshake = Handshake::client(&config.tls, server_name, bytes, &remote_cid)?;
-        let connection = Connection::new(
+        let resume = config.resume.as_ref();
+        let resume = resume.filter(|resume| resume.state.fits(&config.tls, server_name));
+        let handshake = Handshake::client(&config.tls, server_name, bytes, &remote_cid, resume)?;
+        let mut token = config.token;
+        if let Some(resume) = resume.filter(|_| token.is_empty()) {
+            token.clone_from(&resume.state.token);
+        }
+        let mut connection = Connection::new(
             now,
             Beginning {
                 side: Side::Client,
@@ -147,11 +153,14 @@ impl Endpoint {
                 remote_cid,
                 retry_scid: None,
                 preferred_cid: None,
-                token: config.token,
+                token,
                 address_validated: true,
                 rng,
             },
         );
+        if let Some(resume) = resume.filter(|_| connection.may_send_early_data()) {
+            connection.offer_early_data(resume.state.remembered.clone());
+        }
         self.connections.insert(handle, connection.into());
         self.touch(handle);
         Ok(handle)

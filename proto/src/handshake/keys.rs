@@ -11,7 +11,7 @@
 //! lowest packet number of the current generation seen *on its path*.
 
 use super::KeyUpdateRefused;
-use super::tls::{HeaderKey, Keys, PacketKey, PhaseKeys, Secrets, TAG_LEN};
+use super::tls::{DirectionKeys, HeaderKey, Keys, PacketKey, PhaseKeys, Secrets, TAG_LEN};
 use crate::error::TransportError;
 use crate::time::{Duration, Instant};
 use anabranch_wire::{PathId, TransportErrorCode};
@@ -42,6 +42,35 @@ impl LevelKeys {
             header,
             payload,
         )
+    }
+}
+
+/// Keys of 0-RTT packets, which go one way only.
+pub(super) struct EarlyKeys {
+    pub(super) keys: DirectionKeys,
+    /// Packets sealed with them.
+    sent: u64,
+    /// When packets of this kind cannot be late any more.
+    pub(super) discard_at: Option<Instant>,
+}
+
+impl EarlyKeys {
+    pub(super) fn new(keys: DirectionKeys) -> Self {
+        Self {
+            keys,
+            sent: 0,
+            discard_at: None,
+        }
+    }
+
+    pub(super) fn seal(
+        &mut self,
+        pn: u64,
+        header: &[u8],
+        payload: &mut [u8],
+    ) -> Result<[u8; TAG_LEN], TransportError> {
+        let Self { keys, sent, .. } = self;
+        seal(&keys.packet, sent, PathId::ZERO, pn, header, payload)
     }
 }
 

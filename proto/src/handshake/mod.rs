@@ -4,7 +4,7 @@
 //! are genuine. It does not decide when a level's keys are dropped, what packets carry, or what the
 //! peer's transport parameters mean: that is the connection's part.
 //!
-//! One timer: received packets of the previous key phase are accepted until
+//! One timer: received packets of the previous key phase, and 0-RTT packets, are accepted until
 //! [`deadline`](Handshake::deadline).
 
 mod crypto_stream;
@@ -14,15 +14,16 @@ pub mod token;
 
 use crate::error::TransportError;
 use crate::recovery::sent::SentFrames;
+use crate::resumption::Resume;
 use crate::time::{Duration, Instant};
 use anabranch_wire::{ConnectionId, PathId, Side, TransportErrorCode};
 use crypto_stream::{Receiver, Sender};
-use keys::{LevelKeys, OneRttKeys};
+use keys::{EarlyKeys, LevelKeys, OneRttKeys};
 use std::fmt;
 use std::ops::Range;
-use tls::{HeaderKey, InitialSuite, KeyChange, Session};
+use tls::{HeaderKey, InitialSuite, KeyChange, SavedSession, Session};
 
-/// An encryption level (RFC 9001, section 2.1). There is no 0-RTT.
+/// An encryption level (RFC 9001, section 2.1).
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Level {
     /// Keys that anyone can derive from the client's first destination connection ID.
@@ -31,6 +32,16 @@ pub enum Level {
     Handshake,
     /// Keys of application data.
     OneRtt,
+    /// Keys of application data that a client sends before the handshake ends, known from an
+    /// earlier connection. It has no CRYPTO bytes; its packets are numbered with those of 1-RTT.
+    ZeroRtt,
+}
+
+impl Level {
+    /// Whether packets of this level carry application data, in the spaces of paths.
+    pub fn is_data(self) -> bool {
+        matches!(self, Self::OneRtt | Self::ZeroRtt)
+    }
 }
 
 /// What removing header protection reveals.
@@ -90,6 +101,8 @@ pub struct Handshake {
     /// Keys of Initial and of Handshake packets.
     levels: [Option<LevelKeys>; 2],
     one_rtt: Option<OneRttKeys>,
+    /// Keys of 0-RTT packets: those a client sends, those a server reads.
+    early: Option<EarlyKeys>,
     crypto: [Crypto; 3],
     /// The level TLS reads from.
     read_level: Level,
@@ -108,16 +121,18 @@ impl Handshake {
 
     /// A client that knows the server as `server_name` and sent its first packet to `initial_dcid`.
     ///
-    /// `params` are its transport parameters as they go on the wire.
+    /// `params` are its transport parameters as they go on the wire. It resumes if `resume` fits.
     pub fn client(
         tls: &tls::ClientConfig,
         server_name: &str,
         params: Vec<u8>,
         initial_dcid: &ConnectionId,
+        resume: Option<&Resume>,
     ) -> Result<Self, tls::ConfigError> {
-        let session = Session::client(tls, server_name, params)?;
+        let session = Session::client(tls, server_name, params, resume)?;
         let mut handshake = Self::new(Side::Client, session, tls.initial_suite(), initial_dcid);
         handshake.pump();
+        handshake.early = handshake.session.early_keys().map(EarlyKeys::new);
         Ok(handshake)
     }
 
@@ -145,6 +160,7 @@ impl Handshake {
             initial_suite: suite,
             levels: [Some(LevelKeys::new(suite.keys(side, dcid))), None],
             one_rtt: None,
+            early: None,
             crypto: Default::default(),
             read_level: Level::Initial,
             write_level: Level::Initial,
@@ -201,6 +217,7 @@ impl Handshake {
         while let Some(bytes) = self.crypto_mut(self.read_level).receive.pop() {
             self.session.read(&bytes)?;
             self.pump();
+            self.settle_early_keys();
             let now_read = if self.session.is_complete() {
                 Level::OneRtt
             } else if self.has_keys(Level::Handshake) {
@@ -246,6 +263,45 @@ impl Handshake {
         }
     }
 
+    /// Keys of 0-RTT packets come with a server's answer to the client, for whom they go with it.
+    fn settle_early_keys(&mut self) {
+        match self.side {
+            Side::Server if self.early.is_none() && !self.session.is_complete() => {
+                self.early = self.session.early_keys().map(EarlyKeys::new);
+            }
+            // The server answered, with a refusal or with keys that serve better.
+            Side::Client => self.early = None,
+            _ => {}
+        }
+    }
+
+    /// Whether the server, which answered, reads what was sent in 0-RTT packets.
+    pub fn is_early_data_accepted(&self) -> bool {
+        self.session.is_early_data_accepted()
+    }
+
+    /// Whether the TLS session is one of an earlier connection.
+    pub fn is_resumed(&self) -> bool {
+        self.session.has_resumed()
+    }
+
+    /// What a later connection can resume; each call yields another session, the newest first.
+    pub(crate) fn take_session(&mut self) -> Option<SavedSession> {
+        self.session.take_session()
+    }
+
+    /// Whether there is one.
+    pub(crate) fn has_session(&self) -> bool {
+        self.session.has_session()
+    }
+
+    /// From then on 0-RTT packets are of no use: what the client sent before may be late.
+    pub fn discard_early_at(&mut self, at: Instant) {
+        if let Some(early) = &mut self.early {
+            early.discard_at = Some(at);
+        }
+    }
+
     /// Whether CRYPTO bytes wait to be sent at this level.
     pub fn has_crypto(&self, level: Level) -> bool {
         let crypto = self.crypto(level);
@@ -279,6 +335,7 @@ impl Handshake {
     pub fn has_keys(&self, level: Level) -> bool {
         match level {
             Level::OneRtt => self.one_rtt.is_some(),
+            Level::ZeroRtt => self.early.is_some(),
             _ => self.level(level).is_some(),
         }
     }
@@ -288,7 +345,22 @@ impl Handshake {
     /// 1-RTT packets cannot before the handshake is complete (RFC 9001, section 5.7); those that
     /// arrive earlier may be kept until it is.
     pub fn can_open(&self, level: Level) -> bool {
-        self.has_keys(level) && (level != Level::OneRtt || self.is_complete())
+        self.has_keys(level)
+            && match level {
+                Level::OneRtt => self.is_complete(),
+                Level::ZeroRtt => self.side.is_server(),
+                Level::Initial | Level::Handshake => true,
+            }
+    }
+
+    /// Whether keys of this level may still come.
+    pub fn may_open_later(&self, level: Level) -> bool {
+        match level {
+            Level::Initial => false,
+            Level::Handshake | Level::OneRtt => !self.is_complete(),
+            // They come with the whole of the client's first message, or never.
+            Level::ZeroRtt => self.side.is_server() && !self.has_keys(Level::Handshake),
+        }
     }
 
     /// Drops keys and CRYPTO bytes of this level, for ever (RFC 9001, section 4.9).
@@ -386,6 +458,10 @@ impl Handshake {
                 .one_rtt
                 .as_mut()
                 .map(|keys| keys.seal(path, pn, header, payload)),
+            Level::ZeroRtt => self
+                .early
+                .as_mut()
+                .map(|keys| keys.seal(pn, header, payload)),
             _ => self
                 .level_mut(level)
                 .map(|keys| keys.seal(pn, header, payload)),
@@ -414,6 +490,8 @@ impl Handshake {
         Some(match (level, direction) {
             (Level::OneRtt, Direction::Local) => self.one_rtt.as_ref()?.local_header(),
             (Level::OneRtt, Direction::Remote) => self.one_rtt.as_ref()?.remote_header(),
+            // A client only sends them, a server only reads them.
+            (Level::ZeroRtt, _) => &self.early.as_ref()?.keys.header,
             (_, Direction::Local) => &self.level(level)?.keys.local.header,
             (_, Direction::Remote) => &self.level(level)?.keys.remote.header,
         })
@@ -476,8 +554,11 @@ impl Handshake {
             let opened = keys.open(now, path, pn, key_phase, header, payload);
             (opened.map_err(OpenError::Fatal)?, keys.integrity_limit())
         } else {
-            let level = self.level(level).ok_or(OpenError::Undecryptable)?;
-            let key = &level.keys.remote.packet;
+            let key = match level {
+                Level::ZeroRtt => self.early.as_ref().map(|early| &early.keys.packet),
+                _ => self.level(level).map(|level| &level.keys.remote.packet),
+            };
+            let key = key.ok_or(OpenError::Undecryptable)?;
             (
                 key.open(PathId::ZERO, pn, header, payload),
                 key.integrity_limit(),
@@ -548,11 +629,17 @@ impl Handshake {
         if let Some(keys) = &mut self.one_rtt {
             keys.handle_timeout(now);
         }
+        let early = self.early.as_ref().and_then(|keys| keys.discard_at);
+        if early.is_some_and(|at| at <= now) {
+            self.early = None;
+        }
     }
 
-    /// When receive keys of the previous phase are to be dropped.
+    /// When receive keys of the previous phase, or of 0-RTT, are to be dropped.
     pub fn deadline(&self) -> Option<Instant> {
-        self.one_rtt.as_ref()?.deadline()
+        let previous = self.one_rtt.as_ref().and_then(OneRttKeys::deadline);
+        let early = self.early.as_ref().and_then(|keys| keys.discard_at);
+        previous.into_iter().chain(early).min()
     }
 
     /// A path is gone for ever: so is what was noted about its packets.

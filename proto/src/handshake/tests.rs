@@ -48,7 +48,8 @@ fn cid() -> ConnectionId {
 impl Pair {
     pub(super) fn new(client: &ClientConfig, server: &ServerConfig) -> Self {
         Self {
-            client: Handshake::client(client, "localhost", b"of client".to_vec(), &cid()).unwrap(),
+            client: Handshake::client(client, "localhost", b"of client".to_vec(), &cid(), None)
+                .unwrap(),
             server: Handshake::server(server, b"of server".to_vec(), &cid()).unwrap(),
         }
     }
@@ -692,7 +693,7 @@ fn a_configuration_that_cannot_work_is_refused_when_it_is_built() {
     let chacha = fixed::provider(Some(CipherSuite::TLS13_CHACHA20_POLY1305_SHA256));
     let no_suite = ClientConfig::pinned(chacha, pin).alpn(ALPN).build();
     assert_eq!(no_suite.err(), Some(ConfigError::NoInitialSuite));
-    let bad_name = Handshake::client(&client_config(), "not a name", Vec::new(), &cid());
+    let bad_name = Handshake::client(&client_config(), "not a name", Vec::new(), &cid(), None);
     assert_eq!(
         bad_name.err(),
         Some(ConfigError::ServerName("not a name".into()))

@@ -5,24 +5,30 @@
 //! raw public keys reach it too. The cryptography is a [`CryptoProvider`] that the caller supplies:
 //! this crate links none.
 //!
-//! Sessions are never resumed and there is no 0-RTT: tickets would carry state, and a clock, from
-//! one connection into another.
+//! A client resumes what it was given for one connection ([`resume`]); a server remembers sessions
+//! in memory, each for one use ([`tickets`]). Neither does so unless it is asked to.
 
 #[cfg(test)]
 pub(crate) mod fixed;
 mod identity;
 mod protect;
+mod resume;
 mod session;
+mod tickets;
 mod verify;
 
 pub use identity::{Fingerprint, FingerprintError, Identity, KeyPair};
-pub(crate) use protect::{HeaderKey, InitialSuite, Keys, PacketKey, PhaseKeys, Secrets, TAG_LEN};
+pub(crate) use protect::{
+    DirectionKeys, HeaderKey, InitialSuite, Keys, PacketKey, PhaseKeys, Secrets, TAG_LEN,
+};
+pub(crate) use resume::SavedSession;
 pub use rustls::KeyLog;
 pub use rustls::crypto::CryptoProvider;
 pub use rustls::pki_types::UnixTime;
 pub use rustls::time_provider::TimeProvider;
 pub(crate) use session::{KeyChange, Session};
 
+use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption, WebPkiServerVerifier};
 use rustls::pki_types::CertificateDer;
 use rustls::server::danger::ClientCertVerifier;
@@ -30,9 +36,15 @@ use rustls::server::{AlwaysResolvesServerRawPublicKeys, ResolvesServerCert, WebP
 use rustls::sign::SingleCertAndKey;
 use rustls::version::TLS13;
 use rustls::{CipherSuite, NoKeyLog, RootCertStore, SupportedCipherSuite, Tls13CipherSuite};
+use sha2::{Digest, Sha256};
 use std::fmt;
 use std::sync::Arc;
+use tickets::Tickets;
 use verify::PinVerifier;
+
+/// Tickets a server gives out in each connection. A resumed one may be over before new tickets
+/// come, so one visit is worth some more.
+const TICKETS: usize = 4;
 
 /// A configuration or a connection attempt that cannot work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -145,6 +157,10 @@ fn root_store(roots: &[Vec<u8>]) -> Result<Arc<RootCertStore>, ConfigError> {
 pub struct ClientConfig {
     tls: Arc<rustls::ClientConfig>,
     initial: InitialSuite,
+    provider: Arc<CryptoProvider>,
+    gate: Arc<resume::Gate>,
+    remembers: bool,
+    trust: [u8; 32],
 }
 
 impl ClientConfig {
@@ -175,6 +191,12 @@ impl ClientConfig {
     /// Whether packets of paths other than 0 can be protected.
     pub fn supports_multipath(&self) -> bool {
         self.initial.supports_multipath()
+    }
+
+    /// Names whom the client trusts and who it is: equal for configurations that are alike in
+    /// both. What is kept of a connection belongs to others with the same digest only.
+    pub fn trust_digest(&self) -> [u8; 32] {
+        self.trust
     }
 
     pub(crate) fn initial_suite(&self) -> InitialSuite {
@@ -209,6 +231,7 @@ pub struct ClientConfigBuilder {
     alpn: Vec<Vec<u8>>,
     identity: Option<Identity>,
     key_log: Arc<dyn KeyLog>,
+    remembers: bool,
 }
 
 impl ClientConfigBuilder {
@@ -219,6 +242,7 @@ impl ClientConfigBuilder {
             alpn: Vec::new(),
             identity: None,
             key_log: Arc::new(NoKeyLog),
+            remembers: false,
         }
     }
 
@@ -240,34 +264,35 @@ impl ClientConfigBuilder {
         self
     }
 
+    /// Whether sessions can be resumed: connections yield what they are
+    /// [resumed from](crate::Connection::take_resumption).
+    pub fn resumption(mut self, on: bool) -> Self {
+        self.remembers = on;
+        self
+    }
+
     /// Checks everything once, for all connections.
     pub fn build(self) -> Result<ClientConfig, ConfigError> {
         let initial = initial_suite(&self.provider)?;
         let alpn = checked_alpn(self.alpn)?;
+        let trust = trust_digest(&self.trust, self.identity.as_ref());
         let clock: Arc<dyn TimeProvider> = match &self.trust {
             Trust::Pin { .. } => Arc::new(NoClock),
             Trust::Roots { clock, .. } => Arc::clone(clock),
         };
-        let builder = rustls::ClientConfig::builder_with_details(Arc::clone(&self.provider), clock)
-            .with_protocol_versions(&[&TLS13])?;
-        let builder = match self.trust {
-            Trust::Pin { pin, raw } => {
-                let algorithms = self.provider.signature_verification_algorithms;
-                let verifier = PinVerifier {
-                    pins: vec![pin],
-                    raw,
-                    algorithms,
-                };
-                builder
-                    .dangerous()
-                    .with_custom_certificate_verifier(Arc::new(verifier))
-            }
-            Trust::Roots { roots, .. } => builder.with_webpki_verifier(
-                WebPkiServerVerifier::builder_with_provider(root_store(&roots)?, self.provider)
-                    .build()
-                    .map_err(|error| ConfigError::Tls(error.to_string()))?,
-            ),
+        let provider = if self.remembers {
+            resume::tapped(&self.provider)
+        } else {
+            self.provider
         };
+        let gate = Arc::new(resume::Gate {
+            inner: self.trust.verifier(&provider)?,
+            algorithms: provider.signature_verification_algorithms,
+        });
+        let builder = rustls::ClientConfig::builder_with_details(Arc::clone(&provider), clock)
+            .with_protocol_versions(&[&TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::clone(&gate) as Arc<dyn ServerCertVerifier>);
         let mut tls = match self.identity {
             None => builder.with_no_client_auth(),
             Some(Identity::RawKey(key)) => builder.with_client_cert_resolver(Arc::new(
@@ -283,8 +308,64 @@ impl ClientConfigBuilder {
         Ok(ClientConfig {
             tls: Arc::new(tls),
             initial,
+            provider,
+            gate,
+            remembers: self.remembers,
+            trust,
         })
     }
+}
+
+impl Trust {
+    /// Who judges servers.
+    fn verifier(
+        &self,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Arc<dyn ServerCertVerifier>, ConfigError> {
+        Ok(match self {
+            Self::Pin { pin, raw } => Arc::new(PinVerifier {
+                pins: vec![*pin],
+                raw: *raw,
+                algorithms: provider.signature_verification_algorithms,
+            }),
+            Self::Roots { roots, .. } => {
+                WebPkiServerVerifier::builder_with_provider(root_store(roots)?, provider.clone())
+                    .build()
+                    .map_err(|error| ConfigError::Tls(error.to_string()))?
+            }
+        })
+    }
+}
+
+/// Each part with its length, so that no two settings make the same bytes.
+fn trust_digest(trust: &Trust, identity: Option<&Identity>) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    let mut part = |bytes: &[u8]| {
+        digest.update((bytes.len() as u64).to_be_bytes());
+        digest.update(bytes);
+    };
+    match trust {
+        Trust::Pin { pin, raw } => {
+            part(if *raw { b"raw key" } else { b"certified key" });
+            part(&pin.0);
+        }
+        Trust::Roots { roots, .. } => {
+            part(b"roots");
+            roots.iter().for_each(|root| part(root));
+        }
+    }
+    match identity {
+        None => part(b"nobody"),
+        Some(Identity::RawKey(key)) => {
+            part(b"as raw key");
+            part(key.spki_der());
+        }
+        Some(Identity::Certificates { chain, .. }) => {
+            part(b"as certified");
+            chain.iter().for_each(|der| part(der));
+        }
+    }
+    digest.finalize().into()
 }
 
 /// What a server needs to know to answer connections; cheap to clone.
@@ -293,6 +374,8 @@ pub struct ServerConfig {
     /// By whether the server shows a raw key, and whether the client does.
     variants: [[Option<Arc<rustls::ServerConfig>>; 2]; 2],
     initial: InitialSuite,
+    /// The sessions that can be resumed, if any.
+    tickets: Option<Arc<Tickets>>,
 }
 
 impl ServerConfig {
@@ -356,6 +439,18 @@ pub struct ServerConfigBuilder {
     alpn: Vec<Vec<u8>>,
     client_auth: ClientAuth,
     key_log: Arc<dyn KeyLog>,
+    resumption: Option<ServerResumption>,
+}
+
+/// How a server has its clients resume.
+#[derive(Debug, Clone)]
+pub struct ServerResumption {
+    /// Tells the age of tickets: early data that is older than its client says is not read.
+    pub clock: Arc<dyn TimeProvider>,
+    /// Whether data is read that clients send before the handshake ends. Each ticket is good once
+    /// in this process; what reads such data must not mind that it may come twice if the client
+    /// [sends it again](crate::Event::EarlyDataRejected) to another process of the same server.
+    pub early_data: bool,
 }
 
 impl ServerConfigBuilder {
@@ -366,6 +461,7 @@ impl ServerConfigBuilder {
             alpn: Vec::new(),
             client_auth: ClientAuth::None,
             key_log: Arc::new(NoKeyLog),
+            resumption: None,
         }
     }
 
@@ -384,6 +480,12 @@ impl ServerConfigBuilder {
     /// Where to write the secrets that decrypt recorded packets.
     pub fn key_log(mut self, key_log: Arc<dyn KeyLog>) -> Self {
         self.key_log = key_log;
+        self
+    }
+
+    /// Has clients resume; they pay for a full handshake each time unless this is called.
+    pub fn resumption(mut self, resumption: ServerResumption) -> Self {
+        self.resumption = Some(resumption);
         self
     }
 
@@ -416,10 +518,20 @@ impl ServerConfigBuilder {
                 tls.alpn_protocols.clone_from(&alpn);
                 tls.key_log = Arc::clone(&self.key_log);
                 tls.send_tls13_tickets = 0;
+                if let Some(resumption) = &self.resumption {
+                    tls.send_tls13_tickets = TICKETS;
+                    tls.time_provider = Arc::clone(&resumption.clock);
+                    // QUIC knows no other amounts (RFC 9001, section 4.6.1).
+                    tls.max_early_data_size = if resumption.early_data { u32::MAX } else { 0 };
+                }
                 *cell = Some(Arc::new(tls));
             }
         }
-        Ok(ServerConfig { variants, initial })
+        Ok(ServerConfig {
+            variants,
+            initial,
+            tickets: self.resumption.map(|_| Arc::default()),
+        })
     }
 
     /// Who judges clients that show raw keys or certificates, and by which clock; `None` if such

@@ -41,7 +41,7 @@ const CHACHA_PN: u64 = 654_360_564;
 
 fn initial_pair() -> (Handshake, Handshake) {
     let dcid = ConnectionId::new(&unhex("8394c8f03e515708")).unwrap();
-    let client = Handshake::client(&client_config(), "localhost", Vec::new(), &dcid).unwrap();
+    let client = Handshake::client(&client_config(), "localhost", Vec::new(), &dcid, None).unwrap();
     let server = Handshake::server(&server_config(), Vec::new(), &dcid).unwrap();
     (client, server)
 }

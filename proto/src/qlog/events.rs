@@ -336,6 +336,7 @@ impl Qlog {
             Level::Initial => "initial",
             Level::Handshake => "handshake",
             Level::OneRtt => "1rtt",
+            Level::ZeroRtt => "0rtt",
         };
         for side in ["client", "server"] {
             self.writer.event(now, "quic:key_discarded", None, |o| {
@@ -390,6 +391,7 @@ fn write_header(o: &mut Object<'_>, level: Level, path: PathId, pn: u64) {
             Level::Initial => "initial",
             Level::Handshake => "handshake",
             Level::OneRtt => "1RTT",
+            Level::ZeroRtt => "0RTT",
         };
         o.text("packet_type", kind);
         o.number("packet_number", pn);

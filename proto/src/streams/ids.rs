@@ -31,6 +31,13 @@ impl LocalIds {
         index < self.next
     }
 
+    /// Takes the peer's limit for the one before; false if more streams were opened.
+    pub(super) fn restart(&mut self, limit: u64) -> bool {
+        self.limit = limit;
+        self.blocked_at = None;
+        self.next <= limit
+    }
+
     /// Takes the peer's limit; returns whether the application waits for it.
     pub(super) fn raise(&mut self, limit: u64) -> bool {
         self.limit = self.limit.max(limit);

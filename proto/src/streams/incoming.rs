@@ -115,6 +115,19 @@ impl Streams {
         Ok(())
     }
 
+    /// Streams that were opened under the limits of an earlier connection get those of this one.
+    pub(super) fn raise_limits_of_own_streams(&mut self) {
+        let own = self.live.keys().filter(|id| id.initiator() == self.side);
+        for id in own.copied().collect::<Vec<_>>() {
+            let limit = match id.dir() {
+                Dir::Bi => self.peer.bidi_remote,
+                Dir::Uni => self.peer.uni,
+            };
+            self.on_max_stream_data(id, limit)
+                .expect("we send on streams of our own");
+        }
+    }
+
     /// `MAX_STREAMS`.
     pub fn on_max_streams(&mut self, dir: Dir, limit: u64) {
         if self.local[dir as usize].raise(limit) {

@@ -308,6 +308,7 @@ impl Streams {
         self.datagrams
             .set_peer_max_frame(params.max_datagram_frame_size);
         self.on_max_data(params.initial_max_data);
+        self.raise_limits_of_own_streams();
         self.on_max_streams(Dir::Bi, params.initial_max_streams_bidi);
         self.on_max_streams(Dir::Uni, params.initial_max_streams_uni);
     }

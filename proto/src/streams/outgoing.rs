@@ -307,6 +307,8 @@ impl Streams {
     fn put_fresh(&mut self, packet: &mut Packet<'_>, id: StreamId, skip: u64) -> Option<u64> {
         let (credit, now) = (self.outbound.credit(), self.clock);
         let send = self.send_half(id).ok()?;
+        // Only limits that fell, with a refusal of early data, leave less than was written.
+        let credit = credit.min(send.max_data.saturating_sub(send.buf.sent_end()));
         let range = send.buf.fresh_after(skip, credit)?;
         let done = packet.put_stream(id, &mut send.buf, range)?;
         let written = done.end - done.start;

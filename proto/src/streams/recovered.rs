@@ -1,9 +1,12 @@
 //! What became of frames: acknowledged, lost, or in flight on a path that went silent.
 
+use super::flow::Outbound;
 use super::outgoing::range_of;
 use super::{StreamEvent, Streams};
+use crate::error::TransportError;
 use crate::recovery::sent::SentFrame;
-use anabranch_wire::{PathId, StreamId};
+use anabranch_wire::params::TransportParameters;
+use anabranch_wire::{PathId, StreamId, TransportErrorCode};
 
 impl Streams {
     /// A packet with this frame was acknowledged. Copies of its bytes are not sent again.
@@ -81,6 +84,39 @@ impl Streams {
         self.losses += 1;
         self.refresh(id);
         queued
+    }
+
+    /// The peer received nothing of all that was sent, and has other limits than those it was sent
+    /// under. All of it is unsent again; the limits are told next, by
+    /// [`on_peer_params`](Self::on_peer_params).
+    ///
+    /// # Errors
+    /// If more streams are open than the peer allows now: they cannot be closed again.
+    pub fn restart(&mut self, params: &TransportParameters) -> Result<(), TransportError> {
+        self.outbound = Outbound::default();
+        let allowed = [
+            params.initial_max_streams_bidi,
+            params.initial_max_streams_uni,
+        ];
+        for (ids, allowed) in self.local.iter_mut().zip(allowed) {
+            if !ids.restart(allowed) {
+                let code = TransportErrorCode::INTERNAL_ERROR;
+                let reason = "the server allows fewer streams than it did before";
+                return Err(TransportError::new(code, reason));
+            }
+        }
+        for id in self.live.keys().copied().collect::<Vec<_>>() {
+            let Ok(send) = self.send_half(id) else {
+                continue;
+            };
+            send.max_data = 0;
+            match &mut send.reset {
+                Some(reset) => reset.final_size = 0,
+                None => send.buf.rewind(),
+            }
+            self.refresh(id);
+        }
+        Ok(())
     }
 
     /// Whether a byte of this `STREAM` frame was not acknowledged in any packet.

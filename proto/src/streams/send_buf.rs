@@ -95,6 +95,19 @@ impl SendBuf {
         self.fresh.insert(self.end..self.end + 1);
     }
 
+    /// Nothing that was sent arrived, and nothing was acknowledged: all of it is unsent again.
+    pub(super) fn rewind(&mut self) {
+        self.fresh = RangeSet::default();
+        let end = self.end + u64::from(self.finished);
+        if end > 0 {
+            self.fresh.insert(0..end);
+        }
+        self.sent_end = 0;
+        self.again = RangeSet::default();
+        self.carriers = Carriers::default();
+        self.ages = Ages::default();
+    }
+
     /// Bytes written.
     pub(super) fn end(&self) -> u64 {
         self.end

@@ -18,6 +18,7 @@ mod probes;
 mod qlog;
 mod random;
 mod raw;
+mod resumption;
 mod scheduler_events;
 mod schedulers;
 mod spurious;

@@ -129,6 +129,12 @@ impl FrameType {
     pub const fn allowed_in_initial_or_handshake(self) -> bool {
         matches!(self.0, 0x00..=0x03 | 0x06 | 0x1c)
     }
+
+    /// Whether the frame may travel in 0-RTT packets (RFC 9000, section 12.5): what answers
+    /// something, or tells of the end of the handshake, may not, nor may the extension's frames.
+    pub const fn allowed_in_zero_rtt(self) -> bool {
+        !self.is_multipath() && !matches!(self.0, 0x02 | 0x03 | 0x06 | 0x07 | 0x19 | 0x1b | 0x1e)
+    }
 }
 
 impl fmt::Debug for FrameType {

@@ -140,15 +140,20 @@ pub(crate) struct Keys {
     pub(crate) remote: DirectionKeys,
 }
 
-impl From<quic::Keys> for Keys {
-    fn from(keys: quic::Keys) -> Self {
-        let direction = |keys: quic::DirectionalKeys| DirectionKeys {
+impl From<quic::DirectionalKeys> for DirectionKeys {
+    fn from(keys: quic::DirectionalKeys) -> Self {
+        Self {
             header: HeaderKey::Cipher(keys.header),
             packet: keys.packet.into(),
-        };
+        }
+    }
+}
+
+impl From<quic::Keys> for Keys {
+    fn from(keys: quic::Keys) -> Self {
         Self {
-            local: direction(keys.local),
-            remote: direction(keys.remote),
+            local: keys.local.into(),
+            remote: keys.remote.into(),
         }
     }
 }

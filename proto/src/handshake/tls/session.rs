@@ -1,13 +1,17 @@
 //! One TLS handshake, driven by CRYPTO bytes.
 
-use super::protect::{Keys, Secrets};
+use super::protect::{DirectionKeys, Keys, Secrets};
+use super::resume::{self, Collector, SavedSession};
+use super::tickets::View;
 use super::{ClientConfig, ConfigError, ServerConfig};
 use crate::error::TransportError;
-use anabranch_wire::TransportErrorCode;
+use crate::resumption::{Remembered, Resume};
+use anabranch_wire::params::TransportParameters;
+use anabranch_wire::{Side, TransportErrorCode};
 use rustls::pki_types::ServerName;
 use rustls::quic::{self, Version};
 use rustls::server::{Acceptor, CertificateType};
-use rustls::{AlertDescription, CertificateError, Error};
+use rustls::{AlertDescription, CertificateError, Error, HandshakeKind};
 use std::sync::Arc;
 
 /// The type of CRYPTO frames, which all errors of this module arise from.
@@ -25,7 +29,17 @@ pub(crate) enum KeyChange {
 pub(crate) enum Session {
     /// A server that has not seen the whole `ClientHello` yet, which decides its configuration.
     Listening(Box<Listening>),
-    Running(Box<quic::Connection>),
+    Running(Box<Running>),
+}
+
+pub(crate) struct Running {
+    tls: quic::Connection,
+    /// Picks tickets out of what a server sends; `None` if nobody wants them.
+    collector: Option<Collector>,
+    /// Names whom a client trusts, and who it is.
+    trust: [u8; 32],
+    /// The client offered a session of an earlier connection.
+    has_resumed: bool,
 }
 
 pub(crate) struct Listening {
@@ -35,16 +49,34 @@ pub(crate) struct Listening {
 }
 
 impl Session {
+    /// Resumes if `resume` fits; then early data may be possible.
     pub(crate) fn client(
         config: &ClientConfig,
         server_name: &str,
         params: Vec<u8>,
+        resume: Option<&Resume>,
     ) -> Result<Self, ConfigError> {
         let name = ServerName::try_from(server_name.to_owned())
             .map_err(|_| ConfigError::ServerName(server_name.to_owned()))?;
-        let tls = Arc::clone(&config.tls);
+        let resuming =
+            resume.filter(|resume| config.remembers && resume.state.fits(config, server_name));
+        let resuming = resuming.and_then(|resume| {
+            let Resume {
+                state,
+                age,
+                early_data,
+            } = resume;
+            resume::resuming(config, &name, &state.session, *age, *early_data)
+        });
+        let has_resumed = resuming.is_some();
+        let tls = resuming.unwrap_or_else(|| Arc::clone(&config.tls));
         let connection = quic::ClientConnection::new(tls, Version::V1, name, params)?;
-        Ok(Self::Running(Box::new(connection.into())))
+        Ok(Self::Running(Box::new(Running {
+            tls: connection.into(),
+            collector: config.remembers.then(Collector::default),
+            trust: config.trust,
+            has_resumed,
+        })))
     }
 
     pub(crate) fn server(config: &ServerConfig, params: Vec<u8>) -> Self {
@@ -58,14 +90,20 @@ impl Session {
     /// Takes CRYPTO bytes of one encryption level, in order.
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<(), TransportError> {
         match self {
-            Self::Running(connection) => read(connection, bytes),
+            Self::Running(running) => running.read(bytes),
             Self::Listening(listening) => {
-                let Some(mut connection) = listening.read(bytes)? else {
+                let Some(tls) = listening.read(bytes)? else {
                     return Ok(());
                 };
                 let hello = std::mem::take(&mut listening.hello);
-                let result = read(&mut connection, &hello);
-                *self = Self::Running(Box::new(connection));
+                let mut running = Box::new(Running {
+                    tls,
+                    collector: None,
+                    trust: [0; 32],
+                    has_resumed: false,
+                });
+                let result = running.read(&hello);
+                *self = Self::Running(running);
                 result
             }
         }
@@ -73,10 +111,10 @@ impl Session {
 
     /// Appends CRYPTO bytes to send. To be called until it appends nothing and returns `None`.
     pub(crate) fn write(&mut self, out: &mut Vec<u8>) -> Option<KeyChange> {
-        let Self::Running(connection) = self else {
+        let Self::Running(running) = self else {
             return None;
         };
-        connection.write_hs(out).map(|change| match change {
+        running.tls.write_hs(out).map(|change| match change {
             quic::KeyChange::Handshake { keys } => KeyChange::Handshake(keys.into()),
             quic::KeyChange::OneRtt { keys, next } => {
                 KeyChange::OneRtt(keys.into(), Secrets::Tls(next))
@@ -86,7 +124,7 @@ impl Session {
 
     fn running(&self) -> Option<&quic::Connection> {
         match self {
-            Self::Running(connection) => Some(connection),
+            Self::Running(running) => Some(&running.tls),
             Self::Listening(_) => None,
         }
     }
@@ -96,8 +134,58 @@ impl Session {
             .is_some_and(|connection| !connection.is_handshaking())
     }
 
+    /// What the peer announced in this handshake.
     pub(crate) fn peer_params(&self) -> Option<&[u8]> {
-        self.running()?.quic_transport_parameters()
+        // A session that is resumed was saved without any.
+        let params = self.running()?.quic_transport_parameters()?;
+        Some(params).filter(|params| !params.is_empty())
+    }
+
+    /// Keys of 0-RTT packets: on a client if it may send them, on a server if it reads them.
+    pub(crate) fn early_keys(&self) -> Option<DirectionKeys> {
+        Some(self.running()?.zero_rtt_keys()?.into())
+    }
+
+    /// Whether the server, which answered, reads early data.
+    pub(crate) fn is_early_data_accepted(&self) -> bool {
+        match self.running() {
+            Some(quic::Connection::Client(tls)) => tls.is_early_data_accepted(),
+            _ => false,
+        }
+    }
+
+    /// Whether the session is one of an earlier connection; of a client that has no answer yet,
+    /// whether it offers one.
+    pub(crate) fn has_resumed(&self) -> bool {
+        let Self::Running(running) = self else {
+            return false;
+        };
+        let kind = running.tls.handshake_kind();
+        kind.map_or(running.has_resumed, |kind| kind == HandshakeKind::Resumed)
+    }
+
+    /// The newest session that a later connection can resume, once.
+    pub(crate) fn take_session(&mut self) -> Option<SavedSession> {
+        let Self::Running(running) = self else {
+            return None;
+        };
+        let (ticket, key) = running.collector.as_mut()?.take()?;
+        let chain = running.tls.peer_certificates()?;
+        Some(SavedSession {
+            trust: running.trust,
+            suite: running.tls.negotiated_cipher_suite()?.suite().into(),
+            alpn: running.tls.alpn_protocol()?.to_vec(),
+            ticket,
+            key,
+            chain: chain.iter().map(|part| part.to_vec()).collect(),
+        })
+    }
+
+    pub(crate) fn has_session(&self) -> bool {
+        let Self::Running(running) = self else {
+            return false;
+        };
+        running.collector.as_ref().is_some_and(Collector::has_some)
     }
 
     pub(crate) fn alpn(&self) -> Option<&[u8]> {
@@ -125,6 +213,16 @@ impl Session {
     }
 }
 
+impl Running {
+    fn read(&mut self, bytes: &[u8]) -> Result<(), TransportError> {
+        let tls = &mut self.tls;
+        match &mut self.collector {
+            Some(collector) if !tls.is_handshaking() => collector.watch(bytes, || read(tls, bytes)),
+            _ => read(tls, bytes),
+        }
+    }
+}
+
 impl Listening {
     /// Collects the `ClientHello`; once it is whole, returns the connection that is to read it.
     fn read(&mut self, bytes: &[u8]) -> Result<Option<quic::Connection>, TransportError> {
@@ -142,8 +240,15 @@ impl Listening {
             return Ok(None);
         };
         let (server_raw, client_raw) = raw_keys_offered(hello);
-        let tls = self.config.variant(server_raw, client_raw);
+        let mut tls = self.config.variant(server_raw, client_raw);
         let params = std::mem::take(&mut self.params);
+        if let Some(tickets) = &self.config.tickets
+            && let Ok(announced) = TransportParameters::decode(&params, Side::Server)
+        {
+            let tickets = Arc::clone(tickets);
+            let announced = Remembered::of(&announced);
+            Arc::make_mut(&mut tls).session_storage = Arc::new(View { tickets, announced });
+        }
         let connection = quic::ServerConnection::new(tls, Version::V1, params)
             .map_err(|error| TransportError::new(internal(), error.to_string()))?;
         Ok(Some(connection.into()))

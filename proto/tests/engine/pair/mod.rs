@@ -434,7 +434,7 @@ impl Pair {
                     }
                     Err(ReadError::Blocked) => break,
                     Err(ReadError::Reset(_) | ReadError::Closed)
-                        if flow::is_over(&self.flows, true, id) =>
+                        if self.finished.contains(&id) || flow::is_over(&self.flows, true, id) =>
                     {
                         break;
                     }

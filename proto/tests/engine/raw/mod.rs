@@ -163,7 +163,7 @@ impl RawPeer {
         victim.set_server(Some(Arc::new(config)));
         let original = ConnectionId::new(&ORIGINAL_DCID).expect("eight bytes");
         let params = setup.encode_params(Side::Client, None);
-        let handshake = Handshake::client(&client_tls, "server.test", params, &original);
+        let handshake = Handshake::client(&client_tls, "server.test", params, &original, None);
         let handshake = handshake.expect("a client's handshake");
         let mut peer = Self::new(setup, Side::Client, victim, handshake);
         let first = (original, None);

@@ -1,0 +1,134 @@
+//! Connections that begin where an earlier one ended, and what may be said on them before the
+//! handshake is complete.
+
+use crate::connection::{Connection, Holder};
+use crate::endpoint::Endpoint;
+use crate::engine::{ClientConfig, ConnectError, ResumptionState};
+use crate::state::Wait;
+use anabranch_proto::datagram::{SocketId, Tuple};
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+/// How often the peers are told that a connection is over, by a program that is about to end.
+const GOODBYES: usize = 3;
+/// The time between two of them.
+const GOODBYE_GAP: Duration = Duration::from_millis(5);
+
+impl Connection {
+    /// Whether the application may write although the handshake is not complete (clients only).
+    /// An attacker can have the server read what is written now twice: write only what does no harm
+    /// then. What the server does not accept is sent again by itself.
+    pub fn may_send_early_data(&self) -> bool {
+        self.look_at(crate::engine::Connection::may_send_early_data)
+    }
+
+    /// Whether the handshake is complete. What a server's client said before, an attacker may have
+    /// repeated.
+    pub fn is_established(&self) -> bool {
+        self.look_at(crate::engine::Connection::is_established)
+    }
+
+    /// Whether the TLS session is one of an earlier connection.
+    pub fn is_resumed(&self) -> bool {
+        self.look_at(crate::engine::Connection::is_resumed)
+    }
+
+    fn look_at(&self, look: impl FnOnce(&crate::engine::Connection) -> bool) -> bool {
+        self.holder().look(look).unwrap_or(false)
+    }
+
+    /// Whether the server read early data: `None` if there was none, or while that is not known.
+    pub fn early_data_accepted(&self) -> Option<bool> {
+        self.holder()
+            .look(crate::engine::Connection::early_data_accepted)?
+    }
+
+    /// What a later connection to the same server can begin with; another one each time, `None` if
+    /// the server sent no (further) ticket yet, or if the connection is over and forgotten.
+    pub fn take_resumption(&self) -> Option<ResumptionState> {
+        self.holder()
+            .look_mut(crate::engine::Connection::take_resumption)?
+    }
+
+    /// Waits until there is something to [take](Self::take_resumption), or the connection ended.
+    pub async fn resumable(&self) {
+        poll_fn(|cx| {
+            self.holder().tracked(|tracked| {
+                if tracked.resumable || tracked.ended.is_some() {
+                    return Poll::Ready(());
+                }
+                tracked.wait(Wait::Resumable, cx);
+                Poll::Pending
+            })
+        })
+        .await;
+    }
+
+    /// Whether both are handles of the same connection.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(self.holder(), other.holder())
+    }
+}
+
+impl Endpoint {
+    /// Begins a connection over one socket. It can be used once it is established, or at once
+    /// while it [may send early data](Connection::may_send_early_data).
+    ///
+    /// # Errors
+    ///
+    /// The configuration does not allow a connection.
+    pub fn begin_over(
+        &self,
+        socket: SocketId,
+        remote: SocketAddr,
+        server_name: &str,
+        config: ClientConfig,
+    ) -> Result<Connection, crate::error::ConnectError> {
+        let shared = self.shared();
+        let mut state = shared.lock();
+        if !state.is_open() {
+            return Err(crate::error::ConnectError::EndpointClosed);
+        }
+        let tuple = Tuple {
+            socket,
+            local: None,
+            remote,
+        };
+        let begun = state
+            .engine
+            .connect(shared.clock.now(), config, tuple, server_name);
+        let handle =
+            begun.map_err(|error: ConnectError| crate::error::ConnectError::from(error))?;
+        let key = state.track(handle, true);
+        state.wake_driver();
+        Ok(Connection::new(Holder::new(Arc::clone(shared), key)))
+    }
+
+    /// Tells the peers of closed connections that they are over, some times because nobody
+    /// confirms it, and returns without waiting until nothing of them can arrive any more: for a
+    /// program that ends. A server that goes on waits with [`wait_idle`](Self::wait_idle).
+    pub async fn say_goodbye(&self) {
+        for _ in 0..GOODBYES {
+            self.repeat_closes();
+            if tokio::time::timeout(GOODBYE_GAP, self.wait_idle())
+                .await
+                .is_ok()
+            {
+                return;
+            }
+        }
+    }
+
+    fn repeat_closes(&self) {
+        let mut state = self.shared().lock();
+        for handle in state.handles() {
+            if let Some(connection) = state.engine.connection_mut(handle) {
+                connection.repeat_close();
+            }
+        }
+        state.wake_driver();
+    }
+}

@@ -1,0 +1,319 @@
+//! What a client keeps of a connection to begin the next one sooner: the TLS session, the limits
+//! that the server had granted (RFC 9000, section 7.4.1), and a token that proves the address.
+//!
+//! [`ResumptionState`] is a value without behaviour that the application stores where it likes. It
+//! is good once (RFC 8446, appendix C.4). RFC 10069 carries nothing of a path over.
+
+use crate::handshake::tls::{ClientConfig, SavedSession};
+use crate::time::Duration;
+use anabranch_wire::Side;
+use anabranch_wire::cursor::{Reader, UnexpectedEnd};
+use anabranch_wire::params::TransportParameters;
+use anabranch_wire::varint;
+use sha2::{Digest, Sha256};
+use std::fmt;
+
+/// What an encoded state begins with; the last byte is the version of the encoding.
+const MAGIC: [u8; 5] = *b"ABRS\x01";
+/// Bytes of the checksum that an encoded state ends with.
+const CHECKSUM: usize = 8;
+/// The longest encoded state, in bytes: a ticket, a few certificates, a token.
+pub const MAX_STATE: usize = 64 * 1024;
+/// The most certificates of a server that are kept.
+const MAX_CHAIN: usize = 16;
+
+/// The transport parameters that hold for early data, and no others: what an endpoint declares
+/// about one connection, connection IDs and the path limit of RFC 10069 among it, is not
+/// remembered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Remembered(TransportParameters);
+
+impl Remembered {
+    pub(crate) fn of(params: &TransportParameters) -> Self {
+        Self(TransportParameters {
+            max_udp_payload_size: params.max_udp_payload_size,
+            initial_max_data: params.initial_max_data,
+            initial_max_stream_data_bidi_local: params.initial_max_stream_data_bidi_local,
+            initial_max_stream_data_bidi_remote: params.initial_max_stream_data_bidi_remote,
+            initial_max_stream_data_uni: params.initial_max_stream_data_uni,
+            initial_max_streams_bidi: params.initial_max_streams_bidi,
+            initial_max_streams_uni: params.initial_max_streams_uni,
+            active_connection_id_limit: params.active_connection_id_limit,
+            max_datagram_frame_size: params.max_datagram_frame_size,
+            ..TransportParameters::default()
+        })
+    }
+
+    pub(crate) fn params(&self) -> &TransportParameters {
+        &self.0
+    }
+
+    /// Whether these limits are below those that were granted before.
+    pub(crate) fn reduces(&self, granted: &Self) -> bool {
+        let (now, before) = (&self.0, &granted.0);
+        let pairs = [
+            (now.initial_max_data, before.initial_max_data),
+            (
+                now.initial_max_stream_data_bidi_local,
+                before.initial_max_stream_data_bidi_local,
+            ),
+            (
+                now.initial_max_stream_data_bidi_remote,
+                before.initial_max_stream_data_bidi_remote,
+            ),
+            (
+                now.initial_max_stream_data_uni,
+                before.initial_max_stream_data_uni,
+            ),
+            (
+                now.initial_max_streams_bidi,
+                before.initial_max_streams_bidi,
+            ),
+            (now.initial_max_streams_uni, before.initial_max_streams_uni),
+            (
+                now.active_connection_id_limit,
+                before.active_connection_id_limit,
+            ),
+            (now.max_datagram_frame_size, before.max_datagram_frame_size),
+        ];
+        pairs.iter().any(|(now, before)| now < before)
+    }
+}
+
+/// What the next connection to the same server begins with. It holds secrets: whoever has it can
+/// read the early data of that connection, and be the client as far as the server can tell.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ResumptionState {
+    pub(crate) server_name: String,
+    pub(crate) session: SavedSession,
+    pub(crate) remembered: Remembered,
+    /// For the first Initial (RFC 9000, section 8.1.3); empty if the server gave none.
+    pub(crate) token: Vec<u8>,
+}
+
+/// Bytes that are not a state this version can use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum StateError {
+    /// It was made by another version, or is something else.
+    #[error("not the resumption state of this version")]
+    Version,
+    /// It was cut short or changed.
+    #[error("the resumption state is damaged")]
+    Damaged,
+}
+
+impl From<UnexpectedEnd> for StateError {
+    fn from(_: UnexpectedEnd) -> Self {
+        Self::Damaged
+    }
+}
+
+impl ResumptionState {
+    /// The name the server was called by.
+    pub fn server_name(&self) -> &str {
+        &self.server_name
+    }
+
+    /// For how long it is good, counted from when it was [taken](crate::Connection::take_resumption).
+    pub fn lifetime(&self) -> Duration {
+        self.session.lifetime()
+    }
+
+    /// Whether a client with this configuration may use it for this server. A state made under
+    /// other pins, roots or another identity is of no use, nor would it be trusted.
+    pub fn fits(&self, config: &ClientConfig, server_name: &str) -> bool {
+        self.server_name == server_name && self.session.trust == config.trust_digest()
+    }
+
+    /// The state as bytes, to be kept where nobody else can read them.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        let session = &self.session;
+        let mut params = Vec::new();
+        self.remembered.params().encode(&mut params, Side::Server);
+        put(&mut out, self.server_name.as_bytes());
+        out.extend_from_slice(&session.trust);
+        out.extend_from_slice(&session.suite.to_be_bytes());
+        for part in [
+            &session.alpn,
+            &session.ticket,
+            &session.key,
+            &params,
+            &self.token,
+        ] {
+            put(&mut out, part);
+        }
+        varint::put(&mut out, session.chain.len() as u64);
+        session.chain.iter().for_each(|part| put(&mut out, part));
+        let checksum = checksum(&out);
+        out.extend_from_slice(&checksum);
+        out
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    ///
+    /// # Errors
+    /// If it is anything else.
+    pub fn decode(bytes: &[u8]) -> Result<Self, StateError> {
+        if bytes.len() > MAX_STATE || !bytes.starts_with(&MAGIC) {
+            return Err(StateError::Version);
+        }
+        let (body, sum) = bytes.split_at(bytes.len() - CHECKSUM.min(bytes.len()));
+        let body = body.get(MAGIC.len()..).ok_or(StateError::Damaged)?;
+        if checksum(&bytes[..MAGIC.len() + body.len()]) != sum {
+            return Err(StateError::Damaged);
+        }
+        let mut reader = Reader::new(body);
+        let name = reader.length_prefixed()?.to_vec();
+        let trust = reader.array()?;
+        let suite = reader.u16()?;
+        let mut part = || Ok::<_, StateError>(reader.length_prefixed()?.to_vec());
+        let (alpn, ticket, key) = (part()?, part()?, part()?);
+        let (params, token) = (part()?, part()?);
+        let params = TransportParameters::decode(&params, Side::Server);
+        let count = reader.varint()?;
+        if count > MAX_CHAIN as u64 {
+            return Err(StateError::Damaged);
+        }
+        let chain = (0..count)
+            .map(|_| Ok(reader.length_prefixed()?.to_vec()))
+            .collect::<Result<_, StateError>>()?;
+        let session = SavedSession {
+            trust,
+            suite,
+            alpn,
+            ticket,
+            key,
+            chain,
+        };
+        if !reader.is_empty() || !session.is_plausible() {
+            return Err(StateError::Damaged);
+        }
+        Ok(Self {
+            server_name: String::from_utf8(name).map_err(|_| StateError::Damaged)?,
+            session,
+            remembered: Remembered::of(&params.map_err(|_| StateError::Damaged)?),
+            token,
+        })
+    }
+}
+
+impl fmt::Debug for ResumptionState {
+    /// Without its secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResumptionState")
+            .field("server_name", &self.server_name)
+            .field("lifetime", &self.lifetime())
+            .finish_non_exhaustive()
+    }
+}
+
+/// How a client is to resume.
+#[derive(Debug, Clone)]
+pub struct Resume {
+    /// The state of an earlier connection to the same server; to be used for one connection only.
+    pub state: ResumptionState,
+    /// How long ago it was taken.
+    pub age: Duration,
+    /// Whether what the application sends may go before the handshake ends, where an attacker can
+    /// have the server read it twice.
+    pub early_data: bool,
+}
+
+fn put(out: &mut Vec<u8>, bytes: &[u8]) {
+    varint::put(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
+    let digest: [u8; 32] = Sha256::digest(bytes).into();
+    let mut sum = [0; CHECKSUM];
+    sum.copy_from_slice(&digest[..CHECKSUM]);
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn state() -> ResumptionState {
+        let mut params = TransportParameters::default();
+        params.initial_max_data = 1000;
+        params.initial_max_streams_bidi = 7;
+        params.initial_max_path_id = Some(anabranch_wire::PathId(7));
+        params.ack_delay_exponent = 10;
+        let mut ticket = vec![4, 0, 0, 12];
+        ticket.extend([0, 0, 0x0e, 0x10, 1, 2, 3, 4, 0, 0, 0, 0]);
+        ResumptionState {
+            server_name: "example.net".into(),
+            session: SavedSession {
+                trust: [3; 32],
+                suite: 0x1301,
+                alpn: b"h3".to_vec(),
+                ticket,
+                key: vec![9; 32],
+                chain: vec![vec![1, 2, 3]],
+            },
+            remembered: Remembered::of(&params),
+            token: vec![5; 40],
+        }
+    }
+
+    #[test]
+    fn a_state_survives_being_written_and_read() {
+        let state = state();
+        assert_eq!(ResumptionState::decode(&state.encode()), Ok(state));
+    }
+
+    #[test]
+    fn nothing_about_paths_and_acknowledgements_is_remembered() {
+        let state = ResumptionState::decode(&state().encode()).expect("it was just written");
+        let params = state.remembered.params();
+        assert_eq!(params.initial_max_path_id, None);
+        assert_eq!(params.ack_delay_exponent, 3);
+        assert_eq!(params.initial_max_data, 1000);
+        assert_eq!(state.lifetime(), Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn a_state_of_another_version_and_a_damaged_one_are_told_apart() {
+        let good = state().encode();
+        let mut newer = good.clone();
+        newer[4] = 2;
+        assert_eq!(ResumptionState::decode(&newer), Err(StateError::Version));
+        for at in MAGIC.len()..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            assert_eq!(ResumptionState::decode(&bad), Err(StateError::Damaged));
+            let short = ResumptionState::decode(&good[..at]);
+            assert_eq!(short, Err(StateError::Damaged));
+        }
+    }
+
+    #[test]
+    fn a_reduction_of_any_limit_is_noticed() {
+        let full = Remembered::of(&TransportParameters {
+            initial_max_data: 5,
+            max_datagram_frame_size: 5,
+            ..TransportParameters::default()
+        });
+        let none = Remembered::of(&TransportParameters::default());
+        assert!(none.reduces(&full) && !full.reduces(&none) && !full.reduces(&full));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_with_a_right_checksum_do_not_panic(
+            body in proptest::collection::vec(any::<u8>(), 0..400),
+        ) {
+            let mut bytes = MAGIC.to_vec();
+            bytes.extend(body);
+            let sum = checksum(&bytes);
+            bytes.extend(sum);
+            if let Ok(state) = ResumptionState::decode(&bytes) {
+                prop_assert_eq!(ResumptionState::decode(&state.encode()), Ok(state));
+            }
+        }
+    }
+}
