@@ -40,9 +40,7 @@ impl TransportError {
 impl fmt::Display for TransportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.code)?;
-        if !self.reason.is_empty() {
-            write!(f, ": {}", self.reason)?;
-        }
+        f.write_str(&reason_suffix(&self.reason))?;
         if self.frame_type != 0 {
             write!(f, " (frame type {:#x})", self.frame_type)?;
         }
@@ -90,6 +88,46 @@ fn reason_suffix(reason: &str) -> String {
     if reason.is_empty() {
         String::new()
     } else {
-        format!(": {reason}")
+        format!(": {}", printable(reason))
+    }
+}
+
+/// Somebody else's words, fit for a terminal and a line of a log: control characters and those that
+/// turn the direction of writing or end a line become `?`. Escape sequences lose what makes them
+/// one, and nobody writes a second line by being quoted.
+pub fn printable(words: &str) -> String {
+    let is_unfit = |c: char| {
+        c.is_control()
+            || matches!(
+                c,
+                '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+            )
+    };
+    let fit = |c: char| if is_unfit(c) { '?' } else { c };
+    words.chars().map(fit).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peers_words_cannot_move_the_cursor_or_forge_a_line() {
+        let words = "gone\r\n2026-11-23 all is well\u{1b}[2J\u{9b}31m\u{202e}txt\u{2028}é";
+        let clean = "gone??2026-11-23 all is well?[2J?31m?txt?é";
+        let closed = ConnectionError::ApplicationClosed {
+            code: 1,
+            reason: words.into(),
+        };
+        assert!(
+            closed.to_string().ends_with(&format!(": {clean}")),
+            "{closed}"
+        );
+        let code = TransportErrorCode(0);
+        let closed = ConnectionError::PeerClosed(TransportError::new(code, words.to_owned()));
+        assert!(
+            closed.to_string().ends_with(&format!(": {clean}")),
+            "{closed}"
+        );
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod table;
 pub(crate) mod units;
 
 use crate::failure::{Failure, Outcome};
+use anabranch_proto::error::printable;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -36,9 +37,20 @@ pub(crate) fn json(value: &impl Serialize) -> Outcome {
     }
 }
 
-/// Says something to the person at the terminal. Nobody listening is no error.
+/// Says something to the person at the terminal. Nobody listening is no error. No escape sequence
+/// gets through, whoever's words are among it.
 pub(crate) fn say(text: impl Display) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let text = text.to_string();
+    let fit = |line: &str| {
+        line.split('\t')
+            .map(printable)
+            .collect::<Vec<_>>()
+            .join("\t")
+    };
+    let lines = text.split('\n').map(|line| fit(line) + "\n");
+    let _ = io::stderr()
+        .lock()
+        .write_all(lines.collect::<String>().as_bytes());
 }
 
 /// How many characters a line of data has room for; what is no terminal gets the usual number.
