@@ -13,8 +13,9 @@ const BATCH_BYTES: usize = 1 << 20;
 /// Appends to a file.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    batch: Vec<Bytes>,
-    batched: usize,
+    /// What waits for the disk, copied together: a handle of each piece would hold the datagram it
+    /// came in, which may be a thousand times as large as the piece.
+    batch: Vec<u8>,
     state: Option<State>,
     writing: Option<JoinHandle<(State, io::Result<()>)>>,
     length: u64,
@@ -24,6 +25,8 @@ pub(crate) struct Writer {
 struct State {
     file: File,
     hash: Sha256,
+    /// The memory of the batch before, to be used again.
+    spare: Vec<u8>,
 }
 
 impl Writer {
@@ -36,10 +39,10 @@ impl Writer {
     pub(crate) fn start(mut file: File, length: u64, hash: Sha256) -> io::Result<Self> {
         file.set_len(length)?;
         file.seek(SeekFrom::Start(length))?;
+        let spare = Vec::new();
         Ok(Self {
             batch: Vec::new(),
-            batched: 0,
-            state: Some(State { file, hash }),
+            state: Some(State { file, hash, spare }),
             writing: None,
             length,
         })
@@ -57,9 +60,8 @@ impl Writer {
     /// An earlier piece could not be written.
     pub(crate) async fn write(&mut self, piece: Bytes) -> io::Result<()> {
         self.length += piece.len() as u64;
-        self.batched += piece.len();
-        self.batch.push(piece);
-        if self.batched >= BATCH_BYTES {
+        self.batch.extend_from_slice(&piece);
+        if self.batch.len() >= BATCH_BYTES {
             self.flush().await?;
         }
         Ok(())
@@ -67,13 +69,12 @@ impl Writer {
 
     async fn flush(&mut self) -> io::Result<()> {
         let mut state = self.settle().await?;
-        let batch = std::mem::take(&mut self.batch);
-        self.batched = 0;
+        let batch = std::mem::replace(&mut self.batch, std::mem::take(&mut state.spare));
         self.writing = Some(spawn_blocking(move || {
-            let result = batch.iter().try_for_each(|piece| {
-                state.hash.update(piece);
-                state.file.write_all(piece)
-            });
+            state.hash.update(&batch);
+            let result = state.file.write_all(&batch);
+            state.spare = batch;
+            state.spare.clear();
             (state, result)
         }));
         Ok(())
@@ -102,7 +103,7 @@ impl Writer {
     /// Something could not be written.
     pub(crate) async fn finish(mut self) -> io::Result<(File, Sum)> {
         self.flush().await?;
-        let State { file, hash } = self.settle().await?;
+        let State { file, hash, .. } = self.settle().await?;
         let synced = spawn_blocking(move || file.sync_all().map(|()| file)).await;
         Ok((synced.map_err(io::Error::other)??, Sum::of(hash)))
     }
@@ -144,6 +145,17 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_tiny_piece_does_not_hold_the_datagram_it_came_in() {
+        let file = tempfile::tempfile().unwrap();
+        let mut writer = Writer::start(file, 0, Sha256::new()).unwrap();
+        let datagram = Bytes::from(vec![7; 1200]);
+        writer.write(datagram.slice(600..601)).await.unwrap();
+        assert!(datagram.is_unique());
+        let (_, sum) = writer.finish().await.unwrap();
+        assert_eq!(sum, Sum::of(Sha256::new().chain_update([7])));
+    }
+
+    #[tokio::test]
     async fn a_full_disk_is_told() {
         let Ok(full) = File::options().write(true).open("/dev/full") else {
             return;
@@ -151,10 +163,10 @@ mod tests {
         let state = State {
             file: full,
             hash: Sha256::new(),
+            spare: Vec::new(),
         };
         let mut writer = Writer {
             batch: Vec::new(),
-            batched: 0,
             state: Some(state),
             writing: None,
             length: 0,
