@@ -1,11 +1,14 @@
 //! HTTP/3 over these connections: the traits of `h3::quic`.
 
+mod guard;
+
 use crate::connection::Connection;
 use crate::engine::ConnectionError;
 use crate::error::{ReadError, WriteError};
 use crate::streams;
 use anabranch_proto::wire::{Dir, ErrorCode};
 use bytes::{Buf, Bytes};
+use guard::{EXCESSIVE_LOAD, Guard};
 use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming, StreamId, WriteBuf};
 use std::fmt;
 use std::sync::Arc;
@@ -76,7 +79,7 @@ impl<B: Buf> quic::Connection<B> for H3Connection {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Self::RecvStream, ConnectionErrorIncoming>> {
         let id = ready!(self.0.poll_accept(cx, Dir::Uni)).map_err(connection_error)?;
-        Poll::Ready(Ok(RecvStream(self.0.recv_stream(id))))
+        Poll::Ready(Ok(RecvStream::new(self.0.recv_stream(id))))
     }
 
     fn poll_accept_bidi(
@@ -87,7 +90,7 @@ impl<B: Buf> quic::Connection<B> for H3Connection {
         let send = SendStream::new(self.0.send_stream(id));
         Poll::Ready(Ok(BidiStream {
             send,
-            recv: RecvStream(self.0.recv_stream(id)),
+            recv: RecvStream::new(self.0.recv_stream(id)),
         }))
     }
 
@@ -108,7 +111,7 @@ impl<B: Buf> quic::OpenStreams<B> for H3Connection {
         let send = SendStream::new(self.0.send_stream(id));
         Poll::Ready(Ok(BidiStream {
             send,
-            recv: RecvStream(self.0.recv_stream(id)),
+            recv: RecvStream::new(self.0.recv_stream(id)),
         }))
     }
 
@@ -213,7 +216,17 @@ impl<B: Buf> quic::SendStreamUnframed<B> for SendStream<B> {
 
 /// The receiving side of a stream, for h3.
 #[derive(Debug)]
-pub struct RecvStream(streams::RecvStream);
+pub struct RecvStream {
+    stream: streams::RecvStream,
+    guard: Guard,
+}
+
+impl RecvStream {
+    fn new(stream: streams::RecvStream) -> Self {
+        let guard = Guard::new(stream.id().dir());
+        Self { stream, guard }
+    }
+}
 
 impl quic::RecvStream for RecvStream {
     type Buf = Bytes;
@@ -222,16 +235,24 @@ impl quic::RecvStream for RecvStream {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<Self::Buf>, StreamErrorIncoming>> {
-        self.0.poll_read_chunk(cx, READ_BYTES).map_err(read_error)
+        let read = ready!(self.stream.poll_read_chunk(cx, READ_BYTES)).map_err(read_error)?;
+        if let Some(piece) = &read
+            && self.guard.watch(piece).is_err()
+        {
+            self.stop_sending(EXCESSIVE_LOAD);
+            let error_code = EXCESSIVE_LOAD;
+            return Poll::Ready(Err(StreamErrorIncoming::StreamTerminated { error_code }));
+        }
+        Poll::Ready(Ok(read))
     }
 
     fn stop_sending(&mut self, error_code: u64) {
         // An error means that the stream has ended already.
-        let _ = self.0.stop(self::error_code(error_code));
+        let _ = self.stream.stop(self::error_code(error_code));
     }
 
     fn recv_id(&self) -> StreamId {
-        stream_id(self.0.id())
+        stream_id(self.stream.id())
     }
 }
 
