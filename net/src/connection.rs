@@ -414,6 +414,25 @@ impl Connection {
             .unwrap_or_default()
     }
 
+    /// Waits until nobody needs what is sent on a stream any more: the peer has everything or wants
+    /// no more of it, its handle was dropped, or the connection ended. For the task that holds the
+    /// stream's [`SendStream`], perhaps inside another library's type: it alone is woken.
+    pub async fn send_ended(&self, id: StreamId) {
+        poll_fn(|cx| {
+            self.holder.tracked(|tracked| {
+                let has_ended = tracked.ended.is_some();
+                match tracked.sending.get_mut(&id) {
+                    Some(sending) if sending.end.is_none() && !has_ended => {
+                        sending.waker = Some(cx.waker().clone());
+                        Poll::Pending
+                    }
+                    _ => Poll::Ready(()),
+                }
+            })
+        })
+        .await;
+    }
+
     // The whole.
 
     /// Closes the connection. Data that has not arrived is lost.

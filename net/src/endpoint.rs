@@ -5,6 +5,7 @@ use crate::driver::Driver;
 use crate::engine::{self, ClientConfig, EndpointConfig, ServerConfig};
 use crate::error::ConnectError;
 use crate::sockets::{Binding, Socket, SocketConfig};
+pub use crate::state::FailedHandshake;
 use crate::state::Shared;
 use anabranch_proto::datagram::SocketId;
 use anabranch_proto::wire::ErrorCode;
@@ -279,6 +280,12 @@ impl Endpoint {
             Arc::clone(&self.inner.shared),
             key,
         )))
+    }
+
+    /// The next client that did not get in; none once the endpoint is shut down. A few are kept
+    /// until they are asked for.
+    pub async fn failed_handshake(&self) -> Option<FailedHandshake> {
+        poll_fn(|cx| self.inner.shared.lock().poll_failure(cx)).await
     }
 
     /// Closes every connection with this code and reason, and accepts no more.

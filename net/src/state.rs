@@ -11,6 +11,7 @@ use anabranch_proto::datagram::SocketId;
 use anabranch_proto::time::Instant;
 use anabranch_proto::wire::{Dir, PathId, StreamId};
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -18,6 +19,18 @@ use tokio::sync::broadcast;
 
 /// Path notices a subscriber may fall behind by before it misses some.
 const NOTICES: usize = 64;
+
+/// Failed handshakes kept until somebody asks; of more, the oldest are forgotten.
+const FAILURES: usize = 64;
+
+/// A client that did not get in.
+#[derive(Debug, Clone)]
+pub struct FailedHandshake {
+    /// Its address.
+    pub remote: SocketAddr,
+    /// Why. What a pinned key was not is told here, with its fingerprint.
+    pub error: ConnectionError,
+}
 
 /// Names a connection for its whole life. The engine's handles are used again, these are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -202,6 +215,9 @@ pub(crate) struct State {
     /// Connections nobody has taken yet.
     accepted: VecDeque<Key>,
     accepting: Vec<Waker>,
+    /// Handshakes of clients that failed.
+    failures: VecDeque<FailedHandshake>,
+    failing: Vec<Waker>,
     idle: Vec<Waker>,
     /// Whether the application still has a handle of the endpoint.
     open: bool,
@@ -229,6 +245,8 @@ impl Shared {
             next_socket: 0,
             accepted: VecDeque::new(),
             accepting: Vec::new(),
+            failures: VecDeque::new(),
+            failing: Vec::new(),
             idle: Vec::new(),
             open: true,
             driver: None,
@@ -396,6 +414,7 @@ impl State {
             }
         }
         self.accepting.drain(..).for_each(Waker::wake);
+        self.failing.drain(..).for_each(Waker::wake);
         self.wake_driver();
     }
 
@@ -413,6 +432,18 @@ impl State {
             return Poll::Ready(None);
         }
         add_waker(&mut self.accepting, cx);
+        Poll::Pending
+    }
+
+    /// The next handshake that failed; ready with none when there will be no more.
+    pub(crate) fn poll_failure(&mut self, cx: &Context<'_>) -> Poll<Option<FailedHandshake>> {
+        if let Some(failed) = self.failures.pop_front() {
+            return Poll::Ready(Some(failed));
+        }
+        if !self.is_open() {
+            return Poll::Ready(None);
+        }
+        add_waker(&mut self.failing, cx);
         Poll::Pending
     }
 
@@ -469,6 +500,13 @@ impl State {
                     // One that ended by a panic may do so again when it is asked for figures.
                     let figures = AssertUnwindSafe(|| connection.map(snapshot));
                     tracked.last = catch_unwind(figures).ok().flatten();
+                    if let Some(failed) = failure(tracked, &error) {
+                        if self.failures.len() >= FAILURES {
+                            self.failures.pop_front();
+                        }
+                        self.failures.push_back(failed);
+                        woken.append(&mut self.failing);
+                    }
                     tracked.end(error, woken);
                 }
                 Event::Drained => self.on_drained(handle, key, woken),
@@ -503,6 +541,7 @@ impl State {
     pub(crate) fn driver_ends(&mut self) {
         self.driver_gone = true;
         let mut woken = std::mem::take(&mut self.accepting);
+        woken.append(&mut self.failing);
         woken.append(&mut self.idle);
         for tracked in self.connections.values_mut() {
             tracked.end(ConnectionError::LocallyClosed, &mut woken);
@@ -510,6 +549,18 @@ impl State {
         self.sockets.clear();
         woken.into_iter().for_each(Waker::wake);
     }
+}
+
+/// What is told of a client whose connection ended before it was one.
+fn failure(tracked: &Tracked, error: &ConnectionError) -> Option<FailedHandshake> {
+    if tracked.held || tracked.connected {
+        return None;
+    }
+    let (_, stats) = tracked.last.as_ref()?.1.first()?;
+    Some(FailedHandshake {
+        remote: stats.tuple.remote,
+        error: error.clone(),
+    })
 }
 
 /// A connection's counters.

@@ -186,6 +186,54 @@ async fn dropping_the_last_handle_closes_the_connection() {
 }
 
 #[tokio::test]
+async fn a_server_learns_which_clients_it_refused_and_why() {
+    let (own, known, stranger) = (
+        Identity::generate().unwrap(),
+        Identity::generate().unwrap(),
+        Identity::generate().unwrap(),
+    );
+    let builder = own.server(&["localhost"]).unwrap().alpn(&[ALPN]);
+    let pins = tls::ClientAuth::Pinned(vec![known.fingerprint()]);
+    let config = ServerConfig::new(builder.client_auth(pins).build().unwrap());
+    let server = Endpoint::server(config, &[(Ipv4Addr::LOCALHOST, 0).into()]).unwrap();
+    let builder = tls::ClientConfig::pinned(provider(), own.fingerprint()).alpn(&[ALPN]);
+    let shown = tls::Identity::RawKey(stranger.key().clone());
+    let config = ClientConfig::new(builder.identity(shown).build().unwrap());
+    let target = Target {
+        name: "localhost".into(),
+        remotes: server.local_addrs(),
+    };
+    let client = Endpoint::client().unwrap();
+    // To the client the connection may be there before the server judges it.
+    let paths = PathsConfig::default();
+    let _connected = soon(client.connect(&target, config, &paths)).await;
+    let failed = soon(server.failed_handshake()).await.unwrap();
+    assert_eq!(failed.remote.ip(), Ipv4Addr::LOCALHOST);
+    let words = failed.error.to_string();
+    assert!(
+        words.contains(&stranger.fingerprint().to_string()),
+        "{words}"
+    );
+}
+
+#[tokio::test]
+async fn who_works_for_a_stream_learns_that_the_peer_wants_no_more_of_it() {
+    let pair = pair();
+    let (client, server, _manager) = pair.connect(&[]).await;
+    let (mut send, mut recv) = client.open_bi().await.unwrap();
+    send.write_all(b"x").await.unwrap();
+    let (answer, _question) = soon(server.accept_bi()).await.unwrap();
+    let ended = server.send_ended(answer.id());
+    tokio::pin!(ended);
+    let early = tokio::time::timeout(Duration::from_millis(20), &mut ended).await;
+    assert!(early.is_err(), "the peer still waits");
+    recv.stop(7).unwrap();
+    soon(ended).await;
+    // And so does who asks later.
+    soon(server.send_ended(answer.id())).await;
+}
+
+#[tokio::test]
 async fn reset_and_stop_reach_the_other_side_with_their_codes() {
     let pair = pair();
     let (client, server, _manager) = pair.connect(&[]).await;
