@@ -16,6 +16,7 @@ pub(crate) mod sim;
 #[cfg(test)]
 mod tests;
 mod transfer;
+pub(crate) mod uploads;
 
 pub(crate) use transfer::{Get, Key, Paths, Ping, Put, Speed};
 
@@ -157,9 +158,8 @@ pub(crate) struct Serve {
     /// Hosts to put into the URL, for servers behind NAT; may be repeated
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) advertise: Vec<Host>,
-    /// Take uploads too
-    #[arg(long)]
-    pub(crate) writable: bool,
+    #[command(flatten)]
+    pub(crate) uploads: uploads::Uploads,
     /// Let clients measure how fast data moves (`anabranch speed`): one at a time, a minute at most
     #[arg(long)]
     pub(crate) speed: bool,
@@ -174,6 +174,9 @@ pub(crate) struct Serve {
     pub(crate) max_connections: u32,
     #[command(flatten)]
     pub(crate) tuning: Tuning,
+    /// Send as --scheduler, --congestion and --chunk say, whatever clients ask for
+    #[arg(long)]
+    pub(crate) fixed_tuning: bool,
     #[command(flatten)]
     pub(crate) report: Report,
 }

@@ -1,17 +1,16 @@
-//! The server's side of HTTP/3, and of HTTP/0.9 (`hq-interop`): carries answers to clients.
+//! The server's side of HTTP/3: carries answers to clients.
 
 mod speed;
 
 use crate::files::digest::{CONTENT_DIGEST, REPR_DIGEST, Sum};
 use crate::files::reader::{Reader, Sums};
 use crate::files::root::Refusal;
-use crate::files::service::{Answer, Body, Head, Incoming, Service};
+use crate::files::service::{Answer, Body, Head, Incoming};
 use crate::files::writer::Writer;
+use crate::guest::Guest;
 use crate::speed::HEADER;
-use crate::tuning::Tuning;
-use anabranch_net::connection::Connection;
 use anabranch_net::h3::{BidiStream, H3Connection};
-use anabranch_net::streams::{RecvStream, SendStream};
+use anabranch_proto::wire::StreamId;
 use bytes::{Buf, Bytes};
 use h3::error::{Code, StreamError};
 use h3::server::{RequestResolver, RequestStream};
@@ -20,27 +19,25 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::{timeout, timeout_at};
 
 /// Requests served at a time on one connection; further ones wait. Each holds two pieces of a file.
-const REQUESTS: usize = 8;
+pub(crate) const REQUESTS: usize = 8;
 
 /// A request that makes no progress for so long is given up, so that it holds no files.
-const STALL: Duration = Duration::from_secs(60);
+pub(crate) const STALL: Duration = Duration::from_secs(60);
 
-/// Bytes of a file that have to leave within [`STALL`]. So few that even the slowest modem is not
-/// taken for a stall: 2.2 kbit/s will do.
+/// How long a client is kept waiting for the digest of a whole file. A disk reads a hundred
+/// gigabytes meanwhile; without it the client is told no digest.
+const HASHING: Duration = Duration::from_secs(600);
+
+/// Bytes of a file that have to leave or arrive within [`STALL`]. So few that even the slowest modem
+/// is not taken for a stall: 2.2 kbit/s will do.
 const SLICE: usize = 16 << 10;
 
 /// Bytes of header fields a client may send.
 const MAX_FIELD_BYTES: u64 = 16 << 10;
-
-/// Bytes of an HTTP/0.9 request.
-const MAX_LINE: usize = 4096;
-
-/// The code of a stream that ends without success, where HTTP/0.9 knows none.
-const HQ_ERROR: u32 = 1;
 
 type Exchange = RequestStream<BidiStream<Bytes>, Bytes>;
 
@@ -57,6 +54,8 @@ pub(crate) struct Done {
     pub(crate) bytes: u64,
     /// How long it took.
     pub(crate) duration: Duration,
+    /// Paths there were; a connection that ended meanwhile has none left.
+    pub(crate) paths: usize,
     /// Why it broke off, if it did.
     pub(crate) error: Option<String>,
 }
@@ -70,8 +69,20 @@ enum Broken {
     Disk(#[from] io::Error),
     #[error("no progress for {} s", STALL.as_secs())]
     Stalled,
+    #[error("the client gave up")]
+    Gone,
+    #[error("another connection goes on with this upload")]
+    TakenOver,
+    #[error("refused on the way")]
+    Refused(Refusal),
     #[error("{0}")]
     Client(&'static str),
+}
+
+impl From<Refusal> for Broken {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
 }
 
 /// What one request did so far.
@@ -82,17 +93,14 @@ struct Tally {
 }
 
 /// Serves a connection until it ends. `report` learns what became of each request.
-pub(crate) async fn serve(
-    connection: Connection,
-    service: Arc<Service>,
-    report: impl Fn(Done) + Clone + Send + 'static,
-) {
+pub(crate) async fn serve(guest: Guest, report: impl Fn(Done) + Clone + Send + 'static) {
     let built = h3::server::builder()
         .max_field_section_size(MAX_FIELD_BYTES)
         .send_grease(false)
-        .build(H3Connection::new(connection.clone()))
+        .build(H3Connection::new(guest.connection.clone()))
         .await;
     let Ok(mut http) = built else { return };
+    let guest = Arc::new(guest);
     let slots = Arc::new(Semaphore::new(REQUESTS));
     loop {
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
@@ -102,9 +110,9 @@ pub(crate) async fn serve(
         let Ok(Some(resolver)) = http.accept().await else {
             return;
         };
-        let (connection, service, report) = (connection.clone(), service.clone(), report.clone());
+        let (guest, report) = (Arc::clone(&guest), report.clone());
         tokio::spawn(async move {
-            if let Some(done) = handle(resolver, &connection, service).await {
+            if let Some(done) = handle(resolver, &guest).await {
                 report(done);
             }
             drop(slot);
@@ -112,19 +120,16 @@ pub(crate) async fn serve(
     }
 }
 
-async fn handle(
-    resolver: RequestResolver<H3Connection, Bytes>,
-    connection: &Connection,
-    service: Arc<Service>,
-) -> Option<Done> {
+async fn handle(resolver: RequestResolver<H3Connection, Bytes>, guest: &Guest) -> Option<Done> {
     let started = Instant::now();
     // Without a request there is nothing to report.
     let (request, mut exchange) = timeout(STALL, resolver.resolve_request())
         .await
         .ok()?
         .ok()?;
+    let paths = guest.connection.paths().len();
     let mut tally = Tally::default();
-    let result = respond(&request, &mut exchange, connection, service, &mut tally).await;
+    let result = respond(&request, &mut exchange, guest, &mut tally).await;
     if let Err(broken) = &result {
         let code = match broken {
             Broken::Disk(_) => Code::H3_INTERNAL_ERROR,
@@ -139,6 +144,7 @@ async fn handle(
         status: tally.status,
         bytes: tally.bytes,
         duration: started.elapsed(),
+        paths: paths.max(guest.connection.paths().len()),
         error: result.err().map(|broken| broken.to_string()),
     })
 }
@@ -146,33 +152,58 @@ async fn handle(
 async fn respond(
     request: &Request<()>,
     exchange: &mut Exchange,
-    connection: &Connection,
-    service: Arc<Service>,
+    guest: &Guest,
     tally: &mut Tally,
 ) -> Result<(), Broken> {
-    let tuned = Tuning::from_headers(request.headers())
-        .and_then(|tuning| tuning.apply(connection).map_err(|error| error.to_string()));
+    let tuned = guest.tune(request.headers());
     if tuned.is_ok() && request.headers().contains_key(HEADER) {
-        return speed::answer(request, exchange, service.speed.as_ref(), tally).await;
+        return speed::answer(request, exchange, guest.service.speed.as_ref(), tally).await;
     }
     let answer = if let Err(mistake) = tuned {
         Answer::words(StatusCode::BAD_REQUEST, mistake)
     } else {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-        let (headers, service) = (request.headers().clone(), Arc::clone(&service));
-        let answered = spawn_blocking(move || service.answer(&method, &path, &headers));
+        let (headers, service) = (request.headers().clone(), Arc::clone(&guest.service));
+        let account = Arc::clone(&guest.account);
+        let _turn = guest.service.turn().await;
+        let answered = spawn_blocking(move || service.answer(&method, &path, &headers, &account));
         answered.await.map_err(io::Error::other)?
     };
     match answer {
         Answer::Text(head, text) => send_text(exchange, head, text, tally).await,
-        Answer::File(head, body) => send_file(exchange, head, body, service, tally).await,
+        Answer::File(head, body) => send_file(exchange, head, body, guest, tally).await,
+        Answer::Digest(head, body) => {
+            let digesting = guest.service.digests.whole(body.file, body.version);
+            let sum = timeout(HASHING, wanted(stream_of(exchange), guest, digesting)).await;
+            let head = match sum.ok().transpose()?.flatten() {
+                Some(sum) => head.with_digest(sum),
+                None => head,
+            };
+            send_text(exchange, head, Bytes::new(), tally).await
+        }
         Answer::Store(incoming) => {
-            let answer = receive_file(exchange, *incoming, tally).await?;
+            let answer = receive_file(exchange, *incoming, guest, tally).await?;
             let Answer::Text(head, text) = answer else {
                 return Ok(());
             };
             send_text(exchange, head, text, tally).await
         }
+    }
+}
+
+fn stream_of(exchange: &Exchange) -> StreamId {
+    StreamId(exchange.id().into_inner())
+}
+
+/// Does what takes long without sending or receiving, unless the client gives up meanwhile.
+async fn wanted<T>(
+    stream: StreamId,
+    guest: &Guest,
+    work: impl Future<Output = T>,
+) -> Result<T, Broken> {
+    tokio::select! {
+        done = work => Ok(done),
+        () = guest.connection.send_ended(stream) => Err(Broken::Gone),
     }
 }
 
@@ -184,7 +215,7 @@ async fn soon<T>(step: impl Future<Output = Result<T, StreamError>>) -> Result<T
 }
 
 /// A piece of a file in parts that each get [`STALL`] to leave.
-fn slices(mut piece: Bytes) -> impl Iterator<Item = Bytes> {
+pub(crate) fn slices(mut piece: Bytes) -> impl Iterator<Item = Bytes> {
     std::iter::from_fn(move || {
         let length = piece.len().min(SLICE);
         (length > 0).then(|| piece.split_to(length))
@@ -206,8 +237,8 @@ async fn send_text(
     tally: &mut Tally,
 ) -> Result<(), Broken> {
     send_head(exchange, head, tally).await?;
-    if !text.is_empty() {
-        soon(exchange.send_data(text)).await?;
+    for slice in slices(text) {
+        soon(exchange.send_data(slice)).await?;
     }
     soon(exchange.finish()).await
 }
@@ -216,18 +247,17 @@ async fn send_file(
     exchange: &mut Exchange,
     head: Head,
     body: Body,
-    service: Arc<Service>,
+    guest: &Guest,
     tally: &mut Tally,
 ) -> Result<(), Broken> {
     send_head(exchange, head, tally).await?;
     let is_whole = body.span.len() == body.version.length;
-    // Hashed while the part is sent: both take about as long.
-    let whole = if is_whole {
-        None
-    } else {
-        let hashing = Arc::clone(&service).whole_sum(reopen(&body.file)?, body.version);
-        Some(tokio::spawn(hashing))
-    };
+    // Hashed while the part is sent: both take about as long. Ends with this request at the latest.
+    let mut hashing = JoinSet::new();
+    if !is_whole {
+        let (service, file) = (Arc::clone(&guest.service), reopen(&body.file)?);
+        hashing.spawn(async move { service.digests.whole(file, body.version).await });
+    }
     let mut reader = Reader::start(body.file, body.version, body.span, None)?;
     while let Some(piece) = reader.next().await? {
         for slice in slices(piece) {
@@ -238,13 +268,17 @@ async fn send_file(
     let sums = reader
         .finish()
         .ok_or_else(|| io::Error::other("the file was not read whole"))?;
-    let whole = match whole {
-        Some(hashing) => hashing.await.ok().flatten(),
-        None => Some(sums.content),
+    let whole = if is_whole {
+        guest.service.digests.remember(body.version, sums.content);
+        Some(sums.content)
+    } else {
+        let hashed = timeout(
+            HASHING,
+            wanted(stream_of(exchange), guest, hashing.join_next()),
+        )
+        .await;
+        hashed.ok().transpose()?.and_then(|joined| joined?.ok()?)
     };
-    if is_whole {
-        service.remember(body.version, sums.content);
-    }
     soon(exchange.send_trailers(trailers(&sums, whole))).await?;
     soon(exchange.finish()).await
 }
@@ -273,187 +307,135 @@ fn trailers(sums: &Sums, whole: Option<Sum>) -> HeaderMap {
 async fn receive_file(
     exchange: &mut Exchange,
     incoming: Incoming,
+    guest: &Guest,
     tally: &mut Tally,
 ) -> Result<Answer, Broken> {
-    let Incoming {
-        upload,
-        start,
-        total,
-        replaces,
-    } = incoming;
-    let mut writer = match upload.writer(start).await {
+    let upload = &incoming.upload;
+    let begun = async {
+        let before = guest.service.digests.prefix(upload.file()?, incoming.start);
+        let (file, hash) = timeout(HASHING, before)
+            .await
+            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        Writer::start(file, incoming.start, hash)
+    };
+    let mut writer = match wanted(stream_of(exchange), guest, begun).await? {
         Ok(writer) => writer,
         Err(error) => return Ok(Refusal::from(error).into()),
     };
-    match receive_body(exchange, &mut writer, total, tally).await {
-        Ok(()) => {}
+    let received = receive_body(exchange, &mut writer, &incoming, tally).await;
+    let given = match received {
+        Ok(given) => given,
         Err(Broken::Disk(error)) => return Ok(Refusal::from(error).into()),
         Err(broken) => {
             // Kept, if the client gave it a name: it may go on another day.
             writer.keep().await;
-            return Err(broken);
+            return match broken {
+                Broken::Refused(refusal) => Ok(refusal.into()),
+                broken => Err(broken),
+            };
         }
-    }
-    let given = soon(exchange.recv_trailers()).await?;
-    let given = given
-        .as_ref()
-        .and_then(|fields| fields.get(REPR_DIGEST)?.to_str().ok());
-    let given = given.and_then(Sum::from_field);
+    };
     let length = writer.length();
     let (file, sum) = match writer.finish().await {
         Ok(finished) => finished,
         Err(error) => return Ok(Refusal::from(error).into()),
     };
     drop(file);
-    if total.is_some_and(|total| total != length) {
+    if incoming.total.is_some_and(|total| total != length) {
         let words = format!("{length} bytes are here, which is not what was announced");
         return Ok(Answer::words(StatusCode::BAD_REQUEST, words));
     }
     if given.is_some_and(|given| given != sum) {
-        upload.discard();
+        incoming.upload.discard();
         let words = "the SHA-256 is wrong: what was received is thrown away";
         return Ok(Answer::words(StatusCode::UNPROCESSABLE_ENTITY, words));
     }
-    let committed = spawn_blocking(move || upload.commit())
-        .await
-        .map_err(io::Error::other)?;
-    if let Err(refusal) = committed {
-        return Ok(refusal.into());
-    }
-    let status = if replaces {
+    let status = if incoming.replaces {
         StatusCode::OK
     } else {
         StatusCode::CREATED
     };
-    let mut answer = Answer::words(status, format!("{length} bytes, sha-256 {sum}"));
-    if let Answer::Text(head, _) = &mut answer
-        && let Ok(value) = HeaderValue::try_from(sum.to_field())
-    {
-        head.headers
-            .insert(HeaderName::from_static(REPR_DIGEST), value);
-    }
-    Ok(answer)
-}
-
-async fn receive_body(
-    exchange: &mut Exchange,
-    writer: &mut Writer,
-    total: Option<u64>,
-    tally: &mut Tally,
-) -> Result<(), Broken> {
-    while let Some(mut piece) = soon(exchange.recv_data()).await? {
-        let piece = piece.copy_to_bytes(piece.remaining());
-        tally.bytes += piece.len() as u64;
-        if total.is_some_and(|total| writer.length() + piece.len() as u64 > total) {
-            return Err(Broken::Client("more bytes than announced"));
-        }
-        writer.write(piece).await?;
-    }
-    Ok(())
-}
-
-/// Serves a connection that speaks HTTP/0.9, until it ends.
-pub(crate) async fn serve_hq(
-    connection: Connection,
-    service: Arc<Service>,
-    report: impl Fn(Done) + Clone + Send + 'static,
-) {
-    let slots = Arc::new(Semaphore::new(REQUESTS));
-    loop {
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
-            return;
-        };
-        let Ok((send, recv)) = connection.accept_bi().await else {
-            return;
-        };
-        let (service, report) = (Arc::clone(&service), report.clone());
-        tokio::spawn(async move {
-            if let Some(done) = handle_hq(send, recv, &service).await {
-                report(done);
-            }
-            drop(slot);
-        });
-    }
-}
-
-async fn handle_hq(
-    mut send: SendStream,
-    mut recv: RecvStream,
-    service: &Arc<Service>,
-) -> Option<Done> {
-    let started = Instant::now();
-    let line = timeout(STALL, recv.read_to_end(MAX_LINE))
-        .await
-        .ok()?
-        .ok()?;
-    let path = hq_path(&line).map(str::to_owned);
-    let mut tally = Tally::default();
-    let result = match &path {
-        Some(path) => send_hq(&mut send, path, service, &mut tally).await,
-        None => Err("not a request of HTTP/0.9".into()),
+    let committed = spawn_blocking(move || {
+        let Incoming {
+            upload,
+            precondition,
+            modified,
+            ..
+        } = incoming;
+        upload.commit(&precondition, modified)
+    });
+    let version = match committed.await.map_err(io::Error::other)? {
+        Ok(version) => version,
+        Err(refusal) => return Ok(refusal.into()),
     };
-    if result.is_err() {
-        // An error means that the client has given up already.
-        let _ = send.reset(HQ_ERROR);
-    } else {
-        // Dropping the stream before everything has arrived would be no harm; waiting keeps the
-        // number of open files bounded.
-        let _ = timeout(STALL, send.stopped()).await;
-    }
-    Some(Done {
-        method: "GET".into(),
-        path: path.unwrap_or_default(),
-        status: if result.is_ok() { 200 } else { 404 },
-        bytes: tally.bytes,
-        duration: started.elapsed(),
-        error: result.err(),
+    guest.service.digests.remember(version, sum);
+    let answer = Answer::words(status, format!("{length} bytes, sha-256 {sum}"));
+    Ok(match answer {
+        Answer::Text(head, text) => Answer::Text(head.with_digest(sum), text),
+        other => other,
     })
 }
 
-/// The path of `GET /path`, with or without a version behind it.
-fn hq_path(line: &[u8]) -> Option<&str> {
-    let line = str::from_utf8(line).ok()?.trim_end();
-    let path = line.strip_prefix("GET ")?.split(' ').next()?;
-    path.starts_with('/').then_some(path)
+/// How fast an upload has to be, so that nobody keeps one open with a byte now and then.
+struct Pace {
+    arrived: usize,
+    until: tokio::time::Instant,
 }
 
-async fn send_hq(
-    send: &mut SendStream,
-    path: &str,
-    service: &Arc<Service>,
-    tally: &mut Tally,
-) -> Result<(), String> {
-    let (path, service) = (path.to_owned(), Arc::clone(service));
-    let opened = spawn_blocking(move || service.open(&path)).await;
-    let body = opened.map_err(|error| error.to_string())?;
-    let body = body.map_err(|refusal| format!("{refusal:?}"))?;
-    let reader = Reader::start(body.file, body.version, body.span, None);
-    let mut reader = reader.map_err(|error| error.to_string())?;
-    while let Some(piece) = reader.next().await.map_err(|error| error.to_string())? {
-        for slice in slices(piece) {
-            tally.bytes += slice.len() as u64;
-            let written = timeout(STALL, send.write_bytes(slice)).await;
-            written
-                .map_err(|_| Broken::Stalled.to_string())?
-                .map_err(|error| error.to_string())?;
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            arrived: 0,
+            until: tokio::time::Instant::now() + STALL,
         }
     }
-    send.finish().map_err(|error| error.to_string())
+}
+
+impl Pace {
+    fn count(&mut self, bytes: usize) {
+        self.arrived += bytes;
+        if self.arrived >= SLICE {
+            *self = Self::default();
+        }
+    }
+}
+
+/// Receives what the client sends and the digest it says the whole file has.
+async fn receive_body(
+    exchange: &mut Exchange,
+    writer: &mut Writer,
+    incoming: &Incoming,
+    tally: &mut Tally,
+) -> Result<Option<Sum>, Broken> {
+    let claim = incoming.upload.claim();
+    let disk = incoming.upload.file()?;
+    let mut pace = Pace::default();
+    loop {
+        let piece = tokio::select! {
+            piece = timeout_at(pace.until, exchange.recv_data()) => piece,
+            () = claim.taken_over() => return Err(Broken::TakenOver),
+        };
+        let Some(mut piece) = piece.map_err(|_| Broken::Stalled)?? else {
+            break;
+        };
+        let piece = piece.copy_to_bytes(piece.remaining());
+        pace.count(piece.len());
+        tally.bytes += piece.len() as u64;
+        let end = writer.length() + piece.len() as u64;
+        if incoming.total.is_some_and(|total| end > total) {
+            return Err(Broken::Client("more bytes than announced"));
+        }
+        claim.count(&disk, piece.len() as u64)?;
+        writer.write(piece).await?;
+    }
+    let trailers = soon(exchange.recv_trailers()).await?;
+    let field = trailers.as_ref().and_then(|fields| fields.get(REPR_DIGEST));
+    Ok(field.and_then(|field| Sum::from_field(field.to_str().ok()?)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_request_of_http_0_9_is_a_line() {
-        assert_eq!(hq_path(b"GET /file\r\n"), Some("/file"));
-        assert_eq!(hq_path(b"GET /file"), Some("/file"));
-        assert_eq!(hq_path(b"GET /a HTTP/1.1\r\n"), Some("/a"));
-        for line in [&b"POST /file"[..], b"GET file", b"", b"GET ", b"\xff"] {
-            assert_eq!(hq_path(line), None);
-        }
-    }
 
     #[tokio::test(start_paused = true)]
     async fn a_modem_at_10_kbit_s_is_slow_but_not_stalled() {
@@ -466,6 +448,22 @@ mod tests {
             arrived.extend_from_slice(&slice);
         }
         assert_eq!(arrived, piece);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upload_of_a_byte_now_and_then_is_given_up() {
+        let mut pace = Pace::default();
+        let began = tokio::time::Instant::now();
+        let crumb = || tokio::time::sleep(STALL / 4);
+        while timeout_at(pace.until, crumb()).await.is_ok() {
+            pace.count(1);
+        }
+        assert!(began.elapsed() <= STALL);
+        let mut pace = Pace::default();
+        for _ in 0..20 {
+            assert!(timeout_at(pace.until, crumb()).await.is_ok());
+            pace.count(SLICE);
+        }
     }
 
     #[test]

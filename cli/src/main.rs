@@ -4,6 +4,8 @@ mod args;
 mod commands;
 mod failure;
 mod files;
+mod guest;
+mod http09;
 mod http3;
 mod limit;
 mod links;

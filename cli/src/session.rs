@@ -2,6 +2,7 @@
 
 use crate::args::Paths;
 use crate::failure::{Failure, Outcome};
+use crate::files::REASON_HEADER;
 use crate::links;
 use crate::output;
 use crate::paths::Labels;
@@ -16,6 +17,7 @@ use anabranch_net::engine::{ClientConfig, ConnectionError, TransportConfig};
 use anabranch_net::error::ConnectError;
 use anabranch_net::h3::H3Connection;
 use anabranch_net::manager::{PathsConfig, Target};
+use anabranch_proto::error::printable;
 use bytes::Bytes;
 use h3::client::{RequestStream, SendRequest};
 use h3::error::StreamError;
@@ -324,12 +326,12 @@ pub(crate) async fn words(exchange: &mut Exchange, response: &Response<()>) -> S
         }
     }
     text.truncate(MAX_WORDS);
-    let text = String::from_utf8_lossy(&text);
-    let text: String = text
-        .trim()
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
+    let mut text = printable(String::from_utf8_lossy(&text).trim());
+    // An answer without content says it in its head.
+    let reason = response.headers().get(REASON_HEADER);
+    if let (true, Some(reason)) = (text.is_empty(), reason) {
+        text = String::from_utf8_lossy(reason.as_bytes()).into_owned();
+    }
     if text.is_empty() {
         response.status().to_string()
     } else {

@@ -10,6 +10,27 @@ use anabranch_proto::sched::{Registry as Schedulers, SchedulerFactory};
 use anabranch_proto::spec::{Spec, SpecError};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+/// Congestion controls that a client may ask a server for. Not among them: `constant`, which knows
+/// no congestion.
+const GRANTED_CONTROLS: [&str; 11] = [
+    "cubic", "new-reno", "bbr", "lia", "olia", "balia", "wvegas", "cmt", "cmt-rpv1", "cmt-rpv2",
+    "westwood",
+];
+
+/// Their parameters that a client may ask for. Not among them: those that set a window, so that a
+/// server sends into a network it does not know as carefully as RFC 9002 wants.
+const GRANTED_PARAMETERS: [&str; 3] = ["coupling", "fast-convergence", "hystart"];
+
+/// What clients may choose of how a server sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Granted {
+    Nothing,
+    /// What does no harm to the networks in between.
+    Harmless,
+    /// For clients that are this very program.
+    Everything,
+}
+
 /// A choice of scheduler and congestion control. What is not given is the engine's default.
 #[derive(Debug, Clone, PartialEq, Eq, Default, clap::Args)]
 pub(crate) struct Tuning {
@@ -37,6 +58,25 @@ pub(crate) fn congestion(text: &str) -> Result<Spec, SpecError> {
     let spec = text.parse()?;
     Controllers::builtin().factory(&spec)?;
     Ok(spec)
+}
+
+fn check_harmless(spec: &Spec) -> Result<(), String> {
+    let refused = |what: &str| {
+        Err(format!(
+            "{CONGESTION_HEADER}: {what} is not for clients to choose; give it to `serve`"
+        ))
+    };
+    if !GRANTED_CONTROLS.contains(&&*spec.name) {
+        return refused(&format!("`{}`", spec.name));
+    }
+    match spec
+        .params
+        .keys()
+        .find(|key| !GRANTED_PARAMETERS.contains(key))
+    {
+        Some(key) => refused(&format!("`{key}`")),
+        None => Ok(()),
+    }
 }
 
 /// Bytes per scheduling decision, checked.
@@ -81,6 +121,48 @@ impl Tuning {
             let _ = connection.with_engine(|engine| engine.set_chunk(self.chunk));
         }
         Ok(())
+    }
+
+    /// Whether a client may have this by asking. A scheduler may be any of ours: none gets past a
+    /// congestion window.
+    ///
+    /// # Errors
+    ///
+    /// What it may not have.
+    pub(crate) fn check(&self, granted: Granted) -> Result<(), String> {
+        match (granted, &self.congestion) {
+            (Granted::Nothing, _) => {
+                Err("this server does not let clients choose how it sends".into())
+            }
+            (Granted::Harmless, Some(spec)) => check_harmless(spec),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes over what a client asks for on its connection; tells what of it is new.
+    ///
+    /// # Errors
+    ///
+    /// It wants another congestion control than it chose before: a new one would know nothing of
+    /// the losses so far.
+    pub(crate) fn choose(&mut self, wanted: Self) -> Result<Self, String> {
+        let mut news = wanted;
+        match (&self.congestion, &news.congestion) {
+            (Some(chosen), Some(wanted)) if chosen != wanted => {
+                return Err(format!(
+                    "{CONGESTION_HEADER}: this connection has {chosen} already; a new connection \
+                     may have another"
+                ));
+            }
+            (Some(_), _) => news.congestion = None,
+            (None, wanted) => self.congestion.clone_from(wanted),
+        }
+        if news.scheduler == self.scheduler {
+            news.scheduler = None;
+        } else if news.scheduler.is_some() {
+            self.scheduler.clone_from(&news.scheduler);
+        }
+        Ok(news)
     }
 
     /// Adds the request headers that ask the server for this.
@@ -161,6 +243,44 @@ mod tests {
             message.contains(SCHEDULER_HEADER) && message.contains("`min-rtt`"),
             "{message}"
         );
+    }
+
+    fn asked(congestion_control: &str) -> Tuning {
+        Tuning {
+            congestion: Some(congestion(congestion_control).unwrap()),
+            ..Tuning::default()
+        }
+    }
+
+    #[test]
+    fn a_client_gets_no_window_beyond_the_rfc_by_asking() {
+        for harmless in ["cubic", "bbr", "lia:coupling=all", "cubic:hystart=false"] {
+            assert_eq!(asked(harmless).check(Granted::Harmless), Ok(()));
+            assert!(asked(harmless).check(Granted::Nothing).is_err());
+        }
+        for (greedy, word) in [
+            ("constant", "`constant`"),
+            ("constant:initial-window=100000", "`constant`"),
+            ("cubic:initial-window=100", "`initial-window`"),
+            ("cmt-rpv1:floor=100", "`floor`"),
+        ] {
+            let words = asked(greedy).check(Granted::Harmless).unwrap_err();
+            assert!(words.contains(word), "{greedy}: {words}");
+        }
+    }
+
+    #[test]
+    fn a_client_forgets_no_losses_by_asking_again() {
+        let mut chosen = Tuning::default();
+        chosen.choose(asked("cubic")).unwrap();
+        let again = chosen.choose(asked("cubic")).unwrap();
+        assert_eq!(again, Tuning::default(), "nothing is to be made anew");
+        assert!(chosen.choose(asked("new-reno")).is_err());
+        let other = Tuning {
+            scheduler: Some(scheduler("redundant").unwrap()),
+            ..Tuning::default()
+        };
+        assert_eq!(chosen.choose(other.clone()).unwrap(), other);
     }
 
     #[test]

@@ -242,6 +242,81 @@ fn an_upload_goes_on_after_the_server_was_killed() {
     assert_eq!(names(&server.root("")), ["sent"]);
 }
 
+#[test]
+fn an_upload_whose_connection_died_unseen_goes_on_at_once() {
+    let server = Server::start(&["--writable"]);
+    let here = tempfile::tempdir().unwrap();
+    let data = noise(20_000_000);
+    fs::write(here.path().join("file"), &data).unwrap();
+    let (_relay, url) = server.behind_a_dying_link(8_000_000);
+    let mut put = client(here.path(), &["put", "file", &format!("{url}/sent")])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for_part(&server.root(""), 2_000_000);
+    put.kill().unwrap();
+    put.wait().unwrap();
+    // The server waits for the dead connection for half a minute.
+    let url = format!("{}/sent", server.url);
+    let output = run(here.path(), &["put", "file", &url, "--json"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["resumed_from"].as_u64().unwrap() > 0, "{report}");
+    assert_eq!(fs::read(server.root("sent")).unwrap(), data);
+    assert_eq!(names(&server.root("")), ["sent"]);
+}
+
+#[test]
+fn a_file_that_the_server_has_is_not_sent_again() {
+    let server = Server::start(&["--writable"]);
+    let here = tempfile::tempdir().unwrap();
+    let data = noise(3_000_000);
+    let file = here.path().join("file");
+    fs::write(&file, &data).unwrap();
+    let then = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let open = fs::File::options().write(true).open(&file).unwrap();
+    open.set_modified(then).unwrap();
+    let url = format!("{}/sent", server.url);
+    let put = || {
+        let output = run(here.path(), &["put", "file", &url, "--json"]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["verified"], "whole");
+        report["unchanged"].as_bool().unwrap()
+    };
+    let modified = |path: PathBuf| fs::metadata(path).unwrap().modified().unwrap();
+    assert!(!put());
+    assert_eq!(modified(server.root("sent")), then, "it keeps its time");
+    assert!(put(), "nothing is left to send");
+    // A file put there by somebody else is compared too, and another one of this length is sent.
+    fs::write(server.root("sent"), &data).unwrap();
+    assert!(put());
+    fs::write(server.root("sent"), vec![0; 3_000_000]).unwrap();
+    assert!(!put());
+    assert_eq!(fs::read(server.root("sent")).unwrap(), data);
+    let output = run(here.path(), &["get", &url, "-o", "back"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(modified(here.path().join("back")), then);
+}
+
+#[test]
+fn what_keeps_an_upload_out_is_told_apart() {
+    let server = Server::start(&["--writable"]);
+    fs::create_dir(server.root("dir")).unwrap();
+    let here = tempfile::tempdir().unwrap();
+    fs::write(here.path().join("file"), "x").unwrap();
+    let words = |name: &str| {
+        let url = format!("{}/{name}", server.url);
+        let output = run(here.path(), &["put", "file", &url]);
+        assert_eq!(output.status.code(), Some(1));
+        stderr(&output)
+    };
+    let missing = words("missing/file");
+    assert!(missing.contains("no such directory"), "{missing}");
+    let taken = words("dir");
+    assert!(taken.contains("a directory has this name"), "{taken}");
+}
+
 /// Waits until an unfinished file in `directory` is so long.
 fn wait_for_part(directory: &Path, length: u64) -> PathBuf {
     let deadline = Instant::now() + Duration::from_secs(180);

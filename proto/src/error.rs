@@ -100,7 +100,8 @@ pub fn printable(words: &str) -> String {
         c.is_control()
             || matches!(
                 c,
-                '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+                '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+                    | '\u{2066}'..='\u{2069}'
             )
     };
     let fit = |c: char| if is_unfit(c) { '?' } else { c };

@@ -165,6 +165,11 @@ impl Params {
         Err(self.bad_value(key, &text, known.join(" or ")))
     }
 
+    /// The keys that are given and not taken out yet.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.given.iter().map(|(key, _)| key.as_str())
+    }
+
     /// Refuses what was given and never asked for.
     pub fn finish(&self) -> Result<(), SpecError> {
         self.refuse_unknown(&self.asked)

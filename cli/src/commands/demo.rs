@@ -11,11 +11,12 @@ use crate::args::Demo;
 use crate::commands::interrupted;
 use crate::failure::{Failure, Outcome};
 use crate::files::service::Service;
+use crate::guest::Guest;
 use crate::http3;
 use crate::output::table::Table;
 use crate::output::{self, units};
 use crate::trust::ALPN_H3;
-use crate::tuning::{self, Tuning};
+use crate::tuning::{self, Granted, Tuning};
 use anabranch_net::endpoint::Endpoint;
 use anabranch_net::engine::{ServerConfig, tls};
 use anabranch_net::identity::{Identity, provider};
@@ -205,12 +206,13 @@ fn serve(root: &Path) -> Outcome<(Endpoint, Target)> {
         &[(Ipv4Addr::LOCALHOST, 0).into()],
     );
     let endpoint = endpoint.map_err(|error| Failure::io("no socket", &error))?;
-    let service = Service::new(root, false);
+    let service = Service::new(root, None);
     let service = Arc::new(service.map_err(|error| Failure::io("cannot serve", &error))?);
     let accepting = endpoint.clone();
     tokio::spawn(async move {
         while let Some(connection) = accepting.accept().await {
-            tokio::spawn(http3::serve(connection, Arc::clone(&service), |_| {}));
+            let guest = Guest::new(connection, Arc::clone(&service), Granted::Everything);
+            tokio::spawn(http3::serve(guest, |_| {}));
         }
     });
     let address = endpoint.local_addrs().first().copied();

@@ -5,9 +5,10 @@ use super::transfer::{ConnectionReport, FileReport, Transfer, verified};
 use crate::args::Put;
 use crate::failure::{Failure, Outcome};
 use crate::files::digest::{CONTENT_DIGEST, REPR_DIGEST, Sum, Version};
+use crate::files::digests::Digests;
 use crate::files::range::Span;
-use crate::files::reader::{Reader, Sums, hash_prefix};
-use crate::files::{OFFSET_HEADER, UPLOAD_HEADER};
+use crate::files::reader::{Reader, Sums};
+use crate::files::{LENGTH_HEADER, OFFSET_HEADER, UPLOAD_HEADER, WANT_DIGEST, dates};
 use crate::limit::{Limit, STEP};
 use crate::output::progress::Progress;
 use crate::output::{self, units};
@@ -16,11 +17,16 @@ use crate::session::{Exchange, Options, Session, words};
 use crate::url::ServerUrl;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
-use sha2::Sha256;
 use std::fs::File;
 use std::io;
 use std::time::{Duration, Instant};
-use tokio::task::spawn_blocking;
+
+/// How long the server may hold on to an upload that broke off: until it has found out that its
+/// connection is dead, and some more.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Time between two questions whether it still does.
+const RETRY: Duration = Duration::from_millis(500);
 
 /// Runs the command.
 pub(crate) async fn run(args: &Put, quiet: bool) -> Outcome {
@@ -114,6 +120,14 @@ struct Sent {
     samples: Samples,
 }
 
+/// What the server has already.
+struct Known {
+    /// Bytes of this very upload.
+    offset: u64,
+    /// Length of the file that has the name.
+    length: Option<u64>,
+}
+
 impl Upload<'_> {
     /// What this upload is called on the server: another content gets another name.
     fn tag(&self) -> HeaderValue {
@@ -128,11 +142,20 @@ impl Upload<'_> {
     }
 
     async fn run(&mut self, session: &mut Session, file: File) -> Outcome<Sent> {
-        let start = self.offset(session).await?;
+        let known = self.known(session).await?;
+        if self.is_worth_comparing(&known)
+            && let Some(sent) = self.compare(session, &file).await?
+        {
+            return Ok(sent);
+        }
+        // The last byte is sent again, so that there is always something to send.
+        let start = known.offset.min(self.version.length.saturating_sub(1));
         if start > 0 && !self.quiet {
             output::say(format!("going on after {}", units::bytes(start)));
         }
-        let before = self.hash_before(&file, start).await?;
+        let copy = file.try_clone().map_err(|error| self.disk(&error))?;
+        let hashed = Digests::default().prefix(copy, start).await;
+        let (_, before) = hashed.map_err(|error| self.disk(&error))?;
         let length = self.version.length;
         let span = Span { start, end: length };
         let mut reader = Reader::start(file, self.version, span, Some(before))
@@ -160,14 +183,7 @@ impl Upload<'_> {
         };
         let sums = sums.and_then(|sums| Some((sums, sums.whole?)));
         let (sums, sum) = sums.ok_or_else(|| Failure::failed("the file was not hashed"))?;
-        let answered = async {
-            exchange.send_trailers(trailers(&sums, sum)).await?;
-            exchange.finish().await?;
-            exchange.recv_response().await
-        };
-        let response = answered
-            .await
-            .map_err(|error| going_on(session.broken(&error)))?;
+        let response = answer(session, &mut exchange, trailers(&sums, sum)).await?;
         if !response.status().is_success() {
             return Err(self.refused(&mut exchange, &response).await);
         }
@@ -193,44 +209,91 @@ impl Upload<'_> {
         })
     }
 
-    /// Where to go on: behind what the server has of this very upload.
-    async fn offset(&self, session: &mut Session) -> Outcome<u64> {
-        let mut headers = HeaderMap::new();
-        headers.insert(UPLOAD_HEADER, self.tag());
-        let mut exchange = session.request("HEAD", self.url, headers).await?;
-        exchange
-            .finish()
-            .await
-            .map_err(|error| session.broken(&error))?;
-        let response = exchange
-            .recv_response()
-            .await
-            .map_err(|error| session.broken(&error))?;
-        if !response.status().is_success() {
-            return Err(self.refused(&mut exchange, &response).await);
+    /// Asks what the server has. Waits for it to let go of the connection over which this upload
+    /// broke off.
+    async fn known(&self, session: &mut Session) -> Outcome<Known> {
+        let since = Instant::now();
+        let mut told = self.quiet;
+        loop {
+            let mut headers = HeaderMap::new();
+            headers.insert(UPLOAD_HEADER, self.tag());
+            let (mut exchange, response) = self.head(session, headers).await?;
+            let is_held = response.status() == StatusCode::LOCKED;
+            if is_held && since.elapsed() < PATIENCE {
+                if !std::mem::replace(&mut told, true) {
+                    output::say("waiting: the server still holds this upload for a connection");
+                }
+                tokio::time::sleep(RETRY).await;
+                continue;
+            }
+            if !response.status().is_success() {
+                return Err(self.refused(&mut exchange, &response).await);
+            }
+            let number = |name: &str| {
+                let value = response.headers().get(name)?.to_str().ok()?;
+                value.parse().ok()
+            };
+            return Ok(Known {
+                offset: number(OFFSET_HEADER).unwrap_or(0),
+                length: number(LENGTH_HEADER),
+            });
         }
-        let offset = response
-            .headers()
-            .get(OFFSET_HEADER)
-            .and_then(|value| value.to_str().ok());
-        let offset: u64 = offset.and_then(|value| value.parse().ok()).unwrap_or(0);
-        // The last byte is sent again, so that there is always something to send.
-        Ok(offset.min(self.version.length.saturating_sub(1)))
     }
 
-    async fn hash_before(&self, file: &File, length: u64) -> Outcome<Sha256> {
+    async fn head(
+        &self,
+        session: &mut Session,
+        headers: HeaderMap,
+    ) -> Outcome<(Exchange, Response<()>)> {
+        let mut exchange = session.request("HEAD", self.url, headers).await?;
+        // A server may have answered already and want no more: then its answer counts.
+        let _ = exchange.finish().await;
+        let answered = exchange.recv_response().await;
+        let response = answered.map_err(|error| session.broken(&error))?;
+        Ok((exchange, response))
+    }
+
+    /// Whether the server's file may be this one. Empty ones are as fast sent as compared.
+    fn is_worth_comparing(&self, known: &Known) -> bool {
+        let length = self.version.length;
+        known.offset == 0 && known.length == Some(length) && length > 0 && !self.args.no_clobber
+    }
+
+    /// Compares digests; what is the same already need not be sent.
+    async fn compare(&self, session: &mut Session, file: &File) -> Outcome<Option<Sent>> {
+        let started = Instant::now();
+        let mut headers = HeaderMap::new();
+        let wanted = HeaderName::from_static(WANT_DIGEST);
+        headers.insert(wanted, HeaderValue::from_static("sha-256=10"));
         let copy = file.try_clone().map_err(|error| self.disk(&error))?;
-        let hashed = spawn_blocking(move || hash_prefix(&copy, length)).await;
-        hashed
-            .map_err(io::Error::other)
-            .and_then(|hash| hash)
-            .map_err(|error| self.disk(&error))
+        let digests = Digests::default();
+        let ours = digests.whole(copy, self.version);
+        let (ours, theirs) = tokio::join!(ours, self.head(session, headers));
+        let (_, response) = theirs?;
+        let field = response.headers().get(REPR_DIGEST);
+        let theirs = field.and_then(|value| Sum::from_field(value.to_str().ok()?));
+        let Some(sum) = ours.filter(|ours| theirs == Some(*ours)) else {
+            return Ok(None);
+        };
+        Ok(Some(Sent {
+            length: self.version.length,
+            start: self.version.length,
+            duration: started.elapsed(),
+            sum,
+            theirs,
+            samples: Samples::default(),
+        }))
     }
 
     fn headers(&self, span: Span) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert(UPLOAD_HEADER, self.tag());
         headers.insert(header::CONTENT_LENGTH, span.len().into());
+        if let Some(date) = dates::of(&self.version)
+            && let Ok(value) = HeaderValue::try_from(dates::to_field(date))
+        {
+            headers.insert(header::LAST_MODIFIED, value);
+        }
         if self.args.no_clobber {
             headers.insert(header::IF_NONE_MATCH, HeaderValue::from_static("*"));
         }
@@ -272,9 +335,12 @@ impl Upload<'_> {
         let failure = Failure::failed(format!("{}: {words}", self.url.request_path()));
         match response.status() {
             StatusCode::FORBIDDEN => failure.hint("does the server run with `--writable`?"),
+            StatusCode::LOCKED => failure.hint(
+                "somebody is sending this very file: give the same command again once that is over",
+            ),
             StatusCode::CONFLICT => failure.hint(
-                "if an upload of this file broke off just now, the server waits half a minute for \
-                 it: give the same command again then",
+                "a file goes into a directory that the server has, under a name that no directory \
+                 has: see `anabranch get URL/`",
             ),
             StatusCode::PRECONDITION_FAILED => {
                 failure.hint("leave out `--no-clobber` to replace it")
@@ -302,6 +368,24 @@ impl From<h3::error::StreamError> for Step {
     }
 }
 
+/// Ends the request and waits for what the server says to it.
+async fn answer(
+    session: &Session,
+    exchange: &mut Exchange,
+    trailers: HeaderMap,
+) -> Outcome<Response<()>> {
+    let ended = async {
+        exchange.send_trailers(trailers).await?;
+        exchange.finish().await
+    };
+    // A server that knows enough answers and wants no more: then its answer counts.
+    let ended = ended.await;
+    exchange.recv_response().await.map_err(|error| {
+        let first = ended.err().unwrap_or(error);
+        going_on(session.broken(&first))
+    })
+}
+
 fn going_on(failure: Failure) -> Failure {
     failure.hint("the server keeps what it got: give the same command again to go on")
 }
@@ -319,12 +403,15 @@ fn trailers(sums: &Sums, whole: Sum) -> HeaderMap {
 impl Sent {
     fn report(self, args: &Put, session: &Session, connected: Duration) -> Transfer {
         let moved = self.length - self.start;
+        // The last byte of an upload that goes on is sent again: only a file that the server has
+        // leaves nothing to send.
+        let unchanged = moved == 0 && self.length > 0;
         let file = FileReport {
             command: "put",
             file: args.file.display().to_string(),
             bytes: self.length,
-            resumed_from: self.start,
-            unchanged: false,
+            resumed_from: if unchanged { 0 } else { self.start },
+            unchanged,
             seconds: units::json_seconds(self.duration),
             goodput_bps: units::rate(moved, self.duration).round(),
             sha256: Some(self.sum.to_string()),

@@ -4,20 +4,24 @@ use super::interrupted;
 use crate::args::Serve;
 use crate::failure::{Failure, Outcome};
 use crate::files::service::Service;
-use crate::http3::{self, Done};
+use crate::guest::Guest;
+use crate::http3::Done;
 use crate::output::{self, units};
 use crate::qlog;
 use crate::session::H3_NO_ERROR;
 use crate::trust::ALPN_HQ;
+use crate::tuning::Granted;
 use crate::url::{Host, ServerUrl};
-use anabranch_net::connection::Connection;
+use crate::{http3, http09};
 use anabranch_net::endpoint::Endpoint;
-use anabranch_net::engine::{ServerConfig, TransportConfig};
+use anabranch_net::engine::{ConnectionError, ServerConfig, TransportConfig};
 use anabranch_net::interfaces::{self, Interface, Kind};
+use anabranch_proto::error::printable;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Semaphore;
 
 /// How long clients are given to learn that the server leaves.
@@ -30,12 +34,23 @@ const RESET_LABEL: &[u8] = b"anabranch stateless reset";
 /// Clients that measure the speed at a time: two would measure each other.
 const SPEED_TESTS: usize = 1;
 
+/// Refused clients told of in a second; the log is not for strangers to fill.
+const REFUSALS_A_SECOND: u32 = 10;
+
+/// Time between two looks for uploads that nobody goes on with; where they are kept for less, that
+/// long, but not less than the second.
+const SWEEP: Duration = Duration::from_secs(3600);
+const LEAST_SWEEP: Duration = Duration::from_secs(1);
+
+/// Characters of a path in the log.
+const PATH_CHARS: usize = 300;
+
 /// Addresses put into the URL at most.
 const MAX_HOSTS: usize = 8;
 
 /// Runs the command.
 pub(crate) async fn run(args: &Serve, quiet: bool) -> Outcome {
-    let mut service = Service::new(&args.root, args.writable).map_err(|error| {
+    let mut service = Service::new(&args.root, args.uploads.limits()).map_err(|error| {
         Failure::usage(format!("cannot serve {}: {error}", args.root.display()))
             .hint("`--root` must be a directory that can be read (and Linux 5.6 or later)")
     })?;
@@ -48,6 +63,7 @@ pub(crate) async fn run(args: &Serve, quiet: bool) -> Outcome {
     args.tuning
         .configure(&mut transport)
         .map_err(Failure::usage)?;
+    raise_file_limit();
     let qlog = args.report.qlog.as_deref();
     transport.observer = qlog.map(qlog::into_directory).transpose()?;
     let (tls, key) = args.trust.config(&["localhost"])?;
@@ -67,7 +83,8 @@ pub(crate) async fn run(args: &Serve, quiet: bool) -> Outcome {
         path: String::new(),
     };
     if args.report.json {
-        output::json(&serde_json::json!({ "event": "listening", "url": url.to_string() }))?;
+        let listening = serde_json::json!({ "event": "listening", "url": url.to_string() });
+        output::json(&listening)?;
     } else {
         output::data(&url)?;
     }
@@ -76,9 +93,26 @@ pub(crate) async fn run(args: &Serve, quiet: bool) -> Outcome {
         quiet,
     };
     let service = Arc::new(service);
-    let accepting = accept(&endpoint, &service, log);
+    let granted = if args.fixed_tuning {
+        Granted::Nothing
+    } else {
+        Granted::Harmless
+    };
+    let keep = args.uploads.keep_unfinished;
+    let expiring = async {
+        if args.uploads.writable {
+            expire(&service, keep, log).await;
+        }
+        std::future::pending::<()>().await;
+    };
+    let watching = async {
+        watch_handshakes(&endpoint, log).await;
+        std::future::pending::<()>().await;
+    };
     tokio::select! {
-        () = accepting => {}
+        () = accept(&endpoint, &service, log, granted) => {}
+        () = expiring => {}
+        () = watching => {}
         () = interrupted() => {}
     }
     endpoint.close(H3_NO_ERROR, b"the server was stopped");
@@ -86,36 +120,81 @@ pub(crate) async fn run(args: &Serve, quiet: bool) -> Outcome {
     Ok(())
 }
 
-async fn accept(endpoint: &Endpoint, service: &Arc<Service>, log: Log) {
+/// Serves clients as they come.
+async fn accept(endpoint: &Endpoint, service: &Arc<Service>, log: Log, granted: Granted) {
     while let Some(connection) = endpoint.accept().await {
-        tokio::spawn(serve(connection, Arc::clone(service), log));
+        let first = connection.paths().first().map(|(_, stats)| stats.tuple);
+        let client = first.map_or_else(|| "?".into(), |tuple| name_of(tuple.remote));
+        let report = move |done: Done| log.request(&client, &done);
+        let guest = Guest::new(connection, Arc::clone(service), granted);
+        if guest.connection.alpn().as_deref() == Some(ALPN_HQ) {
+            tokio::spawn(http09::serve(guest, report));
+        } else {
+            tokio::spawn(http3::serve(guest, report));
+        }
     }
 }
 
-async fn serve(connection: Connection, service: Arc<Service>, log: Log) {
-    let first = connection
-        .paths()
-        .first()
-        .map(|(_, stats)| stats.tuple.remote);
-    let client = first.map_or_else(
-        || "?".into(),
-        |remote| remote.ip().to_canonical().to_string(),
-    );
-    let watched = connection.downgrade();
-    let report = move |done: Done| {
-        let paths = watched
-            .upgrade()
-            .map_or(0, |connection| connection.paths().len());
-        log.request(&client, paths, &done);
-    };
-    if connection.alpn().as_deref() == Some(ALPN_HQ) {
-        http3::serve_hq(connection, service, report).await;
-    } else {
-        http3::serve(connection, service, report).await;
+/// Tells which clients did not get in.
+async fn watch_handshakes(endpoint: &Endpoint, log: Log) {
+    let mut second = Instant::now();
+    let mut told = 0;
+    while let Some(failed) = endpoint.failed_handshake().await {
+        let Some(reason) = refusal(&failed.error) else {
+            tracing::debug!(client = %failed.remote, "no handshake: {}", failed.error);
+            continue;
+        };
+        if second.elapsed() >= Duration::from_secs(1) {
+            (second, told) = (Instant::now(), 0);
+        }
+        told += 1;
+        if told <= REFUSALS_A_SECOND {
+            log.refused(&name_of(failed.remote), &reason);
+        }
     }
 }
 
-/// Where requests are told.
+/// Why a client was not let in, or would not come in.
+fn refusal(error: &ConnectionError) -> Option<String> {
+    match error {
+        ConnectionError::Transport(error) if error.code.tls_alert().is_some() => {
+            Some(error.reason.to_string())
+        }
+        ConnectionError::PeerClosed(error) if error.code.tls_alert().is_some() => {
+            Some(format!("the client does not accept this server: {error}"))
+        }
+        _ => None,
+    }
+}
+
+/// Removes uploads that nobody goes on with, now and then.
+async fn expire(service: &Arc<Service>, age: Duration, log: Log) {
+    loop {
+        let service = Arc::clone(service);
+        let removed = tokio::task::spawn_blocking(move || service.expire(age)).await;
+        if let Ok(removed @ 1..) = removed {
+            log.expired(removed);
+        }
+        tokio::time::sleep(SWEEP.min(age.max(LEAST_SWEEP))).await;
+    }
+}
+
+/// Many clients have many files open: takes as many as the system allows this user.
+fn raise_file_limit() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+    {
+        // Not allowed after all: clients beyond the limit are told that the server is busy.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
+/// A client's address without port.
+fn name_of(remote: SocketAddr) -> String {
+    remote.ip().to_canonical().to_string()
+}
+
+/// Where it is told what happens.
 #[derive(Debug, Clone, Copy)]
 struct Log {
     json: bool,
@@ -123,11 +202,11 @@ struct Log {
 }
 
 impl Log {
-    fn request(self, client: &str, paths: usize, done: &Done) {
+    fn request(self, client: &str, done: &Done) {
         let rate = units::rate(done.bytes, done.duration);
         if self.json {
-            // Nobody reading any more is no reason to stop serving.
-            let _ = output::json(&serde_json::json!({
+            Self::event(&serde_json::json!({
+                "time": now(),
                 "event": "request",
                 "client": client,
                 "method": done.method,
@@ -136,29 +215,73 @@ impl Log {
                 "bytes": done.bytes,
                 "seconds": units::json_seconds(done.duration),
                 "goodput_bps": rate.round(),
-                "paths": paths,
+                "paths": done.paths,
                 "error": done.error,
             }));
-        } else if !self.quiet {
-            let path: String = done
-                .path
-                .chars()
-                .map(|c| if c.is_control() { '?' } else { c })
-                .collect();
-            let error = done
-                .error
-                .as_ref()
-                .map(|error| format!(": {error}"))
-                .unwrap_or_default();
-            output::say(format!(
-                "{client} {} {path} {} {}, {} over {}{error}",
-                done.method,
-                done.status,
-                units::bytes(done.bytes),
-                units::bit_rate(rate),
-                units::counted(paths, "path"),
-            ));
+            return;
         }
+        let error = done.error.as_ref().map(|error| format!(": {error}"));
+        self.line(&format!(
+            "{client} {} {} {} {}, {} over {}{}",
+            done.method,
+            shortened(&done.path),
+            done.status,
+            units::bytes(done.bytes),
+            units::bit_rate(rate),
+            units::counted(done.paths, "path"),
+            error.unwrap_or_default(),
+        ));
+    }
+
+    fn refused(self, client: &str, reason: &str) {
+        if self.json {
+            Self::event(&serde_json::json!({
+                "time": now(),
+                "event": "refused",
+                "client": client,
+                "reason": reason,
+            }));
+        } else {
+            self.line(&format!("{client} refused: {reason}"));
+        }
+    }
+
+    fn expired(self, uploads: usize) {
+        if self.json {
+            Self::event(&serde_json::json!({
+                "time": now(),
+                "event": "expired",
+                "uploads": uploads,
+            }));
+        } else {
+            let uploads = units::counted(uploads, "unfinished upload");
+            self.line(&format!("{uploads} too old to be continued: removed"));
+        }
+    }
+
+    fn event(event: &serde_json::Value) {
+        // Nobody reading any more is no reason to stop serving.
+        let _ = output::json(event);
+    }
+
+    /// A line for a person. Much of it is a client's choice.
+    fn line(self, words: &str) {
+        if !self.quiet {
+            output::say(format!("{} {}", now(), printable(words)));
+        }
+    }
+}
+
+/// The time, as RFC 3339 writes it.
+fn now() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+}
+
+/// A path of which a line of the log holds enough.
+fn shortened(path: &str) -> String {
+    match path.char_indices().nth(PATH_CHARS) {
+        Some((end, _)) => format!("{}...", &path[..end]),
+        None => path.to_owned(),
     }
 }
 
@@ -291,6 +414,13 @@ mod tests {
         assert_eq!(names("[::]:4433", &own), all);
         assert_eq!(names("0.0.0.0:4433", &own), [all[0], all[2]]);
         assert_eq!(names("[::]:4433", &own[..1]), ["127.0.0.1:4433"]);
+    }
+
+    #[test]
+    fn a_long_path_does_not_fill_the_log() {
+        let path = "/é".repeat(PATH_CHARS);
+        assert_eq!(shortened(&path).chars().count(), PATH_CHARS + 3);
+        assert_eq!(shortened("/file"), "/file");
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! What is in a directory.
 
-use super::root::{Refusal, is_part};
+use super::root::{Refusal, RelPath, Root, is_part};
 use crate::url;
+use anabranch_proto::error::printable;
 use nix::dir::Dir;
 use nix::fcntl::{AtFlags, OFlag};
-use nix::sys::stat::{Mode, fstatat};
+use nix::sys::stat::{FileStat, Mode, fstatat};
 use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
 
@@ -21,12 +22,18 @@ pub(crate) struct Entry {
     pub(crate) bytes: Option<u64>,
 }
 
-/// Reads a directory: files and directories only, by name; unfinished uploads are left out.
+/// Reads the directory that `path` names: files and directories only, by name; unfinished uploads
+/// are left out. A symbolic link is shown as what it leads to, unless that is not below the root.
 ///
 /// # Errors
 ///
 /// It cannot be read.
-pub(crate) fn read(directory: &OwnedFd) -> Result<Vec<Entry>, Refusal> {
+pub(crate) fn read(
+    root: &Root,
+    path: &RelPath,
+    directory: &OwnedFd,
+) -> Result<Vec<Entry>, Refusal> {
+    let is = |stat: &FileStat, kind| stat.st_mode & nix::libc::S_IFMT == kind;
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let mut stream = Dir::openat(directory, ".", flags, Mode::empty())?;
     let mut entries = Vec::new();
@@ -37,26 +44,33 @@ pub(crate) fn read(directory: &OwnedFd) -> Result<Vec<Entry>, Refusal> {
         if bytes == b"." || bytes == b".." || is_part(bytes) {
             continue;
         }
-        // Links are shown as what they lead to; whether they may be followed shows when asked for.
-        let Ok(stat) = fstatat(directory, name, AtFlags::empty()) else {
+        let here = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok();
+        let stat = here.and_then(|stat| {
+            // The kernel follows it as it does when the file is asked for: not out of the root.
+            let is_link = is(&stat, nix::libc::S_IFLNK);
+            if is_link {
+                root.stat(&path.join(bytes)).ok()
+            } else {
+                Some(stat)
+            }
+        });
+        let Some(stat) = stat else {
             continue;
         };
         let text = match str::from_utf8(bytes) {
             Ok(text) => text.to_owned(),
             Err(_) => url::escape(bytes),
         };
-        match stat.st_mode & nix::libc::S_IFMT {
-            nix::libc::S_IFDIR => entries.push(Entry {
+        if is(&stat, nix::libc::S_IFDIR) {
+            entries.push(Entry {
                 name: text + "/",
                 bytes: None,
-            }),
-            nix::libc::S_IFREG => {
-                entries.push(Entry {
-                    name: text,
-                    bytes: Some(stat.st_size as u64),
-                });
-            }
-            _ => {}
+            });
+        } else if is(&stat, nix::libc::S_IFREG) {
+            entries.push(Entry {
+                name: text,
+                bytes: Some(stat.st_size as u64),
+            });
         }
         if entries.len() == MAX_ENTRIES {
             break;
@@ -75,17 +89,18 @@ pub(crate) fn to_text(entries: &[Entry]) -> String {
     lines.collect()
 }
 
-/// A name without characters that would confuse a terminal.
-fn printable(name: &str) -> String {
-    name.chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    fn list(directory: &Path) -> Vec<Entry> {
+        let root = Root::open(directory).unwrap();
+        let directory: OwnedFd = fs::File::open(directory).unwrap().into();
+        read(&root, &RelPath::parse("/").unwrap(), &directory).unwrap()
+    }
 
     #[test]
     fn files_and_directories_are_listed_by_name() {
@@ -94,11 +109,27 @@ mod tests {
         fs::write(root.path().join(".x.0011.part"), "").unwrap();
         fs::create_dir(root.path().join("a")).unwrap();
         nix::unistd::mkfifo(&root.path().join("fifo"), Mode::S_IRUSR).unwrap();
-        let directory: OwnedFd = fs::File::open(root.path()).unwrap().into();
-        let entries = read(&directory).unwrap();
+        let entries = list(root.path());
         let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
         assert_eq!(names, ["a/", "b"]);
         assert_eq!(entries[1].bytes, Some(5));
+    }
+
+    #[test]
+    fn a_link_tells_nothing_of_what_is_outside() {
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("secret"), "12345").unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        fs::write(at("file"), "123").unwrap();
+        symlink("file", at("inside")).unwrap();
+        symlink("nothing", at("nowhere")).unwrap();
+        symlink(outside.path().join("secret"), at("out")).unwrap();
+        symlink(outside.path(), at("up")).unwrap();
+        let entries = list(root.path());
+        let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+        assert_eq!(names, ["file", "inside"]);
+        assert_eq!(entries[1].bytes, Some(3));
     }
 
     #[test]

@@ -7,16 +7,26 @@
 //! | [`reader`], [`writer`] | move bytes between disk and network, and hash them on the way |
 //! | [`partial`] | the client's unfinished download |
 //! | [`upload`] | the server's unfinished upload |
-//! | [`digest`], [`range`] | the HTTP fields of RFC 9530, and RFC 9110, section 14 |
+//! | [`uploads`] | how many there may be and how much they may bring |
+//! | [`expiry`] | removes uploads that nobody goes on with |
+//! | [`digests`] | digests of whole files, made once |
+//! | [`digest`] | the HTTP fields of RFC 9530 |
+//! | [`range`], [`dates`] | those of RFC 9110, sections 14 and 8.8 |
+//! | [`media`] | what kind of content a file has |
 
+pub(crate) mod dates;
 pub(crate) mod digest;
+pub(crate) mod digests;
+pub(crate) mod expiry;
 pub(crate) mod listing;
+mod media;
 pub(crate) mod partial;
 pub(crate) mod range;
 pub(crate) mod reader;
 pub(crate) mod root;
 pub(crate) mod service;
 pub(crate) mod upload;
+pub(crate) mod uploads;
 pub(crate) mod writer;
 
 /// Request header: tells one upload from another, so that a broken one is found again.
@@ -24,6 +34,15 @@ pub(crate) const UPLOAD_HEADER: &str = "anabranch-upload";
 
 /// Response header: bytes the server has of an upload.
 pub(crate) const OFFSET_HEADER: &str = "anabranch-offset";
+
+/// Response header of an upload's `HEAD`: length of the file that has the name now.
+pub(crate) const LENGTH_HEADER: &str = "anabranch-length";
+
+/// Response header of a refused `HEAD`, which has no content: what else would be said there.
+pub(crate) const REASON_HEADER: &str = "anabranch-reason";
+
+/// Request header: asks for the digest of the whole file (RFC 9530, section 4).
+pub(crate) const WANT_DIGEST: &str = "want-repr-digest";
 
 /// Request header: the scheduler the server is to use on this connection.
 pub(crate) const SCHEDULER_HEADER: &str = "anabranch-scheduler";

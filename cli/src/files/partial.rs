@@ -15,14 +15,19 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use tokio::task::spawn_blocking;
 
 /// The longest note that is read, in bytes.
 const NOTE_BYTES: u64 = 4096;
+
+/// How often a part is opened anew because another process finished with it meanwhile.
+const OPENINGS: usize = 10;
 
 /// Which version of the server's file a part belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,25 +63,7 @@ impl PartFile {
     pub(crate) fn open(target: &Path) -> Outcome<Self> {
         let part = with_suffix(target, ".part");
         let note = with_suffix(target, ".etag.part");
-        let opened = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&part);
-        let file = opened.map_err(|error| {
-            let failure = Failure::usage(format!("cannot write {}: {error}", part.display()));
-            failure.hint("choose another place with `-o FILE`")
-        })?;
-        let file = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| {
-            let busy = error == Errno::EWOULDBLOCK;
-            let reason = if busy {
-                "another process is writing it"
-            } else {
-                error.desc()
-            };
-            Failure::usage(format!("cannot use {}: {reason}", part.display()))
-        })?;
+        let file = open_locked(&part)?;
         Ok(Self {
             target: target.into(),
             part,
@@ -185,6 +172,45 @@ impl PartFile {
     }
 }
 
+/// Opens or creates a part and locks it.
+fn open_locked(part: &Path) -> Outcome<Flock<File>> {
+    let refused = |reason: &dyn Display| {
+        let failure = Failure::usage(format!("cannot write {}: {reason}", part.display()));
+        failure.hint("choose another place with `-o FILE`")
+    };
+    for _ in 0..OPENINGS {
+        let opened = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(part);
+        let file = opened.map_err(|error| refused(&error))?;
+        let file = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| {
+            let busy = error == Errno::EWOULDBLOCK;
+            let reason = if busy {
+                "another process is writing it"
+            } else {
+                error.desc()
+            };
+            Failure::usage(format!("cannot use {}: {reason}", part.display()))
+        })?;
+        // Between opening and locking another process may have finished with it: what is locked
+        // then is that one's file, and no part any more.
+        if is_at(&file, part) {
+            return Ok(file);
+        }
+    }
+    Err(refused(&"it is replaced again and again"))
+}
+
+/// Whether a path leads to this very file.
+fn is_at(file: &File, path: &Path) -> bool {
+    let inode = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    let (open, named) = (file.metadata().map(inode), fs::metadata(path).map(inode));
+    open.is_ok_and(|open| named.is_ok_and(|named| open == named))
+}
+
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name: OsString = path.as_os_str().to_owned();
     name.push(suffix);
@@ -236,7 +262,10 @@ mod tests {
             .await
             .unwrap();
         assert_eq!(sum, Sum::of(Sha256::new().chain_update(b"hello world")));
+        let then = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        part.set_modified(then).unwrap();
         part.commit().unwrap();
+        assert_eq!(fs::metadata(&target).unwrap().modified().unwrap(), then);
         assert_eq!(fs::read(&target).unwrap(), b"hello world");
         assert_eq!(
             fs::read_dir(directory.path()).unwrap().count(),
@@ -264,6 +293,17 @@ mod tests {
         assert!(error.what().contains("another process"), "{error:?}");
         part.discard_if_empty();
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_part_that_became_the_file_is_not_taken_for_a_part() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("file");
+        let part = PartFile::open(&target).unwrap();
+        assert!(is_at(&part.file, part.path()));
+        fs::rename(part.path(), &target).unwrap();
+        assert!(!is_at(&part.file, part.path()), "nobody's part");
+        assert!(PartFile::open(&target).is_ok());
     }
 
     #[test]

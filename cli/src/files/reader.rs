@@ -121,12 +121,28 @@ impl State {
 /// # Errors
 ///
 /// Reading failed or the file is shorter.
-pub(crate) fn hash_prefix(mut file: &File, length: u64) -> io::Result<Sha256> {
+pub(crate) fn hash_prefix(file: &File, length: u64) -> io::Result<Sha256> {
+    hash_while(file, length, || true)
+}
+
+/// As [`hash_prefix`], as long as `is_wanted`, which is asked before each piece.
+///
+/// # Errors
+///
+/// The same, and `Interrupted` once it is wanted no more.
+pub(crate) fn hash_while(
+    mut file: &File,
+    length: u64,
+    is_wanted: impl Fn() -> bool,
+) -> io::Result<Sha256> {
     file.seek(SeekFrom::Start(0))?;
     let mut hash = Sha256::new();
     let mut buffer = vec![0; PIECE_BYTES as usize];
     let mut left = length;
     while left > 0 {
+        if !is_wanted() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         let room = left.min(PIECE_BYTES) as usize;
         match file.read(&mut buffer[..room])? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),

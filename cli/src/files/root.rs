@@ -6,8 +6,8 @@
 use crate::url;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
-use nix::sys::stat::{Mode, fstat};
-use std::ffi::OsString;
+use nix::sys::stat::{FileStat, Mode, fstat};
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,8 +24,20 @@ pub(crate) enum Refusal {
     NotFound,
     /// There is, but not for the client; also what leads out of the directory.
     Forbidden,
-    /// What is asked for contradicts what is there.
-    Conflict,
+    /// The directory of an upload does not exist.
+    NoDirectory,
+    /// There is a directory where a file is to be.
+    IsDirectory,
+    /// Somebody else is sending this upload.
+    InUse,
+    /// There is such a file, and there must not be.
+    Exists,
+    /// The file is not what the client expects it to be.
+    Changed,
+    /// This is more than a connection may bring.
+    TooLarge,
+    /// These are more files than a connection may bring.
+    TooMany,
     /// The server has run out of something.
     Busy,
     /// The disk is full.
@@ -44,7 +56,7 @@ impl From<Errno> for Refusal {
             | Errno::ENXIO
             | Errno::ENODEV => Self::NotFound,
             Errno::EACCES | Errno::EPERM | Errno::EXDEV | Errno::EROFS => Self::Forbidden,
-            Errno::EISDIR | Errno::EEXIST | Errno::ENOTEMPTY => Self::Conflict,
+            Errno::EISDIR | Errno::EEXIST | Errno::ENOTEMPTY => Self::IsDirectory,
             Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM => Self::Busy,
             Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG => Self::DiskFull,
             _ => Self::Internal,
@@ -106,6 +118,22 @@ impl RelPath {
             },
             name,
         ))
+    }
+
+    /// What `name` names in this directory.
+    pub(crate) fn join(&self, name: &[u8]) -> Self {
+        let mut parts = self.parts.clone();
+        parts.push(OsString::from_vec(name.to_vec()));
+        let is_directory = false;
+        Self {
+            parts,
+            is_directory,
+        }
+    }
+
+    /// The name of the file or directory; `None` for the root.
+    pub(crate) fn name(&self) -> Option<&OsStr> {
+        self.parts.last().map(OsString::as_os_str)
     }
 
     fn to_path(&self) -> PathBuf {
@@ -170,15 +198,25 @@ impl Root {
         }
     }
 
+    /// What kind of thing `path` names, and its length, without opening it.
+    ///
+    /// # Errors
+    ///
+    /// See [`Refusal`].
+    pub(crate) fn stat(&self, path: &RelPath) -> Result<FileStat, Refusal> {
+        let fd = self.resolve(&path.to_path(), OFlag::O_PATH | OFlag::O_CLOEXEC)?;
+        Ok(fstat(&fd)?)
+    }
+
     /// Opens a directory below the root.
     ///
     /// # Errors
     ///
-    /// See [`Refusal`]; one that does not exist is a conflict.
+    /// See [`Refusal`].
     pub(crate) fn directory(&self, path: &RelPath) -> Result<OwnedFd, Refusal> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         match self.resolve(&path.to_path(), flags) {
-            Err(Errno::ENOENT | Errno::ENOTDIR) => Err(Refusal::Conflict),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => Err(Refusal::NoDirectory),
             result => Ok(result?),
         }
     }
@@ -263,7 +301,7 @@ mod tests {
         assert_eq!(refusal("/dir/file/x"), Refusal::NotFound);
         assert_eq!(
             root.directory(&path("/nothing")).unwrap_err(),
-            Refusal::Conflict
+            Refusal::NoDirectory
         );
     }
 

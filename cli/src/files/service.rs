@@ -1,11 +1,16 @@
 //! Answers requests for files, whatever carries them.
 
-use super::digest::{Cache, REPR_DIGEST, Sum, Version};
+use super::digest::{REPR_DIGEST, Sum, Version};
+use super::digests::Digests;
 use super::range::{Span, Wanted, wanted};
-use super::reader::hash_prefix;
 use super::root::{Found, Refusal, RelPath, Root};
-use super::upload::{Place, Upload};
-use super::{OFFSET_HEADER, UPLOAD_HEADER, listing};
+use super::upload::{Place, Precondition, Upload};
+use super::uploads::{Account, Limits, Uploads};
+use super::{
+    LENGTH_HEADER, OFFSET_HEADER, REASON_HEADER, UPLOAD_HEADER, WANT_DIGEST, dates, expiry,
+    listing, media,
+};
+use crate::url;
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
@@ -15,19 +20,22 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
-use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
+use std::time::{Duration, SystemTime};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Files hashed at a time for clients that ask for a part.
-const HASHING: usize = 2;
+/// Requests whose answers are looked for on the disk at a time, each by a thread: some are cheap to
+/// ask and dear to answer, such as listings.
+const ANSWERS: usize = 64;
 
 /// A served directory.
 #[derive(Debug)]
 pub(crate) struct Service {
     root: Root,
-    writable: bool,
-    cache: Cache,
-    hashing: Semaphore,
+    /// None where nothing is taken.
+    uploads: Option<Arc<Uploads>>,
+    /// Digests of its files.
+    pub(crate) digests: Digests,
+    turns: Semaphore,
     /// Turns of clients that measure the speed, if that is allowed.
     pub(crate) speed: Option<Semaphore>,
 }
@@ -48,6 +56,8 @@ pub(crate) enum Answer {
     Text(Head, Bytes),
     /// A file or a part of it.
     File(Head, Body),
+    /// No content; the head lacks the digest of the whole file, which the client wants to know.
+    Digest(Head, Body),
     /// The request's body is wanted.
     Store(Box<Incoming>),
 }
@@ -74,6 +84,10 @@ pub(crate) struct Incoming {
     pub(crate) total: Option<u64>,
     /// Whether a file is replaced.
     pub(crate) replaces: bool,
+    /// What must hold when it takes its name.
+    pub(crate) precondition: Precondition,
+    /// When its content last changed, if the client said so.
+    pub(crate) modified: Option<SystemTime>,
 }
 
 impl Head {
@@ -85,11 +99,16 @@ impl Head {
     }
 
     fn with(mut self, name: HeaderName, value: impl Display) -> Self {
-        // All values are made here of digits and hexadecimal digits, or are constants.
+        // All values are made here: what a client sent is escaped before it gets into one.
         if let Ok(value) = HeaderValue::try_from(format!("{value}")) {
             self.headers.insert(name, value);
         }
         self
+    }
+
+    /// The same with the digest of the whole file.
+    pub(crate) fn with_digest(self, sum: Sum) -> Self {
+        self.with(HeaderName::from_static(REPR_DIGEST), sum.to_field())
     }
 }
 
@@ -104,14 +123,49 @@ impl Answer {
     }
 }
 
+impl Answer {
+    /// What a `HEAD` gets (RFC 9110, section 9.3.2). The words of a refusal move to its head.
+    fn without_content(self) -> Self {
+        match self {
+            Self::Text(head, text) if head.status.is_success() || text.is_empty() => {
+                Self::Text(head, Bytes::new())
+            }
+            Self::Text(head, text) => {
+                let words = String::from_utf8_lossy(&text);
+                let reason = HeaderName::from_static(REASON_HEADER);
+                Self::Text(head.with(reason, words.trim_end()), Bytes::new())
+            }
+            other => other,
+        }
+    }
+}
+
 impl From<Refusal> for Answer {
     fn from(refusal: Refusal) -> Self {
         let (status, words) = match refusal {
             Refusal::NotFound => (StatusCode::NOT_FOUND, "there is no such file"),
             Refusal::Forbidden => (StatusCode::FORBIDDEN, "this may not be read or written"),
-            Refusal::Conflict => (
+            Refusal::NoDirectory => (
                 StatusCode::CONFLICT,
-                "the directory does not exist, the name is a directory's, or it is being written",
+                "the server has no such directory to put it into",
+            ),
+            Refusal::IsDirectory => (StatusCode::CONFLICT, "a directory has this name"),
+            Refusal::InUse => (
+                StatusCode::LOCKED,
+                "this very upload is under way over another connection",
+            ),
+            Refusal::Exists => (StatusCode::PRECONDITION_FAILED, "the file exists already"),
+            Refusal::Changed => (
+                StatusCode::PRECONDITION_FAILED,
+                "the file is not the one that was to be replaced",
+            ),
+            Refusal::TooLarge => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "this is more than the server takes over one connection",
+            ),
+            Refusal::TooMany => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "these are more files than the server takes over one connection",
             ),
             Refusal::Busy => (
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -131,27 +185,44 @@ impl From<Refusal> for Answer {
 }
 
 impl Service {
-    /// Serves the files below `root`; takes uploads if `writable`.
+    /// Serves the files below `root`; takes uploads within `limits`, if there are any.
     ///
     /// # Errors
     ///
     /// See [`Root::open`].
-    pub(crate) fn new(root: &Path, writable: bool) -> io::Result<Self> {
+    pub(crate) fn new(root: &Path, limits: Option<Limits>) -> io::Result<Self> {
         Ok(Self {
             root: Root::open(root)?,
-            writable,
-            cache: Cache::default(),
-            hashing: Semaphore::new(HASHING),
+            uploads: limits.map(|limits| Arc::new(Uploads::new(limits))),
+            digests: Digests::default(),
+            turns: Semaphore::new(ANSWERS),
             speed: None,
         })
     }
 
-    /// What a request gets. Blocks on the disk.
-    pub(crate) fn answer(&self, method: &Method, path: &str, headers: &HeaderMap) -> Answer {
+    /// Held while an answer is looked for.
+    pub(crate) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.turns.acquire().await.ok()
+    }
+
+    /// Removes unfinished uploads that were last written longer than `age` ago; tells how many.
+    /// Blocks on the disk.
+    pub(crate) fn expire(&self, age: Duration) -> usize {
+        expiry::sweep(&self.root, age)
+    }
+
+    /// What a request gets. `account` is what its connection has brought. Blocks on the disk.
+    pub(crate) fn answer(
+        &self,
+        method: &Method,
+        path: &str,
+        headers: &HeaderMap,
+        account: &Arc<Account>,
+    ) -> Answer {
         let result = match (method, headers.get(UPLOAD_HEADER)) {
             (&Method::HEAD, Some(tag)) => self.upload_state(path, tag.to_str().ok()),
             (&Method::GET | &Method::HEAD, _) => self.get(method, path, headers),
-            (&Method::PUT, _) => self.put(path, headers),
+            (&Method::PUT, _) => self.put(path, headers, account),
             _ => {
                 let head = Head::new(StatusCode::METHOD_NOT_ALLOWED);
                 Ok(Answer::Text(
@@ -160,7 +231,12 @@ impl Service {
                 ))
             }
         };
-        result.unwrap_or_else(Answer::from)
+        let answer = result.unwrap_or_else(Answer::from);
+        if method == Method::HEAD {
+            answer.without_content()
+        } else {
+            answer
+        }
     }
 
     /// Opens a file, for protocols without headers. Blocks on the disk.
@@ -187,13 +263,19 @@ impl Service {
     }
 
     fn get(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<Answer, Refusal> {
-        let file = match self.root.find(&RelPath::parse(path)?)? {
+        let parsed = RelPath::parse(path)?;
+        let file = match self.root.find(&parsed)? {
             Found::File(file) => file,
-            Found::Directory(directory) => return list(&directory, headers),
+            Found::Directory(_) if !parsed.is_directory => return Ok(add_slash(path)),
+            Found::Directory(directory) => return self.list(&parsed, &directory, headers),
         };
         let version = Version::of(&file.metadata()?);
         let etag = version.etag();
         let length = version.length;
+        if is_known(headers, &version) {
+            let head = Head::new(StatusCode::NOT_MODIFIED).with(header::ETAG, etag);
+            return Ok(Answer::Text(head, Bytes::new()));
+        }
         let range = field(headers, &header::RANGE).filter(|_| {
             // A range of another version is of no use: the whole file is sent instead.
             field(headers, &header::IF_RANGE).is_none_or(|known| known == etag)
@@ -214,124 +296,163 @@ impl Service {
                 return Ok(Answer::Text(head, Bytes::new()));
             }
         };
+        let kind = media::content_type(parsed.name().unwrap_or_default());
         let mut head = Head::new(status)
-            .with(header::CONTENT_TYPE, "application/octet-stream")
+            .with(header::CONTENT_TYPE, kind)
+            // A browser shall not take for a page what does not say so.
+            .with(header::X_CONTENT_TYPE_OPTIONS, "nosniff")
             .with(header::CONTENT_LENGTH, span.len())
             .with(header::ACCEPT_RANGES, "bytes")
             .with(header::ETAG, etag);
+        if let Some(date) = dates::of(&version) {
+            head = head.with(header::LAST_MODIFIED, dates::to_field(date));
+        }
         if status == StatusCode::PARTIAL_CONTENT {
             head = head.with(header::CONTENT_RANGE, span.to_content_range(length));
         }
-        if method == Method::HEAD {
-            if let Some(sum) = self.cache.look_up(&version) {
-                head = head.with(HeaderName::from_static(REPR_DIGEST), sum.to_field());
-            }
-            return Ok(Answer::Text(head, Bytes::new()));
+        let body = Body {
+            file,
+            version,
+            span,
+        };
+        if method != Method::HEAD {
+            return Ok(Answer::File(head, body));
         }
-        Ok(Answer::File(
-            head,
-            Body {
-                file,
-                version,
-                span,
-            },
-        ))
+        Ok(match self.digests.known(&version) {
+            Some(sum) => Answer::Text(head.with_digest(sum), Bytes::new()),
+            None if headers.contains_key(WANT_DIGEST) => Answer::Digest(head, body),
+            None => Answer::Text(head, Bytes::new()),
+        })
+    }
+
+    fn list(
+        &self,
+        path: &RelPath,
+        directory: &OwnedFd,
+        headers: &HeaderMap,
+    ) -> Result<Answer, Refusal> {
+        let entries = listing::read(&self.root, path, directory)?;
+        let json = field(headers, &header::ACCEPT).is_some_and(|accept| accept.contains("json"));
+        let (kind, text) = if json {
+            let text = serde_json::to_string(&entries).map_err(|_| Refusal::Internal)?;
+            ("application/json", text + "\n")
+        } else {
+            ("text/plain; charset=utf-8", listing::to_text(&entries))
+        };
+        let head = Head::new(StatusCode::OK)
+            .with(header::CONTENT_TYPE, kind)
+            .with(header::X_CONTENT_TYPE_OPTIONS, "nosniff")
+            .with(header::CONTENT_LENGTH, text.len());
+        Ok(Answer::Text(head, text.into()))
     }
 
     fn upload_state(&self, path: &str, tag: Option<&str>) -> Result<Answer, Refusal> {
-        self.check_writable()?;
+        let uploads = self.uploads.as_ref().ok_or(Refusal::Forbidden)?;
         let place = Place::new(&self.root, &RelPath::parse(path)?, tag)?;
+        uploads.settle(&place)?;
         let name = HeaderName::from_static(OFFSET_HEADER);
-        Ok(Answer::Text(
-            Head::new(StatusCode::NO_CONTENT).with(name, place.length()),
-            Bytes::new(),
-        ))
+        let mut head = Head::new(StatusCode::NO_CONTENT).with(name, place.length());
+        if let Some(length) = place.taken_length() {
+            head = head.with(HeaderName::from_static(LENGTH_HEADER), length);
+        }
+        Ok(Answer::Text(head, Bytes::new()))
     }
 
-    fn put(&self, path: &str, headers: &HeaderMap) -> Result<Answer, Refusal> {
-        self.check_writable()?;
-        let tag = headers.get(UPLOAD_HEADER).map(HeaderValue::to_str);
-        let tag = tag.transpose().map_err(|_| Refusal::Conflict)?;
+    fn put(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        account: &Arc<Account>,
+    ) -> Result<Answer, Refusal> {
+        let uploads = self.uploads.as_ref().ok_or(Refusal::Forbidden)?;
+        let bad = |words: &str| Ok(Answer::words(StatusCode::BAD_REQUEST, words));
+        let Ok(tag) = headers
+            .get(UPLOAD_HEADER)
+            .map(HeaderValue::to_str)
+            .transpose()
+        else {
+            return bad("the upload's name is not text");
+        };
         let length = field(headers, &header::CONTENT_LENGTH).map(str::parse::<u64>);
-        let length = length.transpose().map_err(|_| Refusal::Conflict)?;
+        let Ok(length) = length.transpose() else {
+            return bad("Content-Length is not a number");
+        };
         let (start, total) = match field(headers, &header::CONTENT_RANGE) {
             None => (0, length),
             Some(value) => match Span::from_content_range(value) {
                 Some((span, total)) if span.end == total => (span.start, Some(total)),
-                _ => {
-                    let words = "Content-Range must reach to the end: bytes A-(N-1)/N";
-                    return Ok(Answer::words(StatusCode::BAD_REQUEST, words));
-                }
+                _ => return bad("Content-Range must reach to the end: bytes A-(N-1)/N"),
             },
         };
+        let precondition = precondition(headers);
         let place = Place::new(&self.root, &RelPath::parse(path)?, tag)?;
+        place.check(&precondition)?;
         let replaces = place.is_taken();
-        if replaces && field(headers, &header::IF_NONE_MATCH) == Some("*") {
-            return Ok(Answer::words(
-                StatusCode::PRECONDITION_FAILED,
-                "the file exists already",
-            ));
-        }
         if place.length() < start {
             let words = "the bytes before Content-Range are not here";
             return Ok(Answer::words(StatusCode::RANGE_NOT_SATISFIABLE, words));
         }
-        let upload = place.open()?;
+        let announced = total.map(|total| total.saturating_sub(start));
+        let upload = uploads.begin(place, account, announced)?;
         Ok(Answer::Store(Box::new(Incoming {
             upload,
             start,
             total,
             replaces,
+            precondition,
+            modified: dates::field(headers, &header::LAST_MODIFIED),
         })))
-    }
-
-    fn check_writable(&self) -> Result<(), Refusal> {
-        if self.writable {
-            Ok(())
-        } else {
-            Err(Refusal::Forbidden)
-        }
-    }
-
-    /// Remembers the digest of a file that was read whole.
-    pub(crate) fn remember(&self, version: Version, sum: Sum) {
-        self.cache.remember(version, sum);
-    }
-
-    /// The digest of the whole file of which a part is sent; hashes it unless that was done before.
-    /// `None` if the file cannot be read.
-    pub(crate) async fn whole_sum(self: Arc<Self>, file: File, version: Version) -> Option<Sum> {
-        if let Some(sum) = self.cache.look_up(&version) {
-            return Some(sum);
-        }
-        let _turn = self.hashing.acquire().await.ok()?;
-        // Somebody else may have hashed it meanwhile.
-        if let Some(sum) = self.cache.look_up(&version) {
-            return Some(sum);
-        }
-        let hashed = spawn_blocking(move || {
-            let sum = Sum::of(hash_prefix(&file, version.length)?);
-            Ok::<_, io::Error>((Version::of(&file.metadata()?) == version).then_some(sum))
-        });
-        let sum = hashed.await.ok()?.ok()??;
-        self.cache.remember(version, sum);
-        Some(sum)
     }
 }
 
-fn list(directory: &OwnedFd, headers: &HeaderMap) -> Result<Answer, Refusal> {
-    let entries = listing::read(directory)?;
-    let json = field(headers, &header::ACCEPT).is_some_and(|accept| accept.contains("json"));
-    let (kind, text) = if json {
-        let text = serde_json::to_string(&entries).map_err(|_| Refusal::Internal)?;
-        ("application/json", text + "\n")
+/// Where a directory is that was asked for like a file: a listing must not be taken for one, and
+/// the names in it are relative to the slash.
+fn add_slash(path: &str) -> Answer {
+    let plain = url::unescape(path.trim_start_matches('/'));
+    let location = format!("/{}/", url::escape(&plain));
+    let words = format!("this is a directory: {location}");
+    match Answer::words(StatusCode::PERMANENT_REDIRECT, words) {
+        Answer::Text(head, text) => Answer::Text(head.with(header::LOCATION, location), text),
+        other => other,
+    }
+}
+
+/// Whether the client has this version already (RFC 9110, sections 13.1.2 and 13.1.3).
+fn is_known(headers: &HeaderMap, version: &Version) -> bool {
+    if headers.contains_key(header::IF_NONE_MATCH) {
+        let tags = tags(headers, &header::IF_NONE_MATCH);
+        return tags
+            .iter()
+            .any(|tag| tag == "*" || tag.trim_start_matches("W/") == version.etag());
+    }
+    let since = dates::field(headers, &header::IF_MODIFIED_SINCE);
+    since
+        .zip(dates::of(version))
+        .is_some_and(|(since, modified)| modified <= since)
+}
+
+/// What must hold of the file that an upload replaces.
+fn precondition(headers: &HeaderMap) -> Precondition {
+    if tags(headers, &header::IF_NONE_MATCH) == ["*"] {
+        return Precondition::Absent;
+    }
+    if !headers.contains_key(header::IF_MATCH) {
+        return Precondition::None;
+    }
+    let tags = tags(headers, &header::IF_MATCH);
+    if tags == ["*"] {
+        Precondition::Present
     } else {
-        ("text/plain; charset=utf-8", listing::to_text(&entries))
-    };
-    let head = Head::new(StatusCode::OK)
-        .with(header::CONTENT_TYPE, kind)
-        .with(header::CONTENT_LENGTH, text.len());
-    Ok(Answer::Text(head, text.into()))
+        Precondition::Version(tags)
+    }
+}
+
+/// The entity tags of a field. Ours have no comma in them.
+fn tags(headers: &HeaderMap, name: &HeaderName) -> Vec<String> {
+    let values = headers.get_all(name).iter();
+    let values = values.filter_map(|value| value.to_str().ok());
+    let tags = values.flat_map(|value| value.split(','));
+    tags.map(|tag| tag.trim().to_owned()).collect()
 }
 
 /// A field's value, if it is text.

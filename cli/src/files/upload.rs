@@ -3,28 +3,47 @@
 //! The key comes from what the client calls its upload, so that a broken one is found again and two
 //! different ones do not meet. Uploads without name are removed when they break off.
 
-use super::reader::hash_prefix;
+use super::digest::Version;
 use super::root::{Refusal, RelPath, Root, entry_kind};
-use super::writer::Writer;
+use super::uploads::Claim;
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg, OFlag, openat, renameat};
-use nix::sys::stat::Mode;
-use nix::unistd::{UnlinkatFlags, unlinkat};
+use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, RenameFlags, openat, renameat, renameat2};
+use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
+use nix::unistd::{UnlinkatFlags, linkat, unlinkat};
 use sha2::{Digest, Sha256};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::task::spawn_blocking;
+use std::time::SystemTime;
 
 /// Bytes of a file's name that go into its part's name: with dots, key and suffix it stays below
 /// 255.
 const NAME_BYTES: usize = 200;
 
+/// Hexadecimal digits of a part's key.
+const KEY_DIGITS: usize = 16;
+
+/// How often a part is opened anew because somebody removed it before it was locked.
+const OPENINGS: usize = 10;
+
 /// Tells nameless uploads apart.
 static NAMELESS: AtomicU64 = AtomicU64::new(0);
+
+/// What must hold of the file that has the name, so that an upload may take its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Precondition {
+    /// Nothing.
+    None,
+    /// There is no such file.
+    Absent,
+    /// There is one.
+    Present,
+    /// It is the version with one of these entity tags.
+    Version(Vec<String>),
+}
 
 /// Where an upload goes.
 #[derive(Debug)]
@@ -36,6 +55,14 @@ pub(crate) struct Place {
     keep: bool,
 }
 
+/// Names an upload for as long as its directory exists.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct UploadId {
+    device: u64,
+    directory: u64,
+    part: OsString,
+}
+
 impl Place {
     /// The place for `path`. `tag` is what the client calls its upload.
     ///
@@ -43,13 +70,13 @@ impl Place {
     ///
     /// The directory does not exist, or there is a directory of the name.
     pub(crate) fn new(root: &Root, path: &RelPath, tag: Option<&str>) -> Result<Self, Refusal> {
-        let (parent, name) = path.split().ok_or(Refusal::Conflict)?;
+        let (parent, name) = path.split().ok_or(Refusal::IsDirectory)?;
         if path.is_directory {
-            return Err(Refusal::Conflict);
+            return Err(Refusal::IsDirectory);
         }
         let directory = root.directory(&parent)?;
         if entry_kind(&directory, name) == Some(true) {
-            return Err(Refusal::Conflict);
+            return Err(Refusal::IsDirectory);
         }
         let part = part_name(name, tag);
         Ok(Self {
@@ -60,13 +87,35 @@ impl Place {
         })
     }
 
+    /// Its name among uploads.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be looked at.
+    pub(crate) fn id(&self) -> Result<UploadId, Refusal> {
+        let stat = fstat(&self.directory)?;
+        Ok(UploadId {
+            device: stat.st_dev,
+            directory: stat.st_ino,
+            part: self.part.clone(),
+        })
+    }
+
+    /// The directory, to ask for room.
+    pub(crate) fn directory(&self) -> &OwnedFd {
+        &self.directory
+    }
+
     /// Bytes an earlier attempt left.
     pub(crate) fn length(&self) -> u64 {
-        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        openat(&self.directory, self.part.as_os_str(), flags, Mode::empty())
-            .ok()
-            .and_then(|fd| File::from(fd).metadata().ok())
-            .map_or(0, |metadata| metadata.len())
+        let stat = self.stat(&self.part);
+        stat.filter(is_file).map_or(0, |stat| stat.st_size as u64)
+    }
+
+    /// The length of the file that has the name now.
+    pub(crate) fn taken_length(&self) -> Option<u64> {
+        let stat = self.stat(&self.name);
+        stat.filter(is_file).map(|stat| stat.st_size as u64)
     }
 
     /// Whether a file of the name exists.
@@ -74,25 +123,86 @@ impl Place {
         entry_kind(&self.directory, &self.name).is_some()
     }
 
+    /// Compares the file that has the name with what the client expects.
+    ///
+    /// # Errors
+    ///
+    /// It is not so.
+    pub(crate) fn check(&self, precondition: &Precondition) -> Result<(), Refusal> {
+        let now = self.stat(&self.name);
+        match (precondition, now) {
+            (Precondition::None, _)
+            | (Precondition::Absent, None)
+            | (Precondition::Present, Some(_)) => Ok(()),
+            (Precondition::Absent, Some(_)) => Err(Refusal::Exists),
+            (Precondition::Version(tags), Some(now)) if tags.contains(&version(&now).etag()) => {
+                Ok(())
+            }
+            _ => Err(Refusal::Changed),
+        }
+    }
+
+    fn stat(&self, name: &OsStr) -> Option<FileStat> {
+        fstatat(&self.directory, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()
+    }
+
     /// Opens or creates the part.
     ///
     /// # Errors
     ///
-    /// Another upload is writing it, or the file system refuses.
-    pub(crate) fn open(self) -> Result<Upload, Refusal> {
+    /// Another program is writing it, or the file system refuses.
+    pub(crate) fn open(self, claim: Claim) -> Result<Upload, Refusal> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mode = Mode::from_bits_truncate(0o666);
-        let fd = openat(&self.directory, self.part.as_os_str(), flags, mode)?;
-        let locked = Flock::lock(File::from(fd), FlockArg::LockExclusiveNonblock);
-        let file = locked.map_err(|(_, error)| match error {
-            Errno::EWOULDBLOCK => Refusal::Conflict,
-            error => error.into(),
-        })?;
-        Ok(Upload {
-            place: self,
-            file,
-            ended: false,
-        })
+        for _ in 0..OPENINGS {
+            let fd = openat(&self.directory, self.part.as_os_str(), flags, mode)?;
+            let locked = Flock::lock(File::from(fd), FlockArg::LockExclusiveNonblock);
+            let file = locked.map_err(|(_, error)| match error {
+                Errno::EWOULDBLOCK => Refusal::InUse,
+                error => error.into(),
+            })?;
+            // Between opening and locking the part may have been finished or removed: what is
+            // locked then is nobody's file any more.
+            if self.is_part(&*file)? {
+                return Ok(Upload {
+                    place: self,
+                    file,
+                    claim,
+                    ended: false,
+                });
+            }
+        }
+        Err(Refusal::Busy)
+    }
+
+    /// Whether the part's name still leads to this file.
+    fn is_part(&self, file: impl AsFd) -> Result<bool, Refusal> {
+        let locked = fstat(file)?;
+        let named = self.stat(&self.part);
+        Ok(named
+            .is_some_and(|named| (named.st_dev, named.st_ino) == (locked.st_dev, locked.st_ino)))
+    }
+
+    fn rename(&self, precondition: &Precondition) -> Result<(), Errno> {
+        let (directory, part, name) = (&self.directory, &*self.part, &*self.name);
+        if *precondition != Precondition::Absent {
+            return renameat(directory, part, directory, name);
+        }
+        match renameat2(
+            directory,
+            part,
+            directory,
+            name,
+            RenameFlags::RENAME_NOREPLACE,
+        ) {
+            // File systems that cannot do it in one step (NFS, some of FUSE).
+            Err(Errno::EINVAL | Errno::ENOSYS) => {
+                linkat(directory, part, directory, name, AtFlags::empty())?;
+                self.unlink();
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     fn unlink(&self) {
@@ -102,6 +212,19 @@ impl Place {
             self.part.as_os_str(),
             UnlinkatFlags::NoRemoveDir,
         );
+    }
+}
+
+fn is_file(stat: &FileStat) -> bool {
+    stat.st_mode & nix::libc::S_IFMT == nix::libc::S_IFREG
+}
+
+fn version(stat: &FileStat) -> Version {
+    Version {
+        device: stat.st_dev,
+        inode: stat.st_ino,
+        length: stat.st_size as u64,
+        modified: i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
     }
 }
 
@@ -118,7 +241,7 @@ fn part_name(name: &OsStr, tag: Option<&str>) -> OsString {
     let name = &name.as_bytes()[..name.len().min(NAME_BYTES)];
     let mut part = [b".", name, b"."].concat();
     part.extend(
-        key[..8]
+        key[..KEY_DIGITS / 2]
             .iter()
             .flat_map(|byte| format!("{byte:02x}").into_bytes()),
     );
@@ -126,46 +249,71 @@ fn part_name(name: &OsStr, tag: Option<&str>) -> OsString {
     OsString::from_vec(part)
 }
 
+/// Whether a name is one that this module gives to parts: only those are ever removed for age.
+pub(super) fn is_our_part(name: &[u8]) -> bool {
+    let key = || {
+        let rest = name.strip_prefix(b".")?.strip_suffix(b".part")?;
+        let (rest, key) = rest.split_at_checked(rest.len().checked_sub(KEY_DIGITS)?)?;
+        let is_key = key.iter().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
+        (is_key && rest.len() > 1 && rest.ends_with(b".")).then_some(())
+    };
+    key().is_some()
+}
+
 /// An upload under way.
 #[derive(Debug)]
 pub(crate) struct Upload {
     place: Place,
     file: Flock<File>,
+    /// Given back behind the lock, so that who waits for it finds the lock free.
+    claim: Claim,
     ended: bool,
 }
 
 impl Upload {
-    /// Goes on behind the first `length` bytes.
-    ///
-    /// # Errors
-    ///
-    /// There are not so many, or the part cannot be read or written.
-    pub(crate) async fn writer(&self, length: u64) -> io::Result<Writer> {
-        let file = self.file.try_clone()?;
-        let hashed = spawn_blocking(move || {
-            let hash = hash_prefix(&file, length)?;
-            Ok::<_, io::Error>((file, hash))
-        });
-        let (file, hash) = hashed.await.map_err(io::Error::other)??;
-        Writer::start(file, length, hash)
+    /// What it counts against.
+    pub(crate) fn claim(&self) -> &Claim {
+        &self.claim
     }
 
-    /// Gives the file its name: it is whole.
+    /// Another handle of the part.
     ///
     /// # Errors
     ///
-    /// It cannot be renamed.
-    pub(crate) fn commit(mut self) -> Result<(), Refusal> {
-        let Place {
-            directory,
-            name,
-            part,
-            ..
-        } = &self.place;
-        renameat(directory, part.as_os_str(), directory, name.as_os_str())?;
+    /// The process has too many.
+    pub(crate) fn file(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
+    /// Gives the file its name: it is whole. `modified` is when its content last changed, if the
+    /// client said so.
+    ///
+    /// # Errors
+    ///
+    /// The precondition does not hold any more, or it cannot be renamed.
+    pub(crate) fn commit(
+        mut self,
+        precondition: &Precondition,
+        modified: Option<SystemTime>,
+    ) -> Result<Version, Refusal> {
+        if let Some(modified) = modified {
+            // A file system that keeps no such time is no reason to refuse the file.
+            let _ = self.file.set_modified(modified);
+        }
+        let uploads = self.claim.uploads();
+        // One upload after another, so that none comes between the check and the renaming.
+        let committing = uploads.commits();
+        self.place.check(precondition)?;
+        self.place
+            .rename(precondition)
+            .map_err(|error| match error {
+                Errno::EEXIST if *precondition == Precondition::Absent => Refusal::Exists,
+                error => error.into(),
+            })?;
+        drop(committing);
         self.ended = true;
-        nix::unistd::fsync(directory)?;
-        Ok(())
+        nix::unistd::fsync(&self.place.directory)?;
+        Ok(Version::of(&self.file.metadata()?))
     }
 
     /// Throws away what was received: it is wrong.
@@ -189,97 +337,4 @@ impl Drop for Upload {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use bytes::Bytes;
-    use std::fs;
-    use std::path::Path;
-
-    fn place(root: &Path, path: &str, tag: Option<&str>) -> Result<Place, Refusal> {
-        Place::new(
-            &Root::open(root).unwrap(),
-            &RelPath::parse(path).unwrap(),
-            tag,
-        )
-    }
-
-    fn names(directory: &Path) -> Vec<String> {
-        let entries = fs::read_dir(directory).unwrap();
-        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        names.collect()
-    }
-
-    async fn append(upload: &Upload, from: u64, data: &'static [u8]) {
-        let mut writer = upload.writer(from).await.unwrap();
-        writer.write(Bytes::from_static(data)).await.unwrap();
-        writer.finish().await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_named_upload_is_kept_and_continued() {
-        let root = tempfile::tempdir().unwrap();
-        let at = || place(root.path(), "/file", Some("tag")).unwrap();
-        let upload = at().open().unwrap();
-        append(&upload, 0, b"hello ").await;
-        drop(upload);
-        assert_eq!(at().length(), 6);
-        assert_eq!(
-            place(root.path(), "/file", Some("other")).unwrap().length(),
-            0
-        );
-        let upload = at().open().unwrap();
-        append(&upload, 6, b"world").await;
-        assert!(!at().is_taken());
-        upload.commit().unwrap();
-        assert!(at().is_taken());
-        assert_eq!(names(root.path()), ["file"]);
-        assert_eq!(fs::read(root.path().join("file")).unwrap(), b"hello world");
-    }
-
-    #[tokio::test]
-    async fn a_nameless_or_empty_upload_leaves_nothing() {
-        let root = tempfile::tempdir().unwrap();
-        let upload = place(root.path(), "/file", None).unwrap().open().unwrap();
-        append(&upload, 0, b"hello").await;
-        assert_eq!(names(root.path()).len(), 1);
-        drop(upload);
-        drop(
-            place(root.path(), "/file", Some("tag"))
-                .unwrap()
-                .open()
-                .unwrap(),
-        );
-        assert!(names(root.path()).is_empty());
-    }
-
-    #[tokio::test]
-    async fn two_clients_cannot_write_the_same_upload() {
-        let root = tempfile::tempdir().unwrap();
-        let at = || place(root.path(), "/file", Some("tag")).unwrap();
-        let first = at().open().unwrap();
-        assert_eq!(at().open().unwrap_err(), Refusal::Conflict);
-        first.discard();
-        assert!(at().open().is_ok());
-    }
-
-    #[test]
-    fn a_file_cannot_take_a_directory_or_its_place() {
-        let root = tempfile::tempdir().unwrap();
-        fs::create_dir(root.path().join("dir")).unwrap();
-        for path in ["/dir", "/", "/new/", "/missing/file"] {
-            assert_eq!(
-                place(root.path(), path, None).unwrap_err(),
-                Refusal::Conflict,
-                "{path}"
-            );
-        }
-    }
-
-    #[test]
-    fn part_names_are_hidden_and_fit() {
-        let name = OsString::from("x".repeat(255));
-        let part = part_name(&name, Some("tag"));
-        assert!(part.len() <= 255 && super::super::root::is_part(part.as_bytes()));
-        assert_ne!(part_name(&name, None), part_name(&name, None));
-    }
-}
+mod tests;

@@ -1,0 +1,311 @@
+//! Uploads of a whole server: who has which, how many there may be and how much they may bring.
+
+use super::root::Refusal;
+use super::upload::{Place, Upload, UploadId};
+use nix::sys::statvfs::fstatvfs;
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// An upload that brought nothing for so long is taken over by a client that wants to go on with
+/// it: the connection it came by is probably dead, and its server learns that only half a minute
+/// later.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// How long the one that is taken over is given to bring what it has to the disk.
+const HANDOVER: Duration = Duration::from_secs(5);
+
+/// Bytes between two looks at how much room the disk has.
+const LOOK_BYTES: u64 = 16 << 20;
+
+/// What clients may bring.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Bytes over one connection.
+    pub(crate) bytes: u64,
+    /// Files over one connection.
+    pub(crate) files: u64,
+    /// Uploads at a time, of all clients.
+    pub(crate) at_once: usize,
+    /// Bytes of the disk that uploads leave free.
+    pub(crate) keep_free: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            bytes: u64::MAX,
+            files: u64::MAX,
+            at_once: usize::MAX,
+            keep_free: 0,
+        }
+    }
+}
+
+/// What one connection has brought.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    bytes: AtomicU64,
+    files: AtomicU64,
+}
+
+/// The uploads of a server.
+#[derive(Debug)]
+pub(crate) struct Uploads {
+    limits: Limits,
+    under_way: Mutex<BTreeMap<UploadId, Arc<Active>>>,
+    released: Condvar,
+    commits: Mutex<()>,
+}
+
+/// An upload that somebody is sending.
+#[derive(Debug)]
+struct Active {
+    /// When it last brought something.
+    last: Mutex<Instant>,
+    /// Somebody else goes on with it.
+    taken_over: Notify,
+}
+
+impl Active {
+    fn is_silent(&self) -> bool {
+        self.last().elapsed() >= SILENCE
+    }
+
+    fn last(&self) -> MutexGuard<'_, Instant> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Uploads {
+    /// None are there yet.
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            under_way: Mutex::default(),
+            released: Condvar::new(),
+            commits: Mutex::default(),
+        }
+    }
+
+    /// Begins or continues an upload of `announced` bytes. Waits for one of the same name that is
+    /// to be taken over. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Somebody else is sending it, a limit is reached, or the file system refuses.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        place: Place,
+        account: &Arc<Account>,
+        announced: Option<u64>,
+    ) -> Result<Upload, Refusal> {
+        if account.files.fetch_add(1, Ordering::Relaxed) >= self.limits.files {
+            return Err(Refusal::TooMany);
+        }
+        let announced = announced.unwrap_or(0);
+        let after = account
+            .bytes
+            .load(Ordering::Relaxed)
+            .saturating_add(announced);
+        if after > self.limits.bytes {
+            return Err(Refusal::TooLarge);
+        }
+        self.check_room(place.directory(), announced)?;
+        let id = place.id()?;
+        let mut under_way = self.settled(&id)?;
+        if under_way.len() >= self.limits.at_once {
+            return Err(Refusal::Busy);
+        }
+        let active = Arc::new(Active {
+            last: Mutex::new(Instant::now()),
+            taken_over: Notify::new(),
+        });
+        under_way.insert(id.clone(), Arc::clone(&active));
+        drop(under_way);
+        let claim = Claim {
+            uploads: Arc::clone(self),
+            account: Arc::clone(account),
+            id,
+            active,
+            looked: AtomicU64::new(0),
+        };
+        place.open(claim)
+    }
+
+    /// Waits until nobody sends the upload any more. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Somebody does.
+    pub(crate) fn settle(&self, place: &Place) -> Result<(), Refusal> {
+        self.settled(&place.id()?).map(drop)
+    }
+
+    fn settled(
+        &self,
+        id: &UploadId,
+    ) -> Result<MutexGuard<'_, BTreeMap<UploadId, Arc<Active>>>, Refusal> {
+        let under_way = self.under_way();
+        match under_way.get(id) {
+            None => return Ok(under_way),
+            Some(active) if !active.is_silent() => return Err(Refusal::InUse),
+            Some(active) => active.taken_over.notify_one(),
+        }
+        let waited = self
+            .released
+            .wait_timeout_while(under_way, HANDOVER, |under_way| under_way.contains_key(id));
+        let (under_way, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() {
+            return Err(Refusal::InUse);
+        }
+        Ok(under_way)
+    }
+
+    /// Whether the disk has room for `more` bytes besides what stays free.
+    fn check_room(&self, directory: impl AsFd, more: u64) -> Result<(), Refusal> {
+        if self.limits.keep_free == 0 {
+            return Ok(());
+        }
+        let disk = fstatvfs(directory)?;
+        let free = disk.blocks_available().saturating_mul(disk.fragment_size());
+        if free < more.saturating_add(self.limits.keep_free) {
+            return Err(Refusal::DiskFull);
+        }
+        Ok(())
+    }
+
+    /// Held while a file gets its name.
+    pub(super) fn commits(&self) -> MutexGuard<'_, ()> {
+        self.commits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, BTreeMap<UploadId, Arc<Active>>> {
+        self.under_way
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The right to send an upload. Dropped, somebody else may.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    uploads: Arc<Uploads>,
+    account: Arc<Account>,
+    id: UploadId,
+    active: Arc<Active>,
+    /// Bytes at the last look at the disk.
+    looked: AtomicU64,
+}
+
+impl Claim {
+    /// The uploads it is one of.
+    pub(super) fn uploads(&self) -> Arc<Uploads> {
+        Arc::clone(&self.uploads)
+    }
+
+    /// Counts bytes that came.
+    ///
+    /// # Errors
+    ///
+    /// They are more than the connection may bring, or than the disk has room for.
+    pub(crate) fn count(&self, file: impl AsFd, bytes: u64) -> Result<(), Refusal> {
+        *self.active.last() = Instant::now();
+        let all = self.account.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if all > self.uploads.limits.bytes {
+            return Err(Refusal::TooLarge);
+        }
+        let since = self.looked.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if since < LOOK_BYTES {
+            return Ok(());
+        }
+        self.looked.store(0, Ordering::Relaxed);
+        self.uploads.check_room(file, 0)
+    }
+
+    /// Ready once somebody else goes on with it.
+    pub(crate) async fn taken_over(&self) {
+        self.active.taken_over.notified().await;
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.uploads.under_way().remove(&self.id);
+        self.uploads.released.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::root::{RelPath, Root};
+    use super::*;
+    use std::path::Path;
+
+    fn place(root: &Path, name: &str) -> Place {
+        let (root, path) = (Root::open(root).unwrap(), RelPath::parse(name).unwrap());
+        Place::new(&root, &path, Some("tag")).unwrap()
+    }
+
+    #[test]
+    fn a_connection_brings_no_more_than_it_may() {
+        let root = tempfile::tempdir().unwrap();
+        let limits = Limits {
+            bytes: 100,
+            files: 3,
+            at_once: 1,
+            ..Limits::default()
+        };
+        let uploads = Arc::new(Uploads::new(limits));
+        let account = Arc::new(Account::default());
+        let begin =
+            |name: &str, announced| uploads.begin(place(root.path(), name), &account, announced);
+        assert_eq!(begin("/large", Some(101)).unwrap_err(), Refusal::TooLarge);
+        let first = begin("/first", Some(60)).unwrap();
+        let count = |upload: &Upload, bytes| upload.claim().count(upload.file().unwrap(), bytes);
+        assert_eq!(count(&first, 60), Ok(()));
+        assert_eq!(begin("/beside", None).unwrap_err(), Refusal::Busy);
+        assert_eq!(count(&first, 41), Err(Refusal::TooLarge));
+        drop(first);
+        assert_eq!(begin("/fourth", None).unwrap_err(), Refusal::TooMany);
+        let another = Arc::new(Account::default());
+        assert!(
+            uploads
+                .begin(place(root.path(), "/x"), &another, None)
+                .is_ok()
+        );
+    }
+
+    #[test]
+    fn room_on_the_disk_is_kept_free() {
+        let root = tempfile::tempdir().unwrap();
+        let limits = Limits {
+            keep_free: 1 << 62,
+            ..Limits::default()
+        };
+        let uploads = Arc::new(Uploads::new(limits));
+        let begun = uploads.begin(place(root.path(), "/x"), &Arc::default(), None);
+        assert_eq!(begun.unwrap_err(), Refusal::DiskFull);
+    }
+
+    #[tokio::test]
+    async fn a_silent_upload_is_taken_over_and_a_live_one_is_not() {
+        let root = tempfile::tempdir().unwrap();
+        let uploads = Arc::new(Uploads::new(Limits::default()));
+        let begin = || uploads.begin(place(root.path(), "/file"), &Arc::default(), None);
+        let first = begin().unwrap();
+        assert_eq!(begin().unwrap_err(), Refusal::InUse);
+        *first.claim().active.last() = Instant::now().checked_sub(SILENCE).unwrap();
+        let holder = tokio::spawn(async move {
+            first.claim().taken_over().await;
+            drop(first);
+        });
+        let (uploads, at) = (Arc::clone(&uploads), place(root.path(), "/file"));
+        let second = tokio::task::spawn_blocking(move || uploads.begin(at, &Arc::default(), None));
+        assert!(second.await.unwrap().is_ok());
+        holder.await.unwrap();
+    }
+}

@@ -1,0 +1,53 @@
+//! One client's connection as the server sees it: what it may choose and what it has brought.
+
+use crate::files::service::Service;
+use crate::files::uploads::Account;
+use crate::tuning::{Granted, Tuning};
+use anabranch_net::connection::Connection;
+use http::HeaderMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A client that is being served.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    /// Its connection.
+    pub(crate) connection: Connection,
+    /// What it is offered.
+    pub(crate) service: Arc<Service>,
+    /// What it has brought.
+    pub(crate) account: Arc<Account>,
+    /// What of the ways to send it may choose.
+    granted: Granted,
+    /// What it has chosen.
+    chosen: Mutex<Tuning>,
+}
+
+impl Guest {
+    /// A client that has asked for nothing yet.
+    pub(crate) fn new(connection: Connection, service: Arc<Service>, granted: Granted) -> Self {
+        Self {
+            connection,
+            service,
+            account: Arc::default(),
+            granted,
+            chosen: Mutex::default(),
+        }
+    }
+
+    /// Sends as the headers of a request ask for.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, or not for clients to choose, for the person who sent them.
+    pub(crate) fn tune(&self, headers: &HeaderMap) -> Result<(), String> {
+        let wanted = Tuning::from_headers(headers)?;
+        if wanted == Tuning::default() {
+            return Ok(());
+        }
+        wanted.check(self.granted)?;
+        let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = chosen.choose(wanted)?;
+        news.apply(&self.connection)
+            .map_err(|error| error.to_string())
+    }
+}
