@@ -5,6 +5,7 @@
 //! breach.
 
 mod deps;
+mod interop;
 mod metadata;
 mod page;
 mod pgo;
@@ -25,6 +26,9 @@ usage: cargo xtask COMMAND
   deps   licences and sources of every dependency
   wasm   check that wire, proto and link build where there is no operating system
   page   follow docs/writing-a-scheduler.md to the letter: build its crate, run its commands
+  interop [PEER..]
+         foreign QUIC stacks against this engine, both ways: installs them below target/interop;
+         picoquic, aioquic, quic-go, ngtcp2, noq, quinn, s2n-quic
   results FOLDER
          pages of docs/results from the folder that `anabranch lab report` made
   pgo    the `anabranch` command, optimised for what it spends its time on: target/pgo
@@ -79,6 +83,7 @@ fn main() -> ExitCode {
         ["deps"] => report("deps", deps::check(&root())),
         ["wasm"] => wasm::check(&root()),
         ["page"] => page::check(&root()),
+        ["interop", peers @ ..] => interop::run(&root(), peers),
         ["results", folder] => results::write(&root(), Path::new(folder)),
         ["results"] => return usage("`results` needs the folder of a report"),
         ["pgo"] => pgo::build_command(&root()),

@@ -118,7 +118,7 @@ static void take(const uint8_t *bytes, size_t length)
         length--;
     }
     if (peer.is_client && peer.is_put) {
-        for (size_t i = 0; i < length && peer.line_length < sizeof(peer.reply) / 2; i++) {
+        for (size_t i = 0; i < length && peer.line_length + 1 < sizeof(peer.expected_reply); i++) {
             peer.is_intact &= peer.expected_reply[peer.line_length++] == (char)bytes[i];
         }
         return;
