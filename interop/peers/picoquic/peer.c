@@ -310,7 +310,8 @@ static int options(int argc, char **argv, int *retry)
                 return usage("cannot bind the address of a --path");
             }
             peer.path_locals[peer.path_count++] = peer.net.locals[socket];
-        } else if (strcmp(argv[i], "--at") == 0 && i + 1 < argc && peer.action_count < MAX_ACTIONS) {
+        } else if (strcmp(argv[i], "--at") == 0 && i + 1 < argc &&
+            peer.action_count < MAX_ACTIONS) {
             struct action *action = &peer.actions[peer.action_count++];
             unsigned long long at = 0;
             if (sscanf(argv[++i], "%llu:%15[a-z]:%lu", &at, action->what, &action->which) < 2) {
