@@ -2,6 +2,7 @@
 //! owner.
 
 mod ack_frequency;
+mod bounds;
 mod mechanisms;
 
 pub use ack_frequency::AckFrequency;
@@ -21,7 +22,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a connection behaves. The default is a good start for bulk transfer over unequal paths.
+/// How a connection behaves. The default is a good start for bulk transfer over unequal paths. A
+/// value that the protocol has no room for counts as the nearest that it has.
 #[derive(Debug, Clone)]
 pub struct TransportConfig {
     /// Stream and datagram limits.

@@ -3,7 +3,7 @@
 use super::admission::{Admission, Origin};
 use super::contain::contained;
 use super::{Endpoint, Handle, Member};
-use crate::config::{ClientConfig, RetryPolicy, ServerConfig};
+use crate::config::{ClientConfig, RetryPolicy, ServerConfig, TransportConfig};
 use crate::connection::{Beginning, Connection, Routing, announced_path_limit, random_cid};
 use crate::datagram::{Ecn, Transmit, Tuple};
 use crate::handshake::token::{TokenError, TokenId, retry_integrity_tag};
@@ -118,17 +118,14 @@ impl Endpoint {
         server_name: &str,
     ) -> Result<Handle, ConnectError> {
         let handle = self.free_handle().ok_or(ConnectError::TooMany)?;
+        let transport = TransportConfig::bounded(&config.transport);
         let mut rng = self.rng.fork();
         let local_cid = random_cid(&mut rng, self.config.cid_length);
         let remote_cid = random_cid(&mut rng, 8);
         let params = TransportParameters {
             initial_source_cid: Some(local_cid),
-            initial_max_path_id: announced_path_limit(
-                config.transport.max_paths,
-                Side::Client,
-                None,
-            ),
-            ..config.transport.parameters()
+            initial_max_path_id: announced_path_limit(transport.max_paths, Side::Client, None),
+            ..transport.parameters()
         };
         let mut bytes = Vec::new();
         params.encode(&mut bytes, Side::Client);
@@ -143,7 +140,7 @@ impl Endpoint {
             now,
             Beginning {
                 side: Side::Client,
-                config: config.transport,
+                config: transport,
                 handshake,
                 tuple,
                 server_name: server_name.to_owned(),
@@ -421,7 +418,7 @@ impl Endpoint {
         let mut rng = self.rng.fork();
         let local_cid = random_cid(&mut rng, self.config.cid_length);
         let preferred_address = self.preferred_address(server, &mut rng);
-        let transport = server.transport.clone();
+        let transport = TransportConfig::bounded(&server.transport);
         let params = TransportParameters {
             original_dcid: Some(proof.original_dcid),
             initial_source_cid: Some(local_cid),

@@ -3,6 +3,7 @@
 
 mod abandonment;
 mod attacks;
+mod caller;
 mod ecn;
 mod errors;
 mod failover;
