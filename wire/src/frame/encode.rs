@@ -2,7 +2,7 @@
 
 use super::ack::ack_type;
 use super::stream::stream_type;
-use super::{ConnectionClose, Form, Frame, FrameType, PathStatus};
+use super::{AckFrequency, ConnectionClose, Form, Frame, FrameType, PathStatus};
 use crate::id::{Dir, PathId};
 use crate::varint;
 
@@ -140,12 +140,7 @@ impl Frame<'_> {
                 out.varint(*sequence);
             }
             Self::PathChallenge { data } | Self::PathResponse { data } => out.bytes(data),
-            Self::AckFrequency(wish) => out.varints(&[
-                wish.sequence,
-                wish.ack_eliciting_threshold,
-                wish.max_ack_delay_us,
-                wish.reordering_threshold,
-            ]),
+            Self::AckFrequency(wish) => out.varints(&wish.values()),
             Self::ConnectionClose(close) => close.write(out),
             Self::PathAbandon { .. }
             | Self::PathStatus { .. }
@@ -171,6 +166,18 @@ impl Frame<'_> {
             Self::MaxPathId { limit } | Self::PathsBlocked { limit } => out.varint(limit.0.into()),
             _ => {}
         }
+    }
+}
+
+impl AckFrequency {
+    /// The fields in their order.
+    const fn values(&self) -> [u64; 4] {
+        [
+            self.sequence,
+            self.ack_eliciting_threshold,
+            self.max_ack_delay_us,
+            self.reordering_threshold,
+        ]
     }
 }
 
