@@ -106,7 +106,8 @@ impl Connection {
     }
 
     /// Considers after an acknowledgement for `target` whether the peer acknowledges as often as is
-    /// good.
+    /// good. What is under way counts, and a path that sent all its window allowed: requests are
+    /// acknowledged themselves, and must not be answered by the next one for ever.
     pub(super) fn review_ack_frequency(&mut self, now: Instant, target: PathId) {
         let Some(most) = self.config.ack_frequency.most_packets else {
             return;
@@ -120,7 +121,8 @@ impl Connection {
         let in_use = || {
             let open = self.paths.open().filter_map(Slot::open);
             open.filter(|path| {
-                let carries = path.id == target || path.space.ack_eliciting_in_flight() > 0;
+                let is_full = path.id == target && !path.route.app_limited;
+                let carries = is_full || path.space.ack_eliciting_in_flight() > 0;
                 path.is_healthy() && path.route.rtt.has_sample() && carries
             })
         };

@@ -28,7 +28,7 @@ impl Wish {
     /// breathes is no news.
     fn is_far_from(&self, other: &Self) -> bool {
         let apart = |one: u128, two: u128, num: u128, den: u128| {
-            one * den >= two * num || two * den >= one * num
+            one != two && (one * den >= two * num || two * den >= one * num)
         };
         apart(self.packets.into(), other.packets.into(), 2, 1)
             || apart(self.delay.as_micros(), other.delay.as_micros(), 3, 2)

@@ -46,6 +46,17 @@ fn the_usual_is_not_asked_for_and_a_breathing_window_is_no_news() {
 }
 
 #[test]
+fn a_delay_of_nothing_is_no_news_for_ever() {
+    let mut requests = AckRequests::default();
+    let usual = wish(2, 0);
+    requests.ask(at(0), INTERVAL, usual, wish(10, 0));
+    requests.on_sent(at(0));
+    requests.on_acked(0);
+    requests.ask(at(100), INTERVAL, usual, wish(10, 0));
+    assert!(!requests.is_pending());
+}
+
+#[test]
 fn nothing_is_asked_twice_within_the_interval() {
     let mut requests = AckRequests::default();
     assert!(asked(&mut requests, 0, wish(10, 5)).is_some());
