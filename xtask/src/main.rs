@@ -11,6 +11,7 @@ mod page;
 mod pgo;
 mod results;
 mod rfc;
+mod soak;
 mod source;
 mod tidy;
 mod wasm;
@@ -33,7 +34,9 @@ usage: cargo xtask COMMAND
          pages of docs/results from the folder that `anabranch lab report` made
   pgo    the `anabranch` command, optimised for what it spends its time on: target/pgo
   pgo bench [CASE..]
-         the same of the simulator's speed bench, which is then run";
+         the same of the simulator's speed bench, which is then run
+  soak [--for TIME] [--only PART,..] [--fresh]
+         random worlds and fuzz targets for as long as wanted; see soak --help";
 
 /// One breach of a rule, where it is and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,9 +67,18 @@ pub(crate) fn root() -> PathBuf {
         .to_path_buf()
 }
 
-/// The cargo that runs this program.
+/// The cargo that runs this program. It has told this program about this package in variables that
+/// must not reach further: build scripts that watch them would run again, and with them half of
+/// what is built already.
 pub(crate) fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    command
 }
 
 /// The compiler in use.
@@ -88,6 +100,7 @@ fn main() -> ExitCode {
         ["results"] => return usage("`results` needs the folder of a report"),
         ["pgo"] => pgo::build_command(&root()),
         ["pgo", "bench", cases @ ..] => pgo::bench(&root(), cases),
+        ["soak", words @ ..] => soak::run(&root(), words),
         ["help" | "--help" | "-h"] => {
             say(USAGE);
             Ok(true)

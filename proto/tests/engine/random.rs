@@ -1,6 +1,8 @@
 //! Random worlds from seeds: faults while work is done, then repair, then everything must settle.
 //!
-//! `ANABRANCH_SEEDS=n` runs n seeds instead of the usual number, `ANABRANCH_SEED=s` only that one.
+//! `ANABRANCH_SEEDS=n` runs n seeds instead of the usual number, from `ANABRANCH_SEED_FROM` on if
+//! that is set, `ANABRANCH_SEED=s` only that one. Seeds from [`WIDE`] on vary more: those below are
+//! what they were when some of them were kept for what they found.
 
 #![allow(
     clippy::print_stdout,
@@ -9,7 +11,7 @@
 
 use crate::pair::{Dice, MBIT, Pair, Way};
 use anabranch_proto::config::{
-    AckReturn, Mechanisms, Rescue, RetransmissionPolicy, Split, TransportConfig,
+    AckFrequency, AckReturn, Mechanisms, Rescue, RetransmissionPolicy, Split, TransportConfig,
 };
 use anabranch_proto::congestion;
 use anabranch_proto::event::Event;
@@ -22,6 +24,9 @@ use bytes::Bytes;
 use std::time::Duration;
 
 const SEEDS: u64 = 200;
+
+/// Seeds of campaigns begin here.
+const WIDE: u64 = 1_000_000;
 
 /// Virtual time within which a healed world must finish its transfers.
 const SETTLING: Duration = Duration::from_secs(120);
@@ -63,6 +68,8 @@ struct World {
     dice: Dice,
     /// Ways as they are when nothing is wrong.
     sound: Vec<Way>,
+    /// What the worlds of campaigns have besides.
+    wide: Option<Dice>,
     log: Vec<String>,
 }
 
@@ -119,6 +126,18 @@ fn random_config(dice: &mut Dice) -> TransportConfig {
     config
 }
 
+/// What only the worlds of campaigns vary: how late and how seldom acknowledgements come, and what
+/// is asked of them.
+fn widen(config: &mut TransportConfig, dice: &mut Dice) {
+    config.ack_threshold = dice.pick(&[1, 2, 2, 10, 40]);
+    config.max_ack_delay = ms(dice.pick(&[0, 1, 25, 25, 200]));
+    config.ack_frequency = AckFrequency {
+        accept: dice.below(4) > 0,
+        immediate: dice.below(4) > 0,
+        most_packets: dice.pick(&[None, None, Some(1), Some(8), Some(64)]),
+    };
+}
+
 fn random_mechanisms(dice: &mut Dice, config: &mut TransportConfig) {
     use RetransmissionPolicy as Policy;
     let splits = [Split::Off, Split::Off, Split::Equal, Split::Proportional];
@@ -163,15 +182,22 @@ impl World {
         let mut dice = Dice(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 7);
         let count = dice.pick(&[1, 2, 2, 2, 3, 4]);
         let ways: Vec<Way> = (1..=count).map(|at| random_way(&mut dice, at)).collect();
-        let client = random_config(&mut dice);
+        let mut client = random_config(&mut dice);
         let mut server = random_config(&mut dice);
         server.max_paths = client.max_paths.max(server.max_paths);
+        let wide = (seed >= WIDE).then_some(Dice(dice.0 ^ 0x7769_6465));
+        if let Some(mut dice) = wide {
+            for config in [&mut client, &mut server] {
+                widen(config, &mut dice);
+            }
+        }
         let mut pair = Pair::with(ways.clone(), client, server);
         pair.dice = Dice(dice.next());
         Self {
             pair,
             dice,
             sound: ways,
+            wide,
             log: Vec::new(),
         }
     }
@@ -183,6 +209,7 @@ impl World {
 
     /// One random operation by the applications, the operator or the network.
     fn disturb(&mut self) {
+        self.disturb_widely();
         match self.dice.below(20) {
             0..=2 => self.cut(),
             3 | 4 => self.open_path(),
@@ -197,6 +224,34 @@ impl World {
             16 => self.ping(),
             17 => self.socket_error(),
             18 => self.bidirectional(),
+            _ => {}
+        }
+    }
+
+    /// What only the worlds of campaigns know: drivers that wake up late, bursts of new ports, and
+    /// ways on which one direction falls silent.
+    fn disturb_widely(&mut self) {
+        let Some(dice) = &mut self.wide else {
+            return;
+        };
+        match dice.below(12) {
+            0 => {
+                let jump = ms(dice.pick(&[1, 50, 400, 3_000]));
+                self.pair.server_ahead += jump;
+                self.say(format!("the server's clock jumps by {jump:?}"));
+            }
+            1 => {
+                for _ in 0..dice.below(4) {
+                    self.rebind();
+                }
+            }
+            2 => {
+                let up = dice.below(2) == 0;
+                for way in &mut self.pair.ways {
+                    (way.up, way.down) = (up, !up);
+                }
+                self.say(format!("every way: up {up}, down {}", !up));
+            }
             _ => {}
         }
     }
@@ -573,7 +628,8 @@ fn seeds() -> std::ops::Range<u64> {
     if let Some(seed) = number("ANABRANCH_SEED") {
         return seed..seed + 1;
     }
-    0..number("ANABRANCH_SEEDS").unwrap_or(SEEDS)
+    let from = number("ANABRANCH_SEED_FROM").unwrap_or(0);
+    from..from + number("ANABRANCH_SEEDS").unwrap_or(SEEDS)
 }
 
 /// Every `of`-th seed from `first` on, so that several tests share the work.

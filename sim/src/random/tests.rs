@@ -1,5 +1,5 @@
-//! `ANABRANCH_SIM_SEEDS=n` runs n seeds instead of the usual number, `ANABRANCH_SIM_SEED=s` only
-//! that one.
+//! `ANABRANCH_SIM_SEEDS=n` runs n seeds instead of the usual number, from
+//! `ANABRANCH_SIM_SEED_FROM` on if that is set, `ANABRANCH_SIM_SEED=s` only that one.
 
 use super::*;
 
@@ -10,7 +10,8 @@ fn seeds() -> std::ops::Range<u64> {
     if let Some(seed) = number("ANABRANCH_SIM_SEED") {
         return seed..seed + 1;
     }
-    0..number("ANABRANCH_SIM_SEEDS").unwrap_or(SEEDS)
+    let from = number("ANABRANCH_SIM_SEED_FROM").unwrap_or(0);
+    from..from + number("ANABRANCH_SIM_SEEDS").unwrap_or(SEEDS)
 }
 
 /// Every `of`-th seed from `first` on, so that several tests share the work.
@@ -23,11 +24,11 @@ fn run_part(first: u64, of: u64) {
             Ok(Ok(Outcome::Settled(_))) => {}
             Ok(Ok(Outcome::Lost)) => lost += 1,
             Ok(Err(failure)) => {
-                eprintln!("{failure}");
+                eprintln!("seed {seed} failed\n{failure}");
                 failed.push(seed);
             }
             Err(_) => {
-                eprintln!("seed {seed} panicked");
+                eprintln!("seed {seed} failed\nit panicked");
                 failed.push(seed);
             }
         }

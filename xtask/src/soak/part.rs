@@ -1,0 +1,289 @@
+//! One part of a campaign: how it is run for a turn, and what its output means.
+
+use super::child::{self, End, Outcome};
+use super::state::{Finding, State};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Worlds in the first turn of a part, until it is known how long they take.
+const FIRST_WORLDS: u64 = 100;
+
+/// A campaign's worlds begin here: those below are for tests, which kept some of them for what they
+/// found, and vary less.
+pub(super) const FIRST_SEED: u64 = 1_000_000;
+
+/// How much longer than planned a turn may take before its process counts as stuck.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// A part, ready to run.
+#[derive(Debug, Clone)]
+pub(super) enum Part {
+    /// Random worlds: a test program, and what the variables are called that choose seeds.
+    Worlds {
+        name: &'static str,
+        program: PathBuf,
+        /// The folder the program expects to run in.
+        folder: PathBuf,
+        variables: &'static str,
+        /// What runs one of them again.
+        replay: &'static str,
+    },
+    /// A fuzz target.
+    Fuzz {
+        name: String,
+        program: PathBuf,
+        seeds: PathBuf,
+        sanitizer: bool,
+    },
+}
+
+impl Part {
+    /// What users call it.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Worlds { name, .. } => name,
+            Self::Fuzz { name, .. } => name,
+        }
+    }
+
+    /// Runs for about `span`, and notes what was done and found.
+    pub(super) fn take_turn(
+        &self,
+        folder: &Path,
+        span: Duration,
+        state: &mut State,
+        stop: &AtomicBool,
+    ) -> Result<(), String> {
+        let logs = folder.join("logs");
+        std::fs::create_dir_all(&logs).map_err(|error| format!("{}: {error}", logs.display()))?;
+        let log = logs.join(format!("{}.log", self.name()));
+        let progress = state.part(self.name()).clone();
+        match self {
+            Self::Worlds { .. } => {
+                let rate = progress.cases as f64 / progress.seconds.max(1) as f64;
+                let count = if progress.cases == 0 {
+                    FIRST_WORLDS
+                } else {
+                    ((rate * span.as_secs_f64()) as u64).max(2)
+                };
+                let from = FIRST_SEED + progress.next;
+                let mut command = self.worlds(from, count);
+                let outcome = child::run(&mut command, &log, span + PATIENCE, stop)?;
+                if outcome.end == End::Stopped {
+                    // The seeds of a turn that was cut short are run again.
+                    return Ok(());
+                }
+                self.note(state, &outcome, count, &log)?;
+                state.part(self.name()).next += count;
+                Ok(())
+            }
+            Self::Fuzz { name, .. } => {
+                let artifacts = folder.join("artifacts").join(name);
+                let corpus = folder.join("corpus").join(name);
+                for needed in [&artifacts, &corpus] {
+                    std::fs::create_dir_all(needed)
+                        .map_err(|error| format!("{}: {error}", needed.display()))?;
+                }
+                let before = files(&artifacts);
+                let mut command = self.fuzz(&artifacts, &corpus, span, progress.next);
+                let outcome = child::run(&mut command, &log, span + PATIENCE, stop)?;
+                let text = read(&log);
+                let cases = cases_of(&text);
+                state.part(name).next += 1;
+                let new = files(&artifacts).into_iter();
+                let new: Vec<PathBuf> = new.filter(|file| !before.contains(file)).collect();
+                for file in &new {
+                    self.found_input(state, file, &text, &log)?;
+                }
+                if outcome.end != End::Failed || new.is_empty() {
+                    self.note(state, &outcome, cases, &log)?;
+                } else {
+                    self.count(state, &outcome, cases);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn worlds(&self, from: u64, count: u64) -> Command {
+        let Self::Worlds {
+            program,
+            folder,
+            variables,
+            ..
+        } = self
+        else {
+            unreachable!("asked of worlds alone")
+        };
+        let mut command = Command::new(program);
+        command.current_dir(folder);
+        command.env(format!("{variables}_SEED_FROM"), from.to_string());
+        command.env(format!("{variables}_SEEDS"), count.to_string());
+        command.args(["random_worlds_settle", "--test-threads=2"]);
+        command
+    }
+
+    fn fuzz(&self, artifacts: &Path, corpus: &Path, span: Duration, turn: u64) -> Command {
+        let Self::Fuzz { program, seeds, .. } = self else {
+            unreachable!("asked of fuzz targets alone")
+        };
+        let mut command = Command::new(program);
+        command.args([
+            format!("-seed={}", turn + 1),
+            format!("-max_total_time={}", span.as_secs().max(1)),
+            "-rss_limit_mb=1536".to_owned(),
+            "-timeout=20".to_owned(),
+            "-print_final_stats=1".to_owned(),
+            format!("-artifact_prefix={}/", artifacts.display()),
+        ]);
+        command.arg(corpus);
+        if seeds.is_dir() {
+            command.arg(seeds);
+        }
+        command
+    }
+
+    /// Adds a turn to the account.
+    fn count(&self, state: &mut State, outcome: &Outcome, cases: u64) {
+        let part = state.part(self.name());
+        part.cases += cases;
+        part.seconds += outcome.time.as_secs().max(1);
+        part.most_memory_kib = part.most_memory_kib.max(outcome.most_memory_kib);
+    }
+
+    /// Adds a turn to the account, with what its end says.
+    fn note(
+        &self,
+        state: &mut State,
+        outcome: &Outcome,
+        cases: u64,
+        log: &Path,
+    ) -> Result<(), String> {
+        self.count(state, outcome, cases);
+        let text = read(log);
+        let what = match outcome.end {
+            End::Failed => "it failed",
+            End::TooLong => "it did not end",
+            End::TooLarge => "it took more than 2 GiB of memory",
+            End::Well | End::Stopped if child::grew(&outcome.memory_kib) => "its memory grew",
+            End::Well | End::Stopped => return Ok(()),
+        };
+        let seeds = failed_seeds(&text);
+        let kept = keep(log, state.findings.len())?;
+        for seed in &seeds {
+            state.add(Finding {
+                part: self.name().to_owned(),
+                what: format!("seed {seed} failed"),
+                replay: self.replay(&seed.to_string()),
+                log: kept.clone(),
+            });
+        }
+        if seeds.is_empty() {
+            let from = state.part(self.name()).next + FIRST_SEED;
+            state.add(Finding {
+                part: self.name().to_owned(),
+                what: what.to_owned(),
+                replay: self.replay_turn(from, cases),
+                log: kept,
+            });
+        }
+        Ok(())
+    }
+
+    fn found_input(
+        &self,
+        state: &mut State,
+        file: &Path,
+        text: &str,
+        log: &Path,
+    ) -> Result<(), String> {
+        let said = text.lines().find(|line| {
+            line.contains("panicked at") || line.contains("ERROR: ") || line.contains("SUMMARY: ")
+        });
+        let kept = keep(log, state.findings.len())?;
+        state.add(Finding {
+            part: self.name().to_owned(),
+            what: said.unwrap_or("it failed").trim().to_owned(),
+            replay: self.replay(&file.display().to_string()),
+            log: kept,
+        });
+        Ok(())
+    }
+
+    /// The command that runs one case again.
+    fn replay(&self, case: &str) -> String {
+        match self {
+            Self::Worlds {
+                variables, replay, ..
+            } => format!("{variables}_SEED={case} {replay}"),
+            Self::Fuzz {
+                program, sanitizer, ..
+            } => {
+                let note = if *sanitizer {
+                    "  (address sanitizer)"
+                } else {
+                    ""
+                };
+                format!("{} {case}{note}", program.display())
+            }
+        }
+    }
+
+    /// The command that runs a whole turn again.
+    fn replay_turn(&self, from: u64, count: u64) -> String {
+        match self {
+            Self::Worlds {
+                variables, replay, ..
+            } => format!("{variables}_SEED_FROM={from} {variables}_SEEDS={count} {replay}"),
+            Self::Fuzz { name, .. } => format!("cargo xtask soak --only {name} --for 1m"),
+        }
+    }
+}
+
+/// Keeps the output of a turn that found something; returns where.
+fn keep(log: &Path, number: usize) -> Result<String, String> {
+    let kept = log.with_extension(format!("{number}.log"));
+    std::fs::copy(log, &kept).map_err(|error| format!("{}: {error}", kept.display()))?;
+    Ok(kept.display().to_string())
+}
+
+fn read(path: &Path) -> String {
+    let bytes = std::fs::read(path).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+/// The seeds that the worlds' tests say failed.
+pub(super) fn failed_seeds(text: &str) -> Vec<u64> {
+    let seed = |line: &str| {
+        let rest = line.strip_prefix("seed ")?.strip_suffix(" failed")?;
+        rest.parse().ok()
+    };
+    let mut seeds: Vec<u64> = text.lines().filter_map(seed).collect();
+    seeds.sort_unstable();
+    seeds.dedup();
+    seeds
+}
+
+/// How many inputs libFuzzer says it ran.
+pub(super) fn cases_of(text: &str) -> u64 {
+    let final_count = text.lines().rev().find_map(|line| {
+        let number = line.strip_prefix("stat::number_of_executed_units:")?;
+        number.trim().parse().ok()
+    });
+    // A target that crashed prints no statistics: the last progress line begins with the number.
+    final_count.unwrap_or_else(|| {
+        let progress = text.lines().rev().find_map(|line| {
+            let (number, rest) = line.strip_prefix('#')?.split_once(['\t', ' ', ':'])?;
+            let _ = rest;
+            number.parse().ok()
+        });
+        progress.unwrap_or(0)
+    })
+}
