@@ -27,16 +27,16 @@ fn dead_end(lab: &Lab) {
         "link set dead up",
     ] {
         let words: Vec<&str> = command.split(' ').collect();
-        lab.client.run("ip", &words).unwrap();
+        lab.client.run("ip", &words).expect("an interface");
     }
 }
 
 fn interfaces(report: &Value) -> Vec<String> {
     let used = paths(report)
-        .into_iter()
+        .iter()
         .filter(|path| number(path, "bytes") > 0.0);
-    let name = |path: &Value| path["interface"].as_str().unwrap().to_owned();
-    let mut names: Vec<String> = used.map(|path| name(&path)).collect();
+    let name = |path: &Value| path["interface"].as_str().expect("a name").to_owned();
+    let mut names: Vec<String> = used.map(name).collect();
     names.sort();
     names
 }

@@ -304,8 +304,8 @@ impl Endpoint {
     }
 
     /// Waits until every connection has ended and nothing of them can arrive any more. Call it, or
-    /// [`say_goodbye`](Self::say_goodbye), before the program exits, or the peers wait for their idle
-    /// time-out.
+    /// [`say_goodbye`](Self::say_goodbye), before the program exits, or the peers wait for their
+    /// idle time-out.
     pub async fn wait_idle(&self) {
         poll_fn(|cx| self.inner.shared.lock().poll_idle(cx)).await;
     }

@@ -160,7 +160,8 @@ impl Endpoint {
 
     /// As [`connect`](Self::connect), but hands `early` a connection on which early data can be
     /// sent, as soon as there is one. It is of the first attempt, which is the only one that
-    /// resumes: a ticket is good once. Another attempt may win; then what was sent is to be sent again.
+    /// resumes: a ticket is good once. Another attempt may win; then what was sent is to be sent
+    /// again.
     ///
     /// # Errors
     ///

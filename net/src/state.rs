@@ -471,7 +471,7 @@ impl State {
                 continue;
             };
             match event {
-                Event::Incoming => {}
+                Event::Incoming | Event::EarlyDataRejected => {}
                 Event::Connected => {
                     tracked.connected = true;
                     tracked.wake(Wait::Connected, woken);
@@ -485,7 +485,6 @@ impl State {
                         self.on_accepted(key, clock, woken);
                     }
                 }
-                Event::EarlyDataRejected => {}
                 Event::Resumable => {
                     tracked.resumable = true;
                     tracked.wake(Wait::Resumable, woken);

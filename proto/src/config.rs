@@ -232,9 +232,9 @@ pub struct EndpointConfig {
     /// Stateless resets, version negotiations and refusals sent per second at most. Retry packets
     /// are not among them.
     pub max_stateless_per_second: u32,
-    /// Whether a panic in the work of one connection, such as in its scheduler, ends that connection
-    /// alone, with `INTERNAL_ERROR`. Otherwise it goes on to the caller: simulators and tests want
-    /// to know.
+    /// Whether a panic in the work of one connection, such as in its scheduler, ends that
+    /// connection alone, with `INTERNAL_ERROR`. Otherwise it goes on to the caller: simulators and
+    /// tests want to know.
     pub contain_panics: bool,
 }
 

@@ -114,7 +114,8 @@ impl ResumptionState {
         &self.server_name
     }
 
-    /// For how long it is good, counted from when it was [taken](crate::Connection::take_resumption).
+    /// For how long it is good, counted from when it was
+    /// [taken](crate::Connection::take_resumption).
     pub fn lifetime(&self) -> Duration {
         self.session.lifetime()
     }
@@ -238,11 +239,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn state() -> ResumptionState {
-        let mut params = TransportParameters::default();
-        params.initial_max_data = 1000;
-        params.initial_max_streams_bidi = 7;
-        params.initial_max_path_id = Some(anabranch_wire::PathId(7));
-        params.ack_delay_exponent = 10;
+        let params = TransportParameters {
+            initial_max_data: 1000,
+            initial_max_streams_bidi: 7,
+            initial_max_path_id: Some(anabranch_wire::PathId(7)),
+            ack_delay_exponent: 10,
+            ..TransportParameters::default()
+        };
         let mut ticket = vec![4, 0, 0, 12];
         ticket.extend([0, 0, 0x0e, 0x10, 1, 2, 3, 4, 0, 0, 0, 0]);
         ResumptionState {

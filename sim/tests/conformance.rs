@@ -34,7 +34,7 @@ fn check_all(kit: &Kit) {
 #[test]
 #[cfg_attr(
     debug_assertions,
-    ignore = "takes minutes without optimisation, seconds with --release"
+    ignore = "takes half a minute: CI runs it in a step of its own"
 )]
 fn every_scheduler_conforms_or_is_excused() {
     check_all(&Kit::new());

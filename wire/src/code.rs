@@ -3,8 +3,8 @@
 use crate::varint;
 use std::fmt;
 
-/// An error code somebody may choose: of an application protocol (RFC 9000, section 20.2), or of the
-/// transport. It fits a frame: at most 2^62 − 1.
+/// An error code somebody may choose: of an application protocol (RFC 9000, section 20.2), or of
+/// the transport. It fits a frame: at most 2^62 − 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ErrorCode(u64);
 

@@ -113,8 +113,8 @@ impl Connection {
         self.begin_packet_for(&dcid, level, path, buf, datagram_end)
     }
 
-    /// Starts a packet with data by the path's route or the one before, each with a connection ID of
-    /// its own.
+    /// Starts a packet with data by the path's route or the one before, each with a connection ID
+    /// of its own.
     pub(super) fn begin_packet_via(
         &mut self,
         via: Via,

@@ -372,7 +372,7 @@ impl Connection {
     }
 
     /// The token for the next connection to this server, once it sent one.
-    pub fn token(&self) -> &[u8] {
+    pub fn next_token(&self) -> &[u8] {
         &self.identity.next_token
     }
 }

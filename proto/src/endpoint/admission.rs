@@ -88,8 +88,8 @@ pub(super) enum Admission {
 pub(super) struct Crowds(BTreeMap<Origin, Crowd>);
 
 impl Crowds {
-    /// Whether one more may come from `origin`. Somebody who forges an address makes its owner prove
-    /// it, and keeps it out of nothing.
+    /// Whether one more may come from `origin`. Somebody who forges an address makes its owner
+    /// prove it, and keeps it out of nothing.
     pub(super) fn admit(&self, origin: Origin, proven: bool, most: usize) -> Admission {
         let crowd = self.0.get(&origin).copied().unwrap_or_default();
         match proven {

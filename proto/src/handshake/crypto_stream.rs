@@ -156,8 +156,9 @@ impl Sender {
 pub(super) struct Receiver {
     /// The offset of the first byte not handed to TLS.
     delivered: u64,
-    /// Bytes from `delivered` on; those outside `runs` are holes. What is taken off the front leaves
-    /// the rest where it is: a peer may send a far byte first and then all others one by one.
+    /// Bytes from `delivered` on; those outside `runs` are holes. What is taken off the front
+    /// leaves the rest where it is: a peer may send a far byte first and then all others one by
+    /// one.
     window: VecDeque<u8>,
     runs: Ranges,
 }

@@ -271,7 +271,7 @@ impl Handshake {
             }
             // The server answered, with a refusal or with keys that serve better.
             Side::Client => self.early = None,
-            _ => {}
+            Side::Server => {}
         }
     }
 

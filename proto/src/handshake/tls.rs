@@ -351,7 +351,9 @@ fn trust_digest(trust: &Trust, identity: Option<&Identity>) -> [u8; 32] {
         }
         Trust::Roots { roots, .. } => {
             part(b"roots");
-            roots.iter().for_each(|root| part(root));
+            for root in roots {
+                part(root);
+            }
         }
     }
     match identity {
@@ -362,7 +364,9 @@ fn trust_digest(trust: &Trust, identity: Option<&Identity>) -> [u8; 32] {
         }
         Some(Identity::Certificates { chain, .. }) => {
             part(b"as certified");
-            chain.iter().for_each(|der| part(der));
+            for der in chain {
+                part(der);
+            }
         }
     }
     digest.finalize().into()

@@ -157,8 +157,8 @@ impl EndpointKeys {
         self.seal(NEW_TOKEN, &[], &content, rng)
     }
 
-    /// Checks that a `NEW_TOKEN` token names the address it came from. Whether it was used before is
-    /// for the caller to know.
+    /// Checks that a `NEW_TOKEN` token names the address it came from. Whether it was used before
+    /// is for the caller to know.
     pub fn open_new_token(
         &self,
         now: Instant,

@@ -724,3 +724,11 @@ fn regression_pings_kept_an_abandonment_from_being_repeated() {
 fn regression_a_connection_that_ended_at_rest_was_expected_to_be_open() {
     run(7554);
 }
+
+/// A peer that acknowledges without delay was asked for the same again in every round trip.
+#[test]
+fn regression_a_request_about_acknowledgements_was_repeated_for_ever() {
+    for seed in [1_000_021, 1_000_085, 1_000_182] {
+        run(seed);
+    }
+}

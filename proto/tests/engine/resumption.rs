@@ -86,12 +86,12 @@ impl House {
     }
 }
 
-fn early(state: &ResumptionState) -> Option<Resume> {
-    Some(Resume {
+fn early(state: &ResumptionState) -> Resume {
+    Resume {
         state: state.clone(),
         age: Duration::ZERO,
         early_data: true,
-    })
+    }
 }
 
 /// Writes a whole stream at once.
@@ -155,7 +155,7 @@ fn fetch(pair: &mut Pair, length: usize) -> Duration {
 fn a_resuming_client_is_heard_half_a_round_trip_after_its_first_packet() {
     let house = House::new();
     let state = house.visit();
-    let mut pair = house.connect(early(&state));
+    let mut pair = house.connect(Some(early(&state)));
     assert!(pair.client_conn().may_send_early_data());
     let id = write(&mut pair, b"GET /");
     assert_eq!(arrives(&mut pair, id, b"GET /"), Duration::from_millis(10));
@@ -163,17 +163,14 @@ fn a_resuming_client_is_heard_half_a_round_trip_after_its_first_packet() {
     assert!(pair.client_conn().is_resumed() && pair.server_conn().is_resumed());
     assert!(told(&pair, &Event::EarlyDataAccepted));
     assert_eq!(pair.client_conn().early_data_accepted(), Some(true));
-    assert_eq!(
-        pair.upload(300_000, Duration::from_secs(5)) > Duration::ZERO,
-        true
-    );
+    assert!(pair.upload(300_000, Duration::from_secs(5)) > Duration::ZERO);
 }
 
 #[test]
 fn the_first_answer_comes_one_round_trip_after_the_first_packet() {
     let house = House::new();
     let state = house.visit();
-    let mut pair = house.connect(early(&state));
+    let mut pair = house.connect(Some(early(&state)));
     assert_eq!(fetch(&mut pair, 3), Duration::from_millis(20));
 }
 
@@ -181,7 +178,7 @@ fn the_first_answer_comes_one_round_trip_after_the_first_packet() {
 fn more_than_a_window_of_early_data_arrives_whole() {
     let house = House::new();
     let state = house.visit();
-    let mut pair = house.connect(early(&state));
+    let mut pair = house.connect(Some(early(&state)));
     let bytes: Vec<u8> = (0..200_000u32).map(|at| (at % 251) as u8).collect();
     let id = write(&mut pair, &bytes);
     arrives(&mut pair, id, &bytes);
@@ -191,7 +188,7 @@ fn more_than_a_window_of_early_data_arrives_whole() {
 fn lost_early_packets_are_sent_again() {
     let house = House::new();
     let state = house.visit();
-    let mut pair = house.connect(early(&state));
+    let mut pair = house.connect(Some(early(&state)));
     pair.ways[0].loss = 300;
     let bytes = vec![7; 20_000];
     let id = write(&mut pair, &bytes);
@@ -202,11 +199,11 @@ fn lost_early_packets_are_sent_again() {
 fn a_ticket_is_accepted_once_and_data_sent_with_it_again_arrives_later() {
     let house = House::new();
     let state = house.visit();
-    let mut first = house.connect(early(&state));
+    let mut first = house.connect(Some(early(&state)));
     let id = write(&mut first, b"once");
     arrives(&mut first, id, b"once");
     // An attacker, or an application that breaks the rule, comes with the same ticket.
-    let mut second = house.connect(early(&state));
+    let mut second = house.connect(Some(early(&state)));
     let id = write(&mut second, b"twice");
     assert_eq!(
         arrives(&mut second, id, b"twice"),
@@ -222,9 +219,9 @@ fn a_ticket_is_accepted_once_and_data_sent_with_it_again_arrives_later() {
 fn rejected_data_of_many_streams_arrives_once_each() {
     let house = House::new();
     let state = house.visit();
-    let mut first = house.connect(early(&state));
+    let mut first = house.connect(Some(early(&state)));
     first.connect();
-    let mut second = house.connect(early(&state));
+    let mut second = house.connect(Some(early(&state)));
     let streams: Vec<(StreamId, Vec<u8>)> = (0..20u8)
         .map(|index| {
             let bytes = vec![index; 3_000 * usize::from(index)];
@@ -244,7 +241,7 @@ fn rejected_data_of_many_streams_arrives_once_each() {
 fn a_server_that_reads_no_early_data_resumes_all_the_same() {
     let house = House::with(ClientAuth::None, None, false);
     let state = house.visit();
-    let mut pair = house.connect(early(&state));
+    let mut pair = house.connect(Some(early(&state)));
     assert!(!pair.client_conn().may_send_early_data());
     pair.connect();
     assert!(pair.client_conn().is_resumed());
@@ -255,7 +252,7 @@ fn a_server_that_reads_no_early_data_resumes_all_the_same() {
 fn a_client_that_wants_no_early_data_resumes_all_the_same() {
     let house = House::new();
     let state = house.visit();
-    let mut resume = early(&state).expect("it was just made");
+    let mut resume = early(&state);
     resume.early_data = false;
     let mut pair = house.connect(Some(resume));
     assert!(!pair.client_conn().may_send_early_data());
@@ -268,7 +265,7 @@ fn a_ticket_older_than_its_client_says_is_resumed_without_its_early_data() {
     let house = House::new();
     let state = house.visit();
     house.wall.0.store(3600, Ordering::Relaxed);
-    let mut pair = house.connect(early(&state));
+    let mut pair = house.connect(Some(early(&state)));
     let id = write(&mut pair, b"late");
     assert_eq!(arrives(&mut pair, id, b"late"), Duration::from_millis(30));
     assert!(told(&pair, &Event::EarlyDataRejected));
@@ -279,7 +276,7 @@ fn the_age_of_a_ticket_is_told() {
     let house = House::new();
     let state = house.visit();
     house.wall.0.store(3600, Ordering::Relaxed);
-    let mut resume = early(&state).expect("it was just made");
+    let mut resume = early(&state);
     resume.age = Duration::from_secs(3600);
     let mut pair = house.connect(Some(resume));
     let id = write(&mut pair, b"an hour");
@@ -293,7 +290,7 @@ fn the_age_of_a_ticket_is_told() {
 fn a_ticket_past_its_lifetime_is_not_offered() {
     let house = House::new();
     let state = house.visit();
-    let mut resume = early(&state).expect("it was just made");
+    let mut resume = early(&state);
     resume.age = state.lifetime() + Duration::from_secs(1);
     let mut pair = house.connect(Some(resume));
     assert!(!pair.client_conn().may_send_early_data());
@@ -310,7 +307,7 @@ fn a_ticket_of_a_pinned_server_is_of_no_use_under_another_pin() {
     other.client = ClientConfig::new(client_tls(key(8).fingerprint(), None));
     assert!(!state.fits(&other.client.tls, "server.test"));
     assert!(!state.fits(&house.client.tls, "other.test"));
-    let mut pair = other.connect(early(&state));
+    let mut pair = other.connect(Some(early(&state)));
     assert!(!pair.client_conn().may_send_early_data());
     let failed = pair.run_until(Duration::from_secs(5), |pair| {
         pair.client_conn().is_closed()
@@ -323,7 +320,7 @@ fn a_client_known_by_its_key_is_known_when_it_resumes() {
     let auth = ClientAuth::Pinned(vec![key(9).fingerprint()]);
     let house = House::with(auth, Some(9), true);
     let state = house.visit();
-    let mut pair = house.connect(early(&state));
+    let mut pair = house.connect(Some(early(&state)));
     let id = write(&mut pair, b"it is me");
     assert_eq!(
         arrives(&mut pair, id, b"it is me"),
@@ -346,7 +343,7 @@ fn a_retry_does_not_lose_early_data() {
     let state = house.visit();
     // The token of the first visit would spare the client the Retry.
     house.client.token = vec![1; 16];
-    let mut pair = house.connect(early(&state));
+    let mut pair = house.connect(Some(early(&state)));
     let id = write(&mut pair, b"after all");
     let took = arrives(&mut pair, id, b"after all");
     assert_eq!(took, Duration::from_millis(30));
@@ -361,7 +358,7 @@ fn a_server_that_allows_less_than_before_does_not_resume() {
     let mut transport = TransportConfig::default();
     transport.streams.stream_receive_window = 1_000;
     house.server.transport = Arc::new(transport);
-    let mut pair = house.connect(early(&state));
+    let mut pair = house.connect(Some(early(&state)));
     let bytes = vec![5; 40_000];
     let id = write(&mut pair, &bytes);
     arrives(&mut pair, id, &bytes);
@@ -376,7 +373,7 @@ fn a_server_that_allows_fewer_streams_than_were_opened_is_left() {
     let mut transport = TransportConfig::default();
     transport.streams.max_streams_bidi = 1;
     house.server.transport = Arc::new(transport);
-    let mut pair = house.connect(early(&state));
+    let mut pair = house.connect(Some(early(&state)));
     write(&mut pair, b"one");
     write(&mut pair, b"two");
     let left = pair.run_until(Duration::from_secs(5), |pair| {
@@ -390,7 +387,7 @@ fn multipath_is_negotiated_anew_and_paths_open_after_early_data() {
     let house = House::new();
     let state = house.visit();
     let client = ClientConfig {
-        resume: early(&state),
+        resume: Some(early(&state)),
         ..house.client.clone()
     };
     let ways = vec![Way::new(0), Way::new(1)];
@@ -408,7 +405,7 @@ fn each_connection_leaves_a_state_for_the_next() {
     let house = House::new();
     let mut state = house.visit();
     for round in 0..5u8 {
-        let mut pair = house.connect(early(&state));
+        let mut pair = house.connect(Some(early(&state)));
         let id = write(&mut pair, &[round]);
         assert_eq!(arrives(&mut pair, id, &[round]), Duration::from_millis(10));
         pair.connect();

@@ -63,7 +63,6 @@ pub(super) fn plan_of(file: &str, text: &str, change: &Change) -> Outcome<Plan> 
         sweep: change.sweep.clone(),
         seed: change.seed,
         runs: change.runs,
-        ..Changes::default()
     };
     Plan::make(&document, &changes).map_err(Failure::usage)
 }

@@ -88,8 +88,10 @@ mod tests {
     use super::*;
 
     fn view(tickets: &Arc<Tickets>, max_data: u64) -> View {
-        let mut params = anabranch_wire::params::TransportParameters::default();
-        params.initial_max_data = max_data;
+        let params = anabranch_wire::params::TransportParameters {
+            initial_max_data: max_data,
+            ..Default::default()
+        };
         View {
             tickets: Arc::clone(tickets),
             announced: Remembered::of(&params),

@@ -79,9 +79,9 @@ impl LocalCids {
     /// The peer retires a connection ID. Returns it if it was live, so that routing can forget it.
     ///
     /// # Errors
-    /// `PROTOCOL_VIOLATION` for a sequence number that was never sent (RFC 9000, section 19.16). What
-    /// was issued and still waits to be sent is as unknown to the peer as what was not issued: or
-    /// one packet could retire as many as it has room for frames, each of which is replaced.
+    /// `PROTOCOL_VIOLATION` for a sequence number that was never sent (RFC 9000, section 19.16).
+    /// What was issued and still waits to be sent is as unknown to the peer as what was not issued:
+    /// or one packet could retire as many as it has room for frames, each of which is replaced.
     pub fn on_retire(&mut self, sequence: u64) -> Result<Option<ConnectionId>, TransportError> {
         if sequence >= self.told {
             return Err(TransportError::violation(

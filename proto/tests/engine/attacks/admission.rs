@@ -102,7 +102,7 @@ impl Client {
 
     fn token(&self) -> Vec<u8> {
         let connection = self.endpoint.connection(self.handle);
-        connection.expect("a connection").token().to_vec()
+        connection.expect("a connection").next_token().to_vec()
     }
 }
 
