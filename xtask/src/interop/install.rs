@@ -41,7 +41,8 @@ pub(crate) fn our_end(shop: &Shop) -> Result<Ours, String> {
         "--quiet",
     ]);
     finish(&shop.cache, "build", &mut build, BUILD)?;
-    let debug = shop.root.join("target/debug");
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    let debug = shop.root.join(target).join("debug");
     let ours = Ours {
         anabranch: debug.join("anabranch"),
         our_end: debug.join("examples/our_end"),

@@ -38,7 +38,8 @@ type FromThem = (
     &'static str,
 );
 
-/// The client acts this long after the handshake: by then it has a part of the file.
+/// The client acts this long after the handshake: by then it has a part of the file. Its rebinding
+/// by a NAT is not tried: it may have nothing to send any more, and then no server learns of it.
 const FROM_THEM: &[FromThem] = &[
     ("GET, content equal", &[], &[], ""),
     ("Retry", &[], &["--retry", "always"], ""),
@@ -47,12 +48,6 @@ const FROM_THEM: &[FromThem] = &[
         &["--key-update=5ms"],
         &[],
         "Initiate key update",
-    ),
-    (
-        "rebinding by a NAT",
-        &["--change-local-addr=5ms", "--nat-rebinding"],
-        &[],
-        "Local address is now",
     ),
     (
         "migration",

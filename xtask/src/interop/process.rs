@@ -1,7 +1,7 @@
 //! Programs with bounded lives, and what they wrote.
 
 use std::fs::{self, File};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -46,10 +46,10 @@ impl Running {
         })
     }
 
-    /// Waits until it has bound this address.
+    /// Waits until it has bound this address. Trying to bind it here would take it from the server.
     pub(crate) fn listens(&mut self, address: SocketAddr) -> Result<(), String> {
         let until = Instant::now() + START;
-        while UdpSocket::bind(address).is_ok() {
+        while !is_bound(address.port())? {
             self.check_alive()?;
             if Instant::now() > until {
                 return Err(format!("{} does not listen after {START:?}", self.name));
@@ -99,6 +99,19 @@ impl Running {
     pub(crate) fn said(&self) -> String {
         fs::read_to_string(&self.output).unwrap_or_default()
     }
+}
+
+/// Whether a UDP socket of this network namespace has this port.
+fn is_bound(port: u16) -> Result<bool, String> {
+    let end = format!(":{port:04X}");
+    for table in ["/proc/self/net/udp", "/proc/self/net/udp6"] {
+        let sockets = fs::read_to_string(table).map_err(|e| format!("{table}: {e}"))?;
+        let mut local = sockets.lines().filter_map(|line| line.split_whitespace().nth(1));
+        if local.any(|address| address.ends_with(&end)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 impl Drop for Running {
