@@ -61,6 +61,12 @@ pub(crate) fn at(ms: u64) -> Instant {
     Instant::ZERO + millis(ms)
 }
 
+/// The middle one of an odd number of figures.
+pub(crate) fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
 /// What is sent.
 #[derive(Debug, Clone)]
 pub(crate) enum Load {

@@ -1,6 +1,6 @@
 //! Schedulers that may wait for a better path.
 
-use crate::trial::{LOWEST_RTT, Link, Trial, at, link, queued};
+use crate::trial::{LOWEST_RTT, Link, Trial, at, link, median, queued};
 use anabranch_sim::app::File;
 
 /// RTTs of 20 and 20 times `ratio` ms; queues of 20 ms, as windows must not be mostly queue for
@@ -50,12 +50,16 @@ fn bursts(scheduler: &str, links: &[Link], bytes: u64) -> f64 {
 
 #[test]
 fn ecf_ends_bursts_earlier_where_rtts_differ_and_changes_nothing_where_they_do_not() {
-    // At a ratio of 3 the two are alike: there the limit says that waiting costs little.
-    for (ratio, limit) in [(3, 1.06), (6, 1.0), (10, 1.0)] {
+    // At a ratio of 3 the two are alike: there the limit says that waiting costs little. Whether the
+    // last packets of a burst find room is a matter of single packets: hence several lengths.
+    for (ratio, limit) in [(3, 1.03), (6, 1.0), (10, 1.0)] {
         for bytes in [50_000, 100_000] {
-            let of = |name: &str| bursts(name, &apart(ratio), bytes);
-            let (own, base) = (of("ecf"), of(LOWEST_RTT));
-            assert!(own < limit * base, "1:{ratio}, {bytes}: {own} {base}");
+            let ratios = [0, 2_000, 4_000, 6_000, 8_000].map(|more| {
+                let of = |name: &str| bursts(name, &apart(ratio), bytes + more);
+                of("ecf") / of(LOWEST_RTT)
+            });
+            let middle = median(ratios.to_vec());
+            assert!(middle < limit, "1:{ratio}, {bytes}: {ratios:?}");
         }
     }
     let equal = [link(5.0, 10, 10), link(5.0, 10, 10)];
