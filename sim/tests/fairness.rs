@@ -150,14 +150,23 @@ fn two_coupled_paths_take_no_more_of_a_link_than_one_flow_and_are_found_to_share
         let shares = runs.map(|(timestamps, seed)| {
             let (share, groups) = shared_link(congestion, timestamps, seed);
             // Where one path carries little, too little is measured to tell.
-            if congestion == "lia" {
-                assert_eq!(groups, [1, 1], "timestamps: {timestamps}");
+            if congestion == "lia" && timestamps {
+                assert_eq!(groups, [1, 1]);
             }
             share
         });
         let mean = shares.iter().sum::<f64>() / shares.len() as f64;
         assert!((0.4..=0.6).contains(&mean), "{congestion}: {shares:?}");
     }
+}
+
+/// Round trips tell less than delays in one direction: groups come and go, and any one moment may
+/// be one of the quarter in which they are not found.
+#[test]
+fn a_shared_link_is_found_without_timestamps_more_often_than_not() {
+    let found = |seed: &u64| shared_link("lia", false, *seed).1 == [1, 1];
+    let count = (1..=11).filter(found).count();
+    assert!(count > 5, "{count} of 11");
 }
 
 #[test]
