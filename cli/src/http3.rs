@@ -32,8 +32,8 @@ pub(crate) const STALL: Duration = Duration::from_secs(60);
 /// gigabytes meanwhile; without it the client is told no digest.
 const HASHING: Duration = Duration::from_secs(600);
 
-/// Bytes of a file that have to leave or arrive within [`STALL`]. So few that even the slowest modem
-/// is not taken for a stall: 2.2 kbit/s will do.
+/// Bytes of a file that have to leave or arrive within [`STALL`]. So few that even the slowest
+/// modem is not taken for a stall: 2.2 kbit/s will do.
 const SLICE: usize = 16 << 10;
 
 /// Bytes of header fields a client may send.
@@ -336,11 +336,10 @@ async fn receive_file(
         }
     };
     let length = writer.length();
-    let (file, sum) = match writer.finish().await {
+    let (_, sum) = match writer.finish().await {
         Ok(finished) => finished,
         Err(error) => return Ok(Refusal::from(error).into()),
     };
-    drop(file);
     if incoming.total.is_some_and(|total| total != length) {
         let words = format!("{length} bytes are here, which is not what was announced");
         return Ok(Answer::words(StatusCode::BAD_REQUEST, words));

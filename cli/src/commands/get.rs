@@ -3,7 +3,7 @@
 //! | module | does |
 //! |---|---|
 //! | [`plan`] | which files there are to fetch, and where each of them goes |
-//! | [`file`] | one file: resumed, received, verified, named |
+//! | [`mod@file`] | one file: resumed, received, verified, named |
 //! | [`present`] | a file that is here already: is it the server's? |
 //! | [`stdout`] | one file to stdout |
 //! | [`listing`] | a directory, listed or walked through |

@@ -5,8 +5,8 @@
 //! raw public keys reach it too. The cryptography is a [`CryptoProvider`] that the caller supplies:
 //! this crate links none.
 //!
-//! A client resumes what it was given for one connection ([`resume`]); a server remembers sessions
-//! in memory, each for one use ([`tickets`]). Neither does so unless it is asked to.
+//! A client resumes what it was given for one connection (`resume`); a server remembers sessions
+//! in memory, each for one use (`tickets`). Neither does so unless it is asked to.
 
 #[cfg(test)]
 pub(crate) mod fixed;

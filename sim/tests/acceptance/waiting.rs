@@ -50,8 +50,8 @@ fn bursts(scheduler: &str, links: &[Link], bytes: u64) -> f64 {
 
 #[test]
 fn ecf_ends_bursts_earlier_where_rtts_differ_and_changes_nothing_where_they_do_not() {
-    // At a ratio of 3 the two are alike: there the limit says that waiting costs little. Whether the
-    // last packets of a burst find room is a matter of single packets: hence several lengths.
+    // At a ratio of 3 the two are alike: there the limit says that waiting costs little. Whether
+    // the last packets of a burst find room is a matter of single packets: hence several lengths.
     for (ratio, limit) in [(3, 1.03), (6, 1.0), (10, 1.0)] {
         for bytes in [50_000, 100_000] {
             let ratios = [0, 2_000, 4_000, 6_000, 8_000].map(|more| {

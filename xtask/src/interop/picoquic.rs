@@ -25,8 +25,8 @@ pub(crate) const PEER: Peer = Peer {
 const BYTES: u64 = 20_000_000;
 /// What a relay lets through before it falls silent or forgets.
 const BEFORE_FAULT: u64 = 500_000;
-/// Bytes of datagrams that arrive for each byte of content, at most: headers take 0.024. What a busy
-/// peer's socket drops has to be sent again and does not arrive, so that it does not count.
+/// Bytes of datagrams that arrive for each byte of content, at most: headers take 0.024. What a
+/// busy peer's socket drops has to be sent again and does not arrive, so that it does not count.
 const ARRIVED: f64 = 1.05;
 /// Of the bytes, those that each of two paths must carry.
 const SHARE: f64 = 0.1;

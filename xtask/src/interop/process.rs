@@ -106,7 +106,9 @@ fn is_bound(port: u16) -> Result<bool, String> {
     let end = format!(":{port:04X}");
     for table in ["/proc/self/net/udp", "/proc/self/net/udp6"] {
         let sockets = fs::read_to_string(table).map_err(|e| format!("{table}: {e}"))?;
-        let mut local = sockets.lines().filter_map(|line| line.split_whitespace().nth(1));
+        let mut local = sockets
+            .lines()
+            .filter_map(|line| line.split_whitespace().nth(1));
         if local.any(|address| address.ends_with(&end)) {
             return Ok(true);
         }
