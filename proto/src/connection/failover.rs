@@ -206,6 +206,18 @@ impl Connection {
     }
 }
 
+/// When to ask a doubted path with this PTO that has nothing in flight, and so no probe time-out:
+/// packets that were refused on the way out were perhaps none that elicit an acknowledgement, or
+/// are given up meanwhile. Unasked it would never be trusted again.
+pub(super) fn quiet_probe_deadline(path: &Path, pto: Duration) -> Option<Instant> {
+    let Health::Doubtful { since } = path.health else {
+        return None;
+    };
+    let last = path.space.last_ack_eliciting_sent();
+    let asked = last.map_or(since, |last| last.max(since));
+    Some(asked + MAX_PROBE_INTERVAL.max(pto))
+}
+
 /// When a path with this PTO has been silent for too long although it owes an acknowledgement.
 ///
 /// The probe time-out restarts with every packet sent; this does not, so a path that swallows a

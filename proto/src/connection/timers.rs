@@ -18,7 +18,7 @@
 
 use super::Connection;
 use super::builder::MIN_USEFUL_ROOM;
-use super::failover::{MAX_PROBE_INTERVAL, silence_deadline};
+use super::failover::{MAX_PROBE_INTERVAL, quiet_probe_deadline, silence_deadline};
 use crate::error::ConnectionError;
 use crate::handshake::Level;
 use crate::path::route::Route;
@@ -310,7 +310,8 @@ impl Connection {
         }
         let wished = self.config.keep_alive.map(|it| path.last_activity + it);
         let needed = self.gap_probe_deadline(path);
-        wished.into_iter().chain(needed).min()
+        let doubted = quiet_probe_deadline(path, path.pto(self.peer_max_ack_delay()));
+        wished.into_iter().chain(needed).chain(doubted).min()
     }
 
     fn path_idle_deadline(&self, path: &Path) -> Option<Instant> {

@@ -376,6 +376,22 @@ fn a_route_without_a_way_is_doubted_and_others_of_its_socket_are_not() {
     assert_eq!(state(&mut pair, false, 1), PathState::Doubtful);
 }
 
+/// Nothing in flight means no probe time-out.
+#[test]
+fn a_path_that_was_refused_while_nothing_was_in_flight_is_asked_until_it_answers() {
+    let mut pair = connected(two_ways());
+    pair.run_for(ms(400));
+    let tuple = pair.client_conn().path_stats(PathId(1)).unwrap().tuple;
+    pair.ways[1].set_open(false);
+    let now = pair.now;
+    pair.client_conn().on_route_error(now, tuple);
+    pair.run_for(Duration::from_secs(5));
+    assert_eq!(state(&mut pair, false, 1), PathState::Doubtful);
+    pair.ways[1].set_open(true);
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(state(&mut pair, false, 1), PathState::Active);
+}
+
 #[test]
 fn a_path_is_freed_although_the_peer_never_answers_its_abandonment() {
     let mut pair = connected(two_ways());
