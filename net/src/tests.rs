@@ -2,16 +2,16 @@
 //! network namespaces that come, go and go silent.
 
 mod containment;
+mod links;
 
-use crate::engine::{ClientConfig, PathNotice, ServerConfig, TransportConfig, tls};
+use crate::engine::{ClientConfig, ServerConfig, TransportConfig, tls};
 use crate::error::{ConnectError, ReadToEndError, WriteError};
 use crate::identity::{Identity, provider};
 use crate::interfaces::spec::PathSpec;
 use crate::manager::EntryState;
-use crate::namespace::{Elsewhere, in_namespace, ip};
-use crate::{Connection, Endpoint, Notice, PathsConfig, Target};
-use anabranch_proto::path::PathCounters;
-use anabranch_proto::sched::{PathState, Registry, SchedulerFactory};
+use crate::namespace::{in_namespace, ip};
+use crate::{Connection, Endpoint, PathsConfig, Target};
+use anabranch_proto::sched::{Registry, SchedulerFactory};
 use anabranch_proto::wire::PathId;
 use bytes::Bytes;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -466,10 +466,6 @@ fn silence(address: &str) {
     ip(&format!("rule add pref 5 to {address} blackhole"));
 }
 
-fn unsilence(address: &str) {
-    ip(&format!("rule del pref 5 to {address} blackhole"));
-}
-
 #[test]
 fn a_dead_first_path_costs_a_quarter_of_a_second() {
     in_namespace(|| async {
@@ -542,168 +538,6 @@ impl Traffic {
         self.enough.store(true, Ordering::Relaxed);
         self.sending.await.unwrap();
         self.reading.await.unwrap();
-    }
-}
-
-#[test]
-fn a_transfer_survives_a_path_that_goes_silent_and_the_path_returns() {
-    in_namespace(|| async {
-        prepare_silencing();
-        // After that a silent path is given up, and this machine may be slow.
-        let path_idle_timeout = Duration::from_secs(3600);
-        let mut pair = pair_with(TransportConfig {
-            path_idle_timeout,
-            ..TransportConfig::default()
-        });
-        pair.use_paths_in_turn();
-        Arc::make_mut(&mut pair.config.transport).path_idle_timeout = path_idle_timeout;
-        let (client, server, mut manager) = pair.connect(&["127.0.0.2", "127.0.0.3"]).await;
-        let open = soon(all_open(&mut manager)).await;
-        let (_, silent) = *open
-            .iter()
-            .find(|(local, _)| *local == IpAddr::from([127, 0, 0, 2]))
-            .unwrap();
-        let echo = tokio::spawn(echo(server));
-        let traffic = Traffic::start(&client).await;
-        soon(traffic.passes(2 << 20)).await;
-        silence("127.0.0.2");
-        // What had arrived before may still be read, and busy machines doubt a path for a moment:
-        // the doubt that counts is one after which nothing is heard on the path. (It need not last:
-        // what arrives by the path is acknowledged by the other one after a while.)
-        let mut notices = client.path_notices();
-        let state = || client.path_stats(silent).unwrap();
-        let heard = soon(async {
-            loop {
-                while state().state != PathState::Doubtful {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
-                let heard = state().counters.received_packets;
-                traffic.passes(2 << 20).await;
-                if state().counters.received_packets == heard {
-                    return heard;
-                }
-            }
-        })
-        .await;
-        unsilence("127.0.0.2");
-        let recovered = |notice| match notice {
-            Notice::Path(PathNotice::Recovered { id, .. }) => id == silent,
-            _ => false,
-        };
-        soon(async { while !recovered(notices.next().await.unwrap()) {} }).await;
-        let sent = state().counters.sent_bytes;
-        soon(async {
-            let is_back =
-                |now: PathCounters| now.received_packets > heard && now.sent_bytes > sent + 500_000;
-            while !is_back(state().counters) {
-                traffic.passes(100_000).await;
-            }
-        })
-        .await;
-        soon(traffic.end()).await;
-        soon(echo).await.unwrap();
-    });
-}
-
-/// A link to the server's namespace: `10.8.N.2` on `vN` here, `10.8.N.1` on `pN` there.
-fn plug(server: &Elsewhere, number: u8) {
-    let (here, there) = (format!("v{number}"), format!("p{number}"));
-    ip(&format!(
-        "link add {here} type veth peer name {there} netns {}",
-        server.name()
-    ));
-    server.ip(&format!("addr add 10.8.{number}.1/24 dev {there}"));
-    server.ip(&format!("link set {there} up"));
-    ip(&format!("addr add 10.8.{number}.2/24 dev {here}"));
-    ip(&format!("link set {here} up"));
-    server.wait_for_carriers(&here, &there);
-    ip(&format!(
-        "route add default via 10.8.{number}.1 dev {here} metric {number}"
-    ));
-}
-
-#[test]
-fn paths_follow_interfaces_as_they_come_and_go() {
-    in_namespace(|| async {
-        let identity = Identity::generate().unwrap();
-        let fingerprint = identity.fingerprint();
-        let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 4433));
-        let (ready, wait) = std::sync::mpsc::channel();
-        let prepare = |server: &Elsewhere| {
-            server.ip("link set lo up");
-            server.ip("addr add 10.9.9.9/32 dev lo");
-            plug(server, 1);
-        };
-        let server = Elsewhere::start(prepare, move || async move {
-            let tls = identity
-                .server(&["localhost"])
-                .unwrap()
-                .alpn(&[ALPN])
-                .build()
-                .unwrap();
-            let endpoint = Endpoint::server(ServerConfig::new(tls), &[listen]).unwrap();
-            ready.send(()).unwrap();
-            let connection = endpoint.accept().await.unwrap();
-            echo(connection.clone()).await;
-            connection.closed().await;
-        });
-        wait.recv().unwrap();
-
-        let tls = tls::ClientConfig::pinned(provider(), fingerprint);
-        let config = ClientConfig::new(tls.alpn(&[ALPN]).build().unwrap());
-        let target = Target {
-            name: "localhost".into(),
-            remotes: vec!["10.9.9.9:4433".parse().unwrap()],
-        };
-        let endpoint = Endpoint::client().unwrap();
-        let (client, mut manager) = soon(endpoint.connect(&target, config, &paths(&["v*"])))
-            .await
-            .unwrap();
-        let (mut send, mut recv) = client.open_bi().await.unwrap();
-        send.write_all(b"one").await.unwrap();
-        recv.read_exact(&mut [0; 3]).await.unwrap();
-
-        plug(&server, 2);
-        soon(wait_for(&mut manager, "v2", |state| {
-            matches!(state, Some(EntryState::Open(_)))
-        }))
-        .await;
-        // The first link is unplugged: the connection lives on over the second.
-        ip("link del v1");
-        send.write_all(b"two").await.unwrap();
-        soon(recv.read_exact(&mut [0; 3])).await.unwrap();
-        soon(wait_for(&mut manager, "v1", |state| state.is_none())).await;
-        // And plugged in again.
-        plug(&server, 1);
-        soon(wait_for(&mut manager, "v1", |state| {
-            matches!(state, Some(EntryState::Open(_)))
-        }))
-        .await;
-        send.finish().unwrap();
-        assert_eq!(&soon(recv.read_to_end(10)).await.unwrap()[..], b"");
-        client.close(0, b"");
-        soon(endpoint.wait_idle()).await;
-    });
-}
-
-/// Waits until the path of an interface is in a state.
-async fn wait_for(
-    manager: &mut crate::PathManager,
-    interface: &str,
-    is_right: impl Fn(Option<EntryState>) -> bool,
-) {
-    loop {
-        let entries = manager.entries();
-        let entry = entries
-            .iter()
-            .find(|entry| entry.candidate.interface == interface);
-        if is_right(entry.map(|entry| entry.state)) {
-            return;
-        }
-        assert!(
-            manager.changed().await,
-            "the manager lives as long as the connection"
-        );
     }
 }
 
