@@ -431,6 +431,12 @@ fn types_fall_into_the_classes_of_table_3() {
     assert_eq!(of(FrameType::is_probing), [0x00, 0x18, 0x1a, 0x1b]);
     let early = of(FrameType::allowed_in_initial_or_handshake);
     assert_eq!(early, [0x00, 0x01, 0x02, 0x03, 0x06, 0x1c]);
+    // Not what answers, what ends the handshake, nor anything of an extension but DATAGRAM.
+    let in_zero_rtt = [0x00, 0x01, 0x04, 0x05].into_iter().chain(0x08..=0x18);
+    let in_zero_rtt = in_zero_rtt.chain([0x1a, 0x1c, 0x1d, 0x30, 0x31]);
+    let in_zero_rtt: Vec<u64> = in_zero_rtt.collect();
+    assert_eq!(of(FrameType::allowed_in_zero_rtt), in_zero_rtt);
+    assert!(!FrameType(0x3fff).allowed_in_zero_rtt(), "an unknown type");
     let multipath: Vec<u64> = (0x3e..=0x3f).chain(0x3e75..=0x3e7c).collect();
     assert_eq!(of(FrameType::is_multipath), multipath);
     assert!((0..0x4000).all(|v| known.contains(&v) == (FrameType(v).name() != "unknown")));

@@ -130,10 +130,13 @@ impl FrameType {
         matches!(self.0, 0x00..=0x03 | 0x06 | 0x1c)
     }
 
-    /// Whether the frame may travel in 0-RTT packets (RFC 9000, section 12.5): what answers
-    /// something, or tells of the end of the handshake, may not, nor may the extension's frames.
+    /// Whether the frame may travel in 0-RTT packets (RFC 9000, section 12.5 and table 3; RFC 9221,
+    /// section 4). Extensions that do not say so, and types not known here, may not.
     pub const fn allowed_in_zero_rtt(self) -> bool {
-        !self.is_multipath() && !matches!(self.0, 0x02 | 0x03 | 0x06 | 0x07 | 0x19 | 0x1b | 0x1e)
+        matches!(
+            self.0,
+            0x00 | 0x01 | 0x04 | 0x05 | 0x08..=0x18 | 0x1a | 0x1c | 0x1d | 0x30 | 0x31
+        )
     }
 }
 
