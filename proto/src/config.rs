@@ -234,7 +234,7 @@ pub struct EndpointConfig {
     pub max_stateless_per_second: u32,
     /// Whether a panic in the work of one connection, such as in its scheduler, ends that
     /// connection alone, with `INTERNAL_ERROR`. Otherwise it goes on to the caller: simulators and
-    /// tests want to know.
+    /// tests want to know. It takes a program that unwinds: one built with `panic = "abort"` ends.
     pub contain_panics: bool,
 }
 

@@ -293,40 +293,42 @@ impl Endpoint {
 
     /// Looks at what touched connections have to say: events and routes.
     fn settle(&mut self) {
-        if self.dirty.is_empty() {
+        // In the order of their handles, not in that in which they were touched. Each stays on the
+        // list until its turn: whoever fails comes again, and nobody is left out.
+        self.dirty.sort_unstable_by(|one, other| other.cmp(one));
+        while let Some(handle) = self.dirty.pop() {
+            if contained(self.config.contain_panics, || self.settle_one(handle)).is_none() {
+                self.fail(self.clock, handle);
+            }
+        }
+    }
+
+    fn settle_one(&mut self, handle: Handle) {
+        let Some(member) = self.connections.get_mut(&handle) else {
             return;
+        };
+        member.is_dirty = false;
+        let connection = &mut member.connection;
+        while let Some(change) = connection.poll_routing() {
+            self.routes.apply(handle, change);
         }
-        let mut dirty = std::mem::take(&mut self.dirty);
-        // In the order of their handles, not in that in which they were touched.
-        dirty.sort_unstable();
-        for handle in dirty.drain(..) {
-            let Some(member) = self.connections.get_mut(&handle) else {
-                continue;
-            };
-            member.is_dirty = false;
-            let connection = &mut member.connection;
-            while let Some(change) = connection.poll_routing() {
-                self.routes.apply(handle, change);
-            }
-            let mut drained = false;
-            while let Some(event) = connection.poll_event() {
-                drained |= event == Event::Drained;
-                member.has_ended |= matches!(event, Event::Closed(_));
-                self.events.push_back((handle, event));
-            }
-            let is_done = || connection.is_established() || connection.is_closed();
-            let ends = !self.handshaking.is_empty() && is_done();
-            if !drained {
-                note(&mut member.is_untimed, &mut self.untimed, handle);
-            }
-            if ends {
-                self.handshake_ends(handle);
-            }
-            if drained {
-                self.forget(handle);
-            }
+        let mut drained = false;
+        while let Some(event) = connection.poll_event() {
+            drained |= event == Event::Drained;
+            member.has_ended |= matches!(event, Event::Closed(_));
+            self.events.push_back((handle, event));
         }
-        self.dirty = dirty;
+        let is_done = || connection.is_established() || connection.is_closed();
+        let ends = !self.handshaking.is_empty() && is_done();
+        if !drained {
+            note(&mut member.is_untimed, &mut self.untimed, handle);
+        }
+        if ends {
+            self.handshake_ends(handle);
+        }
+        if drained {
+            self.forget(handle);
+        }
     }
 
     /// Looks at the timers of touched connections.
@@ -373,6 +375,8 @@ impl Endpoint {
             self.routes.apply(handle, change);
         }
         debug_assert!(self.routes.is_free(handle), "a route without a connection");
+        // What it owns may be anybody's code.
+        let _ = contained(self.config.contain_panics, || drop(member));
     }
 }
 

@@ -4,6 +4,7 @@
 mod abandonment;
 mod attacks;
 mod caller;
+mod containment;
 mod ecn;
 mod errors;
 mod failover;
