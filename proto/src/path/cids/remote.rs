@@ -92,7 +92,7 @@ impl RemoteCids {
 
     /// The peer issued a connection ID; `limit` is the `active_connection_id_limit` we announced.
     /// Returns the sequence numbers that are retired by it. The active one may be among them: the
-    /// lowest one left takes its place.
+    /// lowest one left takes its place, rather one that no other address has seen.
     ///
     /// Only this path is looked at. Whether the connection ID belongs to another path already, the
     /// caller has to check with [`contains`](Self::contains).
@@ -209,7 +209,21 @@ impl RemoteCids {
         let active_is_live = self.position(self.active).is_some();
         if !active_is_live {
             self.active = None;
-            self.active = self.unused();
+            self.active = self.unused().or_else(|| self.share());
+        }
+    }
+
+    /// One that another address has seen: to be linked is better than to be mute.
+    fn share(&mut self) -> Option<u64> {
+        if let Some((sequence, _)) = self.shown.take() {
+            return Some(sequence);
+        }
+        match self.kept {
+            Some(Kept::Own(sequence)) if self.position(Some(sequence)).is_some() => {
+                self.kept = Some(Kept::Shared);
+                Some(sequence)
+            }
+            _ => None,
         }
     }
 

@@ -178,7 +178,7 @@ fn a_connection_id_that_the_peer_takes_back_is_used_at_no_address() {
     assert_eq!((active(&cids), cids.kept()), (Some(1), None));
     cids.move_back();
     assert_eq!(active(&cids), Some(2), "a fresh one for the route before");
-    // The active one is replaced by one that no other address has seen, or not at all.
+    // The active one is replaced by one that no other address has seen.
     let mut cids = remote([0, 1]);
     cids.show_to(address(1));
     cids.on_new(&frame(2, 1), 4).unwrap();
@@ -187,9 +187,19 @@ fn a_connection_id_that_the_peer_takes_back_is_used_at_no_address() {
     cids.move_to(address(1), true);
     assert_eq!((active(&cids), cids.kept()), (Some(3), Some(cid(5))));
     cids.on_new(&frame(5, 5), 4).unwrap();
-    assert_eq!((active(&cids), cids.kept()), (None, Some(cid(5))));
-    cids.on_new(&frame(6, 5), 4).unwrap();
-    assert_eq!(active(&cids), Some(6));
+    // There is none: the path shares one, and does not fall silent.
+    assert_eq!((active(&cids), cids.kept()), (Some(5), Some(cid(5))));
+    cids.on_new(&frame(6, 6), 4).unwrap();
+    assert_eq!((active(&cids), cids.kept()), (Some(6), Some(cid(6))));
+}
+
+#[test]
+fn a_path_whose_connection_id_is_taken_back_uses_the_one_that_was_shown_elsewhere() {
+    let mut cids = remote([0, 1]);
+    assert_eq!(cids.show_to(address(1)), Some(cid(1)));
+    cids.on_new(&frame(1, 1), 4).unwrap();
+    assert_eq!(active(&cids), Some(1));
+    assert_eq!(cids.show_to(address(2)), Some(cid(1)));
 }
 
 #[test]
