@@ -126,6 +126,12 @@ impl ResumptionState {
         self.server_name == server_name && self.session.trust == config.trust_digest()
     }
 
+    /// Itself, if [`decode`](Self::decode) takes it: of a server with a chain of certificates
+    /// without end, say, nothing is kept.
+    pub(crate) fn if_storable(self) -> Option<Self> {
+        Self::decode(&self.encode()).ok()
+    }
+
     /// The state as bytes, to be kept where nobody else can read them.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
@@ -303,6 +309,17 @@ mod tests {
         });
         let none = Remembered::of(&TransportParameters::default());
         assert!(none.reduces(&full) && !full.reduces(&none) && !full.reduces(&full));
+    }
+
+    #[test]
+    fn a_state_that_could_not_be_read_again_is_not_handed_out() {
+        assert_eq!(state().if_storable(), Some(state()));
+        let mut long = state();
+        long.session.chain = vec![vec![1]; MAX_CHAIN + 1];
+        assert_eq!(long.if_storable(), None);
+        let mut large = state();
+        large.token = vec![5; MAX_STATE];
+        assert_eq!(large.if_storable(), None);
     }
 
     proptest! {

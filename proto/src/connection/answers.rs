@@ -22,6 +22,13 @@ impl Connection {
         let Some(path) = self.paths.open_path_mut(arrival.path) else {
             return;
         };
+        if arrival.level == Level::ZeroRtt {
+            // Anybody can repeat such a packet from anywhere.
+            if path.route.tuple == arrival.tuple {
+                path.route.responses.push(data);
+            }
+            return;
+        }
         for route in [Some(&mut path.route), path.previous.as_mut()]
             .into_iter()
             .flatten()

@@ -69,12 +69,13 @@ impl Connection {
     /// another state, as long as there are some; each is good once.
     pub fn take_resumption(&mut self) -> Option<ResumptionState> {
         let session = self.handshake.take_session()?;
-        Some(ResumptionState {
+        let state = ResumptionState {
             server_name: self.identity.server_name.clone(),
             session,
             remembered: Remembered::of(&self.identity.peer),
             token: std::mem::take(&mut self.identity.next_token),
-        })
+        };
+        state.if_storable()
     }
 
     /// Lets the application write at once, if the resumed session permits it.

@@ -538,9 +538,10 @@ impl Connection {
             space
                 .received
                 .on_received(now, pn, contents.ack_eliciting, ecn);
-            let is_early = !level.is_data() && contents.ack_eliciting;
-            if is_early || contents.immediate {
-                // RFC 9000, section 13.2.1: Initial and Handshake packets are acknowledged at once.
+            let of_handshake = !level.is_data() && contents.ack_eliciting;
+            if of_handshake || contents.immediate {
+                // Initial and Handshake packets are acknowledged at once (RFC 9000, section
+                // 13.2.1), and what asks for it by IMMEDIATE_ACK.
                 space.received.request_immediate();
             }
         }

@@ -269,9 +269,12 @@ impl Handshake {
             Side::Server if self.early.is_none() && !self.session.is_complete() => {
                 self.early = self.session.early_keys().map(EarlyKeys::new);
             }
-            // The server answered, with a refusal or with keys that serve better.
-            Side::Client => self.early = None,
-            Side::Server => {}
+            // RFC 9001, section 4.9.3. The first part of an answer may say neither yet, and the
+            // rest of it may be late.
+            Side::Client if self.one_rtt.is_some() || self.session.has_refused_early_data() => {
+                self.early = None;
+            }
+            Side::Client | Side::Server => {}
         }
     }
 
@@ -358,8 +361,11 @@ impl Handshake {
         match level {
             Level::Initial => false,
             Level::Handshake | Level::OneRtt => !self.is_complete(),
-            // They come with the whole of the client's first message, or never.
-            Level::ZeroRtt => self.side.is_server() && !self.has_keys(Level::Handshake),
+            // They come with the whole of the client's first message, or never. Handshake keys are
+            // dropped again, so that their absence alone says nothing.
+            Level::ZeroRtt => {
+                self.side.is_server() && !self.is_complete() && !self.has_keys(Level::Handshake)
+            }
         }
     }
 

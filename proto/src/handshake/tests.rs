@@ -1,6 +1,8 @@
 //! Two handshakes that exchange CRYPTO frames in memory.
 
-use super::tls::{ClientAuth, ClientConfig, Fingerprint, Identity, KeyPair, ServerConfig, fixed};
+use super::tls::{
+    ClientAuth, ClientConfig, Fingerprint, Identity, KeyPair, ServerConfig, ServerResumption, fixed,
+};
 use super::{Handshake, KeyUpdateRefused, Level, OpenError};
 use crate::error::TransportError;
 use crate::recovery::sent::{SentFrame, SentFrames};
@@ -347,6 +349,32 @@ fn certificates_of_an_authority_identify_both_sides() {
         (side, error.code),
         (Side::Server, TransportErrorCode::crypto(116))
     );
+}
+
+#[test]
+fn clients_known_by_certificates_that_expire_get_no_tickets() {
+    let (root, certificate, key) = authority();
+    let by_certificate = ClientAuth::Ca {
+        roots: vec![root.clone()],
+        clock: clock(),
+    };
+    for (auth, resumes) in [(ClientAuth::None, true), (by_certificate, false)] {
+        let chain = vec![certificate.clone()];
+        let server = ServerConfig::with_certificates(fixed::provider(None), chain.clone(), &key);
+        let server = server.unwrap().alpn(ALPN).client_auth(auth);
+        let server = server.resumption(ServerResumption {
+            clock: clock(),
+            early_data: true,
+        });
+        let key = KeyPair::from_pkcs8_der(&fixed::provider(None), &key).unwrap();
+        let client = ClientConfig::with_roots(fixed::provider(None), vec![root.clone()], clock())
+            .alpn(ALPN)
+            .identity(Identity::Certificates { chain, key })
+            .resumption(true);
+        let mut pair = Pair::new(&client.build().unwrap(), &server.build().unwrap());
+        pair.run().unwrap();
+        assert_eq!(pair.client.has_session(), resumes);
+    }
 }
 
 #[test]

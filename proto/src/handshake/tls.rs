@@ -158,7 +158,7 @@ pub struct ClientConfig {
     tls: Arc<rustls::ClientConfig>,
     initial: InitialSuite,
     provider: Arc<CryptoProvider>,
-    gate: Arc<resume::Gate>,
+    verifier: Arc<dyn ServerCertVerifier>,
     remembers: bool,
     trust: [u8; 32],
 }
@@ -285,14 +285,17 @@ impl ClientConfigBuilder {
         } else {
             self.provider
         };
-        let gate = Arc::new(resume::Gate {
-            inner: self.trust.verifier(&provider)?,
-            algorithms: provider.signature_verification_algorithms,
-        });
+        let mut verifier = self.trust.verifier(&provider)?;
+        if self.remembers {
+            verifier = Arc::new(resume::Gate {
+                inner: verifier,
+                algorithms: provider.signature_verification_algorithms,
+            });
+        }
         let builder = rustls::ClientConfig::builder_with_details(Arc::clone(&provider), clock)
             .with_protocol_versions(&[&TLS13])?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::clone(&gate) as Arc<dyn ServerCertVerifier>);
+            .with_custom_certificate_verifier(Arc::clone(&verifier));
         let mut tls = match self.identity {
             None => builder.with_no_client_auth(),
             Some(Identity::RawKey(key)) => builder.with_client_cert_resolver(Arc::new(
@@ -309,7 +312,7 @@ impl ClientConfigBuilder {
             tls: Arc::new(tls),
             initial,
             provider,
-            gate,
+            verifier,
             remembers: self.remembers,
             trust,
         })
@@ -487,7 +490,9 @@ impl ServerConfigBuilder {
         self
     }
 
-    /// Has clients resume; they pay for a full handshake each time unless this is called.
+    /// Has clients resume; they pay for a full handshake each time unless this is called, and if
+    /// they are admitted by certificates ([`ClientAuth::Ca`]): a session that is resumed shows
+    /// none, so that nobody would notice when they expire.
     pub fn resumption(mut self, resumption: ServerResumption) -> Self {
         self.resumption = Some(resumption);
         self
@@ -501,6 +506,8 @@ impl ServerConfigBuilder {
             Identity::RawKey(key) => (key.raw(), None),
             Identity::Certificates { chain, key } => (key.raw(), Some(key.certified(chain)?)),
         };
+        let expire = matches!(self.client_auth, ClientAuth::Ca { .. });
+        let resumption = self.resumption.clone().filter(|_| !expire);
         let by_certificate = certified
             .map(|key| Arc::new(SingleCertAndKey::from(key)) as Arc<dyn ResolvesServerCert>);
         let by_raw_key = Arc::new(AlwaysResolvesServerRawPublicKeys::new(Arc::new(raw)));
@@ -522,7 +529,7 @@ impl ServerConfigBuilder {
                 tls.alpn_protocols.clone_from(&alpn);
                 tls.key_log = Arc::clone(&self.key_log);
                 tls.send_tls13_tickets = 0;
-                if let Some(resumption) = &self.resumption {
+                if let Some(resumption) = &resumption {
                     tls.send_tls13_tickets = TICKETS;
                     tls.time_provider = Arc::clone(&resumption.clock);
                     // QUIC knows no other amounts (RFC 9001, section 4.6.1).
@@ -534,7 +541,7 @@ impl ServerConfigBuilder {
         Ok(ServerConfig {
             variants,
             initial,
-            tickets: self.resumption.map(|_| Arc::default()),
+            tickets: resumption.map(|_| Arc::default()),
         })
     }
 

@@ -1,6 +1,6 @@
-//! Tokens a server hands out so that it need not remember: Retry tokens, `NEW_TOKEN` tokens and
-//! stateless reset tokens (RFC 9000, sections 8.1 and 10.3); and the tag that protects a Retry
-//! (RFC 9001, section 5.8).
+//! Tokens a server hands out so that it need not remember clients: Retry tokens, `NEW_TOKEN`
+//! tokens and stateless reset tokens (RFC 9000, sections 8.1 and 10.3); and the tag that protects a
+//! Retry (RFC 9001, section 5.8).
 //!
 //! A token is one byte that tells its kind, a random nonce, and AES-256-GCM over the rest:
 //!
@@ -9,8 +9,10 @@
 //! NEW_TOKEN  authenticated: kind                                 sealed: time, addresses
 //! ```
 //!
-//! Tokens are not kept. One from a Retry may be used again within its lifetime, by who has seen the
-//! client's packets; that a `NEW_TOKEN` token is used once is seen to by the endpoint.
+//! Tokens that are out are not kept. One from a Retry may be used again within its lifetime, by who
+//! has seen the client's packets. A `NEW_TOKEN` token is good once: the endpoint notes its
+//! [`TokenId`] when it is used, and a client stores it with what it
+//! [resumes from](crate::resumption).
 
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};

@@ -1,13 +1,19 @@
 //! Sessions that are resumed, and data before the end of the handshake (RFC 9001, section 4.6).
 
 use crate::pair::{Pair, Way, provider};
+use crate::raw::{Setup, decode_all};
 use anabranch_proto::Event;
 use anabranch_proto::config::{ClientConfig, RetryPolicy, ServerConfig, TransportConfig};
+use anabranch_proto::error::{ConnectionError, TransportError};
+use anabranch_proto::handshake::{Handshake, Level};
+use anabranch_proto::recovery::sent::SentFrames;
 use anabranch_proto::resumption::{Resume, ResumptionState};
 use anabranch_proto::tls::{
     self, ClientAuth, Fingerprint, Identity, KeyPair, ServerResumption, TimeProvider, UnixTime,
 };
-use anabranch_proto::wire::{Dir, StreamId};
+use anabranch_proto::wire::frame::Frame;
+use anabranch_proto::wire::params::TransportParameters;
+use anabranch_proto::wire::{ConnectionId, Dir, Side, StreamId, TransportErrorCode};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -84,6 +90,27 @@ impl House {
         let state = pair.client_conn().take_resumption().expect("a ticket");
         ResumptionState::decode(&state.encode()).expect("it survives being stored")
     }
+}
+
+/// A scripted client that resumes a connection to its victim, and may send early data.
+pub(crate) fn resuming() -> Setup {
+    let house = House::new();
+    let resume = early(&house.visit());
+    Setup {
+        resume: Some((resume, house.client.tls, house.server.tls)),
+        ..Setup::default()
+    }
+}
+
+/// Why the client's connection ended by an error of the protocol.
+fn broken_off(pair: &mut Pair) -> &TransportError {
+    pair.run_for(Duration::from_millis(1));
+    let mut events = pair.client_events.iter();
+    let error = events.find_map(|(_, event)| match event {
+        Event::Closed(ConnectionError::Transport(error)) => Some(error),
+        _ => None,
+    });
+    error.expect("the client broke it off")
 }
 
 fn early(state: &ResumptionState) -> Resume {
@@ -163,7 +190,8 @@ fn a_resuming_client_is_heard_half_a_round_trip_after_its_first_packet() {
     assert!(pair.client_conn().is_resumed() && pair.server_conn().is_resumed());
     assert!(told(&pair, &Event::EarlyDataAccepted));
     assert_eq!(pair.client_conn().early_data_accepted(), Some(true));
-    assert!(pair.upload(300_000, Duration::from_secs(5)) > Duration::ZERO);
+    // More than the early data's limits allowed goes on by the rules of the new connection.
+    pair.upload(300_000, Duration::from_secs(5));
 }
 
 #[test]
@@ -313,6 +341,9 @@ fn a_ticket_of_a_pinned_server_is_of_no_use_under_another_pin() {
         pair.client_conn().is_closed()
     });
     assert!(failed, "the server is another than the pinned one");
+    let error = broken_off(&mut pair);
+    assert_eq!(error.code, TransportErrorCode::crypto(46), "{error}");
+    assert!(error.reason.contains("pin"), "{error}");
 }
 
 #[test]
@@ -380,6 +411,73 @@ fn a_server_that_allows_fewer_streams_than_were_opened_is_left() {
         pair.client_conn().is_closed()
     });
     assert!(left);
+    let error = broken_off(&mut pair);
+    assert_eq!(error.code, TransportErrorCode::INTERNAL_ERROR);
+    assert_eq!(
+        error.reason,
+        "the server allows fewer streams than it did before"
+    );
+}
+
+/// Hands what one side says at a level to the other: one CRYPTO frame within `limit` bytes.
+fn hand_over_some(from: &mut Handshake, to: &mut Handshake, level: Level, limit: usize) {
+    let mut bytes = Vec::new();
+    from.write_crypto(level, &mut bytes, limit, &mut SentFrames::new());
+    for frame in decode_all(&bytes) {
+        if let Frame::Crypto { offset, data } = frame {
+            to.on_crypto(level, offset, data).expect("what TLS says");
+        }
+    }
+}
+
+fn hand_over(from: &mut Handshake, to: &mut Handshake, level: Level) {
+    while from.has_crypto(level) {
+        hand_over_some(from, to, level, 1000);
+    }
+}
+
+#[test]
+fn early_data_goes_on_until_the_answer_is_whole_or_a_refusal() {
+    let house = House::new();
+    let state = house.visit();
+    let dcid = ConnectionId::new(&[1; 8]).expect("eight bytes");
+    let params = |side| {
+        let params = TransportParameters {
+            initial_max_data: 1 << 40,
+            initial_max_stream_data_bidi_local: 1 << 40,
+            initial_max_stream_data_bidi_remote: 1 << 40,
+            initial_max_stream_data_uni: 1 << 40,
+            initial_max_streams_bidi: 1 << 30,
+            initial_max_streams_uni: 1 << 30,
+            active_connection_id_limit: 1000,
+            max_datagram_frame_size: 1 << 20,
+            ..TransportParameters::default()
+        };
+        let mut bytes = Vec::new();
+        params.encode(&mut bytes, side);
+        bytes
+    };
+    for (tls, reads) in [(&house.server.tls, true), (&House::new().server.tls, false)] {
+        let resume = early(&state);
+        let ours = params(Side::Client);
+        let tls_client = &house.client.tls;
+        let client = Handshake::client(tls_client, "server.test", ours, &dcid, Some(&resume));
+        let server = Handshake::server(tls, params(Side::Server), &dcid);
+        let (mut client, mut server) = (client.expect("a client"), server.expect("a server"));
+        hand_over(&mut client, &mut server, Level::Initial);
+        assert!(client.has_keys(Level::ZeroRtt));
+        // The rest of the answer is late.
+        hand_over(&mut server, &mut client, Level::Initial);
+        assert!(client.has_keys(Level::Handshake) && client.has_keys(Level::ZeroRtt));
+        if !reads {
+            // The server's extensions are there, what proves its identity is not.
+            hand_over_some(&mut server, &mut client, Level::Handshake, 200);
+            assert!(!client.has_keys(Level::OneRtt) && !client.has_keys(Level::ZeroRtt));
+        }
+        hand_over(&mut server, &mut client, Level::Handshake);
+        assert!(client.has_keys(Level::OneRtt) && !client.has_keys(Level::ZeroRtt));
+        assert_eq!(client.is_early_data_accepted(), reads);
+    }
 }
 
 #[test]

@@ -154,6 +154,13 @@ impl Session {
         }
     }
 
+    /// Whether the server, which answered, is known not to read early data.
+    pub(crate) fn has_refused_early_data(&self) -> bool {
+        // A server takes it back by a new handshake, or by silence about it beside its parameters.
+        let has_extensions = self.peer_params().is_some();
+        !self.has_resumed() || has_extensions && !self.is_early_data_accepted()
+    }
+
     /// Whether the session is one of an earlier connection; of a client that has no answer yet,
     /// whether it offers one.
     pub(crate) fn has_resumed(&self) -> bool {

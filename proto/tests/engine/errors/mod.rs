@@ -8,6 +8,7 @@ mod multipath;
 mod negotiation;
 mod streams;
 mod timestamps;
+mod zero_rtt;
 
 use crate::raw::{RawPeer, assert_closed};
 use anabranch_proto::wire::frame::Frame;

@@ -19,6 +19,7 @@ use anabranch_proto::error::ConnectionError;
 use anabranch_proto::event::Event;
 use anabranch_proto::handshake::{Handshake, Level};
 use anabranch_proto::recovery::sent::SentFrames;
+use anabranch_proto::resumption::Resume;
 use anabranch_proto::time::Instant;
 use anabranch_proto::tls;
 use anabranch_proto::wire::cursor::Reader;
@@ -56,6 +57,8 @@ pub struct Setup {
     pub extra_params: Vec<u8>,
     /// The token in its Initial packets.
     pub token: Vec<u8>,
+    /// What a scripted client resumes, and the TLS settings of both that go with it.
+    pub resume: Option<(Resume, tls::ClientConfig, tls::ServerConfig)>,
 }
 
 impl Default for Setup {
@@ -67,6 +70,7 @@ impl Default for Setup {
             params: |_| {},
             extra_params: Vec::new(),
             token: Vec::new(),
+            resume: None,
         }
     }
 }
@@ -155,7 +159,13 @@ pub struct RawPeer {
 impl RawPeer {
     /// A scripted client and a real server; nothing was sent yet.
     pub fn client(setup: Setup) -> Self {
-        let (client_tls, server_tls) = tls_configs();
+        let (resume, client_tls, server_tls) = if let Some((resume, client, server)) = &setup.resume
+        {
+            (Some(resume), client.clone(), server.clone())
+        } else {
+            let (client, server) = tls_configs();
+            (None, client, server)
+        };
         let mut config = ServerConfig::new(server_tls);
         config.transport = Arc::new(setup.transport.clone());
         (setup.server)(&mut config);
@@ -163,7 +173,7 @@ impl RawPeer {
         victim.set_server(Some(Arc::new(config)));
         let original = ConnectionId::new(&ORIGINAL_DCID).expect("eight bytes");
         let params = setup.encode_params(Side::Client, None);
-        let handshake = Handshake::client(&client_tls, "server.test", params, &original, None);
+        let handshake = Handshake::client(&client_tls, "server.test", params, &original, resume);
         let handshake = handshake.expect("a client's handshake");
         let mut peer = Self::new(setup, Side::Client, victim, handshake);
         let first = (original, None);
@@ -669,7 +679,7 @@ fn merge(seen: &BTreeSet<u64>) -> Vec<RangeInclusive<u64>> {
 }
 
 /// The frames of a payload that decodes.
-fn decode_all(payload: &[u8]) -> Vec<Frame<'_>> {
+pub fn decode_all(payload: &[u8]) -> Vec<Frame<'_>> {
     let mut reader = Reader::new(payload);
     let mut frames = Vec::new();
     while !reader.is_empty() {

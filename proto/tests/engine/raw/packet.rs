@@ -99,7 +99,13 @@ impl RawPeer {
             };
             self.remote_cid(path)
         });
-        let next = self.next_pn.entry((level, path)).or_insert(0);
+        // 0-RTT packets share their numbers with those of 1-RTT.
+        let space = if level.is_data() {
+            Level::OneRtt
+        } else {
+            level
+        };
+        let next = self.next_pn.entry((space, path)).or_insert(0);
         let pn = packet.pn.unwrap_or(*next);
         *next = (*next).max(pn + 1);
         let pn_len = packet.pn_len;
@@ -109,10 +115,10 @@ impl RawPeer {
             let offset = header::put_short(&mut bytes, &dcid, false, phase, pn, pn_len);
             (offset, None)
         } else {
-            let (kind, token) = if level == Level::Initial {
-                (LongType::Initial, self.setup.token.as_slice())
-            } else {
-                (LongType::Handshake, [].as_slice())
+            let (kind, token) = match level {
+                Level::Initial => (LongType::Initial, self.setup.token.as_slice()),
+                Level::ZeroRtt => (LongType::ZeroRtt, [].as_slice()),
+                _ => (LongType::Handshake, [].as_slice()),
             };
             let scid = &self.setup.cid;
             let long = header::put_long(&mut bytes, kind, &dcid, scid, token, pn, pn_len);

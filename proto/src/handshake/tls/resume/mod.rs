@@ -254,7 +254,7 @@ fn stand_in(
         .with_client_cert_verifier(Arc::new(clients))
         .with_cert_resolver(Arc::new(Shown {
             key: Arc::new(shown),
-            raw: config.gate.requires_raw_public_keys(),
+            raw: config.verifier.requires_raw_public_keys(),
         }));
     server.alpn_protocols = vec![saved.alpn.clone()];
     server.send_tls13_tickets = 0;
