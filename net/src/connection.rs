@@ -110,7 +110,16 @@ impl Holder {
     pub(crate) fn look_mut<R>(&self, look: impl FnOnce(&mut engine::Connection) -> R) -> Option<R> {
         let mut state = self.shared.lock();
         let handle = state.tracked_ref(self.key).handle?;
-        state.engine.connection_mut(handle).map(look)
+        let connection = state.engine.connection_mut(handle)?;
+        // Whatever it leaves of the connection is not used again.
+        match catch_unwind(AssertUnwindSafe(|| look(connection))) {
+            Ok(result) => Some(result),
+            Err(panic) => {
+                state.fail(self.shared.clock.now(), self.key);
+                drop(state);
+                resume_unwind(panic)
+            }
+        }
     }
 }
 

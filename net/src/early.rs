@@ -3,7 +3,7 @@
 
 use crate::connection::{Connection, Holder};
 use crate::endpoint::Endpoint;
-use crate::engine::{ClientConfig, ConnectError, ResumptionState};
+use crate::engine::{self, ClientConfig, ConnectError, ResumptionState};
 use crate::state::Wait;
 use anabranch_proto::datagram::{SocketId, Tuple};
 use std::future::poll_fn;
@@ -22,35 +22,35 @@ impl Connection {
     /// An attacker can have the server read what is written now twice: write only what does no harm
     /// then. What the server does not accept is sent again by itself.
     pub fn may_send_early_data(&self) -> bool {
-        self.look_at(crate::engine::Connection::may_send_early_data)
+        self.look_at(engine::Connection::may_send_early_data)
     }
 
     /// Whether the handshake is complete. What a server's client said before, an attacker may have
     /// repeated.
     pub fn is_established(&self) -> bool {
-        self.look_at(crate::engine::Connection::is_established)
+        self.look_at(engine::Connection::is_established)
     }
 
     /// Whether the TLS session is one of an earlier connection.
     pub fn is_resumed(&self) -> bool {
-        self.look_at(crate::engine::Connection::is_resumed)
+        self.look_at(engine::Connection::is_resumed)
     }
 
-    fn look_at(&self, look: impl FnOnce(&crate::engine::Connection) -> bool) -> bool {
+    fn look_at(&self, look: impl FnOnce(&engine::Connection) -> bool) -> bool {
         self.holder().look(look).unwrap_or(false)
     }
 
     /// Whether the server read early data: `None` if there was none, or while that is not known.
     pub fn early_data_accepted(&self) -> Option<bool> {
         self.holder()
-            .look(crate::engine::Connection::early_data_accepted)?
+            .look(engine::Connection::early_data_accepted)?
     }
 
     /// What a later connection to the same server can begin with; another one each time, `None` if
     /// the server sent no (further) ticket yet, or if the connection is over and forgotten.
     pub fn take_resumption(&self) -> Option<ResumptionState> {
         self.holder()
-            .look_mut(crate::engine::Connection::take_resumption)?
+            .look_mut(engine::Connection::take_resumption)?
     }
 
     /// Waits until there is something to [take](Self::take_resumption), or the connection ended.
@@ -123,11 +123,11 @@ impl Endpoint {
     }
 
     fn repeat_closes(&self) {
-        let mut state = self.shared().lock();
+        let shared = self.shared();
+        let mut state = shared.lock();
+        let now = shared.clock.now();
         for handle in state.handles() {
-            if let Some(connection) = state.engine.connection_mut(handle) {
-                connection.repeat_close();
-            }
+            state.order(now, handle, engine::Connection::repeat_close);
         }
         state.wake_driver();
     }

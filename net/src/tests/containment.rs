@@ -94,6 +94,20 @@ async fn a_command_that_panics_ends_its_connection_and_no_other() {
 }
 
 #[tokio::test]
+async fn a_look_that_panics_ends_its_connection_and_no_other() {
+    let pair = pair();
+    let (good, good_server, _manager) = pair.connect(&[]).await;
+    let (bad, bad_server, _other) = pair.connect(&[]).await;
+    let look = AssertUnwindSafe(|| bad.holder().look_mut(|_| panic!("a bug in the engine")));
+    let panicked: std::thread::Result<Option<()>> = catch_unwind(look);
+    assert!(panicked.is_err(), "it reaches who looked");
+    let error = soon(bad.closed()).await;
+    assert!(is_internal(&error), "{error:?}");
+    assert!(is_internal(&soon(bad_server.closed()).await));
+    works(&good, good_server).await;
+}
+
+#[tokio::test]
 async fn the_largest_codes_reach_the_other_side() {
     let pair = pair();
     let (client, server, _manager) = pair.connect(&[]).await;
