@@ -138,6 +138,7 @@ impl Connection {
         if self.identity.side.is_server() {
             self.control.handshake_done = true;
             self.queue_new_token(now);
+            self.spare_first_window();
             self.on_confirmed(now);
         }
         self.announce_path(now, PathId::ZERO);
@@ -155,6 +156,16 @@ impl Connection {
             &address,
             &mut self.rng,
         ));
+    }
+
+    /// The client's first request comes with the end of its handshake, or right behind it: a server
+    /// asks for larger packets one round trip later, so that the whole initial window is there for
+    /// the answer.
+    fn spare_first_window(&mut self) {
+        if let Some(path) = self.paths.path_mut(PathId::ZERO) {
+            let next = path.space.peek_pn();
+            path.route.mtu.hold_until_acked(next);
+        }
     }
 
     pub(super) fn on_handshake_done(&mut self, now: Instant) -> Result<(), TransportError> {

@@ -15,7 +15,8 @@
 //! not exceed [`MtuDiscovery::safe_size`].
 //!
 //! There is no timer: a search resumes with the traffic that wants a larger packet, so that an idle
-//! connection stays idle.
+//! connection stays idle. The first search may have to wait until the peer answered
+//! ([`MtuDiscovery::hold_until_acked`]): a probe is in nobody's way but in a window that is small.
 
 #[cfg(test)]
 mod tests;
@@ -97,6 +98,8 @@ pub struct MtuDiscovery {
     /// What the peer receives: its `max_udp_payload_size`.
     peer_limit: u16,
     stage: Stage,
+    /// No probe leaves before this packet, or a later one, is acknowledged.
+    held_until: Option<u64>,
     probe: Option<Probe>,
     suspicion: Option<Suspicion>,
     probed_at: Instant,
@@ -121,6 +124,7 @@ impl MtuDiscovery {
             stage: Stage::Settled {
                 again_at: Instant::ZERO,
             },
+            held_until: None,
             probe: None,
             suspicion: None,
             probed_at: Instant::ZERO,
@@ -170,9 +174,17 @@ impl MtuDiscovery {
     /// to [`on_probe_sent`](Self::on_probe_sent).
     pub fn probe_due(&self) -> Option<u16> {
         match self.stage {
-            Stage::Searching(search) if self.probe.is_none() => Some(search.next),
+            Stage::Searching(search) if self.probe.is_none() && self.held_until.is_none() => {
+                Some(search.next)
+            }
             _ => None,
         }
+    }
+
+    /// Probes wait until packet `pn`, the next one to leave, or a later one is acknowledged: what
+    /// is to be sent now needs the window.
+    pub fn hold_until_acked(&mut self, pn: u64) {
+        self.held_until = Some(pn);
     }
 
     /// A probe of `size` bytes went out as packet `pn`.
@@ -220,6 +232,7 @@ impl MtuDiscovery {
 
     /// A packet of `size` bytes that was no probe was acknowledged.
     pub fn on_acked(&mut self, size: u16, pn: u64) {
+        self.held_until = self.held_until.filter(|until| pn < *until);
         if self.suspicion.is_some() {
             self.clear_suspicion(size, pn);
         }

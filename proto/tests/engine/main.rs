@@ -8,6 +8,7 @@ mod containment;
 mod ecn;
 mod errors;
 mod failover;
+mod first_answer;
 mod gaps;
 mod late_acks;
 mod mechanisms;

@@ -52,6 +52,16 @@ fn a_route_that_carries_the_maximum_takes_one_probe() {
 }
 
 #[test]
+fn a_search_that_is_held_begins_with_the_answer_to_what_was_sent_since() {
+    let mut mtu = up_to(1452);
+    mtu.hold_until_acked(7);
+    mtu.on_acked(1200, 6);
+    assert_eq!(mtu.probe_due(), None);
+    mtu.on_acked(100, 8);
+    assert_eq!(mtu.probe_due(), Some(1452));
+}
+
+#[test]
 fn a_single_lost_probe_does_not_rule_its_size_out() {
     let mut mtu = up_to(1452);
     for pn in 0..2 {
