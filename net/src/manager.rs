@@ -136,6 +136,16 @@ impl PathManager {
         self.entries.borrow().clone()
     }
 
+    /// Waits until at least `count` paths are open; false if the connection ends before.
+    ///
+    /// [`Endpoint::connect`] returns with the first path, the others follow round trips later.
+    /// Bound the wait where it is not certain that there are so many.
+    pub async fn wait_for_open(&mut self, count: usize) -> bool {
+        let is_open = |entry: &&PathEntry| matches!(entry.state, EntryState::Open(_));
+        let enough = |entries: &Vec<PathEntry>| entries.iter().filter(is_open).count() >= count;
+        self.entries.wait_for(enough).await.is_ok()
+    }
+
     /// Waits for a change of [`entries`](Self::entries); false once the manager has ended.
     pub async fn changed(&mut self) -> bool {
         self.entries.changed().await.is_ok()

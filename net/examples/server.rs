@@ -1,0 +1,39 @@
+//! A server that sends back what it gets. It ends with its standard input.
+//!
+//! ```text
+//! cargo run -p anabranch-net --example server 127.0.0.1:4433
+//! ```
+
+use anabranch_net::engine::ServerConfig;
+use anabranch_net::{Connection, Endpoint, Identity};
+use std::error::Error;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let address = std::env::args().nth(1).unwrap_or("127.0.0.1:0".into());
+    // A new key each time. `Identity::load_or_create` keeps one.
+    let identity = Identity::generate()?;
+    let tls = identity.server(&["localhost"])?.alpn(&[b"echo"]).build()?;
+    let endpoint = Endpoint::server(ServerConfig::new(tls), &[address.parse()?])?;
+    println!("{} {}", endpoint.local_addrs()[0], identity.fingerprint());
+    let mut input = tokio::io::stdin();
+    loop {
+        tokio::select! {
+            Some(connection) = endpoint.accept() => {
+                tokio::spawn(serve(connection));
+            }
+            _ = input.read_u8() => return Ok(()),
+        }
+    }
+}
+
+/// Sends each stream back until the client leaves.
+async fn serve(connection: Connection) {
+    while let Ok((mut send, mut receive)) = connection.accept_bi().await {
+        tokio::spawn(async move {
+            tokio::io::copy(&mut receive, &mut send).await?;
+            send.shutdown().await
+        });
+    }
+}
