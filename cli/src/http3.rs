@@ -14,7 +14,7 @@ use anabranch_proto::wire::StreamId;
 use bytes::{Buf, Bytes};
 use h3::error::{Code, StreamError};
 use h3::server::{RequestResolver, RequestStream};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -156,11 +156,15 @@ async fn respond(
     tally: &mut Tally,
 ) -> Result<(), Broken> {
     let tuned = guest.tune(request.headers());
-    if tuned.is_ok() && request.headers().contains_key(HEADER) {
+    let is_timely = is_timely(request, guest.connection.is_established());
+    if tuned.is_ok() && is_timely && request.headers().contains_key(HEADER) {
         return speed::answer(request, exchange, guest.service.speed.as_ref(), tally).await;
     }
     let answer = if let Err(mistake) = tuned {
         Answer::words(StatusCode::BAD_REQUEST, mistake)
+    } else if !is_timely {
+        let words = "ask again once the handshake is complete: this may have been sent twice";
+        Answer::words(StatusCode::TOO_EARLY, words)
     } else {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let (headers, service) = (request.headers().clone(), Arc::clone(&guest.service));
@@ -212,6 +216,14 @@ async fn soon<T>(step: impl Future<Output = Result<T, StreamError>>) -> Result<T
         .await
         .map_err(|_| Broken::Stalled)?
         .map_err(Broken::Stream)
+}
+
+/// Whether a request may be answered now. Before the handshake is complete, an attacker may be
+/// repeating what a client sent: that does no harm to requests that change nothing and cost little
+/// (RFC 8470).
+fn is_timely(request: &Request<()>, is_established: bool) -> bool {
+    let is_safe = [Method::GET, Method::HEAD].contains(request.method());
+    is_established || (is_safe && !request.headers().contains_key(HEADER))
 }
 
 /// A piece of a file in parts that each get [`STALL`] to leave.
@@ -435,6 +447,23 @@ async fn receive_body(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_changes_nothing_is_answered_before_the_handshake_is_complete() {
+        for (method, early) in [
+            (Method::GET, true),
+            (Method::HEAD, true),
+            (Method::PUT, false),
+            (Method::DELETE, false),
+            (Method::POST, false),
+        ] {
+            let request = Request::builder().method(&method).body(()).unwrap();
+            assert_eq!(is_timely(&request, false), early, "{method}");
+            assert!(is_timely(&request, true));
+        }
+        let test = Request::builder().header(HEADER, "1").body(()).unwrap();
+        assert!(!is_timely(&test, false) && is_timely(&test, true));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_modem_at_10_kbit_s_is_slow_but_not_stalled() {

@@ -14,6 +14,7 @@ mod paths;
 mod qlog;
 mod session;
 mod speed;
+mod tickets;
 mod trust;
 mod tuning;
 mod url;

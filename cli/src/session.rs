@@ -1,5 +1,8 @@
 //! A client's connection: made over the first path that answers, used for HTTP/3 requests.
 
+mod early;
+
+use self::early::{Asking, Early};
 use crate::args::Paths;
 use crate::failure::{Failure, Outcome};
 use crate::files::REASON_HEADER;
@@ -7,13 +10,14 @@ use crate::links;
 use crate::output;
 use crate::paths::Labels;
 use crate::qlog;
+use crate::tickets::Tickets;
 use crate::trust::ClientTrust;
 use crate::tuning::Tuning;
 use crate::url::ServerUrl;
 use anabranch_net::connection::Connection;
 use anabranch_net::endpoint::Endpoint;
 use anabranch_net::engine::tls::Fingerprint;
-use anabranch_net::engine::{ClientConfig, ConnectionError, TransportConfig};
+use anabranch_net::engine::{ClientConfig, ConnectionError, Resume, TransportConfig};
 use anabranch_net::error::ConnectError;
 use anabranch_net::h3::H3Connection;
 use anabranch_net::manager::{PathsConfig, Target};
@@ -23,14 +27,11 @@ use h3::client::{RequestStream, SendRequest};
 use h3::error::StreamError;
 use http::{HeaderMap, Request, Response};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The code of a connection that ends well (RFC 9114, section 8.1).
 pub(crate) const H3_NO_ERROR: u32 = 0x100;
-
-/// How long the server is given to learn that we are leaving.
-const FAREWELL: Duration = Duration::from_millis(500);
 
 /// How often a silent path is asked whether it is alive, so that a transfer that waits does not
 /// end.
@@ -52,6 +53,10 @@ pub(crate) struct Session {
     /// The key we showed.
     shown: Option<Fingerprint>,
     requests: SendRequest<H3Connection, Bytes>,
+    /// The request that went early.
+    early: Mutex<Option<Early>>,
+    /// Where to keep what the next connection begins with, and for whom.
+    tickets: Option<(Tickets, String)>,
 }
 
 /// What a connection needs besides a URL.
@@ -67,6 +72,9 @@ pub(crate) struct Options<'a> {
     pub(crate) qlog: Option<&'a Path>,
     /// Whether it offers timestamps.
     pub(crate) timestamps: bool,
+    /// The header fields of a GET of the URL, which may go before the handshake is complete: it
+    /// does no harm if an attacker has the server read it twice.
+    pub(crate) early: Option<HeaderMap>,
 }
 
 impl Session {
@@ -76,18 +84,7 @@ impl Session {
     ///
     /// There is no such server, it is not who it ought to be, or nothing answers.
     pub(crate) async fn open(url: &ServerUrl, options: &Options<'_>) -> Outcome<Self> {
-        let mut transport = TransportConfig {
-            keep_alive: Some(KEEP_ALIVE),
-            timestamps: options.timestamps,
-            ..TransportConfig::default()
-        };
-        options
-            .tuning
-            .configure(&mut transport)
-            .map_err(Failure::usage)?;
-        transport.observer = options.qlog.map(qlog::into_directory).transpose()?;
-        let mut config = ClientConfig::new(options.trust.config(url)?);
-        config.transport = Arc::new(transport);
+        let mut config = configure(url, options)?;
         let shown = options.trust.fingerprint();
         let target = look_up(url).await?;
         let endpoint = Endpoint::client().map_err(|error| Failure::io("no socket", &error))?;
@@ -100,22 +97,27 @@ impl Session {
         if !options.paths.are_default() {
             links::tell_dead_ends(&wanted.specs, &target.remotes).await;
         }
-        let connected = endpoint.connect(&target, config, &wanted).await;
+        let tickets = Tickets::of_user().filter(|_| !options.trust.no_resume);
+        let tickets = tickets.map(|tickets| (tickets, url.hosts_text()));
+        if let Some((tickets, server)) = &tickets
+            && options.early.is_some()
+        {
+            config.resume = resume(tickets, server, &config, &target.name);
+        }
+        let asking = Asking::new(url, options.early.clone())?;
+        let connected = endpoint
+            .connect_early(&target, config, &wanted, |connection| {
+                asking.begin(connection);
+            })
+            .await;
         let (connection, manager) = connected.map_err(|error| explain(url, &error, shown))?;
         let is_single = !connection.has_multipath();
         if is_single && manager.entries().len() > 1 {
             output::say("note: the server does not speak multipath QUIC: one path is used");
         }
-        let built = h3::client::builder()
-            .max_field_section_size(MAX_FIELD_BYTES)
-            .send_grease(false)
-            .build(H3Connection::new(connection.clone()))
-            .await;
-        let (mut driver, requests) = built.map_err(|error| {
-            let closed = closed(&connection, shown);
-            closed.unwrap_or_else(|| Failure::failed(http_error(&error)))
+        let (requests, early) = asking.outcome(&connection).await.map_err(|error| {
+            closed(&connection, shown).unwrap_or_else(|| Failure::failed(error))
         })?;
-        tokio::spawn(async move { driver.wait_idle().await });
         links::tell_changes(&manager);
         let labels = Labels::new(manager);
         Ok(Self {
@@ -124,6 +126,8 @@ impl Session {
             endpoint,
             shown,
             requests,
+            early: Mutex::new(early),
+            tickets,
         })
     }
 
@@ -138,21 +142,23 @@ impl Session {
         url: &ServerUrl,
         headers: HeaderMap,
     ) -> Outcome<Exchange> {
-        let authority = url
-            .hosts
-            .first()
-            .map(ToString::to_string)
-            .unwrap_or_default();
-        let uri = format!("https://{authority}{}", url.request_path());
-        let built = Request::builder().method(method).uri(uri).body(());
-        let mut request = built.map_err(|error| Failure::usage(format!("{url}: {error}")))?;
-        *request.headers_mut() = headers;
+        if let Some(exchange) = self.take_early(method, url, &headers) {
+            return Ok(exchange);
+        }
+        let request = head(method, url, headers)?;
         // Requests of one connection share nothing but the connection.
         let mut requests = self.requests.clone();
         requests
             .send_request(request)
             .await
             .map_err(|error| self.broken(&error))
+    }
+
+    /// The request that went early, if it is this one.
+    fn take_early(&self, method: &str, url: &ServerUrl, headers: &HeaderMap) -> Option<Exchange> {
+        let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = early.take_if(|early| method == "GET" && early.asks(url, headers));
+        asked.map(|early| early.exchange)
     }
 
     /// Waits until every path that is wanted is open, or for so long.
@@ -169,9 +175,54 @@ impl Session {
 
     /// Closes the connection and tells the server.
     pub(crate) async fn close(self) {
+        if let Some((tickets, server)) = &self.tickets {
+            let states = std::iter::from_fn(|| self.connection.take_resumption());
+            tickets.put(server, &states.collect::<Vec<_>>());
+        }
         self.connection.close(H3_NO_ERROR, b"");
-        let _ = tokio::time::timeout(FAREWELL, self.endpoint.wait_idle()).await;
+        self.endpoint.say_goodbye().await;
     }
+}
+
+/// The settings of a connection.
+fn configure(url: &ServerUrl, options: &Options<'_>) -> Outcome<ClientConfig> {
+    let mut transport = TransportConfig {
+        keep_alive: Some(KEEP_ALIVE),
+        timestamps: options.timestamps,
+        ..TransportConfig::default()
+    };
+    options
+        .tuning
+        .configure(&mut transport)
+        .map_err(Failure::usage)?;
+    transport.observer = options.qlog.map(qlog::into_directory).transpose()?;
+    let mut config = ClientConfig::new(options.trust.config(url)?);
+    config.transport = Arc::new(transport);
+    Ok(config)
+}
+
+/// The head of a request.
+fn head(method: &str, url: &ServerUrl, headers: HeaderMap) -> Outcome<Request<()>> {
+    let authority = url
+        .hosts
+        .first()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    let uri = format!("https://{authority}{}", url.request_path());
+    let built = Request::builder().method(method).uri(uri).body(());
+    let mut request = built.map_err(|error| Failure::usage(format!("{url}: {error}")))?;
+    *request.headers_mut() = headers;
+    Ok(request)
+}
+
+/// What an earlier connection to this server left, if the same is trusted now.
+fn resume(tickets: &Tickets, server: &str, config: &ClientConfig, name: &str) -> Option<Resume> {
+    let (state, age) = tickets.take(server, |state| state.fits(&config.tls, name))?;
+    Some(Resume {
+        state,
+        age,
+        early_data: true,
+    })
 }
 
 /// The addresses of all hosts of a URL. One that cannot be found is no error if another can.

@@ -42,6 +42,9 @@ pub(crate) struct ClientTrust {
     /// Private key of the first certificate (PEM, PKCS#8)
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) key: Option<PathBuf>,
+    /// Neither resume an earlier session nor keep this one: the next one takes a round trip more
+    #[arg(long)]
+    pub(crate) no_resume: bool,
 }
 
 /// Who a server is, and whom it lets in.
@@ -63,6 +66,9 @@ pub(crate) struct ServerTrust {
     /// Let in only clients whose key has this fingerprint; may be repeated
     #[arg(long, value_name = "HEX")]
     pub(crate) client_pin: Vec<Fingerprint>,
+    /// Read nothing before the handshake is complete: requests take a round trip more
+    #[arg(long)]
+    pub(crate) no_early_data: bool,
 }
 
 /// The secrets of connections go into the file that `SSLKEYLOGFILE` names, if it is set.
@@ -80,7 +86,7 @@ impl ClientTrust {
             let roots = read_roots(self.ca.as_deref())?;
             tls::ClientConfig::with_roots(provider(), roots, Arc::new(DefaultTimeProvider))
         };
-        builder = builder.alpn(&[ALPN_H3]);
+        builder = builder.alpn(&[ALPN_H3]).resumption(!self.no_resume);
         if let Some(directory) = &self.identity {
             let identity = Identity::load_or_create(directory).map_err(Failure::usage)?;
             builder = builder.identity(tls::Identity::RawKey(identity.key().clone()));
@@ -121,7 +127,12 @@ impl ServerTrust {
             (Ok(builder), identity.key().clone())
         };
         let mut builder = builder.map_err(Failure::usage)?.alpn(&[ALPN_H3, ALPN_HQ]);
-        builder = builder.client_auth(self.client_auth()?);
+        builder = builder
+            .client_auth(self.client_auth()?)
+            .resumption(tls::ServerResumption {
+                clock: Arc::new(DefaultTimeProvider),
+                early_data: !self.no_early_data,
+            });
         if let Some(log) = key_log() {
             builder = builder.key_log(log);
         }
@@ -159,7 +170,7 @@ pub(crate) fn own_identity(given: Option<&Path>) -> Outcome<Identity> {
 }
 
 /// Where this user's programs keep what they need again: XDG's state directory.
-fn state_directory() -> Option<PathBuf> {
+pub(crate) fn state_directory() -> Option<PathBuf> {
     let absolute = |name: &str| {
         std::env::var_os(name)
             .map(PathBuf::from)

@@ -200,6 +200,7 @@ fn a_full_disk_here_is_told_and_the_rest_comes_once_there_is_room() {
         "-c", script, PROGRAM, "get", &url, "--json", "--path", "path0",
     ]);
     command.current_dir(lab.path("got"));
+    command.env("XDG_STATE_HOME", lab.path("state"));
     let ended = Process::start(&mut command, &lab.directory).wait(END);
     for words in [
         "data.part",
@@ -268,7 +269,8 @@ fn a_file_that_cannot_be_read_is_told() {
     assert_failed(&ended, 1, &["/secret", "403"]);
     let mut put = lab.client.command("setpriv");
     put.args(without)
-        .args([PROGRAM, "put", "secret", &server.url_of("copy")]);
+        .args([PROGRAM, "put", "secret", &server.url_of("copy")])
+        .env("XDG_STATE_HOME", lab.path("state"));
     let ended = Process::start(put.current_dir(lab.path("got")), &lab.directory).wait(END);
     assert_failed(&ended, 2, &["cannot read secret", "Permission denied"]);
     assert_eq!(lab.got(), ["secret"], "no empty file is left");

@@ -437,6 +437,7 @@ async fn a_client_that_is_not_let_in_leaves_a_line_with_its_fingerprint() {
             "--identity",
             "stranger",
         ])
+        .env("XDG_STATE_HOME", server.directory.path())
         .stdin(Stdio::null())
         .output()
         .unwrap();

@@ -78,6 +78,7 @@ impl Place {
             .current_dir(self.directory.path())
             .args(["get", &format!("{url}/file"), "-o", "got"])
             .args(options)
+            .env("XDG_STATE_HOME", self.directory.path().join("state"))
             .stdin(Stdio::null())
             .output()
             .unwrap()

@@ -178,7 +178,7 @@ fn fetch(program: &Path, folder: &Path, server: &mut Child) -> Result<(), String
         return Err("the server did not tell its URL".to_owned());
     };
     let mut get = Command::new(program);
-    get.arg("get")
+    get.args(["get", "--no-resume"])
         .arg(format!("{}/sent", url.trim()))
         .arg("--output")
         .arg(folder.join("fetched"))

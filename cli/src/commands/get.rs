@@ -17,17 +17,19 @@ mod present;
 mod stdout;
 
 use self::batch::Batch;
-use self::plan::{Job, Plan};
+use self::plan::{Job, Place, Plan};
 use super::interrupted;
 use super::transfer::{ConnectionReport, Transfer};
 use crate::args::Get;
 use crate::failure::{Failure, Outcome};
+use crate::files::partial::PartFile;
 use crate::limit::Limit;
 use crate::output;
 use crate::output::progress::Progress;
 use crate::paths::Direction;
 use crate::session::{Options, Session};
 use crate::url::ServerUrl;
+use http::HeaderMap;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
@@ -50,7 +52,7 @@ async fn with_session(args: &Get, quiet: bool, plan: &Plan, urls: &[ServerUrl]) 
     plan.check_targets(urls)?;
     let started = Instant::now();
     let session = tokio::select! {
-        session = open(args, first) => session?,
+        session = open(args, plan, first) => session?,
         () = interrupted() => return Err(Failure::failed("interrupted while connecting")),
     };
     let connected = started.elapsed();
@@ -79,15 +81,33 @@ async fn with_session(args: &Get, quiet: bool, plan: &Plan, urls: &[ServerUrl]) 
     result
 }
 
-async fn open(args: &Get, url: &ServerUrl) -> Outcome<Session> {
+async fn open(args: &Get, plan: &Plan, url: &ServerUrl) -> Outcome<Session> {
     let options = Options {
         paths: &args.paths,
         tuning: &args.tuning,
         trust: &args.trust,
         qlog: args.report.qlog.as_deref(),
         timestamps: args.timestamps,
+        early: early(args, plan, url)?,
     };
     Session::open(url, &options).await
+}
+
+/// The header fields of the first request, if it is known before the connection is.
+fn early(args: &Get, plan: &Plan, url: &ServerUrl) -> Outcome<Option<HeaderMap>> {
+    if args.recursive || !plan.is_single() {
+        return Ok(None);
+    }
+    if url.file_name().is_none() {
+        return Ok(Some(listing::headers()));
+    }
+    let point = match plan.job(url)?.place {
+        Place::Stdout => None,
+        // What is here already is compared first.
+        Place::File(target) if !args.force && target.symlink_metadata().is_ok() => return Ok(None),
+        Place::File(target) => PartFile::look(&target),
+    };
+    Ok(Some(file::headers(args, point.as_ref())))
 }
 
 /// What everything over one connection shares.

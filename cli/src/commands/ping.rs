@@ -77,6 +77,7 @@ pub(crate) async fn run(args: &Ping, quiet: bool) -> Outcome {
         trust: &args.trust,
         qlog: args.report.qlog.as_deref(),
         timestamps: true,
+        early: None,
     };
     let session = Session::open(&args.url, &options).await?;
     let mut series = BTreeMap::new();

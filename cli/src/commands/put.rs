@@ -38,6 +38,7 @@ pub(crate) async fn run(args: &Put, quiet: bool) -> Outcome {
         trust: &args.trust,
         qlog: args.report.qlog.as_deref(),
         timestamps: args.timestamps,
+        early: None,
     };
     let started = Instant::now();
     let session = tokio::select! {

@@ -57,6 +57,7 @@ pub(crate) async fn run(args: &Speed, quiet: bool) -> Outcome {
         trust: &args.trust,
         qlog: args.report.qlog.as_deref(),
         timestamps: false,
+        early: None,
     };
     let session = tokio::select! {
         session = Session::open(&args.url, &options) => session?,

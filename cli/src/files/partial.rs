@@ -45,6 +45,20 @@ pub(crate) struct ResumePoint {
     pub(crate) etag: String,
 }
 
+impl ResumePoint {
+    fn read(length: u64, note: &Path) -> Option<Self> {
+        let known = fs::metadata(note).ok()?.len() <= NOTE_BYTES;
+        if length == 0 || !known {
+            return None;
+        }
+        let note: Note = serde_json::from_slice(&fs::read(note).ok()?).ok()?;
+        Some(Self {
+            length,
+            etag: note.etag,
+        })
+    }
+}
+
 /// An unfinished download. One process at a time can have it.
 #[derive(Debug)]
 pub(crate) struct PartFile {
@@ -74,16 +88,14 @@ impl PartFile {
 
     /// Where an earlier download stopped, if it can be continued.
     pub(crate) fn resume_point(&self) -> Option<ResumePoint> {
-        let length = self.file.metadata().ok()?.len();
-        let known = fs::metadata(&self.note).ok()?.len() <= NOTE_BYTES;
-        if length == 0 || !known {
-            return None;
-        }
-        let note: Note = serde_json::from_slice(&fs::read(&self.note).ok()?).ok()?;
-        Some(ResumePoint {
-            length,
-            etag: note.etag,
-        })
+        ResumePoint::read(self.file.metadata().ok()?.len(), &self.note)
+    }
+
+    /// Where an earlier download of `target` stopped. Its part is not opened: another process may
+    /// go on with it meanwhile.
+    pub(crate) fn look(target: &Path) -> Option<ResumePoint> {
+        let length = fs::metadata(with_suffix(target, ".part")).ok()?.len();
+        ResumePoint::read(length, &with_suffix(target, ".etag.part"))
     }
 
     /// Starts anew with this version of the server's file. Without entity tag the part cannot be

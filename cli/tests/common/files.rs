@@ -3,7 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A reproducible generator (xorshift64): for bytes that repeat nowhere, so that misplaced ones are
 /// noticed, and for choices.
@@ -39,6 +39,12 @@ pub fn noise(length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     Noise::new(length as u64).fill(&mut bytes);
     bytes
+}
+
+/// Where programs under test keep what they need again, for `XDG_STATE_HOME`: never where those of
+/// the developer do.
+pub fn state_home() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("state")
 }
 
 /// Names in a directory, sorted.

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
-use crate::files::noise;
+use crate::files::{noise, state_home};
 use crate::listening;
 use anabranch_testbed::Relay;
 use std::fs;
@@ -81,6 +81,7 @@ pub fn client(directory: &Path, arguments: &[&str]) -> Command {
     command
         .current_dir(directory)
         .args(arguments)
+        .env("XDG_STATE_HOME", state_home())
         .stdin(Stdio::null());
     command
 }

@@ -19,7 +19,7 @@ pub mod process;
 pub mod stage;
 
 use anabranch_testbed::{LinkId, LinkSpec, Node, Rate, Testbed};
-use files::{names, noise};
+use files::{names, noise, state_home};
 use nix::fcntl::{Flock, FlockArg};
 use observer::Meter;
 use process::Process;
@@ -377,11 +377,11 @@ pub fn program(node: &Node) -> Command {
         }
         is_allowed
     });
-    if !is_allowed {
-        return node.command(PROGRAM);
+    let mut command = node.command(if is_allowed { "chrt" } else { PROGRAM });
+    if is_allowed {
+        command.args(AHEAD).arg(PROGRAM);
     }
-    let mut command = node.command("chrt");
-    command.args(AHEAD).arg(PROGRAM);
+    command.env("XDG_STATE_HOME", state_home());
     command
 }
 

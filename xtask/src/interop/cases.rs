@@ -136,7 +136,7 @@ impl<'a> Bench<'a> {
             .arg(&arrived)
             .arg("--ca")
             .arg(&self.ours.cert)
-            .arg("--json");
+            .args(["--no-resume", "--json"]);
         let mut running = self.start("our-client", &mut command)?;
         running.succeeds(PATIENCE)?;
         self.compare(&arrived)?;

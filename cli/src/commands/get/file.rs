@@ -4,6 +4,7 @@ use super::listing;
 use super::plan::{Job, Place};
 use super::present::{self, Present};
 use super::{Run, stdout};
+use crate::args::Get;
 use crate::commands::transfer::{FileReport, verified};
 use crate::failure::{Failure, Outcome};
 use crate::files::digest::{CONTENT_DIGEST, REPR_DIGEST, Sum};
@@ -162,7 +163,7 @@ impl Download<'_> {
         let (session, url) = (self.run.session, &self.job.url);
         let point = self.part.resume_point();
         let started = Instant::now();
-        let headers = headers(self.run, point.as_ref());
+        let headers = headers(self.run.args, point.as_ref());
         let (mut exchange, response) = ask(self.run, "GET", url, headers).await?;
         if let Some(directory) = listing::instead(&response, url) {
             return Err(Broken::Directory(directory));
@@ -312,10 +313,10 @@ pub(super) async fn ask(
     Ok((exchange, response))
 }
 
-/// The head of a request for the rest of a file.
-pub(super) fn headers(run: &Run<'_>, point: Option<&ResumePoint>) -> HeaderMap {
+/// The header fields of a request for a file, or for the rest of it.
+pub(super) fn headers(args: &Get, point: Option<&ResumePoint>) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    run.args.tuning.to_headers(&mut headers);
+    args.tuning.to_headers(&mut headers);
     if let Some(point) = point
         && let Ok(etag) = HeaderValue::try_from(&point.etag)
         && let Ok(range) = HeaderValue::try_from(format!("bytes={}-", resume_at(point)))

@@ -15,9 +15,7 @@ const MAX_LISTING: usize = 64 << 20;
 /// Fetches the listing of the directory at `url`.
 pub(super) async fn fetch(run: &Run<'_>, url: &ServerUrl) -> Outcome<Vec<Entry>> {
     let session = run.session;
-    let mut headers = HeaderMap::new();
-    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-    let (mut exchange, response) = ask(run, "GET", url, headers).await?;
+    let (mut exchange, response) = ask(run, "GET", url, headers()).await?;
     if response.status() != StatusCode::OK {
         return Err(refused(&mut exchange, &response, url).await);
     }
@@ -39,6 +37,13 @@ pub(super) async fn fetch(run: &Run<'_>, url: &ServerUrl) -> Outcome<Vec<Entry>>
         );
         Failure::failed(what).hint("is this a file? then leave out the slash at the end")
     })
+}
+
+/// The header fields of a request for a listing.
+pub(super) fn headers() -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    headers
 }
 
 /// The directory's own URL, if the answer to a request for a file says that it is a directory: by

@@ -35,7 +35,7 @@ pub(super) async fn fetch(
 async fn receive(run: &Run<'_>, job: &Job, progress: &Progress) -> Result<FileReport, Broken> {
     let (session, url) = (run.session, &job.url);
     let started = Instant::now();
-    let (mut exchange, response) = ask(run, "GET", url, headers(run, None)).await?;
+    let (mut exchange, response) = ask(run, "GET", url, headers(run.args, None)).await?;
     if let Some(directory) = listing::instead(&response, url) {
         return Err(Broken::Directory(directory));
     }

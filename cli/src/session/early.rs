@@ -1,0 +1,133 @@
+//! The first request of a connection, sent with its first packets where an earlier connection's
+//! session is resumed (0-RTT).
+//!
+//! Only a GET goes early: an attacker may have the server read it twice.
+
+use super::{Exchange, H3_NO_ERROR, MAX_FIELD_BYTES, head, http_error, stream_error};
+use crate::failure::Outcome;
+use crate::url::ServerUrl;
+use anabranch_net::connection::Connection;
+use anabranch_net::h3::H3Connection;
+use bytes::Bytes;
+use h3::client::SendRequest;
+use http::{HeaderMap, Request};
+use std::sync::{Mutex, PoisonError};
+use tokio::task::JoinHandle;
+
+/// Where requests go.
+type Requests = SendRequest<H3Connection, Bytes>;
+
+/// A request that was sent early.
+pub(super) struct Early {
+    path: String,
+    headers: HeaderMap,
+    /// What becomes of it.
+    pub(super) exchange: Exchange,
+}
+
+impl Early {
+    /// Whether it is what a GET of `url` with these header fields would send.
+    pub(super) fn asks(&self, url: &ServerUrl, headers: &HeaderMap) -> bool {
+        self.path == url.request_path() && self.headers == *headers
+    }
+}
+
+/// What asks early, if there is something to ask and a connection that may carry it.
+pub(super) struct Asking {
+    path: String,
+    /// The request, and its header fields once more: they tell later whether it is the one wanted.
+    request: Option<(Request<()>, HeaderMap)>,
+    begun: Mutex<Option<Begun>>,
+}
+
+/// A connection that was asked something.
+struct Begun {
+    connection: Connection,
+    headers: HeaderMap,
+    task: JoinHandle<Result<(Requests, Exchange), String>>,
+}
+
+impl Asking {
+    /// A GET of `url` with these header fields; nothing without them.
+    ///
+    /// # Errors
+    ///
+    /// The URL makes no request.
+    pub(super) fn new(url: &ServerUrl, headers: Option<HeaderMap>) -> Outcome<Self> {
+        let request = match headers {
+            Some(headers) => Some((head("GET", url, headers.clone())?, headers)),
+            None => None,
+        };
+        Ok(Self {
+            path: url.request_path(),
+            request,
+            begun: Mutex::new(None),
+        })
+    }
+
+    /// Asks on a connection that may send early data.
+    pub(super) fn begin(&self, connection: Connection) {
+        let Some((request, headers)) = self.request.clone() else {
+            return;
+        };
+        let task = tokio::spawn(ask(connection.clone(), request));
+        let begun = Begun {
+            connection,
+            headers,
+            task,
+        };
+        *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
+    }
+
+    /// Begins to speak HTTP/3 on the connection that was made, unless that was done early.
+    ///
+    /// # Errors
+    ///
+    /// The connection ended.
+    pub(super) async fn outcome(
+        self,
+        connection: &Connection,
+    ) -> Result<(Requests, Option<Early>), String> {
+        let begun = self.begun.into_inner();
+        let path = self.path;
+        match begun.unwrap_or_else(PoisonError::into_inner) {
+            Some(begun) if begun.connection.is(connection) => {
+                let asked = begun.task.await.map_err(|error| error.to_string())?;
+                let (requests, exchange) = asked?;
+                let early = Early {
+                    path,
+                    headers: begun.headers,
+                    exchange,
+                };
+                Ok((requests, Some(early)))
+            }
+            lost => {
+                // Another path was faster: what went early was for nothing.
+                if let Some(lost) = lost {
+                    lost.connection.close(H3_NO_ERROR, b"");
+                }
+                Ok((speak(connection).await?, None))
+            }
+        }
+    }
+}
+
+/// Begins to speak HTTP/3.
+async fn speak(connection: &Connection) -> Result<Requests, String> {
+    let built = h3::client::builder()
+        .max_field_section_size(MAX_FIELD_BYTES)
+        .send_grease(false)
+        .build(H3Connection::new(connection.clone()))
+        .await;
+    let (mut driver, requests) = built.map_err(|error| http_error(&error))?;
+    tokio::spawn(async move { driver.wait_idle().await });
+    Ok(requests)
+}
+
+/// Begins to speak HTTP/3, with a request.
+async fn ask(connection: Connection, request: Request<()>) -> Result<(Requests, Exchange), String> {
+    let mut requests = speak(&connection).await?;
+    let sent = requests.send_request(request).await;
+    sent.map(|exchange| (requests, exchange))
+        .map_err(|error| stream_error(&error))
+}
