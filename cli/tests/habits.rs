@@ -10,7 +10,7 @@ mod listening;
 mod loopback;
 
 use files::{names, noise};
-use loopback::{Server, client, run, stderr};
+use loopback::{Server, client, ended, run, stderr};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -202,7 +202,7 @@ fn an_interruption_keeps_what_is_there_of_every_file() {
     let here = tempfile::tempdir().unwrap();
     let url = format!("{}/tree", server.url);
     let mut command = client(here.path(), &["get", "-r", &url, "--limit-rate", "1M"]);
-    let mut child = command.spawn().unwrap();
+    let child = command.spawn().unwrap();
     let parts = || ["a", "b"].map(|name| here.path().join(format!("tree/{name}.part")));
     let there = |path: &Path| fs::metadata(path).is_ok_and(|found| found.len() > 0);
     let started = Instant::now();
@@ -214,7 +214,7 @@ fn an_interruption_keeps_what_is_there_of_every_file() {
         std::thread::sleep(Duration::from_millis(20));
     }
     kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(code(&ended(child)), Some(1));
     assert!(parts().iter().all(|path| there(path)));
     let output = get(here.path(), &server, &["-r", "/tree", "--json"]);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -239,10 +239,7 @@ fn the_speed_is_measured_both_ways_where_the_server_allows_it() {
     for direction in ["down", "up"] {
         let bytes = report[direction]["bytes"].as_u64().unwrap();
         let seconds = report[direction]["seconds"].as_f64().unwrap();
-        assert!(
-            bytes > 0 && (0.2..5.0).contains(&seconds),
-            "{direction}: {report}"
-        );
+        assert!(bytes > 0 && seconds >= 0.2, "{direction}: {report}");
         assert_eq!(report[direction]["paths"].as_array().unwrap().len(), 1);
     }
     let down = run(here.path(), &["speed", &url, "--time", "1", "--down"]);
