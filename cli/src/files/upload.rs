@@ -63,6 +63,13 @@ pub(crate) struct UploadId {
     part: OsString,
 }
 
+impl UploadId {
+    /// The file system it is on.
+    pub(super) fn device(&self) -> u64 {
+        self.device
+    }
+}
+
 impl Place {
     /// The place for `path`. `tag` is what the client calls its upload.
     ///

@@ -18,7 +18,8 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// How long the one that is taken over is given to bring what it has to the disk.
 const HANDOVER: Duration = Duration::from_secs(5);
 
-/// Bytes between two looks at how much room the disk has.
+/// Bytes between two looks at how much room the disk has. An upload of unknown length has so much
+/// set aside for it at a time.
 const LOOK_BYTES: u64 = 16 << 20;
 
 /// What clients may bring.
@@ -52,11 +53,13 @@ pub(crate) struct Account {
     files: AtomicU64,
 }
 
+type UnderWay = BTreeMap<UploadId, Arc<Active>>;
+
 /// The uploads of a server.
 #[derive(Debug)]
 pub(crate) struct Uploads {
     limits: Limits,
-    under_way: Mutex<BTreeMap<UploadId, Arc<Active>>>,
+    under_way: Mutex<UnderWay>,
     released: Condvar,
     commits: Mutex<()>,
 }
@@ -68,6 +71,8 @@ struct Active {
     last: Mutex<Instant>,
     /// Somebody else goes on with it.
     taken_over: Notify,
+    /// Bytes of the disk that are set aside for what it has yet to bring.
+    reserved: AtomicU64,
 }
 
 impl Active {
@@ -106,23 +111,22 @@ impl Uploads {
         if account.files.fetch_add(1, Ordering::Relaxed) >= self.limits.files {
             return Err(Refusal::TooMany);
         }
-        let announced = announced.unwrap_or(0);
-        let after = account
-            .bytes
-            .load(Ordering::Relaxed)
-            .saturating_add(announced);
+        let brought = account.bytes.load(Ordering::Relaxed);
+        let after = brought.saturating_add(announced.unwrap_or(0));
         if after > self.limits.bytes {
             return Err(Refusal::TooLarge);
         }
-        self.check_room(place.directory(), announced)?;
         let id = place.id()?;
         let mut under_way = self.settled(&id)?;
         if under_way.len() >= self.limits.at_once {
             return Err(Refusal::Busy);
         }
+        let reserved = announced.unwrap_or(LOOK_BYTES);
+        self.check_room(&under_way, id.device(), place.directory(), reserved)?;
         let active = Arc::new(Active {
             last: Mutex::new(Instant::now()),
             taken_over: Notify::new(),
+            reserved: AtomicU64::new(reserved),
         });
         under_way.insert(id.clone(), Arc::clone(&active));
         drop(under_way);
@@ -145,10 +149,7 @@ impl Uploads {
         self.settled(&place.id()?).map(drop)
     }
 
-    fn settled(
-        &self,
-        id: &UploadId,
-    ) -> Result<MutexGuard<'_, BTreeMap<UploadId, Arc<Active>>>, Refusal> {
+    fn settled(&self, id: &UploadId) -> Result<MutexGuard<'_, UnderWay>, Refusal> {
         let under_way = self.under_way();
         match under_way.get(id) {
             None => return Ok(under_way),
@@ -165,8 +166,22 @@ impl Uploads {
         Ok(under_way)
     }
 
+    /// Whether the disk has room for `more` bytes besides what is set aside for the uploads under
+    /// way on it and what stays free.
+    fn check_room(
+        &self,
+        under_way: &UnderWay,
+        device: u64,
+        directory: impl AsFd,
+        more: u64,
+    ) -> Result<(), Refusal> {
+        let there = under_way.iter().filter(|(id, _)| id.device() == device);
+        let reserved = there.map(|(_, active)| active.reserved.load(Ordering::Relaxed));
+        self.check_free(directory, reserved.fold(more, u64::saturating_add))
+    }
+
     /// Whether the disk has room for `more` bytes besides what stays free.
-    fn check_room(&self, directory: impl AsFd, more: u64) -> Result<(), Refusal> {
+    fn check_free(&self, directory: impl AsFd, more: u64) -> Result<(), Refusal> {
         if self.limits.keep_free == 0 {
             return Ok(());
         }
@@ -183,7 +198,7 @@ impl Uploads {
         self.commits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn under_way(&self) -> MutexGuard<'_, BTreeMap<UploadId, Arc<Active>>> {
+    fn under_way(&self) -> MutexGuard<'_, UnderWay> {
         self.under_way
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -218,12 +233,30 @@ impl Claim {
         if all > self.uploads.limits.bytes {
             return Err(Refusal::TooLarge);
         }
+        self.use_room(&file, bytes)?;
         let since = self.looked.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if since < LOOK_BYTES {
             return Ok(());
         }
         self.looked.store(0, Ordering::Relaxed);
-        self.uploads.check_room(file, 0)
+        // Somebody else may have filled the disk.
+        self.uploads.check_free(file, 0)
+    }
+
+    /// Takes bytes from what is set aside; sets more aside if that is not enough.
+    fn use_room(&self, file: impl AsFd, bytes: u64) -> Result<(), Refusal> {
+        let reserved = &self.active.reserved;
+        let left = reserved.load(Ordering::Relaxed);
+        if let Some(left) = left.checked_sub(bytes) {
+            reserved.store(left, Ordering::Relaxed);
+            return Ok(());
+        }
+        let under_way = self.uploads.under_way();
+        let more = (bytes - left).max(LOOK_BYTES);
+        self.uploads
+            .check_room(&under_way, self.id.device(), file, more)?;
+        reserved.store(left + more - bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Ready once somebody else goes on with it.
@@ -243,6 +276,7 @@ impl Drop for Claim {
 mod tests {
     use super::super::root::{RelPath, Root};
     use super::*;
+    use std::fs;
     use std::path::Path;
 
     fn place(root: &Path, name: &str) -> Place {
@@ -289,6 +323,37 @@ mod tests {
         let uploads = Arc::new(Uploads::new(limits));
         let begun = uploads.begin(place(root.path(), "/x"), &Arc::default(), None);
         assert_eq!(begun.unwrap_err(), Refusal::DiskFull);
+    }
+
+    #[test]
+    fn room_is_kept_free_from_all_uploads_together() {
+        let root = tempfile::tempdir().unwrap();
+        let disk = fstatvfs(fs::File::open(root.path()).unwrap()).unwrap();
+        let tenth = disk.blocks_available() * disk.fragment_size() / 10;
+        let limits = Limits {
+            keep_free: tenth,
+            ..Limits::default()
+        };
+        let uploads = Arc::new(Uploads::new(limits));
+        let begin = |name: &str, announced| {
+            uploads.begin(place(root.path(), name), &Arc::default(), announced)
+        };
+        let count = |upload: &Upload, bytes| upload.claim().count(upload.file().unwrap(), bytes);
+        let first = begin("/first", Some(6 * tenth)).unwrap();
+        let full = begin("/second", Some(6 * tenth)).unwrap_err();
+        assert_eq!(full, Refusal::DiskFull, "the rest of the first is to come");
+        let unknown = begin("/unknown", None).unwrap();
+        assert_eq!(count(&unknown, 6 * tenth), Err(Refusal::DiskFull));
+        assert_eq!(count(&unknown, tenth), Ok(()));
+        // Nothing is on the disk, in truth: what is brought is not to come any more.
+        assert_eq!(count(&first, 5 * tenth), Ok(()));
+        let second = begin("/second", Some(5 * tenth)).unwrap();
+        assert_eq!(
+            begin("/third", Some(5 * tenth)).unwrap_err(),
+            Refusal::DiskFull
+        );
+        drop(second);
+        assert!(begin("/third", Some(5 * tenth)).is_ok());
     }
 
     #[tokio::test]
