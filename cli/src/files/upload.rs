@@ -303,20 +303,24 @@ impl Upload {
         precondition: &Precondition,
         modified: Option<SystemTime>,
     ) -> Result<Version, Refusal> {
-        if let Some(modified) = modified {
-            // A file system that keeps no such time is no reason to refuse the file.
-            let _ = self.file.set_modified(modified);
-        }
         let uploads = self.claim.uploads();
         // One upload after another, so that none comes between the check and the renaming.
         let committing = uploads.commits();
         self.place.check(precondition)?;
-        self.place
-            .rename(precondition)
-            .map_err(|error| match error {
+        let received = self.file.metadata()?.modified();
+        if let Some(modified) = modified {
+            // Before the file is seen: the time is part of its entity tag. A file system that keeps
+            // no such time is no reason to refuse the file.
+            let _ = self.file.set_modified(modified);
+        }
+        if let Err(error) = self.place.rename(precondition) {
+            // It is a part still, whose time tells how long nobody went on with it.
+            let _ = received.map(|received| self.file.set_modified(received));
+            return Err(match error {
                 Errno::EEXIST if *precondition == Precondition::Absent => Refusal::Exists,
                 error => error.into(),
-            })?;
+            });
+        }
         drop(committing);
         self.ended = true;
         nix::unistd::fsync(&self.place.directory)?;

@@ -142,6 +142,25 @@ async fn a_file_keeps_the_time_its_client_tells() {
     assert_eq!(metadata.modified().unwrap(), then);
 }
 
+#[tokio::test]
+async fn a_part_that_gets_no_name_keeps_the_time_it_was_received_at() {
+    let root = tempfile::tempdir().unwrap();
+    let then = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    let at = || place(root.path(), "/file", Some("tag")).unwrap();
+    let part = root.path().join(at().part);
+    let modified = || fs::metadata(&part).unwrap().modified().unwrap();
+    let upload = begin(at()).unwrap();
+    append(&upload, 0, b"x").await;
+    let received = modified();
+    let refused = upload.commit(&Precondition::Present, Some(then));
+    assert_eq!(refused.unwrap_err(), Refusal::Changed);
+    assert_eq!(modified(), received, "the precondition does not hold");
+    let upload = begin(at()).unwrap();
+    fs::create_dir(root.path().join("file")).unwrap();
+    assert!(upload.commit(&Precondition::None, Some(then)).is_err());
+    assert_eq!(modified(), received, "it cannot be renamed");
+}
+
 #[test]
 fn a_directory_in_the_way_is_told_from_one_that_is_missing() {
     let root = tempfile::tempdir().unwrap();
