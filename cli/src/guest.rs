@@ -1,5 +1,6 @@
 //! One client's connection as the server sees it: what it may choose and what it has brought.
 
+use crate::files::digests::Turns;
 use crate::files::service::Service;
 use crate::files::uploads::Account;
 use crate::tuning::{Granted, Tuning};
@@ -16,6 +17,8 @@ pub(crate) struct Guest {
     pub(crate) service: Arc<Service>,
     /// What it has brought.
     pub(crate) account: Arc<Account>,
+    /// Its turns at having files hashed.
+    pub(crate) turns: Arc<Turns>,
     /// What of the ways to send it may choose.
     granted: Granted,
     /// What it has chosen.
@@ -29,9 +32,18 @@ impl Guest {
             connection,
             service,
             account: Arc::default(),
+            turns: Arc::default(),
             granted,
             chosen: Mutex::default(),
         }
+    }
+
+    /// Counts the packets that came from it, by the paths that are open: another number than before
+    /// means that it is there.
+    pub(crate) fn heard(&self) -> u64 {
+        let paths = self.connection.paths();
+        let packets = paths.iter().map(|(_, path)| path.counters.received_packets);
+        packets.sum()
     }
 
     /// Sends as the headers of a request ask for.

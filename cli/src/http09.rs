@@ -1,9 +1,8 @@
 //! The server's side of HTTP/0.9 (`hq-interop`), as in the QUIC interop runner.
 
 use crate::files::reader::Reader;
-use crate::files::service::Service;
 use crate::guest::Guest;
-use crate::http3::{Done, REQUESTS, STALL, slices};
+use crate::http3::{Done, REQUESTS, STALL, patient, slices};
 use anabranch_net::streams::{RecvStream, SendStream};
 use std::sync::Arc;
 use std::time::Instant;
@@ -48,7 +47,7 @@ async fn handle(mut send: SendStream, mut recv: RecvStream, guest: &Guest) -> Op
     let path = path_of(&line).map(str::to_owned);
     let mut bytes = 0;
     let result = match &path {
-        Some(path) => send_file(&mut send, path, &guest.service, &mut bytes).await,
+        Some(path) => send_file(&mut send, path, guest, &mut bytes).await,
         None => Err("not a request of HTTP/0.9".into()),
     };
     if result.is_err() {
@@ -80,10 +79,10 @@ fn path_of(line: &[u8]) -> Option<&str> {
 async fn send_file(
     send: &mut SendStream,
     path: &str,
-    service: &Arc<Service>,
+    guest: &Guest,
     bytes: &mut u64,
 ) -> Result<(), String> {
-    let (path, service) = (path.to_owned(), Arc::clone(service));
+    let (path, service) = (path.to_owned(), Arc::clone(&guest.service));
     let opened = spawn_blocking(move || service.open(&path)).await;
     let body = opened.map_err(|error| error.to_string())?;
     let body = body.map_err(|refusal| format!("{refusal:?}"))?;
@@ -92,9 +91,9 @@ async fn send_file(
     while let Some(piece) = reader.next().await.map_err(|error| error.to_string())? {
         for slice in slices(piece) {
             *bytes += slice.len() as u64;
-            let written = timeout(STALL, send.write_bytes(slice)).await;
+            let written = patient(|| guest.heard(), send.write_bytes(slice)).await;
             written
-                .map_err(|_| format!("no progress for {} s", STALL.as_secs()))?
+                .ok_or_else(|| format!("no progress for {} s", STALL.as_secs()))?
                 .map_err(|error| error.to_string())?;
         }
     }

@@ -221,6 +221,61 @@ async fn a_client_that_waits_for_a_digest_and_leaves_ends_the_work() {
 }
 
 #[tokio::test]
+async fn clients_that_want_digests_of_large_files_hold_up_no_upload() {
+    let server = Server::start(&["--writable"]);
+    server.offer_endless("big");
+    let mut greedy = [server.client().await, server.client().await];
+    let mut asked = Vec::new();
+    for client in &mut greedy {
+        for _ in 0..3 {
+            let fields = [("want-repr-digest", "sha-256=10")];
+            let mut exchange = client.open("HEAD", "/big", &fields).await;
+            soon(exchange.finish()).await.unwrap();
+            asked.push(exchange);
+        }
+    }
+    until("they are being hashed", || server.open_files() >= 6).await;
+    let mut client = server.client().await;
+    let (status, _, words) = client.ask("PUT", "/new", &[], b"hello").await;
+    assert_eq!(status, 201, "{words}");
+    let tag = ("anabranch-upload", "a");
+    let fields = [tag, ("content-range", "bytes 0-4/5")];
+    let (status, _, words) = client.ask("PUT", "/more", &fields, b"hel").await;
+    assert_eq!(status, 400, "it is short: {words}");
+    let fields = [tag, ("content-range", "bytes 3-4/5")];
+    let (status, _, words) = client.ask("PUT", "/more", &fields, b"lo").await;
+    assert_eq!(status, 201, "{words}");
+    assert_eq!(fs::read(server.root("more")).unwrap(), b"hello");
+}
+
+#[tokio::test]
+async fn an_upload_whose_beginning_is_being_hashed_is_taken_over() {
+    let server = Server::start(&["--writable"]);
+    let mut client = server.client().await;
+    let tag = ("anabranch-upload", "a");
+    let fields = [tag, ("content-range", "bytes 0-1/2")];
+    let (status, _, words) = client.ask("PUT", "/file", &fields, b"x").await;
+    assert_eq!(status, 400, "it is short: {words}");
+    let length = 200_u64 << 30;
+    let part = names(&server.root("")).remove(0);
+    let part = fs::File::options().write(true).open(server.root(&part));
+    part.unwrap().set_len(length).unwrap();
+    let range = format!("bytes {length}-{length}/{}", length + 1);
+    let fields = [tag, ("content-range", &range)];
+    let _hashed = client.open("PUT", "/file", &fields).await;
+    until("it is being hashed", || server.open_files() > 0).await;
+    let mut other = server.client().await;
+    let again = async {
+        // It has to be silent for a while.
+        while other.ask("PUT", "/file", &[tag], b"whole").await.0 != 201 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    soon(again).await;
+    assert_eq!(fs::read(server.root("file")).unwrap(), b"whole");
+}
+
+#[tokio::test]
 async fn an_upload_in_crumbs_arrives_whole() {
     let server = Server::start(&["--writable"]);
     let mut client = server.client().await;

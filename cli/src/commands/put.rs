@@ -5,7 +5,7 @@ use super::transfer::{ConnectionReport, FileReport, Transfer, verified};
 use crate::args::Put;
 use crate::failure::{Failure, Outcome};
 use crate::files::digest::{CONTENT_DIGEST, REPR_DIGEST, Sum, Version};
-use crate::files::digests::Digests;
+use crate::files::digests::{Digests, Turns};
 use crate::files::range::Span;
 use crate::files::reader::{Reader, Sums};
 use crate::files::{LENGTH_HEADER, OFFSET_HEADER, UPLOAD_HEADER, WANT_DIGEST, dates};
@@ -155,7 +155,9 @@ impl Upload<'_> {
             output::say(format!("going on after {}", units::bytes(start)));
         }
         let copy = file.try_clone().map_err(|error| self.disk(&error))?;
-        let hashed = Digests::default().prefix(copy, start).await;
+        let hashed = Digests::default()
+            .prefix(copy, start, &Turns::default())
+            .await;
         let (_, before) = hashed.map_err(|error| self.disk(&error))?;
         let length = self.version.length;
         let span = Span { start, end: length };
@@ -268,7 +270,8 @@ impl Upload<'_> {
         headers.insert(wanted, HeaderValue::from_static("sha-256=10"));
         let copy = file.try_clone().map_err(|error| self.disk(&error))?;
         let digests = Digests::default();
-        let ours = digests.whole(copy, self.version);
+        let turns = Turns::default();
+        let ours = digests.whole(copy, self.version, &turns);
         let (ours, theirs) = tokio::join!(ours, self.head(session, headers));
         let (_, response) = theirs?;
         let field = response.headers().get(REPR_DIGEST);

@@ -1,9 +1,9 @@
-//! Digests of whole files: made by few at a time, remembered, and given up together with the
-//! request that wanted them.
+//! Digests of files: made by few at a time and by one for each client, remembered, and given up
+//! together with the request that wanted them.
 
 use super::digest::{Cache, Sum, Version};
 use super::reader::hash_while;
-use sha2::Sha256;
+use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -11,22 +11,46 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
-/// Files hashed at a time.
+/// Files of each kind hashed at a time, for all clients.
 const AT_ONCE: usize = 2;
 
 /// Makes digests and remembers them.
 #[derive(Debug)]
 pub(crate) struct Digests {
     cache: Cache,
-    turns: Arc<Semaphore>,
+    turns: Turns,
 }
 
 impl Default for Digests {
     fn default() -> Self {
         Self {
             cache: Cache::default(),
-            turns: Arc::new(Semaphore::new(AT_ONCE)),
+            turns: Turns::new(AT_ONCE),
         }
+    }
+}
+
+/// Turns at hashing. Whole files and what uploads go on behind have turns of their own: whoever
+/// asks for digests holds up no upload.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    wholes: Arc<Semaphore>,
+    prefixes: Arc<Semaphore>,
+}
+
+impl Turns {
+    fn new(each: usize) -> Self {
+        Self {
+            wholes: Arc::new(Semaphore::new(each)),
+            prefixes: Arc::new(Semaphore::new(each)),
+        }
+    }
+}
+
+impl Default for Turns {
+    /// The turns of one client: however much it asks for, it keeps no other one from its turn.
+    fn default() -> Self {
+        Self::new(1)
     }
 }
 
@@ -43,11 +67,14 @@ impl Digests {
 
     /// The digest of a whole file; hashes it unless that was done before. `None` if the file cannot
     /// be read or changes meanwhile. Dropping the future ends the work and closes the file.
-    pub(crate) async fn whole(&self, file: File, version: Version) -> Option<Sum> {
+    pub(crate) async fn whole(&self, file: File, version: Version, client: &Turns) -> Option<Sum> {
         if let Some(sum) = self.known(&version) {
             return Some(sum);
         }
-        let hashing = self.hash(file, version.length, || self.known(&version).is_none());
+        let turns = [&client.wholes, &self.turns.wholes];
+        let hashing = hash(file, version.length, turns, || {
+            self.known(&version).is_none()
+        });
         let Ok((file, hash)) = hashing.await else {
             // Somebody else may have hashed it meanwhile.
             return self.known(&version);
@@ -63,30 +90,45 @@ impl Digests {
     /// # Errors
     ///
     /// Reading failed or the file is shorter.
-    pub(crate) async fn prefix(&self, file: File, length: u64) -> io::Result<(File, Sha256)> {
-        self.hash(file, length, || true).await
-    }
-
-    async fn hash(
+    pub(crate) async fn prefix(
         &self,
         file: File,
         length: u64,
-        is_wanted: impl FnOnce() -> bool,
+        client: &Turns,
     ) -> io::Result<(File, Sha256)> {
-        let turn = Arc::clone(&self.turns).acquire_owned().await;
-        let turn = turn.map_err(io::Error::other)?;
-        if !is_wanted() {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        let wish = Wish::default();
-        let given_up = Arc::clone(&wish.0);
-        let hashed = spawn_blocking(move || {
-            let _turn = turn;
-            let hash = hash_while(&file, length, || !given_up.load(Ordering::Relaxed))?;
-            Ok((file, hash))
-        });
-        hashed.await.map_err(io::Error::other)?
+        let turns = [&client.prefixes, &self.turns.prefixes];
+        hash(file, length, turns, || true).await
     }
+}
+
+/// Waits for a turn of the client and then for one of the server, so that no client waits for the
+/// server's more than once at a time, and hashes. Nothing needs no turn.
+async fn hash(
+    file: File,
+    length: u64,
+    [own, common]: [&Arc<Semaphore>; 2],
+    is_wanted: impl FnOnce() -> bool,
+) -> io::Result<(File, Sha256)> {
+    if length == 0 {
+        return Ok((file, Sha256::new()));
+    }
+    let own = Arc::clone(own).acquire_owned().await;
+    let common = Arc::clone(common).acquire_owned().await;
+    let turns = (
+        own.map_err(io::Error::other)?,
+        common.map_err(io::Error::other)?,
+    );
+    if !is_wanted() {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
+    let wish = Wish::default();
+    let given_up = Arc::clone(&wish.0);
+    let hashed = spawn_blocking(move || {
+        let _turns = turns;
+        let hash = hash_while(&file, length, || !given_up.load(Ordering::Relaxed))?;
+        Ok((file, hash))
+    });
+    hashed.await.map_err(io::Error::other)?
 }
 
 /// Whether somebody still wants a digest. Dropped, it ends the work that looks at it: a blocking
@@ -103,7 +145,6 @@ impl Drop for Wish {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sha2::Digest;
     use std::path::PathBuf;
     use std::time::Duration;
     use tokio::time::timeout;
@@ -129,7 +170,10 @@ mod tests {
         std::fs::write(file.path(), "0123456789").unwrap();
         let version = Version::of(&file.as_file().metadata().unwrap());
         let digests = Digests::default();
-        let sum = digests.whole(file.reopen().unwrap(), version).await;
+        let client = Turns::default();
+        let sum = digests
+            .whole(file.reopen().unwrap(), version, &client)
+            .await;
         assert_eq!(sum, Some(Sum::of(Sha256::new_with_prefix(b"0123456789"))));
         assert_eq!(digests.known(&version), sum);
     }
@@ -140,7 +184,8 @@ mod tests {
         let digests = Arc::new(Digests::default());
         let before = times_open(file.path());
         for _ in 0..6 {
-            let whole = digests.whole(file.reopen().unwrap(), version);
+            let client = Turns::default();
+            let whole = digests.whole(file.reopen().unwrap(), version, &client);
             assert!(timeout(Duration::from_millis(5), whole).await.is_err());
         }
         // The piece in hand is read to its end.
@@ -150,8 +195,59 @@ mod tests {
             }
         };
         timeout(Duration::from_secs(20), closed).await.unwrap();
-        let small = tempfile::tempfile().unwrap();
-        let hashed = timeout(Duration::from_secs(20), digests.prefix(small, 0));
-        assert!(hashed.await.unwrap().is_ok());
+        let (small, version) = small();
+        let client = Turns::default();
+        let whole = digests.whole(small, version, &client);
+        let hashed = timeout(Duration::from_secs(20), whole).await;
+        assert!(hashed.unwrap().is_some());
+    }
+
+    fn small() -> (File, Version) {
+        use std::io::Write;
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"0123456789").unwrap();
+        let version = Version::of(&file.metadata().unwrap());
+        (file, version)
+    }
+
+    #[tokio::test]
+    async fn digests_of_whole_files_hold_up_no_upload() {
+        let (file, version) = endless();
+        let digests = Arc::new(Digests::default());
+        let mut asked = tokio::task::JoinSet::new();
+        for _ in 0..AT_ONCE {
+            let (digests, file) = (Arc::clone(&digests), file.reopen().unwrap());
+            asked.spawn(async move { digests.whole(file, version, &Turns::default()).await });
+        }
+        while digests.turns.wholes.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        let (file, _) = small();
+        let client = Turns::default();
+        let prefix = digests.prefix(file, 5, &client);
+        let hashed = timeout(Duration::from_secs(20), prefix).await;
+        assert!(hashed.unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_client_takes_one_turn_and_nothing_takes_none() {
+        let (file, version) = endless();
+        let digests = Arc::new(Digests::default());
+        let greedy = Arc::new(Turns::default());
+        let mut asked = tokio::task::JoinSet::new();
+        for _ in 0..2 * AT_ONCE {
+            let (digests, greedy) = (Arc::clone(&digests), Arc::clone(&greedy));
+            let file = file.reopen().unwrap();
+            asked.spawn(async move { digests.whole(file, version, &greedy).await });
+        }
+        let (other, (file, version)) = (Turns::default(), small());
+        let whole = digests.whole(file, version, &other);
+        let hashed = timeout(Duration::from_secs(20), whole).await;
+        assert!(hashed.unwrap().is_some());
+        let nothing = digests.turns.prefixes.acquire_many(AT_ONCE as u32).await;
+        let empty = tempfile::tempfile().unwrap();
+        let hashed = timeout(Duration::from_secs(20), digests.prefix(empty, 0, &other)).await;
+        assert!(hashed.unwrap().is_ok());
+        drop(nothing);
     }
 }

@@ -3,14 +3,14 @@
 //! A server does this only if it was told to, for one client at a time, for a bounded time and so
 //! many bytes: it shall not be of use as a source of traffic.
 
-use super::{Broken, Exchange, Tally, send_head, send_text, soon};
+use super::{Broken, Exchange, STALL, Tally, send_head, send_text, soon};
 use crate::files::service::{Answer, Head};
+use crate::guest::Guest;
 use crate::speed::{HEADER, MAX_SECONDS, Received};
 use bytes::{Buf, Bytes};
 use h3::error::Code;
 use http::{HeaderMap, Method, Request, StatusCode};
 use std::time::Duration;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// Bytes handed over at a time.
@@ -29,11 +29,11 @@ const TURN: Duration = Duration::from_secs(3);
 pub(super) async fn answer(
     request: &Request<()>,
     exchange: &mut Exchange,
-    turns: Option<&Semaphore>,
+    guest: &Guest,
     tally: &mut Tally,
 ) -> Result<(), Broken> {
     let refuse = |status, words: &str| Answer::words(status, words);
-    let turn = match turns {
+    let turn = match &guest.service.speed {
         None => None,
         Some(turns) => Some(timeout(TURN, turns.acquire()).await),
     };
@@ -48,30 +48,39 @@ pub(super) async fn answer(
             let seconds = seconds.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
             let time = Duration::from_secs(seconds.unwrap_or(1).clamp(1, MAX_SECONDS));
             match *request.method() {
-                Method::GET => return send(exchange, time, tally).await,
-                Method::PUT => return receive(exchange, time, tally).await,
+                Method::GET => return send(exchange, time, guest, tally).await,
+                Method::PUT => return receive(exchange, time, guest, tally).await,
                 _ => refuse(StatusCode::METHOD_NOT_ALLOWED, "GET or PUT"),
             }
         }
     };
     match refusal {
-        Answer::Text(head, text) => send_text(exchange, head, text, tally).await,
+        Answer::Text(head, text) => send_text(exchange, head, text, guest, tally).await,
         _ => Ok(()),
     }
 }
 
-fn ok() -> Head {
-    Head {
+/// Sends the head of an answer. Nobody may pause here: others wait for their turns.
+async fn begin(exchange: &mut Exchange, guest: &Guest, tally: &mut Tally) -> Result<(), Broken> {
+    let head = Head {
         status: StatusCode::OK,
         headers: HeaderMap::new(),
-    }
+    };
+    let sent = timeout(STALL, send_head(exchange, head, guest, tally)).await;
+    sent.map_err(|_| Broken::Stalled)?
 }
 
-async fn send(exchange: &mut Exchange, time: Duration, tally: &mut Tally) -> Result<(), Broken> {
-    send_head(exchange, ok(), tally).await?;
+async fn send(
+    exchange: &mut Exchange,
+    time: Duration,
+    guest: &Guest,
+    tally: &mut Tally,
+) -> Result<(), Broken> {
+    begin(exchange, guest, tally).await?;
     let piece = Bytes::from(vec![0; PIECE]);
     let end = Instant::now() + time + GRACE;
-    while tally.bytes < MAX_BYTES {
+    // A stream that is always ready would never let the deadline be looked at.
+    while Instant::now() < end && tally.bytes < MAX_BYTES {
         match timeout_at(end, exchange.send_data(piece.clone())).await {
             Ok(Ok(())) => tally.bytes += piece.len() as u64,
             // The client has seen enough, or its time is over.
@@ -83,13 +92,19 @@ async fn send(exchange: &mut Exchange, time: Duration, tally: &mut Tally) -> Res
     Ok(())
 }
 
-async fn receive(exchange: &mut Exchange, time: Duration, tally: &mut Tally) -> Result<(), Broken> {
+async fn receive(
+    exchange: &mut Exchange,
+    time: Duration,
+    guest: &Guest,
+    tally: &mut Tally,
+) -> Result<(), Broken> {
     // The time runs from the first byte: what came before was the way here.
     let first = soon(exchange.recv_data()).await?;
     tally.bytes += first.map_or(0, |piece| piece.remaining() as u64);
     let started = Instant::now();
     let end = started + time;
-    while tally.bytes < MAX_BYTES {
+    // As above.
+    while Instant::now() < end && tally.bytes < MAX_BYTES {
         let Ok(piece) = timeout_at(end, exchange.recv_data()).await else {
             break;
         };
@@ -101,7 +116,7 @@ async fn receive(exchange: &mut Exchange, time: Duration, tally: &mut Tally) -> 
         seconds: started.elapsed().as_secs_f64(),
     };
     let text = serde_json::to_vec(&received).map_err(std::io::Error::other)?;
-    send_head(exchange, ok(), tally).await?;
+    begin(exchange, guest, tally).await?;
     soon(exchange.send_data(text.into())).await?;
     soon(exchange.finish()).await
 }

@@ -1,6 +1,6 @@
 //! Parts on a disk: kept, continued, finished and never mixed up.
 
-use super::super::digests::Digests;
+use super::super::digests::{Digests, Turns};
 use super::super::uploads::{Account, Limits, Uploads};
 use super::super::writer::Writer;
 use super::*;
@@ -31,7 +31,7 @@ fn names(directory: &Path) -> Vec<String> {
 
 async fn append(upload: &Upload, from: u64, data: &'static [u8]) {
     let hashed = Digests::default()
-        .prefix(upload.file().unwrap(), from)
+        .prefix(upload.file().unwrap(), from, &Turns::default())
         .await;
     let (file, hash) = hashed.unwrap();
     let mut writer = Writer::start(file, from, hash).unwrap();
