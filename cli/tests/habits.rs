@@ -166,6 +166,42 @@ fn a_directory_is_fetched_with_all_that_is_in_it() {
 }
 
 #[test]
+fn two_files_for_one_name_are_refused_before_a_server_is_asked() {
+    let here = tempfile::tempdir().unwrap();
+    let nobody = "anabranch://127.0.0.1:9";
+    for (one, other) in [("a", "d/a"), ("a", "a.part"), ("a.part.etag", "a")] {
+        let urls = [one, other].map(|name| format!("{nobody}/{name}"));
+        let output = run(here.path(), &["get", &urls[0], &urls[1]]);
+        assert_eq!(code(&output), Some(2), "{}", stderr(&output));
+    }
+    assert!(names(here.path()).is_empty());
+}
+
+#[test]
+fn a_directory_that_cannot_be_listed_keeps_no_other() {
+    let server = Server::start(&[]);
+    fs::create_dir(server.root("tree")).unwrap();
+    server.offer("tree/file", 1000);
+    let here = tempfile::tempdir().unwrap();
+    let output = get(here.path(), &server, &["-r", "/missing/", "/tree"]);
+    assert_eq!(code(&output), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("/missing/"), "{}", stderr(&output));
+    assert_eq!(names(&here.path().join("tree")), ["file"]);
+}
+
+#[test]
+fn what_each_server_lacks_is_told() {
+    let (one, other) = (Server::start(&[]), Server::start(&[]));
+    let here = tempfile::tempdir().unwrap();
+    let urls = [format!("{}/x", one.url), format!("{}/y", other.url)];
+    let output = run(here.path(), &["get", &urls[0], &urls[1]]);
+    assert_eq!(code(&output), Some(1), "{}", stderr(&output));
+    for name in ["/x: there is no", "/y: there is no"] {
+        assert!(stderr(&output).contains(name), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn a_rate_is_kept() {
     let server = Server::start(&["--writable"]);
     server.offer("file", 3_000_000);

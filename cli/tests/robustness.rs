@@ -91,7 +91,7 @@ fn a_download_goes_on_after_the_server_was_killed() {
     wait_until_written(&lab, "got", 3_000_000, &mut get);
     assert_eq!(
         lab.got(),
-        ["data.etag.part", "data.part"],
+        ["data.part", "data.part.etag"],
         "nothing under the file's own name"
     );
     server.process.signal(Signal::SIGKILL);
@@ -118,7 +118,7 @@ fn a_download_goes_on_after_the_client_was_killed() {
     let mut get = lab.start_get(&server, "data", &[]);
     wait_until_written(&lab, "got", 3_000_000, &mut get);
     drop(get);
-    assert_eq!(lab.got(), ["data.etag.part", "data.part"]);
+    assert_eq!(lab.got(), ["data.part", "data.part.etag"]);
     assert_resumes(&lab, lab.start_get(&server, "data", &[]));
     assert_eq!(lab.got(), ["data"]);
 }
@@ -207,7 +207,7 @@ fn a_full_disk_here_is_told_and_the_rest_comes_once_there_is_room() {
         "No space left",
         "make room",
         "code 1\n",
-        "data.etag.part\n",
+        "data.part.etag\n",
     ] {
         assert!(
             ended.stderr.contains(words),

@@ -60,7 +60,7 @@ fn a_broken_download_goes_on_where_it_stopped() {
     fs::write(here.path().join("file.part"), &data[..1_500_000]).unwrap();
     let tag = etag(&server.root("file"));
     let note = serde_json::json!({ "etag": tag }).to_string();
-    fs::write(here.path().join("file.etag.part"), note).unwrap();
+    fs::write(here.path().join("file.part.etag"), note).unwrap();
     let output = run(here.path(), &["get", &url, "--json"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -83,7 +83,7 @@ fn a_part_with_wrong_bytes_is_found_out_and_thrown_away() {
     let here = tempfile::tempdir().unwrap();
     fs::write(here.path().join("file.part"), vec![0; 500_000]).unwrap();
     let note = serde_json::json!({ "etag": etag(&server.root("file")) }).to_string();
-    fs::write(here.path().join("file.etag.part"), note).unwrap();
+    fs::write(here.path().join("file.part.etag"), note).unwrap();
     let output = run(here.path(), &["get", &format!("{}/file", server.url)]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("SHA-256"), "{}", stderr(&output));
@@ -96,7 +96,7 @@ fn a_part_of_an_older_file_is_not_continued() {
     let data = server.offer("file", 1_000_000);
     let here = tempfile::tempdir().unwrap();
     fs::write(here.path().join("file.part"), vec![0; 500_000]).unwrap();
-    fs::write(here.path().join("file.etag.part"), r#"{"etag":"\"old\""}"#).unwrap();
+    fs::write(here.path().join("file.part.etag"), r#"{"etag":"\"old\""}"#).unwrap();
     let output = run(here.path(), &["get", &format!("{}/file", server.url)]);
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(fs::read(here.path().join("file")).unwrap(), data);
@@ -353,7 +353,7 @@ fn an_interrupted_download_tells_how_to_go_on() {
         "{}",
         stderr(&output)
     );
-    assert_eq!(names(here.path()), ["file.etag.part", "file.part"]);
+    assert_eq!(names(here.path()), ["file.part", "file.part.etag"]);
     let url = format!("{}/file", server.url);
     let output = run(here.path(), &["get", &url, "--json"]);
     assert!(output.status.success(), "{}", stderr(&output));

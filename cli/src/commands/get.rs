@@ -8,8 +8,10 @@
 //! | [`stdout`] | one file to stdout |
 //! | [`listing`] | a directory, listed or walked through |
 //! | [`batch`] | several files over one connection |
+//! | [`claims`] | no two of them need one name |
 
 mod batch;
+mod claims;
 mod file;
 mod listing;
 mod plan;
@@ -36,27 +38,68 @@ use tokio::sync::watch;
 /// Runs the command.
 pub(crate) async fn run(args: &Get, quiet: bool) -> Outcome {
     let plan = Plan::new(args)?;
+    plan.check_targets(plan.urls())?;
+    let (stop, stopped) = watch::channel(false);
+    let work = all_servers(args, quiet, &plan, &stopped);
+    tokio::pin!(work);
+    tokio::select! {
+        result = &mut work => return result,
+        () = interrupted() => {}
+    }
+    // Every download under way keeps what it has, and ends; unless that takes too long.
+    stop.send_replace(true);
+    tokio::select! {
+        result = &mut work => result,
+        () = interrupted() => Err(Failure::failed("interrupted twice: ended at once")),
+    }
+}
+
+/// One server after the other. What cannot be had from one is told and does not keep the others.
+async fn all_servers(
+    args: &Get,
+    quiet: bool,
+    plan: &Plan,
+    stop: &watch::Receiver<bool>,
+) -> Outcome {
     let mut result = Ok(());
     for group in plan.by_server() {
-        let done = with_session(args, quiet, &plan, group).await;
-        result = result.and(done);
+        let done = with_session(args, quiet, plan, group, stop).await;
+        result = match (result, done) {
+            (result, Ok(())) => result,
+            (Ok(()), failed) => failed,
+            (failed, Err(Failure::PipeClosed)) => return failed,
+            (Err(before), failed) => {
+                output::say(before.report().unwrap_or_default());
+                failed
+            }
+        };
+        if *stop.borrow() || matches!(result, Err(Failure::PipeClosed)) {
+            break;
+        }
     }
     result
 }
 
 /// Fetches what one server has over a connection of its own.
-async fn with_session(args: &Get, quiet: bool, plan: &Plan, urls: &[ServerUrl]) -> Outcome {
+async fn with_session(
+    args: &Get,
+    quiet: bool,
+    plan: &Plan,
+    urls: &[ServerUrl],
+    stop: &watch::Receiver<bool>,
+) -> Outcome {
     let Some(first) = urls.first() else {
         return Ok(());
     };
-    plan.check_targets(urls)?;
+    let mut stopped = stop.clone();
     let started = Instant::now();
     let session = tokio::select! {
         session = open(args, plan, first) => session?,
-        () = interrupted() => return Err(Failure::failed("interrupted while connecting")),
+        _ = stopped.wait_for(|stopped| *stopped) => {
+            return Err(Failure::failed("interrupted while connecting"));
+        }
     };
     let connected = started.elapsed();
-    let (stop, stopped) = watch::channel(false);
     let limit = Limit::new(args.limit_rate);
     let run = Run {
         args,
@@ -65,18 +108,7 @@ async fn with_session(args: &Get, quiet: bool, plan: &Plan, urls: &[ServerUrl]) 
         limit: &limit,
         stopped,
     };
-    let result = {
-        let work = run.fetch(plan, urls, connected);
-        tokio::pin!(work);
-        tokio::select! {
-            result = &mut work => result,
-            () = interrupted() => {
-                // Every download under way keeps what it has, and ends.
-                stop.send_replace(true);
-                work.await
-            }
-        }
-    };
+    let result = run.fetch(plan, urls, connected).await;
     session.close().await;
     result
 }
@@ -173,7 +205,7 @@ impl Run<'_> {
     }
 
     async fn list(&self, url: &ServerUrl) -> Outcome {
-        let entries = listing::fetch(self, url).await?;
+        let entries = self.or_stopped(listing::fetch(self, url)).await?;
         if self.args.report.json {
             output::json(&entries)
         } else {
@@ -190,6 +222,14 @@ impl Run<'_> {
             Some(0),
             self.quiet,
         )
+    }
+
+    /// Works until the user wants the command to end.
+    async fn or_stopped<T>(&self, work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+        tokio::select! {
+            done = work => done,
+            () = self.stopped() => Err(Failure::failed("interrupted")),
+        }
     }
 
     /// Ends when the user wants the command to end.

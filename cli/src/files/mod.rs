@@ -6,6 +6,7 @@
 //! | [`service`] | answers requests: what is sent, with which status and headers |
 //! | [`reader`], [`writer`] | move bytes between disk and network, and hash them on the way |
 //! | [`partial`] | the client's unfinished download |
+//! | [`naming`] | gives a file its name, and takes nobody's |
 //! | [`upload`] | the server's unfinished upload |
 //! | [`uploads`] | how many there may be and how much they may bring |
 //! | [`expiry`] | removes uploads that nobody goes on with |
@@ -20,6 +21,7 @@ pub(crate) mod digests;
 pub(crate) mod expiry;
 pub(crate) mod listing;
 mod media;
+pub(crate) mod naming;
 pub(crate) mod partial;
 pub(crate) mod range;
 pub(crate) mod reader;

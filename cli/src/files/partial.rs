@@ -3,25 +3,26 @@
 //!
 //! ```text
 //! FILE.part        the bytes received so far
-//! FILE.etag.part   which version of the server's file they are of
+//! FILE.part.etag   which version of the server's file they are of
 //! FILE             appears at the end, by renaming: whole and verified, or not at all
 //! ```
 
-use super::reader::hash_prefix;
+use super::naming::rename_new;
+use super::reader::hash_apart;
 use super::writer::Writer;
 use crate::failure::{Failure, Outcome};
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{AT_FDCWD, Flock, FlockArg, OFlag};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use tokio::task::spawn_blocking;
 
 /// The longest note that is read, in bytes.
 const NOTE_BYTES: u64 = 4096;
@@ -32,8 +33,8 @@ const OPENINGS: usize = 10;
 /// Which version of the server's file a part belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Note {
-    /// The entity tag the server gave it.
-    pub(crate) etag: String,
+    /// The entity tag the server gave it, if it did.
+    pub(crate) etag: Option<String>,
 }
 
 /// Where an earlier download stopped.
@@ -47,15 +48,11 @@ pub(crate) struct ResumePoint {
 
 impl ResumePoint {
     fn read(length: u64, note: &Path) -> Option<Self> {
-        let known = fs::metadata(note).ok()?.len() <= NOTE_BYTES;
-        if length == 0 || !known {
+        if length == 0 {
             return None;
         }
-        let note: Note = serde_json::from_slice(&fs::read(note).ok()?).ok()?;
-        Some(Self {
-            length,
-            etag: note.etag,
-        })
+        let etag = read_note(note)?.etag?;
+        Some(Self { length, etag })
     }
 }
 
@@ -73,17 +70,45 @@ impl PartFile {
     ///
     /// # Errors
     ///
-    /// The directory cannot be written, or another process is downloading the same file.
+    /// The directory cannot be written, another process is downloading the same file, or what
+    /// has the name of the part or of the note is not of an earlier download.
     pub(crate) fn open(target: &Path) -> Outcome<Self> {
-        let part = with_suffix(target, ".part");
-        let note = with_suffix(target, ".etag.part");
+        let (part, note) = (part_of(target), note_of(target));
         let file = open_locked(&part)?;
-        Ok(Self {
+        let this = Self {
             target: target.into(),
             part,
             note,
             file,
-        })
+        };
+        let Some(foreign) = this.foreign() else {
+            return Ok(this);
+        };
+        let what = format!("{} is of no earlier download", foreign.display());
+        let failure = Failure::usage(what);
+        let failure = failure.hint("move it away, or choose another place with `-o FILE`");
+        if this.is_empty() {
+            let _ = remove_if_there(&this.part);
+        }
+        Err(failure)
+    }
+
+    /// What is in the way and not of ours: a note comes before the first byte of its part.
+    fn foreign(&self) -> Option<&Path> {
+        let is_noted = match fs::symlink_metadata(&self.note) {
+            Ok(_) if read_note(&self.note).is_some() => return None,
+            Ok(found) => !found.is_file() || found.len() > 0,
+            Err(_) => false,
+        };
+        if is_noted {
+            Some(&self.note)
+        } else {
+            (!self.is_empty()).then_some(&*self.part)
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.file.metadata().is_ok_and(|found| found.len() == 0)
     }
 
     /// Where an earlier download stopped, if it can be continued.
@@ -94,8 +119,8 @@ impl PartFile {
     /// Where an earlier download of `target` stopped. Its part is not opened: another process may
     /// go on with it meanwhile.
     pub(crate) fn look(target: &Path) -> Option<ResumePoint> {
-        let length = fs::metadata(with_suffix(target, ".part")).ok()?.len();
-        ResumePoint::read(length, &with_suffix(target, ".etag.part"))
+        let length = fs::metadata(part_of(target)).ok()?.len();
+        ResumePoint::read(length, &note_of(target))
     }
 
     /// Starts anew with this version of the server's file. Without entity tag the part cannot be
@@ -107,13 +132,11 @@ impl PartFile {
     pub(crate) fn begin(&self, etag: Option<&str>) -> io::Result<()> {
         // The part first: never may an old part stand beside a new note.
         self.file.set_len(0)?;
-        match etag {
-            Some(etag) => {
-                let note = serde_json::to_vec(&Note { etag: etag.into() })?;
-                fs::write(&self.note, note)
-            }
-            None => remove_if_there(&self.note),
-        }
+        let etag = etag.map(str::to_owned);
+        let note = serde_json::to_vec(&Note { etag })?;
+        let mut options = File::options();
+        let options = options.write(true).create(true).truncate(true);
+        unfollowed(options).open(&self.note)?.write_all(&note)
     }
 
     /// Goes on behind the first `length` bytes.
@@ -123,15 +146,11 @@ impl PartFile {
     /// The part cannot be read or written.
     pub(crate) async fn writer(&self, length: u64) -> io::Result<Writer> {
         let file = self.file.try_clone()?;
-        let hashed = spawn_blocking(move || {
-            let hash = if length == 0 {
-                Sha256::new()
-            } else {
-                hash_prefix(&file, length)?
-            };
-            Ok::<_, io::Error>((file, hash))
-        });
-        let (file, hash) = hashed.await.map_err(io::Error::other)??;
+        let hash = if length == 0 {
+            Sha256::new()
+        } else {
+            hash_apart(self.file.try_clone()?, length).await?
+        };
         Writer::start(file, length, hash)
     }
 
@@ -145,13 +164,18 @@ impl PartFile {
         self.file.set_modified(time)
     }
 
-    /// Gives the file its name: it is whole.
+    /// Gives the file its name: it is whole. Another file of this name is replaced only if so
+    /// wished.
     ///
     /// # Errors
     ///
-    /// It cannot be renamed, for example because a directory has the name.
-    pub(crate) fn commit(self) -> io::Result<()> {
-        fs::rename(&self.part, &self.target)?;
+    /// It cannot be renamed, for example because something has the name.
+    pub(crate) fn commit(self, replace: bool) -> io::Result<()> {
+        if replace {
+            fs::rename(&self.part, &self.target)?;
+        } else {
+            rename_new(AT_FDCWD, &self.part, &self.target)?;
+        }
         remove_if_there(&self.note)?;
         let parent = self
             .target
@@ -169,11 +193,7 @@ impl PartFile {
 
     /// Throws the part away if nothing was received.
     pub(crate) fn discard_if_empty(self) {
-        if self
-            .file
-            .metadata()
-            .is_ok_and(|metadata| metadata.len() == 0)
-        {
+        if self.is_empty() {
             self.discard();
         }
     }
@@ -191,13 +211,14 @@ fn open_locked(part: &Path) -> Outcome<Flock<File>> {
         failure.hint("choose another place with `-o FILE`")
     };
     for _ in 0..OPENINGS {
-        let opened = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(part);
-        let file = opened.map_err(|error| refused(&error))?;
+        let mut options = File::options();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let file = unfollowed(options)
+            .open(part)
+            .map_err(|error| refused(&error))?;
+        if !file.metadata().is_ok_and(|found| found.is_file()) {
+            return Err(refused(&"it is no file"));
+        }
         let file = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| {
             let busy = error == Errno::EWOULDBLOCK;
             let reason = if busy {
@@ -219,8 +240,46 @@ fn open_locked(part: &Path) -> Outcome<Flock<File>> {
 /// Whether a path leads to this very file.
 fn is_at(file: &File, path: &Path) -> bool {
     let inode = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-    let (open, named) = (file.metadata().map(inode), fs::metadata(path).map(inode));
+    let (open, named) = (
+        file.metadata().map(inode),
+        fs::symlink_metadata(path).map(inode),
+    );
     open.is_ok_and(|open| named.is_ok_and(|named| open == named))
+}
+
+/// The part of a target.
+pub(crate) fn part_of(target: &Path) -> PathBuf {
+    with_suffix(target, ".part")
+}
+
+/// The note of a target. No part ends like that, so that it is not also another file's part.
+pub(crate) fn note_of(target: &Path) -> PathBuf {
+    with_suffix(target, ".part.etag")
+}
+
+/// What a note says, if it is one of ours.
+fn read_note(note: &Path) -> Option<Note> {
+    let file = unfollowed(File::options().read(true)).open(note).ok()?;
+    let found = file.metadata().ok()?;
+    if !found.is_file() || found.len() > NOTE_BYTES {
+        return None;
+    }
+    let mut text = Vec::new();
+    file.take(NOTE_BYTES).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+/// The target whose part or note has this name.
+pub(crate) fn target_of(name: &Path) -> Option<PathBuf> {
+    let name = name.as_os_str().as_bytes();
+    let note = name.strip_suffix(b".part.etag");
+    let target = note.or_else(|| name.strip_suffix(b".part"))?;
+    Some(OsStr::from_bytes(target).into())
+}
+
+/// A symbolic link at the end would lead to somebody else's file; nor is a pipe waited for.
+fn unfollowed(options: &mut fs::OpenOptions) -> &mut fs::OpenOptions {
+    options.custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
@@ -276,7 +335,7 @@ mod tests {
         assert_eq!(sum, Sum::of(Sha256::new().chain_update(b"hello world")));
         let then = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
         part.set_modified(then).unwrap();
-        part.commit().unwrap();
+        part.commit(false).unwrap();
         assert_eq!(fs::metadata(&target).unwrap().modified().unwrap(), then);
         assert_eq!(fs::read(&target).unwrap(), b"hello world");
         assert_eq!(
@@ -287,13 +346,53 @@ mod tests {
     }
 
     #[test]
-    fn a_part_without_note_is_not_continued() {
+    fn a_part_without_our_note_is_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let target = directory.path().join("file");
-        fs::write(directory.path().join("file.part"), "what is this?").unwrap();
-        assert_eq!(PartFile::open(&target).unwrap().resume_point(), None);
-        fs::write(directory.path().join("file.etag.part"), "not JSON").unwrap();
-        assert_eq!(PartFile::open(&target).unwrap().resume_point(), None);
+        let (part, note) = (part_of(&target), note_of(&target));
+        fs::write(&part, "what is this?").unwrap();
+        let refused = PartFile::open(&target).unwrap_err();
+        assert!(refused.what().contains("file.part is of no"), "{refused:?}");
+        fs::write(&note, "not JSON").unwrap();
+        PartFile::open(&target).unwrap_err();
+        assert_eq!(fs::read(&part).unwrap(), b"what is this?");
+        fs::remove_file(&part).unwrap();
+        PartFile::open(&target).unwrap_err();
+        assert_eq!(fs::read(&note).unwrap(), b"not JSON");
+        assert!(!part.exists());
+    }
+
+    #[test]
+    fn nothing_is_written_through_a_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("file");
+        let other = directory.path().join("other");
+        fs::write(&other, "").unwrap();
+        std::os::unix::fs::symlink(&other, part_of(&target)).unwrap();
+        PartFile::open(&target).unwrap_err();
+        fs::remove_file(part_of(&target)).unwrap();
+        let part = PartFile::open(&target).unwrap();
+        std::os::unix::fs::symlink(&other, note_of(&target)).unwrap();
+        part.begin(Some("x")).unwrap_err();
+        assert_eq!(fs::read(&other).unwrap(), b"");
+    }
+
+    #[test]
+    fn a_file_that_came_meanwhile_is_replaced_only_if_wished() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("file");
+        let open = || PartFile::open(&target).unwrap();
+        let part = open();
+        part.begin(None).unwrap();
+        fs::write(part.path(), "new").unwrap();
+        fs::write(&target, "mine").unwrap();
+        let refused = part.commit(false).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&target).unwrap(), b"mine");
+        assert_eq!(open().resume_point(), None, "no tag");
+        open().commit(true).unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"new");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 
     #[test]
@@ -322,12 +421,11 @@ mod tests {
     fn starting_anew_forgets_the_old_bytes() {
         let directory = tempfile::tempdir().unwrap();
         let target = directory.path().join("file");
-        fs::write(directory.path().join("file.part"), "old").unwrap();
+        fs::write(part_of(&target), "old").unwrap();
+        fs::write(note_of(&target), r#"{"etag":"v1"}"#).unwrap();
         let part = PartFile::open(&target).unwrap();
         part.begin(Some("\"v2\"")).unwrap();
         assert_eq!(part.resume_point(), None, "nothing is there yet");
-        part.begin(None).unwrap();
-        assert!(!directory.path().join("file.etag.part").exists());
     }
 
     #[test]

@@ -121,15 +121,17 @@ impl State {
 /// # Errors
 ///
 /// Reading failed or the file is shorter.
+#[cfg(test)]
 pub(crate) fn hash_prefix(file: &File, length: u64) -> io::Result<Sha256> {
     hash_while(file, length, || true)
 }
 
-/// As [`hash_prefix`], as long as `is_wanted`, which is asked before each piece.
+/// Feeds the first `length` bytes of a file to a hash as long as `is_wanted`, which is asked before
+/// each piece. Blocks.
 ///
 /// # Errors
 ///
-/// The same, and `Interrupted` once it is wanted no more.
+/// Reading failed, the file is shorter, or `Interrupted` once it is wanted no more.
 pub(crate) fn hash_while(
     mut file: &File,
     length: u64,
@@ -153,6 +155,20 @@ pub(crate) fn hash_while(
         }
     }
     Ok(hash)
+}
+
+/// As [`hash_while`], off the runtime's threads. Hashing ends soon after this is dropped.
+///
+/// # Errors
+///
+/// Reading failed or the file is shorter.
+pub(crate) async fn hash_apart(file: File, length: u64) -> io::Result<Sha256> {
+    // What was asked for is known to be wanted as long as this end is held.
+    let (wanted, asked) = tokio::sync::oneshot::channel::<()>();
+    let hash = spawn_blocking(move || hash_while(&file, length, || !wanted.is_closed()));
+    let hashed = hash.await.map_err(io::Error::other)?;
+    drop(asked);
+    hashed
 }
 
 #[cfg(test)]

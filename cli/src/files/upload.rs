@@ -4,18 +4,20 @@
 //! different ones do not meet. Uploads without name are removed when they break off.
 
 use super::digest::Version;
+use super::naming::rename_new;
 use super::root::{Refusal, RelPath, Root, entry_kind};
 use super::uploads::Claim;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, RenameFlags, openat, renameat, renameat2};
+use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, openat, renameat};
 use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
-use nix::unistd::{UnlinkatFlags, linkat, unlinkat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 use sha2::{Digest, Sha256};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
@@ -195,21 +197,7 @@ impl Place {
         if *precondition != Precondition::Absent {
             return renameat(directory, part, directory, name);
         }
-        match renameat2(
-            directory,
-            part,
-            directory,
-            name,
-            RenameFlags::RENAME_NOREPLACE,
-        ) {
-            // File systems that cannot do it in one step (NFS, some of FUSE).
-            Err(Errno::EINVAL | Errno::ENOSYS) => {
-                linkat(directory, part, directory, name, AtFlags::empty())?;
-                self.unlink();
-                Ok(())
-            }
-            result => result,
-        }
+        rename_new(directory, Path::new(part), Path::new(name))
     }
 
     fn unlink(&self) {

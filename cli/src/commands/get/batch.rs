@@ -1,6 +1,7 @@
 //! Several files over one connection, a few at a time. One that fails does not keep the others.
 
 use super::Run;
+use super::claims::Claims;
 use super::file::{self, Broken, ask};
 use super::listing;
 use super::plan::{Job, Place, Plan, is_safe, make};
@@ -13,16 +14,15 @@ use crate::url::ServerUrl;
 use futures_util::StreamExt;
 use futures_util::stream;
 use http::HeaderMap;
-use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Files fetched at a time: enough that small ones do not wait for each other's round trips, and
 /// fewer than our servers answer at a time.
 const AT_ONCE: usize = 4;
 
-/// Files that one command fetches at most.
-const MAX_FILES: usize = 1_000_000;
+/// Files and directories that one command fetches at most.
+const MAX_ENTRIES: usize = 1_000_000;
 
 /// Directories within each other at most.
 const MAX_DEPTH: usize = 64;
@@ -33,6 +33,9 @@ pub(super) struct Batch {
     jobs: Vec<Job>,
     /// Files that cannot be fetched, told already.
     failed: u64,
+    /// Files and directories that servers named.
+    found: usize,
+    claims: Claims,
 }
 
 /// A directory that was not looked into yet.
@@ -44,18 +47,30 @@ struct Pending {
 
 impl Batch {
     pub(super) fn of(jobs: Vec<Job>) -> Self {
-        Self { jobs, failed: 0 }
+        Self {
+            jobs,
+            ..Self::default()
+        }
     }
 
     /// Finds the files at and below `urls`, and makes directories for them.
     pub(super) async fn walk(run: &Run<'_>, plan: &Plan, urls: &[ServerUrl]) -> Outcome<Self> {
-        let mut batch = Self::default();
+        let mut batch = Self {
+            claims: plan.claims()?,
+            ..Self::default()
+        };
         for url in urls {
             let directory = if url.file_name().is_none() {
                 Some(url.clone())
             } else {
-                let (_, response) = ask(run, "HEAD", url, HeaderMap::new()).await?;
-                listing::instead(&response, url)
+                let asked = run.or_stopped(ask(run, "HEAD", url, HeaderMap::new()));
+                match asked.await {
+                    Ok((_, response)) => listing::instead(&response, url),
+                    Err(failure) => {
+                        batch.skip(run, &url.request_path(), failure)?;
+                        continue;
+                    }
+                }
             };
             match directory {
                 Some(found) => {
@@ -76,40 +91,70 @@ impl Batch {
             depth: 0,
         }];
         while let Some(directory) = pending.pop() {
-            let entries = tokio::select! {
-                entries = listing::fetch(run, &directory.url) => entries?,
-                () = run.stopped() => return Err(Failure::failed("interrupted")),
-            };
-            let names: BTreeSet<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
-            for entry in &entries {
-                if let Some(why) = refusal(entry, &names) {
-                    self.fail(
-                        &format!("{}{}", directory.url.request_path(), entry.name),
-                        &why,
-                    );
+            let listed = run.or_stopped(listing::fetch(run, &directory.url));
+            let entries = match listed.await {
+                Ok(entries) => entries,
+                Err(failure) => {
+                    self.skip(run, &directory.url.request_path(), failure)?;
                     continue;
                 }
-                let name = entry.name.trim_end_matches('/');
+            };
+            for entry in &entries {
+                self.count()?;
+                let local = match self.local(&directory.local, entry) {
+                    Ok(local) => local,
+                    Err(why) => {
+                        let path = directory.url.request_path();
+                        self.fail(&format!("{path}{}", entry.name), &why);
+                        continue;
+                    }
+                };
                 let mut url = directory.url.clone();
                 url.path.push_str(&entry.name);
-                let local = directory.local.join(name);
                 if entry.bytes.is_some() {
                     let place = Place::File(local);
                     self.jobs.push(Job { url, place });
                 } else if directory.depth + 1 == MAX_DEPTH {
                     let why = format!("more than {MAX_DEPTH} directories within each other");
                     self.fail(&url.request_path(), &why);
+                } else if let Err(failure) = make(&root, &local) {
+                    self.fail(&url.request_path(), failure.what());
                 } else {
-                    make(&root, &local)?;
                     let depth = directory.depth + 1;
                     pending.push(Pending { url, local, depth });
                 }
             }
-            if self.jobs.len() > MAX_FILES {
-                let what = format!("there are more than {MAX_FILES} files");
-                return Err(Failure::failed(what).hint("fetch one directory at a time"));
-            }
         }
+        Ok(())
+    }
+
+    /// One more file or directory.
+    fn count(&mut self) -> Outcome {
+        if self.found == MAX_ENTRIES {
+            let what = format!("there are more than {MAX_ENTRIES} files and directories");
+            return Err(Failure::failed(what).hint("fetch one directory at a time"));
+        }
+        self.found += 1;
+        Ok(())
+    }
+
+    /// Where an entry goes, or why it goes nowhere.
+    fn local(&mut self, directory: &Path, entry: &Entry) -> Result<PathBuf, String> {
+        let name = entry.name.strip_suffix('/').unwrap_or(&entry.name);
+        if !is_safe(name) {
+            return Err("this is no name of a file".into());
+        }
+        let local = directory.join(name);
+        self.claims.claim(&local)?;
+        Ok(local)
+    }
+
+    /// Goes on without what cannot be had, unless nothing else could be had either.
+    fn skip(&mut self, run: &Run<'_>, what: &str, failure: Failure) -> Outcome {
+        if is_over(run) {
+            return Err(failure);
+        }
+        self.fail(what, failure.what());
         Ok(())
     }
 
@@ -177,18 +222,6 @@ fn is_over(run: &Run<'_>) -> bool {
     *run.stopped.borrow() || run.session.connection.close_reason().is_some()
 }
 
-/// Why an entry of a directory is not fetched, if it is not.
-fn refusal(entry: &Entry, names: &BTreeSet<&str>) -> Option<String> {
-    let name = entry.name.strip_suffix('/').unwrap_or(&entry.name);
-    if !is_safe(name) {
-        return Some("this is no name of a file".into());
-    }
-    let whole = name.strip_suffix(".part")?;
-    let whole = whole.strip_suffix(".etag").unwrap_or(whole);
-    let taken = names.contains(whole);
-    taken.then(|| format!("while {whole} is fetched this name is needed for it"))
-}
-
 /// What was done so far.
 #[derive(Debug, Default)]
 struct Tally {
@@ -243,22 +276,47 @@ impl Tally {
 mod tests {
     use super::*;
 
+    fn entry(name: &str) -> Entry {
+        Entry {
+            name: name.into(),
+            bytes: None,
+        }
+    }
+
     #[test]
     fn names_that_lead_elsewhere_or_are_needed_are_refused() {
-        let entry = |name: &str, bytes| Entry {
-            name: name.into(),
-            bytes,
+        let mut batch = Batch::default();
+        let here = Path::new("d");
+        for name in ["a", "b.part", "...", "sub/"] {
+            batch.local(here, &entry(name)).unwrap();
+        }
+        for name in [
+            "..",
+            ".",
+            "",
+            "a/b",
+            "../x",
+            "a.part",
+            "a.part.etag",
+            "../",
+            "/",
+            "a/b/",
+            "b",
+            "a",
+            "sub",
+            "x\ny",
+        ] {
+            batch.local(here, &entry(name)).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn directories_count_like_files() {
+        let mut batch = Batch {
+            found: MAX_ENTRIES - 1,
+            ..Batch::default()
         };
-        let names: BTreeSet<&str> = ["a", "a.part", "a.etag.part", "b.part"].into();
-        for name in ["..", ".", "", "a/b", "../x", "a.part", "a.etag.part"] {
-            assert!(refusal(&entry(name, Some(1)), &names).is_some(), "{name}");
-        }
-        for name in ["../", "/", "a/b/"] {
-            assert!(refusal(&entry(name, None), &names).is_some(), "{name}");
-        }
-        for name in ["a", "b.part", "..."] {
-            assert!(refusal(&entry(name, Some(1)), &names).is_none(), "{name}");
-        }
-        assert!(refusal(&entry("d/", None), &names).is_none());
+        batch.count().unwrap();
+        batch.count().unwrap_err();
     }
 }

@@ -64,16 +64,11 @@ pub(super) async fn fetch(
         return stdout::fetch(run, job, progress).await;
     };
     if !run.args.force && fs::symlink_metadata(target).is_ok() {
-        match present::compare(run, &job.url, target).await? {
-            Present::Same { length, sum } => {
-                progress.expect(length);
-                progress.already(length);
-                return Ok(unchanged(target, length, sum));
-            }
-            Present::Other(why) => return Err(in_the_way(target, why).into()),
-            Present::Directory(url) => return Err(Broken::Directory(url)),
-            Present::Unknown => {}
-        }
+        let compared = run.or_stopped(present::compare(run, &job.url, target));
+        let report = leave(target, compared.await?)?;
+        progress.expect(report.bytes);
+        progress.already(report.bytes);
+        return Ok(report);
     }
     let part = PartFile::open(target)?;
     let mut download = Download {
@@ -93,7 +88,7 @@ pub(super) async fn fetch(
         writer.keep().await;
     }
     match result {
-        Ok(fetched) => Ok(fetched.name(part, target)?),
+        Ok(fetched) => Ok(fetched.name(part, target, run.args.force)?),
         Err(Broken::Worthless(failure)) => {
             part.discard();
             Err(Broken::Worthless(failure))
@@ -101,6 +96,19 @@ pub(super) async fn fetch(
         Err(broken) => {
             part.discard_if_empty();
             Err(broken)
+        }
+    }
+}
+
+/// What is here already stays, whatever it is.
+fn leave(target: &Path, present: Present) -> Result<FileReport, Broken> {
+    match present {
+        Present::Same { length, sum } => Ok(unchanged(target, length, sum)),
+        Present::Other(why) => Err(in_the_way(target, why).into()),
+        Present::Directory(url) => Err(Broken::Directory(url)),
+        Present::Unknown => {
+            let why = "the server tells nothing to compare it with";
+            Err(in_the_way(target, why).into())
         }
     }
 }
@@ -272,14 +280,19 @@ impl Download<'_> {
 
 impl Fetched {
     /// Gives the file its name and the time when the server's was changed.
-    fn name(self, part: PartFile, target: &Path) -> Outcome<FileReport> {
+    fn name(self, part: PartFile, target: &Path, replace: bool) -> Outcome<FileReport> {
         if let Some(modified) = self.modified
             && let Err(error) = part.set_modified(modified)
         {
             tracing::info!("{}: the time is not kept: {error}", target.display());
         }
-        part.commit()
-            .map_err(|error| Failure::io(format!("cannot name {}", target.display()), &error))?;
+        part.commit(replace).map_err(|error| {
+            if error.kind() == std::io::ErrorKind::AlreadyExists {
+                in_the_way(target, "came while the server's was fetched")
+            } else {
+                Failure::io(format!("cannot name {}", target.display()), &error)
+            }
+        })?;
         Ok(FileReport {
             command: "get",
             file: target.display().to_string(),
@@ -434,6 +447,16 @@ mod tests {
         assert_eq!(their_sum(&response, Some(&trailers), 1), None);
         trailers.insert(REPR_DIGEST, value);
         assert_eq!(their_sum(&response, Some(&trailers), 1), Some(sum));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_compared_is_in_the_way() {
+        let left = leave(Path::new("file"), Present::Unknown).unwrap_err();
+        let Broken::Resumable(Failure::Usage(_)) = &left else {
+            panic!("{left:?}");
+        };
+        let report = left.into_failure().report().unwrap();
+        assert!(report.contains("--force"), "{report}");
     }
 
     #[test]

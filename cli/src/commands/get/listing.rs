@@ -46,21 +46,15 @@ pub(super) fn headers() -> HeaderMap {
     headers
 }
 
-/// The directory's own URL, if the answer to a request for a file says that it is a directory: by
-/// pointing to its name with a slash, or by sending a listing.
+/// The directory's own URL, if the answer to a request for a file says that it is a directory by
+/// pointing to its name with a slash.
 pub(super) fn instead(response: &Response<()>, url: &ServerUrl) -> Option<ServerUrl> {
     let field = |name| response.headers().get(name)?.to_str().ok();
     let mut directory = url.clone();
     directory.path.push('/');
     let is_moved = response.status().is_redirection()
         && field(header::LOCATION).is_some_and(|to| to.ends_with(&directory.request_path()));
-    // What a server of ours sends of a file has a tag.
-    let kind = field(header::CONTENT_TYPE).unwrap_or_default();
-    let is_listing = response.status() == StatusCode::OK
-        && field(header::ETAG).is_none()
-        && field(header::ACCEPT_RANGES).is_none()
-        && (kind.starts_with("text/plain") || kind == "application/json");
-    (is_moved || is_listing).then_some(directory)
+    is_moved.then_some(directory)
 }
 
 #[cfg(test)]
@@ -83,8 +77,7 @@ mod tests {
         assert_eq!(told(308, &[("location", "/a%20b/")]), there);
         assert_eq!(told(301, &[("location", "https://h/a%20b/")]), there);
         assert_eq!(told(301, &[("location", "/elsewhere")]), None);
-        assert_eq!(told(200, &[text]), there);
-        assert_eq!(told(200, &[text, ("etag", "\"1\"")]), None);
+        assert_eq!(told(200, &[text]), None, "a file of a server without tags");
         assert_eq!(told(404, &[text]), None);
     }
 }

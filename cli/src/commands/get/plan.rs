@@ -1,5 +1,6 @@
 //! Which files are to be fetched, and where each of them goes. Nothing here touches the network.
 
+use super::claims::Claims;
 use crate::args::Get;
 use crate::failure::{Failure, Outcome};
 use crate::url::ServerUrl;
@@ -76,11 +77,45 @@ impl Plan {
         let order: Vec<ServerUrl> = args.urls.clone();
         let rank = |url: &ServerUrl| order.iter().position(|other| other.is_same_server(url));
         urls.sort_by_key(rank);
-        Ok(Self {
+        let plan = Self {
             urls,
             output,
             recursive: args.recursive,
-        })
+        };
+        plan.claims()?;
+        Ok(plan)
+    }
+
+    /// The names that what was asked for gets.
+    ///
+    /// # Errors
+    ///
+    /// Two of them get into each other's way.
+    pub(super) fn claims(&self) -> Outcome<Claims> {
+        let mut claims = Claims::default();
+        for url in &self.urls {
+            let target = match (&self.output, url.file_name()) {
+                (Output::Stdout, _) => continue,
+                _ if self.recursive => self.directory(url),
+                (_, None) => continue,
+                (Output::Named(path), _) => path.clone(),
+                (Output::Into(directory), Some(name)) => directory.join(name),
+            };
+            claims.claim(&target).map_err(|why| {
+                let what = format!(
+                    "{} cannot go to {}: {why}",
+                    url.request_path(),
+                    target.display()
+                );
+                Failure::usage(what).hint("fetch it by a command of its own, to another place")
+            })?;
+        }
+        Ok(claims)
+    }
+
+    /// All URLs.
+    pub(super) fn urls(&self) -> &[ServerUrl] {
+        &self.urls
     }
 
     /// The URLs of each server.
@@ -217,7 +252,8 @@ pub(super) fn make(root: &Path, directory: &Path) -> Outcome {
 
 /// Whether a name that a server told is that of something in a directory and of nothing else.
 pub(super) fn is_safe(name: &str) -> bool {
-    !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0'])
+    let is_unfit = |c: char| c == '/' || c.is_control();
+    !name.is_empty() && name != "." && name != ".." && !name.contains(is_unfit)
 }
 
 #[cfg(test)]
@@ -308,12 +344,31 @@ mod tests {
 
     #[test]
     fn a_directory_keeps_its_name_and_the_root_has_none() {
-        let plan = plan("-r URL/a/b/ URL/c URL/ URL/a/.. -o /out").unwrap();
-        let found: Vec<PathBuf> = plan.urls.iter().map(|url| plan.directory(url)).collect();
+        let found = |line| {
+            let plan = plan(line).unwrap();
+            let found = plan.urls.iter().map(|url| plan.directory(url));
+            found.collect::<Vec<_>>()
+        };
         assert_eq!(
-            found,
-            ["/out/b", "/out/c", "/out", "/out"].map(PathBuf::from)
+            found("-r URL/a/b/ URL/c URL/ -o /out"),
+            ["/out/b", "/out/c", "/out"].map(PathBuf::from)
         );
+        assert_eq!(found("-r URL/a/.. -o /out"), [PathBuf::from("/out")]);
+    }
+
+    #[test]
+    fn two_urls_for_one_name_are_refused_before_anything_is_done() {
+        for line in [
+            "URL/a URL/d/a",
+            "URL/a anabranch://other/a",
+            "URL/a URL/a.part",
+            "URL/a.part.etag URL/a",
+            "-r URL/d/a URL/e/a/",
+        ] {
+            let refused = plan(line).unwrap_err();
+            assert!(matches!(refused, Failure::Usage(_)), "{line}: {refused:?}");
+        }
+        plan("URL/a URL/a.etag").unwrap();
     }
 
     #[test]
@@ -337,7 +392,9 @@ mod tests {
         make(&root, &root.join("link/x")).unwrap_err();
         make(&root, &root.join("a/../../outside/x")).unwrap_err();
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
-        for name in ["", ".", "..", "a/b", "/etc", "a\0b"] {
+        for name in [
+            "", ".", "..", "a/b", "/etc", "a\0b", "a\nb", "\x1b[2J", "a\u{9b}",
+        ] {
             assert!(!is_safe(name), "{name:?}");
         }
         assert!(is_safe("..a") && is_safe("a b"));

@@ -3,17 +3,17 @@
 //! By its SHA-256 if the server tells its own, else, as rsync does, by length and time.
 
 use super::Run;
-use super::file::{ask, modified, their_sum};
+use super::file::{ask, modified, refused, their_sum};
 use super::listing;
 use crate::failure::{Failure, Outcome};
 use crate::files::digest::Sum;
-use crate::files::reader::hash_prefix;
+use crate::files::reader::hash_apart;
 use crate::url::ServerUrl;
+use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderValue};
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
-use tokio::task::spawn_blocking;
 
 /// Asks for the digest of the whole file (RFC 9530, section 4).
 const WANT_DIGEST: &str = "want-repr-digest";
@@ -41,9 +41,15 @@ pub(super) async fn compare(run: &Run<'_>, url: &ServerUrl, path: &Path) -> Outc
     let cannot = |error| Failure::io(format!("cannot read {}", path.display()), &error);
     let mut headers = HeaderMap::new();
     headers.insert(WANT_DIGEST, HeaderValue::from_static("sha-256=10"));
-    let (_, response) = ask(run, "HEAD", url, headers).await?;
+    let (mut exchange, response) = ask(run, "HEAD", url, headers).await?;
     if let Some(directory) = listing::instead(&response, url) {
         return Ok(Present::Directory(directory));
+    }
+    if matches!(
+        response.status(),
+        StatusCode::NOT_FOUND | StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED
+    ) {
+        return Err(refused(&mut exchange, &response, url).await);
     }
     let field = response.headers().get(header::CONTENT_LENGTH);
     let length = field.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
@@ -59,9 +65,7 @@ pub(super) async fn compare(run: &Run<'_>, url: &ServerUrl, path: &Path) -> Outc
     }
     if let Some(theirs) = their_sum(&response, None, 0) {
         let file = File::open(path).map_err(cannot)?;
-        let hashed = spawn_blocking(move || hash_prefix(&file, length)).await;
-        let ours = hashed.map_err(std::io::Error::other).and_then(|hash| hash);
-        let ours = Sum::of(ours.map_err(cannot)?);
+        let ours = Sum::of(hash_apart(file, length).await.map_err(cannot)?);
         return Ok(if ours == theirs {
             let sum = Some(ours);
             Present::Same { length, sum }
