@@ -282,7 +282,10 @@ fn a_file_that_the_server_has_is_not_sent_again() {
         assert!(output.status.success(), "{}", stderr(&output));
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(report["verified"], "whole");
-        report["unchanged"].as_bool().unwrap()
+        let unchanged = report["unchanged"].as_bool().unwrap();
+        let there = if unchanged { data.len() } else { 0 };
+        assert_eq!(report["resumed_from"], there, "as `get` tells it");
+        unchanged
     };
     let modified = |path: PathBuf| fs::metadata(path).unwrap().modified().unwrap();
     assert!(!put());

@@ -414,7 +414,7 @@ impl Sent {
             command: "put",
             file: args.file.display().to_string(),
             bytes: self.length,
-            resumed_from: if unchanged { 0 } else { self.start },
+            resumed_from: self.start,
             unchanged,
             seconds: units::json_seconds(self.duration),
             goodput_bps: units::rate(moved, self.duration).round(),
