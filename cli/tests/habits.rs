@@ -178,6 +178,18 @@ fn two_files_for_one_name_are_refused_before_a_server_is_asked() {
 }
 
 #[test]
+fn nothing_is_made_here_for_a_server_that_does_not_answer() {
+    let here = tempfile::tempdir().unwrap();
+    let urls = ["a", "b"].map(|name| format!("anabranch://127.0.0.1:9/{name}"));
+    let quick = ["--connect-timeout", "0.2", "-o", "new/"];
+    for urls in [&[&*urls[0]][..], &[&*urls[0], &*urls[1]]] {
+        let output = run(here.path(), &[&["get"], urls, &quick].concat());
+        assert_eq!(code(&output), Some(1), "{}", stderr(&output));
+        assert!(names(here.path()).is_empty(), "{:?}", names(here.path()));
+    }
+}
+
+#[test]
 fn a_directory_that_cannot_be_listed_keeps_no_other() {
     let server = Server::start(&[]);
     fs::create_dir(server.root("tree")).unwrap();

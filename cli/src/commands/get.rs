@@ -19,7 +19,7 @@ mod present;
 mod stdout;
 
 use self::batch::Batch;
-use self::plan::{Job, Place, Plan};
+use self::plan::{Place, Plan};
 use super::interrupted;
 use super::transfer::{ConnectionReport, Transfer};
 use crate::args::Get;
@@ -120,26 +120,26 @@ async fn open(args: &Get, plan: &Plan, url: &ServerUrl) -> Outcome<Session> {
         trust: &args.trust,
         qlog: args.report.qlog.as_deref(),
         timestamps: args.timestamps,
-        early: early(args, plan, url)?,
+        early: early(args, plan, url),
     };
     Session::open(url, &options).await
 }
 
 /// The header fields of the first request, if it is known before the connection is.
-fn early(args: &Get, plan: &Plan, url: &ServerUrl) -> Outcome<Option<HeaderMap>> {
+fn early(args: &Get, plan: &Plan, url: &ServerUrl) -> Option<HeaderMap> {
     if args.recursive || !plan.is_single() {
-        return Ok(None);
+        return None;
     }
     if url.file_name().is_none() {
-        return Ok(Some(listing::headers()));
+        return Some(listing::headers());
     }
-    let point = match plan.job(url)?.place {
+    let point = match plan.job(url).place {
         Place::Stdout => None,
         // What is here already is compared first.
-        Place::File(target) if !args.force && target.symlink_metadata().is_ok() => return Ok(None),
+        Place::File(target) if !args.force && target.symlink_metadata().is_ok() => return None,
         Place::File(target) => PartFile::look(&target),
     };
-    Ok(Some(file::headers(args, point.as_ref())))
+    Some(file::headers(args, point.as_ref()))
 }
 
 /// What everything over one connection shares.
@@ -163,8 +163,8 @@ impl Run<'_> {
         match urls {
             [url] if plan.is_single() => self.single(url, plan, connected).await,
             urls => {
-                let jobs = urls.iter().map(|url| plan.job(url));
-                let jobs = jobs.collect::<Outcome<Vec<Job>>>()?;
+                plan.prepare()?;
+                let jobs = urls.iter().map(|url| plan.job(url)).collect();
                 Batch::of(jobs).fetch(self, connected).await
             }
         }
@@ -175,7 +175,8 @@ impl Run<'_> {
         if url.file_name().is_none() {
             return self.list(url).await;
         }
-        let job = plan.job(url)?;
+        plan.prepare()?;
+        let job = plan.job(url);
         let progress = self.progress();
         let done = file::fetch(self, &job, &progress).await;
         let samples = progress.finish();

@@ -78,7 +78,7 @@ impl Batch {
                     make(&root, &root)?;
                     batch.walk_below(run, found, root).await?;
                 }
-                None => batch.jobs.push(plan.job(url)?),
+                None => batch.jobs.push(plan.job(url)),
             }
         }
         Ok(batch)

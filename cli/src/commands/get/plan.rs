@@ -74,9 +74,8 @@ impl Plan {
         }
         let mut urls = args.urls.clone();
         // Stable: within a server the order stays.
-        let order: Vec<ServerUrl> = args.urls.clone();
-        let rank = |url: &ServerUrl| order.iter().position(|other| other.is_same_server(url));
-        urls.sort_by_key(rank);
+        let rank = |url: &ServerUrl| args.urls.iter().position(|one| one.is_same_server(url));
+        urls.sort_by_cached_key(rank);
         let plan = Self {
             urls,
             output,
@@ -138,7 +137,7 @@ impl Plan {
             return Ok(());
         }
         for url in urls.iter().filter(|url| url.file_name().is_some()) {
-            let Place::File(target) = self.job(url)?.place else {
+            let Place::File(target) = self.job(url).place else {
                 continue;
             };
             if target.is_dir() {
@@ -146,7 +145,8 @@ impl Plan {
                 return Err(Failure::usage(what).hint("say where to put the file with `-o FILE`"));
             }
             let parent = target.parent().filter(|one| !one.as_os_str().is_empty());
-            if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
+            let is_missing = |parent: &&Path| !self.is_to_be_made(parent) && !parent.is_dir();
+            if let Some(parent) = parent.filter(is_missing) {
                 let what = format!("there is no directory {}", parent.display());
                 return Err(Failure::usage(what).hint("make it, or choose another with `-o`"));
             }
@@ -154,25 +154,34 @@ impl Plan {
         Ok(())
     }
 
-    /// The file at a URL.
+    fn is_to_be_made(&self, directory: &Path) -> bool {
+        matches!(&self.output, Output::Into(path) if path == directory)
+    }
+
+    /// Makes the directory that everything goes into.
     ///
     /// # Errors
     ///
-    /// The directory to put it into cannot be made.
-    pub(super) fn job(&self, url: &ServerUrl) -> Outcome<Job> {
+    /// It cannot be made.
+    pub(super) fn prepare(&self) -> Outcome {
+        match &self.output {
+            Output::Into(directory) => make(directory, directory),
+            Output::Named(_) | Output::Stdout => Ok(()),
+        }
+    }
+
+    /// The file at a URL.
+    pub(super) fn job(&self, url: &ServerUrl) -> Job {
         let name = url.file_name().unwrap_or_default();
         let place = match &self.output {
             Output::Stdout => Place::Stdout,
             Output::Named(path) => Place::File(path.clone()),
-            Output::Into(directory) => {
-                make(directory, directory)?;
-                Place::File(directory.join(name))
-            }
+            Output::Into(directory) => Place::File(directory.join(name)),
         };
-        Ok(Job {
+        Job {
             url: url.clone(),
             place,
-        })
+        }
     }
 
     /// The directory into which the content of the directory at a URL goes.
@@ -274,7 +283,7 @@ mod tests {
     }
 
     fn places(plan: &Plan) -> Vec<String> {
-        let place = |url| match plan.job(url).unwrap().place {
+        let place = |url| match plan.job(url).place {
             Place::File(path) => path.display().to_string(),
             Place::Stdout => "-".into(),
         };
@@ -296,10 +305,11 @@ mod tests {
             [format!("{here}/f")]
         );
         let new = format!("{here}/new/");
-        assert_eq!(
-            places(&plan(&format!("URL/d/f -o {new}")).unwrap()),
-            [format!("{new}f")]
-        );
+        let plan = plan(&format!("URL/d/f -o {new}")).unwrap();
+        assert_eq!(places(&plan), [format!("{new}f")]);
+        plan.check_targets(plan.urls()).unwrap();
+        assert!(!directory.path().join("new").exists());
+        plan.prepare().unwrap();
         assert!(directory.path().join("new").is_dir());
     }
 
