@@ -62,6 +62,12 @@ pub(crate) enum UrlError {
         "`{0}` is no host: expected a name or an address (IPv6 in brackets), perhaps with :PORT"
     )]
     Host(String),
+    /// The path.
+    #[error(
+        "`{0}` is no UTF-8 text once it is unescaped: files of such names can be neither fetched \
+         nor sent, give them another name"
+    )]
+    Path(String),
     /// Too many hosts.
     #[error("{0} hosts: a server has at most {MAX_HOSTS}")]
     TooManyHosts(usize),
@@ -86,7 +92,8 @@ impl FromStr for ServerUrl {
         if hosts.len() > MAX_HOSTS {
             return Err(UrlError::TooManyHosts(hosts.len()));
         }
-        let path = String::from_utf8_lossy(&unescape(path)).into_owned();
+        let path =
+            String::from_utf8(unescape(path)).map_err(|_| UrlError::Path(path.to_owned()))?;
         Ok(Self { pin, hosts, path })
     }
 }
@@ -278,6 +285,11 @@ mod tests {
             let text = format!("anabranch://{host}/x");
             assert!(matches!(error(&text), UrlError::Host(_)), "{text}");
         }
+        assert_eq!(
+            error("anabranch://h/a%ff"),
+            UrlError::Path("a%ff".into()),
+            "never another file in its place"
+        );
         let many = vec!["h"; MAX_HOSTS + 1].join(",");
         assert_eq!(
             error(&format!("anabranch://{many}")),

@@ -20,6 +20,9 @@ pub(crate) struct Entry {
     /// Length in bytes, of files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bytes: Option<u64>,
+    /// Whether the name is escaped, since it is no UTF-8 text: no URL of ours leads there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) escaped: bool,
 }
 
 /// Reads the directory that `path` names: files and directories only, by name; unfinished uploads
@@ -57,21 +60,22 @@ pub(crate) fn read(
         let Some(stat) = stat else {
             continue;
         };
-        let text = match str::from_utf8(bytes) {
-            Ok(text) => text.to_owned(),
-            Err(_) => url::escape(bytes),
+        let (text, escaped) = match str::from_utf8(bytes) {
+            Ok(text) => (text.to_owned(), false),
+            Err(_) => (url::escape(bytes), true),
         };
-        if is(&stat, nix::libc::S_IFDIR) {
-            entries.push(Entry {
-                name: text + "/",
-                bytes: None,
-            });
+        let (name, bytes) = if is(&stat, nix::libc::S_IFDIR) {
+            (text + "/", None)
         } else if is(&stat, nix::libc::S_IFREG) {
-            entries.push(Entry {
-                name: text,
-                bytes: Some(stat.st_size as u64),
-            });
-        }
+            (text, Some(stat.st_size as u64))
+        } else {
+            continue;
+        };
+        entries.push(Entry {
+            name,
+            bytes,
+            escaped,
+        });
         if entries.len() == MAX_ENTRIES {
             break;
         }
@@ -92,7 +96,9 @@ pub(crate) fn to_text(entries: &[Entry]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
     use std::fs;
+    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
@@ -108,10 +114,13 @@ mod tests {
         fs::write(root.path().join("b"), "12345").unwrap();
         fs::write(root.path().join(".x.0011.part"), "").unwrap();
         fs::create_dir(root.path().join("a")).unwrap();
+        fs::write(root.path().join(OsStr::from_bytes(b"c\xff")), "").unwrap();
         nix::unistd::mkfifo(&root.path().join("fifo"), Mode::S_IRUSR).unwrap();
         let entries = list(root.path());
         let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
-        assert_eq!(names, ["a/", "b"]);
+        assert_eq!(names, ["a/", "b", "c%FF"]);
+        let escaped = entries.iter().map(|entry| entry.escaped);
+        assert_eq!(escaped.collect::<Vec<_>>(), [false, false, true]);
         assert_eq!(entries[1].bytes, Some(5));
     }
 
@@ -137,6 +146,7 @@ mod tests {
         let entry = Entry {
             name: "a\nb\u{1b}[2J".into(),
             bytes: Some(1),
+            escaped: false,
         };
         assert_eq!(to_text(&[entry]), "             1  a?b?[2J\n");
     }

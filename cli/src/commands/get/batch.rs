@@ -141,6 +141,9 @@ impl Batch {
     /// Where an entry goes, or why it goes nowhere.
     fn local(&mut self, directory: &Path, entry: &Entry) -> Result<PathBuf, String> {
         let name = entry.name.strip_suffix('/').unwrap_or(&entry.name);
+        if entry.escaped {
+            return Err("its name is no UTF-8 text: give it another one on the server".into());
+        }
         if !is_safe(name) {
             return Err("this is no name of a file".into());
         }
@@ -280,6 +283,7 @@ mod tests {
         Entry {
             name: name.into(),
             bytes: None,
+            escaped: false,
         }
     }
 
@@ -308,6 +312,12 @@ mod tests {
         ] {
             batch.local(here, &entry(name)).unwrap_err();
         }
+        let escaped = Entry {
+            escaped: true,
+            ..entry("%FF")
+        };
+        let refused = batch.local(here, &escaped).unwrap_err();
+        assert!(refused.contains("UTF-8"), "{refused}");
     }
 
     #[test]
