@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "common/ending.rs"]
+mod ending;
 #[path = "common/files.rs"]
 mod files;
 #[path = "common/listening.rs"]
@@ -9,8 +11,9 @@ mod listening;
 #[path = "common/loopback.rs"]
 mod loopback;
 
+use ending::ended;
 use files::{names, noise};
-use loopback::{Server, client, ended, run, stderr};
+use loopback::{Server, client, run, stderr};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "common/ending.rs"]
+mod ending;
 #[path = "common/files.rs"]
 mod files;
 #[path = "common/listening.rs"]
@@ -103,15 +105,14 @@ impl House {
     /// Fetches the file; tells whether the request went before the handshake was complete.
     fn get(&self, name: &str, options: &[&str]) -> bool {
         let qlog = self.path(&format!("{name}.qlog"));
-        let output = Command::new(PROGRAM)
-            .args(["get", &format!("{}/file", self.url), "-o"])
+        let mut get = Command::new(PROGRAM);
+        get.args(["get", &format!("{}/file", self.url), "-o"])
             .arg(self.path(name))
             .arg("--qlog")
             .arg(&qlog)
             .args(options)
-            .env("XDG_STATE_HOME", self.path("state"))
-            .output()
-            .unwrap();
+            .env("XDG_STATE_HOME", self.path("state"));
+        let output = ending::output(&mut get);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{said}");
         assert_eq!(fs::read(self.path(name)).unwrap(), self.data);

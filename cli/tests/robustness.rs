@@ -4,6 +4,7 @@
 mod common;
 
 use anabranch_testbed::{Need, Node, Rate};
+use common::ending::ended;
 use common::figures::number;
 use common::files::{Noise, names};
 use common::process::{Ended, Process};
@@ -470,7 +471,7 @@ fn nobody_reading_the_output_is_no_error() {
             .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         drop(child.stdout.take());
-        let output = child.wait_with_output().unwrap();
+        let output = ended(child);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {stderr}");
         assert!(

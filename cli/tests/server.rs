@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "common/ending.rs"]
+mod ending;
 #[path = "common/files.rs"]
 mod files;
 
@@ -484,18 +486,12 @@ async fn the_log_has_times_and_no_words_of_a_client_as_they_came() {
 #[tokio::test]
 async fn a_client_that_is_not_let_in_leaves_a_line_with_its_fingerprint() {
     let server = Server::start(&["--client-pin", &"0".repeat(64)]);
-    let output = Command::new(PROGRAM)
+    let url = format!("{}/file", server.url);
+    let mut get = Command::new(PROGRAM);
+    get.args(["get", &url, "--identity", "stranger"])
         .current_dir(server.directory.path())
-        .args([
-            "get",
-            &format!("{}/file", server.url),
-            "--identity",
-            "stranger",
-        ])
-        .env("XDG_STATE_HOME", server.directory.path())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+        .env("XDG_STATE_HOME", server.directory.path());
+    let output = ending::output(&mut get);
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     let shown = words.trim_end().rsplit(' ').next().unwrap();
     assert_eq!(shown.len(), 64, "{words}");

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "common/ending.rs"]
+mod ending;
 #[path = "common/files.rs"]
 mod files;
 #[path = "common/listening.rs"]
@@ -349,7 +351,7 @@ fn an_interrupted_download_tells_how_to_go_on() {
     let _part = wait_for_part(here.path(), 1_000_000);
     let id = nix::unistd::Pid::from_raw(get.id() as i32);
     nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
-    let output = get.wait_with_output().unwrap();
+    let output = ending::ended(get);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(
         stderr(&output).contains("same command"),
@@ -396,10 +398,8 @@ fn qlog_and_the_key_log_are_written_where_they_are_wanted() {
     server.offer("file", 100_000);
     let here = tempfile::tempdir().unwrap();
     let url = format!("{}/file", server.url);
-    let output = client(here.path(), &["get", &url, "--qlog", "logs"])
-        .env("SSLKEYLOGFILE", here.path().join("keys"))
-        .output()
-        .unwrap();
+    let mut get = client(here.path(), &["get", &url, "--qlog", "logs"]);
+    let output = ending::output(get.env("SSLKEYLOGFILE", here.path().join("keys")));
     assert!(output.status.success(), "{}", stderr(&output));
     let keys = fs::read_to_string(here.path().join("keys")).unwrap();
     assert!(keys.contains("CLIENT_TRAFFIC_SECRET_0"));

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "common/ending.rs"]
+mod ending;
 #[path = "common/listening.rs"]
 mod listening;
 
@@ -11,7 +13,7 @@ use rustls::pki_types::CertificateDer;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Output};
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -74,14 +76,12 @@ impl Place {
 
     fn get(&self, url: &str, options: &[&str]) -> Output {
         let _ = fs::remove_file(self.directory.path().join("got"));
-        Command::new(PROGRAM)
-            .current_dir(self.directory.path())
+        let mut get = Command::new(PROGRAM);
+        get.current_dir(self.directory.path())
             .args(["get", &format!("{url}/file"), "-o", "got"])
             .args(options)
-            .env("XDG_STATE_HOME", self.directory.path().join("state"))
-            .stdin(Stdio::null())
-            .output()
-            .unwrap()
+            .env("XDG_STATE_HOME", self.directory.path().join("state"));
+        ending::output(&mut get)
     }
 
     #[track_caller]

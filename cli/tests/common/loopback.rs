@@ -2,22 +2,15 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
+use crate::ending;
 use crate::files::{noise, state_home};
 use crate::listening;
 use anabranch_testbed::Relay;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
 use tempfile::TempDir;
-
-/// How long a client may take, on a machine that is busy otherwise.
-const END: Duration = Duration::from_secs(300);
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_anabranch");
 
@@ -96,22 +89,7 @@ pub fn client(directory: &Path, arguments: &[&str]) -> Command {
 
 #[track_caller]
 pub fn run(directory: &Path, arguments: &[&str]) -> Output {
-    let mut command = client(directory, arguments);
-    let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    ended(piped.spawn().unwrap())
-}
-
-/// Waits for a program to end by itself, and kills one that does not.
-#[track_caller]
-pub fn ended(child: Child) -> Output {
-    let pid = Pid::from_raw(child.id().cast_signed());
-    let (send, recv) = mpsc::channel();
-    thread::spawn(move || send.send(child.wait_with_output()));
-    if let Ok(output) = recv.recv_timeout(END) {
-        return output.unwrap();
-    }
-    let _ = kill(pid, Signal::SIGKILL);
-    panic!("process {pid} does not end in {END:?}");
+    ending::output(&mut client(directory, arguments))
 }
 
 pub fn stderr(output: &Output) -> String {

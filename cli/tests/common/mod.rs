@@ -12,6 +12,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 pub mod capture;
+pub mod ending;
 pub mod figures;
 pub mod files;
 pub mod observer;
