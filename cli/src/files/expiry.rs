@@ -1,5 +1,6 @@
 //! Unfinished uploads that nobody goes on with: removed when they are old enough.
 
+use super::MAX_DEPTH;
 use super::root::{RelPath, Root};
 use super::upload::is_our_part;
 use nix::dir::Dir;
@@ -13,9 +14,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime};
 
-/// Directories within directories that are looked into.
-const DEPTH: usize = 64;
-
 /// Removes parts below the root that were last written longer than `age` ago and that nobody is
 /// writing; tells how many. Symbolic links are not followed. Blocks.
 pub(crate) fn sweep(root: &Root, age: Duration) -> usize {
@@ -23,7 +21,7 @@ pub(crate) fn sweep(root: &Root, age: Duration) -> usize {
         return 0;
     };
     let top = RelPath::parse("/").and_then(|top| root.directory(&top));
-    top.map_or(0, |top| sweep_directory(&top, before, DEPTH))
+    top.map_or(0, |top| sweep_directory(&top, before, MAX_DEPTH))
 }
 
 /// What cannot be read is left alone: the next sweep sees it again.

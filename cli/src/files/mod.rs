@@ -31,6 +31,9 @@ pub(crate) mod upload;
 pub(crate) mod uploads;
 pub(crate) mod writer;
 
+/// Directories within each other at most, the served one included.
+pub(crate) const MAX_DEPTH: usize = 64;
+
 /// Request header: tells one upload from another, so that a broken one is found again.
 pub(crate) const UPLOAD_HEADER: &str = "anabranch-upload";
 

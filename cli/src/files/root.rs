@@ -3,10 +3,12 @@
 //! The kernel does the confining (`openat2` with `RESOLVE_BENEATH`): neither `..` nor a symbolic
 //! link leads out, also if the tree changes meanwhile. Links that stay inside work.
 
+use super::MAX_DEPTH;
 use crate::url;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
-use nix::sys::stat::{FileStat, Mode, fstat};
+use nix::sys::stat::{FileStat, Mode, fstat, mkdirat};
+use nix::unistd::fsync;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
@@ -28,6 +30,8 @@ pub(crate) enum Refusal {
     NoDirectory,
     /// There is a directory where a file is to be.
     IsDirectory,
+    /// There is something else where a directory is to be.
+    NoPlace,
     /// Somebody else is sending this upload.
     InUse,
     /// There is such a file, and there must not be.
@@ -221,6 +225,46 @@ impl Root {
         }
     }
 
+    /// Makes a directory below the root, and those it is in; tells whether there was anything to
+    /// make. `permit` is asked before each with the directory that it is to be in.
+    ///
+    /// # Errors
+    ///
+    /// See [`Refusal`].
+    pub(crate) fn make(
+        &self,
+        path: &RelPath,
+        permit: impl Fn(&OwnedFd) -> Result<(), Refusal>,
+    ) -> Result<bool, Refusal> {
+        // Names of unfinished uploads are neither shown nor swept as directories.
+        let is_reserved = path.parts.iter().any(|name| is_part(name.as_bytes()));
+        if is_reserved || path.parts.len() >= MAX_DEPTH {
+            return Err(Refusal::NotFound);
+        }
+        let mut at = RelPath {
+            parts: Vec::new(),
+            is_directory: true,
+        };
+        let mut directory = self.directory(&at)?;
+        let mut made = false;
+        for name in &path.parts {
+            at.parts.push(name.clone());
+            directory = match self.directory(&at) {
+                Err(Refusal::NoDirectory) => {
+                    permit(&directory)?;
+                    made |= make_in(&directory, name)?;
+                    let found = self.directory(&at);
+                    found.map_err(|refusal| match refusal {
+                        Refusal::NoDirectory => Refusal::NoPlace,
+                        other => other,
+                    })?
+                }
+                found => found?,
+            };
+        }
+        Ok(made)
+    }
+
     fn resolve(&self, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
         let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS;
         let how = OpenHow::new().flags(flags).resolve(resolve);
@@ -231,6 +275,18 @@ impl Root {
                 result => return result,
             }
         }
+    }
+}
+
+/// Makes a directory, unless somebody else does meanwhile or something has its name.
+fn make_in(directory: &OwnedFd, name: &OsStr) -> Result<bool, Refusal> {
+    match mkdirat(directory, name, Mode::from_bits_truncate(0o777)) {
+        Ok(()) => {
+            fsync(directory)?;
+            Ok(true)
+        }
+        Err(Errno::EEXIST) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -303,6 +359,39 @@ mod tests {
             root.directory(&path("/nothing")).unwrap_err(),
             Refusal::NoDirectory
         );
+    }
+
+    #[test]
+    fn directories_are_made_below_the_root_and_nowhere_else() {
+        let outside = tempfile::tempdir().unwrap();
+        let inside = tempfile::tempdir().unwrap();
+        let at = |name: &str| inside.path().join(name);
+        fs::write(at("file"), "x").unwrap();
+        symlink(outside.path(), at("out")).unwrap();
+        symlink("nowhere", at("dangling")).unwrap();
+        fs::create_dir(at("real")).unwrap();
+        symlink("real", at("link")).unwrap();
+        let root = Root::open(inside.path()).unwrap();
+        let make = |text: &str| root.make(&path(text), |_| Ok(()));
+        assert_eq!(make("/"), Ok(false));
+        assert_eq!(make("/a/b/c/"), Ok(true));
+        assert_eq!(make("/a/b/"), Ok(false));
+        assert!(at("a/b/c").is_dir());
+        assert_eq!(make("/link/x/"), Ok(true), "a link that stays inside");
+        assert!(at("real/x").is_dir());
+        assert_eq!(make("/out/x/"), Err(Refusal::Forbidden));
+        for name in ["/file/", "/file/x/", "/dangling/", "/dangling/x/"] {
+            assert_eq!(make(name), Err(Refusal::NoPlace), "{name}");
+        }
+        assert_eq!(make("/.x.part/y/"), Err(Refusal::NotFound));
+        let deep = format!("/{}", "d/".repeat(MAX_DEPTH));
+        assert_eq!(make(&deep), Err(Refusal::NotFound));
+        assert!(!at("d").exists());
+        assert_eq!(make(&deep[2..]), Ok(true));
+        let refused = root.make(&path("/new/x/"), |_| Err(Refusal::TooMany));
+        assert_eq!(refused, Err(Refusal::TooMany));
+        assert!(!at("new").exists());
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -150,6 +150,10 @@ impl From<Refusal> for Answer {
                 "the server has no such directory to put it into",
             ),
             Refusal::IsDirectory => (StatusCode::CONFLICT, "a directory has this name"),
+            Refusal::NoPlace => (
+                StatusCode::CONFLICT,
+                "something else than a directory has this name",
+            ),
             Refusal::InUse => (
                 StatusCode::LOCKED,
                 "this very upload is under way over another connection",
@@ -384,8 +388,12 @@ impl Service {
                 _ => return bad("Content-Range must reach to the end: bytes A-(N-1)/N"),
             },
         };
+        let parsed = RelPath::parse(path)?;
+        if parsed.is_directory {
+            return self.make(uploads, &parsed, length, account);
+        }
         let precondition = precondition(headers);
-        let place = Place::new(&self.root, &RelPath::parse(path)?, tag)?;
+        let place = Place::new(&self.root, &parsed, tag)?;
         place.check(&precondition)?;
         let replaces = place.is_taken();
         if place.length() < start {
@@ -402,6 +410,25 @@ impl Service {
             precondition,
             modified: dates::field(headers, &header::LAST_MODIFIED),
         })))
+    }
+
+    /// Makes a directory, and those it is in: what a `PUT` of a path that ends in a slash asks for.
+    fn make(
+        &self,
+        uploads: &Uploads,
+        path: &RelPath,
+        length: Option<u64>,
+        account: &Account,
+    ) -> Result<Answer, Refusal> {
+        if length.is_some_and(|length| length > 0) {
+            let words = "the path ends in a slash: a directory has no content";
+            return Ok(Answer::words(StatusCode::BAD_REQUEST, words));
+        }
+        Ok(if uploads.make_directory(&self.root, path, account)? {
+            Answer::words(StatusCode::CREATED, "the directory is made")
+        } else {
+            Answer::words(StatusCode::OK, "the directory is there already")
+        })
     }
 }
 

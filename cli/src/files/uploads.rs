@@ -1,7 +1,8 @@
 //! Uploads of a whole server: who has which, how many there may be and how much they may bring.
 
-use super::root::Refusal;
+use super::root::{Refusal, RelPath, Root};
 use super::upload::{Place, Upload, UploadId};
+use nix::sys::stat::fstat;
 use nix::sys::statvfs::fstatvfs;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -21,6 +22,9 @@ const HANDOVER: Duration = Duration::from_secs(5);
 /// Bytes between two looks at how much room the disk has. An upload of unknown length has so much
 /// set aside for it at a time.
 const LOOK_BYTES: u64 = 16 << 20;
+
+/// Bytes of the disk that a new directory takes.
+const DIRECTORY_BYTES: u64 = 4096;
 
 /// What clients may bring.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,9 +112,7 @@ impl Uploads {
         account: &Arc<Account>,
         announced: Option<u64>,
     ) -> Result<Upload, Refusal> {
-        if account.files.fetch_add(1, Ordering::Relaxed) >= self.limits.files {
-            return Err(Refusal::TooMany);
-        }
+        self.count_file(account)?;
         let brought = account.bytes.load(Ordering::Relaxed);
         let after = brought.saturating_add(announced.unwrap_or(0));
         if after > self.limits.bytes {
@@ -138,6 +140,33 @@ impl Uploads {
             looked: AtomicU64::new(0),
         };
         place.open(claim)
+    }
+
+    /// Makes a directory and those it is in; tells whether there was anything to make. Each counts
+    /// as a file. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// A limit is reached, something else has the name, or the file system refuses.
+    pub(crate) fn make_directory(
+        &self,
+        root: &Root,
+        path: &RelPath,
+        account: &Account,
+    ) -> Result<bool, Refusal> {
+        root.make(path, |parent| {
+            self.count_file(account)?;
+            let device = fstat(parent)?.st_dev;
+            self.check_room(&self.under_way(), device, parent, DIRECTORY_BYTES)
+        })
+    }
+
+    fn count_file(&self, account: &Account) -> Result<(), Refusal> {
+        if account.files.fetch_add(1, Ordering::Relaxed) < self.limits.files {
+            Ok(())
+        } else {
+            Err(Refusal::TooMany)
+        }
     }
 
     /// Waits until nobody sends the upload any more. Blocks.
@@ -274,7 +303,6 @@ impl Drop for Claim {
 
 #[cfg(test)]
 mod tests {
-    use super::super::root::{RelPath, Root};
     use super::*;
     use std::fs;
     use std::path::Path;
@@ -323,6 +351,33 @@ mod tests {
         let uploads = Arc::new(Uploads::new(limits));
         let begun = uploads.begin(place(root.path(), "/x"), &Arc::default(), None);
         assert_eq!(begun.unwrap_err(), Refusal::DiskFull);
+    }
+
+    #[test]
+    fn directories_count_like_files_and_need_room() {
+        let root = tempfile::tempdir().unwrap();
+        let open = Root::open(root.path()).unwrap();
+        let make = |limits: &Limits, account: &Account, path: &str| {
+            let uploads = Uploads::new(limits.clone());
+            uploads.make_directory(&open, &RelPath::parse(path).unwrap(), account)
+        };
+        let (account, few) = (
+            Account::default(),
+            Limits {
+                files: 2,
+                ..Limits::default()
+            },
+        );
+        assert_eq!(make(&few, &account, "/a/b/"), Ok(true));
+        assert_eq!(make(&few, &account, "/a/b/"), Ok(false), "costs nothing");
+        assert_eq!(make(&few, &account, "/c/"), Err(Refusal::TooMany));
+        let full = Limits {
+            keep_free: u64::MAX,
+            ..Limits::default()
+        };
+        let refused = make(&full, &Account::default(), "/c/");
+        assert_eq!(refused, Err(Refusal::DiskFull));
+        assert!(!root.path().join("c").exists());
     }
 
     #[test]

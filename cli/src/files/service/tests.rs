@@ -138,6 +138,13 @@ fn an_upload_begins_only_where_it_can_end() {
     assert_eq!(put("/file", &[("if-none-match", "*")]), Err(412));
     assert_eq!(put("/dir", &[]), Err(409));
     assert_eq!(put("/missing/new", &[]), Err(409));
+    assert_eq!(put("/made/inner/", &[("content-length", "0")]), Err(201));
+    assert_eq!(put("/made/inner/", &[]), Err(200));
+    assert_eq!(put("/made/", &[("content-length", "1")]), Err(400));
+    assert_eq!(put("/file/", &[]), Err(409));
+    assert_eq!(put("/file/x/", &[]), Err(409));
+    assert_eq!(put("/made/../x/", &[]), Err(403));
+    assert_eq!(put("/made/inner/file", &[]), Ok((0, None, false)));
     assert_eq!(
         put("/new", &[("content-range", "bytes 2-9/10")]),
         Err(416),
