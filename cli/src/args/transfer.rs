@@ -28,8 +28,14 @@ pub(super) const PUT: &str = "\
 The server keeps what it got under a hidden name until the file is whole and its SHA-256 right. A
 broken transfer goes on where it stopped when the same command is given again.
 
-Example:
-  anabranch put big.iso \"$URL/big.iso\" --path eth0 --path wwan0";
+With -r a directory keeps its name where the URL ends in a slash, and has that of the URL where not.
+Symbolic links in it are not followed. What the server has already is compared, and not sent again.
+
+Examples:
+  anabranch put big.iso \"$URL/big.iso\" --path eth0 --path wwan0
+  anabranch put a.jpg b.jpg \"$URL/photos/\"           several files, into a directory
+  anabranch put -r photos \"$URL/backup/\"             becomes backup/photos
+  anabranch put -r . \"$URL/backup/photos/\"           all that is in this directory";
 
 pub(super) const SPEED: &str = "\
 Nothing is read from or written to a disk. The server must have been started with --speed; it sends
@@ -94,11 +100,15 @@ pub(crate) struct Get {
 
 #[derive(Debug, Args)]
 pub(crate) struct Put {
-    /// The file to send
-    pub(crate) file: PathBuf,
-    /// Its name on the server; the same name if the URL ends in a slash
+    /// Files to send
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// The name on the server; the same names if the URL ends in a slash
     pub(crate) url: ServerUrl,
-    /// Do not replace a file that exists
+    /// Send directories with all that is in them, and make the directories that are missing
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// Do not replace files that exist
     #[arg(long)]
     pub(crate) no_clobber: bool,
     /// Bytes a second at most, all paths together: 500k, 10M

@@ -1,37 +1,31 @@
-//! `anabranch put`: sends a file.
+//! `anabranch put`: sends files and directories.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`plan`] | which files there are, and the name each gets |
+//! | [`file`] | one file to the server: gone on with, verified |
+//! | [`batch`] | several files over one connection, and the directories they need |
 
+mod batch;
+mod file;
+mod plan;
+
+use self::plan::Plan;
 use super::interrupted;
-use super::transfer::{ConnectionReport, FileReport, Transfer, verified};
+use super::transfer::{ConnectionReport, Transfer};
 use crate::args::Put;
 use crate::failure::{Failure, Outcome};
-use crate::files::digest::{CONTENT_DIGEST, REPR_DIGEST, Sum, Version};
-use crate::files::digests::{Digests, Turns};
-use crate::files::range::Span;
-use crate::files::reader::{Reader, Sums};
-use crate::files::{LENGTH_HEADER, OFFSET_HEADER, UPLOAD_HEADER, WANT_DIGEST, dates};
-use crate::limit::{Limit, STEP};
+use crate::limit::Limit;
+use crate::output;
 use crate::output::progress::Progress;
-use crate::output::{self, units};
-use crate::paths::{Direction, Samples};
-use crate::session::{Exchange, Options, Session, words};
-use crate::url::ServerUrl;
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::{Response, StatusCode};
-use std::fs::File;
-use std::io;
+use crate::paths::Direction;
+use crate::session::{Options, Session};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// How long the server may hold on to an upload that broke off: until it has found out that its
-/// connection is dead, and some more.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Time between two questions whether it still does.
-const RETRY: Duration = Duration::from_millis(500);
 
 /// Runs the command.
 pub(crate) async fn run(args: &Put, quiet: bool) -> Outcome {
-    let url = destination(args)?;
-    let (file, version) = open_file(args)?;
+    let plan = Plan::new(args)?;
     let options = Options {
         paths: &args.paths,
         tuning: &args.tuning,
@@ -42,389 +36,83 @@ pub(crate) async fn run(args: &Put, quiet: bool) -> Outcome {
     };
     let started = Instant::now();
     let session = tokio::select! {
-        session = Session::open(&url, &options) => session,
-        () = interrupted() => Err(Failure::failed("interrupted while connecting")),
+        session = Session::open(&args.url, &options) => session?,
+        () = interrupted() => return Err(Failure::failed("interrupted while connecting")),
     };
-    let mut session = session?;
-    let connected = started.elapsed();
-    let mut upload = Upload {
+    let limit = Limit::new(args.limit_rate);
+    let run = Run {
         args,
-        url: &url,
-        version,
         quiet,
-        progress: None,
+        session: &session,
+        limit: &limit,
+        connected: started.elapsed(),
+        over: AtomicBool::new(false),
     };
     let result = tokio::select! {
-        result = upload.run(&mut session, file) => result,
-        () = interrupted() => {
-            let failure = Failure::failed("interrupted");
-            Err(failure.hint("the server keeps what it got: give the same command again to go on"))
-        }
+        result = run.send(plan) => result,
+        () = interrupted() => Err(going_on(Failure::failed("interrupted"))),
     };
-    drop(upload);
-    let result = result.map(|sent| sent.report(args, &session, connected));
     session.close().await;
-    let transfer = result?;
-    if !quiet {
-        transfer.say();
-    }
-    if args.report.json {
-        output::json(&transfer)
-    } else {
-        Ok(())
-    }
+    result
 }
 
-/// The URL of the file: a URL that ends in a slash gets the local name.
-fn destination(args: &Put) -> Outcome<ServerUrl> {
-    let mut url = args.url.clone();
-    if url.file_name().is_none() {
-        let name = args.file.file_name().and_then(|name| name.to_str());
-        let name = name.ok_or_else(|| {
-            let failure = Failure::usage(format!("{} has no name to use", args.file.display()));
-            failure.hint("append a file's name to the URL")
-        })?;
-        url.path.push_str(name);
-    }
-    Ok(url)
-}
-
-fn open_file(args: &Put) -> Outcome<(File, Version)> {
-    let opened = File::open(&args.file).and_then(|file| Ok((file.metadata()?, file)));
-    let (metadata, file) = opened
-        .map_err(|error| Failure::usage(format!("cannot read {}: {error}", args.file.display())))?;
-    if !metadata.is_file() {
-        return Err(Failure::usage(format!(
-            "{} is not a file",
-            args.file.display()
-        )));
-    }
-    Ok((file, Version::of(&metadata)))
-}
-
-/// An upload under way.
-struct Upload<'a> {
+/// What everything over one connection shares.
+struct Run<'a> {
     args: &'a Put,
-    url: &'a ServerUrl,
-    version: Version,
     quiet: bool,
-    progress: Option<Progress>,
+    session: &'a Session,
+    limit: &'a Limit,
+    /// How long it took to connect.
+    connected: Duration,
+    /// The server takes nothing more over this connection.
+    over: AtomicBool,
 }
 
-/// A file the server has.
-struct Sent {
-    length: u64,
-    start: u64,
-    duration: Duration,
-    sum: Sum,
-    theirs: Option<Sum>,
-    samples: Samples,
-}
-
-/// What the server has already.
-struct Known {
-    /// Bytes of this very upload.
-    offset: u64,
-    /// Length of the file that has the name.
-    length: Option<u64>,
-}
-
-impl Upload<'_> {
-    /// What this upload is called on the server: another content gets another name.
-    fn tag(&self) -> HeaderValue {
-        let Version {
-            length,
-            modified,
-            inode,
-            device,
-        } = self.version;
-        let tag = format!("{device:x}-{inode:x}-{length:x}-{modified:x}");
-        HeaderValue::try_from(tag).unwrap_or(HeaderValue::from_static("-"))
+impl Run<'_> {
+    async fn send(&self, plan: Plan) -> Outcome {
+        match plan.single() {
+            Some(job) => self.single(job).await,
+            None => batch::send(self, plan).await,
+        }
     }
 
-    async fn run(&mut self, session: &mut Session, file: File) -> Outcome<Sent> {
-        let known = self.known(session).await?;
-        if self.is_worth_comparing(&known)
-            && let Some(sent) = self.compare(session, &file).await?
-        {
-            return Ok(sent);
+    async fn single(&self, job: &plan::Job) -> Outcome {
+        let progress = self.progress();
+        let sent = file::send(self, job, &progress).await;
+        let samples = progress.finish();
+        let file = sent?;
+        let rows = samples.rows(Direction::Out, &self.session.labels);
+        let transfer = Transfer {
+            file,
+            connection: ConnectionReport::of(self.session, self.connected, rows),
+        };
+        if !self.quiet {
+            transfer.say();
         }
-        // The last byte is sent again, so that there is always something to send.
-        let start = known.offset.min(self.version.length.saturating_sub(1));
-        if start > 0 && !self.quiet {
-            output::say(format!("going on after {}", units::bytes(start)));
+        if self.args.report.json {
+            output::json(&transfer)
+        } else {
+            Ok(())
         }
-        let copy = file.try_clone().map_err(|error| self.disk(&error))?;
-        let hashed = Digests::default()
-            .prefix(copy, start, &Turns::default())
-            .await;
-        let (_, before) = hashed.map_err(|error| self.disk(&error))?;
-        let length = self.version.length;
-        let span = Span { start, end: length };
-        let mut reader = Reader::start(file, self.version, span, Some(before))
-            .map_err(|error| self.disk(&error))?;
-        let started = Instant::now();
-        let mut exchange = session.request("PUT", self.url, self.headers(span)).await?;
-        self.progress = Some(Progress::start(
-            &session.connection,
-            &session.labels,
+    }
+
+    fn progress(&self) -> Progress {
+        Progress::start(
+            &self.session.connection,
+            &self.session.labels,
             Direction::Out,
-            start,
-            Some(length),
+            0,
+            Some(0),
             self.quiet,
-        ));
-        let sums = match self.send(&mut exchange, &mut reader).await {
-            Ok(()) => reader.finish(),
-            Err(Step::Failed(failure)) => return Err(failure),
-            Err(Step::Stream(error)) => {
-                // The server may have said why before it stopped reading.
-                return Err(match exchange.recv_response().await {
-                    Ok(response) => self.refused(&mut exchange, &response).await,
-                    Err(_) => going_on(session.broken(&error)),
-                });
-            }
-        };
-        let sums = sums.and_then(|sums| Some((sums, sums.whole?)));
-        let (sums, sum) = sums.ok_or_else(|| Failure::failed("the file was not hashed"))?;
-        let response = answer(session, &mut exchange, trailers(&sums, sum)).await?;
-        if !response.status().is_success() {
-            return Err(self.refused(&mut exchange, &response).await);
-        }
-        let samples = self
-            .progress
-            .take()
-            .map(Progress::finish)
-            .unwrap_or_default();
-        let theirs = response.headers().get(REPR_DIGEST);
-        let theirs = theirs.and_then(|value| Sum::from_field(value.to_str().ok()?));
-        if theirs.is_some_and(|theirs| theirs != sum) {
-            return Err(Failure::failed(
-                "the server has stored something else: its SHA-256 differs",
-            ));
-        }
-        Ok(Sent {
-            length,
-            start,
-            duration: started.elapsed(),
-            sum,
-            theirs,
-            samples,
-        })
+        )
     }
 
-    /// Asks what the server has. Waits for it to let go of the connection over which this upload
-    /// broke off.
-    async fn known(&self, session: &mut Session) -> Outcome<Known> {
-        let since = Instant::now();
-        let mut told = self.quiet;
-        loop {
-            let mut headers = HeaderMap::new();
-            headers.insert(UPLOAD_HEADER, self.tag());
-            let (mut exchange, response) = self.head(session, headers).await?;
-            let is_held = response.status() == StatusCode::LOCKED;
-            if is_held && since.elapsed() < PATIENCE {
-                if !std::mem::replace(&mut told, true) {
-                    output::say("waiting: the server still holds this upload for a connection");
-                }
-                tokio::time::sleep(RETRY).await;
-                continue;
-            }
-            if !response.status().is_success() {
-                return Err(self.refused(&mut exchange, &response).await);
-            }
-            let number = |name: &str| {
-                let value = response.headers().get(name)?.to_str().ok()?;
-                value.parse().ok()
-            };
-            return Ok(Known {
-                offset: number(OFFSET_HEADER).unwrap_or(0),
-                length: number(LENGTH_HEADER),
-            });
-        }
+    /// Whether further files need not be tried: they would fail alike.
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed) || self.session.connection.close_reason().is_some()
     }
-
-    async fn head(
-        &self,
-        session: &mut Session,
-        headers: HeaderMap,
-    ) -> Outcome<(Exchange, Response<()>)> {
-        let mut exchange = session.request("HEAD", self.url, headers).await?;
-        // A server may have answered already and want no more: then its answer counts.
-        let _ = exchange.finish().await;
-        let answered = exchange.recv_response().await;
-        let response = answered.map_err(|error| session.broken(&error))?;
-        Ok((exchange, response))
-    }
-
-    /// Whether the server's file may be this one. Empty ones are as fast sent as compared.
-    fn is_worth_comparing(&self, known: &Known) -> bool {
-        let length = self.version.length;
-        known.offset == 0 && known.length == Some(length) && length > 0 && !self.args.no_clobber
-    }
-
-    /// Compares digests; what is the same already need not be sent.
-    async fn compare(&self, session: &mut Session, file: &File) -> Outcome<Option<Sent>> {
-        let started = Instant::now();
-        let mut headers = HeaderMap::new();
-        let wanted = HeaderName::from_static(WANT_DIGEST);
-        headers.insert(wanted, HeaderValue::from_static("sha-256=10"));
-        let copy = file.try_clone().map_err(|error| self.disk(&error))?;
-        let digests = Digests::default();
-        let turns = Turns::default();
-        let ours = digests.whole(copy, self.version, &turns);
-        let (ours, theirs) = tokio::join!(ours, self.head(session, headers));
-        let (_, response) = theirs?;
-        let field = response.headers().get(REPR_DIGEST);
-        let theirs = field.and_then(|value| Sum::from_field(value.to_str().ok()?));
-        let Some(sum) = ours.filter(|ours| theirs == Some(*ours)) else {
-            return Ok(None);
-        };
-        Ok(Some(Sent {
-            length: self.version.length,
-            start: self.version.length,
-            duration: started.elapsed(),
-            sum,
-            theirs,
-            samples: Samples::default(),
-        }))
-    }
-
-    fn headers(&self, span: Span) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        headers.insert(UPLOAD_HEADER, self.tag());
-        headers.insert(header::CONTENT_LENGTH, span.len().into());
-        if let Some(date) = dates::of(&self.version)
-            && let Ok(value) = HeaderValue::try_from(dates::to_field(date))
-        {
-            headers.insert(header::LAST_MODIFIED, value);
-        }
-        if self.args.no_clobber {
-            headers.insert(header::IF_NONE_MATCH, HeaderValue::from_static("*"));
-        }
-        if span.start > 0
-            && let Ok(value) = HeaderValue::try_from(span.to_content_range(self.version.length))
-        {
-            headers.insert(header::CONTENT_RANGE, value);
-        }
-        headers
-    }
-
-    async fn send(&self, exchange: &mut Exchange, reader: &mut Reader) -> Result<(), Step> {
-        let limit = Limit::new(self.args.limit_rate);
-        while let Some(mut piece) = reader.next().await.map_err(|error| self.disk(&error))? {
-            while !piece.is_empty() {
-                let step = if limit.is_limited() {
-                    STEP
-                } else {
-                    piece.len()
-                };
-                let step = piece.split_to(step.min(piece.len()));
-                let length = step.len() as u64;
-                limit.pass(length).await;
-                exchange.send_data(step).await?;
-                if let Some(progress) = &self.progress {
-                    progress.advance(length);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn disk(&self, error: &io::Error) -> Failure {
-        Failure::io(format!("cannot read {}", self.args.file.display()), error)
-    }
-
-    async fn refused(&self, exchange: &mut Exchange, response: &Response<()>) -> Failure {
-        let words = words(exchange, response).await;
-        let failure = Failure::failed(format!("{}: {words}", self.url.request_path()));
-        match response.status() {
-            StatusCode::FORBIDDEN => failure.hint("does the server run with `--writable`?"),
-            StatusCode::LOCKED => failure.hint(
-                "somebody is sending this very file: give the same command again once that is over",
-            ),
-            StatusCode::CONFLICT => failure.hint(
-                "a file goes into a directory that the server has, under a name that no directory \
-                 has: see `anabranch get URL/`",
-            ),
-            StatusCode::PRECONDITION_FAILED => {
-                failure.hint("leave out `--no-clobber` to replace it")
-            }
-            _ => failure,
-        }
-    }
-}
-
-/// Why sending stopped.
-enum Step {
-    Failed(Failure),
-    Stream(h3::error::StreamError),
-}
-
-impl From<Failure> for Step {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
-    }
-}
-
-impl From<h3::error::StreamError> for Step {
-    fn from(error: h3::error::StreamError) -> Self {
-        Self::Stream(error)
-    }
-}
-
-/// Ends the request and waits for what the server says to it.
-async fn answer(
-    session: &Session,
-    exchange: &mut Exchange,
-    trailers: HeaderMap,
-) -> Outcome<Response<()>> {
-    let ended = async {
-        exchange.send_trailers(trailers).await?;
-        exchange.finish().await
-    };
-    // A server that knows enough answers and wants no more: then its answer counts.
-    let ended = ended.await;
-    exchange.recv_response().await.map_err(|error| {
-        let first = ended.err().unwrap_or(error);
-        going_on(session.broken(&first))
-    })
 }
 
 fn going_on(failure: Failure) -> Failure {
     failure.hint("the server keeps what it got: give the same command again to go on")
-}
-
-fn trailers(sums: &Sums, whole: Sum) -> HeaderMap {
-    let mut trailers = HeaderMap::new();
-    for (name, sum) in [(CONTENT_DIGEST, sums.content), (REPR_DIGEST, whole)] {
-        if let Ok(value) = HeaderValue::try_from(sum.to_field()) {
-            trailers.insert(HeaderName::from_static(name), value);
-        }
-    }
-    trailers
-}
-
-impl Sent {
-    fn report(self, args: &Put, session: &Session, connected: Duration) -> Transfer {
-        let moved = self.length - self.start;
-        // The last byte of an upload that goes on is sent again: only a file that the server has
-        // leaves nothing to send.
-        let unchanged = moved == 0 && self.length > 0;
-        let file = FileReport {
-            command: "put",
-            file: args.file.display().to_string(),
-            bytes: self.length,
-            resumed_from: self.start,
-            unchanged,
-            seconds: units::json_seconds(self.duration),
-            goodput_bps: units::rate(moved, self.duration).round(),
-            sha256: Some(self.sum.to_string()),
-            verified: verified(self.theirs),
-        };
-        let rows = self.samples.rows(Direction::Out, &session.labels);
-        Transfer {
-            file,
-            connection: ConnectionReport::of(session, connected, rows),
-        }
-    }
 }

@@ -1,5 +1,6 @@
 //! What transfers tell about themselves: of each file, and of the connection that carried them.
 
+use crate::failure::Outcome;
 use crate::files::digest::Sum;
 use crate::output::{self, units};
 use crate::paths::{self, Row};
@@ -161,6 +162,84 @@ impl Summary {
             self.seconds,
             units::bit_rate(self.goodput_bps),
         ));
+    }
+}
+
+/// What a command that moves several files did so far.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    command: &'static str,
+    files: u64,
+    unchanged: u64,
+    bytes: u64,
+}
+
+/// How much is told of several files.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Talk {
+    /// JSON goes to stdout.
+    pub(crate) json: bool,
+    /// Nothing else is said.
+    pub(crate) quiet: bool,
+    /// Each file is told, and not only all of them at the end.
+    pub(crate) each: bool,
+}
+
+impl Tally {
+    /// `get` or `put` did nothing yet.
+    pub(crate) fn of(command: &'static str) -> Self {
+        Self {
+            command,
+            files: 0,
+            unchanged: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Files that are there now.
+    pub(crate) fn files(&self) -> u64 {
+        self.files
+    }
+
+    /// One more file is there.
+    pub(crate) fn add(&mut self, report: &FileReport, talk: Talk) -> Outcome {
+        self.files += 1;
+        self.unchanged += u64::from(report.unchanged);
+        self.bytes += report.bytes - report.resumed_from;
+        if talk.json {
+            output::json(report)?;
+        } else if !talk.quiet && talk.each {
+            report.say();
+        }
+        Ok(())
+    }
+
+    /// Tells what was done in `duration`, after connecting took `connected`.
+    pub(crate) fn summary(
+        &self,
+        session: &Session,
+        talk: Talk,
+        (duration, connected): (Duration, Duration),
+        failed: u64,
+        paths: Vec<Row>,
+    ) -> Outcome {
+        let summary = Summary {
+            command: self.command,
+            files: self.files,
+            unchanged: self.unchanged,
+            failed,
+            bytes: self.bytes,
+            seconds: units::json_seconds(duration),
+            goodput_bps: units::rate(self.bytes, duration).round(),
+            connection: ConnectionReport::of(session, connected, paths),
+        };
+        if !talk.quiet {
+            summary.say();
+        }
+        if talk.json {
+            output::json(&summary)?;
+        }
+        Ok(())
     }
 }
 

@@ -1,4 +1,4 @@
-//! A file gets its final name.
+//! A file gets its final name, if that is one.
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, RenameFlags, renameat2};
@@ -18,5 +18,26 @@ pub(crate) fn rename_new(directory: impl AsFd, from: &Path, to: &Path) -> Result
             Ok(())
         }
         result => result,
+    }
+}
+
+/// Whether a name is that of something in a directory and of nothing else, and can be shown.
+pub(crate) fn is_safe(name: &str) -> bool {
+    let is_unfit = |c: char| c == '/' || c.is_control();
+    !name.is_empty() && name != "." && name != ".." && !name.contains(is_unfit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_leads_nowhere_else_and_is_shown_as_it_is() {
+        for name in [
+            "", ".", "..", "a/b", "/etc", "a\0b", "a\nb", "\x1b[2J", "a\u{9b}",
+        ] {
+            assert!(!is_safe(name), "{name:?}");
+        }
+        assert!(is_safe("..a") && is_safe("a b"));
     }
 }

@@ -4,12 +4,14 @@ use super::Run;
 use super::claims::Claims;
 use super::file::{self, Broken, ask};
 use super::listing;
-use super::plan::{Job, Place, Plan, is_safe, make};
-use crate::commands::transfer::{ConnectionReport, FileReport, Summary};
+use super::plan::{Job, Place, Plan, make};
+use crate::commands::transfer::{Talk, Tally};
 use crate::failure::{Failure, Outcome};
+use crate::files::MAX_DEPTH;
 use crate::files::listing::Entry;
+use crate::files::naming::is_safe;
 use crate::output::{self, units};
-use crate::paths::{Direction, Samples};
+use crate::paths::Direction;
 use crate::url::ServerUrl;
 use futures_util::StreamExt;
 use futures_util::stream;
@@ -23,9 +25,6 @@ const AT_ONCE: usize = 4;
 
 /// Files and directories that one command fetches at most.
 const MAX_ENTRIES: usize = 1_000_000;
-
-/// Directories within each other at most.
-const MAX_DEPTH: usize = 64;
 
 /// Files to fetch.
 #[derive(Debug, Default)]
@@ -177,7 +176,7 @@ impl Batch {
         let to_stdout = jobs.iter().any(|job| job.place == Place::Stdout);
         let at_once = if to_stdout { 1 } else { AT_ONCE };
         let started = Instant::now();
-        let mut tally = Tally::default();
+        let mut tally = Tally::of("get");
         let result = {
             let progress = &progress;
             let mut under_way = stream::iter(&jobs)
@@ -193,7 +192,7 @@ impl Batch {
             while let Some((job, done)) = under_way.next().await {
                 match done.map(|done| done.map_err(Broken::into_failure)) {
                     None => {}
-                    Some(Ok(report)) => result = tally.add(run, &report),
+                    Some(Ok(report)) => result = tally.add(&report, talk(run)),
                     Some(Err(Failure::PipeClosed)) => result = Err(Failure::PipeClosed),
                     Some(Err(failure)) => {
                         let text = failure.report().unwrap_or_default();
@@ -209,8 +208,10 @@ impl Batch {
         };
         let samples = progress.finish();
         result?;
-        let failed = total - tally.files;
-        tally.summary(run, started.elapsed(), connected, failed, &samples)?;
+        let failed = total - tally.files();
+        let rows = samples.rows(Direction::In, &run.session.labels);
+        let durations = (started.elapsed(), connected);
+        tally.summary(run.session, talk(run), durations, failed, rows)?;
         if failed == 0 {
             return Ok(());
         }
@@ -225,53 +226,11 @@ fn is_over(run: &Run<'_>) -> bool {
     *run.stopped.borrow() || run.session.connection.close_reason().is_some()
 }
 
-/// What was done so far.
-#[derive(Debug, Default)]
-struct Tally {
-    files: u64,
-    unchanged: u64,
-    bytes: u64,
-}
-
-impl Tally {
-    fn add(&mut self, run: &Run<'_>, report: &FileReport) -> Outcome {
-        self.files += 1;
-        self.unchanged += u64::from(report.unchanged);
-        self.bytes += report.bytes - report.resumed_from;
-        if run.args.report.json {
-            output::json(report)?;
-        } else if !run.quiet && !run.args.recursive {
-            report.say();
-        }
-        Ok(())
-    }
-
-    fn summary(
-        &self,
-        run: &Run<'_>,
-        duration: Duration,
-        connected: Duration,
-        failed: u64,
-        samples: &Samples,
-    ) -> Outcome {
-        let rows = samples.rows(Direction::In, &run.session.labels);
-        let summary = Summary {
-            command: "get",
-            files: self.files,
-            unchanged: self.unchanged,
-            failed,
-            bytes: self.bytes,
-            seconds: units::json_seconds(duration),
-            goodput_bps: units::rate(self.bytes, duration).round(),
-            connection: ConnectionReport::of(run.session, connected, rows),
-        };
-        if !run.quiet {
-            summary.say();
-        }
-        if run.args.report.json {
-            output::json(&summary)?;
-        }
-        Ok(())
+fn talk(run: &Run<'_>) -> Talk {
+    Talk {
+        json: run.args.report.json,
+        quiet: run.quiet,
+        each: !run.args.recursive,
     }
 }
 

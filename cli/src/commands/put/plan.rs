@@ -1,0 +1,380 @@
+//! Which files are to be sent, and the name each of them gets. Nothing here touches the network.
+
+use crate::args::Put;
+use crate::failure::{Failure, Outcome};
+use crate::files::MAX_DEPTH;
+use crate::files::naming::is_safe;
+use crate::files::root::is_part;
+use crate::output;
+use crate::url::ServerUrl;
+use anabranch_proto::error::printable;
+use nix::fcntl::OFlag;
+use std::collections::BTreeSet;
+use std::fs::{self, DirEntry, File};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// One file to send.
+#[derive(Debug, Clone)]
+pub(super) struct Job {
+    pub(super) local: PathBuf,
+    pub(super) url: ServerUrl,
+}
+
+/// What is to be sent.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// Directories that have to be there; those they are in are made with them.
+    pub(super) directories: Vec<ServerUrl>,
+    pub(super) jobs: Vec<Job>,
+    /// Files that cannot be sent, told already.
+    pub(super) failed: u64,
+    is_single: bool,
+}
+
+/// A directory that was not looked into yet.
+struct Pending {
+    local: PathBuf,
+    url: ServerUrl,
+    depth: usize,
+}
+
+impl Plan {
+    /// # Errors
+    ///
+    /// Something that was named cannot be sent, or two would get one name.
+    pub(super) fn new(args: &Put) -> Outcome<Self> {
+        let several = args.files.len() > 1;
+        if several && args.url.file_name().is_some() {
+            let what = format!("several files cannot all be {}", args.url.request_path());
+            return Err(Failure::usage(what).hint("end the URL in a slash: they keep their names"));
+        }
+        let mut plan = Self {
+            is_single: !several && !args.recursive,
+            ..Self::default()
+        };
+        let mut targets = BTreeSet::new();
+        for local in &args.files {
+            let is_directory = look(local, args.recursive)?;
+            let target = target(&args.url, local)?;
+            if !targets.insert(target.path.clone()) {
+                let what = format!(
+                    "{} cannot become {}: another one does",
+                    local.display(),
+                    target.request_path()
+                );
+                return Err(Failure::usage(what).hint("send it by a command of its own"));
+            }
+            if is_directory {
+                plan.walk(local.clone(), directory(target));
+            } else {
+                plan.jobs.push(Job {
+                    local: local.clone(),
+                    url: target,
+                });
+            }
+        }
+        if args.recursive {
+            plan.directories.extend(parent(&args.url));
+        }
+        Ok(plan)
+    }
+
+    /// The file, if it is one only.
+    pub(super) fn single(&self) -> Option<&Job> {
+        self.jobs.first().filter(|_| self.is_single)
+    }
+
+    /// Finds what is in a directory and below. Symbolic links are not followed: they may lead
+    /// anywhere.
+    fn walk(&mut self, local: PathBuf, url: ServerUrl) {
+        let depth = url.path.matches('/').count();
+        let mut pending = vec![Pending { local, url, depth }];
+        while let Some(directory) = pending.pop() {
+            let listed = fs::read_dir(&directory.local).and_then(Iterator::collect);
+            let mut entries: Vec<DirEntry> = match listed {
+                Ok(entries) => entries,
+                Err(error) => {
+                    self.fail(&directory.local, &error.to_string());
+                    continue;
+                }
+            };
+            entries.sort_by_key(DirEntry::file_name);
+            let before = pending.len();
+            for entry in entries {
+                if let Err(why) = self.add(&entry, &directory, &mut pending) {
+                    self.fail(&entry.path(), &why);
+                }
+            }
+            // One with directories in it is made with them.
+            if pending.len() == before {
+                self.directories.push(directory.url);
+            }
+        }
+    }
+
+    fn add(
+        &mut self,
+        entry: &DirEntry,
+        directory: &Pending,
+        pending: &mut Vec<Pending>,
+    ) -> Result<(), String> {
+        let kind = entry.file_type().map_err(|error| error.to_string())?;
+        let local = entry.path();
+        if !kind.is_dir() && !kind.is_file() {
+            let kind = if kind.is_symlink() {
+                "a symbolic link"
+            } else {
+                "no file"
+            };
+            let local = printable(&local.display().to_string());
+            output::say(format!("note: {local}: not sent: {kind}"));
+            return Ok(());
+        }
+        let name = entry.file_name();
+        let name = name.to_str().ok_or(NOT_UTF_8)?;
+        if !is_safe(name) {
+            return Err("control characters in its name".into());
+        }
+        if is_part(name.as_bytes()) {
+            return Err("the server keeps unfinished uploads under names like this".into());
+        }
+        let mut url = directory.url.clone();
+        url.path.push_str(name);
+        if kind.is_file() {
+            self.jobs.push(Job { local, url });
+        } else if directory.depth + 1 >= MAX_DEPTH {
+            return Err(format!(
+                "more than {MAX_DEPTH} directories within each other"
+            ));
+        } else {
+            url.path.push('/');
+            let depth = directory.depth + 1;
+            pending.push(Pending { local, url, depth });
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, local: &Path, why: &str) {
+        let local = printable(&local.display().to_string());
+        output::say(format!("error: {local}: not sent: {why}"));
+        self.failed += 1;
+    }
+}
+
+const NOT_UTF_8: &str = "its name is no UTF-8 text, which no URL of ours can tell";
+
+/// Opens a file to be sent.
+///
+/// # Errors
+///
+/// It is none, or cannot be read.
+pub(super) fn open(local: &Path) -> Outcome<File> {
+    let mut options = File::options();
+    // Without O_NONBLOCK, opening a FIFO would wait for a writer.
+    let options = options.read(true).custom_flags(OFlag::O_NONBLOCK.bits());
+    let opened = options.open(local);
+    let opened = opened.and_then(|file| Ok((file.metadata()?, file)));
+    let (metadata, file) = opened.map_err(|error| unreadable(local, &error))?;
+    if metadata.is_file() {
+        Ok(file)
+    } else {
+        Err(Failure::usage(format!("{} is not a file", local.display())))
+    }
+}
+
+/// Looks whether what was named can be sent; tells whether it is a directory.
+fn look(local: &Path, recursive: bool) -> Outcome<bool> {
+    let found = fs::metadata(local).map_err(|error| unreadable(local, &error))?;
+    if !found.is_dir() {
+        return open(local).map(|_| false);
+    }
+    if recursive {
+        let listed = fs::read_dir(local);
+        return listed
+            .map(|_| true)
+            .map_err(|error| unreadable(local, &error));
+    }
+    let what = format!("{} is a directory", local.display());
+    Err(Failure::usage(what).hint("send it with all that is in it by `put -r`"))
+}
+
+fn unreadable(local: &Path, error: &io::Error) -> Failure {
+    Failure::usage(format!("cannot read {}: {error}", local.display()))
+}
+
+/// What becomes of something that was named: a URL that ends in a slash gets its name. `.` and `..`
+/// have none: their content goes there.
+fn target(url: &ServerUrl, local: &Path) -> Outcome<ServerUrl> {
+    if url.file_name().is_some() {
+        return Ok(url.clone());
+    }
+    let mut target = directory(url.clone());
+    if let Some(name) = local.file_name() {
+        let name = name.to_str().ok_or_else(|| {
+            let failure = Failure::usage(format!("{}: {NOT_UTF_8}", local.display()));
+            failure.hint("append another name to the URL")
+        })?;
+        target.path.push_str(name);
+    }
+    Ok(target)
+}
+
+/// The URL as that of a directory.
+fn directory(mut url: ServerUrl) -> ServerUrl {
+    if !url.path.is_empty() && !url.path.ends_with('/') {
+        url.path.push('/');
+    }
+    url
+}
+
+/// The directory that what a URL names is in, or that it names; nothing for the server's root.
+fn parent(url: &ServerUrl) -> Option<ServerUrl> {
+    let mut parent = url.clone();
+    match url.file_name() {
+        Some(name) => parent.path.truncate(url.path.len() - name.len()),
+        None => parent = directory(parent),
+    }
+    (!parent.path.trim_matches('/').is_empty()).then_some(parent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::symlink;
+
+    fn plan(here: &Path, line: &str) -> Outcome<Plan> {
+        let line = line.replace("URL", "anabranch://host");
+        let words = line.split(' ').map(|word| match word.strip_prefix("./") {
+            Some(name) => here.join(name).display().to_string(),
+            None => word.to_owned(),
+        });
+        let words = ["anabranch".to_owned(), "put".into()]
+            .into_iter()
+            .chain(words);
+        match Cli::try_parse_from(words).unwrap().command {
+            Command::Put(put) => Plan::new(&put),
+            _ => panic!("not put"),
+        }
+    }
+
+    fn urls<'a>(urls: impl IntoIterator<Item = &'a ServerUrl>) -> Vec<String> {
+        let mut paths: Vec<String> = urls.into_iter().map(ServerUrl::request_path).collect();
+        paths.sort();
+        paths
+    }
+
+    fn names(plan: &Plan) -> Vec<String> {
+        urls(plan.jobs.iter().map(|job| &job.url))
+    }
+
+    fn tree() -> tempfile::TempDir {
+        let here = tempfile::tempdir().unwrap();
+        let at = |name: &str| here.path().join(name);
+        fs::create_dir_all(at("tree/sub/empty")).unwrap();
+        fs::create_dir(at("other")).unwrap();
+        for name in ["file", "tree/a", "tree/sub/b c", "other/file"] {
+            fs::write(at(name), name).unwrap();
+        }
+        here
+    }
+
+    #[test]
+    fn names_are_kept_where_the_url_ends_in_a_slash() {
+        let here = tree();
+        let here = here.path();
+        assert_eq!(names(&plan(here, "./file URL/").unwrap()), ["/file"]);
+        assert_eq!(names(&plan(here, "./file URL/d/").unwrap()), ["/d/file"]);
+        assert_eq!(names(&plan(here, "./file URL/d/x").unwrap()), ["/d/x"]);
+        assert_eq!(
+            names(&plan(here, "./file URL/d/..").unwrap()),
+            ["/d/../file"]
+        );
+        let both = plan(here, "./file ./tree/a URL").unwrap();
+        assert_eq!(names(&both), ["/a", "/file"]);
+        assert!(both.directories.is_empty() && both.single().is_none());
+    }
+
+    #[test]
+    fn a_directory_goes_with_all_that_is_in_it() {
+        let here = tree();
+        for (line, below) in [
+            ("-r ./tree URL/", "/tree"),
+            ("-r ./tree/ URL", "/tree"),
+            ("-r ./tree URL/x", "/x"),
+            ("-r ./tree URL/d/e/", "/d/e/tree"),
+            ("-r ./tree/sub/.. URL/d/", "/d"),
+            ("-r ./tree/sub/.. URL/", ""),
+        ] {
+            let plan = plan(here.path(), line).unwrap();
+            let at = |name: &str| format!("{below}/{name}");
+            assert_eq!(names(&plan), [at("a"), at("sub/b%20c")], "{line}");
+            let made = urls(&plan.directories);
+            assert!(made.contains(&at("sub/empty/")), "{line}: {made:?}");
+            assert!(!made.contains(&"/".to_owned()), "{line}: {made:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_all_be_sent_is_refused_before_anything_is() {
+        let here = tree();
+        for (line, word) in [
+            ("./tree URL/", "put -r"),
+            ("./file ./tree URL/", "put -r"),
+            ("./file ./other/file URL/", "another one"),
+            ("-r ./file ./tree URL/x", "slash"),
+            ("./missing URL/", "cannot read"),
+            ("/dev/null URL/", "not a file"),
+        ] {
+            let refused = plan(here.path(), line).unwrap_err();
+            assert!(matches!(refused, Failure::Usage(_)), "{line}");
+            let report = refused.report().unwrap();
+            assert!(report.contains(word), "{line}: {report}");
+        }
+    }
+
+    #[test]
+    fn a_pipe_is_not_waited_for() {
+        let here = tempfile::tempdir().unwrap();
+        let mode = nix::sys::stat::Mode::S_IRUSR;
+        nix::unistd::mkfifo(&here.path().join("pipe"), mode).unwrap();
+        let refused = plan(here.path(), "./pipe URL/").unwrap_err();
+        assert!(refused.what().contains("not a file"), "{refused:?}");
+    }
+
+    #[test]
+    fn names_that_no_url_tells_are_told_and_keep_no_other() {
+        let here = tempfile::tempdir().unwrap();
+        let tree = here.path().join("tree");
+        fs::create_dir(&tree).unwrap();
+        for name in [&b"a"[..], b"\xff", b"x\ny", b".f.0123.part"] {
+            fs::write(tree.join(OsStr::from_bytes(name)), "").unwrap();
+        }
+        symlink("/etc", tree.join("link")).unwrap();
+        let plan = plan(here.path(), "-r ./tree URL/").unwrap();
+        assert_eq!(names(&plan), ["/tree/a"]);
+        assert_eq!(plan.failed, 3);
+        let url = "anabranch://host/".parse().unwrap();
+        let refused = target(&url, Path::new(OsStr::from_bytes(b"\xff"))).unwrap_err();
+        assert!(refused.what().contains("UTF-8"), "{refused:?}");
+    }
+
+    #[test]
+    fn directories_within_each_other_have_an_end() {
+        let here = tempfile::tempdir().unwrap();
+        let deep = vec!["d"; MAX_DEPTH + 5].join("/");
+        fs::create_dir_all(here.path().join(&deep)).unwrap();
+        let plan = plan(here.path(), "-r ./d URL/").unwrap();
+        assert_eq!(plan.failed, 1);
+        let levels = |url: &ServerUrl| url.path.matches('/').count();
+        assert_eq!(
+            plan.directories.iter().map(levels).max(),
+            Some(MAX_DEPTH - 1)
+        );
+    }
+}
