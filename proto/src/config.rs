@@ -181,6 +181,12 @@ pub struct ServerConfig {
     pub max_connections_per_address: usize,
     /// Handshakes under way at which [`RetryPolicy::WhenBusy`] starts.
     pub busy_handshakes: usize,
+    /// Bytes that all connections together may hold of what the application wrote and clients have
+    /// not acknowledged, besides the limit of each
+    /// ([`Limits::send_buffer`](crate::streams::Limits::send_buffer)). When there is too little,
+    /// connections get equal shares; one that holds more than that and whose client acknowledges
+    /// nothing is closed once others have waited for ten seconds.
+    pub send_budget: u64,
 }
 
 impl ServerConfig {
@@ -194,6 +200,7 @@ impl ServerConfig {
             max_connections: 10_000,
             max_connections_per_address: 1_000,
             busy_handshakes: 256,
+            send_budget: 1 << 30,
         }
     }
 }

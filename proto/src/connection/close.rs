@@ -77,6 +77,14 @@ impl Connection {
         self.report_end(now, ConnectionError::LocallyClosed);
     }
 
+    /// Others need the memory that holds what this peer does not acknowledge.
+    #[cold]
+    pub(crate) fn close_for_memory(&mut self, now: Instant) {
+        let reason = "the server needs the memory for data that others acknowledge";
+        let error = TransportError::new(TransportErrorCode::INTERNAL_ERROR, reason);
+        self.close_with_error(now, error);
+    }
+
     /// Something in here panicked: says no more than that, and shows nothing to anybody.
     #[cold]
     pub(crate) fn on_panic(&mut self, now: Instant) {
@@ -177,6 +185,7 @@ impl Connection {
     }
 
     fn report_end(&mut self, now: Instant, error: ConnectionError) {
+        self.streams.forget_written();
         self.outbox
             .observe(now, &Observation::Closed { error: &error });
         self.outbox.events.push_back(Event::Closed(error));

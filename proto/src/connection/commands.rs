@@ -9,7 +9,9 @@ use crate::handshake::{ExportError, KeyUpdateRefused};
 use crate::path::manager::Missing;
 use crate::path::state::PathOptions;
 use crate::sched::Scheduler;
-use crate::streams::{ClosedStream, DatagramOptions, ReadError, SendDatagramError, WriteError};
+use crate::streams::{
+    Account, ClosedStream, DatagramOptions, ReadError, SendDatagramError, WriteError,
+};
 use crate::time::Instant;
 use crate::wire::frame::PathStatus;
 use crate::wire::{Dir, ErrorCode, PathId, Side, StreamId};
@@ -74,6 +76,21 @@ impl Connection {
         let taken = self.streams.write(id, data)?;
         self.sending.on_written();
         Ok(taken)
+    }
+
+    /// What of a server's memory holds what was written here.
+    pub(crate) fn account(&self) -> &Account {
+        self.streams.account()
+    }
+
+    /// Whether its application cannot write because the server's memory is in use.
+    pub(crate) fn waits_for_budget(&self) -> bool {
+        !self.life.is_over() && self.streams.waits_for_budget()
+    }
+
+    /// The server's memory has room again.
+    pub(crate) fn on_budget(&mut self) {
+        self.streams.on_budget();
     }
 
     /// Says that no more will be written.

@@ -51,7 +51,7 @@ use crate::path::route::Route;
 use crate::path::state::{Path, PathOptions};
 use crate::recovery::{AckRequests, OneWay, PacketSpace, SentPacket};
 use crate::rng::Rng;
-use crate::streams::Streams;
+use crate::streams::{SendBudget, Streams};
 use crate::time::{Duration, Instant};
 use crate::wire::frame::AckFrequency;
 use crate::wire::params::TransportParameters;
@@ -202,6 +202,8 @@ pub(crate) struct Beginning {
     /// Whether the client's address is proven already, by Retry or a token.
     pub(crate) address_validated: bool,
     pub(crate) rng: Rng,
+    /// What a server's connections may keep in memory.
+    pub(crate) budget: Option<SendBudget>,
 }
 
 impl Beginning {
@@ -252,6 +254,10 @@ impl Connection {
             next_token: Vec::new(),
             peer: TransportParameters::default(),
         };
+        let mut streams = Streams::new(side, &config.streams);
+        if let Some(budget) = from.budget {
+            streams.charge_to(budget);
+        }
         let mut connection = Self {
             identity,
             life: Life::Handshaking,
@@ -264,7 +270,7 @@ impl Connection {
                 data: EarlyData::None,
             },
             paths,
-            streams: Streams::new(side, &config.streams),
+            streams,
             sending: Sending::new(&config),
             blocked: Blocked::default(),
             control: Control::default(),

@@ -153,6 +153,7 @@ impl Endpoint {
                 token,
                 address_validated: true,
                 rng,
+                budget: None,
             },
         );
         if let Some(resume) = resume.filter(|_| connection.may_send_early_data()) {
@@ -452,6 +453,7 @@ impl Endpoint {
                 token: Vec::new(),
                 address_validated: proof.address_validated,
                 rng,
+                budget: Some(self.memory.budget()),
             },
         );
         let mut member = Member::from(connection);

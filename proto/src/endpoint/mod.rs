@@ -4,6 +4,7 @@ mod accept;
 mod admission;
 mod contain;
 mod deadlines;
+mod memory;
 mod route;
 
 pub use accept::ConnectError;
@@ -24,6 +25,7 @@ use admission::{Counted, Crowds, SpentTokens};
 use bytes::Bytes;
 use contain::contained;
 use deadlines::Deadlines;
+use memory::{Holding, Memory};
 use route::{Destination, Routes};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -46,6 +48,8 @@ struct Member {
     armed: Option<Instant>,
     /// Where it came from, if it is a server's.
     counted: Option<Counted>,
+    /// What it holds of a server's memory.
+    holding: Holding,
     /// Whether its end has been told.
     has_ended: bool,
     /// Whether its work panicked.
@@ -61,6 +65,7 @@ impl From<Connection> for Member {
             is_untimed: false,
             armed: None,
             counted: None,
+            holding: Holding::default(),
             has_ended: false,
             has_failed: false,
         }
@@ -83,6 +88,7 @@ pub struct Endpoint {
     /// Servers' connections whose handshake is under way: what makes a server busy.
     handshaking: BTreeSet<Handle>,
     crowds: Crowds,
+    memory: Memory,
     spent_tokens: SpentTokens,
     routes: Routes,
     stateless: Stateless,
@@ -114,6 +120,7 @@ impl Endpoint {
             next_handle: 0,
             handshaking: BTreeSet::new(),
             crowds: Crowds::default(),
+            memory: Memory::default(),
             spent_tokens: SpentTokens::default(),
             routes: Routes::default(),
             ready: VecDeque::new(),
@@ -135,6 +142,9 @@ impl Endpoint {
 
     /// Accepts clients from now on, or no more.
     pub fn set_server(&mut self, server: Option<Arc<ServerConfig>>) {
+        if let Some(server) = &server {
+            self.memory.set_limit(server.send_budget);
+        }
         self.server = server;
     }
 
@@ -161,6 +171,7 @@ impl Endpoint {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.clock = self.clock.max(now);
         self.settle();
+        self.relieve_memory(now);
         self.set_timers();
         while let Some((_, handle)) = self.first_deadline().filter(|(at, _)| *at <= now) {
             if let Some(member) = self.connections.get_mut(&handle) {
@@ -189,7 +200,8 @@ impl Endpoint {
     pub fn next_timeout(&mut self) -> Option<Instant> {
         self.settle();
         self.set_timers();
-        self.first_deadline().map(|(at, _)| at)
+        let first = self.first_deadline().map(|(at, _)| at);
+        first.into_iter().chain(self.memory.deadline()).min()
     }
 
     /// The earliest deadline that some connection is armed for.
@@ -296,9 +308,15 @@ impl Endpoint {
         // In the order of their handles, not in that in which they were touched. Each stays on the
         // list until its turn: whoever fails comes again, and nobody is left out.
         self.dirty.sort_unstable_by(|one, other| other.cmp(one));
-        while let Some(handle) = self.dirty.pop() {
-            if contained(self.config.contain_panics, || self.settle_one(handle)).is_none() {
-                self.fail(self.clock, handle);
+        loop {
+            while let Some(handle) = self.dirty.pop() {
+                if contained(self.config.contain_panics, || self.settle_one(handle)).is_none() {
+                    self.fail(self.clock, handle);
+                }
+            }
+            if !self.serve_writers() {
+                self.watch_memory();
+                return;
             }
         }
     }
@@ -318,6 +336,8 @@ impl Endpoint {
             member.has_ended |= matches!(event, Event::Closed(_));
             self.events.push_back((handle, event));
         }
+        self.memory
+            .note(self.clock, handle, connection, &mut member.holding);
         let is_done = || connection.is_established() || connection.is_closed();
         let ends = !self.handshaking.is_empty() && is_done();
         if !drained {

@@ -9,6 +9,7 @@
 //! Streams are forgotten once both halves are done; that a stream existed is then told by counters.
 
 mod ages;
+mod budget;
 mod buffers;
 mod carriers;
 mod datagrams;
@@ -24,6 +25,7 @@ mod send_buf;
 mod stats;
 mod view;
 
+pub(crate) use budget::{Account, SendBudget};
 pub use buffers::{Blockade, CreditUpdate, Hole, Release};
 pub use datagrams::DatagramOptions;
 pub use stats::StreamStats;
@@ -298,6 +300,37 @@ impl Streams {
         }
     }
 
+    /// What is written counts on this budget as well.
+    pub(crate) fn charge_to(&mut self, budget: SendBudget) {
+        self.ready.account = Account::new(budget);
+    }
+
+    /// What it holds of a server's budget.
+    pub(crate) fn account(&self) -> &Account {
+        &self.ready.account
+    }
+
+    /// Whether writers wait, and a server's budget is why.
+    pub(crate) fn waits_for_budget(&self) -> bool {
+        !self.waiting.is_empty() && !self.account().has_room()
+    }
+
+    /// The server's budget has room again.
+    pub(crate) fn on_budget(&mut self) {
+        self.wake_writers();
+    }
+
+    /// The connection is over: nothing of what was written will be sent again.
+    pub(crate) fn forget_written(&mut self) {
+        let ids: Vec<_> = self.live.keys().copied().collect();
+        for id in ids {
+            if let Ok(send) = self.send_half(id) {
+                send.buf.clear();
+                self.refresh(id);
+            }
+        }
+    }
+
     /// Takes the peer's limits from its transport parameters.
     pub fn on_peer_params(&mut self, params: &TransportParameters) {
         self.peer = PeerLimits {
@@ -374,7 +407,8 @@ impl Streams {
         let space = self
             .limits
             .send_buffer
-            .saturating_sub(self.ready.totals().held);
+            .saturating_sub(self.ready.totals().held)
+            .min(self.ready.account.room());
         let credit = send.credit();
         let count = space.min(credit).min(data.len() as u64) as usize;
         if count == 0 {
@@ -611,7 +645,8 @@ impl Streams {
             .limits
             .send_buffer
             .saturating_sub(self.ready.totals().held);
-        if self.waiting.is_empty() || space < self.limits.send_buffer / 4 {
+        let has_space = space >= self.limits.send_buffer / 4;
+        if self.waiting.is_empty() || !has_space || !self.account().has_room() {
             return;
         }
         for id in self.waiting.drain(..) {

@@ -1,6 +1,7 @@
 //! The sending half of a stream (RFC 9000, section 3.1), and the order in which streams send.
 
 use super::Release;
+use super::budget::Account;
 use super::send_buf::{Load, SendBuf};
 use crate::time::Instant;
 use anabranch_wire::StreamId;
@@ -87,6 +88,8 @@ pub(super) struct Ready {
     /// The number of the next turn given out.
     turn: u64,
     totals: Load,
+    /// What of it is on a server's account.
+    pub(super) account: Account,
     /// Streams with unacknowledged bytes, by when the oldest was first sent.
     ages: BTreeSet<(Instant, StreamId)>,
 }
@@ -123,6 +126,7 @@ impl Ready {
         totals.unacked = totals.unacked - old.unacked + new.unacked;
         totals.held = totals.held - old.held + new.held;
         totals.span = totals.span - old.span + new.span;
+        self.account.set(totals.held);
         self.note_age(id, send, new.unacked > 0);
         let amounts = [new.again, new.free, new.above];
         for (queue, amount) in amounts.into_iter().enumerate() {

@@ -5,6 +5,7 @@ mod acks;
 mod admission;
 mod closing;
 mod floods;
+mod memory;
 mod migration;
 mod paths;
 mod privacy;
