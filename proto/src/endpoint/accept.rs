@@ -50,6 +50,8 @@ pub(super) struct Stateless {
     per_second: u32,
     left: u32,
     since: Instant,
+    /// The last datagram was one of these.
+    had_its_turn: bool,
 }
 
 impl Stateless {
@@ -60,6 +62,7 @@ impl Stateless {
             per_second,
             left: per_second,
             since: Instant::ZERO,
+            had_its_turn: false,
         }
     }
 
@@ -82,6 +85,17 @@ impl Stateless {
         if self.retries.len() < MAX_RETRY_QUEUE {
             self.retries.push_back((tuple, bytes));
         }
+    }
+
+    /// As [`poll_transmit`](Self::poll_transmit), but every other time nothing: connections take
+    /// turns with as many answers as somebody wants to provoke.
+    pub(super) fn poll_in_turn(&mut self, buf: &mut Vec<u8>) -> Option<Transmit> {
+        if std::mem::take(&mut self.had_its_turn) {
+            return None;
+        }
+        let transmit = self.poll_transmit(buf);
+        self.had_its_turn = transmit.is_some();
+        transmit
     }
 
     pub(super) fn poll_transmit(&mut self, buf: &mut Vec<u8>) -> Option<Transmit> {

@@ -43,7 +43,7 @@ impl SpentTokens {
 
 /// What a network gives to one customer at least: an IPv4 address or a /64 of IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Origin([u8; 16]);
+pub(super) struct Origin(pub(super) [u8; 16]);
 
 impl From<SocketAddr> for Origin {
     fn from(address: SocketAddr) -> Self {

@@ -219,9 +219,20 @@ impl Endpoint {
         max_segments: usize,
         buf: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        if let Some(transmit) = self.stateless.poll_transmit(buf) {
+        if let Some(transmit) = self.stateless.poll_in_turn(buf) {
             return Some(transmit);
         }
+        let of_connection = self.transmit_in_turn(now, max_segments, buf);
+        of_connection.or_else(|| self.stateless.poll_transmit(buf))
+    }
+
+    /// The next datagrams of the connection whose turn it is.
+    fn transmit_in_turn(
+        &mut self,
+        now: Instant,
+        max_segments: usize,
+        buf: &mut Vec<u8>,
+    ) -> Option<Transmit> {
         self.clock = self.clock.max(now);
         let start = buf.len();
         while let Some(handle) = self.ready.pop_front() {

@@ -6,10 +6,11 @@ use anabranch_proto::config::{ClientConfig, EndpointConfig, RetryPolicy, ServerC
 use anabranch_proto::datagram::Tuple;
 use anabranch_proto::handshake::Level;
 use anabranch_proto::time::Instant;
-use anabranch_proto::wire::Side;
 use anabranch_proto::wire::frame::Frame;
 use anabranch_proto::wire::header::{self, Header};
+use anabranch_proto::wire::{Dir, Side};
 use anabranch_proto::{Connection, Endpoint, Handle};
+use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -175,6 +176,33 @@ fn a_flood_of_first_packets_leaves_nothing_behind() {
     assert!((64..=1024).contains(&answers), "{answers} answers wait");
     assert_eq!(server.endpoint.connections().count(), 0);
     assert_eq!(server.endpoint.next_timeout(), None);
+}
+
+/// Row 31: nor do first packets in masses hold up those who are connected.
+#[test]
+fn connections_take_turns_with_answers_to_first_packets() {
+    let mut server = Server::new(|config| config.retry = RetryPolicy::Always);
+    let client = server.client(1, b"");
+    assert!(client.is_established());
+    flood(&mut server, 500);
+    let handles = server.endpoint.connections().map(|(handle, _)| handle);
+    let handle = handles.max().expect("a connection");
+    let connection = server
+        .endpoint
+        .connection_mut(handle)
+        .expect("a connection");
+    let id = connection.open(Dir::Uni).expect("a stream");
+    let mut data = Bytes::from(vec![1; 10_000]);
+    connection.write(id, &mut data).expect("credit");
+    let mut bytes = Vec::new();
+    let turns: Vec<bool> = (0..10)
+        .map(|_| {
+            bytes.clear();
+            let transmit = server.endpoint.poll_transmit(server.now, 1, &mut bytes);
+            transmit.expect("there is enough to send").tuple == client.at
+        })
+        .collect();
+    assert_eq!(turns, [false, true].repeat(5));
 }
 
 /// Row 32.
