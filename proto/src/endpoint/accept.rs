@@ -449,7 +449,9 @@ impl Endpoint {
         };
         let mut bytes = Vec::new();
         params.encode(&mut bytes, Side::Server);
-        let handshake = Handshake::server(&server.tls, bytes, &initial.dcid).ok()?;
+        let origin = Origin::from(tuple.remote);
+        let tls = server.tls.for_client(origin.0);
+        let handshake = Handshake::server(&tls, bytes, &initial.dcid).ok()?;
         let connection = Connection::new(
             now,
             Beginning {
@@ -471,7 +473,6 @@ impl Endpoint {
             },
         );
         let mut member = Member::from(connection);
-        let origin = Origin::from(tuple.remote);
         member.counted = Some(self.crowds.enter(origin, proof.address_validated));
         self.connections.insert(handle, member);
         self.handshaking.insert(handle);

@@ -39,7 +39,7 @@ use rustls::{CipherSuite, NoKeyLog, RootCertStore, SupportedCipherSuite, Tls13Ci
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::sync::Arc;
-use tickets::Tickets;
+use tickets::{Origin, Tickets};
 use verify::PinVerifier;
 
 /// Tickets a server gives out in each connection. A resumed one may be over before new tickets
@@ -383,6 +383,8 @@ pub struct ServerConfig {
     initial: InitialSuite,
     /// The sessions that can be resumed, if any.
     tickets: Option<Arc<Tickets>>,
+    /// Where the client is that a connection is made for.
+    client: Origin,
 }
 
 impl ServerConfig {
@@ -412,6 +414,14 @@ impl ServerConfig {
 
     pub(crate) fn initial_suite(&self) -> InitialSuite {
         self.initial
+    }
+
+    /// The same for a client at this address, which shares the memory for tickets with the others.
+    pub(crate) fn for_client(&self, client: Origin) -> Self {
+        Self {
+            client,
+            ..self.clone()
+        }
     }
 
     /// The variant for a client that would accept, or would show, a raw public key.
@@ -542,6 +552,7 @@ impl ServerConfigBuilder {
             variants,
             initial,
             tickets: resumption.map(|_| Arc::default()),
+            client: Origin::default(),
         })
     }
 

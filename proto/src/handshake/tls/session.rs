@@ -254,7 +254,12 @@ impl Listening {
         {
             let tickets = Arc::clone(tickets);
             let announced = Remembered::of(&announced);
-            Arc::make_mut(&mut tls).session_storage = Arc::new(View { tickets, announced });
+            let origin = self.config.client;
+            Arc::make_mut(&mut tls).session_storage = Arc::new(View {
+                tickets,
+                announced,
+                origin,
+            });
         }
         let connection = quic::ServerConnection::new(tls, Version::V1, params)
             .map_err(|error| TransportError::new(internal(), error.to_string()))?;

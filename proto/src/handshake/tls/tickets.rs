@@ -6,33 +6,79 @@
 
 use crate::resumption::Remembered;
 use rustls::server::StoresServerSessions;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Sessions kept; beyond, the oldest is forgotten, and its client pays for a full handshake.
+/// Sessions kept. Beyond, the address that has most of them loses its oldest one, and that client
+/// pays for a full handshake: who asks for tickets without end pushes out its own.
 const MAX_SESSIONS: usize = 8192;
 /// The largest session kept, in bytes: the chain of the client's certificates is a part of it.
 const MAX_SESSION: usize = 8 * 1024;
+
+/// Who a ticket was given to, as far as an address tells.
+pub(crate) type Origin = [u8; 16];
 
 /// Sessions of all connections of a server, by the tickets given out for them.
 #[derive(Default)]
 pub(super) struct Tickets(Mutex<Kept>);
 
+struct Entry {
+    session: Vec<u8>,
+    promised: Remembered,
+    origin: Origin,
+    number: u64,
+}
+
 #[derive(Default)]
 struct Kept {
-    sessions: BTreeMap<Vec<u8>, (Vec<u8>, Remembered)>,
-    /// Tickets in the order given out. Some may be used up.
-    order: VecDeque<Vec<u8>>,
+    sessions: BTreeMap<Vec<u8>, Entry>,
+    /// The tickets of each address, in the order given out.
+    of: BTreeMap<Origin, BTreeMap<u64, Vec<u8>>>,
+    /// Addresses by how many tickets they have.
+    by_count: BTreeSet<(usize, Origin)>,
+    given_out: u64,
 }
 
 impl Kept {
-    fn insert(&mut self, ticket: Vec<u8>, session: Vec<u8>, announced: Remembered) {
-        self.order.push_back(ticket.clone());
-        self.sessions.insert(ticket, (session, announced));
-        while self.order.len() > MAX_SESSIONS {
-            if let Some(oldest) = self.order.pop_front() {
-                self.sessions.remove(&oldest);
-            }
+    fn insert(&mut self, ticket: Vec<u8>, session: Vec<u8>, promised: Remembered, origin: Origin) {
+        self.take(&ticket);
+        let number = self.given_out;
+        self.given_out += 1;
+        self.change(origin, |tickets| {
+            tickets.insert(number, ticket.clone());
+        });
+        let entry = Entry {
+            session,
+            promised,
+            origin,
+            number,
+        };
+        self.sessions.insert(ticket, entry);
+        while self.sessions.len() > MAX_SESSIONS
+            && let Some((_, richest)) = self.by_count.last()
+            && let Some((_, oldest)) = self.of.get(richest).and_then(BTreeMap::first_key_value)
+        {
+            let oldest = oldest.clone();
+            self.take(&oldest);
+        }
+    }
+
+    fn take(&mut self, ticket: &[u8]) -> Option<Entry> {
+        let entry = self.sessions.remove(ticket)?;
+        self.change(entry.origin, |tickets| {
+            tickets.remove(&entry.number);
+        });
+        Some(entry)
+    }
+
+    fn change(&mut self, origin: Origin, change: impl FnOnce(&mut BTreeMap<u64, Vec<u8>>)) {
+        let tickets = self.of.entry(origin).or_default();
+        self.by_count.remove(&(tickets.len(), origin));
+        change(tickets);
+        if tickets.is_empty() {
+            self.of.remove(&origin);
+        } else {
+            self.by_count.insert((tickets.len(), origin));
         }
     }
 }
@@ -42,6 +88,7 @@ impl Kept {
 pub(super) struct View {
     pub(super) tickets: Arc<Tickets>,
     pub(super) announced: Remembered,
+    pub(super) origin: Origin,
 }
 
 impl std::fmt::Debug for View {
@@ -60,7 +107,7 @@ impl StoresServerSessions for View {
             .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        kept.insert(ticket, session, self.announced.clone());
+        kept.insert(ticket, session, self.announced.clone(), self.origin);
         true
     }
 
@@ -74,8 +121,8 @@ impl StoresServerSessions for View {
             .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let (session, promised) = kept.sessions.remove(ticket)?;
-        (!self.announced.reduces(&promised)).then_some(session)
+        let entry = kept.take(ticket)?;
+        (!self.announced.reduces(&entry.promised)).then_some(entry.session)
     }
 
     fn can_cache(&self) -> bool {
@@ -95,6 +142,7 @@ mod tests {
         View {
             tickets: Arc::clone(tickets),
             announced: Remembered::of(&params),
+            origin: [1; 16],
         }
     }
 
@@ -124,9 +172,35 @@ mod tests {
         }
         assert_eq!(view.take(&0u32.to_be_bytes()), None);
         assert!(view.take(&1u32.to_be_bytes()).is_some());
-        assert_eq!(
-            view.tickets.0.lock().expect("not poisoned").order.len(),
-            MAX_SESSIONS
-        );
+        let kept = view.tickets.0.lock().expect("not poisoned");
+        assert_eq!(kept.sessions.len(), MAX_SESSIONS - 1);
+        assert_eq!(kept.of[&view.origin].len(), MAX_SESSIONS - 1);
+    }
+
+    #[test]
+    fn an_address_that_asks_for_tickets_without_end_pushes_out_its_own() {
+        let tickets = Arc::default();
+        let quiet = view(&tickets, 0);
+        assert!(quiet.put(b"quiet".to_vec(), vec![7]));
+        let greedy = View {
+            origin: [2; 16],
+            ..view(&tickets, 0)
+        };
+        for index in 0..2 * MAX_SESSIONS as u32 {
+            assert!(greedy.put(index.to_be_bytes().to_vec(), vec![8]));
+        }
+        assert_eq!(quiet.take(b"quiet"), Some(vec![7]));
+        assert_eq!(greedy.take(&0u32.to_be_bytes()), None);
+    }
+
+    #[test]
+    fn nothing_is_kept_of_an_address_whose_tickets_are_used() {
+        let view = view(&Arc::default(), 0);
+        for _ in 0..2 {
+            view.put(vec![1], vec![7]);
+        }
+        assert!(view.take(&[1]).is_some());
+        let kept = view.tickets.0.lock().expect("not poisoned");
+        assert!(kept.of.is_empty() && kept.by_count.is_empty());
     }
 }
