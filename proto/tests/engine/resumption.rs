@@ -2,19 +2,25 @@
 
 use crate::pair::{Pair, Way, provider};
 use crate::raw::{Setup, decode_all};
-use anabranch_proto::Event;
 use anabranch_proto::config::{ClientConfig, RetryPolicy, ServerConfig, TransportConfig};
 use anabranch_proto::error::{ConnectionError, TransportError};
 use anabranch_proto::handshake::{Handshake, Level};
 use anabranch_proto::recovery::sent::SentFrames;
 use anabranch_proto::resumption::{Resume, ResumptionState};
+use anabranch_proto::time::Instant;
 use anabranch_proto::tls::{
     self, ClientAuth, Fingerprint, Identity, KeyPair, ServerResumption, TimeProvider, UnixTime,
 };
 use anabranch_proto::wire::frame::Frame;
+use anabranch_proto::wire::header::{self, Header, LongType};
 use anabranch_proto::wire::params::TransportParameters;
-use anabranch_proto::wire::{ConnectionId, Dir, Side, StreamId, TransportErrorCode};
+use anabranch_proto::wire::{
+    ConnectionId, Dir, PathId, Side, StreamId, TransportErrorCode, VERSION_1,
+};
+use anabranch_proto::{Endpoint, Event};
 use bytes::Bytes;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::kx_group::SECP256R1;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -56,8 +62,24 @@ impl House {
     }
 
     fn with(auth: ClientAuth, identity: Option<u8>, early_data: bool) -> Self {
+        Self::over(provider(), auth, identity, early_data)
+    }
+
+    /// A server that takes no key share of the kind that clients send first.
+    fn particular() -> Self {
+        let mut particular = CryptoProvider::clone(&provider());
+        particular.kx_groups = vec![SECP256R1];
+        Self::over(Arc::new(particular), ClientAuth::None, None, true)
+    }
+
+    fn over(
+        crypto: Arc<CryptoProvider>,
+        auth: ClientAuth,
+        identity: Option<u8>,
+        early_data: bool,
+    ) -> Self {
         let wall = Arc::new(Wall::default());
-        let server = tls::ServerConfig::with_raw_key(provider(), &key(7))
+        let server = tls::ServerConfig::with_raw_key(crypto, &key(7))
             .alpn(&[b"test"])
             .client_auth(auth)
             .resumption(ServerResumption {
@@ -380,6 +402,148 @@ fn a_retry_does_not_lose_early_data() {
     assert_eq!(took, Duration::from_millis(30));
     pair.connect();
     assert!(told(&pair, &Event::EarlyDataAccepted));
+}
+
+/// The datagrams that an endpoint has to send now.
+fn datagrams(endpoint: &mut Endpoint, now: Instant) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    let mut buf = Vec::new();
+    while endpoint.poll_transmit(now, 1, &mut buf).is_some() {
+        all.push(std::mem::take(&mut buf));
+    }
+    // Whoever drains an endpoint asks for this too; from then on answers find their connection.
+    endpoint.next_timeout();
+    all
+}
+
+/// Destination and type of each packet with a long header, and its token.
+fn long_headers(datagrams: &[Vec<u8>]) -> Vec<(LongType, ConnectionId, Vec<u8>)> {
+    let mut found = Vec::new();
+    for datagram in datagrams {
+        let mut rest = datagram.as_slice();
+        while !rest.is_empty() {
+            let length = match header::parse(rest, 8) {
+                Ok(Header::Initial {
+                    dcid,
+                    token,
+                    packet_len,
+                    ..
+                }) => {
+                    found.push((LongType::Initial, dcid, token.to_vec()));
+                    packet_len
+                }
+                Ok(Header::Long {
+                    kind,
+                    dcid,
+                    packet_len,
+                    ..
+                }) => {
+                    found.push((kind, dcid, Vec::new()));
+                    packet_len
+                }
+                other => panic!("{other:?}"),
+            };
+            rest = &rest[length..];
+        }
+    }
+    found
+}
+
+/// A client that resumes, with early data to send, and nobody to talk to.
+fn alone(house: &House, bytes: &[u8]) -> Pair {
+    let state = house.visit();
+    let mut pair = house.connect(Some(early(&state)));
+    write(&mut pair, bytes);
+    pair
+}
+
+#[test]
+fn after_a_retry_early_data_goes_to_the_new_connection_id_under_new_numbers() {
+    let house = House::new();
+    let mut pair = alone(&house, b"after all");
+    let seen = pair.watch(false);
+    let now = pair.now;
+    let first = datagrams(&mut pair.client, now);
+    let headers = long_headers(&first);
+    assert!(headers.iter().any(|(kind, ..)| *kind == LongType::ZeroRtt));
+    let mut server = house.server.clone();
+    server.retry = RetryPolicy::Always;
+    pair.server.set_server(Some(Arc::new(server)));
+    let (at_server, at_client) = (pair.ways[0].server, pair.ways[0].client);
+    for mut datagram in first {
+        pair.server
+            .handle_datagram(now, at_server, None, &mut datagram);
+    }
+    let mut answers = datagrams(&mut pair.server, now);
+    assert_eq!(answers.len(), 1, "0-RTT packets are answered by nothing");
+    let Ok(Header::Retry { scid, token, .. }) = header::parse(&answers[0], 8) else {
+        panic!("no Retry");
+    };
+    let token = token.to_vec();
+    pair.client
+        .handle_datagram(now, at_client, None, &mut answers[0]);
+    let again = datagrams(&mut pair.client, now);
+    let headers = long_headers(&again);
+    for kind in [LongType::Initial, LongType::ZeroRtt] {
+        assert!(headers.iter().any(|header| header.0 == kind), "{kind:?}");
+    }
+    for (kind, dcid, told) in headers {
+        assert_eq!(dcid, scid, "{kind:?}");
+        assert_eq!(told == token, kind == LongType::Initial);
+    }
+    // The watch has seen that no packet number was used twice.
+    assert!(seen.lock().expect("no test thread panicked").sent[&PathId::ZERO] >= 4);
+}
+
+#[test]
+fn early_data_of_a_client_that_is_asked_for_another_key_share_arrives_all_the_same() {
+    let house = House::particular();
+    let state = house.visit();
+    let mut pair = house.connect(Some(early(&state)));
+    assert!(pair.client_conn().may_send_early_data());
+    let bytes = vec![3; 20_000];
+    let id = write(&mut pair, &bytes);
+    // One round trip more than a whole handshake takes.
+    assert_eq!(arrives(&mut pair, id, &bytes), Duration::from_millis(50));
+    assert!(told(&pair, &Event::EarlyDataRejected));
+    assert!(!told(&pair, &Event::EarlyDataAccepted));
+    assert_eq!(pair.client_conn().early_data_accepted(), Some(false));
+    assert!(!pair.client_conn().may_send_early_data());
+    pair.upload(100_000, Duration::from_secs(5));
+}
+
+#[test]
+fn a_client_with_early_data_leaves_a_server_without_its_version() {
+    let house = House::new();
+    let mut pair = alone(&house, b"never");
+    let now = pair.now;
+    let first = datagrams(&mut pair.client, now);
+    let Ok(Header::Initial { dcid, scid, .. }) = header::parse(&first[0], 8) else {
+        panic!("no Initial");
+    };
+    let at_client = pair.ways[0].client;
+    let versions = |versions: &[u32]| {
+        let mut answer = Vec::new();
+        let (to, from) = (scid.as_slice(), dcid.as_slice());
+        header::put_version_negotiation(&mut answer, to, from, versions, 0);
+        answer
+    };
+    // A list with the version in use is no answer.
+    let mut stray = versions(&[0x1a2a_3a4a, VERSION_1]);
+    pair.client
+        .handle_datagram(now, at_client, None, &mut stray);
+    assert!(pair.client_conn().may_send_early_data());
+    let mut answer = versions(&[0x1a2a_3a4a]);
+    pair.client
+        .handle_datagram(now, at_client, None, &mut answer);
+    let ends = std::iter::from_fn(|| pair.client.poll_event());
+    let ends: Vec<_> = ends.map(|(_, event)| event).collect();
+    let left = Event::Closed(ConnectionError::VersionMismatch);
+    assert!(
+        ends.contains(&left) && ends.contains(&Event::Drained),
+        "{ends:?}"
+    );
+    assert!(datagrams(&mut pair.client, now).is_empty());
 }
 
 #[test]

@@ -79,7 +79,13 @@ impl Observer for Watch {
                 frames,
                 ..
             } => {
-                let space = (*level as u8, *path);
+                // 0-RTT and 1-RTT packets are numbered together.
+                let level_of_space = if level.is_data() {
+                    Level::OneRtt
+                } else {
+                    *level
+                };
+                let space = (level_of_space as u8, *path);
                 if let Some(last) = seen.last.insert(space, *pn) {
                     assert!(last < *pn, "{name} used {pn} after {last} in {space:?}");
                 }
