@@ -124,11 +124,9 @@ impl Endpoint {
 
     fn repeat_closes(&self) {
         let shared = self.shared();
-        let mut state = shared.lock();
         let now = shared.clock.now();
-        for handle in state.handles() {
-            state.order(now, handle, engine::Connection::repeat_close);
-        }
-        state.wake_driver();
+        shared
+            .lock()
+            .order_all(now, engine::Connection::repeat_close);
     }
 }

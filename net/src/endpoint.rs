@@ -295,12 +295,7 @@ impl Endpoint {
         let mut state = shared.lock();
         state.engine.set_server(None);
         let now = shared.clock.now();
-        for handle in state.handles() {
-            state.order(now, handle, |connection| {
-                connection.close(now, code, reason);
-            });
-        }
-        state.wake_driver();
+        state.order_all(now, |connection| connection.close(now, code, reason));
     }
 
     /// Waits until every connection has ended and nothing of them can arrive any more. Call it, or

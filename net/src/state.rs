@@ -313,10 +313,17 @@ impl State {
 
     /// Nothing passes this socket any more.
     pub(crate) fn report_fault(&mut self, now: Instant, socket: SocketId) {
+        self.order_all(now, |connection| connection.on_socket_error(now, socket));
+    }
+
+    /// Has every connection do something, as [`order`](Self::order).
+    pub(crate) fn order_all(
+        &mut self,
+        now: Instant,
+        mut work: impl FnMut(&mut engine::Connection),
+    ) {
         for handle in self.handles() {
-            self.order(now, handle, |connection| {
-                connection.on_socket_error(now, socket);
-            });
+            self.order(now, handle, &mut work);
         }
         self.wake_driver();
     }

@@ -108,6 +108,23 @@ async fn a_look_that_panics_ends_its_connection_and_no_other() {
 }
 
 #[tokio::test]
+async fn an_order_to_all_reaches_those_behind_one_that_panics() {
+    let pair = pair();
+    let (bad, _bad_server, _manager) = pair.connect(&[]).await;
+    let (good, good_server, _other) = pair.connect(&[]).await;
+    let mut reached = 0;
+    let shared = pair.client.shared();
+    shared.lock().order_all(shared.clock.now(), |_| {
+        reached += 1;
+        assert!(reached > 1, "a bug in the engine");
+    });
+    assert_eq!(reached, 2);
+    let error = soon(bad.closed()).await;
+    assert!(is_internal(&error), "{error:?}");
+    works(&good, good_server).await;
+}
+
+#[tokio::test]
 async fn the_largest_codes_reach_the_other_side() {
     let pair = pair();
     let (client, server, _manager) = pair.connect(&[]).await;
