@@ -88,6 +88,9 @@ pub struct ServeConfig {
     pub max_paths: u32,
     /// Whether it answers a first Initial with a Retry.
     pub retry: bool,
+    /// Whether it reads data that a client it knows sends before the handshake ends (0-RTT). Only
+    /// [`quinn_peer`] can.
+    pub early_data: bool,
 }
 
 impl Default for ServeConfig {
@@ -97,6 +100,7 @@ impl Default for ServeConfig {
             alpn: vec![ALPN.to_vec()],
             max_paths: 0,
             retry: false,
+            early_data: false,
         }
     }
 }

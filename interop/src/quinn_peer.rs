@@ -29,7 +29,11 @@ pub async fn serve(config: &ServeConfig) -> Result<Server, Error> {
         });
     }
     let certificate = Certificate::generate()?;
-    let crypto = server_config(&certificate, &config.alpn).map_err(|e| setup(e.to_string()))?;
+    let mut crypto = server_config(&certificate, &config.alpn).map_err(|e| setup(e.to_string()))?;
+    if config.early_data {
+        // QUIC knows no other amount (RFC 9001, section 4.6.1).
+        crypto.max_early_data_size = u32::MAX;
+    }
     let crypto = QuicServerConfig::try_from(crypto).map_err(|e| setup(e.to_string()))?;
     let server = quinn::ServerConfig::with_crypto(Arc::new(crypto));
     let endpoint = Endpoint::server(server, config.listen).map_err(|e| setup(e.to_string()))?;
@@ -116,4 +120,94 @@ pub async fn fetch(config: &FetchConfig) -> Result<Fetched, Error> {
         multipath: false,
         paths: vec![path],
     })
+}
+
+/// A client that knows servers it was at before.
+#[derive(Debug)]
+pub struct Visitor {
+    endpoint: Endpoint,
+    server: SocketAddr,
+}
+
+/// What came of a request that was made before the handshake ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Early {
+    /// The server's answer.
+    pub answer: service::Answer,
+    /// Whether the server read the request when it came; otherwise it was made again.
+    pub is_accepted: bool,
+}
+
+impl Visitor {
+    /// Makes no connection yet.
+    ///
+    /// # Errors
+    /// [`Error::Setup`] if the socket or the configuration is refused.
+    pub fn new(config: &FetchConfig) -> Result<Self, Error> {
+        let setup = |reason: String| Error::Setup { peer: PEER, reason };
+        let crypto = client_config(&config.trust, &config.alpn);
+        let mut crypto = crypto.map_err(|e| setup(e.to_string()))?;
+        crypto.enable_early_data = true;
+        let crypto = QuicClientConfig::try_from(crypto).map_err(|e| setup(e.to_string()))?;
+        let local = SocketAddr::new(config.local, 0);
+        let mut endpoint = Endpoint::client(local).map_err(|e| setup(e.to_string()))?;
+        endpoint.set_default_client_config(quinn::ClientConfig::new(Arc::new(crypto)));
+        Ok(Self {
+            endpoint,
+            server: config.server,
+        })
+    }
+
+    /// Connects, makes the request and says goodbye. Tickets that came meanwhile are kept.
+    ///
+    /// # Errors
+    /// Which step failed and what quinn said.
+    pub async fn visit(&self, request: service::Request) -> Result<service::Answer, Error> {
+        let connect = |reason: String| Error::Connect { peer: PEER, reason };
+        let connection = self.connecting()?.await;
+        let connection = connection.map_err(|e| connect(e.to_string()))?;
+        let answer = ask(&connection, request).await;
+        connection.close(0_u32.into(), b"done");
+        answer
+    }
+
+    /// Makes the request in the client's first packets.
+    ///
+    /// # Errors
+    /// [`Error::Connect`] if there is no ticket that allows it; or as [`visit`](Self::visit).
+    pub async fn visit_early(&self, request: service::Request) -> Result<Early, Error> {
+        let connect = |reason: &str| Error::Connect {
+            peer: PEER,
+            reason: reason.to_owned(),
+        };
+        let begun = self.connecting()?.into_0rtt();
+        let (connection, accepted) = begun.map_err(|_| connect("no ticket for early data"))?;
+        let (asked, is_accepted) = tokio::join!(ask(&connection, request), accepted);
+        let answer = match asked {
+            // quinn ends the streams of early data that was refused; the connection goes on.
+            Err(_) if !is_accepted => ask(&connection, request).await?,
+            asked => asked?,
+        };
+        connection.close(0_u32.into(), b"done");
+        Ok(Early {
+            answer,
+            is_accepted,
+        })
+    }
+
+    fn connecting(&self) -> Result<quinn::Connecting, Error> {
+        let connecting = self.endpoint.connect(self.server, SERVER_NAME);
+        connecting.map_err(|e| Error::Connect {
+            peer: PEER,
+            reason: e.to_string(),
+        })
+    }
+}
+
+async fn ask(connection: &Connection, request: service::Request) -> Result<service::Answer, Error> {
+    let transfer = |reason: String| Error::Transfer { peer: PEER, reason };
+    let stream = connection.open_bi().await;
+    let (send, receive) = stream.map_err(|e| transfer(e.to_string()))?;
+    let answer = service::ask(request, receive, send).await;
+    answer.map_err(|e| transfer(e.to_string()))
 }

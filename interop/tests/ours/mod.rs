@@ -22,6 +22,7 @@ use anabranch_proto::sched::{Registry, SchedulerFactory};
 use anabranch_proto::wire::PathId;
 use anabranch_proto::wire::frame::PathStatus;
 use anabranch_testbed::Need;
+use rustls::time_provider::DefaultTimeProvider;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -162,6 +163,8 @@ pub(crate) fn in_turn() -> TransportConfig {
 pub(crate) struct Setup {
     pub(crate) listen: IpAddr,
     pub(crate) retry: bool,
+    /// Clients resume, and their early data is read.
+    pub(crate) resumption: bool,
     pub(crate) transport: TransportConfig,
 }
 
@@ -170,8 +173,29 @@ impl Default for Setup {
         Self {
             listen: Ipv4Addr::LOCALHOST.into(),
             retry: false,
+            resumption: false,
             transport: TransportConfig::default(),
         }
+    }
+}
+
+impl Setup {
+    fn config(self, certificate: &Certificate) -> ServerConfig {
+        let chain = vec![certificate.der.clone()];
+        let tls = tls::ServerConfig::with_certificates(provider(), chain, &certificate.key);
+        let mut tls = tls.unwrap().alpn(&[ALPN]);
+        if self.resumption {
+            tls = tls.resumption(tls::ServerResumption {
+                clock: Arc::new(DefaultTimeProvider),
+                early_data: true,
+            });
+        }
+        let mut config = ServerConfig::new(tls.build().unwrap());
+        config.transport = Arc::new(self.transport);
+        if self.retry {
+            config.retry = RetryPolicy::Always;
+        }
+        config
     }
 }
 
@@ -187,16 +211,8 @@ impl Server {
     pub(crate) fn start(setup: Setup) -> Self {
         // Other stacks take no Ed25519 keys; this is ECDSA.
         let certificate = Certificate::generate().unwrap();
-        let chain = vec![certificate.der.clone()];
-        let tls = tls::ServerConfig::with_certificates(provider(), chain, &certificate.key);
-        let tls = tls.unwrap().alpn(&[ALPN]).build().unwrap();
-        let mut config = ServerConfig::new(tls);
-        config.transport = Arc::new(setup.transport);
-        if setup.retry {
-            config.retry = RetryPolicy::Always;
-        }
         let listen = SocketAddr::new(setup.listen, 0);
-        let endpoint = Endpoint::server(config, &[listen]).unwrap();
+        let endpoint = Endpoint::server(setup.config(&certificate), &[listen]).unwrap();
         let addr = endpoint.local_addrs()[0];
         let (out, connections) = mpsc::unbounded_channel();
         let accepting = endpoint.clone();
@@ -218,6 +234,24 @@ impl Server {
 
     pub(crate) fn usual() -> Self {
         Self::start(Setup::default())
+    }
+
+    /// A server whose clients resume, and whose early data it reads.
+    pub(crate) fn resuming() -> Self {
+        Self::start(Setup {
+            resumption: true,
+            ..Setup::default()
+        })
+    }
+
+    /// As if it was another process from now on: it knows no ticket any more.
+    pub(crate) fn forget_sessions(&self) {
+        let setup = Setup {
+            resumption: true,
+            ..Setup::default()
+        };
+        self.endpoint
+            .set_server(Some(setup.config(&self.certificate)));
     }
 
     /// The next connection, as this server sees it.

@@ -13,8 +13,8 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 
 fn tests(name: &str) -> &'static [&'static str] {
     match name {
-        "noq" => &["noq", "noq_paths", "noq_faults"],
-        "quinn" => &["quinn"],
+        "noq" => &["noq", "noq_acks", "noq_paths", "noq_faults"],
+        "quinn" => &["quinn", "quinn_resumption"],
         _ => &["s2n"],
     }
 }
