@@ -34,6 +34,9 @@ pub(super) struct Memory {
     deadline: Option<Instant>,
     /// How much had come back when writers were served last; none if they are to be looked at.
     served_at: Option<u64>,
+    /// When somebody was left waiting for whom there may be room, if others take less than they
+    /// may.
+    left_some: Option<Instant>,
     /// When it was noted last what each connection holds.
     watched_from: Option<Instant>,
     /// Whether that was since somebody waits, or little before.
@@ -65,6 +68,7 @@ impl Default for Memory {
             waiting: VecDeque::new(),
             deadline: None,
             served_at: None,
+            left_some: None,
             watched_from: None,
             is_watched: false,
         }
@@ -96,15 +100,22 @@ impl Memory {
     ) {
         if connection.waits_for_budget() && !std::mem::replace(&mut holding.waits, true) {
             self.waiting.push_back((handle, now));
+            if connection.account().has_room() {
+                // It came back since.
+                self.served_at = None;
+            }
             self.deadline.get_or_insert(now + PATIENCE);
         }
     }
 
-    /// Whether enough came back since the last time to look who can be served.
-    fn is_worth_a_look(&self) -> bool {
+    /// Whether enough came back since the last time to look who can be served, or was not taken by
+    /// those that could then.
+    fn is_worth_a_look(&self, now: Instant) -> bool {
         let worthwhile = self.budget.worthwhile();
         let freed = self.budget.freed();
-        let has_news = self.served_at.is_none_or(|at| freed - at >= worthwhile);
+        let came_back = self.served_at.is_none_or(|at| freed - at >= worthwhile);
+        let was_left = self.left_some.is_some_and(|at| now > at);
+        let has_news = came_back || was_left;
         !self.waiting.is_empty() && has_news && self.budget.free() >= worthwhile
     }
 
@@ -122,9 +133,10 @@ impl Endpoint {
     /// Wakes writers as far as there is room, the first that came first; returns whether there were
     /// any. Who holds its share already goes on waiting.
     pub(super) fn serve_writers(&mut self) -> bool {
-        if !self.memory.is_worth_a_look() {
+        if !self.memory.is_worth_a_look(self.clock) {
             return false;
         }
+        self.memory.left_some = None;
         self.memory.served_at = Some(self.memory.budget.freed());
         let worthwhile = self.memory.budget.worthwhile();
         let mut left = self.memory.budget.free();
@@ -133,7 +145,12 @@ impl Endpoint {
             let Some(member) = self.connections.get_mut(&handle) else {
                 continue;
             };
-            if left < worthwhile || member.connection.waits_for_budget() {
+            let waits = member.connection.waits_for_budget();
+            let has_to_wait = waits && !member.connection.account().has_room();
+            if left < worthwhile || has_to_wait {
+                if !has_to_wait {
+                    self.memory.left_some = Some(self.clock);
+                }
                 self.memory.waiting.push_back((handle, since));
                 continue;
             }

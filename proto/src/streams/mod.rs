@@ -255,6 +255,8 @@ pub struct Streams {
     control: Control,
     /// Streams whose application waits for space in the send buffer.
     waiting: VecDeque<StreamId>,
+    /// A server's budget is what they wait for.
+    is_short: bool,
     /// Streams whose application met the peer's limit; some may have got past it.
     starved: BTreeSet<StreamId>,
     datagrams: Datagrams,
@@ -285,6 +287,7 @@ impl Streams {
             ready: Ready::default(),
             control: Control::default(),
             waiting: VecDeque::new(),
+            is_short: false,
             starved: BTreeSet::new(),
             datagrams: Datagrams::new(
                 limits.datagram_send_buffer,
@@ -312,11 +315,12 @@ impl Streams {
 
     /// Whether writers wait, and a server's budget is why.
     pub(crate) fn waits_for_budget(&self) -> bool {
-        !self.waiting.is_empty() && !self.account().has_room()
+        self.is_short && !self.waiting.is_empty()
     }
 
     /// The server's budget has room again.
     pub(crate) fn on_budget(&mut self) {
+        self.is_short = false;
         self.wake_writers();
     }
 
@@ -404,11 +408,11 @@ impl Streams {
         if data.is_empty() {
             return Ok(0);
         }
-        let space = self
+        let own = self
             .limits
             .send_buffer
-            .saturating_sub(self.ready.totals().held)
-            .min(self.ready.account.room());
+            .saturating_sub(self.ready.totals().held);
+        let space = own.min(self.ready.account.room());
         let credit = send.credit();
         let count = space.min(credit).min(data.len() as u64) as usize;
         if count == 0 {
@@ -422,6 +426,7 @@ impl Streams {
                 }
             } else {
                 self.stats.blocked_by_send_buffer += 1;
+                self.is_short |= own > 0;
                 if !std::mem::replace(&mut send.waits_for_space, true) {
                     self.waiting.push_back(id);
                 }
@@ -646,9 +651,14 @@ impl Streams {
             .send_buffer
             .saturating_sub(self.ready.totals().held);
         let has_space = space >= self.limits.send_buffer / 4;
-        if self.waiting.is_empty() || !has_space || !self.account().has_room() {
+        if self.waiting.is_empty() || !has_space {
             return;
         }
+        if !self.account().has_room() {
+            self.is_short = true;
+            return;
+        }
+        self.is_short = false;
         for id in self.waiting.drain(..) {
             let Some(stream) = self.live.get_mut(&id) else {
                 continue;

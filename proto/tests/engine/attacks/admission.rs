@@ -28,7 +28,7 @@ pub(super) struct Server {
 pub(super) struct Client {
     pub(super) endpoint: Endpoint,
     pub(super) handle: Handle,
-    at: Tuple,
+    pub(super) at: Tuple,
 }
 
 impl Server {

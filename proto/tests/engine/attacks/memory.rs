@@ -1,8 +1,12 @@
 //! Clients that take data and acknowledge nothing, so that a server keeps it (row 41).
 
 use super::admission::{Client, Server};
-use anabranch_proto::streams::WriteError;
-use anabranch_proto::wire::{Dir, StreamId};
+use crate::raw::route;
+use anabranch_proto::datagram::Tuple;
+use anabranch_proto::event::Event;
+use anabranch_proto::streams::{StreamEvent, WriteError};
+use anabranch_proto::time::Instant;
+use anabranch_proto::wire::{Dir, Side, StreamId};
 use anabranch_proto::{Connection, Handle};
 use bytes::Bytes;
 use std::time::Duration;
@@ -73,6 +77,14 @@ impl Download {
         }
     }
 
+    /// A datagram of the server arrives, if it is for this client.
+    fn deliver(&mut self, to: &Tuple, now: Instant, bytes: &mut [u8]) {
+        if *to == self.client.at {
+            let from = route(Side::Client, 1);
+            self.client.endpoint.handle_datagram(now, from, None, bytes);
+        }
+    }
+
     /// Both ends work for a while.
     fn go_on(&mut self, server: &mut Server) {
         self.write(server);
@@ -125,6 +137,41 @@ fn a_client_that_acknowledges_takes_the_place_of_one_that_does_not() {
     }
     let closed: Vec<_> = silent.iter().map(|one| one.is_closed(&server)).collect();
     assert_eq!(closed, [true, false, false], "the one that held most");
+}
+
+#[test]
+fn nobody_waits_for_room_that_others_do_not_take() {
+    let mut server = server();
+    let mut large: Vec<_> = (1..=2).map(|n| ask(&mut server, n, BUDGET)).collect();
+    let mut small: Vec<_> = (3..=40).map(|n| ask(&mut server, n, 100)).collect();
+    let taken = large.iter_mut().map(|one| one.write(&mut server));
+    assert_eq!(taken.sum::<usize>(), BUDGET);
+    for one in &mut small {
+        assert_eq!(one.write(&mut server), 0);
+    }
+    let began = server.now;
+    let connection = server.endpoint.connection_mut(large[1].at.0);
+    connection.expect("it is there").close(server.now, 0, b"");
+    while small.iter().any(|one| one.got < 100) {
+        let told: Vec<_> = std::iter::from_fn(|| server.endpoint.poll_event()).collect();
+        for one in &mut small {
+            let writable = Event::Stream(StreamEvent::Writable { id: one.at.1 });
+            if told.contains(&(one.at.0, writable)) {
+                assert_eq!(one.write(&mut server), 100);
+            }
+        }
+        server.now += Duration::from_millis(1);
+        server.endpoint.handle_timeout(server.now);
+        let mut bytes = Vec::new();
+        while let Some(transmit) = server.endpoint.poll_transmit(server.now, 1, &mut bytes) {
+            for one in &mut small {
+                one.deliver(&transmit.tuple, server.now, &mut bytes);
+            }
+            bytes.clear();
+        }
+        small.iter_mut().for_each(Download::read);
+        assert!(server.now.since(began) < Duration::from_secs(1));
+    }
 }
 
 #[test]
