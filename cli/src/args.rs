@@ -172,6 +172,10 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", default_value_t = 1000)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) max_connections: u32,
+    /// Of those, from one IPv4 address or one /64 of IPv6: customers of some networks share one
+    #[arg(long, value_name = "N", default_value_t = 250)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) max_connections_per_address: u32,
     #[command(flatten)]
     pub(crate) tuning: Tuning,
     /// Send as --scheduler, --congestion and --chunk say, whatever clients ask for

@@ -22,6 +22,7 @@ use anabranch_net::error::ConnectError;
 use anabranch_net::h3::H3Connection;
 use anabranch_net::manager::{PathsConfig, Target};
 use anabranch_proto::error::printable;
+use anabranch_proto::wire::TransportErrorCode;
 use bytes::Bytes;
 use h3::client::{RequestStream, SendRequest};
 use h3::error::StreamError;
@@ -262,6 +263,10 @@ fn explain(url: &ServerUrl, error: &ConnectError, shown: Option<Fingerprint>) ->
             "the URL pins no key, and the authorities do not lead to the server's certificate: \
              give theirs with `--ca FILE`, or take the whole URL that `serve` prints",
         ),
+        Cause::Full => failure.hint(
+            "the server takes no more connections, from this address or at all: try later, or let \
+             it take more (`serve --max-connections`, `--max-connections-per-address`)",
+        ),
         Cause::Refused(hint) => failure.hint(with_key(hint, shown)),
         Cause::Other => failure,
     }
@@ -271,6 +276,8 @@ fn explain(url: &ServerUrl, error: &ConnectError, shown: Option<Fingerprint>) ->
 enum Cause {
     Paths,
     Silence,
+    /// The server has as many connections as it takes.
+    Full,
     /// We do not believe the server.
     Trust,
     /// The server does not believe us; what to do about it.
@@ -283,6 +290,11 @@ fn root_cause(error: &ConnectError) -> Cause {
         ConnectError::NoPath(_) | ConnectError::Socket { .. } => Cause::Paths,
         ConnectError::TimedOut(_) | ConnectError::Handshake(ConnectionError::TimedOut) => {
             Cause::Silence
+        }
+        ConnectError::Handshake(ConnectionError::PeerClosed(error))
+            if error.code == TransportErrorCode::CONNECTION_REFUSED =>
+        {
+            Cause::Full
         }
         ConnectError::Handshake(reason) if refusal(reason).is_some() => {
             refusal(reason).map_or(Cause::Other, Cause::Refused)
@@ -394,7 +406,6 @@ pub(crate) async fn words(exchange: &mut Exchange, response: &Response<()>) -> S
 mod tests {
     use super::*;
     use anabranch_proto::error::TransportError;
-    use anabranch_proto::wire::TransportErrorCode;
 
     #[test]
     fn a_refused_key_is_told_from_silence() {
@@ -444,6 +455,7 @@ mod tests {
             };
             assert!(hint.contains(word), "{hint}");
         }
+        assert_eq!(root_cause(&closed(0x02)), Cause::Full);
         assert_eq!(root_cause(&closed(0x178)), Cause::Other);
         assert_eq!(root_cause(&closed(0x0a)), Cause::Other);
     }

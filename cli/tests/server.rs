@@ -503,3 +503,25 @@ async fn a_client_that_is_not_let_in_leaves_a_line_with_its_fingerprint() {
         "{log}"
     );
 }
+
+#[tokio::test]
+async fn an_address_has_so_many_connections_and_no_more() {
+    let server = Server::start(&["--max-connections-per-address", "2"]);
+    fs::write(server.root("file"), "hello").unwrap();
+    let one = server.client().await;
+    let _other = server.client().await;
+    let url = format!("{}/file", server.url);
+    let get = || {
+        let mut get = Command::new(PROGRAM);
+        get.args(["get", &url, "-o", "-"])
+            .env("XDG_STATE_HOME", server.directory.path());
+        ending::output(&mut get)
+    };
+    let refused = get();
+    let words = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{words}");
+    assert!(words.contains("takes no more connections"), "{words}");
+    one.connection.close(0x100_u32, b"");
+    let has_room = || get().stdout == b"hello";
+    until("there is room again", has_room).await;
+}

@@ -71,6 +71,7 @@ pub(crate) async fn run(args: &Serve, quiet: bool) -> Outcome {
     config.transport = Arc::new(transport);
     config.retry = args.retry.into();
     config.max_connections = args.max_connections as usize;
+    config.max_connections_per_address = args.max_connections_per_address as usize;
     let secret = key.derive_secret(RESET_LABEL);
     let endpoint = bind(&config, secret, &args.listen)?;
     let hosts = match args.advertise.as_slice() {
