@@ -176,6 +176,9 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", default_value_t = 250)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) max_connections_per_address: u32,
+    /// Memory for what clients have not acknowledged yet, all connections together, at least 1M
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = send_budget)]
+    pub(crate) send_budget: ByteSize,
     #[command(flatten)]
     pub(crate) tuning: Tuning,
     /// Send as --scheduler, --congestion and --chunk say, whatever clients ask for
@@ -183,6 +186,16 @@ pub(crate) struct Serve {
     pub(crate) fixed_tuning: bool,
     #[command(flatten)]
     pub(crate) report: Report,
+}
+
+/// With less than a congestion window for one connection nothing would move.
+fn send_budget(text: &str) -> Result<ByteSize, String> {
+    let budget: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
+    if budget.0 >= 1_000_000 {
+        Ok(budget)
+    } else {
+        Err("expected at least 1M".into())
+    }
 }
 
 /// When a server sends Retry.

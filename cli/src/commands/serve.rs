@@ -14,7 +14,7 @@ use crate::tuning::Granted;
 use crate::url::{Host, ServerUrl};
 use crate::{http3, http09};
 use anabranch_net::endpoint::Endpoint;
-use anabranch_net::engine::{ConnectionError, ServerConfig, TransportConfig};
+use anabranch_net::engine::{ConnectionError, ServerConfig, TransportConfig, tls};
 use anabranch_net::interfaces::{self, Interface, Kind};
 use anabranch_proto::error::printable;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -67,11 +67,7 @@ pub(crate) async fn run(args: &Serve, quiet: bool) -> Outcome {
     let qlog = args.report.qlog.as_deref();
     transport.observer = qlog.map(qlog::into_directory).transpose()?;
     let (tls, key) = args.trust.config(&["localhost"])?;
-    let mut config = ServerConfig::new(tls);
-    config.transport = Arc::new(transport);
-    config.retry = args.retry.into();
-    config.max_connections = args.max_connections as usize;
-    config.max_connections_per_address = args.max_connections_per_address as usize;
+    let config = configure(args, transport, tls);
     let secret = key.derive_secret(RESET_LABEL);
     let endpoint = bind(&config, secret, &args.listen)?;
     let hosts = match args.advertise.as_slice() {
@@ -119,6 +115,16 @@ pub(crate) async fn run(args: &Serve, quiet: bool) -> Outcome {
     endpoint.close(H3_NO_ERROR, b"the server was stopped");
     let _ = tokio::time::timeout(FAREWELL, endpoint.wait_idle()).await;
     Ok(())
+}
+
+fn configure(args: &Serve, transport: TransportConfig, tls: tls::ServerConfig) -> ServerConfig {
+    let mut config = ServerConfig::new(tls);
+    config.transport = Arc::new(transport);
+    config.retry = args.retry.into();
+    config.max_connections = args.max_connections as usize;
+    config.max_connections_per_address = args.max_connections_per_address as usize;
+    config.send_budget = args.send_budget.0;
+    config
 }
 
 /// Serves clients as they come.
