@@ -1,5 +1,6 @@
 //! How a command ends when it does not end well: the message, the hint and the exit code.
 
+use crate::output;
 use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
@@ -84,6 +85,22 @@ impl Failure {
         Some(text)
     }
 
+    /// Says that something failed, which keeps nothing else: `what` comes first.
+    pub(crate) fn tell_of(&self, what: &str) {
+        if let Some(text) = self.report_of(what) {
+            output::say(text);
+        }
+    }
+
+    fn report_of(&self, what: &str) -> Option<String> {
+        let report = self.report()?;
+        let text = report.trim_start_matches("error: ");
+        Some(match text.strip_prefix(what) {
+            Some(rest) if rest.starts_with(':') => report,
+            _ => format!("error: {what}: {text}"),
+        })
+    }
+
     /// The process's exit code.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
@@ -102,6 +119,14 @@ mod tests {
     fn a_closed_pipe_is_neither_reported_nor_an_error() {
         assert!(Failure::PipeClosed.report().is_none());
         assert_eq!(Failure::PipeClosed.exit_code(), ExitCode::SUCCESS);
+    }
+
+    #[test]
+    fn what_failed_is_named_once() {
+        let named = |what: &str| Failure::failed(what).report_of("/a").unwrap();
+        assert_eq!(named("it is gone"), "error: /a: it is gone");
+        assert_eq!(named("/a: it is gone"), "error: /a: it is gone");
+        assert_eq!(named("/ab: it is gone"), "error: /a: /ab: it is gone");
     }
 
     #[test]

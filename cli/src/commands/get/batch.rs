@@ -194,11 +194,7 @@ impl Batch {
                     None => {}
                     Some(Ok(report)) => result = tally.add(&report, talk(run)),
                     Some(Err(Failure::PipeClosed)) => result = Err(Failure::PipeClosed),
-                    Some(Err(failure)) => {
-                        let text = failure.report().unwrap_or_default();
-                        let text = text.trim_start_matches("error: ");
-                        output::say(format!("error: {}: {text}", job.url.request_path()));
-                    }
+                    Some(Err(failure)) => failure.tell_of(&job.url.request_path()),
                 }
                 if result.is_err() {
                     break;

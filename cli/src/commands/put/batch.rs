@@ -7,7 +7,7 @@ use super::plan::{Job, Plan};
 use crate::commands::transfer::{Talk, Tally};
 use crate::failure::{Failure, Outcome};
 use crate::output::progress::Progress;
-use crate::output::{self, units};
+use crate::output::units;
 use crate::paths::Direction;
 use crate::url::ServerUrl;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -71,16 +71,10 @@ async fn send_all(run: &Run<'_>, jobs: &[Job], progress: &Progress, tally: &mut 
         match sent {
             None => {}
             Some(Ok(report)) => tally.add(&report, talk(run))?,
-            Some(Err(failure)) => tell(&job.local.display().to_string(), &failure),
+            Some(Err(failure)) => failure.tell_of(&job.local.display().to_string()),
         }
     }
     Ok(())
-}
-
-fn tell(what: &str, failure: &Failure) {
-    let text = failure.report().unwrap_or_default();
-    let text = text.trim_start_matches("error: ");
-    output::say(format!("error: {what}: {text}"));
 }
 
 /// Makes directories, and those they are in; returns those that have no place on the server.
@@ -109,7 +103,7 @@ async fn make(run: &Run<'_>, url: &ServerUrl) -> Outcome<Option<ServerUrl>> {
     match response.status() {
         // Something else has its name, or nothing may have it.
         StatusCode::CONFLICT | StatusCode::NOT_FOUND => {
-            tell(&url.request_path(), &failure);
+            failure.tell_of(&url.request_path());
             Ok(Some(url.clone()))
         }
         _ => Err(failure),
