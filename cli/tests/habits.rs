@@ -14,10 +14,13 @@ mod loopback;
 use ending::ended;
 use files::{names, noise};
 use loopback::{Server, client, run, stderr};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
 fn get(here: &Path, server: &Server, arguments: &[&str]) -> Output {
@@ -181,6 +184,50 @@ fn two_files_for_one_name_are_refused_before_a_server_is_asked() {
 }
 
 #[test]
+fn an_interruption_is_heard_while_a_server_does_not_answer() {
+    let here = tempfile::tempdir().unwrap();
+    fs::write(here.path().join("file"), "x").unwrap();
+    for command in [&["get"][..], &["put", "file"], &["ping"], &["speed"]] {
+        let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        silent
+            .set_read_timeout(Some(Duration::from_secs(120)))
+            .unwrap();
+        let url = format!("anabranch://{}/file", silent.local_addr().unwrap());
+        let mut command = client(here.path(), &[command, &[&url]].concat());
+        let child = command.stderr(Stdio::piped()).spawn().unwrap();
+        silent.recv(&mut [0; 2000]).unwrap();
+        kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
+        let output = ended(child);
+        assert_eq!(code(&output), Some(1), "{}", stderr(&output));
+        assert!(
+            stderr(&output).contains("interrupted"),
+            "{}",
+            stderr(&output)
+        );
+    }
+}
+
+#[test]
+fn ping_tells_that_its_server_left() {
+    let server = Server::start(&[]);
+    let here = tempfile::tempdir().unwrap();
+    let often = ["--count", "1000000", "--interval", "0.01"];
+    let mut command = client(here.path(), &[&["ping", &server.url][..], &often].concat());
+    let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = piped.spawn().unwrap();
+    // It may be at any step by then, and leaves in time at each.
+    std::thread::sleep(Duration::from_millis(500));
+    kill(
+        Pid::from_raw(server.process.id().cast_signed()),
+        Signal::SIGINT,
+    )
+    .unwrap();
+    let output = ended(child);
+    assert_eq!(code(&output), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("stopped"), "{}", stderr(&output));
+}
+
+#[test]
 fn nothing_is_made_here_for_a_server_that_does_not_answer() {
     let here = tempfile::tempdir().unwrap();
     let urls = ["a", "b"].map(|name| format!("anabranch://127.0.0.1:9/{name}"));
@@ -242,8 +289,6 @@ fn a_rate_is_kept() {
 
 #[test]
 fn an_interruption_keeps_what_is_there_of_every_file() {
-    use nix::sys::signal::{Signal, kill};
-    use nix::unistd::Pid;
     let server = Server::start(&[]);
     fs::create_dir(server.root("tree")).unwrap();
     let data = [

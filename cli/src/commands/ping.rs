@@ -68,7 +68,7 @@ struct PathReport {
     jitter_ms: Option<f64>,
 }
 
-/// Runs the command. Fails if no path answered.
+/// Runs the command. Fails if no path answered, or if the connection broke before the last probe.
 pub(crate) async fn run(args: &Ping, quiet: bool) -> Outcome {
     let tuning = Tuning::default();
     let options = Options {
@@ -79,7 +79,10 @@ pub(crate) async fn run(args: &Ping, quiet: bool) -> Outcome {
         timestamps: true,
         early: None,
     };
-    let session = Session::open(&args.url, &options).await?;
+    let session = tokio::select! {
+        session = Session::open(&args.url, &options) => session?,
+        () = interrupted() => return Err(Failure::failed("interrupted while connecting")),
+    };
     let mut series = BTreeMap::new();
     tokio::select! {
         () = async {
@@ -114,14 +117,13 @@ pub(crate) async fn run(args: &Ping, quiet: bool) -> Outcome {
             output::say(report.delays.remark());
         }
     }
-    match (
-        reason,
-        report.paths.iter().any(|path| path.lost < path.sent),
-    ) {
-        (Some(reason), false) => Err(Failure::failed(format!("the connection broke: {reason}"))),
-        (None, false) => Err(Failure::failed("no path answered")),
-        _ => Ok(()),
+    if let Some(reason) = reason {
+        return Err(Failure::failed(format!("the connection broke: {reason}")));
     }
+    if report.paths.iter().all(|path| path.lost == path.sent) {
+        return Err(Failure::failed("no path answered"));
+    }
+    Ok(())
 }
 
 async fn probe(args: &Ping, connection: &Connection, series: &mut BTreeMap<PathId, Series>) {
