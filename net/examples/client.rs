@@ -4,6 +4,8 @@
 //! cargo run -p anabranch-net --example client 127.0.0.1:4433 FINGERPRINT
 //! ```
 
+#![allow(clippy::print_stdout, reason = "it shows what came")]
+
 use anabranch_net::engine::{ClientConfig, tls};
 use anabranch_net::identity::provider;
 use anabranch_net::{Endpoint, PathsConfig, Target};

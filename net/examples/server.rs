@@ -4,6 +4,8 @@
 //! cargo run -p anabranch-net --example server 127.0.0.1:4433
 //! ```
 
+#![allow(clippy::print_stdout, reason = "it shows what came")]
+
 use anabranch_net::engine::ServerConfig;
 use anabranch_net::{Connection, Endpoint, Identity};
 use std::error::Error;

@@ -4,6 +4,8 @@
 //! cargo run -p anabranch-net --example two-paths
 //! ```
 
+#![allow(clippy::print_stdout, reason = "it shows what came")]
+
 use anabranch_net::engine::{ClientConfig, ServerConfig, tls};
 use anabranch_net::identity::provider;
 use anabranch_net::{Endpoint, Identity, PathsConfig, Target};
