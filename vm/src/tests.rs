@@ -53,21 +53,22 @@ fn an_archive_gives_back_what_went_in_with_its_modes() {
     assert_eq!(read.len(), expected.len());
 }
 
-/// A kernel to start, if one is prepared here; without, the test is skipped.
+/// A kernel to start, if one is prepared here, with what starts it; without, the test is skipped.
 #[track_caller]
 fn kernel() -> Option<(Kernel, MutexGuard<'static, ()>)> {
     /// One guest at a time: each takes a processor.
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let folder = Kernel::default_folder().unwrap();
-    match Kernel::find(&folder) {
-        Ok(kernel) => Some((kernel, alone)),
-        Err(error) => {
-            let test = std::panic::Location::caller();
-            Need::VirtualMachine.skip(&test.to_string(), error);
-            None
-        }
-    }
+    let missing = requirements().into_iter().find(|one| one.found.is_none());
+    let kernel = Kernel::default_folder().and_then(|folder| Kernel::find(&folder));
+    let why = match (missing, kernel) {
+        (Some(missing), _) => format!("there is no `{}`", missing.program),
+        (None, Err(error)) => error.to_string(),
+        (None, Ok(kernel)) => return Some((kernel, alone)),
+    };
+    let test = std::panic::Location::caller();
+    Need::VirtualMachine.skip(&test.to_string(), why);
+    None
 }
 
 fn shell(kernel: &Kernel, script: &str) -> Image {
