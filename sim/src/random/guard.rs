@@ -25,6 +25,10 @@ struct Inner {
     discarded: BTreeSet<PathId>,
     flights: BTreeMap<PathId, Flight>,
     breaches: Vec<String>,
+    /// Whether lost data may go beyond the window once after each loss (RFC 9002, section 7.3.2).
+    urgent_allowed: bool,
+    /// Something was lost, and nothing has gone beyond a window since.
+    fresh_loss: bool,
 }
 
 /// Watches the connections of one host. Clones share what they saw.
@@ -39,6 +43,12 @@ impl Guard {
     pub fn new(name: &'static str) -> Self {
         let inner = Arc::default();
         Self { name, inner }
+    }
+
+    /// The guard of a host whose policy of retransmission sends a packet beyond the window after a
+    /// loss.
+    pub fn allow_urgent(&self) {
+        self.lock().urgent_allowed = true;
     }
 
     /// For the transport settings of the host, which is to have one connection.
@@ -87,6 +97,7 @@ impl Observer for Guard {
                 };
                 inner.flights.insert(*path, flight);
             }
+            Observation::PacketLost { .. } => inner.fresh_loss = inner.urgent_allowed,
             Observation::RouteAssigned { path, .. } => {
                 inner.flights.remove(path);
                 if inner.discarded.contains(path) {
@@ -136,6 +147,7 @@ impl Inner {
             .any(|(_, frame)| matches!(frame, Frame::Stream(_) | Frame::Datagram { .. }));
         let flight = self.flights.get_mut(&path)?;
         let over = has_data && purpose == Purpose::Frames && flight.in_flight >= flight.window;
+        let urgent = over && std::mem::take(&mut self.fresh_loss);
         let (window, in_flight) = (flight.window, flight.in_flight);
         // RFC 9002, section 2: acknowledgements alone, with the time they are sent at or without,
         // are not in flight. Packets that validate a route may go along another one than the
@@ -152,7 +164,7 @@ impl Inner {
         if frames.iter().any(counts) && !frames.iter().any(validates) {
             flight.in_flight += size;
         }
-        over.then(|| {
+        (over && !urgent).then(|| {
             format!("sends data on path {path} with {in_flight} bytes in flight of {window}")
         })
     }

@@ -6,6 +6,7 @@
 //!
 //! A failure is repeated by its seed alone.
 
+mod clock;
 mod guard;
 mod operations;
 mod topology;
@@ -20,11 +21,12 @@ use crate::app::{DatagramSink, File, Files, Receiver};
 use crate::quic::{Dial, QuicHost, configs};
 use crate::scene::FIRST;
 use crate::{Dice, ProcessId, Seed, World};
-use anabranch_proto::config::{AckReturn, TransportConfig};
+use anabranch_proto::config::{AckReturn, RetransmissionPolicy, TransportConfig};
 use anabranch_proto::connection::{Connection, Timer};
 use anabranch_proto::sched::SchedulerFactory;
 use anabranch_proto::streams::Limits;
 use anabranch_proto::time::Instant;
+use clock::Clocked;
 use std::fmt::Write as _;
 use std::time::Duration;
 use topology::Topology;
@@ -47,6 +49,10 @@ const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 /// How long nothing may happen then.
 pub const RESTING: Duration = Duration::from_secs(60);
+
+/// Seeds of campaigns begin here. Their worlds vary more: those below are what they were when some
+/// of them were kept for what they found.
+pub const WIDE: u64 = 1_000_000;
 
 /// Events between two looks at the whole.
 const CHECK_EVERY: u64 = 16;
@@ -101,6 +107,8 @@ struct Trial {
     client: ProcessId,
     server: ProcessId,
     guards: [Guard; 2],
+    /// What the worlds of campaigns have besides.
+    wide: Option<Dice>,
     log: Vec<String>,
 }
 
@@ -122,6 +130,15 @@ impl Trial {
             let mut dice = Dice::new(Seed(seed).derive("variety", 0));
             for config in [&mut near, &mut far] {
                 variety::vary(config, &mut dice, names);
+            }
+        }
+        let mut wide = (seed >= WIDE).then(|| Dice::new(Seed(seed).derive("wide", 0)));
+        if let Some(dice) = &mut wide {
+            for (config, guard) in [(&mut near, &guards[0]), (&mut far, &guards[1])] {
+                variety::widen(config, dice);
+                if config.mechanisms.retransmission != RetransmissionPolicy::Scheduler {
+                    guard.allow_urgent();
+                }
             }
         }
         far.max_paths = near.max_paths.max(far.max_paths);
@@ -156,12 +173,13 @@ impl Trial {
         });
         let (client_node, server_node) = (topology.client, topology.server);
         Self {
-            client: world.attach(client_node, Box::new(client)),
-            server: world.attach(server_node, Box::new(server.serve(far))),
+            client: world.attach(client_node, Box::new(Clocked::new(client))),
+            server: world.attach(server_node, Box::new(Clocked::new(server.serve(far)))),
             world,
             dice,
             topology,
             guards,
+            wide,
             log,
         }
     }
@@ -209,14 +227,27 @@ impl Trial {
         }
     }
 
-    fn host(&self, server: bool) -> &QuicHost {
+    fn side(&self, server: bool) -> &Clocked {
         let id = if server { self.server } else { self.client };
         self.world.process(id)
     }
 
-    fn host_mut(&mut self, server: bool) -> &mut QuicHost {
+    fn side_mut(&mut self, server: bool) -> &mut Clocked {
         let id = if server { self.server } else { self.client };
         self.world.process_mut(id)
+    }
+
+    fn host(&self, server: bool) -> &QuicHost {
+        &self.side(server).host
+    }
+
+    fn host_mut(&mut self, server: bool) -> &mut QuicHost {
+        &mut self.side_mut(server).host
+    }
+
+    /// What a side's clock shows.
+    fn time_of(&self, server: bool) -> Instant {
+        self.side(server).time(self.world.now())
     }
 
     fn connection(&self, server: bool) -> Option<&Connection> {
@@ -414,7 +445,7 @@ impl Trial {
 
     fn add_file(&mut self, server: bool, bytes: u64, priority: i32) {
         let file = File {
-            at: self.world.now() + Duration::from_nanos(1),
+            at: self.time_of(server) + Duration::from_nanos(1),
             bytes,
             priority,
         };

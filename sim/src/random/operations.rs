@@ -4,7 +4,7 @@ use super::Trial;
 use super::topology::random_link;
 use crate::app::Files;
 use crate::scene::FIRST;
-use crate::{Change, Directions, LinkChange};
+use crate::{Change, Direction, Directions, LinkChange};
 use anabranch_link::{Jitter, Loss};
 use anabranch_proto::connection::Connection;
 use anabranch_proto::path::PathOptions;
@@ -12,10 +12,12 @@ use anabranch_proto::sched::PathState;
 use anabranch_proto::wire::PathId;
 use anabranch_proto::wire::frame::PathStatus;
 use bytes::Bytes;
+use std::time::Duration;
 
 impl Trial {
     /// One random operation by the applications, the operator or the network.
     pub(super) fn disturb(&mut self) {
+        self.disturb_widely();
         match self.dice.below(20) {
             0..=2 => self.cut(),
             3 => self.admin(),
@@ -29,6 +31,39 @@ impl Trial {
             15 => self.cut_stream(),
             16 => self.send_datagrams(),
             17 => self.ping(),
+            _ => {}
+        }
+    }
+
+    /// What only the worlds of campaigns know: clocks that jump, NATs that forget several times in
+    /// a row, and one direction of every link falling silent.
+    fn disturb_widely(&mut self) {
+        let Some(dice) = &mut self.wide else {
+            return;
+        };
+        match dice.below(12) {
+            0 => {
+                let server = dice.below(2) == 0;
+                let by = Duration::from_millis(dice.pick(&[1, 50, 400, 3_000]));
+                self.side_mut(server).jump(by);
+                self.say(format!(
+                    "the clock of the server, {server}, jumps by {by:?}"
+                ));
+            }
+            1 => {
+                for _ in 0..dice.below(4) {
+                    self.rebind();
+                }
+            }
+            2 => {
+                let silent = dice.pick(&[Direction::Forward, Direction::Backward]);
+                for (link, _) in self.topology.links.clone() {
+                    let change = LinkChange::Up(false);
+                    let only = Directions::Only(silent);
+                    self.world.apply(Change::link(link, only, change));
+                }
+                self.say(format!("every link: {silent:?} is silent"));
+            }
             _ => {}
         }
     }
@@ -121,7 +156,7 @@ impl Trial {
         if last == Some(path) {
             return;
         }
-        let now = self.world.now();
+        let now = self.time_of(server);
         if let Some(connection) = self.host_mut(server).connection_mut(FIRST) {
             let done = connection.abandon_path(now, path, 99);
             self.say(format!("server {server} gives up path {path}: {done:?}"));
@@ -149,7 +184,8 @@ impl Trial {
     }
 
     fn update_keys(&mut self) {
-        let (now, server) = (self.world.now(), self.dice.below(2) == 0);
+        let server = self.dice.below(2) == 0;
+        let now = self.time_of(server);
         if let Some(connection) = self.host_mut(server).connection_mut(FIRST) {
             let done = connection.update_keys(now);
             self.say(format!("server {server} updates keys: {done:?}"));

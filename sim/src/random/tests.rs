@@ -1,5 +1,6 @@
 //! `ANABRANCH_SIM_SEEDS=n` runs n seeds instead of the usual number, from
-//! `ANABRANCH_SIM_SEED_FROM` on if that is set, `ANABRANCH_SIM_SEED=s` only that one.
+//! `ANABRANCH_SIM_SEED_FROM` on if that is set, `ANABRANCH_SIM_SEED=s` only that one. Seeds from
+//! [`WIDE`] on vary more: those are for campaigns.
 
 use super::*;
 
@@ -57,6 +58,15 @@ fn the_same_seed_does_the_same_again() {
         assert_eq!(run(seed, &names), run(seed, &names), "seed {seed}");
     }
     assert_ne!(run(3, &names), run(14, &names));
+}
+
+/// What campaigns vary besides, in a few worlds.
+#[test]
+fn worlds_of_campaigns_settle() {
+    let names = Names::default();
+    let failed = (WIDE..WIDE + 20).filter_map(|seed| run(seed, &names).err());
+    let failed: Vec<String> = failed.map(|failure| failure.to_string()).collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n\n"));
 }
 
 fn settles(seed: u64) {

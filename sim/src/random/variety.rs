@@ -3,14 +3,17 @@
 //! that were kept because they found a defect meet the world they found it in. Those of every tenth
 //! seed have the windows, acknowledgements and mechanisms of a profile, for the same reason.
 //!
-//! The policy of retransmission is not varied: all but the usual one send a packet beyond the
-//! window after a loss (RFC 9002, section 7.3.2), which the guard of these worlds takes for a
-//! defect.
+//! The policy of retransmission is varied in campaigns alone: all but the usual one send a packet
+//! beyond the window after a loss (RFC 9002, section 7.3.2), and the guard of those worlds must
+//! allow for it.
 
 use crate::Dice;
 use crate::profile::{Names, Profile, Settings, transport};
-use anabranch_proto::config::{Mechanisms, Rescue, Split, TransportConfig};
+use anabranch_proto::config::{
+    AckFrequency, Mechanisms, Rescue, RetransmissionPolicy, Split, TransportConfig,
+};
 use anabranch_proto::spec::ParamDoc;
+use std::time::Duration;
 
 /// Gives the connection of a world of every tenth seed the windows, acknowledgements and mechanisms
 /// of a profile. Packets keep their sizes, since links of these worlds differ in what they carry.
@@ -59,6 +62,27 @@ pub(super) fn vary(config: &mut TransportConfig, dice: &mut Dice, names: &Names)
     mechanisms.unpaced = dice.below(4) == 0;
     mechanisms.rescue = dice.pick(&[Rescue::Off, Rescue::Copy, Rescue::CopyAndPenalise]);
     mechanisms.split_send = dice.pick(&[Split::Off, Split::Off, Split::Equal, Split::Proportional]);
+}
+
+/// What only the worlds of campaigns vary: where lost data goes, how late and how seldom
+/// acknowledgements come, and what is asked of them.
+pub(super) fn widen(config: &mut TransportConfig, dice: &mut Dice) {
+    use RetransmissionPolicy as Policy;
+    config.mechanisms.retransmission = dice.pick(&[
+        Policy::Scheduler,
+        Policy::Same,
+        Policy::Asap,
+        Policy::LargestWindow,
+        Policy::LargestThreshold,
+        Policy::LowestLoss,
+    ]);
+    config.ack_threshold = dice.pick(&[1, 2, 2, 10, 40]);
+    config.max_ack_delay = Duration::from_millis(dice.pick(&[0, 1, 25, 25, 200]));
+    config.ack_frequency = AckFrequency {
+        accept: dice.below(4) > 0,
+        immediate: dice.below(4) > 0,
+        most_packets: dice.pick(&[None, None, Some(1), Some(8), Some(64)]),
+    };
 }
 
 /// The name with another value for one of its parameters, half of the time.
