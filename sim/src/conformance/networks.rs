@@ -48,6 +48,19 @@ fn usual() -> LinkConfig {
     link(RATE, DELAY, 60)
 }
 
+/// A link whose queue takes whatever comes: nothing is lost, so nothing need be sent again.
+pub(super) fn patient() -> LinkConfig {
+    link(RATE, DELAY, 2000)
+}
+
+/// A patient link with jitter of 20 ms, within which nothing overtakes.
+pub(super) fn jittery() -> LinkConfig {
+    LinkConfig {
+        jitter: Jitter::Uniform(Duration::from_millis(20)),
+        ..patient()
+    }
+}
+
 /// Loss as a function of time, so that whoever is compared meets the same.
 fn lossy(config: LinkConfig, rate: u64, share: f64) -> LinkConfig {
     let slot = NonZeroU64::new(1500 * 8 * 1_000_000_000 / rate).expect("a slot takes time");

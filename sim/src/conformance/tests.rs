@@ -1,6 +1,7 @@
 //! What the kit lets pass and what not.
 
 use super::*;
+use anabranch_link::{LinkConfig, Loss, Probability};
 use anabranch_proto::sched::{
     Choice, Decision, Entry, Reason, Scheduler, SendView, UnitKind, lowest_rtt,
 };
@@ -131,6 +132,32 @@ fn a_scheduler_that_serves_one_stream_after_the_other_is_found_out() {
     let report = few().check(&names, "one-by-one").unwrap();
     let broken: Vec<_> = report.breaches().map(|finding| finding.rule).collect();
     assert_eq!(broken, [Rule::NoStarvation], "{report}");
+}
+
+#[test]
+fn a_path_that_is_late_now_and_then_costs_next_to_nothing() {
+    let late = calm(&SchedulerFactory::default());
+    let names: Vec<_> = late.iter().map(|late| late.finding.network).collect();
+    assert_eq!(names, ["a late peer", "jitter", "brief stalls"]);
+    for measured in late {
+        eprintln!("{}: {}", measured.finding.network, measured.finding.figure);
+        assert!(measured.finding.kept, "{measured:?}");
+    }
+}
+
+#[test]
+fn bytes_that_are_sent_again_break_the_rule_about_lateness() {
+    let lossy = LinkConfig {
+        loss: Loss::Independent(Probability::new(0.1).expect("a share")),
+        ..networks::patient()
+    };
+    let network = Network {
+        name: "10 % loss",
+        links: [lossy.clone(), lossy],
+    };
+    let scheduler = SchedulerFactory::default();
+    let measured = lateness(&scheduler, &network, Trouble::None);
+    assert!(!measured.finding.kept, "{measured:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::app::{Amount, Bulk, File, Files, Receiver};
 use crate::quic::QuicHost;
 use crate::scene::{FIRST, Hosts, Scene};
-use crate::{Change, World};
+use crate::{Change, Direction, Directions, LinkChange, World};
 use anabranch_link::{LinkConfig, Loss};
 use anabranch_proto::config::TransportConfig;
 use anabranch_proto::event::{Observation, Observer, ObserverFactory, PathNotice, Purpose};
@@ -22,6 +22,9 @@ const STREAMS: u64 = 4;
 /// When a transfer has failed.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// How long stalls go on: longer than any transfer with them takes.
+const TROUBLED: Duration = Duration::from_secs(10);
+
 /// What came of one transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Result {
@@ -31,28 +34,91 @@ pub(super) struct Result {
     pub(super) pause: Duration,
     /// Packets with new data on a path in doubt while another one answered.
     pub(super) on_doubted: u64,
+    /// Times the sender doubted a path.
+    pub(super) doubts: u64,
+    /// Stream bytes sent for the first time or because they were taken for lost; copies by the
+    /// scheduler's wish are not among them.
+    pub(super) sent: u64,
     /// When half of all bytes had arrived: what the stream that was served worst had of its fair
     /// half, in percent.
     pub(super) least_percent: u64,
 }
 
-/// A bulk transfer over these links; the second one fails and comes back again and again if it
-/// `flaps`.
+/// What is wrong with the second link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trouble {
+    None,
+    /// It fails and comes back again and again.
+    Flaps,
+    /// A delay that is added for a moment and gone again, at intervals, in some directions: what
+    /// comes after that waits for it, as at a peer that does not get to its acknowledgements.
+    Stalls {
+        ways: Directions,
+        delay: Duration,
+        lasting: Duration,
+        every: Duration,
+    },
+}
+
+impl Trouble {
+    /// Acknowledgements come in bursts, later than the peer said they would.
+    pub(super) const LATE_PEER: Self = Self::Stalls {
+        ways: Directions::Only(Direction::Backward),
+        delay: Duration::from_millis(40),
+        lasting: Duration::from_millis(30),
+        every: Duration::from_millis(50),
+    };
+    /// A radio link that stands still ten times in a second.
+    pub(super) const STALLS: Self = Self::Stalls {
+        ways: Directions::Both,
+        delay: Duration::from_millis(60),
+        lasting: Duration::from_millis(3),
+        every: Duration::from_millis(100),
+    };
+
+    /// Tells the world when it happens.
+    fn plan(self, scene: &mut Scene, usual: Duration) {
+        let Some(&link) = scene.links.get(1) else {
+            return;
+        };
+        match self {
+            Self::None => {}
+            Self::Flaps => {
+                for at in 1..20_u32 {
+                    let time = Instant::ZERO + Duration::from_millis(300) * at;
+                    let up = at % 2 == 0;
+                    scene.world.at(time, Change::up(link, up));
+                }
+            }
+            Self::Stalls {
+                ways,
+                delay,
+                lasting,
+                every,
+            } => {
+                let mut begin = Instant::ZERO + every;
+                while begin < Instant::ZERO + TROUBLED {
+                    for (time, delay) in [(begin, usual + delay), (begin + lasting, usual)] {
+                        let change = LinkChange::Delay(delay);
+                        scene.world.at(time, Change::link(link, ways, change));
+                    }
+                    begin += every;
+                }
+            }
+        }
+    }
+}
+
+/// A bulk transfer over these links, with something wrong with the second one.
 pub(super) fn bulk(
     scheduler: &SchedulerFactory,
     links: &[LinkConfig],
     bytes: u64,
-    flaps: bool,
+    trouble: Trouble,
 ) -> Result {
     let (mut scene, watch, hosts) = start(scheduler, links, bytes, false);
-    if flaps {
-        let link = scene.links[1];
-        for at in 1..20_u32 {
-            let time = Instant::ZERO + Duration::from_millis(300) * at;
-            let up = at % 2 == 0;
-            scene.world.at(time, Change::up(link, up));
-        }
-    }
+    let usual = links.get(1).map_or(Duration::ZERO, |link| link.delay);
+    trouble.plan(&mut scene, usual);
     follow(&mut scene.world, hosts, &watch, &[bytes])
 }
 
@@ -126,13 +192,26 @@ fn follow(world: &mut World, hosts: Hosts, watch: &DoubtWatch, streams: &[u64]) 
     let server = world.process::<QuicHost>(hosts.server);
     let last = server.get::<Receiver>().total().last_byte;
     let intact = server.get::<Receiver>().total().corrupt == 0;
-    let session = &world.process::<QuicHost>(hosts.client).sessions()[FIRST.0];
+    let client = world.process::<QuicHost>(hosts.client);
+    let session = &client.sessions()[FIRST.0];
+    let connection = client.connection(FIRST).into_iter();
+    let stats = connection.flat_map(|connection| {
+        let stats = |id| connection.path_stats(id);
+        connection.paths().filter_map(stats)
+    });
+    let (mut doubts, mut sent) = (0, 0);
+    for counters in stats.map(|stats| stats.counters) {
+        doubts += counters.doubts;
+        sent += counters.fresh_bytes + counters.retransmitted_bytes;
+    }
     let took = last.zip(session.established());
     let took = took.map(|(last, established)| last.since(established));
     Result {
         took: took.filter(|_| done && intact),
         pause,
         on_doubted: watch.count(),
+        doubts,
+        sent,
         least_percent: least_percent.unwrap_or(0),
     }
 }
