@@ -55,17 +55,17 @@ pub(super) fn parts(
         parts.push(match name.as_str() {
             "engine" => Part::Worlds {
                 name: "engine",
-                program: test_program(root, &["-p", "anabranch-proto", "--test", "engine"])?,
+                program: test_program(root, &["--test", "engine"], "engine")?,
                 folder: root.join("proto"),
                 variables: "ANABRANCH",
-                replay: "cargo test -p anabranch-proto --test engine random_worlds_settle --locked",
+                replay: "cargo test --workspace --locked --test engine random_worlds_settle",
             },
             "simulator" => Part::Worlds {
                 name: "simulator",
-                program: test_program(root, &["-p", "anabranch-sim", "--lib"])?,
+                program: test_program(root, &["--lib"], "anabranch_sim")?,
                 folder: root.join("sim"),
                 variables: "ANABRANCH_SIM",
-                replay: "cargo test -p anabranch-sim --lib random_worlds_settle --locked",
+                replay: "cargo test --workspace --locked --lib random_worlds_settle",
             },
             target => {
                 let (programs, checked) = match &targets {
@@ -84,29 +84,32 @@ pub(super) fn parts(
     Ok(parts)
 }
 
-/// Builds a test program and returns its path.
-fn test_program(root: &Path, which: &[&str]) -> Result<PathBuf, String> {
-    eprintln!("soak: building the tests of {}", which[1]);
+/// Builds test programs and returns the path of the one for `target`. For the whole workspace, which
+/// has the features that all other tests are built with: for one package, cargo would choose
+/// others and compile all that it depends on once more.
+fn test_program(root: &Path, which: &[&str], target: &str) -> Result<PathBuf, String> {
+    eprintln!("soak: building the tests of {target}");
     let mut command = crate::cargo();
-    command.args(["test", "--locked", "--no-run", "--message-format=json"]);
+    command.args(["test", "--workspace", "--locked", "--no-run"]);
     let output = command
+        .arg("--message-format=json-render-diagnostics")
         .args(which)
         .current_dir(root)
         .stderr(Stdio::inherit())
         .output()
         .map_err(|error| format!("cargo: {error}"))?;
     if !output.status.success() {
-        return Err(format!("the tests of {} do not build", which[1]));
+        return Err(format!("the tests of {target} do not build"));
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    executable(&text).ok_or_else(|| format!("cargo built no test program of {}", which[1]))
+    executable(&text, target).ok_or_else(|| format!("cargo built no test program of {target}"))
 }
 
-/// The test program that cargo's messages name last.
-pub(super) fn executable(messages: &str) -> Option<PathBuf> {
-    messages.lines().rev().find_map(|line| {
+/// The test program of a target that cargo's messages name.
+pub(super) fn executable(messages: &str, target: &str) -> Option<PathBuf> {
+    messages.lines().find_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        if message["profile"]["test"] != true {
+        if message["profile"]["test"] != true || message["target"]["name"] != target {
             return None;
         }
         Some(PathBuf::from(message["executable"].as_str()?))

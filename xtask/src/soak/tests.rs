@@ -96,13 +96,14 @@ fn what_worlds_and_targets_print_is_understood() {
         777
     );
     assert_eq!(cases_of(""), 0);
-    let messages = "{\"profile\":{\"test\":false},\"executable\":\"/a\"}\n\
-        {\"profile\":{\"test\":true},\"executable\":\"/b\"}\n\
-        {\"profile\":{\"test\":true},\"executable\":null}\n{\"reason\":\"build-finished\"}";
-    assert_eq!(
-        build::executable(messages).as_deref(),
-        Some(Path::new("/b"))
-    );
+    let messages = r#"{"profile":{"test":false},"target":{"name":"b"},"executable":"/a"}
+        {"profile":{"test":true},"target":{"name":"b"},"executable":null}
+        {"profile":{"test":true},"target":{"name":"b"},"executable":"/b"}
+        {"profile":{"test":true},"target":{"name":"c"},"executable":"/c"}
+        {"reason":"build-finished"}"#;
+    let program = build::executable(messages, "b");
+    assert_eq!(program.as_deref(), Some(Path::new("/b")));
+    assert_eq!(build::executable(messages, "d"), None);
 }
 
 #[test]
