@@ -72,7 +72,8 @@ fn walk(root: &Path, below: &str, sources: &mut Vec<Source>) -> Result<(), Strin
             if !hidden && !SKIPPED.contains(&name.as_str()) {
                 walk(root, &path, sources)?;
             }
-        } else if kind.is_file() {
+        // In a work tree beside the first one, a file tells where the repository is.
+        } else if kind.is_file() && path != ".git" {
             let bytes = fs::read(entry.path()).map_err(problem)?;
             // What is not UTF-8 is data (captures, corpora) and has no lines to check.
             if let Ok(text) = String::from_utf8(bytes) {
