@@ -84,9 +84,9 @@ pub(super) fn parts(
     Ok(parts)
 }
 
-/// Builds test programs and returns the path of the one for `target`. For the whole workspace, which
-/// has the features that all other tests are built with: for one package, cargo would choose
-/// others and compile all that it depends on once more.
+/// Builds test programs and returns the path of the one for `target`. For the whole workspace, with
+/// whose features all other tests are built: for one package, cargo would choose others and
+/// compile all that it depends on once more.
 fn test_program(root: &Path, which: &[&str], target: &str) -> Result<PathBuf, String> {
     eprintln!("soak: building the tests of {target}");
     let mut command = crate::cargo();
