@@ -103,12 +103,15 @@ impl FromStr for Host {
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
         let error = || UrlError::Host(text.into());
+        let spelling;
         let (name, port) = match text.strip_prefix('[') {
             Some(rest) => {
                 let (name, port) = rest.split_once(']').ok_or_else(error)?;
-                name.parse::<std::net::Ipv6Addr>().map_err(|_| error())?;
+                let address: std::net::Ipv6Addr = name.parse().map_err(|_| error())?;
+                // One address has many spellings and is one server.
+                spelling = address.to_string();
                 (
-                    name,
+                    spelling.as_str(),
                     port.strip_prefix(':')
                         .or(port.is_empty().then_some(""))
                         .ok_or_else(error)?,
@@ -257,6 +260,15 @@ mod tests {
         assert_eq!(url.hosts[0].port, DEFAULT_PORT);
         assert_eq!(url.file_name(), None);
         assert_eq!(parse("anabranch://[::1]/x").hosts[0].port, DEFAULT_PORT);
+    }
+
+    /// Found by the fuzz target `urls`.
+    #[test]
+    fn spellings_of_an_ipv6_address_name_one_server() {
+        let short = parse("anabranch://[2001:db8::]/x");
+        let long = parse("anabranch://[2001:DB8::0]/x");
+        assert!(short.is_same_server(&long));
+        assert_eq!(parse(&long.to_string()), long);
     }
 
     #[test]
