@@ -3,7 +3,7 @@
 //! | module | does |
 //! |---|---|
 //! | [`plan`] | which files there are, and the name each gets |
-//! | [`file`] | one file to the server: gone on with, verified |
+//! | [`mod@file`] | one file to the server: gone on with, verified |
 //! | [`batch`] | several files over one connection, and the directories they need |
 
 mod batch;
