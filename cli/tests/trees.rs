@@ -117,8 +117,7 @@ fn a_directory_that_is_sent_and_fetched_is_the_same() {
     ] {
         let again = put(here.path(), &server, &arguments);
         assert_code(&again, 0, &[]);
-        // The empty file is as fast sent as compared.
-        assert_eq!(last_line(&again)["unchanged"], 4, "{arguments:?}");
+        assert_eq!(last_line(&again)["unchanged"], 5, "{arguments:?}");
         assert_eq!(last_line(&again)["bytes"], 0);
     }
     assert_eq!(names(&server.root("")), ["deep"]);
@@ -207,6 +206,72 @@ fn what_is_more_than_a_connection_may_bring_goes_by_the_next_one() {
     let second = put(here.path(), &server, &["-r", "tree", "/"]);
     assert_code(&second, 0, &[]);
     assert_eq!(names(&server.root("tree")), ["a", "b", "c", "d", "e"]);
+}
+
+#[test]
+fn empty_files_that_are_there_count_no_more() {
+    let server = Server::start(&["--writable", "--max-upload-files", "3"]);
+    let here = tempfile::tempdir().unwrap();
+    fs::create_dir(here.path().join("tree")).unwrap();
+    let all = ["a", "b", "c", "d", "e"];
+    for name in all {
+        fs::write(here.path().join("tree").join(name), "").unwrap();
+    }
+    // The directory counts once, where it is made.
+    let first = put(here.path(), &server, &["-r", "tree", "/"]);
+    assert_code(&first, 1, &["429", "same command"]);
+    let second = put(here.path(), &server, &["-r", "tree", "/", "--json"]);
+    assert_code(&second, 0, &[]);
+    assert_eq!(names(&server.root("tree")), all);
+    assert_eq!(last_line(&second)["unchanged"], 2);
+}
+
+#[test]
+fn a_directory_that_is_forbidden_keeps_no_other() {
+    let server = Server::start(&["--writable"]);
+    let outside = tempfile::tempdir().unwrap();
+    fs::create_dir(server.root("tree")).unwrap();
+    symlink(outside.path(), server.root("tree/b")).unwrap();
+    let here = tempfile::tempdir().unwrap();
+    for name in ["a", "b", "c"] {
+        let directory = here.path().join("tree").join(name).join("in");
+        fs::create_dir_all(&directory).unwrap();
+    }
+    let sent = put(here.path(), &server, &["-r", "tree", "/", "--json"]);
+    assert_code(
+        &sent,
+        1,
+        &["/tree/b/in/: ", "403", "but not there", "not made: 1"],
+    );
+    let summary = last_line(&sent);
+    let counts = (&summary["failed"], &summary["failed_directories"]);
+    assert_eq!(counts, (&0.into(), &1.into()));
+    for name in ["a/in", "c/in"] {
+        fs::write(here.path().join("tree").join(name).join("x"), name).unwrap();
+    }
+    fs::write(here.path().join("tree/b/in/x"), "x").unwrap();
+    let sent = put(here.path(), &server, &["-r", "tree", "/", "--json"]);
+    assert_code(&sent, 1, &["1 file of 3 not sent"]);
+    for name in ["a/in", "c/in"] {
+        let there = server.root(&format!("tree/{name}/x"));
+        assert_eq!(fs::read(there).unwrap(), name.as_bytes());
+    }
+    assert!(names(outside.path()).is_empty());
+}
+
+#[test]
+fn two_files_that_would_get_one_name_are_both_told() {
+    let server = Server::start(&["--writable"]);
+    let here = tempfile::tempdir().unwrap();
+    for directory in ["tree/sub", "other"] {
+        fs::create_dir_all(here.path().join(directory)).unwrap();
+        fs::write(here.path().join(directory).join("README"), directory).unwrap();
+    }
+    let clash = ["-r", "tree/sub/..", "other/../tree/sub", "/new/"];
+    let refused = put(here.path(), &server, &clash);
+    let both = ["tree/sub/../sub/README", "other/../tree/sub/README"];
+    assert_code(&refused, 2, &both);
+    assert!(!server.root("new").exists());
 }
 
 #[test]

@@ -3,10 +3,12 @@
 //! | module | does |
 //! |---|---|
 //! | [`plan`] | which files there are, and the name each gets |
+//! | [`claims`] | no two of them get one name |
 //! | [`mod@file`] | one file to the server: gone on with, verified |
 //! | [`batch`] | several files over one connection, and the directories they need |
 
 mod batch;
+mod claims;
 mod file;
 mod plan;
 
@@ -22,6 +24,7 @@ use crate::paths::Direction;
 use crate::session::{Options, Session};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tokio::sync::OnceCell;
 
 /// Runs the command.
 pub(crate) async fn run(args: &Put, quiet: bool) -> Outcome {
@@ -47,6 +50,7 @@ pub(crate) async fn run(args: &Put, quiet: bool) -> Outcome {
         limit: &limit,
         connected: started.elapsed(),
         over: AtomicBool::new(false),
+        takes_nothing: OnceCell::new(),
     };
     let result = tokio::select! {
         result = run.send(plan) => result,
@@ -66,6 +70,8 @@ struct Run<'a> {
     connected: Duration,
     /// The server takes nothing more over this connection.
     over: AtomicBool,
+    /// Whether the server takes no files at all, once it was asked and answered.
+    takes_nothing: OnceCell<Option<bool>>,
 }
 
 impl Run<'_> {

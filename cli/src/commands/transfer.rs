@@ -68,6 +68,8 @@ pub(crate) struct Summary {
     pub(crate) unchanged: u64,
     /// Files that are not.
     pub(crate) failed: u64,
+    /// Directories that could not be made.
+    pub(crate) failed_directories: u64,
     /// Bytes moved now.
     pub(crate) bytes: u64,
     /// Duration of this attempt, without connecting.
@@ -171,6 +173,7 @@ pub(crate) struct Tally {
     command: &'static str,
     files: u64,
     unchanged: u64,
+    failed_directories: u64,
     bytes: u64,
 }
 
@@ -192,6 +195,7 @@ impl Tally {
             command,
             files: 0,
             unchanged: 0,
+            failed_directories: 0,
             bytes: 0,
         }
     }
@@ -199,6 +203,11 @@ impl Tally {
     /// Files that are there now.
     pub(crate) fn files(&self) -> u64 {
         self.files
+    }
+
+    /// So many directories could not be made.
+    pub(crate) fn lost_directories(&mut self, count: u64) {
+        self.failed_directories = count;
     }
 
     /// One more file is there.
@@ -228,6 +237,7 @@ impl Tally {
             files: self.files,
             unchanged: self.unchanged,
             failed,
+            failed_directories: self.failed_directories,
             bytes: self.bytes,
             seconds: units::json_seconds(duration),
             goodput_bps: units::rate(self.bytes, duration).round(),

@@ -10,22 +10,26 @@ use crate::output::progress::Progress;
 use crate::output::units;
 use crate::paths::Direction;
 use crate::url::ServerUrl;
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, stream};
 use http::header::{self, HeaderMap};
 use http::{Response, StatusCode};
+use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// Requests at a time: enough that small files do not wait for each other's round trips, and fewer
-/// than our servers answer at a time.
+/// Requests at a time: several small files share a round trip, and our servers answer more at
+/// a time.
 const AT_ONCE: usize = 4;
 
 /// Sends everything that is planned.
 pub(super) async fn send(run: &Run<'_>, plan: Plan) -> Outcome {
     let started = Instant::now();
-    let lost = make_all(run, &plan.directories).await?;
+    let made = make_all(run, &plan.directories).await?;
     let total = plan.failed + plan.jobs.len() as u64;
     let mut jobs = plan.jobs;
-    jobs.retain(|job| !lost.iter().any(|lost| job.url.path.starts_with(&lost.path)));
+    jobs.retain(|job| !made.lost.iter().any(|lost| job.url.path.starts_with(lost)));
+    for job in &mut jobs {
+        job.is_new = made.new.contains(directory_of(&job.url));
+    }
     let progress = run.progress();
     let mut tally = Tally::of("put");
     let sent = send_all(run, &jobs, &progress, &mut tally).await;
@@ -34,8 +38,9 @@ pub(super) async fn send(run: &Run<'_>, plan: Plan) -> Outcome {
     let failed = total - tally.files();
     let rows = samples.rows(Direction::Out, &run.session.labels);
     let duration = (started.elapsed(), run.connected);
+    let lost = made.lost.len() as u64;
+    tally.lost_directories(lost);
     tally.summary(run.session, talk(run), duration, failed, rows)?;
-    let lost = lost.len() as u64;
     if failed + lost == 0 {
         return Ok(());
     }
@@ -77,18 +82,49 @@ async fn send_all(run: &Run<'_>, jobs: &[Job], progress: &Progress, tally: &mut 
     Ok(())
 }
 
-/// Makes directories, and those they are in; returns those that have no place on the server.
-async fn make_all(run: &Run<'_>, directories: &[ServerUrl]) -> Outcome<Vec<ServerUrl>> {
-    let made = stream::iter(directories)
-        .map(|url| make(run, url))
-        .buffer_unordered(AT_ONCE);
-    made.try_filter_map(async |lost| Ok(lost))
-        .try_collect()
-        .await
+/// What became of directories; each is told by its path.
+#[derive(Default)]
+struct Made {
+    /// They were not there before.
+    new: BTreeSet<String>,
+    /// They have no place on the server, which was told.
+    lost: Vec<String>,
 }
 
-/// Makes a directory; returns it if it alone cannot be made.
-async fn make(run: &Run<'_>, url: &ServerUrl) -> Outcome<Option<ServerUrl>> {
+/// What became of one.
+enum Place {
+    New,
+    There,
+}
+
+/// The path of the directory that a file goes into.
+fn directory_of(url: &ServerUrl) -> &str {
+    let end = url.path.rfind('/').map_or(0, |slash| slash + 1);
+    &url.path[..end]
+}
+
+/// Makes directories, and those they are in. One that cannot be made does not keep the others.
+async fn make_all(run: &Run<'_>, directories: &[ServerUrl]) -> Outcome<Made> {
+    let mut made = Made::default();
+    let mut under_way = stream::iter(directories)
+        .map(async |url| (url, make(run, url).await))
+        .buffer_unordered(AT_ONCE);
+    while let Some((url, place)) = under_way.next().await {
+        match place {
+            Ok(Place::New) => drop(made.new.insert(url.path.clone())),
+            Ok(Place::There) => {}
+            Err(failure) if run.is_over() => return Err(failure),
+            Err(failure) => {
+                failure.tell_of(&url.request_path());
+                made.lost.push(url.path.clone());
+            }
+        }
+    }
+    Ok(made)
+}
+
+/// Makes a directory.
+async fn make(run: &Run<'_>, url: &ServerUrl) -> Outcome<Place> {
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_LENGTH, 0.into());
     let mut exchange = run.session.request("PUT", url, headers).await?;
@@ -96,16 +132,9 @@ async fn make(run: &Run<'_>, url: &ServerUrl) -> Outcome<Option<ServerUrl>> {
     let _ = exchange.finish().await;
     let answered = exchange.recv_response().await;
     let response: Response<()> = answered.map_err(|error| run.session.broken(&error))?;
-    if response.status().is_success() {
-        return Ok(None);
-    }
-    let failure = refused(run, url, &mut exchange, &response).await;
     match response.status() {
-        // Something else has its name, or nothing may have it.
-        StatusCode::CONFLICT | StatusCode::NOT_FOUND => {
-            failure.tell_of(&url.request_path());
-            Ok(Some(url.clone()))
-        }
-        _ => Err(failure),
+        StatusCode::CREATED => Ok(Place::New),
+        status if status.is_success() => Ok(Place::There),
+        _ => Err(refused(run, url, &mut exchange, &response).await),
     }
 }

@@ -8,6 +8,7 @@ use crate::files::digest::{CONTENT_DIGEST, REPR_DIGEST, Sum, Version};
 use crate::files::digests::{Digests, Turns};
 use crate::files::range::Span;
 use crate::files::reader::{Reader, Sums};
+use crate::files::root::is_part;
 use crate::files::{LENGTH_HEADER, OFFSET_HEADER, UPLOAD_HEADER, WANT_DIGEST, dates};
 use crate::limit::STEP;
 use crate::output::progress::Progress;
@@ -30,7 +31,7 @@ const RETRY: Duration = Duration::from_millis(500);
 
 /// Sends a file.
 pub(super) async fn send(run: &Run<'_>, job: &Job, progress: &Progress) -> Outcome<FileReport> {
-    let file = open(&job.local)?;
+    let file = open(job)?;
     let metadata = file.metadata().map_err(|error| disk(job, &error))?;
     let version = Version::of(&metadata);
     let upload = Upload {
@@ -54,6 +55,8 @@ struct Upload<'a> {
 
 /// A file the server has.
 struct Sent {
+    /// It was there already.
+    unchanged: bool,
     length: u64,
     start: u64,
     duration: Duration,
@@ -85,7 +88,7 @@ impl Upload<'_> {
     async fn proceed(&self, file: File) -> Outcome<Sent> {
         let session = self.run.session;
         let known = self.known().await?;
-        if self.is_worth_comparing(&known)
+        if self.is_alike(&known)
             && let Some(sent) = self.compare(&file).await?
         {
             return Ok(sent);
@@ -134,6 +137,7 @@ impl Upload<'_> {
             ));
         }
         Ok(Sent {
+            unchanged: false,
             length,
             start,
             duration: started.elapsed(),
@@ -145,6 +149,12 @@ impl Upload<'_> {
     /// Asks what the server has. Waits for it to let go of the connection over which this upload
     /// broke off.
     async fn known(&self) -> Outcome<Known> {
+        if self.job.is_new {
+            return Ok(Known {
+                offset: 0,
+                length: None,
+            });
+        }
         let since = Instant::now();
         let mut told = self.run.quiet;
         loop {
@@ -183,10 +193,10 @@ impl Upload<'_> {
         Ok((exchange, response))
     }
 
-    /// Whether the server's file may be this one. Empty ones are as fast sent as compared.
-    fn is_worth_comparing(&self, known: &Known) -> bool {
+    /// Whether the server's file may be this one.
+    fn is_alike(&self, known: &Known) -> bool {
         let length = self.version.length;
-        known.offset == 0 && known.length == Some(length) && length > 0 && !self.run.args.no_clobber
+        known.offset == 0 && known.length == Some(length) && !self.run.args.no_clobber
     }
 
     /// Compares digests; what is the same already need not be sent.
@@ -199,15 +209,23 @@ impl Upload<'_> {
         let digests = Digests::default();
         let turns = Turns::default();
         let ours = digests.whole(copy, self.version, &turns);
-        let (ours, theirs) = tokio::join!(ours, self.head(headers));
-        let (_, response) = theirs?;
-        let field = response.headers().get(REPR_DIGEST);
-        let theirs = field.and_then(|value| Sum::from_field(value.to_str().ok()?));
+        let (ours, theirs) = if self.version.length == 0 {
+            // What is empty on both sides is the same: nothing is asked.
+            let ours = ours.await;
+            (ours, ours)
+        } else {
+            let (ours, theirs) = tokio::join!(ours, self.head(headers));
+            let (_, response) = theirs?;
+            let field = response.headers().get(REPR_DIGEST);
+            let theirs = field.and_then(|value| Sum::from_field(value.to_str().ok()?));
+            (ours, theirs)
+        };
         let Some(sum) = ours.filter(|ours| theirs == Some(*ours)) else {
             return Ok(None);
         };
         self.progress.already(self.version.length);
         Ok(Some(Sent {
+            unchanged: true,
             length: self.version.length,
             start: self.version.length,
             duration: started.elapsed(),
@@ -278,12 +296,26 @@ pub(super) async fn refused(
     let words = words(exchange, response).await;
     let failure = Failure::failed(format!("{}: {words}", url.request_path()));
     match response.status() {
-        StatusCode::FORBIDDEN => failure.hint("does the server run with `--writable`?"),
-        StatusCode::NOT_FOUND => failure.hint(
-            "the server keeps unfinished uploads under names such as `.NAME.part`: choose another",
+        StatusCode::FORBIDDEN if takes_nothing(run, url).await => {
+            run.over.store(true, Ordering::Relaxed);
+            failure.hint("the server takes no files: does it run with `--writable`?")
+        }
+        StatusCode::FORBIDDEN => failure.hint(
+            "the server takes files, but not there: its user may not write there, or a symbolic \
+             link leads out of its directory",
         ),
+        StatusCode::NOT_FOUND if url.path.split('/').any(|name| is_part(name.as_bytes())) => {
+            failure.hint(
+                "the server keeps unfinished uploads under names such as `.NAME.part`: choose \
+                 another",
+            )
+        }
         StatusCode::LOCKED => failure.hint(
             "somebody is sending this very file: give the same command again once that is over",
+        ),
+        StatusCode::CONFLICT if run.args.recursive => failure.hint(
+            "a file there has the name of a directory, or a directory that of a file: see \
+             `anabranch get URL/`",
         ),
         StatusCode::CONFLICT => failure.hint(
             "a file goes into a directory that the server has, under a name that no directory has: \
@@ -294,8 +326,28 @@ pub(super) async fn refused(
             run.over.store(true, Ordering::Relaxed);
             failure.hint("give the same command again: it goes on over another connection")
         }
+        StatusCode::INSUFFICIENT_STORAGE => {
+            run.over.store(true, Ordering::Relaxed);
+            failure.hint("nothing more can be sent until there is room on the server's disk")
+        }
         _ => failure,
     }
+}
+
+/// Whether a server that forbids one path forbids all. The root is a directory: a server that takes
+/// files says so where a file is to have its name.
+async fn takes_nothing(run: &Run<'_>, url: &ServerUrl) -> bool {
+    let asked = run.takes_nothing.get_or_init(async || {
+        let mut root = url.clone();
+        root.path = String::new();
+        let mut headers = HeaderMap::new();
+        headers.insert(UPLOAD_HEADER, HeaderValue::from_static("-"));
+        let mut exchange = run.session.request("HEAD", &root, headers).await.ok()?;
+        let _ = exchange.finish().await;
+        let response: Response<()> = exchange.recv_response().await.ok()?;
+        Some(response.status() == StatusCode::FORBIDDEN)
+    });
+    asked.await.unwrap_or(false)
 }
 
 /// Why sending stopped.
@@ -347,15 +399,12 @@ fn trailers(sums: &Sums, whole: Sum) -> HeaderMap {
 impl Sent {
     fn report(self, job: &Job) -> FileReport {
         let moved = self.length - self.start;
-        // The last byte of an upload that goes on is sent again: only a file that the server has
-        // leaves nothing to send.
-        let unchanged = moved == 0 && self.length > 0;
         FileReport {
             command: "put",
             file: job.local.display().to_string(),
             bytes: self.length,
             resumed_from: self.start,
-            unchanged,
+            unchanged: self.unchanged,
             seconds: units::json_seconds(self.duration),
             goodput_bps: units::rate(moved, self.duration).round(),
             sha256: Some(self.sum.to_string()),

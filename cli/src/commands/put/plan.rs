@@ -1,5 +1,6 @@
 //! Which files are to be sent, and the name each of them gets. Nothing here touches the network.
 
+use super::claims;
 use crate::args::Put;
 use crate::failure::{Failure, Outcome};
 use crate::files::MAX_DEPTH;
@@ -8,10 +9,13 @@ use crate::files::root::is_part;
 use crate::output;
 use crate::url::ServerUrl;
 use anabranch_proto::error::printable;
-use nix::fcntl::OFlag;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
 use std::collections::BTreeSet;
 use std::fs::{self, DirEntry, File};
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -20,6 +24,10 @@ use std::path::{Path, PathBuf};
 pub(super) struct Job {
     pub(super) local: PathBuf,
     pub(super) url: ServerUrl,
+    /// The directory that was named, if the file was found below it.
+    pub(super) below: Option<PathBuf>,
+    /// The server has just made the directory it goes into: nothing is there.
+    pub(super) is_new: bool,
 }
 
 /// What is to be sent.
@@ -35,6 +43,8 @@ pub(super) struct Plan {
 
 /// A directory that was not looked into yet.
 struct Pending {
+    /// The directory that was named.
+    root: PathBuf,
     local: PathBuf,
     url: ServerUrl,
     depth: usize,
@@ -55,6 +65,7 @@ impl Plan {
             ..Self::default()
         };
         let mut targets = BTreeSet::new();
+        let mut places = Vec::new();
         for local in &args.files {
             let is_directory = look(local, args.recursive)?;
             let target = target(&args.url, local)?;
@@ -67,14 +78,17 @@ impl Plan {
                 return Err(Failure::usage(what).hint("send it by a command of its own"));
             }
             if is_directory {
-                plan.walk(local.clone(), directory(target));
+                plan.walk(local.clone(), directory(target), &mut places);
             } else {
                 plan.jobs.push(Job {
                     local: local.clone(),
                     url: target,
+                    below: None,
+                    is_new: false,
                 });
             }
         }
+        claims::check(&plan.jobs, &places)?;
         if args.recursive {
             plan.directories.extend(parent(&args.url));
         }
@@ -86,12 +100,18 @@ impl Plan {
         self.jobs.first().filter(|_| self.is_single)
     }
 
-    /// Finds what is in a directory and below. Symbolic links are not followed: they may lead
-    /// anywhere.
-    fn walk(&mut self, local: PathBuf, url: ServerUrl) {
+    /// Finds what is in a directory and below; adds every directory and its place to `places`.
+    /// Symbolic links are not followed: they may lead anywhere.
+    fn walk(&mut self, local: PathBuf, url: ServerUrl, places: &mut Vec<(PathBuf, ServerUrl)>) {
         let depth = url.path.matches('/').count();
-        let mut pending = vec![Pending { local, url, depth }];
+        let mut pending = vec![Pending {
+            root: local.clone(),
+            local,
+            url,
+            depth,
+        }];
         while let Some(directory) = pending.pop() {
+            places.push((directory.local.clone(), directory.url.clone()));
             let listed = fs::read_dir(&directory.local).and_then(Iterator::collect);
             let mut entries: Vec<DirEntry> = match listed {
                 Ok(entries) => entries,
@@ -143,7 +163,13 @@ impl Plan {
         let mut url = directory.url.clone();
         url.path.push_str(name);
         if kind.is_file() {
-            self.jobs.push(Job { local, url });
+            let below = Some(directory.root.clone());
+            self.jobs.push(Job {
+                local,
+                url,
+                below,
+                is_new: false,
+            });
         } else if directory.depth + 1 >= MAX_DEPTH {
             return Err(format!(
                 "more than {MAX_DEPTH} directories within each other"
@@ -151,7 +177,12 @@ impl Plan {
         } else {
             url.path.push('/');
             let depth = directory.depth + 1;
-            pending.push(Pending { local, url, depth });
+            pending.push(Pending {
+                root: directory.root.clone(),
+                local,
+                url,
+                depth,
+            });
         }
         Ok(())
     }
@@ -165,18 +196,62 @@ impl Plan {
 
 const NOT_UTF_8: &str = "its name is no UTF-8 text, which no URL of ours can tell";
 
-/// Opens a file to be sent.
+/// Opens a file to be sent. One that was found in a directory may have become a symbolic link since
+/// then, or been put behind one: it is not followed. What was named may be a link.
 ///
 /// # Errors
 ///
 /// It is none, or cannot be read.
-pub(super) fn open(local: &Path) -> Outcome<File> {
+pub(super) fn open(job: &Job) -> Outcome<File> {
+    match &job.below {
+        None => open_named(&job.local),
+        Some(root) => {
+            let opened = open_below(root, &job.local).map_err(|error| match error {
+                Errno::ELOOP | Errno::ENOTDIR => {
+                    let local = job.local.display();
+                    Failure::failed(format!(
+                        "{local}: not sent: it is behind a symbolic link now"
+                    ))
+                }
+                error => unreadable(&job.local, &error.into()),
+            });
+            only_file(&job.local, File::from(opened?))
+        }
+    }
+}
+
+/// Opens what was named.
+fn open_named(local: &Path) -> Outcome<File> {
     let mut options = File::options();
     // Without O_NONBLOCK, opening a FIFO would wait for a writer.
     let options = options.read(true).custom_flags(OFlag::O_NONBLOCK.bits());
-    let opened = options.open(local);
-    let opened = opened.and_then(|file| Ok((file.metadata()?, file)));
-    let (metadata, file) = opened.map_err(|error| unreadable(local, &error))?;
+    let file = options
+        .open(local)
+        .map_err(|error| unreadable(local, &error))?;
+    only_file(local, file)
+}
+
+/// Opens one name after the other, so that none of them can be a link.
+fn open_below(root: &Path, local: &Path) -> Result<OwnedFd, Errno> {
+    let inner = local.strip_prefix(root).map_err(|_| Errno::ENOENT)?;
+    let flags = OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+    let on_the_way = flags | OFlag::O_PATH | OFlag::O_DIRECTORY;
+    let mut at = nix::fcntl::open(root, on_the_way, Mode::empty())?;
+    let mut names = inner.components().peekable();
+    while let Some(name) = names.next() {
+        let flags = match names.peek() {
+            Some(_) => on_the_way,
+            None => flags | OFlag::O_RDONLY,
+        };
+        let flags = flags | OFlag::O_NOFOLLOW;
+        at = openat(at.as_fd(), name.as_os_str(), flags, Mode::empty())?;
+    }
+    Ok(at)
+}
+
+fn only_file(local: &Path, file: File) -> Outcome<File> {
+    let metadata = file.metadata();
+    let metadata = metadata.map_err(|error| unreadable(local, &error))?;
     if metadata.is_file() {
         Ok(file)
     } else {
@@ -188,7 +263,7 @@ pub(super) fn open(local: &Path) -> Outcome<File> {
 fn look(local: &Path, recursive: bool) -> Outcome<bool> {
     let found = fs::metadata(local).map_err(|error| unreadable(local, &error))?;
     if !found.is_dir() {
-        return open(local).map(|_| false);
+        return open_named(local).map(|_| false);
     }
     if recursive {
         let listed = fs::read_dir(local);
@@ -339,9 +414,66 @@ mod tests {
     }
 
     #[test]
+    fn no_two_files_get_one_name_on_the_server() {
+        let here = tree();
+        let at = |name: &str| here.path().join(name);
+        fs::create_dir_all(at("deep/tree/a")).unwrap();
+        fs::create_dir_all(at("deep/more/tree")).unwrap();
+        fs::write(at("deep/more/tree/b"), "").unwrap();
+        for (line, ours, theirs) in [
+            (
+                "-r ./tree/sub/.. ./other/../tree/a URL/",
+                "tree/sub/../a",
+                "other/../tree/a",
+            ),
+            ("-r ./tree/a ./tree/sub/.. URL/", "tree/a", "tree/sub/../a"),
+            (
+                "-r ./other/../deep ./tree/sub/.. ./deep/tree/a URL/",
+                "tree/sub/../a",
+                "deep/tree/a",
+            ),
+            ("-r ./file ./deep/../file/../other/. URL/", "file", "other"),
+        ] {
+            let Err(refused) = plan(here.path(), line) else {
+                panic!("{line}");
+            };
+            assert!(matches!(refused, Failure::Usage(_)), "{line}");
+            for name in [ours, theirs] {
+                assert!(refused.what().contains(name), "{line}: {refused:?}");
+            }
+        }
+        // Directories that get one name are one.
+        let both = plan(here.path(), "-r ./deep/more/tree/.. ./tree URL/").unwrap();
+        assert_eq!(names(&both), ["/tree/a", "/tree/b", "/tree/sub/b%20c"]);
+    }
+
+    #[test]
+    fn what_becomes_a_link_after_it_was_found_is_not_followed() {
+        let here = tree();
+        let at = |name: &str| here.path().join(name);
+        symlink("tree", at("named")).unwrap();
+        symlink("file", at("link")).unwrap();
+        let plan = plan(here.path(), "-r ./named ./link URL/").unwrap();
+        for job in &plan.jobs {
+            open(job).unwrap();
+        }
+        fs::rename(at("tree/a"), at("tree/gone")).unwrap();
+        symlink("/etc/passwd", at("tree/a")).unwrap();
+        fs::rename(at("tree/sub"), at("gone")).unwrap();
+        symlink(at("gone"), at("tree/sub")).unwrap();
+        for job in &plan.jobs {
+            match open(job) {
+                Ok(_) => assert_eq!(job.local, at("link")),
+                Err(error) => assert!(error.what().contains("symbolic link"), "{error:?}"),
+            }
+        }
+        assert_eq!(plan.jobs.len(), 3);
+    }
+
+    #[test]
     fn a_pipe_is_not_waited_for() {
         let here = tempfile::tempdir().unwrap();
-        let mode = nix::sys::stat::Mode::S_IRUSR;
+        let mode = Mode::S_IRUSR;
         nix::unistd::mkfifo(&here.path().join("pipe"), mode).unwrap();
         let refused = plan(here.path(), "./pipe URL/").unwrap_err();
         assert!(refused.what().contains("not a file"), "{refused:?}");
