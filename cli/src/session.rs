@@ -30,6 +30,7 @@ use http::{HeaderMap, Request, Response};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::task::spawn_blocking;
 
 /// The code of a connection that ends well (RFC 9114, section 8.1).
 pub(crate) const H3_NO_ERROR: u32 = 0x100;
@@ -67,6 +68,8 @@ pub(crate) struct Options<'a> {
     pub(crate) paths: &'a Paths,
     /// How this side sends.
     pub(crate) tuning: &'a Tuning,
+    /// Whether nothing but errors is said.
+    pub(crate) quiet: bool,
     /// Whom it believes.
     pub(crate) trust: &'a ClientTrust,
     /// Where to write qlog.
@@ -98,12 +101,12 @@ impl Session {
         if !options.paths.are_default() {
             links::tell_dead_ends(&wanted.specs, &target.remotes).await;
         }
-        let tickets = Tickets::of_user().filter(|_| !options.trust.no_resume);
+        let tickets = Tickets::of_user(options.quiet).filter(|_| !options.trust.no_resume);
         let tickets = tickets.map(|tickets| (tickets, url.hosts_text()));
         if let Some((tickets, server)) = &tickets
             && options.early.is_some()
         {
-            config.resume = resume(tickets, server, &config, &target.name);
+            config.resume = resume(tickets, server, &config, &target.name).await;
         }
         let asking = Asking::new(url, options.early.clone())?;
         let connected = endpoint
@@ -174,14 +177,17 @@ impl Session {
         closed(&self.connection, self.shown).unwrap_or_else(|| Failure::failed(stream_error(error)))
     }
 
-    /// Closes the connection and tells the server.
+    /// Closes the connection, tells the server, and keeps what the next connection begins with.
     pub(crate) async fn close(self) {
-        if let Some((tickets, server)) = &self.tickets {
-            let states = std::iter::from_fn(|| self.connection.take_resumption());
-            tickets.put(server, &states.collect::<Vec<_>>());
-        }
+        let states = std::iter::from_fn(|| self.connection.take_resumption());
+        let states: Vec<_> = states.collect();
         self.connection.close(H3_NO_ERROR, b"");
-        self.endpoint.say_goodbye().await;
+        let keep = async {
+            if let Some((tickets, server)) = self.tickets {
+                let _ = spawn_blocking(move || tickets.put(&server, &states)).await;
+            }
+        };
+        tokio::join!(self.endpoint.say_goodbye(), keep);
     }
 }
 
@@ -217,8 +223,16 @@ fn head(method: &str, url: &ServerUrl, headers: HeaderMap) -> Outcome<Request<()
 }
 
 /// What an earlier connection to this server left, if the same is trusted now.
-fn resume(tickets: &Tickets, server: &str, config: &ClientConfig, name: &str) -> Option<Resume> {
-    let (state, age) = tickets.take(server, |state| state.fits(&config.tls, name))?;
+async fn resume(
+    tickets: &Tickets,
+    server: &str,
+    config: &ClientConfig,
+    name: &str,
+) -> Option<Resume> {
+    let (tickets, server) = (tickets.clone(), server.to_owned());
+    let (tls, name) = (config.tls.clone(), name.to_owned());
+    let taken = spawn_blocking(move || tickets.take(&server, |state| state.fits(&tls, &name)));
+    let (state, age) = taken.await.ok()??;
     Some(Resume {
         state,
         age,

@@ -9,13 +9,15 @@ use crate::trust::state_directory;
 use anabranch_net::engine::ResumptionState;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The file's name in the state directory.
 const FILE: &str = "tickets.json";
@@ -27,6 +29,11 @@ const PER_SERVER: usize = 4;
 const IN_ALL: usize = 64;
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 4 << 20;
+
+/// How long another process may have the lock before this one does without tickets.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Time between two attempts to get it.
+const RETRY: Duration = Duration::from_millis(10);
 
 /// A ticket and what it is for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,19 +62,18 @@ impl Entry {
 #[derive(Debug, Clone)]
 pub(crate) struct Tickets {
     directory: PathBuf,
+    quiet: bool,
 }
 
 impl Tickets {
-    /// Those in the user's state directory, if there is one.
-    pub(crate) fn of_user() -> Option<Self> {
-        state_directory().map(Self::in_directory)
-    }
-
-    fn in_directory(directory: PathBuf) -> Self {
-        Self { directory }
+    /// Those in the user's state directory, if there is one. Nothing is said if `quiet`.
+    pub(crate) fn of_user(quiet: bool) -> Option<Self> {
+        let directory = state_directory()?;
+        Some(Self { directory, quiet })
     }
 
     /// Takes the newest ticket for a server that `fits`, and its age. Nobody else gets it then.
+    /// Blocks on the disk, and for a short time on others.
     pub(crate) fn take(
         &self,
         server: &str,
@@ -94,7 +100,7 @@ impl Tickets {
         found
     }
 
-    /// Keeps tickets that a server gave.
+    /// Keeps tickets that a server gave. Blocks like [`take`](Self::take).
     pub(crate) fn put(&self, server: &str, states: &[ResumptionState]) {
         if states.is_empty() {
             return;
@@ -123,11 +129,20 @@ impl Tickets {
     /// Changes the file while no other process does. A failure is told and changes nothing.
     fn change(&self, change: impl FnOnce(&mut Vec<Entry>, u64)) {
         if let Err(error) = self.try_change(change) {
-            let place = self.directory.join(FILE);
-            output::say(format!(
-                "note: no session can be kept in {}: {error}",
-                place.display()
-            ));
+            let path = self.directory.join(FILE);
+            let note = format!("no session can be kept in {}: {error}", path.display());
+            // Who has no place to keep any need not hear it of every command.
+            if path.exists() {
+                self.note(&note);
+            } else {
+                tracing::info!("{note}");
+            }
+        }
+    }
+
+    fn note(&self, note: &str) {
+        if !self.quiet {
+            output::say(format!("note: {note}"));
         }
     }
 
@@ -136,12 +151,10 @@ impl Tickets {
             .recursive(true)
             .mode(0o700)
             .create(&self.directory)?;
-        let lock = private_file(&self.directory.join(LOCK), false)?;
-        let _lock = Flock::lock(lock, FlockArg::LockExclusive)
-            .map_err(|(_, error)| io::Error::from(error))?;
+        let _lock = lock(private_file(&self.directory.join(LOCK), false)?)?;
         let path = self.directory.join(FILE);
         let now_ms = now_ms();
-        let mut entries = load(&path)?;
+        let mut entries = self.load(&path)?;
         entries.retain(|entry| {
             let lifetime = entry.state().map(|state| state.lifetime());
             matches!((lifetime, entry.age(now_ms)), (Some(lifetime), Some(age)) if age < lifetime)
@@ -152,24 +165,40 @@ impl Tickets {
         file.write_all(&serde_json::to_vec(&entries)?)?;
         fs::rename(&new, &path)
     }
+
+    /// What the file holds; nothing if it is damaged, which is told.
+    fn load(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut text = Vec::new();
+        file.take(MAX_FILE).read_to_end(&mut text)?;
+        Ok(serde_json::from_slice(&text).unwrap_or_else(|error| {
+            self.note(&format!(
+                "{} is damaged ({error}): the sessions kept there are forgotten",
+                path.display()
+            ));
+            Vec::new()
+        }))
+    }
 }
 
-/// What the file holds; nothing if it is damaged, which is told.
-fn load(path: &Path) -> io::Result<Vec<Entry>> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
-    let mut text = Vec::new();
-    file.take(MAX_FILE).read_to_end(&mut text)?;
-    Ok(serde_json::from_slice(&text).unwrap_or_else(|error| {
-        output::say(format!(
-            "note: {} is damaged ({error}): the sessions kept there are forgotten",
-            path.display()
-        ));
-        Vec::new()
-    }))
+/// Waits for a lock, but not for ever: somebody may have stopped a process that has it.
+fn lock(mut file: File) -> io::Result<Flock<File>> {
+    let started = Instant::now();
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(locked) => return Ok(locked),
+            Err((unlocked, Errno::EWOULDBLOCK)) if started.elapsed() < PATIENCE => file = unlocked,
+            Err((_, Errno::EWOULDBLOCK)) => {
+                return Err(io::Error::other("another process has its lock"));
+            }
+            Err((_, error)) => return Err(error.into()),
+        }
+        sleep(RETRY);
+    }
 }
 
 /// Opens or creates a file that only its owner may read.
@@ -188,48 +217,4 @@ fn now_ms() -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::PermissionsExt;
-
-    fn tickets() -> (tempfile::TempDir, Tickets) {
-        let directory = tempfile::tempdir().unwrap();
-        let tickets = Tickets::in_directory(directory.path().join("state"));
-        (directory, tickets)
-    }
-
-    #[test]
-    fn a_damaged_file_is_ignored_and_replaced() {
-        let (_guard, tickets) = tickets();
-        fs::create_dir_all(&tickets.directory).unwrap();
-        fs::write(tickets.directory.join(FILE), "{ half").unwrap();
-        assert!(tickets.take("h:1", |_| true).is_none());
-        let left = fs::read_to_string(tickets.directory.join(FILE)).unwrap();
-        assert_eq!(left, "[]");
-    }
-
-    #[test]
-    fn entries_that_are_no_states_are_dropped() {
-        let (_guard, tickets) = tickets();
-        fs::create_dir_all(&tickets.directory).unwrap();
-        let entry = r#"[{"server":"h:1","taken_ms":0,"state":"AAAA"}]"#;
-        fs::write(tickets.directory.join(FILE), entry).unwrap();
-        assert!(tickets.take("h:1", |_| true).is_none());
-    }
-
-    #[test]
-    fn nobody_else_can_read_what_is_kept() {
-        let (_guard, tickets) = tickets();
-        tickets.try_change(|_, _| {}).unwrap();
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode(&tickets.directory.join(FILE)), 0o600);
-        assert_eq!(mode(&tickets.directory), 0o700);
-    }
-
-    #[test]
-    fn where_no_file_is_none_is_made_to_look() {
-        let (_guard, tickets) = tickets();
-        assert!(tickets.take("h:1", |_| true).is_none());
-        assert!(!tickets.directory.exists());
-    }
-}
+mod tests;

@@ -24,8 +24,8 @@ use tempfile::TempDir;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_anabranch");
 
 /// How long a datagram takes each way. Over loopback alone a handshake may be complete before the
-/// client has anything to send early.
-const DELAY: Duration = Duration::from_millis(100);
+/// client has anything to send early; so may it over a short way, where a machine is busy.
+const DELAY: Duration = Duration::from_millis(500);
 
 /// A datagram that is on its way: when it arrives, and what happens then.
 type OnTheWay = (Instant, Box<dyn FnOnce() + Send>);
@@ -104,6 +104,11 @@ impl House {
 
     /// Fetches the file; tells whether the request went before the handshake was complete.
     fn get(&self, name: &str, options: &[&str]) -> bool {
+        self.get_and_say(name, options).0
+    }
+
+    /// Tells also what was said.
+    fn get_and_say(&self, name: &str, options: &[&str]) -> (bool, String) {
         let qlog = self.path(&format!("{name}.qlog"));
         let mut get = Command::new(PROGRAM);
         get.args(["get", &format!("{}/file", self.url), "-o"])
@@ -113,10 +118,14 @@ impl House {
             .args(options)
             .env("XDG_STATE_HOME", self.path("state"));
         let output = ending::output(&mut get);
-        let said = String::from_utf8_lossy(&output.stderr);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{said}");
         assert_eq!(fs::read(self.path(name)).unwrap(), self.data);
-        has_early_packets(&qlog)
+        (has_early_packets(&qlog), said)
+    }
+
+    fn kept(&self) -> std::path::PathBuf {
+        self.path("state/anabranch/tickets.json")
     }
 }
 
@@ -137,8 +146,7 @@ fn has_early_packets(directory: &Path) -> bool {
 fn a_second_get_asks_with_its_first_packets() {
     let house = House::new(&[]);
     assert!(!house.get("first", &[]));
-    let kept = house.path("state/anabranch/tickets.json");
-    let mode = fs::metadata(&kept).unwrap().permissions().mode();
+    let mode = fs::metadata(house.kept()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     assert!(house.get("second", &[]));
     assert!(house.get("third", &[]));
@@ -156,9 +164,35 @@ fn a_server_may_read_nothing_early() {
 fn a_damaged_store_costs_a_note_and_a_round_trip() {
     let house = House::new(&[]);
     assert!(!house.get("first", &[]));
-    fs::write(house.path("state/anabranch/tickets.json"), "[{").unwrap();
-    assert!(!house.get("second", &[]));
+    fs::write(house.kept(), "[{").unwrap();
+    let (early, said) = house.get_and_say("second", &[]);
+    assert!(!early && said.contains("is damaged"), "{said}");
     assert!(house.get("third", &[]));
+    fs::write(house.kept(), "[{").unwrap();
+    let (early, said) = house.get_and_say("fourth", &["--quiet"]);
+    assert!(!early && said.is_empty(), "{said}");
+}
+
+#[test]
+fn whoever_holds_the_lock_of_the_store_holds_up_no_transfer() {
+    let house = House::new(&[]);
+    assert!(!house.get("first", &[]));
+    let lock = fs::File::open(house.kept().with_extension("lock")).unwrap();
+    lock.lock().unwrap();
+    let (early, said) = house.get_and_say("second", &[]);
+    assert!(!early && said.contains("another process"), "{said}");
+    lock.unlock().unwrap();
+    assert!(house.get("third", &[]));
+}
+
+#[test]
+fn a_user_without_a_place_to_keep_sessions_does_not_hear_of_it_each_time() {
+    let house = House::new(&[]);
+    fs::write(house.path("state"), "no directory").unwrap();
+    let (_, said) = house.get_and_say("first", &[]);
+    assert!(!said.contains("session"), "{said}");
+    let (_, said) = house.get_and_say("second", &["-v"]);
+    assert!(said.contains("no session can be kept"), "{said}");
 }
 
 #[test]

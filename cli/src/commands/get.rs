@@ -94,7 +94,7 @@ async fn with_session(
     let mut stopped = stop.clone();
     let started = Instant::now();
     let session = tokio::select! {
-        session = open(args, plan, first) => session?,
+        session = open(args, quiet, plan, first) => session?,
         _ = stopped.wait_for(|stopped| *stopped) => {
             return Err(Failure::failed("interrupted while connecting"));
         }
@@ -113,10 +113,11 @@ async fn with_session(
     result
 }
 
-async fn open(args: &Get, plan: &Plan, url: &ServerUrl) -> Outcome<Session> {
+async fn open(args: &Get, quiet: bool, plan: &Plan, url: &ServerUrl) -> Outcome<Session> {
     let options = Options {
         paths: &args.paths,
         tuning: &args.tuning,
+        quiet,
         trust: &args.trust,
         qlog: args.report.qlog.as_deref(),
         timestamps: args.timestamps,

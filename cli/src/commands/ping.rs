@@ -74,6 +74,7 @@ pub(crate) async fn run(args: &Ping, quiet: bool) -> Outcome {
     let options = Options {
         paths: &args.paths,
         tuning: &tuning,
+        quiet,
         trust: &args.trust,
         qlog: args.report.qlog.as_deref(),
         timestamps: true,

@@ -54,6 +54,7 @@ pub(crate) async fn run(args: &Speed, quiet: bool) -> Outcome {
     let options = Options {
         paths: &args.paths,
         tuning: &args.tuning,
+        quiet,
         trust: &args.trust,
         qlog: args.report.qlog.as_deref(),
         timestamps: false,
