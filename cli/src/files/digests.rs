@@ -2,23 +2,31 @@
 //! together with the request that wanted them.
 
 use super::digest::{Cache, Sum, Version};
-use super::reader::hash_while;
+use super::reader::{Hashing, for_a_while};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
-/// Files of each kind hashed at a time, for all clients.
+/// Files of each kind hashed at a time, for all clients. The others wait in a row: each is hashed
+/// for a while and goes to its end, so that short ones are not held up by long ones.
 const AT_ONCE: usize = 2;
+
+/// How long a digest of a whole file waits for its first turn: when so many are under way that it
+/// gets none, the client does without, which it can. One that has begun goes on.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Makes digests and remembers them.
 #[derive(Debug)]
 pub(crate) struct Digests {
     cache: Cache,
     turns: Turns,
+    /// The files that are being hashed whole, each by one of those who want its digest.
+    under_way: Mutex<BTreeMap<Version, Weak<Semaphore>>>,
 }
 
 impl Default for Digests {
@@ -26,6 +34,7 @@ impl Default for Digests {
         Self {
             cache: Cache::default(),
             turns: Turns::new(AT_ONCE),
+            under_way: Mutex::default(),
         }
     }
 }
@@ -66,23 +75,35 @@ impl Digests {
     }
 
     /// The digest of a whole file; hashes it unless that was done before. `None` if the file cannot
-    /// be read or changes meanwhile. Dropping the future ends the work and closes the file.
+    /// be read or changes meanwhile, or if too many others are being hashed. Dropping the future
+    /// ends the work and closes the file.
     pub(crate) async fn whole(&self, file: File, version: Version, client: &Turns) -> Option<Sum> {
+        let alone = self.alone(version);
+        // Somebody else may be at it.
+        let _alone = alone.acquire().await.ok()?;
         if let Some(sum) = self.known(&version) {
             return Some(sum);
         }
         let turns = [&client.wholes, &self.turns.wholes];
-        let hashing = hash(file, version.length, turns, || {
-            self.known(&version).is_none()
-        });
-        let Ok((file, hash)) = hashing.await else {
-            // Somebody else may have hashed it meanwhile.
-            return self.known(&version);
-        };
+        let hashed = hash(file, version.length, turns, Some(PATIENCE)).await;
+        let (file, hash) = hashed.ok()?;
         let unchanged = Version::of(&file.metadata().ok()?) == version;
         let sum = unchanged.then(|| Sum::of(hash))?;
         self.remember(version, sum);
         Some(sum)
+    }
+
+    /// What whoever hashes this file holds.
+    fn alone(&self, version: Version) -> Arc<Semaphore> {
+        let under_way = self.under_way.lock();
+        let mut under_way = under_way.unwrap_or_else(PoisonError::into_inner);
+        under_way.retain(|_, alone| alone.strong_count() > 0);
+        if let Some(alone) = under_way.get(&version).and_then(Weak::upgrade) {
+            return alone;
+        }
+        let alone = Arc::new(Semaphore::new(1));
+        under_way.insert(version, Arc::downgrade(&alone));
+        alone
     }
 
     /// Feeds the first `length` bytes of a file to a hash. Dropping the future ends the work.
@@ -97,49 +118,53 @@ impl Digests {
         client: &Turns,
     ) -> io::Result<(File, Sha256)> {
         let turns = [&client.prefixes, &self.turns.prefixes];
-        hash(file, length, turns, || true).await
+        hash(file, length, turns, None).await
     }
 }
 
-/// Waits for a turn of the client and then for one of the server, so that no client waits for the
-/// server's more than once at a time, and hashes. Nothing needs no turn.
+/// Hashes in turns, one for each [`for_a_while`]. Nothing needs no turn.
+///
+/// # Errors
+///
+/// Reading failed, the file is shorter, or `TimedOut` if the server's first turn did not come
+/// within `patience`.
 async fn hash(
     file: File,
     length: u64,
-    [own, common]: [&Arc<Semaphore>; 2],
-    is_wanted: impl FnOnce() -> bool,
+    turns: [&Arc<Semaphore>; 2],
+    patience: Option<Duration>,
 ) -> io::Result<(File, Sha256)> {
     if length == 0 {
         return Ok((file, Sha256::new()));
     }
-    let own = Arc::clone(own).acquire_owned().await;
-    let common = Arc::clone(common).acquire_owned().await;
-    let turns = (
-        own.map_err(io::Error::other)?,
-        common.map_err(io::Error::other)?,
-    );
-    if !is_wanted() {
-        return Err(io::ErrorKind::Interrupted.into());
+    let mut hashing = Hashing::new(file, length);
+    let mut turn = turn(turns, patience).await?;
+    loop {
+        let (back, is_whole) = for_a_while(hashing, turn).await?;
+        if is_whole {
+            return Ok(back.finish());
+        }
+        hashing = back;
+        turn = self::turn(turns, None).await?;
     }
-    let wish = Wish::default();
-    let given_up = Arc::clone(&wish.0);
-    let hashed = spawn_blocking(move || {
-        let _turns = turns;
-        let hash = hash_while(&file, length, || !given_up.load(Ordering::Relaxed))?;
-        Ok((file, hash))
-    });
-    hashed.await.map_err(io::Error::other)?
 }
 
-/// Whether somebody still wants a digest. Dropped, it ends the work that looks at it: a blocking
-/// task cannot be aborted.
-#[derive(Debug, Default)]
-struct Wish(Arc<AtomicBool>);
-
-impl Drop for Wish {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
+/// Waits for a turn of the client and then for one of the server, so that no client waits for the
+/// server's more than once at a time. Those who wait are served in the order they came.
+async fn turn(
+    [own, common]: [&Arc<Semaphore>; 2],
+    patience: Option<Duration>,
+) -> io::Result<[OwnedSemaphorePermit; 2]> {
+    let own = Arc::clone(own).acquire_owned().await;
+    let common = Arc::clone(common).acquire_owned();
+    let common = match patience {
+        Some(patience) => timeout(patience, common).await?,
+        None => common.await,
+    };
+    Ok([
+        own.map_err(io::Error::other)?,
+        common.map_err(io::Error::other)?,
+    ])
 }
 
 #[cfg(test)]
@@ -212,11 +237,11 @@ mod tests {
 
     #[tokio::test]
     async fn digests_of_whole_files_hold_up_no_upload() {
-        let (file, version) = endless();
         let digests = Arc::new(Digests::default());
         let mut asked = tokio::task::JoinSet::new();
         for _ in 0..AT_ONCE {
-            let (digests, file) = (Arc::clone(&digests), file.reopen().unwrap());
+            let (digests, (file, version)) = (Arc::clone(&digests), endless());
+            let file = file.reopen().unwrap();
             asked.spawn(async move { digests.whole(file, version, &Turns::default()).await });
         }
         while digests.turns.wholes.available_permits() > 0 {
@@ -231,12 +256,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_takes_one_turn_and_nothing_takes_none() {
-        let (file, version) = endless();
         let digests = Arc::new(Digests::default());
         let greedy = Arc::new(Turns::default());
         let mut asked = tokio::task::JoinSet::new();
         for _ in 0..2 * AT_ONCE {
             let (digests, greedy) = (Arc::clone(&digests), Arc::clone(&greedy));
+            let (file, version) = endless();
             let file = file.reopen().unwrap();
             asked.spawn(async move { digests.whole(file, version, &greedy).await });
         }
@@ -249,5 +274,46 @@ mod tests {
         let hashed = timeout(Duration::from_secs(20), digests.prefix(empty, 0, &other)).await;
         assert!(hashed.unwrap().is_ok());
         drop(nothing);
+    }
+
+    #[tokio::test]
+    async fn long_files_of_many_clients_let_short_ones_overtake() {
+        let digests = Arc::new(Digests::default());
+        let mut asked = tokio::task::JoinSet::new();
+        for _ in 0..2 * AT_ONCE {
+            let (digests, (file, version)) = (Arc::clone(&digests), endless());
+            let (whole, prefix) = (file.reopen().unwrap(), file.reopen().unwrap());
+            let other = Arc::clone(&digests);
+            asked.spawn(async move {
+                let whole = digests.whole(whole, version, &Turns::default()).await;
+                assert!(whole.is_none(), "hashed in no time");
+            });
+            asked.spawn(async move {
+                let client = Turns::default();
+                let prefix = other.prefix(prefix, version.length, &client);
+                assert!(prefix.await.is_err(), "hashed in no time");
+            });
+        }
+        let turns = &digests.turns;
+        while turns.wholes.available_permits() + turns.prefixes.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        let (client, bound) = (Turns::default(), Duration::from_secs(20));
+        let (file, version) = small();
+        let whole = digests.whole(file, version, &client);
+        assert!(timeout(bound, whole).await.unwrap().is_some());
+        let prefix = digests.prefix(small().0, 5, &client);
+        assert!(timeout(bound, prefix).await.unwrap().is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_long_for_the_first_turn_at_a_whole_file() {
+        let digests = Digests::default();
+        let _taken = digests.turns.wholes.acquire_many(AT_ONCE as u32).await;
+        let (file, version) = small();
+        let client = Turns::default();
+        let whole = digests.whole(file, version, &client);
+        let told = timeout(Duration::from_secs(20), whole).await;
+        assert_eq!(told, Ok(None));
     }
 }

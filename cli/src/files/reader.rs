@@ -6,10 +6,15 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 /// Bytes read at once. Two pieces exist at a time.
 const PIECE_BYTES: u64 = 256 << 10;
+
+/// How long a thread hashes before others have their turn. Some tens of megabytes.
+const WHILE: Duration = Duration::from_millis(100);
 
 /// Reads a span of a file.
 #[derive(Debug)]
@@ -116,6 +121,55 @@ impl State {
     }
 }
 
+/// Hashes the beginning of a file, with pauses wherever somebody wants them.
+#[derive(Debug)]
+pub(crate) struct Hashing {
+    file: File,
+    hash: Sha256,
+    at: u64,
+    end: u64,
+}
+
+impl Hashing {
+    /// Will hash the first `length` bytes. Leaves the position of the file alone.
+    pub(crate) fn new(file: File, length: u64) -> Self {
+        Self {
+            file,
+            hash: Sha256::new(),
+            at: 0,
+            end: length,
+        }
+    }
+
+    /// Goes on as long as `may_go_on`, which is asked before each piece; tells whether all is
+    /// hashed. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Reading failed or the file is shorter.
+    pub(crate) fn go_on(&mut self, may_go_on: impl Fn() -> bool) -> io::Result<bool> {
+        let mut buffer = vec![0; PIECE_BYTES as usize];
+        while self.at < self.end && may_go_on() {
+            let room = (self.end - self.at).min(PIECE_BYTES) as usize;
+            match self.file.read_at(&mut buffer[..room], self.at) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => {
+                    self.hash.update(&buffer[..count]);
+                    self.at += count as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(self.at >= self.end)
+    }
+
+    /// The file, and the hash that was fed what has been read of it.
+    pub(crate) fn finish(self) -> (File, Sha256) {
+        (self.file, self.hash)
+    }
+}
+
 /// Feeds the first `length` bytes of a file to a hash. Blocks.
 ///
 /// # Errors
@@ -123,52 +177,46 @@ impl State {
 /// Reading failed or the file is shorter.
 #[cfg(test)]
 pub(crate) fn hash_prefix(file: &File, length: u64) -> io::Result<Sha256> {
-    hash_while(file, length, || true)
+    let mut hashing = Hashing::new(file.try_clone()?, length);
+    hashing.go_on(|| true)?;
+    Ok(hashing.finish().1)
 }
 
-/// Feeds the first `length` bytes of a file to a hash as long as `is_wanted`, which is asked before
-/// each piece. Blocks.
-///
-/// # Errors
-///
-/// Reading failed, the file is shorter, or `Interrupted` once it is wanted no more.
-pub(crate) fn hash_while(
-    mut file: &File,
-    length: u64,
-    is_wanted: impl Fn() -> bool,
-) -> io::Result<Sha256> {
-    file.seek(SeekFrom::Start(0))?;
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; PIECE_BYTES as usize];
-    let mut left = length;
-    while left > 0 {
-        if !is_wanted() {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        let room = left.min(PIECE_BYTES) as usize;
-        match file.read(&mut buffer[..room])? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            count => {
-                hash.update(&buffer[..count]);
-                left -= count as u64;
-            }
-        }
-    }
-    Ok(hash)
-}
-
-/// As [`hash_while`], off the runtime's threads. Hashing ends soon after this is dropped.
+/// Feeds the first `length` bytes of a file to a hash, off the runtime's threads. Hashing ends soon
+/// after this is dropped.
 ///
 /// # Errors
 ///
 /// Reading failed or the file is shorter.
 pub(crate) async fn hash_apart(file: File, length: u64) -> io::Result<Sha256> {
-    // What was asked for is known to be wanted as long as this end is held.
-    let (wanted, asked) = tokio::sync::oneshot::channel::<()>();
-    let hash = spawn_blocking(move || hash_while(&file, length, || !wanted.is_closed()));
-    let hashed = hash.await.map_err(io::Error::other)?;
-    drop(asked);
-    hashed
+    let mut hashing = Hashing::new(file, length);
+    loop {
+        let (back, is_whole) = for_a_while(hashing, ()).await?;
+        if is_whole {
+            return Ok(back.finish().1);
+        }
+        hashing = back;
+    }
+}
+
+/// Goes on hashing for [`WHILE`] at most, off the runtime's threads; tells whether all is hashed.
+/// What is `held` is let go of then, also if nobody waits for the end any more: work under way
+/// cannot be taken from its thread, so it is short instead.
+///
+/// # Errors
+///
+/// Reading failed or the file is shorter.
+pub(crate) async fn for_a_while(
+    mut hashing: Hashing,
+    held: impl Send + 'static,
+) -> io::Result<(Hashing, bool)> {
+    let working = spawn_blocking(move || {
+        let until = Instant::now() + WHILE;
+        let is_whole = hashing.go_on(|| Instant::now() < until)?;
+        drop(held);
+        Ok((hashing, is_whole))
+    });
+    working.await.map_err(io::Error::other)?
 }
 
 #[cfg(test)]
