@@ -103,7 +103,7 @@ async fn receive(
     tally.bytes += first.map_or(0, |piece| piece.remaining() as u64);
     let started = Instant::now();
     let end = started + time;
-    // As above.
+    // A stream that always has data would never let the deadline be looked at.
     while Instant::now() < end && tally.bytes < MAX_BYTES {
         let Ok(piece) = timeout_at(end, exchange.recv_data()).await else {
             break;
