@@ -225,8 +225,8 @@ impl Root {
         }
     }
 
-    /// Makes a directory below the root, and those it is in; tells whether there was anything to
-    /// make. `permit` is asked before each with the directory that it is to be in.
+    /// Makes a directory below the root, and those it is in; tells whether it was not there. `make`
+    /// makes one of a name in another, and tells whether it was not there.
     ///
     /// # Errors
     ///
@@ -234,7 +234,7 @@ impl Root {
     pub(crate) fn make(
         &self,
         path: &RelPath,
-        permit: impl Fn(&OwnedFd) -> Result<(), Refusal>,
+        make: impl Fn(&OwnedFd, &OsStr) -> Result<bool, Refusal>,
     ) -> Result<bool, Refusal> {
         // Names of unfinished uploads are neither shown nor swept as directories.
         let is_reserved = path.parts.iter().any(|name| is_part(name.as_bytes()));
@@ -249,10 +249,10 @@ impl Root {
         let mut made = false;
         for name in &path.parts {
             at.parts.push(name.clone());
+            made = false;
             directory = match self.directory(&at) {
                 Err(Refusal::NoDirectory) => {
-                    permit(&directory)?;
-                    made |= make_in(&directory, name)?;
+                    made = make(&directory, name)?;
                     let found = self.directory(&at);
                     found.map_err(|refusal| match refusal {
                         Refusal::NoDirectory => Refusal::NoPlace,
@@ -279,7 +279,7 @@ impl Root {
 }
 
 /// Makes a directory, unless somebody else does meanwhile or something has its name.
-fn make_in(directory: &OwnedFd, name: &OsStr) -> Result<bool, Refusal> {
+pub(super) fn make_in(directory: &OwnedFd, name: &OsStr) -> Result<bool, Refusal> {
     match mkdirat(directory, name, Mode::from_bits_truncate(0o777)) {
         Ok(()) => {
             fsync(directory)?;
@@ -372,7 +372,7 @@ mod tests {
         fs::create_dir(at("real")).unwrap();
         symlink("real", at("link")).unwrap();
         let root = Root::open(inside.path()).unwrap();
-        let make = |text: &str| root.make(&path(text), |_| Ok(()));
+        let make = |text: &str| root.make(&path(text), make_in);
         assert_eq!(make("/"), Ok(false));
         assert_eq!(make("/a/b/c/"), Ok(true));
         assert_eq!(make("/a/b/"), Ok(false));
@@ -388,7 +388,7 @@ mod tests {
         assert_eq!(make(&deep), Err(Refusal::NotFound));
         assert!(!at("d").exists());
         assert_eq!(make(&deep[2..]), Ok(true));
-        let refused = root.make(&path("/new/x/"), |_| Err(Refusal::TooMany));
+        let refused = root.make(&path("/new/x/"), |_, _| Err(Refusal::TooMany));
         assert_eq!(refused, Err(Refusal::TooMany));
         assert!(!at("new").exists());
         assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);

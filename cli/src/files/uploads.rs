@@ -1,11 +1,12 @@
 //! Uploads of a whole server: who has which, how many there may be and how much they may bring.
 
-use super::root::{Refusal, RelPath, Root};
+use super::root::{Refusal, RelPath, Root, make_in};
 use super::upload::{Place, Upload, UploadId};
 use nix::sys::stat::fstat;
 use nix::sys::statvfs::fstatvfs;
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,6 +23,9 @@ const HANDOVER: Duration = Duration::from_secs(5);
 /// Bytes between two looks at how much room the disk has. An upload of unknown length has so much
 /// set aside for it at a time.
 const LOOK_BYTES: u64 = 16 << 20;
+
+/// What part of the room there is one upload has set aside at its beginning, at most: a half.
+const SHARE: u64 = 2;
 
 /// Bytes of the disk that a new directory takes.
 const DIRECTORY_BYTES: u64 = 4096;
@@ -75,7 +79,10 @@ struct Active {
     last: Mutex<Instant>,
     /// Somebody else goes on with it.
     taken_over: Notify,
-    /// Bytes of the disk that are set aside for what it has yet to bring.
+    /// Bytes it has yet to bring, if it said how many.
+    to_come: AtomicU64,
+    /// Bytes of the disk that are set aside for them. Not for all that is announced: the others
+    /// need room as well, and announcing costs nothing.
     reserved: AtomicU64,
 }
 
@@ -123,12 +130,16 @@ impl Uploads {
         if under_way.len() >= self.limits.at_once {
             return Err(Refusal::Busy);
         }
+        let room = self.room(&under_way, id.device(), place.directory())?;
         let reserved = announced.unwrap_or(LOOK_BYTES);
-        self.check_room(&under_way, id.device(), place.directory(), reserved)?;
+        if room < reserved {
+            return Err(Refusal::DiskFull);
+        }
         let active = Arc::new(Active {
             last: Mutex::new(Instant::now()),
             taken_over: Notify::new(),
-            reserved: AtomicU64::new(reserved),
+            to_come: AtomicU64::new(announced.unwrap_or(u64::MAX)),
+            reserved: AtomicU64::new(reserved.min((room / SHARE).max(LOOK_BYTES))),
         });
         under_way.insert(id.clone(), Arc::clone(&active));
         drop(under_way);
@@ -142,8 +153,8 @@ impl Uploads {
         place.open(claim)
     }
 
-    /// Makes a directory and those it is in; tells whether there was anything to make. Each counts
-    /// as a file. Blocks.
+    /// Makes a directory and those it is in; tells whether it was not there. Each that is made
+    /// counts as a file. Blocks.
     ///
     /// # Errors
     ///
@@ -154,19 +165,28 @@ impl Uploads {
         path: &RelPath,
         account: &Account,
     ) -> Result<bool, Refusal> {
-        root.make(path, |parent| {
+        root.make(path, |parent, name| {
+            // Counted first, so that many at once are not more than there may be.
             self.count_file(account)?;
-            let device = fstat(parent)?.st_dev;
-            self.check_room(&self.under_way(), device, parent, DIRECTORY_BYTES)
+            let made = self.make_in(parent, name);
+            if made != Ok(true) {
+                account.files.fetch_sub(1, Ordering::Relaxed);
+            }
+            made
         })
     }
 
+    fn make_in(&self, parent: &OwnedFd, name: &OsStr) -> Result<bool, Refusal> {
+        let device = fstat(parent)?.st_dev;
+        self.check_room(&self.under_way(), device, parent, DIRECTORY_BYTES)?;
+        make_in(parent, name)
+    }
+
     fn count_file(&self, account: &Account) -> Result<(), Refusal> {
-        if account.files.fetch_add(1, Ordering::Relaxed) < self.limits.files {
-            Ok(())
-        } else {
-            Err(Refusal::TooMany)
-        }
+        let count = |files| (files < self.limits.files).then_some(files + 1);
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        let counted = account.files.fetch_update(set, fetch, count);
+        counted.map(drop).map_err(|_| Refusal::TooMany)
     }
 
     /// Waits until nobody sends the upload any more. Blocks.
@@ -195,8 +215,7 @@ impl Uploads {
         Ok(under_way)
     }
 
-    /// Whether the disk has room for `more` bytes besides what is set aside for the uploads under
-    /// way on it and what stays free.
+    /// Whether the disk has room for `more` bytes.
     fn check_room(
         &self,
         under_way: &UnderWay,
@@ -204,22 +223,39 @@ impl Uploads {
         directory: impl AsFd,
         more: u64,
     ) -> Result<(), Refusal> {
-        let there = under_way.iter().filter(|(id, _)| id.device() == device);
-        let reserved = there.map(|(_, active)| active.reserved.load(Ordering::Relaxed));
-        self.check_free(directory, reserved.fold(more, u64::saturating_add))
-    }
-
-    /// Whether the disk has room for `more` bytes besides what stays free.
-    fn check_free(&self, directory: impl AsFd, more: u64) -> Result<(), Refusal> {
-        if self.limits.keep_free == 0 {
-            return Ok(());
-        }
-        let disk = fstatvfs(directory)?;
-        let free = disk.blocks_available().saturating_mul(disk.fragment_size());
-        if free < more.saturating_add(self.limits.keep_free) {
+        if self.room(under_way, device, directory)? < more {
             return Err(Refusal::DiskFull);
         }
         Ok(())
+    }
+
+    /// Room on the disk besides what is set aside for the uploads under way on it and what stays
+    /// free.
+    fn room(
+        &self,
+        under_way: &UnderWay,
+        device: u64,
+        directory: impl AsFd,
+    ) -> Result<u64, Refusal> {
+        let there = under_way.iter().filter(|(id, _)| id.device() == device);
+        let reserved = there.map(|(_, active)| active.reserved.load(Ordering::Relaxed));
+        let room = self.free(directory)?;
+        if room == u64::MAX {
+            return Ok(room);
+        }
+        room.checked_sub(reserved.fold(0, u64::saturating_add))
+            .ok_or(Refusal::DiskFull)
+    }
+
+    /// Room on the disk besides what stays free; not looked at if nothing has to.
+    fn free(&self, directory: impl AsFd) -> Result<u64, Refusal> {
+        if self.limits.keep_free == 0 {
+            return Ok(u64::MAX);
+        }
+        let disk = fstatvfs(directory)?;
+        let free = disk.blocks_available().saturating_mul(disk.fragment_size());
+        free.checked_sub(self.limits.keep_free)
+            .ok_or(Refusal::DiskFull)
     }
 
     /// Held while a file gets its name.
@@ -269,22 +305,25 @@ impl Claim {
         }
         self.looked.store(0, Ordering::Relaxed);
         // Somebody else may have filled the disk.
-        self.uploads.check_free(file, 0)
+        self.uploads.free(file).map(drop)
     }
 
     /// Takes bytes from what is set aside; sets more aside if that is not enough.
     fn use_room(&self, file: impl AsFd, bytes: u64) -> Result<(), Refusal> {
-        let reserved = &self.active.reserved;
+        let (to_come, reserved) = (&self.active.to_come, &self.active.reserved);
+        let rest = to_come.load(Ordering::Relaxed).saturating_sub(bytes);
         let left = reserved.load(Ordering::Relaxed);
         if let Some(left) = left.checked_sub(bytes) {
             reserved.store(left, Ordering::Relaxed);
-            return Ok(());
+        } else {
+            let under_way = self.uploads.under_way();
+            let ahead = LOOK_BYTES.min(rest);
+            let more = bytes - left + ahead;
+            self.uploads
+                .check_room(&under_way, self.id.device(), file, more)?;
+            reserved.store(ahead, Ordering::Relaxed);
         }
-        let under_way = self.uploads.under_way();
-        let more = (bytes - left).max(LOOK_BYTES);
-        self.uploads
-            .check_room(&under_way, self.id.device(), file, more)?;
-        reserved.store(left + more - bytes, Ordering::Relaxed);
+        to_come.store(rest, Ordering::Relaxed);
         Ok(())
     }
 
@@ -371,6 +410,17 @@ mod tests {
         assert_eq!(make(&few, &account, "/a/b/"), Ok(true));
         assert_eq!(make(&few, &account, "/a/b/"), Ok(false), "costs nothing");
         assert_eq!(make(&few, &account, "/c/"), Err(Refusal::TooMany));
+        fs::write(root.path().join("taken"), "x").unwrap();
+        let account = Account::default();
+        for _ in 0..2 {
+            let refused = make(&few, &account, "/taken/");
+            assert_eq!(
+                refused,
+                Err(Refusal::NoPlace),
+                "what is not made does not count"
+            );
+        }
+        assert_eq!(make(&few, &account, "/d/e/"), Ok(true));
         let full = Limits {
             keep_free: u64::MAX,
             ..Limits::default()
@@ -409,6 +459,26 @@ mod tests {
         );
         drop(second);
         assert!(begin("/third", Some(5 * tenth)).is_ok());
+    }
+
+    #[test]
+    fn an_announced_upload_leaves_room_for_others_until_its_bytes_come() {
+        let root = tempfile::tempdir().unwrap();
+        let disk = fstatvfs(fs::File::open(root.path()).unwrap()).unwrap();
+        let tenth = disk.blocks_available() * disk.fragment_size() / 10;
+        let limits = Limits {
+            keep_free: tenth,
+            ..Limits::default()
+        };
+        let uploads = Arc::new(Uploads::new(limits));
+        let begin = |name: &str, announced| {
+            uploads.begin(place(root.path(), name), &Arc::default(), announced)
+        };
+        let slow = begin("/slow", Some(8 * tenth)).unwrap();
+        let other = begin("/other", Some(2 * tenth)).unwrap();
+        let count = |upload: &Upload, bytes| upload.claim().count(upload.file().unwrap(), bytes);
+        assert_eq!(count(&slow, 6 * tenth), Ok(()), "there is room, still");
+        assert_eq!(count(&other, 2 * tenth), Ok(()), "set aside for it");
     }
 
     #[tokio::test]
