@@ -5,7 +5,7 @@ mod speed;
 use crate::files::digest::{CONTENT_DIGEST, REPR_DIGEST, Sum};
 use crate::files::reader::{Reader, Sums};
 use crate::files::root::Refusal;
-use crate::files::service::{Answer, Body, Head, Incoming};
+use crate::files::service::{Answer, Body, Head, Incoming, Making};
 use crate::files::writer::Writer;
 use crate::guest::Guest;
 use crate::speed::HEADER;
@@ -28,8 +28,8 @@ pub(crate) const REQUESTS: usize = 8;
 /// A request that makes no progress for so long is given up, so that it holds no files.
 pub(crate) const STALL: Duration = Duration::from_secs(60);
 
-/// How long a client that is there may take nothing more of a file: somebody reads what a pager
-/// shows, or wants it at a low rate.
+/// How long a client that is there may take nothing more of a file, all pauses of a request
+/// together: somebody reads what a pager shows.
 const PAUSE: Duration = Duration::from_secs(3600);
 
 /// How long a client is kept waiting for the digest of a whole file. A disk reads a hundred
@@ -93,6 +93,7 @@ impl From<Refusal> for Broken {
 struct Tally {
     status: u16,
     bytes: u64,
+    pauses: Pauses,
 }
 
 /// Serves a connection until it ends. `report` learns what became of each request.
@@ -176,27 +177,60 @@ async fn respond(
         let answered = spawn_blocking(move || service.answer(&method, &path, &headers, &account));
         answered.await.map_err(io::Error::other)?
     };
-    match answer {
-        Answer::Text(head, text) => send_text(exchange, head, text, guest, tally).await,
-        Answer::File(head, body) => send_file(exchange, head, body, guest, tally).await,
+    let answer = match answer {
         Answer::Digest(head, body) => {
-            let digests = &guest.service.digests;
-            let digesting = digests.whole(body.file, body.version, &guest.turns);
+            let digesting = once_established(guest.connection.established(), async {
+                let digests = &guest.service.digests;
+                digests.whole(body.file, body.version, &guest.turns).await
+            });
             let sum = timeout(HASHING, wanted(stream_of(exchange), guest, digesting)).await;
             let head = match sum.ok().transpose()?.flatten() {
                 Some(sum) => head.with_digest(sum),
                 None => head,
             };
-            send_text(exchange, head, Bytes::new(), guest, tally).await
+            Answer::Text(head, Bytes::new())
         }
-        Answer::Store(incoming) => {
-            let answer = receive_file(exchange, *incoming, guest, tally).await?;
-            let Answer::Text(head, text) = answer else {
-                return Ok(());
-            };
-            send_text(exchange, head, text, guest, tally).await
+        Answer::Store(incoming) => receive_file(exchange, *incoming, guest, tally).await?,
+        Answer::Make(making) => make_directory(exchange, making, guest).await?,
+        other => other,
+    };
+    match answer {
+        Answer::Text(head, text) => send_text(exchange, head, text, guest, tally).await,
+        Answer::File(head, body) => send_file(exchange, head, body, guest, tally).await,
+        // Receiving ends with words, and a digest goes with a head.
+        Answer::Digest(..) | Answer::Store(_) | Answer::Make(_) => Ok(()),
+    }
+}
+
+/// Makes a directory once it is known that the request has no content.
+async fn make_directory(
+    exchange: &mut Exchange,
+    making: Making,
+    guest: &Guest,
+) -> Result<Answer, Broken> {
+    let until = tokio::time::Instant::now() + STALL;
+    loop {
+        let piece = timeout_at(until, exchange.recv_data()).await;
+        match piece.map_err(|_| Broken::Stalled)?? {
+            None => break,
+            Some(piece) if piece.has_remaining() => return Ok(Answer::directory_with_content()),
+            Some(_) => {}
         }
     }
+    let (service, account) = (Arc::clone(&guest.service), Arc::clone(&guest.account));
+    let _turn = guest.service.turn().await;
+    let made = spawn_blocking(move || service.make(&making, &account)).await;
+    Ok(made.map_err(io::Error::other)?)
+}
+
+/// Begins work that costs much only when the handshake is complete: what came before may be
+/// repeated by an attacker. None if that fails, or if the work comes to nothing.
+async fn once_established<T, E>(
+    established: impl Future<Output = Result<(), E>>,
+    work: impl Future<Output = Option<T>>,
+) -> Option<T> {
+    established.await.ok()?;
+    work.await
 }
 
 fn stream_of(exchange: &Exchange) -> StreamId {
@@ -223,39 +257,52 @@ async fn soon<T>(step: impl Future<Output = Result<T, StreamError>>) -> Result<T
 }
 
 /// Whether a request may be answered now. Before the handshake is complete, an attacker may be
-/// repeating what a client sent: that does no harm to requests that change nothing and cost little
-/// (RFC 8470).
+/// repeating what a client sent: that does no harm to requests that change nothing (RFC 8470), and
+/// what costs much waits ([`once_established`]).
 fn is_timely(request: &Request<()>, is_established: bool) -> bool {
     let is_safe = [Method::GET, Method::HEAD].contains(request.method());
     is_established || (is_safe && !request.headers().contains_key(HEADER))
 }
 
+/// What is left to a request of [`PAUSE`].
+#[derive(Debug)]
+pub(crate) struct Pauses(Duration);
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self(PAUSE)
+    }
+}
+
 /// Waits until something has been sent, as long as the client is there.
 async fn leaves<T>(
     guest: &Guest,
+    pauses: &mut Pauses,
     step: impl Future<Output = Result<T, StreamError>>,
 ) -> Result<T, Broken> {
-    let done = patient(|| guest.heard(), step).await;
+    let done = patient(|| guest.heard(), pauses, step).await;
     done.ok_or(Broken::Stalled)?.map_err(Broken::Stream)
 }
 
 /// Waits for something to leave. None if the client, of which `heard` counts the packets, says
-/// nothing for [`STALL`], or lets it wait for [`PAUSE`]: a client whose flow control stops us still
-/// acknowledges and keeps its connection alive, and one that is gone does not.
+/// nothing for [`STALL`], or has used up its `pauses`: a client whose flow control stops us still
+/// acknowledges and keeps its connection alive, and one that is gone does not. What takes less
+/// than half of [`STALL`] is slow and no pause.
 pub(crate) async fn patient<T>(
     heard: impl Fn() -> u64,
+    pauses: &mut Pauses,
     step: impl Future<Output = T>,
 ) -> Option<T> {
     let mut step = std::pin::pin!(step);
-    let until = tokio::time::Instant::now() + PAUSE;
     // Not counted before it takes long: it nearly never does.
     let mut before = None;
     loop {
         if let Ok(done) = timeout(STALL / 2, &mut step).await {
             return Some(done);
         }
+        pauses.0 = pauses.0.saturating_sub(STALL / 2);
         let now = heard();
-        if before == Some(now) || tokio::time::Instant::now() >= until {
+        if before == Some(now) || pauses.0.is_zero() {
             return None;
         }
         before = Some(now);
@@ -280,7 +327,7 @@ async fn send_head(
     let mut response = Response::new(());
     *response.status_mut() = head.status;
     *response.headers_mut() = head.headers;
-    leaves(guest, exchange.send_response(response)).await
+    leaves(guest, &mut tally.pauses, exchange.send_response(response)).await
 }
 
 async fn send_text(
@@ -292,9 +339,9 @@ async fn send_text(
 ) -> Result<(), Broken> {
     send_head(exchange, head, guest, tally).await?;
     for slice in slices(text) {
-        leaves(guest, exchange.send_data(slice)).await?;
+        leaves(guest, &mut tally.pauses, exchange.send_data(slice)).await?;
     }
-    leaves(guest, exchange.finish()).await
+    leaves(guest, &mut tally.pauses, exchange.finish()).await
 }
 
 async fn send_file(
@@ -311,13 +358,17 @@ async fn send_file(
     if !is_whole {
         let (service, file) = (Arc::clone(&guest.service), reopen(&body.file)?);
         let turns = Arc::clone(&guest.turns);
-        hashing.spawn(async move { service.digests.whole(file, body.version, &turns).await });
+        let connection = guest.connection.clone();
+        hashing.spawn(async move {
+            let whole = service.digests.whole(file, body.version, &turns);
+            once_established(connection.established(), whole).await
+        });
     }
     let mut reader = Reader::start(body.file, body.version, body.span, None)?;
     while let Some(piece) = reader.next().await? {
         for slice in slices(piece) {
             tally.bytes += slice.len() as u64;
-            leaves(guest, exchange.send_data(slice)).await?;
+            leaves(guest, &mut tally.pauses, exchange.send_data(slice)).await?;
         }
     }
     let sums = reader
@@ -334,8 +385,13 @@ async fn send_file(
         .await;
         hashed.ok().transpose()?.and_then(|joined| joined?.ok()?)
     };
-    leaves(guest, exchange.send_trailers(trailers(&sums, whole))).await?;
-    leaves(guest, exchange.finish()).await
+    leaves(
+        guest,
+        &mut tally.pauses,
+        exchange.send_trailers(trailers(&sums, whole)),
+    )
+    .await?;
+    leaves(guest, &mut tally.pauses, exchange.finish()).await
 }
 
 /// The same file with a position of its own.
@@ -528,15 +584,58 @@ mod tests {
         let packets = AtomicU64::new(0);
         let alive = || packets.fetch_add(1, Ordering::Relaxed);
         let paused = tokio::time::sleep(10 * STALL);
-        assert!(patient(alive, paused).await.is_some());
+        let pauses = Pauses::default;
+        assert!(patient(alive, &mut pauses(), paused).await.is_some());
         assert_eq!(began.elapsed().as_secs(), 10 * STALL.as_secs());
         let began = tokio::time::Instant::now();
-        assert!(patient(|| 7, std::future::pending::<()>()).await.is_none());
+        let gone = std::future::pending::<()>();
+        assert!(patient(|| 7, &mut pauses(), gone).await.is_none());
         assert_eq!(began.elapsed().as_secs(), STALL.as_secs());
         let began = tokio::time::Instant::now();
-        let held = patient(alive, std::future::pending::<()>());
+        let mut left = pauses();
+        let held = patient(alive, &mut left, std::future::pending::<()>());
         assert!(held.await.is_none(), "no file is held for ever");
         assert_eq!(began.elapsed().as_secs(), PAUSE.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_has_an_hour_for_all_its_pauses_together() {
+        use std::sync::atomic::{AtomicU64, Ordering};
+        let packets = AtomicU64::new(0);
+        let alive = || packets.fetch_add(1, Ordering::Relaxed);
+        let began = tokio::time::Instant::now();
+        let mut pauses = Pauses::default();
+        let mut pieces = 0;
+        while pieces < 10 {
+            let pause = tokio::time::sleep(PAUSE / 3);
+            if patient(alive, &mut pauses, pause).await.is_none() {
+                break;
+            }
+            pieces += 1;
+        }
+        assert!(pieces <= 3, "{pieces} pieces, a long pause before each");
+        assert!(began.elapsed() < PAUSE + 2 * STALL);
+        let mut pauses = Pauses::default();
+        for _ in 0..1000 {
+            let slow = tokio::time::sleep(STALL / 4);
+            assert!(patient(alive, &mut pauses, slow).await.is_some(), "slow");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_costly_begins_before_the_handshake_is_complete() {
+        let begun = std::cell::Cell::new(false);
+        let work = || async {
+            begun.set(true);
+            Some(7)
+        };
+        let never = std::future::pending::<Result<(), ()>>();
+        let early = timeout(STALL, once_established(never, work())).await;
+        assert!(early.is_err() && !begun.get());
+        let failed = once_established(std::future::ready(Err(())), work()).await;
+        assert!(failed.is_none() && !begun.get());
+        let ready = std::future::ready(Ok::<_, ()>(()));
+        assert_eq!(once_established(ready, work()).await, Some(7));
     }
 
     #[tokio::test(start_paused = true)]

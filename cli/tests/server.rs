@@ -350,6 +350,26 @@ async fn of_two_uploads_that_must_not_replace_anything_one_is_told() {
 }
 
 #[tokio::test]
+async fn a_directory_is_made_of_no_content_and_as_the_client_expects() {
+    let server = Server::start(&["--writable"]);
+    let mut client = server.client().await;
+    let (status, _, words) = client.ask("PUT", "/dir/", &[], b"content").await;
+    assert_eq!(status, 400, "{words}");
+    assert!(!server.root("dir").exists());
+    let mut ask = async |fields: &[(&str, &str)]| client.ask("PUT", "/dir/", fields, b"").await.0;
+    assert_eq!(ask(&[("if-match", "*")]).await, 412, "there is none");
+    assert_eq!(ask(&[("if-none-match", "*")]).await, 201);
+    assert_eq!(ask(&[("if-none-match", "*")]).await, 412, "there is one");
+    assert_eq!(ask(&[("if-match", "*")]).await, 200);
+    assert_eq!(
+        ask(&[("if-match", "\"1-2-3\"")]).await,
+        412,
+        "it has no tag"
+    );
+    assert_eq!(ask(&[]).await, 200);
+}
+
+#[tokio::test]
 async fn no_path_leads_out_of_the_directory() {
     let server = Server::start(&["--writable"]);
     fs::write(server.directory.path().join("secret"), "x").unwrap();

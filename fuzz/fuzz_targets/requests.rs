@@ -97,7 +97,10 @@ fuzz_target!(|input: &[u8]| {
         }
     }
     let account = Arc::new(Account::default());
-    check(service.answer(&method, &path, &headers, &account));
+    check(match service.answer(&method, &path, &headers, &account) {
+        Answer::Make(making) => service.make(&making, &account),
+        answer => answer,
+    });
 });
 
 fn check(answer: Answer) {
@@ -129,5 +132,6 @@ fn check(answer: Answer) {
             let beside = services()[0].open("/../secret");
             assert!(beside.is_err());
         }
+        Answer::Make(_) => unreachable!("a directory was made in its place"),
     }
 }

@@ -60,6 +60,8 @@ pub(crate) enum Answer {
     Digest(Head, Body),
     /// The request's body is wanted.
     Store(Box<Incoming>),
+    /// The request's body must turn out to be empty: then [`Service::make`] answers.
+    Make(Making),
 }
 
 /// A part of an open file.
@@ -88,6 +90,13 @@ pub(crate) struct Incoming {
     pub(crate) precondition: Precondition,
     /// When its content last changed, if the client said so.
     pub(crate) modified: Option<SystemTime>,
+}
+
+/// A directory that is to be made.
+#[derive(Debug)]
+pub(crate) struct Making {
+    path: RelPath,
+    precondition: Precondition,
 }
 
 impl Head {
@@ -120,6 +129,12 @@ impl Answer {
             .with(header::CONTENT_TYPE, "text/plain; charset=utf-8")
             .with(header::CONTENT_LENGTH, text.len());
         Self::Text(head, text.into())
+    }
+
+    /// To who sends content for a directory.
+    pub(crate) fn directory_with_content() -> Self {
+        let words = "the path ends in a slash: a directory has no content";
+        Self::words(StatusCode::BAD_REQUEST, words)
     }
 }
 
@@ -390,7 +405,13 @@ impl Service {
         };
         let parsed = RelPath::parse(path)?;
         if parsed.is_directory {
-            return self.make(uploads, &parsed, length, account);
+            return Ok(match length {
+                None | Some(0) => Answer::Make(Making {
+                    path: parsed,
+                    precondition: precondition(headers),
+                }),
+                Some(_) => Answer::directory_with_content(),
+            });
         }
         let precondition = precondition(headers);
         let place = Place::new(&self.root, &parsed, tag)?;
@@ -413,22 +434,38 @@ impl Service {
     }
 
     /// Makes a directory, and those it is in: what a `PUT` of a path that ends in a slash asks for.
-    fn make(
-        &self,
-        uploads: &Uploads,
-        path: &RelPath,
-        length: Option<u64>,
-        account: &Account,
-    ) -> Result<Answer, Refusal> {
-        if length.is_some_and(|length| length > 0) {
-            let words = "the path ends in a slash: a directory has no content";
-            return Ok(Answer::words(StatusCode::BAD_REQUEST, words));
+    /// Blocks on the disk.
+    pub(crate) fn make(&self, making: &Making, account: &Account) -> Answer {
+        match self.try_make(making, account) {
+            Ok(true) => Answer::words(StatusCode::CREATED, "the directory is made"),
+            Ok(false) => Answer::words(StatusCode::OK, "the directory is there already"),
+            Err(refusal) => refusal.into(),
         }
-        Ok(if uploads.make_directory(&self.root, path, account)? {
-            Answer::words(StatusCode::CREATED, "the directory is made")
-        } else {
-            Answer::words(StatusCode::OK, "the directory is there already")
-        })
+    }
+
+    /// Tells whether it was not there.
+    fn try_make(
+        &self,
+        Making { path, precondition }: &Making,
+        account: &Account,
+    ) -> Result<bool, Refusal> {
+        let uploads = self.uploads.as_ref().ok_or(Refusal::Forbidden)?;
+        let is_there = match self.root.directory(path) {
+            Err(Refusal::NoDirectory) => false,
+            found => found.map(|_| true)?,
+        };
+        match precondition {
+            Precondition::Present if !is_there => return Err(Refusal::Changed),
+            // A directory has no entity tag.
+            Precondition::Version(_) => return Err(Refusal::Changed),
+            Precondition::Absent if is_there => return Err(Refusal::Exists),
+            _ => {}
+        }
+        let is_new = uploads.make_directory(&self.root, path, account)?;
+        if *precondition == Precondition::Absent && !is_new {
+            return Err(Refusal::Exists);
+        }
+        Ok(is_new)
     }
 }
 

@@ -30,7 +30,7 @@ fn ask(service: &Service, method: &Method, path: &str, fields: &[(&'static str, 
 fn head_of(answer: &Answer) -> &Head {
     match answer {
         Answer::Text(head, _) | Answer::File(head, _) | Answer::Digest(head, _) => head,
-        Answer::Store(_) => panic!("an upload"),
+        Answer::Store(_) | Answer::Make(_) => panic!("an upload"),
     }
 }
 
@@ -128,6 +128,10 @@ fn an_upload_begins_only_where_it_can_end() {
         fields,
     ) {
         Answer::Store(incoming) => Ok((incoming.start, incoming.total, incoming.replaces)),
+        Answer::Make(making) => {
+            let made = service.make(&making, &Account::default());
+            Err(head_of(&made).status.as_u16())
+        }
         other => Err(head_of(&other).status.as_u16()),
     };
     assert_eq!(
