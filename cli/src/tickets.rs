@@ -105,24 +105,16 @@ impl Tickets {
         if states.is_empty() {
             return;
         }
+        // Those that prove the address come last, as the last one is taken first: more of the answer
+        // comes at once.
+        let (proven, others): (Vec<_>, Vec<_>) = states.iter().partition(|state| state.has_token());
         self.change(|entries, now_ms| {
-            entries.extend(states.iter().map(|state| Entry {
+            entries.extend(others.into_iter().chain(proven).map(|state| Entry {
                 server: server.into(),
                 taken_ms: now_ms,
                 state: STANDARD_NO_PAD.encode(state.encode()),
             }));
-            let mut of_server = 0;
-            let mut keep: Vec<bool> = entries
-                .iter()
-                .rev()
-                .map(|entry| {
-                    of_server += usize::from(entry.server == server);
-                    entry.server != server || of_server <= PER_SERVER
-                })
-                .collect();
-            entries.retain(|_| keep.pop().unwrap_or(false));
-            let excess = entries.len().saturating_sub(IN_ALL);
-            entries.drain(..excess);
+            keep_newest(entries, server);
         });
     }
 
@@ -183,6 +175,22 @@ impl Tickets {
             Vec::new()
         }))
     }
+}
+
+/// Forgets the oldest tickets for `server`, and then the oldest of all, beyond what is kept.
+fn keep_newest(entries: &mut Vec<Entry>, server: &str) {
+    let mut of_server = 0;
+    let mut keep: Vec<bool> = entries
+        .iter()
+        .rev()
+        .map(|entry| {
+            of_server += usize::from(entry.server == server);
+            entry.server != server || of_server <= PER_SERVER
+        })
+        .collect();
+    entries.retain(|_| keep.pop().unwrap_or(false));
+    let excess = entries.len().saturating_sub(IN_ALL);
+    entries.drain(..excess);
 }
 
 /// Waits for a lock, but not for ever: somebody may have stopped a process that has it.

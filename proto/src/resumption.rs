@@ -120,6 +120,13 @@ impl ResumptionState {
         self.session.lifetime()
     }
 
+    /// Whether it proves the client's address, as the first state of a connection does. To others a
+    /// server sends at most three times what it got until it heard of them again (RFC 9000, section
+    /// 8.1).
+    pub fn has_token(&self) -> bool {
+        !self.token.is_empty()
+    }
+
     /// Whether a client with this configuration may use it for this server. A state made under
     /// other pins, roots or another identity is of no use, nor would it be trusted.
     pub fn fits(&self, config: &ClientConfig, server_name: &str) -> bool {

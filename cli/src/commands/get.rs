@@ -34,6 +34,11 @@ use crate::url::ServerUrl;
 use http::HeaderMap;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
+use tokio::time::sleep;
+
+/// Signals that follow within this time are the same interruption: `timeout` and supervisors signal
+/// a process and then its group.
+const SAME_INTERRUPT: Duration = Duration::from_millis(500);
 
 /// Runs the command.
 pub(crate) async fn run(args: &Get, quiet: bool) -> Outcome {
@@ -48,9 +53,13 @@ pub(crate) async fn run(args: &Get, quiet: bool) -> Outcome {
     }
     // Every download under way keeps what it has, and ends; unless that takes too long.
     stop.send_replace(true);
+    let again = async {
+        sleep(SAME_INTERRUPT).await;
+        interrupted().await;
+    };
     tokio::select! {
         result = &mut work => result,
-        () = interrupted() => Err(Failure::failed("interrupted twice: ended at once")),
+        () = again => Err(Failure::failed("interrupted twice: ended at once")),
     }
 }
 

@@ -46,3 +46,35 @@ fn where_no_file_is_none_is_made_to_look() {
     assert!(tickets.take("h:1", |_| true).is_none());
     assert!(!tickets.directory.exists());
 }
+
+fn entry(server: &str, taken_ms: u64) -> Entry {
+    Entry {
+        server: server.into(),
+        taken_ms,
+        state: String::new(),
+    }
+}
+
+#[test]
+fn the_oldest_tickets_of_a_server_go_and_those_of_others_stay() {
+    let mut entries: Vec<Entry> = (0..6).map(|at| entry("h:1", at)).collect();
+    entries.insert(0, entry("other:1", 9));
+    keep_newest(&mut entries, "h:1");
+    let times: Vec<u64> = entries.iter().map(|entry| entry.taken_ms).collect();
+    assert_eq!(times, [9, 2, 3, 4, 5]);
+}
+
+#[test]
+fn of_many_servers_the_oldest_tickets_go() {
+    let many = IN_ALL as u64 + 3;
+    let mut entries: Vec<Entry> = (0..many).map(|at| entry(&format!("h:{at}"), at)).collect();
+    keep_newest(&mut entries, "h:0");
+    assert_eq!(entries.len(), IN_ALL);
+    assert_eq!(entries[0].taken_ms, 3);
+}
+
+#[test]
+fn a_ticket_from_the_future_has_no_age() {
+    assert_eq!(entry("h:1", 5).age(4), None);
+    assert_eq!(entry("h:1", 5).age(7), Some(Duration::from_millis(2)));
+}
