@@ -3,7 +3,7 @@
 use crate::plan::{Plan, Run};
 use crate::results::{Part, Status};
 use crate::scenario::{Check, Metric, Reference};
-use crate::stats::{Comparison, Estimate, Interval, Summary, compare, holm};
+use crate::stats::{Comparison, Estimate, Interval, Summary, aggregation_gain, compare, holm};
 use std::collections::BTreeMap;
 
 /// All there is to say.
@@ -259,11 +259,7 @@ impl<'a> Point<'a> {
 
     fn gain(&self, contender: &str, repetition: u64) -> Option<f64> {
         let ours = self.goodput(contender, repetition)?;
-        let singles = self.singles(repetition)?;
-        let sum: f64 = singles.iter().sum();
-        let best = singles.iter().copied().fold(0.0, f64::max);
-        let scale = if ours >= best { sum - best } else { best };
-        (scale > 0.0).then(|| (ours - best) / scale)
+        aggregation_gain(ours, &self.singles(repetition)?)
     }
 
     fn check(&self, check: &Check, contender: &str) -> CheckRow {

@@ -1,7 +1,7 @@
 //! Swept keys as axes.
 
 use anabranch_lab::results::Part;
-use anabranch_lab::scenario::{Dimension, Quantity, QuantityError};
+use anabranch_lab::scenario::Quantity;
 use std::collections::BTreeSet;
 
 /// A swept key with more than one value.
@@ -47,7 +47,8 @@ impl Swept {
     }
 
     fn new(key: &str, mut values: Vec<String>) -> Self {
-        let mut amounts = amounts(&values);
+        let texts = values.iter().map(String::as_str);
+        let mut amounts = Quantity::amounts(texts).map(|(_, amounts)| amounts);
         if let Some(amounts) = &mut amounts {
             let mut order: Vec<usize> = (0..values.len()).collect();
             order.sort_by(|a, b| amounts[*a].total_cmp(&amounts[*b]));
@@ -125,25 +126,6 @@ fn split(value: &str) -> (&str, &str) {
     let end = value.find(|c| !numeric(c)).unwrap_or(value.len());
     let (digits, unit) = value.split_at(end);
     (digits, unit.trim())
-}
-
-fn amounts(values: &[String]) -> Option<Vec<f64>> {
-    let none = |name: &str| {
-        Err(QuantityError {
-            what: name.to_owned(),
-            hint: None,
-        })
-    };
-    let quantities: Option<Vec<Quantity>> = values
-        .iter()
-        .map(|value| Quantity::parse(value, &none).ok())
-        .collect();
-    let quantities = quantities?;
-    let first: Dimension = quantities.first()?.dimension;
-    let same = quantities
-        .iter()
-        .all(|quantity| quantity.dimension == first);
-    same.then(|| quantities.iter().map(|quantity| quantity.amount).collect())
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 mod outcome;
 mod schema;
 mod store;
+mod swept;
 mod write;
 
 #[cfg(feature = "parquet")]

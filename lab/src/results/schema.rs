@@ -1,6 +1,7 @@
 //! The tables and their columns: the one place that says what they hold.
 
 use super::outcome::{Bin, Decided, Part, PathOutcome};
+use super::swept::SweptKey;
 use std::collections::BTreeMap;
 
 /// Changes whenever a column changes its name or its meaning, or goes.
@@ -67,7 +68,9 @@ pub struct TableInfo {
 pub const TABLES: &[TableInfo] = &[
     TableInfo {
         name: "runs",
-        row: "one run; after `congestion` comes a column `p.KEY` for each swept key",
+        row: "one run; after `congestion` comes a column `p.KEY` for each swept key with its values as \
+              the scenario has them and, if all of them are quantities of one kind, a second one with \
+              numbers in base units: `p.KEY_s`, `_bps`, `_bytes`, `_packets`, or `_value` without unit",
         columns: || columns_of(RUNS),
     },
     TableInfo {
@@ -662,12 +665,7 @@ fn row_of_run<T>(part: &Part, fields: &[Field<T>], value: &T) -> Vec<Cell> {
 
 /// The tables of these runs, sorted by run within the order given.
 pub fn tables<'a>(parts: impl Iterator<Item = &'a Part> + Clone) -> Vec<Table> {
-    let mut keys: Vec<String> = Vec::new();
-    for (key, _) in parts.clone().flat_map(|part| &part.swept) {
-        if !keys.contains(key) {
-            keys.push(key.clone());
-        }
-    }
+    let keys = SweptKey::of(parts.clone());
     let mut rows: BTreeMap<&'static str, Vec<Vec<Cell>>> = BTreeMap::new();
     for part in parts {
         rows.entry("runs")
@@ -697,13 +695,8 @@ pub fn tables<'a>(parts: impl Iterator<Item = &'a Part> + Clone) -> Vec<Table> {
             let at = columns
                 .iter()
                 .position(|column| column.name == SWEPT_BEFORE);
-            let swept = keys.iter().map(|key| Column {
-                name: format!("p.{key}"),
-                kind: Kind::Text,
-                about: "a swept value",
-            });
             let at = at.unwrap_or(columns.len());
-            columns.splice(at..at, swept);
+            columns.splice(at..at, keys.iter().flat_map(SweptKey::columns));
         }
         Table {
             name: info.name,
@@ -714,14 +707,10 @@ pub fn tables<'a>(parts: impl Iterator<Item = &'a Part> + Clone) -> Vec<Table> {
     TABLES.iter().map(table).collect()
 }
 
-fn row_of_part(part: &Part, keys: &[String]) -> Vec<Cell> {
+fn row_of_part(part: &Part, keys: &[SweptKey]) -> Vec<Cell> {
     let mut cells = row(RUNS, part);
     let at = RUNS.iter().position(|(name, ..)| *name == SWEPT_BEFORE);
-    let swept = keys.iter().map(|key| {
-        let value = part.swept.iter().find(|(known, _)| known == key);
-        value.map_or(Cell::Nothing, |(_, value)| text(value))
-    });
     let at = at.unwrap_or(cells.len());
-    cells.splice(at..at, swept);
+    cells.splice(at..at, keys.iter().flat_map(|key| key.cells(part)));
     cells
 }

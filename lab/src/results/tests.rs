@@ -59,6 +59,26 @@ fn values_with_commas_and_quotes_survive_csv() {
 }
 
 #[test]
+fn swept_quantities_are_numbers_too() {
+    let names = |values: &[&str]| {
+        let parts: Vec<Part> = values.iter().map(|value| part(value, value)).collect();
+        let runs = tables(parts.iter()).remove(0);
+        let name = |at: usize| runs.columns[at].name.clone();
+        let swept: Vec<usize> = (0..runs.columns.len())
+            .filter(|at| name(*at).starts_with("p."))
+            .collect();
+        let cells = swept.iter().map(|at| runs.rows[1][*at].clone());
+        (swept.iter().map(|at| name(*at)).collect(), cells.collect())
+    };
+    let (columns, cells): (Vec<String>, Vec<Cell>) = names(&["800kbit/s", "10Mbit/s"]);
+    assert_eq!(columns, ["p.path.1.rate", "p.path.1.rate_bps"]);
+    assert_eq!(cells, [Cell::Text("10Mbit/s".into()), Cell::Number(1e7)]);
+    let (columns, cells): (Vec<String>, Vec<Cell>) = names(&["10ms", "lte.trace"]);
+    assert_eq!(columns, ["p.path.1.rate"]);
+    assert_eq!(cells, [Cell::Text("lte.trace".into())]);
+}
+
+#[test]
 fn json_lines_hold_one_object_a_row() {
     let parts = [part("1", "x")];
     let tables = tables(parts.iter());

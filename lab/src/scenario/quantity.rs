@@ -131,6 +131,19 @@ impl Quantity {
         }
     }
 
+    /// What texts amount to, if there are some and all are quantities of one kind.
+    pub fn amounts<'t>(texts: impl Iterator<Item = &'t str>) -> Option<(Dimension, Vec<f64>)> {
+        let quantities: Option<Vec<Self>> = texts.map(|text| Self::literal(text).ok()).collect();
+        let quantities = quantities?;
+        let dimension = quantities.first()?.dimension;
+        let is_alike = |quantity: &Self| quantity.dimension == dimension;
+        let amounts = quantities.iter().map(|quantity| quantity.amount).collect();
+        quantities
+            .iter()
+            .all(is_alike)
+            .then_some((dimension, amounts))
+    }
+
     /// Reads a number with its unit.
     pub(super) fn literal(text: &str) -> Result<Self, QuantityError> {
         let text = text.trim();

@@ -6,7 +6,7 @@ use crate::draw::{Dot, Dots, Reference, Scale, Unit};
 use crate::sweep::point;
 use crate::vega::Chart;
 use anabranch_lab::results::Part;
-use anabranch_lab::stats::{Summary, quantile};
+use anabranch_lab::stats::{Summary, aggregation_gain, quantile};
 
 /// Up to this many runs are shown one by one.
 const SHOWN: usize = 30;
@@ -137,11 +137,7 @@ fn gain_of(view: &View<'_>, part: &Part) -> Option<f64> {
     if singles.len() < part.outcome.paths.len().max(2) {
         return None;
     }
-    let ours = part.outcome.goodput_bps?;
-    let sum: f64 = singles.iter().sum();
-    let best = singles.iter().copied().fold(0.0, f64::max);
-    let scale = if ours >= best { sum - best } else { best };
-    (scale > 0.0).then(|| (ours - best) / scale)
+    aggregation_gain(part.outcome.goodput_bps?, &singles)
 }
 
 type Quantile = (&'static str, fn(&Part) -> Option<f64>);
