@@ -1,4 +1,7 @@
 //! Sessions that are resumed between this engine and quinn, and data before the handshake ends.
+//!
+//! One thread: no driver completes a handshake between two steps of a test.
+//!
 //! `cargo test --workspace --test quinn_resumption`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot run has failed")]
@@ -80,7 +83,7 @@ async fn quinn_server(early_data: bool) -> anabranch_interop::Server {
     quinn_peer::serve(&config).await.unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn quinn_reads_what_our_client_sends_before_the_handshake_ends() {
     let server = quinn_server(true).await;
     let client = OurVisitor::new(&server);
@@ -95,7 +98,7 @@ async fn quinn_reads_what_our_client_sends_before_the_handshake_ends() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn our_client_resumes_with_a_quinn_server_that_reads_no_early_data() {
     let server = quinn_server(false).await;
     let client = OurVisitor::new(&server);
@@ -107,7 +110,7 @@ async fn our_client_resumes_with_a_quinn_server_that_reads_no_early_data() {
     ask(&connection, REQUESTS[0]).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn what_a_quinn_server_does_not_read_of_our_early_data_is_sent_again() {
     let server = quinn_server(true).await;
     let client = OurVisitor::new(&server);
@@ -124,7 +127,7 @@ async fn what_a_quinn_server_does_not_read_of_our_early_data_is_sent_again() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn our_server_reads_what_quinn_sends_before_the_handshake_ends() {
     let mut server = Server::resuming();
     let client = Visitor::new(&server.ask(Request::Get(0))).unwrap();
@@ -144,7 +147,7 @@ async fn our_server_reads_what_quinn_sends_before_the_handshake_ends() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn quinn_is_served_all_the_same_by_a_server_of_ours_that_forgot_it() {
     let mut server = Server::resuming();
     let client = Visitor::new(&server.ask(Request::Get(0))).unwrap();
