@@ -68,9 +68,10 @@ pub struct TableInfo {
 pub const TABLES: &[TableInfo] = &[
     TableInfo {
         name: "runs",
-        row: "one run; after `congestion` comes a column `p.KEY` for each swept key with its values as \
-              the scenario has them and, if all of them are quantities of one kind, a second one with \
-              numbers in base units: `p.KEY_s`, `_bps`, `_bytes`, `_packets`, or `_value` without unit",
+        row: "one run; after `congestion` comes a column `p.KEY` for each swept key with its \
+              values as the scenario has them and, if all of them are quantities of one kind, a \
+              second one with numbers in base units: `p.KEY_s`, `_bps`, `_bytes`, `_packets`, or \
+              `_value` without unit",
         columns: || columns_of(RUNS),
     },
     TableInfo {
