@@ -105,8 +105,8 @@ impl Tickets {
         if states.is_empty() {
             return;
         }
-        // Those that prove the address come last, as the last one is taken first: more of the answer
-        // comes at once.
+        // Those that prove the address come last, as the last one is taken first: more of the
+        // answer comes at once.
         let (proven, others): (Vec<_>, Vec<_>) = states.iter().partition(|state| state.has_token());
         self.change(|entries, now_ms| {
             entries.extend(others.into_iter().chain(proven).map(|state| Entry {

@@ -666,7 +666,7 @@ fn row_of_run<T>(part: &Part, fields: &[Field<T>], value: &T) -> Vec<Cell> {
 
 /// The tables of these runs, sorted by run within the order given.
 pub fn tables<'a>(parts: impl Iterator<Item = &'a Part> + Clone) -> Vec<Table> {
-    let keys = SweptKey::of(parts.clone());
+    let keys = SweptKey::of(&parts);
     let mut rows: BTreeMap<&'static str, Vec<Vec<Cell>>> = BTreeMap::new();
     for part in parts {
         rows.entry("runs")

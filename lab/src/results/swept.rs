@@ -14,7 +14,7 @@ pub(super) struct SweptKey {
 
 impl SweptKey {
     /// All swept keys of these runs, in the order in which they come.
-    pub(super) fn of<'a>(parts: impl Iterator<Item = &'a Part> + Clone) -> Vec<Self> {
+    pub(super) fn of<'a>(parts: &(impl Iterator<Item = &'a Part> + Clone)) -> Vec<Self> {
         let mut keys: Vec<&String> = Vec::new();
         for (key, _) in parts.clone().flat_map(|part| &part.swept) {
             if !keys.contains(&key) {
