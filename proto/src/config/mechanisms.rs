@@ -52,6 +52,18 @@ pub enum RetransmissionPolicy {
     LowestLoss,
 }
 
+impl RetransmissionPolicy {
+    /// All of them, for tests and random worlds.
+    pub const ALL: [Self; 6] = [
+        Self::Scheduler,
+        Self::Same,
+        Self::Asap,
+        Self::LargestWindow,
+        Self::LargestThreshold,
+        Self::LowestLoss,
+    ];
+}
+
 /// Opportunistic retransmission (docs/mechanisms.md): while flow control or a full send buffer
 /// stops new data, the data everything waits for is copied from a slow path onto a faster one with
 /// room.

@@ -299,14 +299,7 @@ fn a_shaped_path_is_used_no_faster_than_its_shape() {
 #[test]
 fn every_retransmission_policy_repairs_losses_on_the_path_it_names() {
     use RetransmissionPolicy as Policy;
-    for policy in [
-        Policy::Scheduler,
-        Policy::Same,
-        Policy::Asap,
-        Policy::LargestWindow,
-        Policy::LargestThreshold,
-        Policy::LowestLoss,
-    ] {
+    for policy in RetransmissionPolicy::ALL {
         let way = |index| Way::new(index).rate(10 * MBIT).delay(20).queue_ms(100);
         let ways = vec![way(1).loss(30), way(2).queue_ms(2000)];
         let mechanisms = Mechanisms {

@@ -139,17 +139,9 @@ fn widen(config: &mut TransportConfig, dice: &mut Dice) {
 }
 
 fn random_mechanisms(dice: &mut Dice, config: &mut TransportConfig) {
-    use RetransmissionPolicy as Policy;
     let splits = [Split::Off, Split::Off, Split::Equal, Split::Proportional];
     config.mechanisms = Mechanisms {
-        retransmission: dice.pick(&[
-            Policy::Scheduler,
-            Policy::Same,
-            Policy::Asap,
-            Policy::LargestWindow,
-            Policy::LargestThreshold,
-            Policy::LowestLoss,
-        ]),
+        retransmission: dice.pick(&RetransmissionPolicy::ALL),
         rescue: dice.pick(&[Rescue::Off, Rescue::Copy, Rescue::CopyAndPenalise]),
         split_send: dice.pick(&splits),
         split_receive: dice.pick(&splits),

@@ -67,15 +67,7 @@ pub(super) fn vary(config: &mut TransportConfig, dice: &mut Dice, names: &Names)
 /// What only the worlds of campaigns vary: where lost data goes, how late and how seldom
 /// acknowledgements come, and what is asked of them.
 pub(super) fn widen(config: &mut TransportConfig, dice: &mut Dice) {
-    use RetransmissionPolicy as Policy;
-    config.mechanisms.retransmission = dice.pick(&[
-        Policy::Scheduler,
-        Policy::Same,
-        Policy::Asap,
-        Policy::LargestWindow,
-        Policy::LargestThreshold,
-        Policy::LowestLoss,
-    ]);
+    config.mechanisms.retransmission = dice.pick(&RetransmissionPolicy::ALL);
     config.ack_threshold = dice.pick(&[1, 2, 2, 10, 40]);
     config.max_ack_delay = Duration::from_millis(dice.pick(&[0, 1, 25, 25, 200]));
     config.ack_frequency = AckFrequency {
