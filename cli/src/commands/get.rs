@@ -205,14 +205,7 @@ impl Run<'_> {
             file: report,
             connection: ConnectionReport::of(self.session, connected, rows),
         };
-        if !self.quiet {
-            transfer.say();
-        }
-        if self.args.report.json {
-            output::json(&transfer)
-        } else {
-            Ok(())
-        }
+        transfer.tell(self.quiet, self.args.report.json)
     }
 
     async fn list(&self, url: &ServerUrl) -> Outcome {

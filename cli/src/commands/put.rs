@@ -18,7 +18,6 @@ use super::transfer::{ConnectionReport, Transfer};
 use crate::args::Put;
 use crate::failure::{Failure, Outcome};
 use crate::limit::Limit;
-use crate::output;
 use crate::output::progress::Progress;
 use crate::paths::Direction;
 use crate::session::{Options, Session};
@@ -93,14 +92,7 @@ impl Run<'_> {
             file,
             connection: ConnectionReport::of(self.session, self.connected, rows),
         };
-        if !self.quiet {
-            transfer.say();
-        }
-        if self.args.report.json {
-            output::json(&transfer)
-        } else {
-            Ok(())
-        }
+        transfer.tell(self.quiet, self.args.report.json)
     }
 
     fn progress(&self) -> Progress {

@@ -8,6 +8,10 @@ use crate::session::Session;
 use serde::Serialize;
 use std::time::Duration;
 
+/// Requests at a time over one connection: several small files share a round trip, and our servers
+/// answer more at a time.
+pub(crate) const AT_ONCE: usize = 4;
+
 /// What became of one file.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct FileReport {
@@ -134,12 +138,15 @@ impl FileReport {
 }
 
 impl Transfer {
-    /// Says what happened in words.
-    pub(crate) fn say(&self) {
-        if !self.file.unchanged {
-            self.connection.say_paths(self.file.seconds);
+    /// Says what happened, unless `quiet`, and prints it as JSON if that is wanted.
+    pub(crate) fn tell(&self, quiet: bool, json: bool) -> Outcome {
+        if !quiet {
+            if !self.file.unchanged {
+                self.connection.say_paths(self.file.seconds);
+            }
+            self.file.say();
         }
-        self.file.say();
+        if json { output::json(self) } else { Ok(()) }
     }
 }
 

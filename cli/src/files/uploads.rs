@@ -430,8 +430,8 @@ mod tests {
         assert!(!root.path().join("c").exists());
     }
 
-    #[test]
-    fn room_is_kept_free_from_all_uploads_together() {
+    /// A directory, uploads that keep a tenth of its disk free, and how much that is.
+    fn room() -> (tempfile::TempDir, Arc<Uploads>, u64) {
         let root = tempfile::tempdir().unwrap();
         let disk = fstatvfs(fs::File::open(root.path()).unwrap()).unwrap();
         let tenth = disk.blocks_available() * disk.fragment_size() / 10;
@@ -439,7 +439,12 @@ mod tests {
             keep_free: tenth,
             ..Limits::default()
         };
-        let uploads = Arc::new(Uploads::new(limits));
+        (root, Arc::new(Uploads::new(limits)), tenth)
+    }
+
+    #[test]
+    fn room_is_kept_free_from_all_uploads_together() {
+        let (root, uploads, tenth) = room();
         let begin = |name: &str, announced| {
             uploads.begin(place(root.path(), name), &Arc::default(), announced)
         };
@@ -463,14 +468,7 @@ mod tests {
 
     #[test]
     fn an_announced_upload_leaves_room_for_others_until_its_bytes_come() {
-        let root = tempfile::tempdir().unwrap();
-        let disk = fstatvfs(fs::File::open(root.path()).unwrap()).unwrap();
-        let tenth = disk.blocks_available() * disk.fragment_size() / 10;
-        let limits = Limits {
-            keep_free: tenth,
-            ..Limits::default()
-        };
-        let uploads = Arc::new(Uploads::new(limits));
+        let (root, uploads, tenth) = room();
         let begin = |name: &str, announced| {
             uploads.begin(place(root.path(), name), &Arc::default(), announced)
         };

@@ -5,7 +5,7 @@ use super::claims::Claims;
 use super::file::{self, Broken, ask};
 use super::listing;
 use super::plan::{Job, Place, Plan, make};
-use crate::commands::transfer::{Talk, Tally};
+use crate::commands::transfer::{AT_ONCE, Talk, Tally};
 use crate::failure::{Failure, Outcome};
 use crate::files::MAX_DEPTH;
 use crate::files::listing::Entry;
@@ -18,10 +18,6 @@ use futures_util::stream;
 use http::HeaderMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-/// Files fetched at a time: enough that small ones do not wait for each other's round trips, and
-/// fewer than our servers answer at a time.
-const AT_ONCE: usize = 4;
 
 /// Files and directories that one command fetches at most.
 const MAX_ENTRIES: usize = 1_000_000;

@@ -4,7 +4,7 @@
 use super::Run;
 use super::file::{self, refused};
 use super::plan::{Job, Plan};
-use crate::commands::transfer::{Talk, Tally};
+use crate::commands::transfer::{AT_ONCE, Talk, Tally};
 use crate::failure::{Failure, Outcome};
 use crate::output::progress::Progress;
 use crate::output::units;
@@ -15,10 +15,6 @@ use http::header::{self, HeaderMap};
 use http::{Response, StatusCode};
 use std::collections::BTreeSet;
 use std::time::Instant;
-
-/// Requests at a time: several small files share a round trip, and our servers answer more at
-/// a time.
-const AT_ONCE: usize = 4;
 
 /// Sends everything that is planned.
 pub(super) async fn send(run: &Run<'_>, plan: Plan) -> Outcome {
