@@ -158,6 +158,26 @@ impl Session {
             .map_err(|error| self.broken(&error))
     }
 
+    /// Asks for something without content, and waits for the head of the answer.
+    ///
+    /// # Errors
+    ///
+    /// The connection ended, or the server broke the request off.
+    pub(crate) async fn ask(
+        &self,
+        method: &str,
+        url: &ServerUrl,
+        headers: HeaderMap,
+    ) -> Outcome<(Exchange, Response<()>)> {
+        let mut exchange = self.request(method, url, headers).await?;
+        // A server that has answered may have said that it needs no more of the request, which is
+        // no error (RFC 9114, section 4.1). If something is wrong the answer tells.
+        let _ = exchange.finish().await;
+        let answered = exchange.recv_response().await;
+        let response = answered.map_err(|error| self.broken(&error))?;
+        Ok((exchange, response))
+    }
+
     /// The request that went early, if it is this one.
     fn take_early(&self, method: &str, url: &ServerUrl, headers: &HeaderMap) -> Option<Exchange> {
         let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);

@@ -2,7 +2,7 @@
 
 use super::Run;
 use super::claims::Claims;
-use super::file::{self, Broken, ask};
+use super::file::{self, Broken};
 use super::listing;
 use super::plan::{Job, Place, Plan, make};
 use crate::commands::transfer::{AT_ONCE, Talk, Tally};
@@ -58,7 +58,7 @@ impl Batch {
             let directory = if url.file_name().is_none() {
                 Some(url.clone())
             } else {
-                let asked = run.or_stopped(ask(run, "HEAD", url, HeaderMap::new()));
+                let asked = run.or_stopped(run.session.ask("HEAD", url, HeaderMap::new()));
                 match asked.await {
                     Ok((_, response)) => listing::instead(&response, url),
                     Err(failure) => {

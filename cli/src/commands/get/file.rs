@@ -172,7 +172,7 @@ impl Download<'_> {
         let point = self.part.resume_point();
         let started = Instant::now();
         let headers = headers(self.run.args, point.as_ref());
-        let (mut exchange, response) = ask(self.run, "GET", url, headers).await?;
+        let (mut exchange, response) = self.run.session.ask("GET", url, headers).await?;
         if let Some(directory) = listing::instead(&response, url) {
             return Err(Broken::Directory(directory));
         }
@@ -305,25 +305,6 @@ impl Fetched {
             verified: verified(self.theirs),
         })
     }
-}
-
-/// Asks for something without content, and waits for the head of the answer.
-pub(super) async fn ask(
-    run: &Run<'_>,
-    method: &str,
-    url: &ServerUrl,
-    headers: HeaderMap,
-) -> Outcome<(Exchange, Response<()>)> {
-    let session = run.session;
-    let mut exchange = session.request(method, url, headers).await?;
-    // A server that has answered may have said that it needs no more of the request, which is no
-    // error (RFC 9114, section 4.1). If something is wrong the answer tells.
-    let _ = exchange.finish().await;
-    let response = exchange
-        .recv_response()
-        .await
-        .map_err(|error| session.broken(&error))?;
-    Ok((exchange, response))
 }
 
 /// The header fields of a request for a file, or for the rest of it.

@@ -1,7 +1,7 @@
 //! A directory of the server: asked for, told from a file, walked through.
 
 use super::Run;
-use super::file::{ask, refused};
+use super::file::refused;
 use crate::failure::{Failure, Outcome};
 use crate::files::listing::Entry;
 use crate::url::ServerUrl;
@@ -15,7 +15,7 @@ const MAX_LISTING: usize = 64 << 20;
 /// Fetches the listing of the directory at `url`.
 pub(super) async fn fetch(run: &Run<'_>, url: &ServerUrl) -> Outcome<Vec<Entry>> {
     let session = run.session;
-    let (mut exchange, response) = ask(run, "GET", url, headers()).await?;
+    let (mut exchange, response) = run.session.ask("GET", url, headers()).await?;
     if response.status() != StatusCode::OK {
         return Err(refused(&mut exchange, &response, url).await);
     }

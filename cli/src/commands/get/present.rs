@@ -3,7 +3,7 @@
 //! By its SHA-256 if the server tells its own, else, as rsync does, by length and time.
 
 use super::Run;
-use super::file::{ask, modified, refused, their_sum};
+use super::file::{modified, refused, their_sum};
 use super::listing;
 use crate::failure::{Failure, Outcome};
 use crate::files::digest::Sum;
@@ -41,7 +41,7 @@ pub(super) async fn compare(run: &Run<'_>, url: &ServerUrl, path: &Path) -> Outc
     let cannot = |error| Failure::io(format!("cannot read {}", path.display()), &error);
     let mut headers = HeaderMap::new();
     headers.insert(WANT_DIGEST, HeaderValue::from_static("sha-256=10"));
-    let (mut exchange, response) = ask(run, "HEAD", url, headers).await?;
+    let (mut exchange, response) = run.session.ask("HEAD", url, headers).await?;
     if let Some(directory) = listing::instead(&response, url) {
         return Ok(Present::Directory(directory));
     }

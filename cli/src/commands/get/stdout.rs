@@ -2,7 +2,7 @@
 //! tells whether it was right.
 
 use super::Run;
-use super::file::{Broken, ask, headers, refused, their_sum};
+use super::file::{Broken, headers, refused, their_sum};
 use super::listing;
 use super::plan::Job;
 use crate::commands::transfer::{FileReport, verified};
@@ -35,7 +35,7 @@ pub(super) async fn fetch(
 async fn receive(run: &Run<'_>, job: &Job, progress: &Progress) -> Result<FileReport, Broken> {
     let (session, url) = (run.session, &job.url);
     let started = Instant::now();
-    let (mut exchange, response) = ask(run, "GET", url, headers(run.args, None)).await?;
+    let (mut exchange, response) = run.session.ask("GET", url, headers(run.args, None)).await?;
     if let Some(directory) = listing::instead(&response, url) {
         return Err(Broken::Directory(directory));
     }

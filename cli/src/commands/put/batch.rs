@@ -11,8 +11,8 @@ use crate::output::units;
 use crate::paths::Direction;
 use crate::url::ServerUrl;
 use futures_util::{StreamExt, stream};
+use http::StatusCode;
 use http::header::{self, HeaderMap};
-use http::{Response, StatusCode};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
@@ -123,11 +123,7 @@ async fn make_all(run: &Run<'_>, directories: &[ServerUrl]) -> Outcome<Made> {
 async fn make(run: &Run<'_>, url: &ServerUrl) -> Outcome<Place> {
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_LENGTH, 0.into());
-    let mut exchange = run.session.request("PUT", url, headers).await?;
-    // A server may have answered already and want no more: then its answer counts.
-    let _ = exchange.finish().await;
-    let answered = exchange.recv_response().await;
-    let response: Response<()> = answered.map_err(|error| run.session.broken(&error))?;
+    let (mut exchange, response) = run.session.ask("PUT", url, headers).await?;
     match response.status() {
         StatusCode::CREATED => Ok(Place::New),
         status if status.is_success() => Ok(Place::There),

@@ -184,13 +184,7 @@ impl Upload<'_> {
     }
 
     async fn head(&self, headers: HeaderMap) -> Outcome<(Exchange, Response<()>)> {
-        let session = self.run.session;
-        let mut exchange = session.request("HEAD", &self.job.url, headers).await?;
-        // A server may have answered already and want no more: then its answer counts.
-        let _ = exchange.finish().await;
-        let answered = exchange.recv_response().await;
-        let response = answered.map_err(|error| session.broken(&error))?;
-        Ok((exchange, response))
+        self.run.session.ask("HEAD", &self.job.url, headers).await
     }
 
     /// Whether the server's file may be this one.
@@ -342,9 +336,7 @@ async fn takes_nothing(run: &Run<'_>, url: &ServerUrl) -> bool {
         root.path = String::new();
         let mut headers = HeaderMap::new();
         headers.insert(UPLOAD_HEADER, HeaderValue::from_static("-"));
-        let mut exchange = run.session.request("HEAD", &root, headers).await.ok()?;
-        let _ = exchange.finish().await;
-        let response: Response<()> = exchange.recv_response().await.ok()?;
+        let (_, response) = run.session.ask("HEAD", &root, headers).await.ok()?;
         Some(response.status() == StatusCode::FORBIDDEN)
     });
     asked.await.unwrap_or(false)
