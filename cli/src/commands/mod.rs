@@ -19,17 +19,21 @@ mod transfer;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Waits until the user or the system wants the program to end.
-pub(crate) async fn interrupted() {
-    let (Ok(mut interrupt), Ok(mut terminate)) = (
+/// Waits until the user or the system wants the program to end. Listens from the call on, so that
+/// a signal that comes before the first look does not end the program unasked.
+pub(crate) fn interrupted() -> impl Future<Output = ()> {
+    let signals = (
         signal(SignalKind::interrupt()),
         signal(SignalKind::terminate()),
-    ) else {
-        // Without handlers the signals end the program by themselves.
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+    );
+    async move {
+        let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
+            // Without handlers the signals end the program by themselves.
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
     }
 }
