@@ -5,7 +5,7 @@ use crate::output::units;
 use anabranch_net::connection::Connection;
 use anabranch_net::engine::PathStats;
 use anabranch_net::manager::{EntryState, PathEntry, PathManager};
-use anabranch_proto::sched::PathState;
+use anabranch_proto::path::PathState;
 use anabranch_proto::wire::PathId;
 use anabranch_proto::wire::frame::PathStatus;
 use serde::Serialize;

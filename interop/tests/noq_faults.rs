@@ -9,7 +9,7 @@ mod theirs;
 
 use anabranch_interop::{Answer, FurtherPath, Request};
 use anabranch_net::engine::PathNotice;
-use anabranch_proto::sched::PathState;
+use anabranch_proto::path::PathState;
 use anabranch_proto::wire::PathId;
 use anabranch_proto::wire::frame::PathStatus;
 use anabranch_testbed::Relay;

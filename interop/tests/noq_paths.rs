@@ -15,7 +15,7 @@ use anabranch_net::Connection;
 use anabranch_net::engine::{
     AbandonPathError, OpenPathError, PathNotice, PathUnknown, TransportConfig,
 };
-use anabranch_proto::sched::PathState;
+use anabranch_proto::path::PathState;
 use anabranch_proto::wire::frame::PathStatus;
 use anabranch_proto::wire::{PathId, TransportErrorCode};
 use ours::{LARGE, Server, Setup, in_turn, soon_over, until};

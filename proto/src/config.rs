@@ -35,7 +35,7 @@ pub struct TransportConfig {
     /// A path that does not answer its probes for this long is abandoned, if another one works.
     pub path_idle_timeout: Duration,
     /// Paths that may be open at a time; 0 turns the multipath extension off. At most
-    /// [`MAX_OPEN_PATHS`](crate::sched::MAX_OPEN_PATHS).
+    /// [`MAX_OPEN_PATHS`](crate::path::MAX_OPEN_PATHS).
     pub max_paths: u32,
     /// The longest an acknowledgement is held back (RFC 9000, section 18.2).
     pub max_ack_delay: Duration,

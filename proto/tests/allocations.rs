@@ -4,9 +4,8 @@
 
 mod paths;
 
-use anabranch_proto::sched::{
-    PathEvent, PathSet, PathView, Registry, Scheduler, SendView, Unit, UnitKind,
-};
+use anabranch_proto::path::PathSet;
+use anabranch_proto::sched::{PathEvent, PathView, Registry, Scheduler, SendView, Unit, UnitKind};
 use anabranch_proto::spec::Spec;
 use anabranch_proto::time::Instant;
 use anabranch_proto::wire::PathId;

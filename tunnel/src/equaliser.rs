@@ -4,7 +4,7 @@
 //! or after it arrived. That costs the fast paths their advantage and lengthens their control
 //! loops; where the far end can [re-sequence](crate::resequencer), do that instead.
 
-use anabranch_proto::sched::MAX_OPEN_PATHS;
+use anabranch_proto::path::MAX_OPEN_PATHS;
 use anabranch_proto::time::{Duration, Instant};
 use anabranch_wire::PathId;
 use std::collections::BTreeMap;

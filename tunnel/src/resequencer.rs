@@ -12,7 +12,7 @@
 //! lossy paths it only costs.
 
 use crate::duplicates::DuplicateFilter;
-use anabranch_proto::sched::MAX_OPEN_PATHS;
+use anabranch_proto::path::MAX_OPEN_PATHS;
 use anabranch_proto::time::{Duration, Instant};
 use anabranch_wire::PathId;
 use std::collections::VecDeque;

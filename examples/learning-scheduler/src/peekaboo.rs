@@ -16,9 +16,10 @@
 //! hands over to it for good.
 
 use crate::bandit::Arm;
+use anabranch_proto::path::MAX_OPEN_PATHS;
 use anabranch_proto::sched::{
-    Choice, Entry, MAX_OPEN_PATHS, ParamDoc, PathEvent, PathView, Patience, Reason, Scheduler,
-    SendView, UnitKind, lowest_rtt,
+    Choice, Entry, ParamDoc, PathEvent, PathView, Patience, Reason, Scheduler, SendView, UnitKind,
+    lowest_rtt,
 };
 use anabranch_proto::spec::{Params, SpecError};
 use anabranch_proto::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 
 use super::{Carrier, Job};
 use crate::scenario::FlowKind;
-use anabranch_proto::sched::MAX_OPEN_PATHS;
+use anabranch_proto::path::MAX_OPEN_PATHS;
 use std::time::Duration;
 
 /// The most flows of a run.

@@ -3,7 +3,7 @@
 use crate::engine::{PathNotice, PathStats};
 use crate::interfaces::spec::Candidate;
 use anabranch_proto::datagram::SocketId;
-use anabranch_proto::sched::PathState;
+use anabranch_proto::path::PathState;
 use anabranch_proto::wire::PathId;
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -9,7 +9,7 @@
 //! falls when enough rounds in a row agree on it. Of two paths that are not at a bottleneck nothing
 //! is said; then what was known before holds.
 
-use crate::sched::MAX_OPEN_PATHS;
+use crate::path::MAX_OPEN_PATHS;
 use crate::time::{Duration, Instant};
 use anabranch_wire::PathId;
 use std::collections::VecDeque;

@@ -3,7 +3,7 @@
 
 use super::Connection;
 use super::builder::Packet;
-use crate::sched::MAX_OPEN_PATHS;
+use crate::path::MAX_OPEN_PATHS;
 use crate::time::Instant;
 use crate::wire::PathId;
 use smallvec::SmallVec;

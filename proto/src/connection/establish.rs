@@ -6,7 +6,7 @@ use crate::error::TransportError;
 use crate::event::{Event, Observation};
 use crate::handshake::Level;
 use crate::handshake::token::retry_integrity_tag;
-use crate::sched::MAX_OPEN_PATHS;
+use crate::path::MAX_OPEN_PATHS;
 use crate::time::Instant;
 use crate::wire::frame::NewConnectionId;
 use crate::wire::params::TransportParameters;

@@ -60,7 +60,8 @@ fn best<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sched::{PathState, Unit, UnitKind};
+    use crate::path::PathState;
+    use crate::sched::{Unit, UnitKind};
     use crate::time::Instant;
     use crate::wire::PathId;
 

@@ -5,11 +5,12 @@ use crate::config::{RetransmissionPolicy, TransportConfig};
 use crate::event::Observation;
 use crate::path::manager::Slot;
 use crate::path::state::Path;
+use crate::path::{PathSet, PathState};
 use crate::recovery::SentPacket;
 use crate::recovery::sent::{SentFrame, SentFrames};
 use crate::sched::{
-    Choice, Decision, MinRtt, PathEvent, PathSet, PathState, PathView, Reason, Scheduler, SendView,
-    StreamView, Unit, UnitKind,
+    Choice, Decision, MinRtt, PathEvent, PathView, Reason, Scheduler, SendView, StreamView, Unit,
+    UnitKind,
 };
 use crate::time::{Duration, Instant};
 use crate::wire::{PathId, StreamId};

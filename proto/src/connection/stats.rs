@@ -3,10 +3,11 @@
 use super::Connection;
 use super::schedule::Sending;
 use crate::datagram::Tuple;
+use crate::path::PathState;
 use crate::path::manager::Slot;
 use crate::path::state::{Path, PathCounters};
 use crate::recovery::OneWay;
-use crate::sched::{Backlog, PathState, Reason};
+use crate::sched::{Backlog, Reason};
 use crate::streams::StreamStats;
 use crate::time::Instant;
 use crate::wire::PathId;

@@ -9,10 +9,12 @@ pub(crate) mod manager;
 pub(crate) mod moves;
 pub mod mtu;
 pub(crate) mod route;
+mod set;
 pub mod shaper;
 pub(crate) mod stalls;
 pub(crate) mod state;
 pub mod validation;
 
+pub use set::{MAX_OPEN_PATHS, PathSet, PathState};
 pub use shaper::Shape;
 pub use state::{PathCounters, PathOptions};

@@ -19,7 +19,7 @@
 mod filter;
 
 use crate::congestion::bottleneck::{Measure, MeasureKind};
-use crate::sched::MAX_OPEN_PATHS;
+use crate::path::MAX_OPEN_PATHS;
 use crate::time::{Duration, Instant};
 use anabranch_wire::PathId;
 use filter::{DelayFilter, OUTLIER, WindowedMin};

@@ -14,9 +14,10 @@ use super::per_path::PerPath;
 use super::rates::delivered_rate;
 use super::units::{NANOS, micros, passed};
 use super::{
-    Choice, Decision, Entry, ParamDoc, PathEvent, PathState, PathView, Patience, Reason, Scheduler,
-    SendView, UnitKind,
+    Choice, Decision, Entry, ParamDoc, PathEvent, PathView, Patience, Reason, Scheduler, SendView,
+    UnitKind,
 };
+use crate::path::PathState;
 use crate::spec::{Params, SpecError};
 use crate::time::{Duration, Instant};
 use anabranch_wire::PathId;

@@ -11,7 +11,8 @@ use super::delays::Delays;
 use super::placing::skip_limit;
 use super::rates::bandwidth;
 use super::units::{FOREVER, nanos, paced, packet, time_for};
-use super::{MAX_OPEN_PATHS, PathEvent, PathView, SendView};
+use super::{PathEvent, PathView, SendView};
+use crate::path::MAX_OPEN_PATHS;
 use crate::time::Instant;
 use anabranch_wire::PathId;
 

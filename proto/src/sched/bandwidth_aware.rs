@@ -59,8 +59,9 @@ impl Scheduler for BandwidthAware {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{at, fresh, send};
-    use super::super::{Decision, PathSet, UnitKind};
+    use super::super::{Decision, UnitKind};
     use super::*;
+    use crate::path::PathSet;
     use crate::time::Duration;
     use anabranch_wire::PathId;
 

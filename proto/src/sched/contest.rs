@@ -90,9 +90,10 @@ pub fn lowest_rtt(view: &SendView<'_>) -> Choice {
 
 #[cfg(test)]
 mod tests {
+    use super::super::PathView;
     use super::super::tests::{fresh, full, send};
-    use super::super::{PathSet, PathView};
     use super::*;
+    use crate::path::PathSet;
     use crate::time::Duration;
     use anabranch_wire::PathId;
 

@@ -9,9 +9,8 @@ use super::budget::Budget;
 use super::contest::Contest;
 use super::min_rtt::rank;
 use super::units::packet;
-use super::{
-    Choice, Decision, Entry, ParamDoc, PathSet, PathView, Reason, Scheduler, SendView, UnitKind,
-};
+use super::{Choice, Decision, Entry, ParamDoc, PathView, Reason, Scheduler, SendView, UnitKind};
+use crate::path::PathSet;
 use crate::spec::{Params, SpecError};
 
 pub(super) const ENTRY: Entry = Entry {

@@ -17,9 +17,9 @@ use super::contest::lowest_rtt;
 use super::min_rtt::rank;
 use super::units::{micros, packet};
 use super::{
-    Choice, Decision, Entry, ParamDoc, PathEvent, PathSet, PathView, Reason, Scheduler, SendView,
-    UnitKind,
+    Choice, Decision, Entry, ParamDoc, PathEvent, PathView, Reason, Scheduler, SendView, UnitKind,
 };
+use crate::path::PathSet;
 use crate::spec::{Params, SpecError};
 use crate::time::{Duration, Instant};
 use anabranch_wire::PathId;

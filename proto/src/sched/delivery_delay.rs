@@ -40,8 +40,9 @@ pub(super) fn least_delay(view: &SendView<'_>, delays: &Delays) -> Choice {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{fresh, full, hold, send};
-    use super::super::{PathSet, PathView, UnitKind};
+    use super::super::{PathView, UnitKind};
     use super::*;
+    use crate::path::PathSet;
     use crate::time::Duration;
     use anabranch_wire::PathId;
 

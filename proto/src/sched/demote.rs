@@ -7,9 +7,9 @@
 use super::min_rtt::rank;
 use super::units::packet;
 use super::{
-    Choice, Decision, MAX_OPEN_PATHS, PathEvent, PathView, Patience, Reason, Scheduler, SendView,
-    UnitKind,
+    Choice, Decision, PathEvent, PathView, Patience, Reason, Scheduler, SendView, UnitKind,
 };
+use crate::path::MAX_OPEN_PATHS;
 use anabranch_wire::frame::PathStatus;
 
 #[derive(Debug)]
@@ -89,9 +89,10 @@ impl Demoter {
 
 #[cfg(test)]
 mod tests {
+    use super::super::MinRtt;
     use super::super::tests::{at, fresh, full, send};
-    use super::super::{MinRtt, PathState};
     use super::*;
+    use crate::path::PathState;
     use crate::time::Duration;
     use anabranch_wire::PathId;
 

@@ -14,9 +14,10 @@ use super::placing::{carried, unit};
 use super::rates::bandwidth;
 use super::units::{FOREVER, bytes_in, nanos, paced, packet, time_for};
 use super::{
-    Choice, Decision, Entry, MAX_OPEN_PATHS, ParamDoc, PathEvent, PathSet, PathView, Patience,
-    Reason, Scheduler, SendView, UnitKind,
+    Choice, Decision, Entry, ParamDoc, PathEvent, PathView, Patience, Reason, Scheduler, SendView,
+    UnitKind,
 };
+use crate::path::{MAX_OPEN_PATHS, PathSet};
 use crate::spec::{Params, SpecError};
 use anabranch_wire::PathId;
 use smallvec::SmallVec;

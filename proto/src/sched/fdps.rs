@@ -18,9 +18,9 @@ use super::placing::skip_limit;
 use super::rates::bandwidth;
 use super::units::{bytes_in, packet, scale};
 use super::{
-    Choice, Decision, Entry, MAX_OPEN_PATHS, ParamDoc, PathEvent, PathSet, PathView, Reason,
-    Scheduler, SendView, UnitKind,
+    Choice, Decision, Entry, ParamDoc, PathEvent, PathView, Reason, Scheduler, SendView, UnitKind,
 };
+use crate::path::{MAX_OPEN_PATHS, PathSet};
 use crate::spec::{Params, SpecError};
 use anabranch_wire::PathId;
 use smallvec::SmallVec;
@@ -274,9 +274,9 @@ impl Scheduler for ForwardDelay {
 
 #[cfg(test)]
 mod tests {
-    use super::super::PathState;
     use super::super::tests::{built, fresh, full, send};
     use super::*;
+    use crate::path::PathState;
     use crate::time::Duration;
 
     fn path(id: u32, forward_ms: i64) -> PathView {

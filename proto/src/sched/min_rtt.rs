@@ -6,9 +6,10 @@
 use super::placing::leaves;
 use super::prober::Prober;
 use super::{
-    Choice, Decision, Entry, ParamDoc, PathEvent, PathSet, PathView, Patience, Reason, Scheduler,
-    SendView, UnitKind, lowest_rtt,
+    Choice, Decision, Entry, ParamDoc, PathEvent, PathView, Patience, Reason, Scheduler, SendView,
+    UnitKind, lowest_rtt,
 };
+use crate::path::PathSet;
 use crate::spec::{Params, SpecError};
 use crate::time::Duration;
 use anabranch_wire::PathId;

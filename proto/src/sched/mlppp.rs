@@ -12,9 +12,8 @@ use super::delays::Delays;
 use super::delivery_delay::least_delay;
 use super::rates::bandwidth;
 use super::units::{FOREVER, packet, time_for};
-use super::{
-    Choice, Entry, MAX_OPEN_PATHS, ParamDoc, PathEvent, Patience, Scheduler, SendView, UnitKind,
-};
+use super::{Choice, Entry, ParamDoc, PathEvent, Patience, Scheduler, SendView, UnitKind};
+use crate::path::MAX_OPEN_PATHS;
 use crate::spec::{Params, SpecError};
 use anabranch_wire::PathId;
 use smallvec::SmallVec;

@@ -89,14 +89,12 @@ pub use round_robin::RoundRobin;
 pub use sa_ecf::SaEcf;
 pub use sttf::Sttf;
 pub use target_rate::TargetRate;
-pub use view::{
-    Backlog, MAX_OPEN_PATHS, MAX_STREAM_VIEWS, PathSet, PathState, PathView, SendView, StreamView,
-    Unit, UnitKind,
-};
+pub use view::{Backlog, MAX_STREAM_VIEWS, PathView, SendView, StreamView, Unit, UnitKind};
 pub use weighted::Weighted;
 pub use window_score::WindowScore;
 pub use wlb::Wlb;
 
+use crate::path::PathSet;
 use crate::time::{Duration, Instant};
 use anabranch_wire::frame::PathStatus;
 use anabranch_wire::{PathId, StreamId};

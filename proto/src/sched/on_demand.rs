@@ -49,8 +49,9 @@ impl Scheduler for OnDemand {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{Room, built, fresh, packets, send};
-    use super::super::{Decision, PathState, PathView};
+    use super::super::{Decision, PathView};
     use super::*;
+    use crate::path::PathState;
     use crate::time::Duration;
 
     fn path(id: u32, forward_ms: i64) -> PathView {

@@ -13,9 +13,8 @@ use super::delays::Delays;
 use super::delivery_delay::least_delay;
 use super::placing::skip_limit;
 use super::units::packet;
-use super::{
-    Choice, Entry, MAX_OPEN_PATHS, PathEvent, PathView, Reason, Scheduler, SendView, UnitKind,
-};
+use super::{Choice, Entry, PathEvent, PathView, Reason, Scheduler, SendView, UnitKind};
+use crate::path::MAX_OPEN_PATHS;
 use anabranch_wire::PathId;
 use smallvec::SmallVec;
 

@@ -13,10 +13,8 @@ use super::delays::Delays;
 use super::delivery_delay::least_delay;
 use super::placing::skip_limit;
 use super::units::{FOREVER, nanos, paced, packet, time_for};
-use super::{
-    Choice, Entry, MAX_OPEN_PATHS, PathEvent, PathView, Patience, Reason, Scheduler, SendView,
-    UnitKind,
-};
+use super::{Choice, Entry, PathEvent, PathView, Patience, Reason, Scheduler, SendView, UnitKind};
+use crate::path::MAX_OPEN_PATHS;
 use anabranch_wire::PathId;
 
 pub(super) const ENTRY: Entry = Entry {

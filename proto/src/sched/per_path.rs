@@ -1,6 +1,7 @@
 //! What a scheduler keeps about each path, without allocating.
 
-use super::{MAX_OPEN_PATHS, PathEvent, SendView};
+use super::{PathEvent, SendView};
+use crate::path::MAX_OPEN_PATHS;
 use anabranch_wire::PathId;
 use smallvec::SmallVec;
 

@@ -100,8 +100,8 @@ impl Scheduler for Priority {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{at, built, fresh, full, lost, send};
-    use super::super::{PathSet, PathState};
     use super::*;
+    use crate::path::{PathSet, PathState};
     use anabranch_wire::PathId;
 
     fn path(id: u32, priority: i32) -> PathView {

@@ -6,7 +6,8 @@
 //! `ProgMP`.
 
 use super::per_path::PerPath;
-use super::{Choice, Decision, PathEvent, PathSet, PathView, Reason, SendView, UnitKind};
+use super::{Choice, Decision, PathEvent, PathView, Reason, SendView, UnitKind};
+use crate::path::PathSet;
 use crate::time::{Duration, Instant};
 
 /// Paths are probed no more often than this, however short their RTT.

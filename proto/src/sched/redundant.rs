@@ -4,7 +4,8 @@
 //! fast one and skips what was acknowledged meanwhile. The price is the throughput of one path.
 
 use super::placing::leaves;
-use super::{Choice, Decision, Entry, ParamDoc, PathSet, Reason, Scheduler, SendView, UnitKind};
+use super::{Choice, Decision, Entry, ParamDoc, Reason, Scheduler, SendView, UnitKind};
+use crate::path::PathSet;
 use crate::spec::{Params, SpecError};
 use anabranch_wire::PathId;
 

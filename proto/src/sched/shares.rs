@@ -5,7 +5,8 @@
 
 use super::per_path::position;
 use super::placing::leaves;
-use super::{Choice, MAX_OPEN_PATHS, PathView, Patience, Reason, SendView};
+use super::{Choice, PathView, Patience, Reason, SendView};
+use crate::path::MAX_OPEN_PATHS;
 use anabranch_wire::PathId;
 use smallvec::SmallVec;
 

@@ -4,6 +4,7 @@ mod specs;
 
 use super::placing::carried;
 use super::*;
+use crate::path::{MAX_OPEN_PATHS, PathState};
 use anabranch_wire::StreamId;
 use proptest::prelude::*;
 use specs::ALL;
@@ -468,19 +469,6 @@ proptest! {
         {
             prop_assert_eq!(view.path(id).map(|path| path.priority), top);
         }
-    }
-
-    #[test]
-    fn a_path_set_keeps_what_fits(ids in prop::collection::vec(0_u32..30, 0..40)) {
-        let set: PathSet = ids.iter().copied().map(PathId).collect();
-        let mut naive: Vec<u32> = Vec::new();
-        for id in ids {
-            if !naive.contains(&id) && naive.len() < MAX_OPEN_PATHS {
-                naive.push(id);
-            }
-        }
-        let kept: Vec<u32> = set.iter().map(|id| id.0).collect();
-        prop_assert_eq!(kept, naive);
     }
 }
 

@@ -9,7 +9,8 @@
 use super::per_path::position;
 use super::placing::carried;
 use super::units::packet;
-use super::{Choice, Entry, MAX_OPEN_PATHS, PathEvent, PathView, Reason, Scheduler, SendView};
+use super::{Choice, Entry, PathEvent, PathView, Reason, Scheduler, SendView};
+use crate::path::MAX_OPEN_PATHS;
 use anabranch_wire::PathId;
 use smallvec::SmallVec;
 use std::cmp::Reverse;

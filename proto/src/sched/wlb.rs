@@ -162,9 +162,10 @@ impl Scheduler for Wlb {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Decision;
     use super::super::tests::{at, built, fresh, send};
-    use super::super::{Decision, PathState};
     use super::*;
+    use crate::path::PathState;
 
     /// A fast path of 40 packets and a slow one of 20: six to one by expectation.
     fn paths() -> [PathView; 2] {

@@ -2,8 +2,8 @@
 //! (docs/mechanisms.md, buffers).
 
 use super::{ABOVE, Limits, Streams};
+use crate::path::PathSet;
 use crate::recovery::sent::SentFrame;
-use crate::sched::PathSet;
 use anabranch_wire::StreamId;
 use std::ops::Range;
 

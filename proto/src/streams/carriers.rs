@@ -4,7 +4,7 @@
 //! they travel in. An entry appears when bytes are lost, taken from a doubtful path or copied, and
 //! goes when they are acknowledged.
 
-use crate::sched::PathSet;
+use crate::path::PathSet;
 use anabranch_wire::PathId;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -30,7 +30,7 @@ pub use buffers::{Blockade, CreditUpdate, Hole, Release};
 pub use datagrams::DatagramOptions;
 pub use stats::StreamStats;
 
-use crate::sched::MAX_OPEN_PATHS;
+use crate::path::MAX_OPEN_PATHS;
 use crate::time::{Duration, Instant};
 use anabranch_wire::params::TransportParameters;
 use anabranch_wire::{Dir, ErrorCode, Side, StreamId};

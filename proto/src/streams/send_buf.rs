@@ -14,8 +14,8 @@
 use super::Release;
 use super::ages::Ages;
 use super::carriers::{Carriers, Paths};
+use crate::path::PathSet;
 use crate::ranges::RangeSet;
-use crate::sched::PathSet;
 use crate::time::Instant;
 use anabranch_wire::PathId;
 use bytes::Bytes;

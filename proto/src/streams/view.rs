@@ -2,7 +2,8 @@
 
 use super::send::{ABOVE, AGAIN, FREE};
 use super::{Streams, send_buf::SendBuf};
-use crate::sched::{Backlog, MAX_STREAM_VIEWS, PathSet, StreamView, Unit, UnitKind};
+use crate::path::PathSet;
+use crate::sched::{Backlog, MAX_STREAM_VIEWS, StreamView, Unit, UnitKind};
 use anabranch_wire::StreamId;
 
 impl Streams {

@@ -11,7 +11,7 @@ use anabranch_proto::connection::AbandonPathError;
 use anabranch_proto::datagram::SocketId;
 use anabranch_proto::event::{Event, PathNotice};
 use anabranch_proto::path::PathOptions;
-use anabranch_proto::sched::PathState;
+use anabranch_proto::path::PathState;
 use anabranch_proto::time::Instant;
 use anabranch_proto::wire::PathId;
 use std::time::Duration;

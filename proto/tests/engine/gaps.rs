@@ -4,7 +4,7 @@
 
 use crate::raw::{RawPeer, Received, encode, route};
 use anabranch_proto::event::{Event, PathNotice};
-use anabranch_proto::sched::PathState;
+use anabranch_proto::path::PathState;
 use anabranch_proto::wire::frame::{Frame, Stream};
 use anabranch_proto::wire::{Dir, PathId, Side, StreamId};
 use std::time::Duration;

@@ -12,8 +12,9 @@ use crate::pair::{MBIT, Pair, Way};
 use anabranch_proto::config::TransportConfig;
 use anabranch_proto::congestion;
 use anabranch_proto::path::PathOptions;
+use anabranch_proto::path::PathSet;
 use anabranch_proto::sched::{
-    Choice, Decision, PathSet, Reason, Registry, Scheduler, SchedulerFactory, SendView,
+    Choice, Decision, Reason, Registry, Scheduler, SchedulerFactory, SendView,
 };
 use anabranch_proto::wire::frame::PathStatus;
 use anabranch_proto::wire::{Dir, PathId};

@@ -2,9 +2,8 @@
 
 use crate::pair::{MBIT, Pair, Way};
 use anabranch_proto::config::TransportConfig;
-use anabranch_proto::sched::{
-    Choice, Decision, MinRtt, PathSet, Reason, Scheduler, SendView, UnitKind,
-};
+use anabranch_proto::path::PathSet;
+use anabranch_proto::sched::{Choice, Decision, MinRtt, Reason, Scheduler, SendView, UnitKind};
 use anabranch_proto::streams::DatagramOptions;
 use anabranch_proto::wire::{Dir, PathId, StreamId};
 use bytes::Bytes;

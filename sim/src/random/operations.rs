@@ -8,7 +8,7 @@ use crate::{Change, Direction, Directions, LinkChange};
 use anabranch_link::{Jitter, Loss};
 use anabranch_proto::connection::Connection;
 use anabranch_proto::path::PathOptions;
-use anabranch_proto::sched::PathState;
+use anabranch_proto::path::PathState;
 use anabranch_proto::wire::PathId;
 use anabranch_proto::wire::frame::PathStatus;
 use bytes::Bytes;

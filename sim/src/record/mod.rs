@@ -18,7 +18,7 @@ use crate::{ProcessId, World};
 use anabranch_link::LinkStats;
 use anabranch_proto::connection::{Connection, ConnectionStats, PathStats};
 use anabranch_proto::path::PathCounters;
-use anabranch_proto::sched::PathState;
+use anabranch_proto::path::PathState;
 use anabranch_proto::time::Instant;
 use anabranch_proto::wire::PathId;
 use std::collections::BTreeMap;

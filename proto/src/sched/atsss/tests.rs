@@ -1,8 +1,9 @@
 //! One table row per mode, and the limits.
 
+use super::super::Decision;
 use super::super::tests::{at, built, copy, fresh, full, send};
-use super::super::{Decision, PathSet, PathState};
 use super::*;
+use crate::path::{PathSet, PathState};
 use anabranch_wire::PathId;
 
 fn path(id: u32, rtt_ms: u64, loss: f32) -> PathView {

@@ -1,8 +1,9 @@
 //! When paths go out, and when they come back.
 
+use super::super::Reason;
 use super::super::tests::{at, built, fresh, send};
-use super::super::{PathSet, PathState, Reason};
 use super::*;
+use crate::path::{PathSet, PathState};
 use std::ops::RangeInclusive;
 
 /// Megabytes per second of two paths, and what both achieve together.

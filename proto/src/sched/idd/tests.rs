@@ -1,9 +1,10 @@
 //! The two tables of Alam's outlook, packet by packet.
 
+use super::super::PathView;
 use super::super::delivery_delay::DeliveryDelay;
 use super::super::tests::{at, fresh};
-use super::super::{PathState, PathView};
 use super::*;
+use crate::path::PathState;
 use crate::time::{Duration, Instant};
 use anabranch_wire::PathId;
 use std::collections::BTreeMap;
