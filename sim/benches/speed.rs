@@ -1,12 +1,13 @@
-//! How fast the simulator is, on the scenario other simulators were measured on.
+//! How fast the simulator is, on the scenario that other simulators were measured on.
 //!
-//! One connection over two links, a bulk transfer; a packet is one that crossed one link, data and
-//! acknowledgements alike. `cargo bench -p anabranch-sim --bench speed -- base gig` runs some of
-//! the cases only, `-- base null` them without packet protection only. The hash of the trace tells
-//! whether a change that was to make things faster changed what happens.
+//! The scenario is a bulk transfer on one connection over two links. A packet counts once for each
+//! link it crosses, whether it carries data or acknowledgements.
+//! `cargo bench -p anabranch-sim --bench speed -- base gig` runs only some of the cases,
+//! `-- base null` only `base`, and only without packet protection. The hash of the trace shows
+//! whether a change made for speed has changed what happens.
 //!
-//! Rates are per second of processor time, so that other work on the machine does not count, where
-//! the system tells it (Linux); else per second of wall time.
+//! Rates are per second of processor time where the system reports it (Linux), so that other work
+//! on the machine does not count; elsewhere they are per second of wall time.
 
 #![allow(clippy::print_stdout, reason = "a bench prints its figures")]
 #![allow(clippy::disallowed_methods, reason = "a bench measures time")]
@@ -106,7 +107,7 @@ fn main() {
     }
 }
 
-/// With packet protection, and without where the feature `null-protection` is on.
+/// Runs with packet protection, and without it where the feature `null-protection` is on.
 fn protections(only_null: bool) -> impl Iterator<Item = bool> {
     let with = (!only_null).then_some(false);
     let without = cfg!(feature = "null-protection").then_some(true);
@@ -126,7 +127,7 @@ fn config(unprotected: bool) -> TransportConfig {
     }
 }
 
-/// What one run came to.
+/// The result of one run.
 struct Outcome {
     cpu: f64,
     sim: f64,
@@ -164,7 +165,7 @@ fn run(case: &Case, unprotected: bool) -> Outcome {
     }
 }
 
-/// Sends one datagram each time one comes, without end.
+/// Answers each datagram with another, without end.
 #[derive(Debug)]
 struct Ball {
     own: SocketAddr,
@@ -194,7 +195,7 @@ impl Process for Ball {
     }
 }
 
-/// The event loop alone: datagrams without content between two processes.
+/// The event loop alone: empty datagrams bounced between two processes.
 fn bare_loop() {
     const EVENTS: u64 = 10_000_000;
     let rate = Rate::bits_per_second(1_000_000_000).expect("a rate");
@@ -214,7 +215,7 @@ fn bare_loop() {
     println!("bare loop: {:.1} M events/s", rate / 1e6);
 }
 
-/// Time this process had a processor.
+/// Measures the processor time this process uses.
 struct Watch {
     wall: Instant,
     cpu_ns: Option<u64>,
@@ -241,7 +242,7 @@ fn cpu_ns() -> Option<u64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// The peak of this process so far, where the system tells.
+/// The peak memory of this process so far, where the system reports it.
 fn peak_mib() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM"));

@@ -1,5 +1,6 @@
-//! What our TCP and smoltcp's send, into a short queue and where packets are lost, for the reasons
-//! in docs/dependencies.md: `cargo bench -p anabranch-sim --bench tcp_peers`. It takes minutes.
+//! Compares our TCP with smoltcp's, through a short queue and through random loss.
+//! docs/dependencies.md has the reasons. Takes minutes:
+//! `cargo bench -p anabranch-sim --bench tcp_peers`.
 
 #![allow(clippy::print_stdout, reason = "a bench prints its figures")]
 
@@ -26,8 +27,8 @@ fn main() {
     compare("1.7 Mbit/s, 110 ms, 1 %", line, 3);
 }
 
-/// Megabits a second of an upload's content from the 5th to the 65th second; and how many bytes of
-/// packets were sent for each of the content.
+/// An upload's goodput in Mbit/s from the 5th to the 65th second, and how many bytes of packets
+/// were sent for each byte of content.
 fn upload(seed: u64, line: Line, stacks: [&Stack; 2]) -> (f64, f64) {
     let mut net = Net::new(seed, line, stacks, Exchange::upload(ENDLESS));
     let count = |net: &Net| {

@@ -1,11 +1,11 @@
 //! A deterministic network in virtual time around the unchanged engine.
 //!
-//! A [`World`] is a graph of nodes and links. On its hosts run [`Process`]es: QUIC endpoints
-//! with their applications, TCP stacks, plain UDP sources. Time jumps to the next event; events of
-//! the same time happen in the order they were caused. There is no clock, no thread and no hash
-//! map, so the same seed gives the same trace.
+//! A [`World`] is a graph of nodes and links. Its hosts run [`Process`]es: QUIC endpoints with
+//! their applications, TCP stacks, plain UDP sources. Time jumps to the next event; simultaneous
+//! events happen in the order they were caused. There is no clock, no thread and no hash map, so
+//! the same seed gives the same trace.
 //!
-//! What runs in it comes as values: this crate reads no file and writes none.
+//! All input is passed in as values: this crate neither reads nor writes files.
 
 pub mod model;
 mod packet;

@@ -7,12 +7,12 @@ use std::net::SocketAddr;
 /// Bytes of an IPv4 and a UDP header, which links count.
 pub const UDP_OVERHEAD: u32 = 28;
 
-/// An IP packet under way. Links see its size, routers its addresses, hosts the rest.
+/// An IP packet in transit. Links see its size, routers its addresses, hosts the rest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
-    /// Where it comes from; the address decides which interface of a host it leaves by.
+    /// Its source; the address decides which interface of a host it leaves by.
     pub from: SocketAddr,
-    /// Where it goes; routers look at the address only.
+    /// Its destination; routers look only at the address.
     pub to: SocketAddr,
     /// The ECN field.
     pub ecn: Option<Ecn>,
@@ -25,8 +25,8 @@ pub struct Packet {
 pub enum Payload {
     /// A UDP datagram's content.
     Udp(Vec<u8>),
-    /// A whole IP packet with its headers, as a TCP stack makes them; the addresses are repeated
-    /// outside.
+    /// A whole IP packet with its headers, as a TCP stack makes it; its addresses are repeated in
+    /// the `Packet`.
     Ip(Bytes),
     /// A datagram whose content does not matter, of this many bytes.
     Filler(u32),
@@ -43,14 +43,15 @@ impl Packet {
     }
 }
 
-/// Smaller buffers are as quickly made as kept.
+/// Smaller buffers are as cheap to allocate as to keep.
 const WORTH_KEEPING: usize = 512;
 
-/// More would only hold memory: what one host has read, another writes soon after.
+/// Keeping more would only hold memory: what one host has read, another soon writes into.
 const MOST_KEPT: usize = 256;
 
-/// Buffers of datagrams that were read, for those to be written. The one used last comes first: the
-/// processor has it at hand still, where thousands are under way.
+/// Datagram buffers that were read, kept for those to be written. The most recently used one is
+/// handed out first, since it is most likely still in the processor's cache when thousands are in
+/// use.
 #[derive(Debug, Default)]
 pub struct Buffers(Vec<Vec<u8>>);
 
@@ -66,7 +67,7 @@ impl Buffers {
         buffer
     }
 
-    /// The content of this one was read.
+    /// Takes back a buffer whose content was read.
     pub fn give_back(&mut self, buffer: Vec<u8>) {
         if buffer.capacity() >= WORTH_KEEPING && self.0.len() < MOST_KEPT {
             self.0.push(buffer);

@@ -1,7 +1,7 @@
 //! Transport profiles: the engine set up like the systems of the papers.
 //!
-//! A profile is a function from a few named settings to a [`TransportConfig`]. What a system had
-//! that the engine has no setting for is said where its profile is.
+//! A profile is a function from a few named settings to a [`TransportConfig`]. The comment on each
+//! profile says which features of the original system the engine has no setting for.
 
 #[cfg(test)]
 mod tests;
@@ -21,21 +21,21 @@ use std::time::Duration;
 /// SCTP make a packet of 1500 bytes, 1472 of which are UDP payload here.
 pub const CMT_DATAGRAM: u16 = 1472;
 
-/// Bytes of a chunk with its header, which is what the third paper's receive buffer is counted in:
-/// 64 KiB hold 44 of them.
+/// Bytes of a chunk with its header. The third paper's receive buffer is counted in these: 64 KiB
+/// hold 44 of them.
 const CMT_CHUNK: u64 = 1468;
 
-/// Stream data that stands for a chunk: what a packet of [`CMT_DATAGRAM`] bytes takes beside the
-/// acknowledgements that may travel with it, so that a chunk is always one packet.
+/// Stream data that stands for a chunk. A packet of [`CMT_DATAGRAM`] bytes has room for this much
+/// even if acknowledgements travel with it, so that a chunk is always one packet.
 const CMT_CHUNK_DATA: u64 = 1420;
 
-/// The largest stream window there is (RFC 9000, section 16): no announcement ever raises it.
+/// The largest possible stream window (RFC 9000, section 16), which no announcement can raise.
 const NO_LIMIT: u64 = (1 << 62) - 1;
 
-/// Which system the engine is set up like.
+/// The system that the engine is configured to resemble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Profile {
-    /// The engine as it is.
+    /// The engine with its own defaults.
     Quic,
     /// Concurrent multipath transfer over SCTP, as in the third paper.
     CmtSctp,
@@ -59,8 +59,9 @@ impl Profile {
         }
     }
 
-    /// Its congestion control with all parameters but the first window, and the packets in that,
-    /// which another control keeps; `None` means as many as the control has itself.
+    /// Its congestion control with all parameters except the initial window, and that window in
+    /// packets, which also applies if another control is chosen; `None` leaves the initial window
+    /// to the control.
     const fn congestion(self) -> (&'static str, Option<u64>) {
         match self {
             Self::Quic | Self::Stripe => ("cubic", None),
@@ -91,46 +92,46 @@ impl FromStr for Profile {
     }
 }
 
-/// What a scenario may set; `None` leaves it to the profile.
+/// What a scenario may set; `None` leaves a setting to the profile.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Settings {
     /// The scheduler, as users name it.
     pub scheduler: Option<String>,
     /// The congestion controller, as users name it.
     pub congestion: Option<String>,
-    /// Packets in the first congestion window of each path.
+    /// Packets in the initial congestion window of each path.
     pub initial_window: Option<u64>,
-    /// Whether packets are spread over the round trip.
+    /// Whether packets are spread over the round trip rather than sent in bursts.
     pub pacing: Option<bool>,
-    /// The receiver's window in bytes, which then stays as it is.
+    /// The receiver's window in bytes, which then never changes.
     pub receive_buffer: Option<u64>,
     /// The sender's buffer in bytes.
     pub send_buffer: Option<u64>,
     /// Bytes per scheduling decision.
     pub chunk: Option<u64>,
-    /// UDP payload of every packet, in bytes; switches path MTU discovery off.
+    /// UDP payload of every packet, in bytes; disables path MTU discovery.
     pub datagram_size: Option<u16>,
     /// Ack-eliciting packets per acknowledgement.
     pub ack_threshold: Option<u64>,
-    /// The longest an acknowledgement waits.
+    /// The longest delay of an acknowledgement.
     pub max_ack_delay: Option<Duration>,
-    /// Paths at a time.
+    /// The most paths at a time.
     pub max_paths: Option<u32>,
-    /// The RTT assumed at first.
+    /// The RTT assumed before the first sample.
     pub initial_rtt: Option<Duration>,
     /// Whether packets are marked ECT.
     pub ecn: Option<bool>,
-    /// How long a connection lives without news; `Some(None)` means for ever.
+    /// The idle time-out of a connection; `Some(None)` means none.
     pub max_idle_timeout: Option<Option<Duration>>,
     /// Mechanisms of the multipath literature.
     pub mechanisms: Option<Mechanisms>,
-    /// Whether 1-RTT packets go without protection: sweeps then spend their time on transport, and
-    /// traces stay the same.
+    /// Whether 1-RTT packets are sent without protection: sweeps then spend their time on the
+    /// transport, and traces stay identical.
     #[cfg(feature = "null-protection")]
     pub null_protection: bool,
 }
 
-/// The schedulers and controllers that names stand for.
+/// The schedulers and controllers that can be chosen by name.
 #[derive(Debug, Clone)]
 pub struct Names {
     /// Schedulers.
@@ -152,7 +153,7 @@ impl Names {
     /// The scheduler of this name and parameters.
     ///
     /// # Errors
-    /// What is wrong with it, with the nearest name.
+    /// What is wrong with the text, with the closest known name.
     pub fn scheduler(&self, text: &str) -> Result<SchedulerFactory, SpecError> {
         SchedulerFactory::new(&self.schedulers, &text.parse()?)
     }
@@ -160,12 +161,13 @@ impl Names {
     /// The congestion controller of this name and parameters.
     ///
     /// # Errors
-    /// What is wrong with it, with the nearest name.
+    /// What is wrong with the text, with the closest known name.
     pub fn controller(&self, text: &str) -> Result<ControllerFactory, SpecError> {
         self.controllers.factory(&text.parse()?)
     }
 
-    /// As [`Self::controller`], with so many packets in its first window unless the name says.
+    /// Like [`Self::controller`], with this many packets in the initial window unless `text` sets
+    /// it.
     ///
     /// # Errors
     /// As [`Self::controller`].
@@ -187,7 +189,7 @@ impl Names {
 /// The engine's settings for a profile.
 ///
 /// # Errors
-/// A name of a scheduler or controller that does not exist, or parameters that make no sense.
+/// If a scheduler or controller of that name does not exist, or its parameters are invalid.
 pub fn transport(
     profile: Profile,
     settings: &Settings,
@@ -256,9 +258,9 @@ fn set<T>(field: &mut T, value: Option<T>) {
     }
 }
 
-/// One window for all streams and paths that never grows, as a socket's buffer. Streams have none
-/// of their own: a sender whose stream is at its limit says so in a packet that may be lost like
-/// any other, even if it is the congestion window that keeps data back.
+/// One window for all streams and paths that never grows, like a socket's buffer. Streams have no
+/// limits of their own: a sender that reaches a stream limit says so in a packet, which may be lost
+/// like any other, even if it is the congestion window that holds data back.
 fn fix_receive_buffer(config: &mut TransportConfig, bytes: u64) {
     let streams = &mut config.streams;
     streams.receive_window = bytes;
@@ -267,14 +269,15 @@ fn fix_receive_buffer(config: &mut TransportConfig, bytes: u64) {
     streams.max_stream_receive_window = NO_LIMIT;
 }
 
-/// The stream data of the chunks that fit a buffer of CMT-SCTP. Its sender never cuts a chunk to
-/// what is left of the buffer; a QUIC sender would, and a remainder of a few bytes takes a packet
-/// and a turn of its own for good, since credit returns in the pieces in which it was used.
+/// The stream data of the chunks that fit into a buffer of CMT-SCTP. Its sender never cuts a chunk
+/// to fill the rest of the buffer. A QUIC sender would, and a remainder of a few bytes would take a
+/// packet and a turn of its own ever after, since credit returns in the pieces in which it was
+/// used.
 fn whole_chunks(bytes: u64) -> u64 {
     (bytes / CMT_CHUNK).max(1) * CMT_CHUNK_DATA
 }
 
-/// Packets of one size from the first one on.
+/// Makes all packets the same size from the start.
 fn fix_datagram_size(config: &mut TransportConfig, size: u16) {
     config.initial_mtu = size;
     config.mtu.min = size;
@@ -282,15 +285,16 @@ fn fix_datagram_size(config: &mut TransportConfig, size: u16) {
 }
 
 /// CMT-SCTP: packets of 1500 bytes on the wire, one receive buffer of 64 KiB for all paths, one
-/// acknowledgement per packet on the path of the packet, loss-based control without coupling and
-/// without pacing, chunks in turn on whatever path has room. CUC, SFR and DAC are what packet
-/// number spaces per path do anyway (RFC 10069), NR-SACK is what every acknowledgement of QUIC is.
-/// The paper names no retransmission policy; ns-2.35, with which it simulates, takes the path of
-/// the largest window unless told otherwise (`eCmtRtxPolicy_ 4` in `tcl/lib/ns-default.tcl`).
+/// acknowledgement per packet on the path of that packet, loss-based congestion control without
+/// coupling or pacing, and chunks in turn on any path with room. Packet number spaces per path
+/// already do what CUC, SFR and DAC are for (RFC 10069), and every QUIC acknowledgement works like
+/// NR-SACK. The paper names no retransmission policy; ns-2.35, which it simulates with, takes the
+/// path with the largest window unless told otherwise (`eCmtRtxPolicy_ 4` in
+/// `tcl/lib/ns-default.tcl`).
 ///
-/// Of that simulator's settings these have no counterpart here: timers of a second at least
-/// (`minRto_`), a first slow-start threshold of 64 KiB (`initialSsthresh_`), and one fast
-/// retransmission per chunk, after which only the timer helps.
+/// Three settings of that simulator have no counterpart here: a minimum of one second for timers
+/// (`minRto_`), an initial slow-start threshold of 64 KiB (`initialSsthresh_`), and the limit of
+/// one fast retransmission per chunk, after which only the timer helps.
 fn cmt_sctp(names: &Names) -> Result<TransportConfig, SpecError> {
     let mut config = TransportConfig {
         ack_threshold: 1,
@@ -309,16 +313,16 @@ fn cmt_sctp(names: &Names) -> Result<TransportConfig, SpecError> {
     fix_datagram_size(&mut config, CMT_DATAGRAM);
     config.chunk = Some(CMT_CHUNK_DATA);
     fix_receive_buffer(&mut config, whole_chunks(64 * 1024));
-    // The receiver tells its free buffer in every acknowledgement; credit that comes in steps would
-    // make small buffers smaller still.
+    // The receiver reports its free buffer in every acknowledgement; credit that comes in steps
+    // would make small buffers even smaller.
     config.streams.credit_update = CreditUpdate::EveryRead;
     Ok(config)
 }
 
-/// Multipath TCP: lowest RTT first, increase coupled over all paths, every second packet
+/// Multipath TCP: lowest RTT first, window increase coupled over all paths, every second packet
 /// acknowledged after 40 ms at the latest, windows that grow to a few megabytes. As in the kernel,
-/// what blocks the receive window is sent again on a faster path, and the slow one penalised; and
-/// without the `fq` queue nothing is paced there but BBR (`net/ipv4/tcp_output.c` up to 4.19).
+/// data that blocks the receive window is sent again on a faster path and the slow path is
+/// penalised; and without the `fq` queue only BBR is paced (`net/ipv4/tcp_output.c` up to 4.19).
 fn mptcp(names: &Names) -> Result<TransportConfig, SpecError> {
     let mut config = TransportConfig {
         max_ack_delay: Duration::from_millis(40),
@@ -332,8 +336,8 @@ fn mptcp(names: &Names) -> Result<TransportConfig, SpecError> {
         },
         ..TransportConfig::default()
     };
-    // 1448 bytes of payload in a segment, as TCP with timestamps has in 1500 bytes: 1472 leaves as
-    // many for stream data, a few bytes of headers and tag apart.
+    // TCP with timestamps carries 1448 bytes of payload in a packet of 1500 bytes. A datagram of
+    // 1472 bytes leaves about as much for stream data, a few bytes less for headers and tag.
     fix_datagram_size(&mut config, CMT_DATAGRAM);
     config.streams.receive_window = 128 * 1024;
     config.streams.max_receive_window = 6 << 20;
@@ -344,9 +348,10 @@ fn mptcp(names: &Names) -> Result<TransportConfig, SpecError> {
 }
 
 /// One connection of a stripe: a single path that behaves like TCP, with the kernel's usual buffers
-/// (128 KiB to 6 MiB and 4 MiB), of which the application uses little. Paced, unlike the kernel's
-/// TCP: a modem's own buffer takes a burst, and the scenarios have one short queue for both modems
-/// instead. Without pacing that queue loses what it costs to reach the published plateaus.
+/// (128 KiB to 6 MiB and 4 MiB), of which the application uses little. It is paced, unlike the
+/// kernel's TCP: in reality a modem's own buffer absorbs bursts, but the scenarios have one short
+/// queue for both modems instead. Without pacing, losses in that queue would keep the transfer
+/// below the published plateaus.
 fn stripe(names: &Names) -> Result<TransportConfig, SpecError> {
     let mut config = mptcp(names)?;
     config.congestion = Profile::Stripe.controller(names)?;

@@ -1,4 +1,4 @@
-//! The network most questions are asked on: a client and a server with several links between them.
+//! The most common network: a client and a server with several links between them.
 
 use crate::quic::{Dial, PathPlan, QuicHost, SessionId, configs};
 use crate::{Direction, LinkId, NodeId, NodeKind, ProcessId, World};
@@ -23,11 +23,11 @@ pub struct Scene {
     pub client: NodeId,
     /// The node of the server.
     pub server: NodeId,
-    /// The links; forward leads to the server.
+    /// The links; their forward direction leads to the server.
     pub links: Vec<LinkId>,
 }
 
-/// The processes of a scene that runs.
+/// The processes of a running scene.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hosts {
     /// The client.
@@ -59,14 +59,14 @@ impl Scene {
         SocketAddr::new(self.world.address(self.server, link), SERVER_PORT)
     }
 
-    /// A path along each link.
+    /// One path plan per link.
     pub fn plans(&self) -> Vec<PathPlan> {
         let plan = |(socket, link): (usize, &LinkId)| PathPlan::new(socket, self.remote(*link));
         self.links.iter().enumerate().map(plan).collect()
     }
 
-    /// Host processes without applications: the client with a socket on each link that dials
-    /// nobody, the server that accepts.
+    /// Hosts without applications: a client with a socket on each link that dials nobody, and a
+    /// server that accepts connections.
     pub fn hosts(&self, server: ServerConfig) -> (QuicHost, QuicHost) {
         let seed = self.world.seed();
         let on = |node: NodeId, port: u16| -> Vec<SocketAddr> {
@@ -81,7 +81,7 @@ impl Scene {
         (near, far.serve(server))
     }
 
-    /// Host processes with one connection over all links, dialled at once.
+    /// Hosts with one connection over all links, dialled at once.
     pub fn pair(&self, client: TransportConfig, server: TransportConfig) -> (QuicHost, QuicHost) {
         let (client, server) = configs(client, server);
         let (mut near, far) = self.hosts(server);
@@ -107,8 +107,7 @@ impl Scene {
     }
 }
 
-/// The link each path of a connection leaves by, seen from one end, and the addresses by which the
-/// world counts what flows there.
+/// The two addresses of a path, seen from one end; the world counts what flows between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathEnds {
     /// Near address.
@@ -118,7 +117,8 @@ pub struct PathEnds {
 }
 
 impl World {
-    /// Runs until the applications on these hosts are done; `false` if they are not by `end`.
+    /// Runs until the applications on these hosts are done; returns `false` if they are not done by
+    /// `end`.
     pub fn run_hosts(&mut self, hosts: &[ProcessId], end: Instant) -> bool {
         self.run_while_until(end, |world| {
             let done = |id: &ProcessId| world.process::<QuicHost>(*id).is_done();
@@ -126,7 +126,7 @@ impl World {
         })
     }
 
-    /// The ends of a path of a QUIC host, as the host names them.
+    /// The ends of a path of a QUIC host, as that host names them.
     pub fn path_ends(&self, host: ProcessId, stats: &PathStats) -> Option<PathEnds> {
         let (from, to) = self.process::<QuicHost>(host).ends(&stats.tuple)?;
         Some(PathEnds {
@@ -135,7 +135,7 @@ impl World {
         })
     }
 
-    /// Bytes that wait on the way from one address to another, and where.
+    /// Bytes that are queued on the way from one address to another.
     pub fn queued_between(&mut self, from: IpAddr, to: IpAddr) -> u64 {
         let way = self.way(from, to);
         let waiting =

@@ -1,7 +1,7 @@
-//! Where every random choice of a world comes from: one number, and names for what it is used for.
+//! The source of every random choice in a world: one number, and a name for each purpose.
 
-/// A seed. Each purpose derives its own, so that one draw more for one of them does not change what
-/// the others see.
+/// A seed. Each purpose derives its own seed, so that drawing more numbers for one purpose does not
+/// change those of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seed(pub u64);
 
@@ -14,7 +14,7 @@ impl Seed {
         Self(mix(named ^ mix(index)))
     }
 
-    /// As many bytes as an [endpoint](anabranch_proto::Endpoint) wants.
+    /// The seed bytes for an [endpoint](anabranch_proto::Endpoint).
     pub fn bytes(self) -> [u8; 32] {
         let mut dice = Dice::new(self);
         let mut bytes = [0; 32];
@@ -25,12 +25,12 @@ impl Seed {
     }
 }
 
-/// Small seeded random numbers (`SplitMix64`: Steele, Lea and Flood 2014).
+/// A small seeded random number generator (`SplitMix64`: Steele, Lea and Flood 2014).
 #[derive(Debug, Clone)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// The numbers of this seed.
+    /// The generator for this seed.
     pub fn new(seed: Seed) -> Self {
         Self(seed.0)
     }
@@ -50,12 +50,12 @@ impl Dice {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Whether something happens that does in this many of a thousand cases.
+    /// True in this many of a thousand cases.
     pub fn per_mille(&mut self, share: u64) -> bool {
         self.below(1000) < share
     }
 
-    /// One of these.
+    /// Picks one of these.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len() as u64) as usize]
     }

@@ -1,13 +1,13 @@
 //! The fourth paper's bonding experiments: `aveiro-lbd` and `aveiro-shaped`, statements T1 to T4.
 //!
-//! Two 3G channels between two gateways, a download through them. Each channel serves in slots of
-//! 10 ms at a rate drawn from 1.5 to 8 Mbit/s, 55 ms away, and 1 % of the packets stall for 10 to
-//! 30 ms and hold up what follows. The base variant is a Reno without SACK.
+//! Two 3G channels between two gateways carry a download. Each channel transmits in slots of 10 ms
+//! at a rate drawn from 1.5 to 8 Mbit/s and has a delay of 55 ms. 1 % of the packets stall for 10
+//! to 30 ms and hold up those behind them. The base variant is a Reno without SACK.
 //!
-//! At 1 Mbit/s a channel brings a packet every 12 ms, so that a stall of more than about 30 ms lets
-//! three packets of the other channel pass whatever is shaped. With stalls of 20 to 60 ms the
-//! shaped pair would see as many needless retransmissions as the unshaped one, and reach 1.6 times
-//! one channel: the paper's 1.96 says that its stalls were shorter.
+//! At 1 Mbit/s a channel delivers a packet every 12 ms, so a stall of more than about 30 ms lets
+//! three packets of the other channel overtake, whatever the shaping. With stalls of 20 to 60 ms
+//! the shaped pair would see as many needless retransmissions as the unshaped one and reach only
+//! 1.6 times the rate of one channel. The paper's 1.96 implies that its stalls were shorter.
 
 use anabranch_link::{Jitter, LinkConfig, Probability, Queue, Rate, Trace};
 use anabranch_proto::congestion::Registry;
@@ -21,10 +21,10 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What each channel is shaped to at the sender, below the slowest slot.
+/// The rate to which each channel is shaped at the sender, below that of the slowest slot.
 const SHAPED: u64 = 1_000_000;
 
-/// How long a run takes, after a start of 10 s.
+/// How many seconds are measured, after a start of 10 s.
 const MEASURED: u64 = 60;
 
 const SEEDS: u64 = 4;
@@ -36,11 +36,12 @@ struct Setup {
     sack: bool,
 }
 
-/// A minute of opportunities: in each slot of 10 ms as many as its rate yields, evenly spread.
+/// A minute of opportunities to transmit: in each slot of 10 ms as many as its rate yields, evenly
+/// spread.
 fn channel_trace(seed: Seed) -> Trace {
     let mut dice = Dice::new(seed);
     let mut text = String::new();
-    // Thousandths of a packet that are owed.
+    // The fraction of a packet carried over to the next slot, in thousandths.
     let mut owed = 0;
     for slot in 0..6000 {
         let rate = 1_500_000 + dice.below(6_500_001);
@@ -70,8 +71,8 @@ fn channel(seed: Seed) -> LinkConfig {
     }
 }
 
-/// The token bucket in front of a channel, as in the manual of `tc-tbf`: 5 KB at once, 70 ms of
-/// queue.
+/// The token bucket in front of a channel, as in the manual of `tc-tbf`: bursts of 5 KB and a queue
+/// of 70 ms.
 fn shaper() -> LinkConfig {
     LinkConfig {
         rate: Rate::Fixed {
@@ -89,13 +90,13 @@ struct Outcome {
     sender: TcpReport,
     receiver: TcpReport,
     bond: BondStats,
-    /// Packets that were dropped on the way to the receiver.
+    /// Packets dropped on the way to the receiver.
     dropped: u64,
     trace: u64,
 }
 
-/// The channels between two gateways: the tunnels seen from both ends, and the links towards the
-/// second one.
+/// The channels between two gateways: the tunnels as seen from each end, and the links towards the
+/// second gateway.
 fn channels(
     world: &mut World,
     gates: [NodeId; 2],
@@ -206,7 +207,8 @@ fn unshaped_bonding_of_two_channels_is_slower_than_one_channel() {
     // T1: 3.6 and 2.62 Mbit/s, a ratio of 0.73.
     assert!(ratio < 0.95, "{ratio}: {} {}", mean(&one), mean(&two));
     assert!((3.0e6..5.1e6).contains(&mean(&one)), "{}", mean(&one));
-    // T3: retransmissions without loss, because channels overtake each other by more than three.
+    // T3: retransmissions without loss, because the channels overtake each other by more than three
+    // packets.
     for outcome in &two {
         let sent = outcome.sender.sent;
         assert!(sent.fast_retransmits > 20, "{sent:?}");
@@ -235,7 +237,7 @@ fn shaped_bonding_of_two_channels_is_nearly_twice_as_fast_as_one() {
     // T4: a single channel.
     let share = mean(&one) / SHAPED as f64;
     assert!((0.7..0.95).contains(&share), "{share}");
-    // T3: hardly any retransmissions that nothing was lost for.
+    // T3: hardly any retransmissions without a loss.
     for outcome in &two {
         let sent = outcome.sender.sent;
         let spurious = outcome.receiver.received.duplicate_bytes / 1400;

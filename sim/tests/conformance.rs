@@ -4,11 +4,11 @@
 use anabranch_sim::conformance::Kit;
 use anabranch_sim::profile::Names;
 
-/// Modes that are excused from some rules on some networks, and from nothing else.
+/// Modes that are excused from some rules on some networks, and from no others.
 const STRICT: [&str; 2] = ["round-robin:mode=hold", "weighted:mode=hold"];
 
-/// All schedulers by name with their defaults, as they are and inside each wrapper, and the strict
-/// modes.
+/// Checks all schedulers with their default settings, both bare and inside each wrapper, and the
+/// strict modes.
 fn check_all(kit: &Kit) {
     let names = Names::default();
     let plain = names.schedulers.entries().iter();

@@ -1,5 +1,5 @@
-//! What coupled congestion control promises (RFC 6356, section 2): no more than one flow takes
-//! where paths share a bottleneck, no less than the best path alone where they do not; and that the
+//! What coupled congestion control promises (RFC 6356, section 2): where paths share a bottleneck,
+//! no more than one flow would take; where they do not, no less than the best path alone. And the
 //! engine can tell which is the case (RFC 8382).
 
 use anabranch_link::{LinkConfig, Queue, Rate};
@@ -32,7 +32,7 @@ fn transport(congestion: &str, timestamps: bool) -> TransportConfig {
     }
 }
 
-/// A client that uploads for ever, and its server.
+/// A client that uploads without end, and its server.
 #[derive(Debug, Clone, Copy)]
 struct Flow {
     client: ProcessId,
@@ -40,7 +40,7 @@ struct Flow {
 }
 
 impl Flow {
-    /// A client with these access links to `near`, a server behind `far`.
+    /// Starts a client with these access links to `near`, and a server behind `far`.
     fn start(
         world: &mut World,
         (near, far): (NodeId, NodeId),
@@ -85,7 +85,7 @@ impl Flow {
         host.get::<Receiver>().total().bytes
     }
 
-    /// Which group each path is in, ascending by path.
+    /// The group of each path, in order of path ID.
     fn groups(self, world: &World) -> Vec<u16> {
         let host = world.process::<QuicHost>(self.client);
         let connection = host.connection(SessionId(0)).expect("open");
@@ -98,7 +98,7 @@ fn at(seconds: u64) -> Instant {
     Instant::ZERO + Duration::from_secs(seconds)
 }
 
-/// What the flows receive from one second to another, in megabits per second.
+/// The rate at which each flow receives between two times in seconds, in megabits per second.
 fn rates<const N: usize>(world: &mut World, flows: [Flow; N], from: u64, to: u64) -> [f64; N] {
     world.run_until(at(from));
     let before = flows.map(|flow| flow.received(world));
@@ -112,7 +112,7 @@ fn rates<const N: usize>(world: &mut World, flows: [Flow; N], from: u64, to: u64
 }
 
 /// Two paths of one connection and a `NewReno` flow through the same link of 10 Mbit/s: the share
-/// of the connection, and the groups it found.
+/// of the connection, and the groups it detected.
 fn shared_link(congestion: &str, timestamps: bool, seed: u64) -> (f64, Vec<u16>) {
     let mut world = World::new(seed);
     let near = world.add_node(NodeKind::Router);
@@ -129,7 +129,8 @@ fn shared_link(congestion: &str, timestamps: bool, seed: u64) -> (f64, Vec<u16>)
     (both / (both + alone), multipath.groups(&world))
 }
 
-/// One connection over links of its own, of so many megabits per second: its rate and its groups.
+/// One connection over links of its own with these rates in megabits per second: its rate and its
+/// groups.
 fn own_links(congestion: &str, mbit: &[u64], seed: u64) -> (f64, Vec<u16>) {
     let mut world = World::new(seed);
     let near = world.add_node(NodeKind::Router);
@@ -149,7 +150,7 @@ fn two_coupled_paths_take_no_more_of_a_link_than_one_flow_and_are_found_to_share
         let runs = [(false, 1), (true, 2)];
         let shares = runs.map(|(timestamps, seed)| {
             let (share, groups) = shared_link(congestion, timestamps, seed);
-            // Where one path carries little, too little is measured to tell.
+            // Where one path carries little, there are too few measurements to tell.
             if congestion == "lia" && timestamps {
                 assert_eq!(groups, [1, 1]);
             }
@@ -160,8 +161,8 @@ fn two_coupled_paths_take_no_more_of_a_link_than_one_flow_and_are_found_to_share
     }
 }
 
-/// Round trips tell less than delays in one direction: groups come and go, and any one moment may
-/// be one of the quarter in which they are not found.
+/// Round trips reveal less than one-way delays: groups come and go, and in a quarter of all moments
+/// they are not detected.
 #[test]
 fn a_shared_link_is_found_without_timestamps_more_often_than_not() {
     let found = |seed: &u64| shared_link("lia", false, *seed).1 == [1, 1];
@@ -177,7 +178,7 @@ fn two_uncoupled_paths_take_more_than_one_flow() {
 
 #[test]
 fn coupled_paths_with_links_of_their_own_carry_no_less_than_the_best_of_them() {
-    // A path alone is NewReno, whatever it would be coupled by.
+    // A single path behaves like NewReno, whatever the coupling.
     let (best, _) = own_links("lia", &[10], 1);
     for congestion in ["lia", "olia", "balia"] {
         let (both, groups) = own_links(congestion, &[10, 3], 1);

@@ -1,4 +1,4 @@
-//! Whether packets are protected changes what their bytes are, and nothing else.
+//! Whether packets are protected changes the content of their bytes, and nothing else.
 
 use anabranch_link::{Jitter, LinkConfig, Loss, Probability, Queue, Rate};
 use anabranch_proto::time::Instant;

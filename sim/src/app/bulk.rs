@@ -13,11 +13,11 @@ use std::time::Duration;
 pub enum Amount {
     /// This many bytes.
     Bytes(u64),
-    /// As much as goes, for this long from the first byte on.
+    /// As much as possible for this long, counted from the first byte.
     Duration(Duration),
 }
 
-/// Sends as much as the connection takes, on one stream of one connection.
+/// Sends as much as the connection accepts, on one stream of one connection.
 #[derive(Debug)]
 pub struct Bulk {
     session: SessionId,
@@ -51,7 +51,7 @@ impl Bulk {
         }
     }
 
-    /// Bytes the connection took so far.
+    /// Bytes the connection accepted so far.
     pub fn written(&self) -> u64 {
         self.written
     }
@@ -61,12 +61,12 @@ impl Bulk {
         self.began
     }
 
-    /// When the peer was known to have everything.
+    /// When everything was acknowledged by the peer.
     pub fn acknowledged(&self) -> Option<Instant> {
         self.acknowledged
     }
 
-    /// How long it has been turned away by a full send buffer so far.
+    /// How long it has been blocked by a full send buffer, up to `now`.
     pub fn blocked_until(&self, now: Instant) -> Duration {
         let current = self
             .blocked
@@ -149,11 +149,11 @@ impl App for Bulk {
     fn on_timeout(&mut self, host: &mut Sessions<'_>) {
         self.pump(host);
         if self.end().is_some_and(|end| host.now >= end) {
-            // Also where the connection is gone.
+            // Even if the connection is gone.
             self.finished = true;
         }
         if host.now >= self.start {
-            // From here on the connection's events tell when to go on.
+            // From here on events of the connection drive it.
             self.start = Instant::ZERO;
         }
     }

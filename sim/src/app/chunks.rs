@@ -1,8 +1,8 @@
 //! Striping above the transport: a file in chunks over several connections.
 //!
-//! Each chunk goes whole to one connection, behind a header with its number and length; the far end
-//! puts them in order again. Turns are strict: the next chunk waits for the connection whose turn
-//! it is, even if others have room.
+//! Each chunk travels whole on one connection, behind a header with its number and length; the
+//! receiver restores their order. Turns are strict: the next chunk waits for the connection whose
+//! turn it is, even if others have room.
 
 use super::pattern::Pattern;
 use super::receive::for_each_readable;
@@ -21,7 +21,7 @@ const HEADER: usize = 16;
 /// The most bytes taken by one read.
 const READ: usize = 1 << 18;
 
-/// What handling chunks costs the sender's processor: the n-th chunk is ready after
+/// How long the sender's processor takes to prepare chunks: the n-th chunk is ready after
 /// `linear * n + quadratic * n * n`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Processing {
@@ -50,7 +50,7 @@ impl Processing {
 struct Lane {
     session: SessionId,
     stream: Option<StreamId>,
-    /// What is left of the chunk it was given.
+    /// What is still to be written of its current chunk.
     header: Bytes,
     offset: u64,
     left: u64,
@@ -62,22 +62,22 @@ struct Lane {
 #[derive(Debug)]
 pub struct Chunks {
     lanes: Vec<Lane>,
-    /// Lanes in the order of their turns, once around.
+    /// The lanes of one round, in the order of their turns.
     turns: Vec<usize>,
     chunk: u64,
     bytes: u64,
     processing: Option<Processing>,
     pattern: Pattern,
-    /// The next chunk.
+    /// The number of the next chunk.
     number: u64,
     began: Option<Instant>,
-    /// A connection is missing.
+    /// Whether a connection is missing.
     stalled: bool,
 }
 
 impl Chunks {
-    /// Sends `bytes` in chunks of `chunk` bytes over these connections. Each one has as many turns
-    /// in a round as its weight says, one after another.
+    /// Sends `bytes` in chunks of `chunk` bytes over these connections. In each round a connection
+    /// gets as many consecutive turns as its weight.
     ///
     /// # Panics
     /// If there is no connection, no weight above 0, or the chunk is empty.
@@ -107,13 +107,13 @@ impl Chunks {
         }
     }
 
-    /// Lets chunks be ready only as fast as a processor makes them.
+    /// Limits chunks to the pace at which a processor prepares them.
     pub fn processing(mut self, processing: Option<Processing>) -> Self {
         self.processing = processing;
         self
     }
 
-    /// When all connections were there and the first chunk was taken in hand.
+    /// When all connections were open and work on the first chunk began.
     pub fn began(&self) -> Option<Instant> {
         self.began
     }
@@ -218,7 +218,7 @@ impl App for Chunks {
     fn next_timeout(&self) -> Option<Instant> {
         let at = self.turns[(self.number % self.turns.len() as u64) as usize];
         let lane = &self.lanes[at];
-        // A lane that is busy tells itself when it goes on.
+        // A busy lane needs no timer: events of its connection resume it.
         let busy = lane.left > 0 || !lane.header.is_empty() || lane.stream.is_none();
         self.ready_at().filter(|_| !busy && !self.stalled)
     }
@@ -233,18 +233,18 @@ impl App for Chunks {
     }
 }
 
-/// What a [`ChunkSink`] got.
+/// What a [`ChunkSink`] received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ChunkStats {
     /// Bytes that arrived, headers not counted.
     pub arrived: u64,
-    /// Bytes of chunks in order, as a file is written.
+    /// Bytes of chunks delivered in order, as they would be written to a file.
     pub delivered: u64,
     /// When the last of these was delivered.
     pub last: Option<Instant>,
-    /// Bytes that waited for earlier chunks, at most.
+    /// The most bytes that waited for earlier chunks.
     pub reseq_peak: u64,
-    /// Bytes that are not those that were sent, if they are compared; any is a defect of the
+    /// Bytes that differ from what was sent, if they are compared; any such byte is a defect of the
     /// engine.
     pub corrupt: u64,
 }
@@ -252,26 +252,26 @@ pub struct ChunkStats {
 #[derive(Debug, Default)]
 struct Arriving {
     header: BytesMut,
-    /// The chunk that is arriving and what is missing of it.
+    /// The chunk that is arriving, and what is still missing of it.
     chunk: Option<(u64, u64, u64)>,
 }
 
-/// Puts chunks from all connections of the host in order again.
+/// Restores the order of the chunks from all connections of the host.
 #[derive(Debug, Default)]
 pub struct ChunkSink {
     lanes: BTreeMap<(SessionId, StreamId), Arriving>,
-    /// Whole chunks that wait, with their lengths.
+    /// Complete chunks that wait for earlier ones, with their lengths.
     waiting: BTreeMap<u64, u64>,
     waiting_bytes: u64,
     next: u64,
     expected: u64,
     stats: ChunkStats,
-    /// What they are compared with, and how long each chunk but the last one is.
+    /// What bytes are compared with, and the length of every chunk but the last.
     pattern: Option<(Pattern, u64)>,
 }
 
 impl ChunkSink {
-    /// A sink that is done when `expected` bytes are in order.
+    /// A sink that is done once `expected` bytes have arrived in order.
     pub fn new(expected: u64) -> Self {
         Self {
             expected,
@@ -279,13 +279,13 @@ impl ChunkSink {
         }
     }
 
-    /// Compares every byte with what [`Chunks`] of this length carry.
+    /// Compares every byte with what [`Chunks`] of this length would carry.
     pub fn verify(mut self, chunk: u64) -> Self {
         self.pattern = Some((Pattern::new(), chunk));
         self
     }
 
-    /// What came so far.
+    /// What has arrived so far.
     pub fn stats(&self) -> &ChunkStats {
         &self.stats
     }

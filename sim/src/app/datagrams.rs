@@ -1,4 +1,4 @@
-//! A stream of datagrams with deadlines, as of calls and games.
+//! Datagrams at a constant rate with deadlines, as calls and games send them.
 
 use crate::quic::{App, SessionId, Sessions};
 use anabranch_proto::streams::{DatagramOptions, StreamEvent};
@@ -8,20 +8,20 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Bytes at the start of each: its flow and number in one word, and when it was made.
+/// Bytes at the start of each datagram: its flow and number in one word, then the time it was made.
 const HEADER: usize = 16;
 
-/// Where in its word the flow stands, above the number.
+/// Where the flow number starts in that word; the datagram's number is below it.
 const FLOW_SHIFT: u32 = 48;
 
-/// Datagrams one sink keeps account of.
+/// Datagrams one sink keeps records of.
 const MAX_NUMBERS: usize = 10_000_000;
 
 /// Sends datagrams at equal intervals.
 #[derive(Debug)]
 pub struct DatagramSource {
     session: SessionId,
-    /// Bytes of each; at least 16.
+    /// Bytes of each datagram; at least 16.
     size: usize,
     interval: Duration,
     next: Instant,
@@ -29,16 +29,16 @@ pub struct DatagramSource {
     sent: u64,
     refused: u64,
     flow: u16,
-    /// What the scheduler is told: how many flows there seem to be, when a datagram loses its
-    /// worth, and whether its loss costs more than its bytes.
+    /// What the scheduler is told: how many flows there seem to be, when a datagram becomes
+    /// worthless, and whether losing one costs more than its bytes.
     flows: u64,
     deadline: Option<Duration>,
     critical: bool,
 }
 
 impl DatagramSource {
-    /// Sends `size` bytes every `interval`, from `start` until `end`. What is due while the
-    /// connection is not there counts as refused.
+    /// Sends `size` bytes every `interval`, from `start` until `end`. Datagrams that are due while
+    /// the connection is not open count as refused.
     pub fn new(
         session: SessionId,
         size: usize,
@@ -61,43 +61,43 @@ impl DatagramSource {
         }
     }
 
-    /// Its number among the sources of a connection, by which the sink tells them apart; 0 unless
-    /// given.
+    /// Its number among the sources of the connection, by which the sink tells them apart; 0 unless
+    /// set.
     pub fn numbered(mut self, flow: u16) -> Self {
         self.flow = flow;
         self
     }
 
-    /// Tells the connection that datagrams are worth nothing after this: those that were not sent
-    /// by then are dropped.
+    /// Tells the connection that datagrams are worthless after this time: it drops those not sent
+    /// by then.
     pub fn deadline(mut self, deadline: Option<Duration>) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Tells the connection of so many flows, to which datagrams belong in turn; of none if 0.
+    /// Tells the connection that datagrams belong to this many flows in turn; 0 means none.
     pub fn flows(mut self, flows: u64) -> Self {
         self.flows = flows;
         self
     }
 
-    /// Tells the connection whether the loss of a datagram costs more than its bytes.
+    /// Tells the connection whether losing a datagram costs more than its bytes.
     pub fn critical(mut self, critical: bool) -> Self {
         self.critical = critical;
         self
     }
 
-    /// Its number among the sources of a connection.
+    /// Its number among the sources of the connection.
     pub fn number(&self) -> u16 {
         self.flow
     }
 
-    /// Datagrams made, the refused ones included.
+    /// Datagrams made, including refused ones.
     pub fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Datagrams the connection did not take, or that were due while it was not there.
+    /// Datagrams the connection did not accept, or that were due while it was not open.
     pub fn refused(&self) -> u64 {
         self.refused
     }
@@ -151,23 +151,23 @@ impl App for DatagramSource {
     }
 }
 
-/// What came of the datagrams.
+/// What arrived, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DatagramStats {
-    /// Datagrams, copies not counted.
+    /// Datagrams received, excluding copies.
     pub received: u64,
-    /// Those that came in time.
+    /// Datagrams that arrived in time.
     pub in_time: u64,
-    /// Those that came after one of a higher number.
+    /// Datagrams that arrived after one of a higher number.
     pub reordered: u64,
     /// Copies.
     pub duplicates: u64,
-    /// Their bytes, copies not counted.
+    /// Bytes received, excluding copies.
     pub bytes: u64,
-    /// Time from being made to being read, one per datagram, in order of arrival.
+    /// Time from creation to reading, one entry per datagram, in order of arrival.
     pub delays: Vec<Duration>,
-    /// The mean difference between the delays of datagrams that came one after the other (RFC 3550,
-    /// section 6.4.1, without the smoothing).
+    /// The mean difference between the delays of successive datagrams (RFC 3550, section 6.4.1,
+    /// without the smoothing).
     pub jitter: Duration,
 }
 
@@ -188,7 +188,7 @@ pub struct DatagramSink {
     flows: BTreeMap<u16, Arrivals>,
 }
 
-/// What came of one source.
+/// What arrived from one source.
 #[derive(Debug)]
 struct Arrivals {
     deadline: Duration,
@@ -238,36 +238,36 @@ impl Arrivals {
 }
 
 impl DatagramSink {
-    /// Reads the datagrams of one connection, which are in time if they take no longer than
+    /// Reads the datagrams of one connection; they are in time if they take no longer than
     /// `deadline`.
     pub fn new(session: SessionId, deadline: Duration) -> Self {
         let flows = BTreeMap::from([(0, Arrivals::new(deadline))]);
         Self { session, flows }
     }
 
-    /// Reads those of one more source as well, by its number.
+    /// Also reads the datagrams of one more source, given by its number.
     pub fn and(mut self, flow: u16, deadline: Duration) -> Self {
         self.flows.insert(flow, Arrivals::new(deadline));
         self
     }
 
-    /// What came so far of the source with the number 0.
+    /// What has arrived so far from source 0.
     pub fn stats(&self) -> &DatagramStats {
         &self.flows[&0].stats
     }
 
-    /// What came so far of each source, by its number.
+    /// What has arrived so far from each source, by its number.
     pub fn all(&self) -> impl Iterator<Item = (u16, &DatagramStats)> {
         self.flows.iter().map(|(flow, one)| (*flow, &one.stats))
     }
 
-    /// The source of a datagram, and the datagram's number among those of the source.
+    /// The source of a datagram, and its number within that source.
     pub fn flow_and_number(bytes: &[u8]) -> Option<(u16, u64)> {
         let word = u64::from_be_bytes(*bytes.first_chunk::<8>()?);
         Some(((word >> FLOW_SHIFT) as u16, word & ((1 << FLOW_SHIFT) - 1)))
     }
 
-    /// Counts a datagram that somebody else has read, and perhaps kept back until now.
+    /// Counts a datagram that someone else has read, and perhaps held back until now.
     pub fn take(&mut self, now: Instant, bytes: &[u8]) {
         let (Some((flow, number)), Some((header, _))) = (
             Self::flow_and_number(bytes),

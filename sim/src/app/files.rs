@@ -1,4 +1,4 @@
-//! Many streams, each of its own size and time.
+//! Many streams, each with a size and a starting time of its own.
 
 use super::pattern::Pattern;
 use super::receive::Receiver;
@@ -14,16 +14,16 @@ use std::time::Duration;
 /// A file to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct File {
-    /// When, at the earliest.
+    /// The earliest time it may start.
     pub at: Instant,
-    /// How long.
+    /// Its length in bytes.
     pub bytes: u64,
     /// Files of higher priority go first.
     pub priority: i32,
 }
 
 impl File {
-    /// A file of usual priority.
+    /// A file of default priority.
     pub fn new(at: Instant, bytes: u64) -> Self {
         let priority = 0;
         Self {
@@ -34,7 +34,7 @@ impl File {
     }
 }
 
-/// What became of a file.
+/// What happened to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sent {
     /// The file.
@@ -43,7 +43,7 @@ pub struct Sent {
     pub stream: StreamId,
     /// When the stream was opened.
     pub began: Instant,
-    /// When the peer was known to have it all.
+    /// When the peer had acknowledged all of it.
     pub acknowledged: Option<Instant>,
     /// Whether it was given up on purpose.
     pub cut: bool,
@@ -62,7 +62,7 @@ struct Active {
 pub struct Files {
     session: SessionId,
     waiting: Schedule<File>,
-    /// Files under way at a time at most.
+    /// The most files in progress at a time.
     parallel: usize,
     active: Vec<Active>,
     sent: Vec<Sent>,
@@ -89,7 +89,7 @@ impl Files {
         self.waiting.add(file.at, file);
     }
 
-    /// Waits no longer for a stream that was reset or stopped on purpose.
+    /// Stops waiting for a stream that was reset or stopped on purpose.
     pub fn forget(&mut self, stream: StreamId) {
         if let Some(at) = self.find(stream) {
             let record = self.active.remove(at).record;
@@ -98,24 +98,24 @@ impl Files {
         }
     }
 
-    /// Whether no file waits for its turn.
+    /// Whether no file is waiting to start.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// The streams under way.
+    /// The streams in progress.
     pub fn active(&self) -> impl Iterator<Item = StreamId> + '_ {
         let records = self.active.iter().map(|active| active.record);
         records.map(|record| self.sent[record].stream)
     }
 
-    /// The files begun, in that order.
+    /// The files started so far, in order.
     pub fn sent(&self) -> &[Sent] {
         &self.sent
     }
 
-    /// For each file begun, how long it took from its beginning until the receiver had all of it;
-    /// `None` if it has not.
+    /// How long each file that was started took until the receiver had all of it; `None` if it has
+    /// not arrived.
     pub fn completions<'a>(
         &'a self,
         receiver: &'a Receiver,
@@ -212,7 +212,7 @@ impl App for Files {
     }
 
     fn on_timeout(&mut self, host: &mut Sessions<'_>) {
-        // Those that cannot begin now do so with an event of the connection.
+        // A file that cannot start yet will start on an event of the connection.
         self.pump(host);
         self.waiting.pass(host.now);
     }

@@ -1,7 +1,7 @@
-//! Applications: what is transferred, and what is measured of it.
+//! Applications: what they transfer, and what is measured of it.
 //!
 //! Senders and receivers do not know which side of the connection they are on, so an upload and a
-//! download differ only in the host each is put on.
+//! download differ only in which host runs which.
 
 mod bulk;
 mod chunks;

@@ -1,14 +1,14 @@
-//! What streams carry: bytes that depend on their offset alone, so that any can be checked.
+//! What streams carry: bytes that depend only on their offset, so that any of them can be checked.
 
 use bytes::Bytes;
 
-/// Bytes after which the pattern repeats: a prime, so that no packet or block size divides it.
+/// Length after which the pattern repeats: a prime, so that no packet or block size divides it.
 const PERIOD: usize = 65_521;
 
 /// The longest piece handed out at once.
 const PIECE: usize = 64 * 1024;
 
-/// The pattern, twice over, so that any piece of it is one slice.
+/// Two periods of the pattern, so that any piece of it is one slice.
 #[derive(Debug, Clone)]
 pub(crate) struct Pattern(Bytes);
 

@@ -1,4 +1,4 @@
-//! The far end of streams: reads at once whatever comes, and notes when.
+//! The receiving end of streams: reads data as soon as it arrives, and records when.
 
 use super::pattern::Pattern;
 use crate::quic::{App, SessionId, Sessions};
@@ -11,25 +11,25 @@ use std::collections::BTreeMap;
 /// The most bytes taken by one read.
 const READ: usize = 1 << 18;
 
-/// Streams whose history is kept; of further ones only the bytes are counted.
+/// The most streams recorded individually; only the bytes of further ones are counted.
 const MAX_RECORDS: usize = 1_000_000;
 
-/// What came on one stream.
+/// What arrived on one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamRecord {
     /// Bytes in order.
     pub bytes: u64,
-    /// When the stream was first heard of.
+    /// When the first event of the stream was seen.
     pub opened: Instant,
     /// When its first byte could be read.
     pub first_byte: Option<Instant>,
     /// When its end was read.
     pub finished: Option<Instant>,
-    /// Whether the sender gave it up.
+    /// Whether the sender reset it.
     pub reset: bool,
 }
 
-/// What came in all.
+/// What arrived in total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Received {
     /// Bytes in order, of all streams.
@@ -40,7 +40,7 @@ pub struct Received {
     pub last_byte: Option<Instant>,
     /// Streams read to their end.
     pub finished: u64,
-    /// Bytes that are not those that were sent; any is a defect of the engine.
+    /// Bytes that differ from what was sent; any such byte is a defect of the engine.
     pub corrupt: u64,
 }
 
@@ -54,7 +54,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver that is done when `expected` streams are finished.
+    /// A receiver that is done once `expected` streams are finished.
     pub fn new(expected: u64) -> Self {
         Self {
             total: Received::default(),
@@ -75,19 +75,19 @@ impl Receiver {
         self.total.finished >= self.expected
     }
 
-    /// What came in all.
+    /// What arrived in total.
     pub fn total(&self) -> &Received {
         &self.total
     }
 
-    /// What came on each stream.
+    /// What arrived on each stream.
     pub fn streams(&self) -> impl Iterator<Item = (SessionId, StreamId, &StreamRecord)> {
         self.streams
             .iter()
             .map(|((session, stream), record)| (*session, *stream, record))
     }
 
-    /// What came on one stream.
+    /// What arrived on one stream.
     pub fn stream(&self, session: SessionId, stream: StreamId) -> Option<&StreamRecord> {
         self.streams.get(&(session, stream))
     }
@@ -141,7 +141,7 @@ impl Receiver {
     }
 }
 
-/// Calls `read` with each unidirectional stream of the peer that `event` says may be read.
+/// Calls `read` with each of the peer's unidirectional streams that `event` makes readable.
 pub(super) fn for_each_readable(
     host: &mut Sessions<'_>,
     session: SessionId,

@@ -1,4 +1,4 @@
-//! Requests and responses: each a bidirectional stream, timed from end to end.
+//! Requests and responses: each pair uses one bidirectional stream and is timed from start to end.
 
 use super::pattern::Pattern;
 use super::schedule::Schedule;
@@ -11,7 +11,7 @@ use anabranch_proto::wire::{Dir, StreamId};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// Bytes at the start of a request: the length of the response.
+/// Bytes at the start of a request, which hold the length of the response.
 const HEADER: u64 = 8;
 
 /// The most bytes taken by one read.
@@ -20,7 +20,7 @@ const READ: usize = 1 << 18;
 /// One request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// When, at the earliest.
+    /// The earliest time it may start.
     pub at: Instant,
     /// Bytes of the request; at least 8.
     pub up: u64,
@@ -28,7 +28,7 @@ pub struct Request {
     pub down: u64,
 }
 
-/// What became of a request.
+/// What happened to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exchange {
     /// The request.
@@ -37,13 +37,13 @@ pub struct Exchange {
     pub stream: StreamId,
     /// When the stream was opened.
     pub began: Instant,
-    /// When the first byte of the response was there.
+    /// When the first byte of the response arrived.
     pub first_byte: Option<Instant>,
-    /// When the whole response was there.
+    /// When the whole response had arrived.
     pub finished: Option<Instant>,
-    /// Bytes of the response so far.
+    /// Bytes of the response received so far.
     pub received: u64,
-    /// Bytes of it that are not those that were sent; any is a defect of the engine.
+    /// Response bytes that differ from what was sent; any such byte is a defect of the engine.
     pub corrupt: u64,
 }
 
@@ -55,7 +55,7 @@ struct Active {
     finished: bool,
 }
 
-/// Asks, waits for the answers, and asks again.
+/// Sends requests and waits for their responses.
 #[derive(Debug)]
 pub struct Requests {
     session: SessionId,
@@ -68,7 +68,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Asks on one connection, at most `parallel` requests at a time.
+    /// Sends requests on one connection, at most `parallel` at a time.
     pub fn new(session: SessionId, mut requests: Vec<Request>, parallel: usize) -> Self {
         for request in &mut requests {
             request.up = request.up.max(HEADER);
@@ -84,7 +84,7 @@ impl Requests {
         }
     }
 
-    /// The requests begun, in that order.
+    /// The requests started so far, in order.
     pub fn history(&self) -> &[Exchange] {
         &self.history
     }
@@ -130,7 +130,7 @@ impl Requests {
             let left = request.up - active.written;
             if left == 0 {
                 active.finished = true;
-                // A response may have come early and ended the stream.
+                // The response may already have arrived and ended the stream.
                 let _ = connection.finish(stream);
                 return;
             }
@@ -224,7 +224,7 @@ struct Answer {
     finished: bool,
 }
 
-/// Answers [`Requests`], on all connections of the host.
+/// Answers [`Requests`] on all connections of the host.
 #[derive(Debug)]
 pub struct Responder {
     answers: BTreeMap<(SessionId, StreamId), Answer>,
@@ -281,7 +281,7 @@ impl Responder {
             let left = length - answer.written;
             if left == 0 {
                 answer.finished = true;
-                // The peer may have stopped the stream meanwhile.
+                // The peer may have stopped the stream in the meantime.
                 let _ = connection.finish(id);
                 break;
             }

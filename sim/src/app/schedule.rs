@@ -1,4 +1,4 @@
-//! What waits for its time.
+//! A queue of items that wait for their starting times.
 
 use anabranch_proto::time::Instant;
 use std::collections::VecDeque;
@@ -6,22 +6,22 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 struct Entry<T> {
     at: Instant,
-    /// The host was woken up for it, or need not be.
+    /// Whether the host was already woken up for it, or need not be.
     passed: bool,
     item: T,
 }
 
-/// Items in order of the times from which on they may begin.
+/// Items in order of their earliest starting times.
 ///
-/// An item whose time has come may still have to wait, for a free place or a stream: then an event
-/// of the connection is what it waits for, and it asks for no time-out any more.
+/// When its time has come, an item may still have to wait for a free slot or a stream. It then
+/// waits for an event of the connection and no longer asks for a timer.
 #[derive(Debug)]
 pub(super) struct Schedule<T> {
     entries: VecDeque<Entry<T>>,
 }
 
 impl<T> Schedule<T> {
-    /// Of `items`, each from the time that `at` tells.
+    /// Schedules `items`, each at the time that `at` returns for it.
     pub(super) fn new(mut items: Vec<T>, at: impl Fn(&T) -> Instant) -> Self {
         items.sort_by_key(&at);
         let entries = items.into_iter().map(|item| Entry::new(at(&item), item));
@@ -30,7 +30,7 @@ impl<T> Schedule<T> {
         }
     }
 
-    /// Adds an item behind those of the same time.
+    /// Adds an item, after those of the same time.
     pub(super) fn add(&mut self, at: Instant, item: T) {
         let place = self.entries.partition_point(|other| other.at <= at);
         self.entries.insert(place, Entry::new(at, item));
@@ -50,7 +50,7 @@ impl<T> Schedule<T> {
         self.entries.pop_front().map(|entry| entry.item)
     }
 
-    /// The host was woken up at `now`: what still waits from before asks for nothing more.
+    /// The host was woken up at `now`: items that are already due ask for no further timer.
     pub(super) fn pass(&mut self, now: Instant) {
         for entry in &mut self.entries {
             if entry.at > now {

@@ -1,4 +1,4 @@
-//! What applications do on a clean network.
+//! How applications behave on a clean network.
 
 use super::*;
 use crate::quic::{QuicHost, SessionId, configs};
@@ -21,7 +21,7 @@ fn at_ms(ms: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(ms)
 }
 
-/// One connection over these links, with an application on each side; runs until both are done.
+/// One connection over these links with an application on each side; runs until both are done.
 fn run(
     links: &[(LinkConfig, LinkConfig)],
     client: impl crate::quic::App,
@@ -48,7 +48,7 @@ fn bulk_for_a_time_ends_when_it_is_over() {
         .total();
     assert_eq!(total.corrupt, 0);
     assert!(total.bytes == bulk.written(), "{total:?}");
-    // Three seconds and what then waited in the send buffer.
+    // Three seconds, then what was still in the send buffer.
     assert!(scene.world.now() > at_ms(3_500));
 }
 
@@ -150,12 +150,12 @@ fn datagrams_are_counted_and_timed() {
     assert_eq!((stats.reordered, stats.duplicates), (0, 0));
     assert_eq!(stats.bytes, 10_000);
     let median = stats.delay_quantile(0.5).expect("some came");
-    // The delay, and 250 bytes or so at 10 Mbit/s.
+    // The link's delay, and the transmission time of some 250 bytes at 10 Mbit/s.
     let expected = Duration::from_millis(30)..Duration::from_micros(30_400);
     assert!(expected.contains(&median), "{median:?}");
 }
 
-/// A file in chunks over two connections on links of their own; seconds it took.
+/// A file in chunks over two connections, each on its own link; returns how many seconds it took.
 fn striped(mbit: [u64; 2], weights: [u32; 2], chunk: u64, processing: Option<Processing>) -> f64 {
     const BYTES: u64 = 3_000_000;
     let mut scene = Scene::new(1, &[link(mbit[0], 10), link(mbit[1], 10)]);
@@ -182,7 +182,7 @@ fn striped(mbit: [u64; 2], weights: [u32; 2], chunk: u64, processing: Option<Pro
 fn strict_turns_move_at_twice_the_slower_link_and_weights_use_both() {
     let turns = striped([20, 5], [1, 1], 10_000, None);
     let weighted = striped([20, 5], [4, 1], 10_000, None);
-    // 24 Mbit over 10 and over 25 Mbit/s; the send buffers of the lanes hold much of it.
+    // 24 Mbit over 10 Mbit/s and over 25 Mbit/s; the send buffers of the lanes hold much of it.
     assert!((2.2..3.2).contains(&turns), "{turns}");
     assert!((0.9..1.5).contains(&weighted), "{weighted}");
 }
@@ -245,7 +245,7 @@ fn two_sources_of_datagrams_are_told_apart_and_what_is_due_too_early_is_refused(
 #[test]
 fn the_engine_drops_datagrams_that_are_worth_nothing_any_more() {
     let end = Instant::ZERO + Duration::from_secs(2);
-    // 8 Mbit/s through 1 Mbit/s.
+    // 8 Mbit/s offered to a link of 1 Mbit/s.
     let slow = LinkConfig::new(
         Rate::bits_per_second(1_000_000).unwrap(),
         Duration::from_millis(10),
@@ -286,6 +286,6 @@ fn a_chunk_that_is_not_where_it_belongs_is_noticed() {
         sink.corrupt
     };
     assert_eq!(corrupt(5000), 0);
-    // As if all chunks but the first one lay a byte further on.
+    // As if every chunk but the first were shifted by one byte.
     assert!(corrupt(5001) > 40_000);
 }

@@ -1,4 +1,4 @@
-//! What travels over the links of a bond: whole packets or fragments of them, each with a number.
+//! What the links of a bond carry: whole packets or fragments of packets, each with a number.
 //!
 //! ```text
 //! 1 byte   kind: a piece of a packet, a probe, a report; of a piece: first, last
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
-/// Bytes before the piece.
+/// Bytes in front of the piece.
 pub(super) const HEADER: usize = 4;
 
 const FIRST: u8 = 0x80;
@@ -28,7 +28,7 @@ const IP_HEADER: usize = 20;
 const UDP_HEADER: usize = 8;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// For experiments (RFC 3692): datagrams whose content does not matter.
+/// For experiments (RFC 3692): marks datagrams whose content does not matter.
 const FILLER: u8 = 253;
 
 /// A piece of a packet.
@@ -43,21 +43,21 @@ pub(super) struct Fragment {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Frame {
     Piece {
-        /// The lower 24 bits.
+        /// The lower 24 bits of the number.
         number: u32,
         fragment: Fragment,
     },
-    /// One of a pair sent at once.
+    /// One probe of a pair sent back to back.
     Probe { sent: Instant, second: bool },
-    /// What a pair of probes showed.
+    /// What a pair of probes measured.
     Report {
         delay: Duration,
-        /// Between their arrivals.
+        /// The time between their arrivals.
         gap: Duration,
     },
 }
 
-/// Bytes of a probe, large enough that the time it takes is seen.
+/// Bytes of a probe: large enough that its transmission time is measurable.
 pub(super) const PROBE_BYTES: usize = 1000;
 
 impl Fragment {
@@ -71,7 +71,7 @@ impl Fragment {
     }
 }
 
-/// One of a pair of probes.
+/// Encodes one probe of a pair.
 pub(super) fn probe(now: Instant, second: bool) -> Bytes {
     let mut frame = vec![0; PROBE_BYTES];
     (frame[0], frame[1]) = (PROBE, u8::from(second));
@@ -79,7 +79,7 @@ pub(super) fn probe(now: Instant, second: bool) -> Bytes {
     frame.into()
 }
 
-/// What a pair showed.
+/// Encodes what a pair of probes measured.
 pub(super) fn report(delay: Duration, gap: Duration) -> Bytes {
     let mut frame = vec![REPORT, 0, 0, 0];
     for time in [delay, gap] {
@@ -116,7 +116,7 @@ impl Frame {
     }
 }
 
-/// The number near `about` with these lower bits.
+/// The full number closest to `about` that has these lower bits.
 pub(super) fn full_number(lower: u32, about: u64) -> u64 {
     let half = NUMBERS / 2;
     let base = about.saturating_sub(half);
@@ -124,7 +124,7 @@ pub(super) fn full_number(lower: u32, about: u64) -> u64 {
     base + ahead
 }
 
-/// A packet as bytes: an IP packet. `None` if an address is not IPv4.
+/// Encodes a packet as an IP packet. `None` if an address is not IPv4.
 pub(super) fn to_bytes(packet: &Packet) -> Option<Bytes> {
     let (protocol, content, length) = match &packet.payload {
         Payload::Ip(bytes) => return Some(bytes.clone()),
@@ -151,7 +151,7 @@ pub(super) fn to_bytes(packet: &Packet) -> Option<Bytes> {
     Some(bytes.into())
 }
 
-/// The packet these bytes are; `None` if they are none.
+/// Decodes an IP packet; `None` if the bytes are not one.
 pub(super) fn from_bytes(bytes: &Bytes) -> Option<Packet> {
     let (from, to) = ip_addresses(bytes)?;
     if usize::from(u16_at(bytes, 2)?) != bytes.len() {

@@ -1,7 +1,8 @@
-//! The receiving end: joins fragments and restores the order of packets (RFC 1990, section 4.1).
+//! The receiving end: reassembles packets from fragments and restores their order (RFC 1990,
+//! section 4.1).
 //!
-//! A number that every link has passed is lost. So is one that was waited for too long, since a
-//! link without traffic passes nothing.
+//! A number is lost once every link has carried a higher one. A link without traffic never does, so
+//! a number that was waited for too long also counts as lost.
 
 use super::frame::Fragment;
 use anabranch_proto::time::Instant;
@@ -9,16 +10,16 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Fragments held at most.
+/// The most fragments held at a time.
 const MAX_HELD: usize = 4096;
 
 /// What a receiving end did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct JoinStats {
-    /// Numbers given up.
+    /// Numbers given up as lost.
     pub lost: u64,
-    /// Fragments that arrived and were dropped: others of their packet were lost, or they came when
-    /// they had been given up.
+    /// Fragments that arrived and were dropped, because other fragments of their packet were lost
+    /// or because they arrived after they had been given up.
     pub dropped: u64,
     /// The most fragments held at a time.
     pub peak_held: usize,
@@ -30,12 +31,12 @@ struct Held {
     arrived: Instant,
 }
 
-/// Joins the fragments that came over several links.
+/// Reassembles the packets whose fragments arrive over several links.
 #[derive(Debug)]
 pub(super) struct Joiner {
     next: u64,
     held: BTreeMap<u64, Held>,
-    /// The number behind the highest one each link carried.
+    /// For each link, one more than the highest number it carried.
     passed: Vec<u64>,
     wait: Duration,
     pub(super) stats: JoinStats,
@@ -52,7 +53,7 @@ impl Joiner {
         }
     }
 
-    /// A fragment arrived over a link; packets that are whole now go to `out`.
+    /// Takes a fragment that arrived over a link; packets that are now complete go to `out`.
     pub(super) fn handle(
         &mut self,
         now: Instant,
@@ -72,7 +73,7 @@ impl Joiner {
         self.advance(now, out);
     }
 
-    /// When what the first fragment waits for is given up.
+    /// When the gap in front of the first held fragment is given up.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let (_, first) = self.held.first_key_value()?;
         Some(first.arrived + self.wait)
@@ -82,7 +83,7 @@ impl Joiner {
         self.advance(now, out);
     }
 
-    /// Passes on what is whole, and gives up what is lost.
+    /// Passes on complete packets and gives up lost ones.
     fn advance(&mut self, now: Instant, out: &mut Vec<Bytes>) {
         loop {
             let (run, whole) = self.run();
@@ -92,7 +93,7 @@ impl Joiner {
             }
             let behind_run = self.next + run;
             if run > 0 && (!self.starts_packet() || self.held.contains_key(&behind_run)) {
-                // Its beginning was lost, or it has no end.
+                // Its first fragment was lost, or its last one.
                 self.drop_run(run);
                 continue;
             }
@@ -121,8 +122,8 @@ impl Joiner {
         first.is_some_and(|held| held.fragment.first)
     }
 
-    /// How many fragments are there from `next` on, up to the end of a packet, and whether they are
-    /// one.
+    /// How many consecutive fragments there are from `next` on, up to the end of a packet, and
+    /// whether they form a complete one.
     fn run(&self) -> (u64, bool) {
         let mut length = 0;
         for (number, held) in self.held.range(self.next..) {
@@ -230,7 +231,7 @@ mod tests {
             sizes in prop::collection::vec(1usize..5, 1..40),
             fates in prop::collection::vec((0usize..3, 0u64..30), 200)
         ) {
-            // Each fragment goes over link 0 or 1 in order, or is lost.
+            // Each fragment crosses link 0 or 1, in order, or is lost.
             let mut number = 0;
             let mut arrivals = Vec::new();
             let mut clocks = [0; 2];
@@ -255,7 +256,7 @@ mod tests {
                 }
             }
             arrivals.sort_by_key(|(at, link, number, _)| (*at, *link, *number));
-            // Nobody is waited for too briefly here, so that only lost packets are missing.
+            // The wait is long enough here that only packets that were really lost are missing.
             let mut joiner = Joiner::new(2, Duration::from_secs(1000));
             let mut out = Vec::new();
             for (at, link, number, fragment) in arrivals {

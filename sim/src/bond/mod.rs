@@ -5,8 +5,8 @@
 //! host -- gateway A ==(links)== gateway B -- host
 //! ```
 //! A [`Bond`] is the process of a [`Gateway`](crate::NodeKind::Gateway) node. Each link is a
-//! tunnel: packets travel inside UDP, with 4 bytes of their own. Which link a packet takes is the
-//! [`Striping`]; whether the far end restores the order is [`BondConfig::ordered`].
+//! tunnel: packets travel inside UDP, with 4 more bytes of header. The [`Striping`] decides which
+//! link a packet takes, and [`BondConfig::ordered`] whether the far end restores the order.
 
 mod frame;
 mod join;
@@ -33,7 +33,7 @@ pub const OVERHEAD: u32 = crate::UDP_OVERHEAD + HEADER as u32;
 /// The longest time a packet is held to match a slower link.
 const MAX_HOLD: Duration = Duration::from_millis(100);
 
-/// Samples a belief rests on.
+/// Samples behind each estimate.
 const SAMPLES: usize = 15;
 
 /// One link of a bond, seen from one end.
@@ -43,46 +43,47 @@ pub struct BondLink {
     pub local: SocketAddr,
     /// Far end.
     pub remote: SocketAddr,
-    /// Bits per second it is taken to have, until probes tell; at least 1 counts.
+    /// Its assumed rate in bits per second, until probes have measured it; raised to at least 1.
     pub rate: u64,
-    /// One-way delay it is taken to have, until probes tell.
+    /// Its assumed one-way delay, until probes have measured it.
     pub latency: Duration,
 }
 
-/// Which link a packet takes.
+/// How the link for a packet is chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Striping {
-    /// One after the other, whatever they are like: Linux's balance-rr.
+    /// One after the other, regardless of their properties: Linux's balance-rr.
     RoundRobin,
     /// In proportion to these weights, one for each link.
     Weighted(Vec<u32>),
-    /// The one on which it arrives first by what is believed of rates and delays.
+    /// The link on which the packet arrives first, by the estimated rates and delays.
     EarliestArrival,
     /// Each packet is cut into one fragment per link, so that all arrive together (multilink PPP
     /// with unequal fragments).
     Proportional,
-    /// Each packet is cut into fragments of this many bytes, at least 200; each goes where it
-    /// arrives first (multilink PPP with equal fragments).
+    /// Each packet is cut into fragments of this many bytes, at least 200; each fragment takes the
+    /// link on which it arrives first (multilink PPP with equal fragments).
     EqualFragments(u32),
 }
 
-/// How one end of a bond works. Both ends need the same `ordered`.
+/// How one end of a bond works. Both ends need the same setting of `ordered`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BondConfig {
-    /// Which link a packet takes.
+    /// How the link for a packet is chosen.
     pub striping: Striping,
-    /// Whether the receiving end restores the order. Fragments need it.
+    /// Whether the receiving end restores the order. Fragments require it.
     pub ordered: bool,
-    /// How long a missing fragment is waited for at most.
+    /// The longest wait for a missing fragment.
     pub wait: Duration,
-    /// Whether packets are held at the sender so that all links seem as slow as the slowest.
+    /// Whether the sender holds packets so that all links have the delay of the slowest.
     pub equalise: bool,
-    /// How often rate and delay of the links are probed. They go on without end.
+    /// How often the rate and delay of the links are probed; probing never stops.
     pub probing: Option<Duration>,
 }
 
 impl BondConfig {
-    /// A bond that stripes so, restores the order if it must, and probes nothing.
+    /// A bond with this striping. It restores the order only if the striping requires it, and does
+    /// not probe.
     pub fn new(striping: Striping) -> Self {
         let ordered = matches!(
             striping,
@@ -103,28 +104,28 @@ impl BondConfig {
 pub struct BondLinkStats {
     /// Packets or fragments.
     pub frames: u64,
-    /// Their bytes, without what the tunnel adds.
+    /// Their bytes, without the tunnel's headers.
     pub bytes: u64,
 }
 
 /// What one end of a bond did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BondStats {
-    /// Packets of hosts that came in here.
+    /// Packets that came in from hosts at this end.
     pub packets_in: u64,
     /// Their bytes.
     pub bytes_in: u64,
-    /// Packets for hosts that left here.
+    /// Packets that left for hosts at this end.
     pub packets_out: u64,
     /// Their bytes.
     pub bytes_out: u64,
-    /// Packets that were dropped here: no link was up, or they are no IPv4.
+    /// Packets dropped here, because no link was up or because they are not IPv4.
     pub refused: u64,
-    /// Pieces that arrived behind higher numbers.
+    /// Pieces that arrived after a higher number.
     pub late: u64,
-    /// The largest distance between such a number and the highest one.
+    /// The largest distance between a late number and the highest one.
     pub depth: u64,
-    /// What the joining end did, if it restores the order.
+    /// What the reassembling end did, if it restores the order.
     pub join: JoinStats,
 }
 
@@ -135,7 +136,7 @@ struct Tunnel {
     up: bool,
     last_release: Instant,
     next_probe: Instant,
-    /// The first of a pair: when it was sent and when it arrived.
+    /// The first probe of a pair: when it was sent and when it arrived.
     probe: Option<(Instant, Instant)>,
     delays: VecDeque<Duration>,
     gaps: VecDeque<Duration>,
@@ -154,17 +155,17 @@ pub struct Bond {
     highest: u64,
     joiner: Joiner,
     ready: VecDeque<Packet>,
-    /// Held until then; in the order of submission among equals.
+    /// Packets held at the sender, by release time; equal times keep the order of submission.
     held: BTreeMap<(Instant, u64), Packet>,
     submitted: u64,
     stats: BondStats,
 }
 
 impl Bond {
-    /// An end with these links.
+    /// One end of a bond with these links.
     ///
     /// # Panics
-    /// If there are no links, or weights that are not one for each and above 0.
+    /// If there are no links, or the weights are not one per link, all above 0.
     pub fn new(config: BondConfig, links: Vec<BondLink>) -> Self {
         assert!(!links.is_empty(), "a bond has links");
         let weights = match &config.striping {
@@ -204,7 +205,7 @@ impl Bond {
         }
     }
 
-    /// What it did so far.
+    /// What it has done so far.
     pub fn stats(&self) -> BondStats {
         BondStats {
             join: self.joiner.stats,
@@ -212,18 +213,18 @@ impl Bond {
         }
     }
 
-    /// What each link carried from here.
+    /// What each link carried from this end.
     pub fn link_stats(&self) -> impl Iterator<Item = BondLinkStats> + '_ {
         self.tunnels.iter().map(|tunnel| tunnel.stats)
     }
 
-    /// Bits per second and one-way delay that are believed of each link.
+    /// The estimated rate in bits per second and one-way delay of each link.
     pub fn beliefs(&self) -> impl Iterator<Item = (u64, Duration)> + '_ {
         let tunnels = self.tunnels.iter();
         tunnels.map(|tunnel| (tunnel.belief.rate, tunnel.belief.latency))
     }
 
-    /// A packet of a host is to go to the other end.
+    /// Sends a host's packet to the other end.
     fn stripe(&mut self, now: Instant, packet: &Packet) {
         self.stats.packets_in += 1;
         self.stats.bytes_in += u64::from(packet.size());
@@ -275,7 +276,7 @@ impl Bond {
     fn equal_fragments(&self, now: Instant, length: u64, size: u32) -> Option<Vec<(usize, u64)>> {
         let mut beliefs = self.links_up();
         let mut pieces = Vec::new();
-        // As many as the size asks for, of equal length but for the rest.
+        // As many fragments as the size requires, of lengths that differ by a byte at most.
         let count = length.div_ceil(u64::from(size)).max(1);
         for index in 0..count {
             let part = length / count + u64::from(index < length % count);
@@ -306,14 +307,14 @@ impl Bond {
             self.ready.push_back(packet);
             return;
         }
-        // What was held longer goes first all the same.
+        // A packet never overtakes one on the same link that is held longer.
         let release = tunnel.last_release.max(now + hold.min(MAX_HOLD));
         tunnel.last_release = release;
         self.submitted += 1;
         self.held.insert((release, self.submitted), packet);
     }
 
-    /// Something came over a link.
+    /// Takes a frame that arrived over a link.
     fn handle_frame(&mut self, now: Instant, link: usize, frame: Frame) {
         match frame {
             Frame::Piece { number, fragment } => {
@@ -349,7 +350,7 @@ impl Bond {
         }
     }
 
-    /// Packets for hosts.
+    /// Passes complete packets on to hosts.
     fn pass_on(&mut self, whole: Vec<Bytes>) {
         for bytes in whole {
             let Some(packet) = frame::from_bytes(&bytes) else {
@@ -371,8 +372,8 @@ impl Bond {
                 continue;
             }
             tunnel.next_probe = now + interval.max(Duration::from_millis(1));
-            // From when it would start if what is believed is true: the delay that is measured is
-            // then that of the link without what we sent before.
+            // Stamped with the time the link should be free: the measured delay is then that of the
+            // link without the queue of what this end sent before.
             let start = tunnel.belief.busy_until.max(now);
             for second in [false, true] {
                 let packet = tunnel.wrap(frame::probe(start, second));
@@ -383,7 +384,7 @@ impl Bond {
     }
 }
 
-/// Bytes a piece has on a link.
+/// Bytes a piece takes on a link.
 fn wire_size(length: u64) -> u64 {
     length + u64::from(OVERHEAD)
 }
@@ -398,8 +399,8 @@ impl Tunnel {
         }
     }
 
-    /// What a pair of probes showed: the time between them is that of one of them at the link's
-    /// rate. Medians count.
+    /// Learns from a pair of probes: the gap between them is the transmission time of one at the
+    /// link's rate. Estimates are medians.
     fn learn(&mut self, delay: Duration, gap: Duration) {
         for (samples, sample) in [(&mut self.delays, delay), (&mut self.gaps, gap)] {
             if samples.len() == SAMPLES {
@@ -412,7 +413,7 @@ impl Tunnel {
         self.belief.rate = u64::try_from(bits * 1_000_000_000 / gap)
             .unwrap_or(u64::MAX)
             .max(1);
-        // The probe's own time at that rate is no part of the delay.
+        // The transmission time of the probe itself is not part of the delay.
         let own = Duration::from_nanos(u64::try_from(gap).unwrap_or(u64::MAX));
         self.belief.latency = median(&self.delays).saturating_sub(own);
     }

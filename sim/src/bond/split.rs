@@ -1,4 +1,4 @@
-//! Over which link a packet goes, whole or in parts.
+//! Which link a packet takes, whole or in parts.
 
 use anabranch_proto::time::Instant;
 use std::time::Duration;
@@ -8,18 +8,18 @@ const NANOS_PER_BYTE_BIT: u128 = 8_000_000_000;
 /// Parts smaller than this are not worth their headers.
 const SMALLEST_PART: u64 = 200;
 
-/// What the sending end believes of a link.
+/// What the sending end assumes about a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Belief {
     /// Bits per second; at least 1.
     pub(super) rate: u64,
     pub(super) latency: Duration,
-    /// When all that was sent so far is through the link's rate.
+    /// When everything sent so far will have been transmitted.
     pub(super) busy_until: Instant,
 }
 
 impl Belief {
-    /// Nanoseconds until a packet of no size, sent now, would arrive.
+    /// Nanoseconds until a packet of size zero, sent now, would arrive.
     fn lead(&self, now: Instant) -> u128 {
         (self.busy_until.since(now) + self.latency).as_nanos()
     }
@@ -29,7 +29,7 @@ impl Belief {
         self.lead(now) + u128::from(bytes) * NANOS_PER_BYTE_BIT / u128::from(self.rate)
     }
 
-    /// Takes note of what is sent.
+    /// Accounts for what is sent.
     pub(super) fn occupy(&mut self, now: Instant, bytes: u64) {
         let nanos = u128::from(bytes) * NANOS_PER_BYTE_BIT / u128::from(self.rate);
         let time = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
@@ -38,7 +38,7 @@ impl Belief {
 }
 
 /// How many bytes of `length` go over each link so that all parts arrive at the same time. Links
-/// that would be too late get nothing.
+/// that would deliver too late get nothing.
 pub(super) fn proportional(beliefs: &[Option<Belief>], now: Instant, length: u64) -> Vec<u64> {
     let mut leads: Vec<(u128, u128, usize)> = Vec::with_capacity(beliefs.len());
     for (link, belief) in beliefs.iter().enumerate() {
@@ -54,8 +54,8 @@ pub(super) fn proportional(beliefs: &[Option<Belief>], now: Instant, length: u64
     let Some(&(_, _, fastest)) = fastest else {
         return parts;
     };
-    // The common arrival T with sum of rate * (T - lead) = length, over as many links as have a
-    // lead below T.
+    // Find the common arrival time T for which the sum of rate * (T - lead) is `length`, over the
+    // links whose lead is below T.
     let (mut rates, mut weighted, mut arrival) = (0, u128::from(length) * NANOS_PER_BYTE_BIT, 0);
     for (index, (lead, rate, _)) in leads.iter().enumerate() {
         rates += rate;
@@ -100,8 +100,8 @@ pub(super) fn earliest(beliefs: &[Option<Belief>], now: Instant, bytes: u64) -> 
     best.map(|(_, link)| link)
 }
 
-/// Turns in proportion to weights, spread evenly: each link gains its weight, the richest goes and
-/// pays for all.
+/// Turns in proportion to weights, spread evenly: in each turn every link gains its weight as
+/// credit, and the link with the most credit is chosen and pays the total.
 #[derive(Debug, Clone)]
 pub(super) struct Turns {
     weights: Vec<u32>,
@@ -116,7 +116,7 @@ impl Turns {
         }
     }
 
-    /// The next of the links that are up.
+    /// The next link among those that are up.
     pub(super) fn next(&mut self, up: impl Fn(usize) -> bool) -> Option<usize> {
         let mut total = 0;
         let mut best: Option<usize> = None;
@@ -186,7 +186,7 @@ mod tests {
             prop_assert_eq!(parts.iter().sum::<u64>(), length);
             let small = parts.iter().filter(|part| (1..SMALLEST_PART).contains(*part)).count();
             prop_assert!(small == 0 || length < SMALLEST_PART);
-            // No part arrives later than the whole on the best single link would.
+            // No part arrives later than the whole packet would on the best single link.
             let alone = earliest(&beliefs, Instant::ZERO, length).unwrap();
             let alone = beliefs[alone].unwrap().arrival(Instant::ZERO, length);
             for (part, belief) in parts.iter().zip(&beliefs) {

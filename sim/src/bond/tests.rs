@@ -1,4 +1,4 @@
-//! How bonds cut, carry and put together again.
+//! How bonds cut, carry and reassemble packets.
 
 use super::*;
 use crate::tcp::{Connect, Exchange, Once, TcpConfig, TcpHost, TcpId};
@@ -24,7 +24,7 @@ struct Net {
     flow: TcpId,
 }
 
-/// Two hosts behind two gateways with these links between them, and an upload.
+/// Two hosts behind two gateways, these links between the gateways, and an upload.
 fn net(seed: u64, config: &BondConfig, links: &[LinkConfig], bytes: u64) -> Net {
     let mut world = World::new(seed);
     let hosts = [0, 1].map(|_| world.add_node(NodeKind::Host));
@@ -83,7 +83,7 @@ fn net(seed: u64, config: &BondConfig, links: &[LinkConfig], bytes: u64) -> Net 
 }
 
 impl Net {
-    /// Runs to the end of the upload; how long it took.
+    /// Runs to the end of the upload; returns how long it took.
     fn finish(&mut self) -> Duration {
         let (client, flow) = (self.hosts[0], self.flow);
         let end = Instant::ZERO + Duration::from_secs(300);
@@ -163,7 +163,7 @@ fn round_robin_reorders_by_the_difference_of_delays_only() {
     let config = BondConfig::new(Striping::RoundRobin);
     let mut equal = net(1, &config, &[link(4, 10), link(4, 10)], 1_000_000);
     equal.finish();
-    // Equal packets alternate; what differs in size may pass what is on the other link.
+    // Packets of equal size alternate; one of another size may overtake what is on the other link.
     assert!(equal.stats(1).depth <= 1, "{:?}", equal.stats(1));
     let mut apart = net(1, &config, &[link(4, 10), link(4, 60)], 1_000_000);
     apart.finish();
@@ -187,7 +187,7 @@ fn fragments_fill_unequal_links_and_arrive_in_order() {
         let mut net = net(1, &config, &[link(6, 10), link(2, 25)], 4_000_000);
         let took = net.finish();
         let rate = 4e6 * 8.0 / took.as_secs_f64();
-        // 8 Mbit/s less headers of IP, TCP and, for each fragment, the tunnel.
+        // 8 Mbit/s minus headers of IP, TCP and, for each fragment, the tunnel.
         assert!(rate > 5.8e6, "{config:?}: {rate}");
         let report = net
             .world
@@ -222,7 +222,7 @@ fn probes_find_rates_and_delays_and_the_split_follows_them() {
     let mut config = BondConfig::new(Striping::EarliestArrival);
     config.probing = Some(ms(50));
     let mut blind = net(1, &config, &[link(6, 10), link(2, 40)], 3_000_000);
-    // What was configured is wrong until the probes tell.
+    // What was configured is wrong until the probes correct it.
     for bond in blind.bonds {
         for tunnel in &mut blind.world.process_mut::<Bond>(bond).tunnels {
             (tunnel.belief.rate, tunnel.belief.latency) = (1_000_000, ms(1));

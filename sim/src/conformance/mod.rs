@@ -1,4 +1,4 @@
-//! The conformance kit: does a scheduler keep the promises users take for granted?
+//! The conformance kit: does a scheduler keep the promises that users take for granted?
 //!
 //! ```no_run
 //! use anabranch_sim::conformance::Kit;
@@ -9,8 +9,8 @@
 //! assert!(report.is_conformant());
 //! ```
 //!
-//! Everything runs on the real engine in virtual time, so a scheduler either passes or does not: no
-//! machine is too slow for it. A scheduler of one's own is registered in [`Names`] under its name.
+//! Everything runs on the real engine in virtual time, so a result never depends on the speed of
+//! the machine. To check a scheduler of your own, register it in [`Names`].
 
 mod networks;
 #[cfg(test)]
@@ -26,41 +26,41 @@ use std::fmt;
 use std::time::Duration;
 use trial::{Result as Trial, Trouble};
 
-/// How much longer than on the best single path a transfer may take.
+/// How much slower a transfer may be than on the best single path, as a share of that speed.
 pub const TOLERANCE: f64 = 0.05;
 
 /// The longest time without progress on a network that loses nothing: several round trips of the
 /// slower path, queues included.
 pub const MAX_PAUSE: Duration = Duration::from_millis(600);
 
-/// What each of several equal streams must have of its fair half when half of all bytes arrived, in
-/// percent.
+/// The least that each of several equal streams must have received of its fair half, in percent,
+/// when half of all bytes have arrived.
 pub const FAIR_PERCENT: u64 = 50;
 
-/// How often both paths together may be doubted for being late now and then.
+/// The most doubts of both paths together on networks whose only fault is being late now and then.
 pub const MOST_DOUBTS: u64 = 6;
 
-/// Stream bytes sent for each one that is needed, where nothing is lost; copies by the scheduler's
-/// wish do not count.
+/// The most stream bytes sent per byte needed, where nothing is lost. Copies the scheduler asks for
+/// do not count.
 pub const MOST_SENT: f64 = 1.05;
 
 /// A promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
-    /// Never more than [`TOLERANCE`] slower than the best single path.
+    /// A transfer is never more than [`TOLERANCE`] slower than on the best single path.
     BestPath,
-    /// Streams of equal priority advance together: half way none has less than [`FAIR_PERCENT`] of
-    /// its fair part, and all arrive in the time that is fair for all of them.
+    /// Streams of equal priority advance together: halfway through, each has at least
+    /// [`FAIR_PERCENT`] of its fair share, and all finish in the time that is fair for all of them.
     NoStarvation,
     /// Progress never pauses for longer than [`MAX_PAUSE`] on a sound network.
     BoundedHold,
-    /// A transfer survives a path that fails and returns again and again, in no more than twice the
-    /// time the other path takes alone.
+    /// A transfer survives a path that fails and returns again and again, and takes at most twice
+    /// as long as on the other path alone.
     Flapping,
-    /// A path in doubt carries no new data while another one answers.
+    /// A path in doubt carries no new data while another path answers.
     Doubt,
-    /// A path whose peer acknowledges late, that jitters or that stalls briefly is doubted
-    /// [`MOST_DOUBTS`] times at most, and [`MOST_SENT`] times the bytes are sent at most.
+    /// A path whose peer acknowledges late, that jitters or that stalls briefly is doubted at most
+    /// [`MOST_DOUBTS`] times, and at most [`MOST_SENT`] times the bytes are sent.
     Calm,
 }
 
@@ -88,17 +88,17 @@ impl Rule {
     }
 }
 
-/// A scheduler that cannot keep a rule, by its nature.
+/// A scheduler that by its nature cannot keep a rule.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Excuse {
     /// The scheduler's name, without wrappers.
     pub scheduler: &'static str,
-    /// A parameter without which it is not excused, such as `("mode", "hold")`.
+    /// A parameter the scheduler must have to be excused, such as `("mode", "hold")`.
     pub only_with: Option<(&'static str, &'static str)>,
     /// The rule.
     pub rule: Rule,
-    /// The networks, each with the longest time that is excused, in times of the best path alone. A
-    /// transfer that does not end is never excused.
+    /// The networks, each with the longest excused time as a multiple of the time on the best path
+    /// alone. A transfer that does not finish is never excused.
     pub networks: &'static [(&'static str, f64)],
     /// Why.
     pub reason: &'static str,
@@ -117,7 +117,7 @@ const fn strict(scheduler: &'static str) -> Excuse {
     }
 }
 
-/// Half of all bytes at the rate of the slower path, and what its losses take.
+/// Half of all bytes at the rate of the slower path, plus the time its losses cost.
 const STRICT_BEST: &[(&str, f64)] = &[
     ("jitter 20 ms", 1.1),
     ("a quarter of the rate", 2.0),
@@ -127,7 +127,7 @@ const STRICT_BEST: &[(&str, f64)] = &[
     ("fibre and radio", 3.9),
 ];
 
-/// Who is excused from what.
+/// Which schedulers are excused from which rules.
 pub const EXCUSES: &[Excuse] = &[
     strict("round-robin"),
     strict("weighted"),
@@ -164,22 +164,22 @@ pub struct Finding {
     pub network: &'static str,
     /// Whether the rule was kept.
     pub kept: bool,
-    /// The reason why it need not be.
+    /// Why the rule need not be kept.
     pub excuse: Option<&'static str>,
-    /// The figure, in words.
+    /// The measured figure, in words.
     pub figure: String,
 }
 
-/// A finding, and what an excuse goes by.
+/// A finding, with what decides whether an excuse applies.
 #[derive(Debug, Clone)]
 struct Measured {
     finding: Finding,
-    /// How many times as long as on the best path alone it took; `None` where it did not end, or
-    /// where time is not the question.
+    /// The time taken as a multiple of the time on the best path alone; `None` if the transfer did
+    /// not finish or if the rule is not about time.
     factor: Option<f64>,
 }
 
-/// What became of one scheduler.
+/// The results of one scheduler.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     /// Its name and parameters.
@@ -194,7 +194,7 @@ impl Report {
         self.breaches().next().is_none()
     }
 
-    /// What was neither kept nor excused.
+    /// Findings that were neither kept nor excused.
     pub fn breaches(&self) -> impl Iterator<Item = &Finding> {
         let broken = |finding: &&Finding| !finding.kept && finding.excuse.is_none();
         self.findings.iter().filter(broken)
@@ -238,15 +238,15 @@ impl Default for Kit {
 }
 
 impl Kit {
-    /// All networks; measures the single paths.
+    /// A kit with all networks; measures the single paths.
     pub fn new() -> Self {
         Self::on(networks())
     }
 
-    /// These networks; measures their single paths.
+    /// A kit with these networks; measures their single paths.
     ///
     /// # Panics
-    /// If nothing gets through a network by either path.
+    /// If nothing gets through a network on either path.
     pub fn on(networks: Vec<Network>) -> Self {
         let alone = |network: Network| {
             let scheduler = SchedulerFactory::default();
@@ -281,7 +281,7 @@ impl Kit {
             if sound {
                 findings.push(pause(network, &trial));
             }
-            // Once is enough for what does not depend on the figures of the network.
+            // What does not depend on the network's properties is measured once.
             if index == 0 {
                 let streams = trial::streams(&scheduler, &network.links, bytes);
                 findings.push(starvation(network, &streams, *best));
@@ -302,12 +302,12 @@ impl Kit {
     }
 }
 
-/// Times of the best path within [`TOLERANCE`] of its speed.
+/// The time allowed at the tolerated speed, as a multiple of the best path's.
 const FULL: f64 = 1.0 / (1.0 - TOLERANCE);
 
 fn excuse(parsed: &Spec, spec: &str, measured: &Measured) -> Option<&'static str> {
     let (finding, factor) = (&measured.finding, measured.factor?);
-    // A wrapper may take a path out after a while; until then what it wraps decides.
+    // A wrapper leaves decisions to the scheduler inside it until it takes a path out.
     let name = parsed.name.rsplit('+').next().unwrap_or_default();
     let applies = |excuse: &&Excuse| {
         let with = excuse.only_with.is_none_or(|(key, value)| {
@@ -335,7 +335,7 @@ fn finding(rule: Rule, network: &Network, kept: bool, figure: String) -> Measure
     }
 }
 
-/// A transfer that may take `longest` times as long as on the best path.
+/// Judges a transfer that may take `longest` times as long as on the best path.
 fn timed(rule: Rule, network: &Network, trial: &Trial, best: Duration, longest: f64) -> Measured {
     let best = best.as_secs_f64().max(1e-9);
     let factor = trial.took.map(|took| took.as_secs_f64() / best);
@@ -377,7 +377,7 @@ fn doubt(network: &Network, trial: &Trial) -> Measured {
     finding(Rule::Doubt, network, trial.on_doubted == 0, figure)
 }
 
-/// Networks that lose nothing, and are late now and then.
+/// Networks that lose nothing but are late now and then.
 fn calm(scheduler: &SchedulerFactory) -> [Measured; 3] {
     let cases = [
         ("a late peer", networks::patient(), Trouble::LATE_PEER),

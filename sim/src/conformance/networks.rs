@@ -1,10 +1,11 @@
-//! The networks a scheduler has to do well on.
+//! The networks on which a scheduler has to do well.
 
 use anabranch_link::{Jitter, LinkConfig, Loss, LossClock, Probability, Queue, Rate};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// Two links, each alike in both directions but for its loss, which only data meets.
+/// Two links. Each has the same properties in both directions, except that only data meets its
+/// loss.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Network {
     /// What is special about it.
@@ -14,8 +15,8 @@ pub struct Network {
 }
 
 impl Network {
-    /// What is transferred when speed is measured: some 2.4 seconds' worth of the faster link, so
-    /// that neither the start nor the last packets of the slower one decide.
+    /// Bytes to transfer when speed is measured: some 2.4 seconds on the faster link, so that
+    /// neither the start nor the last packets on the slower link dominate.
     pub fn bytes(&self) -> u64 {
         let rate = |link: &LinkConfig| match &link.rate {
             Rate::Fixed {
@@ -29,11 +30,11 @@ impl Network {
     }
 }
 
-/// Bits per second of a usual link. Less than in the report the list follows, so that a transfer
-/// takes as many round trips with fewer packets.
+/// Rate of a normal link in bits per second. Lower than in the report this list follows, so that a
+/// transfer of as many round trips needs fewer packets.
 const RATE: u64 = 20_000_000;
 
-/// One-way delay of a usual link.
+/// One-way delay of a normal link.
 const DELAY: Duration = Duration::from_millis(10);
 
 fn link(rate: u64, delay: Duration, queue_ms: u64) -> LinkConfig {
@@ -48,12 +49,12 @@ fn usual() -> LinkConfig {
     link(RATE, DELAY, 60)
 }
 
-/// A link whose queue takes whatever comes: nothing is lost, so nothing need be sent again.
+/// A link whose queue accepts everything: nothing is lost, so nothing has to be sent again.
 pub(super) fn patient() -> LinkConfig {
     link(RATE, DELAY, 2000)
 }
 
-/// A patient link with jitter of 20 ms, within which nothing overtakes.
+/// A patient link with jitter of 20 ms that does not reorder.
 pub(super) fn jittery() -> LinkConfig {
     LinkConfig {
         jitter: Jitter::Uniform(Duration::from_millis(20)),
@@ -61,7 +62,7 @@ pub(super) fn jittery() -> LinkConfig {
     }
 }
 
-/// Loss as a function of time, so that whoever is compared meets the same.
+/// Loss as a function of time, so that all compared schedulers meet the same losses.
 fn lossy(config: LinkConfig, rate: u64, share: f64) -> LinkConfig {
     let slot = NonZeroU64::new(1500 * 8 * 1_000_000_000 / rate).expect("a slot takes time");
     LinkConfig {
@@ -71,7 +72,7 @@ fn lossy(config: LinkConfig, rate: u64, share: f64) -> LinkConfig {
     }
 }
 
-/// Sixteen networks as mqvpn's report of June 2026 has them: equal links, spreads of delay, jitter,
+/// Sixteen networks as in mqvpn's report of June 2026: equal links, spreads of delay, jitter,
 /// unequal rates, loss, a bloated queue, and fibre beside a radio link.
 pub fn networks() -> Vec<Network> {
     let spread = |name, ms| Network {

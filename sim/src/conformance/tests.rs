@@ -1,4 +1,4 @@
-//! What the kit lets pass and what not.
+//! What the kit accepts and what it rejects.
 
 use super::*;
 use anabranch_link::{LinkConfig, Loss, Probability};
@@ -23,7 +23,7 @@ fn there_are_sixteen_networks_with_names_of_their_own() {
     }
 }
 
-/// Takes only every hundredth chance.
+/// Sends at one opportunity in a hundred.
 #[derive(Debug, Default)]
 struct Lazy(u32);
 
@@ -98,7 +98,7 @@ fn an_excuse_holds_for_its_mode_its_networks_and_so_far_only() {
     assert!(!excused("round-robin:mode=hold", &elsewhere));
 }
 
-/// One stream after the other, by the lowest RTT.
+/// Serves one stream after the other, by the lowest RTT.
 #[derive(Debug, Default)]
 struct OneByOne;
 

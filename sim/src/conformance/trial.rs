@@ -1,4 +1,4 @@
-//! One transfer, and what is seen of it.
+//! One transfer, and what is observed of it.
 
 use crate::app::{Amount, Bulk, File, Files, Receiver};
 use crate::quic::QuicHost;
@@ -16,31 +16,31 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Streams side by side when fairness between them is looked at.
+/// Concurrent streams when fairness between them is measured.
 const STREAMS: u64 = 4;
 
-/// When a transfer has failed.
+/// A transfer that takes longer has failed.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How long stalls go on: longer than any transfer with them takes.
+/// How long stalls keep occurring: longer than any transfer that meets them takes.
 const TROUBLED: Duration = Duration::from_secs(10);
 
-/// What came of one transfer.
+/// The result of one transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Result {
-    /// From the first byte written until the last one could be read; `None` if that did not happen.
+    /// From writing the first byte until the last one could be read; `None` if that never happened.
     pub(super) took: Option<Duration>,
-    /// The longest time without progress in between.
+    /// The longest time without progress between these.
     pub(super) pause: Duration,
     /// Packets with new data on a path in doubt while another one answered.
     pub(super) on_doubted: u64,
     /// Times the sender doubted a path.
     pub(super) doubts: u64,
-    /// Stream bytes sent for the first time or because they were taken for lost; copies by the
-    /// scheduler's wish are not among them.
+    /// Stream bytes sent for the first time or because they were presumed lost. Copies the
+    /// scheduler asks for do not count.
     pub(super) sent: u64,
-    /// When half of all bytes had arrived: what the stream that was served worst had of its fair
-    /// half, in percent.
+    /// When half of all bytes had arrived: the worst-served stream's part of its fair half, in
+    /// percent.
     pub(super) least_percent: u64,
 }
 
@@ -50,8 +50,8 @@ pub(super) enum Trouble {
     None,
     /// It fails and comes back again and again.
     Flaps,
-    /// A delay that is added for a moment and gone again, at intervals, in some directions: what
-    /// comes after that waits for it, as at a peer that does not get to its acknowledgements.
+    /// At intervals, a delay is added for a moment and removed again, in some directions.
+    /// Everything sent after that waits for it, as with a peer too busy to acknowledge.
     Stalls {
         ways: Directions,
         delay: Duration,
@@ -61,14 +61,14 @@ pub(super) enum Trouble {
 }
 
 impl Trouble {
-    /// Acknowledgements come in bursts, later than the peer said they would.
+    /// Acknowledgements come in bursts, later than the peer announced.
     pub(super) const LATE_PEER: Self = Self::Stalls {
         ways: Directions::Only(Direction::Backward),
         delay: Duration::from_millis(40),
         lasting: Duration::from_millis(30),
         every: Duration::from_millis(50),
     };
-    /// A radio link that stands still ten times in a second.
+    /// A radio link that pauses ten times a second.
     pub(super) const STALLS: Self = Self::Stalls {
         ways: Directions::Both,
         delay: Duration::from_millis(60),
@@ -76,7 +76,7 @@ impl Trouble {
         every: Duration::from_millis(100),
     };
 
-    /// Tells the world when it happens.
+    /// Schedules the trouble in the world.
     fn plan(self, scene: &mut Scene, usual: Duration) {
         let Some(&link) = scene.links.get(1) else {
             return;
@@ -163,7 +163,7 @@ fn start(
     (scene, watch, hosts)
 }
 
-/// Watches streams of so many bytes arrive.
+/// Watches until streams of these lengths have arrived.
 fn follow(world: &mut World, hosts: Hosts, watch: &DoubtWatch, streams: &[u64]) -> Result {
     let end = Instant::ZERO + LIMIT;
     let half = streams.iter().sum::<u64>() / 2;

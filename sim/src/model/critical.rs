@@ -1,8 +1,8 @@
 //! The third paper, section 3.2: two paths and a shared receive buffer of eleven packets.
 //!
-//! Figure 3 loses the first two packets of path 2, figure 4 loses none but is slower on path 2;
-//! both end with a sender that may not send although its window is open. Times are not in the
-//! paper; ours keep the order of events that its text describes.
+//! Figure 3 loses the first two packets of path 2, figure 4 loses none but is slower on path 2. In
+//! both, the sender ends up unable to send although its window is open. The paper gives no times;
+//! ours keep the order of events that its text describes.
 
 use super::examples::{Verdict, equal, scheduler};
 use super::{Acknowledged, Growth, Model, ModelPath, Trace};
@@ -11,9 +11,9 @@ use anabranch_proto::time::{Duration, Instant};
 /// Receive buffer of 16 KB in packets of 1468 bytes.
 const BUFFER: u64 = 11;
 
-/// What the paper's table says of one acknowledgement: the packet it answers, the window of its
-/// path, the outstanding packets of that path before and after sending, the advertised window, what
-/// the receiver can take before sending, what is sent, and what the receiver can take then.
+/// One acknowledgement in the paper's table: the packet it answers, the window of its path, the
+/// outstanding packets of that path before and after sending, the advertised window, what the
+/// receiver can accept before sending, what is sent, and what the receiver can accept afterwards.
 type Row = (u64, u64, (u64, u64), u64, u64, &'static [u64], u64);
 
 #[rustfmt::skip]
@@ -60,7 +60,7 @@ fn run(lost: &[u64], one_way_us: [u64; 2]) -> Trace {
         paced: false,
         until: Instant::from_nanos(185_000_000),
     };
-    // Data goes wherever a window opens, as in the paper's simulator.
+    // Data takes whichever window opens, as in the paper's simulator.
     model.run(&mut *scheduler("round-robin:mode=fill"))
 }
 
@@ -72,7 +72,7 @@ fn figure_4() -> Trace {
     run(&[], [30_000, 50_500])
 }
 
-/// A [`Row`] as it was found.
+/// A [`Row`] as our run produced it.
 type Found = (u64, u64, (u64, u64), u64, u64, Vec<u64>, u64);
 
 fn row(ack: &Acknowledged) -> Found {
@@ -93,13 +93,13 @@ fn published(rows: &[Row]) -> Vec<Found> {
     rows.iter().map(row).collect()
 }
 
-/// Packets sent in answer to the acknowledgements of packets 5 to 8.
+/// Number of packets sent in answer to the acknowledgements of packets 5 to 8.
 fn released(trace: &Trace) -> usize {
     let answers = (5..=8).filter_map(|packet| trace.answer_to(packet));
     answers.map(|row| row.sent.len()).sum()
 }
 
-/// What the receiver has delivered, holds and announces after this packet.
+/// What the receiver has delivered, holds and advertises after this packet.
 fn stored(trace: &Trace, packet: u64) -> Option<(u64, Vec<u64>, u64)> {
     let row = trace.arrived.iter().find(|row| row.packet == packet);
     row.map(|row| (row.cumulative, row.held.clone(), row.advertised))

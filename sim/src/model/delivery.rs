@@ -1,4 +1,5 @@
-//! The fifth paper: arrival orders and delays of lowest RTT, delivery delay and its outlook.
+//! The fifth paper: arrival orders and delays of lowest RTT, delivery delay and the paper's
+//! outlook.
 
 use super::examples::{Verdict, equal, scheduler};
 use super::{Growth, Model, ModelPath, Trace};
@@ -13,7 +14,7 @@ const LOWEST_RTT: [u64; 48] = [
     30, 25, 26, 27, 31, 32, 33, 36, 38, 39, 34, 35, 37, 40, 41, 44, 42, 46, 48, 43, 45, 47,
 ];
 
-/// The same with delivery delay.
+/// Packets in order of arrival with delivery delay, from the same slide.
 #[rustfmt::skip]
 const DELIVERY_DELAY: [u64; 48] = [
     1, 2, 3, 4, 5, 6, 7, 10, 8, 11, 9, 13, 12, 14, 15, 19, 16, 20, 17, 21, 18, 22, 23, 24, 28, 29,
@@ -27,7 +28,7 @@ const OUTLOOK: [(u64, u64); 12] = [
     (40, 90), (30, 80), (20, 70), (0, 50),
 ];
 
-/// The same with intelligent delivery delay.
+/// Reordering delay and end-to-end delay of packets 1 to 12 with intelligent delivery delay.
 #[rustfmt::skip]
 const INTELLIGENT: [(u64, u64); 12] = [
     (0, 50), (0, 50), (0, 50), (0, 50), (0, 100), (0, 50), (0, 100), (0, 50),
@@ -38,8 +39,8 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Two paths of 1.2 Mbit/s, which send a packet of 1500 bytes in 10 ms; the forward delay of 10 and
-/// 50 ms includes that. Windows of three packets, as the published orders imply.
+/// Two paths of 1.2 Mbit/s, which transmit a packet of 1500 bytes in 10 ms; that time is included
+/// in the forward delays of 10 and 50 ms. Windows of three packets, as the published orders imply.
 fn slide(spec: &str, late: &[(u64, Duration)]) -> Trace {
     let path = |forward, backward| ModelPath {
         serialisation: ms(10),
@@ -60,8 +61,8 @@ fn slide(spec: &str, late: &[(u64, Duration)]) -> Trace {
     model.run(&mut *scheduler(spec))
 }
 
-/// The outlook's paths: 50 ms and a window of three, 100 ms and a window of five, one packet per
-/// 10 ms and path; acknowledgements take no time.
+/// The paths of the outlook: 50 ms with a window of three, 100 ms with a window of five, one packet
+/// per 10 ms and path. Acknowledgements arrive at once.
 fn outlook(spec: &str, paced: bool) -> Vec<(u64, u64)> {
     let path = |forward, window| ModelPath {
         serialisation: ms(10),
@@ -87,7 +88,7 @@ fn outlook(spec: &str, paced: bool) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// Means over packets 1 to 48 in hundredths of a millisecond: reordering, end to end.
+/// Means over packets 1 to 48 in hundredths of a millisecond: reordering delay, end-to-end delay.
 fn means(trace: &Trace) -> (u128, u128) {
     let delays = trace.delays(48);
     let count = delays.len() as u128;
@@ -184,7 +185,8 @@ fn outlooks() -> Vec<Verdict> {
     ]
 }
 
-/// What delivery delay answers for two paths with these one-way delays, of which some have room.
+/// The choice of delivery delay between two paths with these one-way delays, where `room` says
+/// which of them can send.
 fn select(delays_us: [i64; 2], room: [bool; 2]) -> Option<u32> {
     let path = |at: usize| {
         let path = PathView {
@@ -260,7 +262,7 @@ pub(super) fn verdicts() -> Vec<Verdict> {
     all
 }
 
-/// Packets that wait behind a gap after each arrival of this order.
+/// The number of packets that wait behind a gap after each arrival in this order.
 fn occupancy(order: &[u64]) -> Vec<u64> {
     let mut held = std::collections::BTreeSet::new();
     let mut next = 1;
@@ -274,8 +276,7 @@ fn occupancy(order: &[u64]) -> Vec<u64> {
     after.collect()
 }
 
-/// Whether an order of arrival is consistent with the times of a trace: they do not decrease along
-/// it.
+/// Whether an order of arrival agrees with the times of a trace: they never decrease along it.
 fn is_consistent(trace: &Trace, order: &[u64]) -> bool {
     let arrives = |packet: &u64| {
         let row = trace.sent.iter().find(|row| row.packet == *packet);

@@ -1,22 +1,22 @@
-//! The worked examples of the papers, and whether ours come out the same.
+//! The worked examples of the papers, and whether ours reproduce them.
 
 use super::{critical, delivery};
 use anabranch_proto::sched::{Registry, Scheduler};
 
-/// A statement of a paper next to what was found.
+/// A statement of a paper beside what our run gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// The experiment, as `docs/papers.md` calls it.
+    /// The experiment, as `docs/papers.md` names it.
     pub experiment: &'static str,
     /// The statement's number.
     pub statement: &'static str,
-    /// What is stated.
+    /// What the paper states.
     pub text: &'static str,
     /// The published value.
     pub published: String,
-    /// Ours.
+    /// Our value.
     pub ours: String,
-    /// Whether they agree as far as the statement asks.
+    /// Whether they agree as closely as the statement requires.
     pub holds: bool,
 }
 
@@ -27,13 +27,13 @@ pub fn verdicts() -> Vec<Verdict> {
     all
 }
 
-/// A scheduler of the engine by its name.
+/// A scheduler of the engine, by name.
 pub(super) fn scheduler(spec: &str) -> Box<dyn Scheduler> {
     let spec = spec.parse().expect("a specification");
     Registry::builtin().build(&spec).expect("a known scheduler")
 }
 
-/// A verdict that asks for equality.
+/// A verdict that requires equality.
 pub(super) fn equal<T: PartialEq + std::fmt::Debug>(
     (experiment, statement, text): (&'static str, &'static str, &'static str),
     published: &T,

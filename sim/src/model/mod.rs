@@ -1,9 +1,10 @@
 //! A transport of packet counters, for worked examples.
 //!
 //! Papers explain themselves with tables: so many packets in a window, one acknowledgement per
-//! packet, a buffer of eleven. This model has just that, no bytes, no handshake, no timers, and
-//! asks the same [`Scheduler`] objects as the engine which path a packet takes. It numbers packets
-//! in one space over all paths, as SCTP does; a path's window grows by what is acknowledged on it.
+//! packet, a buffer of eleven. This model has exactly that, without bytes, handshake or timers, and
+//! asks the same [`Scheduler`] objects as the engine which path a packet takes. Like SCTP, it
+//! numbers packets in one space over all paths; a path's window grows with what is acknowledged on
+//! it.
 
 mod critical;
 mod delivery;
@@ -26,22 +27,22 @@ const PACKET: u64 = 1000;
 /// One path: two directions, and a window in packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelPath {
-    /// Time a packet takes to leave.
+    /// Time to transmit a packet.
     pub serialisation: Duration,
-    /// Time from having left to arriving.
+    /// Time from the end of transmission to arrival.
     pub forward: Duration,
-    /// Time the acknowledgement takes back.
+    /// Time the acknowledgement takes on the way back.
     pub backward: Duration,
-    /// Packets that may be outstanding at first.
+    /// Packets that may be outstanding at the start.
     pub window: u64,
 }
 
-/// What happens to windows.
+/// How windows change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Growth {
-    /// Nothing.
+    /// They do not.
     Constant,
-    /// One more for each packet acknowledged.
+    /// They grow by one for each packet acknowledged.
     SlowStart,
 }
 
@@ -50,19 +51,20 @@ pub enum Growth {
 pub struct Model {
     /// The paths, numbered from 0.
     pub paths: Vec<ModelPath>,
-    /// What happens to windows.
+    /// How windows change.
     pub growth: Growth,
-    /// Packets the receiver can hold for all paths together; `None` is no limit.
+    /// Packets the receiver can hold for all paths together; `None` means no limit.
     pub receive_buffer: Option<u64>,
-    /// Packets there are to send, numbered from 1.
+    /// Packets to send, numbered from 1.
     pub packets: u64,
     /// Packets that never arrive.
     pub lost: Vec<u64>,
     /// Packets that leave later than they could, and by how much.
     pub late: Vec<(u64, Duration)>,
-    /// Whether a packet is chosen when it can leave, not when the window opens.
+    /// Whether a packet's path is chosen when the packet can leave rather than when the window
+    /// opens.
     pub paced: bool,
-    /// When to stop looking.
+    /// When to end the run.
     pub until: Instant,
 }
 
@@ -73,7 +75,7 @@ impl Model {
         run.fill(scheduler);
         while let Some(now) = run.next_time().filter(|at| *at <= self.until) {
             run.now = now;
-            // What happens at one instant is known before anything is decided.
+            // Handle all events of one instant before deciding anything.
             while run.next_time() == Some(now) {
                 run.step(scheduler);
             }
@@ -90,7 +92,7 @@ enum Event {
     Wake,
 }
 
-/// The state of a run: sender, receiver and what is under way.
+/// The state of a run: the sender, the receiver and what is in flight.
 struct Run<'a> {
     model: &'a Model,
     now: Instant,
@@ -99,13 +101,14 @@ struct Run<'a> {
     caused: u64,
     windows: Vec<u64>,
     outstanding: Vec<u64>,
-    /// When each path has sent what it was given.
+    /// When each path will have transmitted everything it was given.
     free_at: Vec<Instant>,
     advertised: u64,
-    /// Numbers left out by skips, and the lowest never looked at.
+    /// Numbers that skips left out, and the lowest one not yet considered.
     skipped: BTreeSet<u64>,
     next: u64,
-    /// Receiver: all up to here, and what is held above.
+    /// The receiver's state: the number up to which everything has arrived, and what it holds above
+    /// that.
     cumulative: u64,
     held: BTreeSet<u64>,
     trace: Trace,
@@ -153,7 +156,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The receiver stores or delivers, and answers at once on the same path.
+    /// The receiver stores or delivers the packet, and answers at once on the same path.
     fn on_arrival(&mut self, path: usize, packet: u64) {
         self.held.insert(packet);
         while self.held.remove(&(self.cumulative + 1)) {
@@ -200,13 +203,13 @@ impl<'a> Run<'a> {
         });
     }
 
-    /// What the receiver can still take: the third paper's `PeerRwnd`.
+    /// What the receiver can still accept: the third paper's `PeerRwnd`.
     fn peer_window(&self) -> u64 {
         self.advertised
             .saturating_sub(self.outstanding.iter().sum())
     }
 
-    /// Sends as long as windows, the receiver and the scheduler let it.
+    /// Sends as long as the windows, the receiver and the scheduler allow.
     fn fill(&mut self, scheduler: &mut dyn Scheduler) {
         while self.left() > 0 && self.peer_window() > 0 {
             let views = self.views();
@@ -245,7 +248,7 @@ impl<'a> Run<'a> {
         self.model.packets + 1 - self.next + self.skipped.len() as u64
     }
 
-    /// The number `skip` places behind the lowest that was not sent.
+    /// Takes the number `skip` places after the lowest unsent one.
     fn take_number(&mut self, skip: u64) -> u64 {
         let skip = skip.min(self.left() - 1);
         if let Some(number) = self.skipped.iter().nth(skip as usize).copied() {

@@ -1,15 +1,15 @@
-//! What a worked example did, and what can be read from it.
+//! What happened in a worked example, and what can be derived from it.
 
 use anabranch_proto::time::{Duration, Instant};
 
 /// Everything that happened, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Trace {
-    /// Packets as they were handed to paths.
+    /// Packets, as they were handed to paths.
     pub sent: Vec<Sent>,
-    /// Packets as they arrived; those of the same instant by path.
+    /// Packets as they arrived; simultaneous ones in order of path.
     pub arrived: Vec<Arrived>,
-    /// Acknowledgements as they reached the sender.
+    /// Acknowledgements, as they reached the sender.
     pub acknowledged: Vec<Acknowledged>,
 }
 
@@ -41,7 +41,7 @@ pub struct Arrived {
     pub cumulative: u64,
     /// Numbers that wait behind a gap.
     pub held: Vec<u64>,
-    /// Free space the answer announces.
+    /// Free space that the answer advertises.
     pub advertised: u64,
 }
 
@@ -54,17 +54,17 @@ pub struct Acknowledged {
     pub path: usize,
     /// The packet it answers.
     pub packet: u64,
-    /// Windows, the acknowledgement included.
+    /// Windows, after this acknowledgement was applied.
     pub windows: Vec<u64>,
-    /// Outstanding packets of each path before anything is sent.
+    /// Outstanding packets of each path, before anything is sent in answer.
     pub outstanding_before: Vec<u64>,
-    /// And after.
+    /// Outstanding packets of each path after that.
     pub outstanding: Vec<u64>,
-    /// Free space the receiver announced.
+    /// Free space that the receiver advertised.
     pub advertised: u64,
-    /// What the receiver can still take, before anything is sent.
+    /// What the receiver can still accept, before anything is sent in answer.
     pub peer_window_before: u64,
-    /// And after.
+    /// What the receiver can still accept after that.
     pub peer_window: u64,
     /// What was sent in answer.
     pub sent: Vec<u64>,
@@ -77,7 +77,7 @@ pub struct Delays {
     pub packet: u64,
     /// From its first bit leaving to its arrival.
     pub transit: Duration,
-    /// From its arrival until all before it had arrived.
+    /// From its arrival until all packets before it had arrived.
     pub reordering: Duration,
 }
 
@@ -87,12 +87,12 @@ impl Trace {
         self.arrived.iter().map(|row| row.packet).collect()
     }
 
-    /// The answer to a packet.
+    /// The acknowledgement of a packet.
     pub fn answer_to(&self, packet: u64) -> Option<&Acknowledged> {
         self.acknowledged.iter().find(|row| row.packet == packet)
     }
 
-    /// Delays of the packets 1 to `count`, which must all have been sent and arrive.
+    /// Delays of the packets 1 to `count`, which must all have been sent and have arrived.
     pub fn delays(&self, count: u64) -> Vec<Delays> {
         let mut in_order = Instant::ZERO;
         let numbers = 1..=count;

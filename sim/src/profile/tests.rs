@@ -8,7 +8,7 @@ use anabranch_proto::congestion::ControllerInit;
 use anabranch_proto::time::Instant;
 use anabranch_proto::wire::PathId;
 
-/// Runs 300 kB over two links of 10 Mbit/s; returns the sizes of the packets with data.
+/// Transfers 300 kB over two links of 10 Mbit/s; returns the sizes of the packets with data.
 fn run(profile: Profile, settings: &Settings) -> Vec<u32> {
     let link = LinkConfig::new(
         Rate::bits_per_second(10_000_000).unwrap(),
@@ -42,8 +42,8 @@ fn every_profile_transfers() {
 #[test]
 fn packets_of_cmt_sctp_have_one_size_from_the_first_one_on() {
     let sizes = run(Profile::CmtSctp, &Settings::default());
-    // A chunk with its frame header, the packet's header and the tag, beside an acknowledgement or
-    // not.
+    // A chunk with its frame header, the packet's header and the tag, with or without an
+    // acknowledgement.
     let full = sizes.iter().filter(|size| **size > 1420).count();
     assert!(full * 10 > sizes.len() * 9, "{sizes:?}");
     assert!(sizes.iter().all(|size| *size <= 1472));
@@ -56,7 +56,8 @@ fn a_full_receive_buffer_of_cmt_sctp_is_refilled_in_whole_chunks() {
         ..Settings::default()
     };
     let sizes = run(Profile::CmtSctp, &settings);
-    // 300 kB in chunks of 1420 bytes; a remainder at the end and packets that name the limit.
+    // 300 kB in chunks of 1420 bytes; the other packets are a remainder at the end and those that
+    // report the limit.
     let full = sizes.iter().filter(|size| **size > 1420).count();
     assert_eq!(full, 211);
     let cut = sizes.iter().filter(|size| (100..=1420).contains(*size));
@@ -138,7 +139,7 @@ fn first_windows_pacing_and_credit_are_as_named() {
     assert_eq!(usual.congestion.build(&init).window(), 10_000);
 }
 
-/// The name of a control and the parameters it was given.
+/// The name of a congestion control and its parameters.
 fn spec_of(congestion: &ControllerFactory) -> String {
     let shown = format!("{congestion:?}");
     let given = shown.rsplit("given: ").next().unwrap();
@@ -154,8 +155,8 @@ fn a_profile_keeps_what_a_setting_does_not_name() {
         seed: 0,
         path: PathId::ZERO,
     };
-    // Each profile's own control and first window; the window of another control; what another
-    // window leaves of its own control.
+    // Each profile's own control and initial window; the window of another control; how another
+    // initial window leaves the rest of the profile's own control as it is.
     let cases = [
         (Profile::Quic, "cubic", 10_000, 10_000),
         (Profile::CmtSctp, "new-reno:initial-window=2", 2000, 2000),

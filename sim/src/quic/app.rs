@@ -1,4 +1,4 @@
-//! What an application on a QUIC host looks like.
+//! The interface of an application on a QUIC host.
 
 use super::SessionId;
 use super::session::Session;
@@ -11,21 +11,21 @@ use bytes::Bytes;
 use std::any::Any;
 use std::fmt::Debug;
 
-/// An application on a host. Several may share one: each hears of everything and takes what is its
+/// An application on a host. Several may share a host: each hears of every event and handles its
 /// own.
 pub trait App: Debug + Any {
     /// Something happened on a connection.
     fn on_event(&mut self, host: &mut Sessions<'_>, session: SessionId, event: &Event);
 
-    /// The time it asked for has come.
+    /// The time announced by `next_timeout` has come.
     fn on_timeout(&mut self, _host: &mut Sessions<'_>) {}
 
-    /// When to be called if nothing happens.
+    /// When to be called if nothing else happens.
     fn next_timeout(&self) -> Option<Instant> {
         None
     }
 
-    /// Whether it has something to send that its connection did not take.
+    /// Whether it has data to send that its connection did not accept.
     fn is_blocked(&self) -> bool {
         false
     }
@@ -39,20 +39,20 @@ pub trait App: Debug + Any {
 /// The connections of a host, as its applications see them.
 #[derive(Debug)]
 pub struct Sessions<'a> {
-    /// The time.
+    /// The current time.
     pub now: Instant,
     pub(super) endpoint: &'a mut Endpoint,
     pub(super) all: &'a mut Vec<Session>,
 }
 
 impl Sessions<'_> {
-    /// A connection, while it is there.
+    /// A connection, as long as it exists.
     pub fn connection(&mut self, id: SessionId) -> Option<&mut Connection> {
         let handle = self.all.get(id.0)?.handle()?;
         self.endpoint.connection_mut(handle)
     }
 
-    /// Whether a connection began and is not forgotten yet.
+    /// Whether a connection was started and has not been forgotten yet.
     pub fn is_there(&self, id: SessionId) -> bool {
         self.all.get(id.0).and_then(Session::handle).is_some()
     }
@@ -69,12 +69,12 @@ impl Sessions<'_> {
         result.unwrap_or(Err(ReadError::Closed))
     }
 
-    /// How many connections there are or were.
+    /// The number of connections there are or have been.
     pub fn count(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether the handshake of a connection is complete and it is not closed.
+    /// Whether the handshake of a connection is complete and the connection is not closed.
     pub fn is_open(&self, id: SessionId) -> bool {
         let session = self.all.get(id.0);
         session.is_some_and(|session| session.established.is_some() && session.closed.is_none())

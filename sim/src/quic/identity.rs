@@ -1,4 +1,4 @@
-//! Who the endpoints of a world are: no secrets, but the real protocol.
+//! The identities of the endpoints of a world: not secret, but used in the real protocol.
 
 use anabranch_proto::config::{ClientConfig, ServerConfig, TransportConfig};
 use anabranch_proto::tls;
@@ -10,9 +10,9 @@ pub const ALPN: &[u8] = b"sim";
 /// The name by which clients ask for servers.
 pub const SERVER_NAME: &str = "server.sim";
 
-/// Settings for both ends: the server shows an Ed25519 key that the client pins. Its signatures are
-/// all of one size, so that sizes and times of a handshake repeat although TLS draws random numbers
-/// of its own.
+/// Settings for both ends: the server presents an Ed25519 key, which the client pins. Ed25519
+/// signatures all have the same size, so the sizes and times of a handshake repeat even though TLS
+/// draws its own random numbers.
 ///
 /// # Panics
 /// If the provider cannot handle Ed25519, which it can.

@@ -1,8 +1,8 @@
 //! A host that speaks QUIC: the unchanged engine, and the applications above it.
 //!
-//! The host owns one socket per address. It begins the connections it was told to
-//! [dial](QuicHost::dial) and keeps their paths as planned; a server accepts what comes. What is
-//! sent and read is up to its [`App`]s.
+//! The host owns one socket per address. It starts the connections it was told to
+//! [dial](QuicHost::dial) and keeps their paths open as planned; a server accepts incoming
+//! connections. What is sent and read is up to its [`App`]s.
 
 mod app;
 mod identity;
@@ -27,14 +27,14 @@ use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// Datagrams the engine may hand over at a time.
+/// The most datagrams the engine may hand over at a time.
 const MAX_SEGMENTS: usize = 32;
 
-/// Names a connection of a host, in the order in which they were dialled or accepted.
+/// Identifies a connection of a host, numbered in the order of dialling or accepting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub usize);
 
-/// Datagrams that the engine handed over and that have not left yet.
+/// Datagrams that the engine handed over and that have not been sent yet.
 #[derive(Debug)]
 struct Batch {
     transmit: Transmit,
@@ -48,7 +48,7 @@ pub struct QuicHost {
     sockets: Vec<SocketAddr>,
     sessions: Vec<Session>,
     apps: Vec<Box<dyn App>>,
-    /// How a server wants its paths to be used, by path ID.
+    /// How a server wants its paths to be used, indexed by path ID.
     path_options: Vec<PathOptions>,
     buffer: Vec<u8>,
     batch: Option<Batch>,
@@ -56,7 +56,7 @@ pub struct QuicHost {
 }
 
 impl QuicHost {
-    /// A host with a socket on each of these addresses. It accepts nobody and dials nobody yet.
+    /// A host with a socket on each of these addresses. It neither accepts nor dials yet.
     pub fn new(seed: Seed, sockets: Vec<SocketAddr>) -> Self {
         Self {
             endpoint: Endpoint::new(EndpointConfig::default(), seed.bytes()),
@@ -76,10 +76,10 @@ impl QuicHost {
         self
     }
 
-    /// Begins a connection when its time has come.
+    /// Schedules a connection, which starts at its time.
     ///
     /// # Panics
-    /// If it has no path, or a path by a socket that is not there.
+    /// If it has no path, or a path over a socket that does not exist.
     pub fn dial(&mut self, dial: Dial) -> SessionId {
         assert!(!dial.paths.is_empty(), "a connection needs a path");
         let known = |plan: &PathPlan| plan.socket < self.sockets.len();
@@ -97,14 +97,14 @@ impl QuicHost {
         self
     }
 
-    /// Says how accepted connections are to use their paths, by path ID; beyond the end, and for
-    /// a client's paths, nothing is said.
+    /// Sets how accepted connections are to use their paths, by path ID; nothing is requested for
+    /// paths beyond the end, nor for a client's paths.
     pub fn path_options(mut self, options: Vec<PathOptions>) -> Self {
         self.path_options = options;
         self
     }
 
-    /// The first application of a type.
+    /// The first application of type `T`.
     ///
     /// # Panics
     /// If there is none.
@@ -112,13 +112,13 @@ impl QuicHost {
         self.all().next().expect("an application of this type")
     }
 
-    /// All applications of a type.
+    /// All applications of type `T`.
     pub fn all<T: App>(&self) -> impl Iterator<Item = &T> {
         let apps = self.apps.iter().map(|app| -> &dyn Any { &**app });
         apps.filter_map(|app| app.downcast_ref())
     }
 
-    /// As [`Self::get`], to command; the host has to be drained afterwards.
+    /// Like [`Self::get`], but mutable; the host has to be drained afterwards.
     ///
     /// # Panics
     /// If there is none.
@@ -134,7 +134,7 @@ impl QuicHost {
         self.apps.iter().all(|app| app.is_done())
     }
 
-    /// Whether an application has something to send that its connection did not take.
+    /// Whether an application has data to send that its connection did not accept.
     pub fn is_blocked(&self) -> bool {
         self.apps.iter().any(|app| app.is_blocked())
     }
@@ -144,13 +144,13 @@ impl QuicHost {
         &self.sessions
     }
 
-    /// The engine's connection of a session, while it is there.
+    /// The engine's connection of a session, as long as it exists.
     pub fn connection(&self, id: SessionId) -> Option<&Connection> {
         let handle = self.sessions.get(id.0)?.handle()?;
         self.endpoint.connection(handle)
     }
 
-    /// As [`Self::connection`], to command.
+    /// Like [`Self::connection`], but mutable.
     pub fn connection_mut(&mut self, id: SessionId) -> Option<&mut Connection> {
         let handle = self.sessions.get(id.0)?.handle()?;
         self.endpoint.connection_mut(handle)
@@ -161,17 +161,17 @@ impl QuicHost {
         &mut self.endpoint
     }
 
-    /// The address of a socket at present.
+    /// The current address of a socket.
     pub fn socket(&self, id: SocketId) -> Option<SocketAddr> {
         self.sockets.get(id.0 as usize).copied()
     }
 
-    /// The ends of a path as the network sees them: ours, the peer's.
+    /// The two ends of a path as the network sees them: ours, then the peer's.
     pub fn ends(&self, tuple: &Tuple) -> Option<(SocketAddr, SocketAddr)> {
         Some((self.socket(tuple.socket)?, tuple.remote))
     }
 
-    /// Lets applications hear of what happened. Returns whether anything did.
+    /// Passes events on to the applications. Returns whether there were any.
     fn serve_events(&mut self, now: Instant) -> bool {
         let mut any = false;
         while let Some((handle, event)) = self.endpoint.poll_event() {
@@ -202,7 +202,7 @@ impl QuicHost {
         any
     }
 
-    /// Handles are used again, so the latest session with it is meant.
+    /// Handles are reused, so the latest session with this one is meant.
     fn session_of(&self, handle: Handle) -> Option<SessionId> {
         let found = self
             .sessions
@@ -230,7 +230,7 @@ impl QuicHost {
         self.confirm(now, id);
     }
 
-    /// The first path exists before anyone could say how it is to be used.
+    /// The first path is created before its options can be set.
     fn set_first_options(&mut self, id: SessionId) {
         let plan = self.sessions[id.0].dial.as_ref();
         let options = match plan.and_then(|dial| dial.paths.first()) {
@@ -239,7 +239,7 @@ impl QuicHost {
         };
         let options = options.filter(|options| *options != PathOptions::default());
         if let (Some(options), Some(connection)) = (options, self.connection_mut(id)) {
-            // The path may be gone again, which is then told by a notice.
+            // The path may already be gone, which a notice reports.
             let _ = connection.set_path_options(PathId::ZERO, options);
         }
     }
@@ -271,7 +271,7 @@ impl QuicHost {
         }
     }
 
-    /// Does what is planned for now.
+    /// Does what is due by now.
     fn follow_plans(&mut self, now: Instant) {
         for index in 0..self.sessions.len() {
             let id = SessionId(index);
@@ -396,10 +396,10 @@ impl Process for QuicHost {
                 .poll_transmit(now, MAX_SEGMENTS, &mut self.buffer);
             match transmit {
                 Some(transmit) => self.batch = Some(Batch { transmit, at: 0 }),
-                // What applications do about events may be worth another look.
+                // Applications may have reacted to events by sending more.
                 None if self.serve_events(now) => {}
                 None => {
-                    // That a handshake is confirmed is no event.
+                    // Confirmation of the handshake raises no event.
                     for index in 0..self.sessions.len() {
                         self.confirm(now, SessionId(index));
                     }
@@ -429,7 +429,7 @@ impl Process for QuicHost {
                 continue;
             };
             if up {
-                // A path that waits to be reopened need not wait any longer.
+                // A path that is waiting to be reopened can be opened now.
                 let plans = session.dial.iter().flat_map(|dial| &dial.paths);
                 for (progress, plan) in session.progress.iter_mut().zip(plans) {
                     if affected.contains(&plan.socket)

@@ -1,4 +1,4 @@
-//! One connection of a host: when it begins, and which paths it is to have.
+//! One connection of a host: when it starts, and which paths it should have.
 
 use anabranch_proto::Handle;
 use anabranch_proto::config::ClientConfig;
@@ -10,34 +10,34 @@ use anabranch_proto::wire::PathId;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How a client begins a connection.
+/// How a client starts a connection.
 #[derive(Debug, Clone)]
 pub struct Dial {
-    /// Settings and trust.
+    /// Settings, including which server to trust.
     pub config: ClientConfig,
-    /// When.
+    /// When to start.
     pub at: Instant,
     /// The first path, which carries the handshake, and those to open once it is confirmed.
     pub paths: Vec<PathPlan>,
 }
 
-/// A path a client is to open.
+/// A path that a client should open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathPlan {
-    /// The socket it leaves by: an index into the host's.
+    /// The socket it uses, as an index into those of the host.
     pub socket: usize,
-    /// Where it goes.
+    /// The remote address.
     pub remote: SocketAddr,
-    /// How it is to be used.
+    /// How it should be used.
     pub options: PathOptions,
-    /// How long after the handshake is confirmed; nothing for the first one.
+    /// The delay after the handshake is confirmed; ignored for the first path.
     pub after: Duration,
-    /// How long after it was given up a new one is to be opened in its place; `None` means never.
+    /// How long after it is given up a replacement is opened; `None` means never.
     pub reopen: Option<Duration>,
 }
 
 impl PathPlan {
-    /// A path that is opened as soon as possible and again, a second after it was lost.
+    /// A path that is opened as soon as possible, and reopened a second after it was lost.
     pub fn new(socket: usize, remote: SocketAddr) -> Self {
         Self {
             socket,
@@ -49,10 +49,10 @@ impl PathPlan {
     }
 }
 
-/// What became of a plan.
+/// The state of a planned path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// To be opened then.
+    /// To be opened at this time.
     Due(Instant),
     /// To be opened when something changes.
     Blocked,
@@ -62,8 +62,8 @@ pub(super) enum Progress {
     Over,
 }
 
-/// How long to wait before a path is asked for again that could not be opened, if nothing else says
-/// that it can.
+/// How long to wait before trying again to open a path that could not be opened, unless an event
+/// says earlier that it can.
 pub(super) const RETRY: Duration = Duration::from_millis(500);
 
 /// One connection.
@@ -74,7 +74,7 @@ pub struct Session {
     pub(super) handle: Option<Handle>,
     pub(super) progress: Vec<Progress>,
     pub(super) confirmed: bool,
-    /// When it began.
+    /// When it started.
     pub(super) began: Option<Instant>,
     pub(super) established: Option<Instant>,
     pub(super) closed: Option<(Instant, ConnectionError)>,
@@ -83,7 +83,7 @@ pub struct Session {
     pub(super) notices: Vec<(Instant, PathNotice)>,
 }
 
-/// Notices of one connection that are kept.
+/// The most notices kept per connection.
 const MAX_NOTICES: usize = 10_000;
 
 impl Session {
@@ -117,17 +117,17 @@ impl Session {
         }
     }
 
-    /// The engine's name for it, while it has one.
+    /// The engine's handle for it, as long as it has one.
     pub fn handle(&self) -> Option<Handle> {
         self.handle.filter(|_| !self.drained)
     }
 
-    /// When the client sent or the server got its first packet.
+    /// When the client sent its first packet, or the server received it.
     pub fn began(&self) -> Option<Instant> {
         self.began
     }
 
-    /// When its handshake was complete on this side.
+    /// When the handshake completed on this side.
     pub fn established(&self) -> Option<Instant> {
         self.established
     }
@@ -137,12 +137,12 @@ impl Session {
         self.closed.as_ref()
     }
 
-    /// What happened on its paths, and when.
+    /// The notices about its paths, with their times.
     pub fn notices(&self) -> &[(Instant, PathNotice)] {
         &self.notices
     }
 
-    /// The open path of each plan.
+    /// For each plan, its open path.
     pub fn paths(&self) -> impl Iterator<Item = Option<PathId>> + '_ {
         self.progress.iter().map(|progress| match progress {
             Progress::Open(id) => Some(*id),
@@ -182,7 +182,7 @@ impl Session {
         }
     }
 
-    /// When something planned is due.
+    /// When the next planned action is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
         if self.closed.is_some() {
             return None;

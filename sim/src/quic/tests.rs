@@ -1,4 +1,4 @@
-//! Endpoints as processes.
+//! QUIC endpoints as processes.
 
 use super::*;
 use crate::app::{Amount, Bulk, Receiver};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const PORT: u16 = 4433;
 
-/// A client with several links to a router, and a server behind it.
+/// A client with several links to a router, and a server behind that router.
 struct Bench {
     world: World,
     links: Vec<LinkId>,
@@ -92,7 +92,7 @@ impl Bench {
 fn an_upload_uses_both_links() {
     let mut bench = bench(1, &[link(10, 10), link(10, 20)], true, 5_000_000);
     let seconds = bench.finish(bench.server, 60);
-    // 40 Mbit over 20 Mbit/s, and headers, handshake and slow start.
+    // 40 Mbit over 20 Mbit/s, plus headers, handshake and slow start.
     assert!((2.0..2.8).contains(&seconds), "{seconds}");
     for link in &bench.links {
         let bytes = bench.world.link_stats(*link, Direction::Forward).bytes_out;

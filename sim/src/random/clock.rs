@@ -1,4 +1,4 @@
-//! A host whose clock jumps: a machine that slept, or a virtual one that was stopped.
+//! A host whose clock jumps, like a machine that slept or a virtual machine that was paused.
 
 use crate::quic::QuicHost;
 use crate::{Buffers, Packet, Process};
@@ -6,7 +6,7 @@ use anabranch_proto::time::Instant;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// A host with a clock of its own, ahead of the world's.
+/// A host with a clock of its own that runs ahead of the world's.
 #[derive(Debug)]
 pub(super) struct Clocked {
     pub(super) host: QuicHost,
@@ -19,12 +19,12 @@ impl Clocked {
         Self { host, ahead }
     }
 
-    /// The host's time when the world has this one.
+    /// The host's time at this world time.
     pub(super) fn time(&self, now: Instant) -> Instant {
         now + self.ahead
     }
 
-    /// Moves the host's clock forwards.
+    /// Moves the host's clock forward.
     pub(super) fn jump(&mut self, by: Duration) {
         self.ahead += by;
     }
@@ -44,7 +44,7 @@ impl Process for Clocked {
     }
 
     fn next_timeout(&mut self) -> Option<Instant> {
-        // What a jump went past is due at once: the world does not go back.
+        // A deadline that the jump skipped is due at once: world time never goes back.
         Some(self.host.next_timeout()? - self.ahead)
     }
 

@@ -1,4 +1,4 @@
-//! Rules no connection may break, checked at every packet it sends.
+//! Rules that no connection may break, checked at every packet it sends.
 
 use anabranch_proto::event::{Observation, Observer, ObserverFactory, PathNotice, Purpose};
 use anabranch_proto::handshake::Level;
@@ -8,7 +8,7 @@ use anabranch_proto::wire::frame::{Frame, FrameType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Window and flight of a path as last told, and what was sent since.
+/// The window and bytes in flight last reported for a path, plus what was sent since.
 #[derive(Debug, Clone, Copy)]
 struct Flight {
     window: u64,
@@ -19,7 +19,7 @@ struct Flight {
 struct Inner {
     /// The last packet number used, for each space.
     last: BTreeMap<(u8, PathId), u64>,
-    /// Paths for which `PATH_ABANDON` left.
+    /// Paths for which `PATH_ABANDON` was sent.
     abandoned: BTreeSet<PathId>,
     /// Paths whose state is gone.
     discarded: BTreeSet<PathId>,
@@ -27,11 +27,11 @@ struct Inner {
     breaches: Vec<String>,
     /// Whether lost data may go beyond the window once after each loss (RFC 9002, section 7.3.2).
     urgent_allowed: bool,
-    /// Something was lost, and nothing has gone beyond a window since.
+    /// Whether something was lost and nothing has been sent beyond a window since.
     fresh_loss: bool,
 }
 
-/// Watches the connections of one host. Clones share what they saw.
+/// Watches the connections of one host. Clones share what they observe.
 #[derive(Debug, Clone)]
 pub struct Guard {
     name: &'static str,
@@ -39,25 +39,25 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// A guard that calls its host by this name.
+    /// A guard that refers to its host by this name.
     pub fn new(name: &'static str) -> Self {
         let inner = Arc::default();
         Self { name, inner }
     }
 
-    /// The guard of a host whose policy of retransmission sends a packet beyond the window after a
-    /// loss.
+    /// Allows for a retransmission policy of the host that sends one packet beyond the window after
+    /// a loss.
     pub fn allow_urgent(&self) {
         self.lock().urgent_allowed = true;
     }
 
-    /// For the transport settings of the host, which is to have one connection.
+    /// The observer for the host's transport settings; the host must have only one connection.
     pub fn observer(&self) -> ObserverFactory {
         let guard = self.clone();
         ObserverFactory::from_fn(move |_| Some(Box::new(guard.clone())))
     }
 
-    /// Rules that were broken, in words.
+    /// The rules that were broken, in words.
     pub fn breaches(&self) -> Vec<String> {
         self.lock().breaches.clone()
     }
@@ -149,9 +149,9 @@ impl Inner {
         let over = has_data && purpose == Purpose::Frames && flight.in_flight >= flight.window;
         let urgent = over && std::mem::take(&mut self.fresh_loss);
         let (window, in_flight) = (flight.window, flight.in_flight);
-        // RFC 9002, section 2: acknowledgements alone, with the time they are sent at or without,
-        // are not in flight. Packets that validate a route may go along another one than the
-        // path's, whose flight is not meant here.
+        // Packets with only acknowledgements, with or without a timestamp, are not in flight (RFC
+        // 9002, section 2). Packets that validate a route may use another route than the path's
+        // current one, whose bytes in flight they do not change.
         let counts = |(_, frame): &(FrameType, Frame<'_>)| {
             !matches!(frame, Frame::Ack(_) | Frame::Timestamp { .. })
         };

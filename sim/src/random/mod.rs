@@ -1,10 +1,11 @@
-//! Random worlds: one seed picks topology, faults, workload, scheduler, controller and operations.
+//! Random worlds: one seed determines topology, faults, workload, scheduler, controller and
+//! operations.
 //!
-//! While faults happen, rules that must always hold are checked after every few events and at every
-//! packet. Then everything is repaired, and within a bound all must have arrived and nothing more
-//! may happen: safety first, then liveness.
+//! While faults happen, rules that must always hold are checked every few events and at every
+//! packet sent. Then everything is repaired; within a bounded time all data must arrive and the
+//! network must become silent. Safety comes first, then liveness.
 //!
-//! A failure is repeated by its seed alone.
+//! The seed alone reproduces a failure.
 
 mod clock;
 mod guard;
@@ -36,44 +37,44 @@ use crate::profile::Names;
 /// Virtual time within which a repaired world must have delivered everything.
 pub const SETTLING: Duration = Duration::from_secs(180);
 
-/// Virtual time after which nothing may be left to say.
+/// Virtual time after which everyone must have said all they have to say.
 pub const CALMING: Duration = Duration::from_secs(40);
 
-/// Longest wait for a path that was given up to be freed: three probe time-outs, which a handshake
-/// of seconds makes long.
+/// The longest wait until an abandoned path is freed: that takes three probe time-outs, which are
+/// long after a handshake of seconds.
 pub const FREEING: Duration = Duration::from_secs(300);
 
-/// How often a client speaks meanwhile. A NAT forgets those who are silent for two minutes, and who
-/// frees a path then tells nobody.
+/// How often a client sends something during that wait. A NAT forgets clients that are silent for
+/// two minutes, and freeing a path then goes unnoticed by the other side.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
-/// How long nothing may happen then.
+/// How long the world must then remain silent.
 pub const RESTING: Duration = Duration::from_secs(60);
 
-/// Seeds of campaigns begin here. Their worlds vary more: those below are what they were when some
-/// of them were kept for what they found.
+/// The first seed for campaigns, whose worlds vary more. The worlds of lower seeds must not change,
+/// since some are kept because they found defects.
 pub const WIDE: u64 = 1_000_000;
 
-/// Events between two looks at the whole.
+/// Events between two checks of the whole world.
 const CHECK_EVERY: u64 = 16;
 
-/// What became of a world in which no rule was broken.
+/// How a world ended in which no rule was broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Everything arrived; the hash of all that happened.
     Settled(u64),
-    /// No path was left, or no handshake got through, which the faults may bring about.
+    /// No path was left, or no handshake got through. Faults may cause either.
     Lost,
 }
 
 /// Why a world failed: what was wrong, and what had been done to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The seed that repeats it.
+    /// The seed that reproduces it.
     pub seed: u64,
     /// What was wrong.
     pub what: String,
-    /// Operations with their times, and what both ends know.
+    /// Operations with their times, and the final state of both ends.
     pub story: String,
 }
 
@@ -83,10 +84,10 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// Runs the world of a seed with the built-in schedulers and controllers, or those of `names`.
+/// Runs the world of a seed with the schedulers and controllers of `names`.
 ///
 /// # Errors
-/// What rule was broken.
+/// If a rule was broken.
 pub fn run(seed: u64, names: &Names) -> Result<Outcome, Box<Failure>> {
     let mut trial = Trial::new(seed, names);
     let outcome = trial.run();
@@ -107,7 +108,7 @@ struct Trial {
     client: ProcessId,
     server: ProcessId,
     guards: [Guard; 2],
-    /// What the worlds of campaigns have besides.
+    /// What campaign worlds vary in addition.
     wide: Option<Dice>,
     log: Vec<String>,
 }
@@ -210,7 +211,7 @@ impl Trial {
         self.settle()
     }
 
-    /// Runs until something comes true, at most until `end`; returns whether it did.
+    /// Runs until a condition holds, at most until `end`; returns whether it did.
     fn go(&mut self, end: Instant, done: impl Fn(&Self) -> bool) -> Result<bool, String> {
         loop {
             if done(self) {
@@ -254,7 +255,7 @@ impl Trial {
         self.host(server).connection(FIRST)
     }
 
-    /// Rules that hold at any time.
+    /// Checks the rules that must hold at any time.
     fn check(&self) -> Result<(), String> {
         for guard in &self.guards {
             if guard.is_breached() {
@@ -313,8 +314,8 @@ impl Trial {
         ends.next().map(|(at, error)| format!("{at} {error:?}"))
     }
 
-    /// Whether both sides ran out of paths, or never came together: a burst of loss that lasts for
-    /// so many packets may outlast a handshake, which sends few.
+    /// Whether both sides ran out of paths, or never completed a handshake: a burst of loss that
+    /// lasts for a number of packets may outlast a handshake, which sends few.
     fn is_lost(&self) -> bool {
         let is_untouched = self.log.len() == 1;
         self.closed().is_some_and(|end| {
@@ -334,7 +335,7 @@ impl Trial {
         })
     }
 
-    /// Everything arrives after repair, and then nothing happens any more.
+    /// Repairs the network; then everything must arrive and nothing more may happen.
     fn settle(&mut self) -> Result<Outcome, String> {
         self.heal();
         let end = self.world.now() + SETTLING;
@@ -351,8 +352,8 @@ impl Trial {
             return Err("it does not finish".into());
         }
         self.check_lengths()?;
-        // What a server sends to an address that is none any more is answered only once the client
-        // speaks, perhaps again after the server has gone back to the address before.
+        // Packets a server sends to an address that no longer exists are answered only once the
+        // client speaks, perhaps again after the server has returned to the previous address.
         for _ in 0..5 {
             self.ping_all();
             let until = self.world.now() + Duration::from_secs(2);
@@ -388,13 +389,13 @@ impl Trial {
         Ok(Outcome::Settled(self.world.trace_hash()))
     }
 
-    /// Lets what was just said be answered.
+    /// Gives both sides time to answer what was just sent.
     fn calm(&mut self) -> Result<(), String> {
         let calm = self.world.now() + CALMING;
         self.go(calm, |_| false).map(drop)
     }
 
-    /// Whether a side has a path to free next.
+    /// Whether the next timer of a side is that of freeing a path.
     fn is_freeing(&self) -> bool {
         let next = |server| self.connection(server)?.next_timer();
         [false, true]

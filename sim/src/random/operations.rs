@@ -1,4 +1,4 @@
-//! What may happen to a random world.
+//! The operations and faults of a random world.
 
 use super::Trial;
 use super::topology::random_link;
@@ -35,8 +35,8 @@ impl Trial {
         }
     }
 
-    /// What only the worlds of campaigns know: clocks that jump, NATs that forget several times in
-    /// a row, and one direction of every link falling silent.
+    /// Faults that happen only in campaign worlds: clocks that jump, NATs that forget several times
+    /// in a row, and one direction of every link falling silent.
     fn disturb_widely(&mut self) {
         let Some(dice) = &mut self.wide else {
             return;
@@ -137,8 +137,8 @@ impl Trial {
         let Some(path) = self.random_path(server) else {
             return;
         };
-        // Each side giving up what the other counts on would end the connection, by its idle
-        // time-out at the latest: both must have another path that answers.
+        // If each side gave up the path the other relies on, the connection would end, by its idle
+        // time-out at the latest. So both must have another path that answers.
         let has_other = |server| {
             let connection: Option<&Connection> = self.connection(server);
             connection.is_some_and(|connection| {
@@ -210,7 +210,7 @@ impl Trial {
         let id = self.dice.pick(&running);
         let reset = self.dice.below(2) == 0;
         self.host_mut(server).get_mut::<Files>().forget(id);
-        // Either is refused if the stream came to its end meanwhile.
+        // Either call is refused if the stream has ended in the meantime.
         if reset {
             if let Some(sender) = self.host_mut(server).connection_mut(FIRST) {
                 let _ = sender.reset(id, 5);
@@ -226,7 +226,7 @@ impl Trial {
         let size = self.dice.below(1100) as usize;
         if let Some(connection) = self.host_mut(server).connection_mut(FIRST) {
             for _ in 0..5 {
-                // Too large for the path, or too many: both may be.
+                // It may be too large for the path or find the queue full; both are allowed.
                 let _ = connection.send_datagram(Bytes::from(vec![9; size]));
             }
         }
@@ -241,7 +241,7 @@ impl Trial {
         }
     }
 
-    /// A server cannot reach a client whose NAT forgot it before the client speaks.
+    /// A server cannot reach a client whose NAT has forgotten it until the client speaks.
     pub(super) fn ping_all(&mut self) {
         if let Some(client) = self.host_mut(false).connection_mut(FIRST) {
             let paths: Vec<PathId> = client.paths().collect();
@@ -251,7 +251,7 @@ impl Trial {
         }
     }
 
-    /// Everything is as it was at first, and nothing is lost any more.
+    /// Restores the original network, without any loss.
     pub(super) fn heal(&mut self) {
         for (link, configs) in self.topology.links.clone() {
             self.world.apply(Change::Admin { link, up: true });

@@ -1,6 +1,6 @@
-//! `ANABRANCH_SIM_SEEDS=n` runs n seeds instead of the usual number, from
-//! `ANABRANCH_SIM_SEED_FROM` on if that is set, `ANABRANCH_SIM_SEED=s` only that one. Seeds from
-//! [`WIDE`] on vary more: those are for campaigns.
+//! `ANABRANCH_SIM_SEEDS=n` runs n seeds instead of the default number, starting at
+//! `ANABRANCH_SIM_SEED_FROM` if that is set. `ANABRANCH_SIM_SEED=s` runs only that seed. Seeds from
+//! [`WIDE`] on vary more and are for campaigns.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn seeds() -> std::ops::Range<u64> {
     from..from + number("ANABRANCH_SIM_SEEDS").unwrap_or(SEEDS)
 }
 
-/// Every `of`-th seed from `first` on, so that several tests share the work.
+/// Runs every `of`-th seed, starting at `first`, so that several tests share the work.
 fn run_part(first: u64, of: u64) {
     let names = Names::default();
     let (mut failed, mut lost, mut all) = (Vec::new(), 0, 0);
@@ -60,7 +60,7 @@ fn the_same_seed_does_the_same_again() {
     assert_ne!(run(3, &names), run(14, &names));
 }
 
-/// What campaigns vary besides, in a few worlds.
+/// Tries in a few worlds what only campaigns vary.
 #[test]
 fn worlds_of_campaigns_settle() {
     let names = Names::default();
@@ -89,7 +89,7 @@ fn regression_a_connection_id_that_came_before_its_path_was_allowed_was_forgotte
     settles(448);
 }
 
-/// Observers were not told that nothing of the handshake was in flight any more.
+/// Observers were not told that no handshake packet was in flight any more.
 #[test]
 fn regression_the_guard_went_on_counting_packets_of_the_handshake() {
     settles(1195);
@@ -97,40 +97,40 @@ fn regression_the_guard_went_on_counting_packets_of_the_handshake() {
     settles(18334);
 }
 
-/// Both sides gave up the path the other counted on; the client's word was lost, and asking for
-/// another path every half second put off the probe that would have repeated it.
+/// Each side gave up the path the other relied on. The client's PATH_ABANDON was lost, and its
+/// request for another path every half second postponed the probe that would have repeated it.
 #[test]
 fn regression_a_trickle_on_the_last_path_put_off_its_probes() {
     assert_eq!(run(18_881, &Names::default()), Ok(Outcome::Lost));
 }
 
-/// Packets of acknowledgements with timestamps were counted as in flight.
+/// Packets with only acknowledgements and timestamps were counted as in flight.
 #[test]
 fn regression_the_guard_counted_acknowledgements_that_tell_the_time() {
     settles(8463);
 }
 
-/// The bytes behind the oldest ones travelled by another path, were taken for carried by the path
-/// of the first, and never sent again.
+/// The bytes after the oldest ones were in flight on another path. They were taken to be on the
+/// path of the oldest ones, and were never sent again.
 #[test]
 fn regression_a_copy_of_the_oldest_data_took_along_what_another_path_carried() {
     settles(16_044);
 }
 
-/// What the path had measured before it was put in reserve left the other one less than two packets
-/// of the send buffer.
+/// The measurements a path made before it was put in reserve left the other path less than two
+/// packets of the send buffer.
 #[test]
 fn regression_a_path_in_reserve_kept_its_part_of_a_split_buffer() {
     settles(16_803);
 }
 
-/// A path given up when the round trip was taken for 5 s is freed after 86 s, which is no unrest.
+/// A path given up while the RTT was estimated as 5 s is freed after 86 s, which is correct.
 #[test]
 fn regression_a_path_freed_late_was_taken_for_unrest() {
     settles(23_234);
 }
 
-/// A server that freed a path after 215 s spoke to NATs that had forgotten the client by then.
+/// A server that freed a path after 215 s sent to NATs that had forgotten the client by then.
 #[test]
 fn regression_a_client_behind_nats_was_silent_for_longer_than_they_remember() {
     settles(9230);

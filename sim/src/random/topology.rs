@@ -1,4 +1,4 @@
-//! Random networks: several ways from a client to a server, apart or through one bottleneck.
+//! Random networks: several routes from a client to a server, separate or through one bottleneck.
 
 use crate::quic::PathPlan;
 use crate::scene::{CLIENT_PORT, SERVER_PORT};
@@ -10,7 +10,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A network and what it is like when nothing is wrong.
+/// A network, and its properties when nothing is wrong.
 pub(super) struct Topology {
     pub(super) client: NodeId,
     pub(super) server: NodeId,
@@ -54,7 +54,7 @@ impl Topology {
             server_sockets: Vec::new(),
         };
         let near = if dice.below(3) == 0 {
-            // All ways meet before the core.
+            // All routes meet before the core.
             let meeting = world.add_node(NodeKind::Router);
             let config = random_link(dice);
             all.connect(world, meeting, core, [config.clone(), config]);
@@ -105,7 +105,7 @@ impl Topology {
         link
     }
 
-    /// A path by each interface, to some address of the server.
+    /// A path over each interface, to some address of the server.
     pub(super) fn plans(&self, dice: &mut Dice) -> Vec<PathPlan> {
         let sockets = 0..self.client_sockets.len();
         let plan = |socket| {

@@ -1,9 +1,10 @@
-//! What the worlds of every third seed vary beside the names of schedulers and controls: wrappers,
-//! parameters, mechanisms, timestamps and marks of congestion. The others do not, so that seeds
-//! that were kept because they found a defect meet the world they found it in. Those of every tenth
-//! seed have the windows, acknowledgements and mechanisms of a profile, for the same reason.
+//! What the worlds of every third seed vary beside the names of schedulers and congestion controls:
+//! wrappers, parameters, mechanisms, timestamps and ECN marks. The other worlds do not vary these,
+//! so that seeds kept because they found a defect still give the world in which they found it. For
+//! the same reason only the worlds of every tenth seed take the windows, acknowledgements and
+//! mechanisms of a profile.
 //!
-//! The policy of retransmission is varied in campaigns alone: all but the usual one send a packet
+//! The retransmission policy varies only in campaigns: every policy but the default sends a packet
 //! beyond the window after a loss (RFC 9002, section 7.3.2), and the guard of those worlds must
 //! allow for it.
 
@@ -16,7 +17,7 @@ use anabranch_proto::spec::ParamDoc;
 use std::time::Duration;
 
 /// Gives the connection of a world of every tenth seed the windows, acknowledgements and mechanisms
-/// of a profile. Packets keep their sizes, since links of these worlds differ in what they carry.
+/// of a profile. Packets keep their sizes, since the links of these worlds have different MTUs.
 pub(super) fn take_profile(config: &mut TransportConfig, dice: &mut Dice, names: &Names) {
     let profile = dice.pick(&[Profile::CmtSctp, Profile::Mptcp, Profile::Stripe]);
     let Ok(of) = transport(profile, &Settings::default(), names) else {
@@ -33,7 +34,7 @@ pub(super) fn take_profile(config: &mut TransportConfig, dice: &mut Dice, names:
     };
 }
 
-/// Changes some of it.
+/// Varies some of the settings.
 pub(super) fn vary(config: &mut TransportConfig, dice: &mut Dice, names: &Names) {
     let name = config.scheduler.name().to_owned();
     let entries = names.schedulers.entries().iter();
@@ -45,7 +46,7 @@ pub(super) fn vary(config: &mut TransportConfig, dice: &mut Dice, names: &Names)
     if dice.below(3) == 0 {
         text = format!("guard+{text}");
     }
-    // A value that does not fit its parameter leaves the usual one.
+    // A value that does not fit its parameter leaves the setting unchanged.
     if let Ok(scheduler) = names.scheduler(&text) {
         config.scheduler = scheduler;
     }
@@ -64,8 +65,8 @@ pub(super) fn vary(config: &mut TransportConfig, dice: &mut Dice, names: &Names)
     mechanisms.split_send = dice.pick(&[Split::Off, Split::Off, Split::Equal, Split::Proportional]);
 }
 
-/// What only the worlds of campaigns vary: where lost data goes, how late and how seldom
-/// acknowledgements come, and what is asked of them.
+/// What only campaign worlds vary: where lost data is sent again, how late and how rarely
+/// acknowledgements come, and what is requested of them.
 pub(super) fn widen(config: &mut TransportConfig, dice: &mut Dice) {
     config.mechanisms.retransmission = dice.pick(&RetransmissionPolicy::ALL);
     config.ack_threshold = dice.pick(&[1, 2, 2, 10, 40]);
@@ -77,7 +78,7 @@ pub(super) fn widen(config: &mut TransportConfig, dice: &mut Dice) {
     };
 }
 
-/// The name with another value for one of its parameters, half of the time.
+/// Returns the name, half of the time with another value for one of its parameters.
 fn with_parameter<'a>(
     name: &str,
     params: impl Iterator<Item = &'a ParamDoc>,

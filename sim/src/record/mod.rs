@@ -1,8 +1,8 @@
-//! What is written down while a connection runs: series, totals, and where the time went.
+//! What is recorded while a connection runs: series, totals, and where the time went.
 //!
-//! A [`Recorder`] steps the world itself. Between two events nothing changes, so what it sees after
-//! each step is exact: series are sampled at equal intervals, time blocked is added up event by
-//! event. Looking changes nothing: the trace is the same with and without a recorder.
+//! A [`Recorder`] steps the world itself. Between two events nothing changes, so what it observes
+//! after each step is exact: series are sampled at equal intervals, blocked time is added up event
+//! by event. Observing changes nothing: the trace is the same with and without a recorder.
 
 mod probe;
 mod reseq;
@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// The usual time between samples.
+/// The default time between samples.
 pub const STEP: Duration = Duration::from_millis(100);
 
 /// One end of a connection.
@@ -44,12 +44,12 @@ pub struct Blocked {
     pub receive_window: Duration,
     /// The send buffer was full of unacknowledged data.
     pub send_buffer: Duration,
-    /// The scheduler wished so.
+    /// The scheduler chose to wait.
     pub scheduler: Duration,
 }
 
 impl Blocked {
-    /// All of it.
+    /// The sum of these times.
     pub fn total(&self) -> Duration {
         self.receive_window + self.send_buffer + self.scheduler
     }
@@ -63,8 +63,8 @@ impl Blocked {
     }
 }
 
-/// One interval of one path, or of the whole connection. Bytes that moved are those of the
-/// interval; all else is as it was at its end.
+/// One interval of one path, or of the whole connection. Byte counts of transfers cover the
+/// interval; all other values are those at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct SeriesRow {
     /// The end of the interval.
@@ -75,10 +75,10 @@ pub struct SeriesRow {
     pub sent_bytes: u64,
     /// UDP payload received at the far end.
     pub delivered_bytes: u64,
-    /// Stream and datagram bytes: for a path those it brought first, for the connection those the
-    /// application got in order.
+    /// Stream and datagram bytes. For a path: those it was the first to deliver. For the
+    /// connection: those the application received in order.
     pub goodput_bytes: u64,
-    /// Stream bytes that went the other way and that the sender's application got in order; only
+    /// Stream bytes that the sender's application received in order from the other direction; only
     /// for the connection.
     pub returned_bytes: u64,
     /// Bytes acknowledged.
@@ -89,29 +89,30 @@ pub struct SeriesRow {
     pub retransmitted_bytes: u64,
     /// Stream bytes sent as copies.
     pub copied_bytes: u64,
-    /// Stream bytes taken from a doubted path.
+    /// Stream bytes moved away from a doubted path.
     pub reinjected_bytes: u64,
-    /// Stream bytes received that were there already.
+    /// Stream bytes received that had already arrived.
     pub duplicate_bytes: u64,
     /// Bytes in flight.
     pub inflight_bytes: u64,
     /// Congestion window.
     pub cwnd_bytes: u64,
-    /// Smoothed RTT; nothing for the connection.
+    /// Smoothed RTT; `None` for the connection.
     pub srtt: Option<Duration>,
-    /// Mean one-way delay of the packets that arrived; nothing if none did.
+    /// Mean one-way delay of the packets that arrived; `None` if none did.
     pub owd: Option<Duration>,
-    /// Bytes in the queues on the way.
+    /// Bytes in the queues along the way.
     pub queue_bytes: u64,
-    /// The most bytes that waited for earlier ones; only for the connection.
+    /// The most bytes that waited for earlier bytes; only for the connection.
     pub reseq_bytes: u64,
     /// The most separate runs of such bytes; only for the connection.
     pub reseq_runs: u64,
-    /// Bytes received that the application has not read, in order or not; only for the connection.
+    /// Bytes received but not yet read by the application, in order or not; only for the
+    /// connection.
     pub receive_buffer_bytes: u64,
     /// Flow-control credit; only for the connection.
     pub flow_credit_bytes: u64,
-    /// Written and unacknowledged bytes; only for the connection.
+    /// Bytes written but not yet acknowledged; only for the connection.
     pub send_buffer_bytes: u64,
     /// Time blocked; only for the connection.
     pub blocked: Blocked,
@@ -122,15 +123,15 @@ pub struct SeriesRow {
 pub struct PathTotals {
     /// The path.
     pub path: PathId,
-    /// Its ends, the sender's first, as they were at last.
+    /// Its latest ends, the sender's first.
     pub ends: (IpAddr, IpAddr),
     /// The sender's counters.
     pub sent: PathCounters,
     /// The receiver's counters.
     pub received: PathCounters,
-    /// What it brought first, and again.
+    /// What it delivered first, and what it delivered again.
     pub bytes: PathBytes,
-    /// What passed between its ends, of all connections.
+    /// What passed between its ends, for all connections.
     pub flow: FlowStats,
     /// Mean of the smoothed RTT over the samples.
     pub srtt_mean: Duration,
@@ -138,34 +139,34 @@ pub struct PathTotals {
     pub srtt_p95: Duration,
     /// Mean of the bytes in queues over the samples.
     pub queue_mean_bytes: f64,
-    /// The most of them in any sample.
+    /// The largest number of bytes in queues in any sample.
     pub queue_max_bytes: u64,
-    /// Time in which nothing was sent, by samples.
+    /// Time in which nothing was sent, at the resolution of samples.
     pub idle: Duration,
-    /// Packets dropped on the way for want of room, of all senders.
+    /// Packets dropped on the way because a queue was full, of all senders.
     pub lost_queue: u64,
-    /// Packets lost on the way at random, of all senders.
+    /// Packets lost at random on the way, of all senders.
     pub lost_random: u64,
 }
 
 /// The whole run of one connection.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Totals {
-    /// When the sender's handshake was complete.
+    /// When the sender's handshake completed.
     pub established: Option<Instant>,
-    /// The sender's statistics at last.
+    /// The sender's final statistics.
     pub sender: ConnectionStats,
-    /// The receiver's statistics at last.
+    /// The receiver's final statistics.
     pub receiver: ConnectionStats,
     /// Time blocked.
     pub blocked: Blocked,
-    /// Time bytes waited for earlier ones.
+    /// How long bytes waited for earlier bytes.
     pub reseq_waits: Histogram,
     /// The most bytes that waited.
     pub reseq_peak_bytes: u64,
     /// The most separate runs of bytes that waited.
     pub reseq_peak_runs: u64,
-    /// Mean of the bytes that waited, over the time from the first arrival on.
+    /// Mean number of bytes that waited, over the time since the first arrival.
     pub reseq_mean_bytes: f64,
 }
 
@@ -188,7 +189,7 @@ struct Last {
     ends: (IpAddr, IpAddr),
 }
 
-/// Writes down one connection.
+/// Records one connection.
 #[derive(Debug)]
 pub struct Recorder {
     sender: End,
@@ -202,7 +203,7 @@ pub struct Recorder {
     before: BTreeMap<Option<PathId>, Before>,
     last: BTreeMap<PathId, Last>,
     blocked: Blocked,
-    /// What was the obstacle after the last event, and since when.
+    /// The obstacle after the last event, and since when it has existed.
     obstacle: (Option<Obstacle>, Instant),
     totals: Totals,
 }
@@ -214,8 +215,8 @@ enum Obstacle {
 }
 
 impl Recorder {
-    /// Writes down what goes from one end to the other, every `step`. The probe is the one whose
-    /// observers the two hosts' settings name.
+    /// Records what flows from `sender` to `receiver`, with a sample every `step`. The transport
+    /// settings of both hosts must use this probe's observers.
     pub fn new(sender: End, receiver: End, probe: Probe, step: Duration) -> Self {
         Self {
             connection: sender.session.0,
@@ -233,8 +234,8 @@ impl Recorder {
         }
     }
 
-    /// Runs the world while the condition holds, at most until `end`. Returns whether it came to
-    /// hold no more.
+    /// Runs the world while the condition holds, at most until `end`. Returns whether the condition
+    /// ceased to hold.
     pub fn run_while(
         &mut self,
         world: &mut World,
@@ -274,7 +275,7 @@ impl Recorder {
         &self.probe
     }
 
-    /// The totals of the connection, after a last sample.
+    /// The totals of the connection, after one last sample.
     pub fn totals(&mut self, world: &mut World) -> Totals {
         self.account(world);
         if self.rows.last().is_none_or(|row| row.at < world.now()) {
@@ -294,7 +295,7 @@ impl Recorder {
         self.totals.clone()
     }
 
-    /// The totals of each path there was at any sample.
+    /// The totals of each path that existed at any sample.
     pub fn paths(&self, world: &mut World) -> Vec<PathTotals> {
         let paths = self.last.iter();
         paths
@@ -348,7 +349,7 @@ impl Recorder {
         blocked
     }
 
-    /// Notes what is in the way after an event.
+    /// Records the obstacle after an event.
     fn account(&mut self, world: &World) {
         let now = world.now();
         let host = world.process::<QuicHost>(self.sender.host);
@@ -429,7 +430,7 @@ impl Recorder {
         let flow = ends.map(|ends| world.flow_stats(ends.from, ends.to));
         let flow = flow.unwrap_or_default();
         let queue_bytes = ends.map_or(0, |ends| world.queued_between(ends.from, ends.to));
-        // A path that moved counts from anew between its new ends.
+        // The counters of a path that moved start again between its new ends.
         let packets = flow.packets.saturating_sub(before.flow.packets);
         let delays = flow
             .delay_total_ns
@@ -480,7 +481,7 @@ fn connection(world: &World, end: End) -> Option<&Connection> {
     world.process::<QuicHost>(end.host).connection(end.session)
 }
 
-/// What keeps a connection from sending although a path has room and somebody wants to.
+/// What keeps a connection from sending although a path has room and the application wants to send.
 fn obstacle(connection: &Connection, hungry: bool) -> Option<Obstacle> {
     if !hungry {
         return None;

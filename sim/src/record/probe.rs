@@ -1,4 +1,4 @@
-//! What only the engine's observers see: order of arrival, decisions, single packets.
+//! What only the engine's observers see: order of arrival, decisions, individual packets.
 
 use super::reseq::Resequencing;
 use anabranch_proto::event::{Observation, Observer, ObserverFactory, Purpose};
@@ -10,10 +10,10 @@ use anabranch_proto::wire::{PathId, StreamId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Packets and decisions kept at most; later ones are counted only.
+/// The most packets and decisions kept; later ones are only counted.
 const MAX_ROWS: usize = 4_000_000;
 
-/// What is watched besides counters.
+/// What to record besides counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Watch {
     /// Order of arrival at the receiver.
@@ -29,18 +29,18 @@ pub struct Watch {
 pub enum PacketKind {
     /// For the first time.
     Fresh,
-    /// Again, after a loss or from a doubted path.
+    /// Again, after a loss or because its path was doubted.
     Again,
-    /// As a copy, by the scheduler's wish.
+    /// As a copy the scheduler asked for.
     Copy,
-    /// It carried none.
+    /// The packet carried none.
     Other,
 }
 
 /// One packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketRow {
-    /// The connection, counted from 0 in order of their beginnings.
+    /// The connection, numbered from 0 in the order they started.
     pub connection: usize,
     /// The path.
     pub path: PathId,
@@ -50,15 +50,15 @@ pub struct PacketRow {
     pub sent: Instant,
     /// When it was received.
     pub arrived: Option<Instant>,
-    /// When the sender knew.
+    /// When the sender learned that it arrived.
     pub acked: Option<Instant>,
-    /// When the sender gave it up.
+    /// When the sender declared it lost.
     pub lost: Option<Instant>,
     /// Bytes of the packet.
     pub bytes: u32,
     /// The stream and the offset of its first stream frame.
     pub data: Option<(StreamId, u64)>,
-    /// Why it was sent.
+    /// Why it carried that data.
     pub kind: PacketKind,
 }
 
@@ -69,7 +69,7 @@ pub struct DecisionRow {
     pub at: Instant,
     /// The connection.
     pub connection: usize,
-    /// What and why.
+    /// The choice and its reason.
     pub choice: Choice,
 }
 
@@ -84,19 +84,20 @@ pub(super) struct Inner {
     /// The highest offset sent on each stream.
     sent_end: BTreeMap<(usize, StreamId), u64>,
     decisions: Vec<DecisionRow>,
-    /// Since when each connection's scheduler has left room unused, and the total before.
+    /// For each connection: since when its scheduler has left room unused, and the total of earlier
+    /// times.
     holding: BTreeMap<usize, (Option<Instant>, Duration)>,
     dropped_rows: u64,
 }
 
-/// Collects what the observers of both ends see. Clones share what they collect.
+/// Collects what the observers of both ends report. Clones share what they collect.
 #[derive(Debug, Clone, Default)]
 pub struct Probe {
     inner: Arc<Mutex<Inner>>,
 }
 
 impl Probe {
-    /// A probe for these things.
+    /// A probe that records these things.
     pub fn new(watch: Watch) -> Self {
         let inner = Inner {
             watch,
@@ -107,12 +108,12 @@ impl Probe {
         }
     }
 
-    /// For the transport settings of the end that sends.
+    /// The observer for the transport settings of the sending end.
     pub fn sender(&self) -> ObserverFactory {
         self.factory(false)
     }
 
-    /// For the transport settings of the end that receives.
+    /// The observer for the transport settings of the receiving end.
     pub fn receiver(&self) -> ObserverFactory {
         self.factory(true)
     }
@@ -133,35 +134,34 @@ impl Probe {
         })
     }
 
-    /// The packets so far, if they are watched, in the order they were sent.
+    /// The packets so far, in the order they were sent, if packets are watched.
     pub fn packets(&self) -> Vec<PacketRow> {
         lock(&self.inner).packets.clone()
     }
 
-    /// The decisions so far, if they are watched.
+    /// The decisions so far, if decisions are watched.
     pub fn decisions(&self) -> Vec<DecisionRow> {
         lock(&self.inner).decisions.clone()
     }
 
-    /// Rows that found no space.
+    /// Rows dropped for lack of space.
     pub fn dropped_rows(&self) -> u64 {
         lock(&self.inner).dropped_rows
     }
 
-    /// Looks at the order of arrival on a connection.
+    /// Gives `look` access to the order of arrival on a connection.
     pub fn with_order<T>(&self, connection: usize, look: impl FnOnce(&Resequencing) -> T) -> T {
         look(lock(&self.inner).order.entry(connection).or_default())
     }
 
-    /// How long the scheduler of a connection has left room unused by its wish.
+    /// How long the scheduler of a connection has chosen to leave room unused.
     pub fn held(&self, connection: usize, now: Instant) -> Duration {
         let inner = lock(&self.inner);
         let (since, total) = inner.holding.get(&connection).copied().unwrap_or_default();
         total + since.map_or(Duration::ZERO, |since| now.since(since))
     }
 
-    /// The most bytes and runs of a connection that waited for earlier ones since this was last
-    /// asked.
+    /// The most bytes and runs of a connection that waited for earlier bytes since the last call.
     pub fn take_recent_peaks(&self, connection: usize) -> (u64, u64) {
         let mut inner = lock(&self.inner);
         let order = inner.order.entry(connection).or_default();
@@ -169,8 +169,8 @@ impl Probe {
     }
 }
 
-/// Worlds have one thread, so the lock is never waited for; after a panic what was seen still
-/// stands.
+/// A world has one thread, so the lock is never contended; what was observed before a panic stays
+/// valid.
 fn lock(inner: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
     inner.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -304,8 +304,8 @@ impl Inner {
 
     fn on_acked(&mut self, now: Instant, connection: usize, ack: &Ack<'_>) {
         for range in ack.ranges() {
-            // From the newest on, until one that was known to have arrived: older ranges are
-            // repeated in each acknowledgement.
+            // From the newest packet number down to one already known to be acknowledged: each
+            // acknowledgement repeats older ranges.
             for pn in range.rev() {
                 match self.row(&(connection, ack.path, pn)) {
                     Some(row) if row.acked.is_none() => row.acked = Some(now),

@@ -1,10 +1,10 @@
-//! Re-sequencing: how long bytes that arrived wait for earlier ones.
+//! Resequencing: how long bytes that have arrived wait for earlier ones.
 
 use anabranch_proto::time::{Duration, Instant};
 use anabranch_proto::wire::{PathId, StreamId};
 use std::collections::BTreeMap;
 
-/// Buckets per power of two: values are told within 1/32.
+/// Buckets per power of two: values are resolved to within 1/32.
 const PARTS: usize = 32;
 
 /// Powers of two that a nanosecond count of 64 bits has beyond the first buckets.
@@ -31,7 +31,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Adds a time that counts `weight` times.
+    /// Adds a time with this weight.
     pub fn add(&mut self, value: Duration, weight: u64) {
         let nanos = value.as_nanos() as u64;
         self.buckets[bucket(nanos)] += weight;
@@ -40,7 +40,7 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
-    /// What was added in all.
+    /// The sum of all weights.
     pub fn total(&self) -> u64 {
         self.total
     }
@@ -56,7 +56,7 @@ impl Histogram {
         self.max
     }
 
-    /// The value that this share (0.0 to 1.0) did not exceed, within 3 %.
+    /// The value that this share (0.0 to 1.0) of the weight did not exceed, within 3 %.
     pub fn quantile(&self, share: f64) -> Duration {
         let wanted = (share * self.total as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -88,7 +88,7 @@ fn upper(index: usize) -> u64 {
     ((PARTS + index % PARTS + 1) as u64).wrapping_shl(shift as u32) - 1
 }
 
-/// Bytes behind a gap.
+/// A run of bytes behind a gap.
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     end: u64,
@@ -102,16 +102,16 @@ struct StreamState {
     waiting: BTreeMap<u64, Waiting>,
 }
 
-/// What one path brought.
+/// What one path delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PathBytes {
-    /// Stream bytes that no other packet had brought before.
+    /// Stream bytes that no other packet had delivered before.
     pub first_copy: u64,
-    /// Stream bytes that were there already.
+    /// Stream bytes that had already arrived.
     pub duplicate: u64,
 }
 
-/// The receiving end's view of order, from the stream frames that arrive.
+/// The receiver's view of ordering, derived from the stream frames that arrive.
 #[derive(Debug, Default)]
 pub struct Resequencing {
     streams: BTreeMap<StreamId, StreamState>,
@@ -121,21 +121,21 @@ pub struct Resequencing {
     waiting_runs: u64,
     peak_bytes: u64,
     peak_runs: u64,
-    /// Since the last sample.
+    /// The most since the last sample.
     recent_peak: u64,
     recent_peak_runs: u64,
-    /// Bytes that waited times the nanoseconds they did, until then.
+    /// Waiting bytes times nanoseconds, summed up to the given time.
     area: (u128, Instant),
     began: Option<Instant>,
 }
 
 impl Resequencing {
-    /// Time each byte waited for earlier ones of its stream; most wait not at all.
+    /// How long each byte waited for earlier bytes of its stream; most do not wait at all.
     pub fn waits(&self) -> &Histogram {
         &self.waits
     }
 
-    /// Bytes that wait now.
+    /// Bytes that are waiting now.
     pub fn waiting_bytes(&self) -> u64 {
         self.waiting_bytes
     }
@@ -150,12 +150,12 @@ impl Resequencing {
         self.peak_runs
     }
 
-    /// What each path brought.
+    /// What each path delivered.
     pub fn path(&self, path: PathId) -> PathBytes {
         self.paths.get(&path).copied().unwrap_or_default()
     }
 
-    /// The most bytes, and the most runs, that waited since this was last asked.
+    /// The most bytes and the most runs that waited since the last call.
     pub(super) fn take_recent_peaks(&mut self) -> (u64, u64) {
         (
             std::mem::replace(&mut self.recent_peak, self.waiting_bytes),
@@ -163,7 +163,7 @@ impl Resequencing {
         )
     }
 
-    /// The mean of the bytes that waited, over the time from the first arrival until now.
+    /// The mean number of bytes that waited, from the first arrival until now.
     pub fn mean_bytes(&self, now: Instant) -> f64 {
         let Some(begin) = self.began else { return 0.0 };
         let time = now.since(begin).as_nanos();
@@ -178,7 +178,7 @@ impl Resequencing {
         area + u128::from(self.waiting_bytes) * now.since(since).as_nanos()
     }
 
-    /// Bytes `start..end` of a stream arrived by a path.
+    /// Bytes `start..end` of a stream arrived on a path.
     pub(super) fn on_arrival(
         &mut self,
         now: Instant,
@@ -193,7 +193,7 @@ impl Resequencing {
         let mut fresh = 0;
         let mut at = start.max(state.frontier);
         if at == state.frontier && end > at {
-            // In order up to the next run that waits.
+            // In order, up to the next run that is waiting.
             let stop = state.waiting.keys().next().copied().unwrap_or(u64::MAX);
             let stop = stop.min(end);
             fresh += stop - at;
@@ -258,10 +258,10 @@ mod tests {
         assert_eq!(order.waiting_bytes(), 0);
         assert_eq!(order.waits().total(), 400);
         assert_eq!(order.waits().max(), Duration::from_millis(40));
-        // A hundred bytes each waited 0, 0, 30 and 40 ms.
+        // Four times a hundred bytes, which waited 0, 0, 30 and 40 ms.
         assert_eq!(order.waits().mean(), Duration::from_micros(17_500));
         assert_eq!(order.peak_bytes(), 200);
-        // A hundred bytes for 10 ms and two hundred for 30 ms, in 100 ms.
+        // A hundred bytes waited for 10 ms and two hundred for 30 ms, in 100 ms.
         assert!((order.mean_bytes(ms(100)) - 70.0).abs() < 1e-9);
         assert_eq!(order.path(PathId(1)).first_copy, 200);
     }

@@ -1,4 +1,4 @@
-//! What the recorder counts, and that it changes nothing.
+//! What the recorder counts, and that recording changes nothing.
 
 use super::*;
 use crate::app::{Amount, Bulk, Receiver};

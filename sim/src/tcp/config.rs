@@ -6,20 +6,20 @@ use std::time::Duration;
 /// Settings of one connection. The defaults are those of a current Linux.
 #[derive(Debug, Clone)]
 pub struct TcpConfig {
-    /// Bytes of content per segment, at most; at least 64 count.
+    /// The most bytes of content per segment; raised to at least 64.
     pub mss: u16,
-    /// Makes the congestion control. `rate` samples are not taken, so only those that go by losses
-    /// and delays work.
+    /// Makes the congestion control. Delivery rates are not sampled, so only controls based on
+    /// losses and delays work.
     pub congestion: ControllerFactory,
     /// Whether selective acknowledgements are offered (RFC 2018).
     pub sack: bool,
-    /// How long an acknowledgement waits for a second segment; none waits without.
+    /// How long an acknowledgement waits for a second segment; with `None` it does not wait.
     pub delayed_ack: Option<Duration>,
-    /// Bytes that may wait for their order, at the receiver; at most 1 GiB counts.
+    /// Bytes the receiver may hold out of order; limited to 1 GiB.
     pub receive_buffer: u64,
-    /// Bytes that may be unacknowledged, at the sender.
+    /// Unacknowledged bytes the sender may have.
     pub send_buffer: u64,
-    /// The shortest time-out. RFC 6298 has 1 s.
+    /// The shortest retransmission time-out. RFC 6298 has 1 s.
     pub min_timeout: Duration,
 }
 
@@ -38,7 +38,7 @@ impl Default for TcpConfig {
 }
 
 impl TcpConfig {
-    /// With buffers for this rate and round-trip time: twice what is under way.
+    /// Sets both buffers to twice the product of this rate and round-trip time.
     pub fn for_path(self, bits_per_second: u64, rtt: Duration) -> Self {
         let product = u128::from(bits_per_second) * rtt.as_nanos() / 8_000_000_000;
         let buffer = (2 * product).clamp(64 * 1024, 1 << 30) as u64;

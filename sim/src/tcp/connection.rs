@@ -5,8 +5,8 @@
 //! server  SynReceived --ACK------> Open --both ends closed--> Done
 //! any     --reset, refused, no answer--> Failed
 //! ```
-//! Offsets count the bytes of a stream from 0; on the wire, offset 0 is one behind the initial
-//! number. Whoever is done still acknowledges what comes again.
+//! Offsets count the bytes of a stream from 0; on the wire, offset 0 is the initial sequence number
+//! plus one. A connection that is done still acknowledges segments that arrive again.
 
 use super::config::TcpConfig;
 use super::dialogue::{Client, Completion, Server};
@@ -21,20 +21,20 @@ use anabranch_proto::wire::PathId;
 use std::net::SocketAddrV4;
 use std::time::Duration;
 
-/// The segment size of a peer that names none (RFC 9293, section 3.7.1).
+/// The segment size assumed for a peer that announces none (RFC 9293, section 3.7.1).
 const DEFAULT_MSS: u16 = 536;
 
-/// SYNs without an answer after which the connection is given up, as Linux does.
+/// The connection is given up after this many SYNs without an answer, as Linux does.
 const MAX_SYNS: u32 = 7;
 
-/// Where a connection is.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TcpState {
-    /// A client that has not asked yet.
+    /// A client that has not sent its SYN yet.
     Idle,
-    /// A client that asked.
+    /// A client that sent its SYN.
     SynSent,
-    /// A server that answered.
+    /// A server that answered a SYN.
     SynReceived,
     /// Data may flow.
     Open,
@@ -44,26 +44,26 @@ pub enum TcpState {
     Failed,
 }
 
-/// What a connection did so far.
+/// What a connection has done so far.
 #[derive(Debug, Clone)]
 pub struct TcpReport {
     /// Near address.
     pub local: SocketAddrV4,
     /// Far address.
     pub remote: SocketAddrV4,
-    /// Where it is.
+    /// Its state.
     pub state: TcpState,
-    /// When the handshake was complete.
+    /// When the handshake completed.
     pub opened: Option<Instant>,
-    /// When it ended, well or not.
+    /// When it ended, successfully or not.
     pub ended: Option<Instant>,
-    /// Of the sending half.
+    /// Statistics of the sending half.
     pub sent: SendStats,
-    /// Of the receiving half.
+    /// Statistics of the receiving half.
     pub received: ReceiveStats,
     /// Bytes the application received, in order.
     pub received_bytes: u64,
-    /// Whether all of them were what was sent.
+    /// Whether all of them match what was sent.
     pub intact: bool,
     /// Smoothed round-trip time; 0 before the first sample.
     pub smoothed_rtt: Duration,
@@ -73,7 +73,7 @@ pub struct TcpReport {
     pub window: u64,
     /// Bytes in flight.
     pub in_flight: u64,
-    /// Exchanges that are complete.
+    /// Completed exchanges.
     pub completed: u64,
 }
 
@@ -83,7 +83,7 @@ enum Role {
     Server(Server),
 }
 
-/// The machine.
+/// The state machine of a connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     config: TcpConfig,
@@ -92,7 +92,7 @@ pub(super) struct Connection {
     role: Role,
     state: TcpState,
     isn: u32,
-    /// Known from the SYN on.
+    /// Known once the SYN has arrived.
     peer_isn: u32,
     peer_mss: u16,
     peer_shift: u8,
@@ -144,7 +144,7 @@ impl Connection {
         }
     }
 
-    /// A client that asks at a time.
+    /// A client that connects at the given time.
     pub(super) fn client(
         config: TcpConfig,
         ends: (SocketAddrV4, SocketAddrV4),
@@ -158,7 +158,7 @@ impl Connection {
         new
     }
 
-    /// A server that got this SYN.
+    /// A server that received this SYN.
     pub(super) fn server(config: TcpConfig, syn: &Segment, isn: u32) -> Self {
         let ends = (syn.to, syn.from);
         let mut new = Self::new(config, ends, isn, Role::Server(Server::default()));
@@ -223,7 +223,7 @@ impl Connection {
         }
     }
 
-    /// A segment for this connection arrived.
+    /// Handles a segment for this connection.
     pub(super) fn handle(&mut self, now: Instant, segment: Segment, pattern: &Pattern) {
         if segment.rst {
             let fits = segment.acknowledgement.is_none_or(|ack| {
@@ -286,7 +286,7 @@ impl Connection {
         }));
     }
 
-    /// A segment while data may flow.
+    /// Handles a segment in a state in which data may flow.
     fn take(&mut self, now: Instant, segment: Segment) {
         let (Some(sender), Some(ack)) = (&mut self.sender, segment.acknowledgement) else {
             return;
@@ -330,7 +330,7 @@ impl Connection {
         }
     }
 
-    /// Lets the application go on.
+    /// Lets the application make progress.
     fn run(&mut self, now: Instant, pattern: &Pattern) {
         let Some(sender) = &mut self.sender else {
             return;
@@ -363,7 +363,8 @@ impl Connection {
         }
     }
 
-    /// Stops the application: what was not sent is not sent, what is awaited is refused.
+    /// Stops the application: unsent data is discarded, and a response still expected is refused
+    /// with a reset.
     fn stop(&mut self, now: Instant) {
         self.until = None;
         let (Some(sender), Role::Client(client)) = (&mut self.sender, &mut self.role) else {
@@ -424,7 +425,7 @@ impl Connection {
             .min()
     }
 
-    /// The next segment to send, as an IP packet's content.
+    /// The next segment to send.
     pub(super) fn poll(&mut self, now: Instant, pattern: &Pattern) -> Option<Segment> {
         if std::mem::take(&mut self.reset_due) {
             let mut reset = self.segment(None);
@@ -441,7 +442,7 @@ impl Connection {
             let mut segment = self.segment(Some(piece.start));
             segment.payload = self.content(pattern, piece);
             segment.fin = piece.fin;
-            // Blocks go on a segment of their own, so that none is longer than the path's packets.
+            // SACK blocks are sent in a segment of their own, so that no segment exceeds the MTU.
             if self.receiver.sack().next().is_none() {
                 self.receiver.on_acknowledged();
             }
@@ -481,7 +482,7 @@ impl Connection {
         syn
     }
 
-    /// A segment without content that acknowledges what there is.
+    /// A segment without content that acknowledges what has arrived.
     fn segment(&self, offset: Option<u64>) -> Segment {
         let mut segment = Segment::new(self.local, self.remote);
         let next = self.sender.as_ref().map_or(0, Sender::next);

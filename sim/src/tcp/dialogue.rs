@@ -1,7 +1,7 @@
-//! What applications say over a connection: requests and responses, one after the other.
+//! What applications say over a connection: requests and responses, one exchange after the other.
 //!
-//! A request starts with two numbers of 8 bytes each: its own length and that of the response. The
-//! rest of both directions is a pattern, so that every byte is checked.
+//! A request starts with two numbers of 8 bytes each: its own length and that of the response.
+//! Everything else, in both directions, is a pattern, so that every byte can be checked.
 
 use crate::app::Pattern;
 use anabranch_proto::time::Instant;
@@ -9,13 +9,13 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
-/// Bytes of the two numbers; no request is shorter.
+/// Bytes of these two numbers; no request is shorter.
 pub(super) const HEADER: u64 = 16;
 
-/// A length that no simulation reaches the end of.
+/// A length that no simulation finishes.
 pub const ENDLESS: u64 = 1 << 60;
 
-/// Exchanges one connection keeps account of; later ones are only counted.
+/// The most exchanges recorded per connection; later ones are only counted.
 const MAX_REPORTED: usize = 1_000_000;
 
 /// One request and its response.
@@ -45,19 +45,19 @@ impl Exchange {
     }
 }
 
-/// What a client wants, step by step.
+/// What a client asks for, step by step.
 pub trait Demand: Debug {
-    /// The next exchange and when to start it; asked for when the connection is open and whenever
-    /// an exchange is complete. `None` ends the connection.
+    /// The next exchange and when to start it. Called when the connection opens and whenever an
+    /// exchange completes. `None` closes the connection.
     fn next(&mut self, now: Instant) -> Option<(Instant, Exchange)>;
 }
 
-/// One exchange, at once.
+/// A single exchange that starts at once.
 #[derive(Debug)]
 pub struct Once(Option<Exchange>);
 
 impl Once {
-    /// This one.
+    /// Asks for this exchange.
     pub fn new(exchange: Exchange) -> Self {
         Self(Some(exchange))
     }
@@ -69,10 +69,10 @@ impl Demand for Once {
     }
 }
 
-/// An exchange that is over.
+/// A completed exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
-    /// What it was.
+    /// Which exchange it was.
     pub exchange: Exchange,
     /// When its first byte could be sent.
     pub started: Instant,
@@ -84,12 +84,12 @@ pub struct Completion {
 #[derive(Debug)]
 pub(super) struct Client {
     demand: Box<dyn Demand>,
-    /// When it starts, and what it is.
+    /// The next exchange, and when it starts.
     waiting: Option<(Instant, Exchange)>,
     running: Option<(Instant, Exchange)>,
-    /// Where its request ends.
+    /// The stream offset at which its request ends.
     request_end: u64,
-    /// Where its response ends.
+    /// The stream offset at which its response ends.
     response_end: u64,
     received: u64,
     headers: VecDeque<(u64, [u8; HEADER as usize])>,
@@ -114,17 +114,18 @@ impl Client {
         }
     }
 
-    /// When it has something to do.
+    /// When it next has something to do.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.waiting.map(|(at, _)| at)
     }
 
-    /// Whether it waits for a response.
+    /// Whether it is waiting for a response.
     pub(super) fn expects_response(&self) -> bool {
         self.received < self.response_end
     }
 
-    /// Goes on as far as possible; returns bytes to send. `acknowledged` are those of the requests.
+    /// Makes as much progress as possible; returns the number of new bytes to send. `acknowledged`
+    /// counts the acknowledged bytes of requests.
     pub(super) fn advance(&mut self, now: Instant, acknowledged: u64) -> u64 {
         let mut bytes = 0;
         while !self.finished {
@@ -174,7 +175,7 @@ impl Client {
         }
     }
 
-    /// Content of the requests.
+    /// The content of the requests from `start` on.
     pub(super) fn content(&self, pattern: &Pattern, start: u64, length: u64) -> Bytes {
         let end = start + length;
         let bytes = pattern.piece(start, length);
@@ -194,7 +195,7 @@ impl Client {
         bytes.into()
     }
 
-    /// Takes in a piece of the responses; returns whether it is what was sent.
+    /// Takes a piece of the responses; returns whether it matches what was sent.
     pub(super) fn receive(&mut self, pattern: &Pattern, bytes: &[u8]) -> bool {
         let right = pattern.is_at(self.received, bytes);
         self.received += bytes.len() as u64;
@@ -207,13 +208,14 @@ impl Client {
 pub(super) struct Server {
     received: u64,
     header: Vec<u8>,
-    /// Bytes of the current request that are to come.
+    /// Bytes of the current request still to come.
     left: u64,
     response: u64,
 }
 
 impl Server {
-    /// Takes in a piece of the requests; returns whether it is what was sent, and bytes to answer.
+    /// Takes a piece of the requests; returns whether it matches what was sent, and how many bytes
+    /// to answer with.
     pub(super) fn receive(&mut self, pattern: &Pattern, mut bytes: &[u8]) -> (bool, u64) {
         let mut right = true;
         let mut answer = 0_u64;

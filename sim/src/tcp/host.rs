@@ -11,27 +11,27 @@ use anabranch_proto::time::Instant;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{SocketAddr, SocketAddrV4};
 
-/// Connections a host accepts, over its life.
+/// The most connections a host accepts over its lifetime.
 const MAX_ACCEPTED: usize = 65_536;
 
-/// Names a connection of a host.
+/// Identifies a connection of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TcpId(usize);
 
 /// A connection to make.
 #[derive(Debug)]
 pub struct Connect {
-    /// An address of the host, and a port that no other connection to the same peer has.
+    /// An address of the host, with a port that no other connection to the same peer uses.
     pub from: SocketAddr,
     /// The server.
     pub to: SocketAddr,
-    /// When.
+    /// When to connect.
     pub at: Instant,
-    /// What to do with it.
+    /// What to ask for.
     pub demand: Box<dyn Demand>,
-    /// When to stop whatever goes on.
+    /// When to stop, even in the middle of an exchange.
     pub until: Option<Instant>,
-    /// How it behaves.
+    /// Settings of the connection.
     pub config: TcpConfig,
 }
 
@@ -40,24 +40,24 @@ pub struct Connect {
 pub struct TcpHost {
     dice: Dice,
     pattern: Pattern,
-    /// Ports that are served, and how.
+    /// The ports that are served, with their settings.
     listening: Vec<(u16, TcpConfig)>,
     connections: Vec<Connection>,
-    /// Near and far end of each.
+    /// Connections by their near and far ends.
     by_ends: BTreeMap<(SocketAddrV4, SocketAddrV4), usize>,
     accepted: usize,
     deadlines: BTreeSet<(Instant, usize)>,
-    /// For each connection the entry in `deadlines`.
+    /// For each connection its entry in `deadlines`.
     armed: Vec<Option<Instant>>,
-    /// Connections that may have something to send, once each.
+    /// Connections that may have something to send, each at most once.
     ready: VecDeque<usize>,
     is_ready: Vec<bool>,
-    /// Segments that were for nobody or damaged.
+    /// Segments that were damaged or belonged to no connection.
     strays: u64,
 }
 
 impl TcpHost {
-    /// A host without connections. Initial numbers follow from the seed.
+    /// A host without connections. Initial sequence numbers follow from the seed.
     pub fn new(seed: Seed) -> Self {
         Self {
             dice: Dice::new(seed.derive("tcp", 0)),
@@ -81,7 +81,7 @@ impl TcpHost {
         self
     }
 
-    /// Makes a connection.
+    /// Opens a connection.
     ///
     /// # Panics
     /// If an address is not IPv4, or the pair of addresses is in use.
@@ -106,27 +106,28 @@ impl TcpHost {
         TcpId(index)
     }
 
-    /// What a connection did so far.
+    /// What a connection has done so far.
     pub fn report(&self, id: TcpId) -> TcpReport {
         self.connections[id.0].report()
     }
 
-    /// The exchanges of a client that are complete, the first million of them.
+    /// The completed exchanges of a client; only the first million are kept.
     pub fn completions(&self, id: TcpId) -> &[Completion] {
         self.connections[id.0].completions()
     }
 
-    /// All connections in the order they came to be, those a server accepted among them.
+    /// All connections in the order they were created, including accepted ones.
     pub fn reports(&self) -> impl Iterator<Item = TcpReport> + '_ {
         self.connections.iter().map(Connection::report)
     }
 
-    /// Segments that were for nobody, or damaged.
+    /// Segments that were damaged or belonged to no connection.
     pub fn strays(&self) -> u64 {
         self.strays
     }
 
-    /// Something happened to a connection: it may want to send, and its deadline may be another.
+    /// Something happened to a connection: it may have something to send, and its deadline may have
+    /// changed.
     fn touch(&mut self, index: usize) {
         if !std::mem::replace(&mut self.is_ready[index], true) {
             self.ready.push_back(index);
@@ -202,8 +203,8 @@ impl Process for TcpHost {
             if !std::mem::replace(&mut self.is_ready[index], true) {
                 self.ready.push_back(index);
             }
-            // A deadline that stays, such as that of a delayed acknowledgement, is put back when
-            // the connection was asked what it sends.
+            // A deadline that remains, such as that of a delayed acknowledgement, is entered again
+            // once the connection has been polled for segments.
             if self.connections[index]
                 .deadline()
                 .is_some_and(|next| next > now)

@@ -6,33 +6,33 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// What a receiver saw.
+/// What a receiver has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReceiveStats {
     /// Segments with content.
     pub segments: u64,
-    /// Those that came before one that is ahead of them in the stream.
+    /// Segments that arrived before one that precedes them in the stream.
     pub out_of_order: u64,
-    /// Bytes that were there already: what the sender sent again for nothing.
+    /// Bytes that had already arrived, which the sender sent again needlessly.
     pub duplicate_bytes: u64,
-    /// The most bytes held for want of others.
+    /// The most bytes held while earlier ones were missing.
     pub peak_held_bytes: u64,
 }
 
-/// Bytes by their offset in the stream, from the first one on.
+/// Restores the stream from bytes and their offsets.
 #[derive(Debug)]
 pub(super) struct Receiver {
-    /// The first offset that is missing.
+    /// The first missing offset.
     next: u64,
     capacity: u64,
-    /// What came early, without overlaps.
+    /// Data that arrived early, without overlaps.
     early: BTreeMap<u64, Bytes>,
     held: u64,
-    /// The same, joined: start and end of each run.
+    /// `early` merged into runs: the start and end of each.
     runs: BTreeMap<u64, u64>,
-    /// Where runs that were reported lately start, the latest first.
+    /// The starts of recently extended runs, the latest first.
     recent: VecDeque<u64>,
-    /// In order, for the application.
+    /// Data in order, for the application.
     ready: VecDeque<Bytes>,
     fin: Option<u64>,
     delay: Option<Duration>,
@@ -43,8 +43,8 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver of this many bytes of buffer. With a delay it acknowledges every second segment
-    /// (RFC 5681, section 4.2), without one each.
+    /// A receiver with a buffer of this many bytes. With a `delay` it acknowledges every second
+    /// segment (RFC 5681, section 4.2), without one every segment.
     pub(super) fn new(capacity: u64, delay: Option<Duration>) -> Self {
         Self {
             next: 0,
@@ -63,17 +63,18 @@ impl Receiver {
         }
     }
 
-    /// The first offset that is missing; behind the end of the stream it is one more.
+    /// The next offset expected, which is one past the end of the stream once everything has
+    /// arrived.
     pub(super) fn next(&self) -> u64 {
         self.next + u64::from(self.is_finished())
     }
 
-    /// Whether everything up to the end is there.
+    /// Whether everything up to the end has arrived.
     pub(super) fn is_finished(&self) -> bool {
         self.fin == Some(self.next)
     }
 
-    /// Room to advertise. Applications read at once, so it never closes.
+    /// The window to advertise. Applications read at once, so it never closes.
     pub(super) fn window(&self) -> u64 {
         self.capacity
     }
@@ -83,7 +84,7 @@ impl Receiver {
         self.ready.pop_front()
     }
 
-    /// A segment with content, or with the end of the stream, arrived.
+    /// Handles a segment with content or with the end of the stream.
     pub(super) fn handle(&mut self, now: Instant, start: u64, payload: Bytes, fin: bool) {
         let end = start + payload.len() as u64;
         self.stats.segments += u64::from(!payload.is_empty());
@@ -144,7 +145,7 @@ impl Receiver {
 
     fn keep_early(&mut self, start: u64, mut payload: Bytes) {
         let mut at = start;
-        // What the piece before covers is known.
+        // The part covered by the piece before is already held.
         if let Some((before, piece)) = self.early.range(..=at).next_back() {
             let covered = (before + piece.len() as u64).saturating_sub(at);
             let covered = covered.min(payload.len() as u64);
@@ -175,7 +176,7 @@ impl Receiver {
         self.join(start, at);
     }
 
-    /// Adds a run, and remembers it as the one to report first.
+    /// Adds a run, and remembers it as the first one to report.
     fn join(&mut self, mut start: u64, mut end: u64) {
         if let Some((before, last)) = self.runs.range(..=start).next_back()
             && *last >= start
@@ -212,7 +213,7 @@ impl Receiver {
         self.ack_now || self.ack_at.is_some_and(|at| at <= now)
     }
 
-    /// When one will be.
+    /// When an acknowledgement will be due.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.ack_at
     }
@@ -222,7 +223,7 @@ impl Receiver {
         self.ack_now = true;
     }
 
-    /// An acknowledgement leaves.
+    /// An acknowledgement is being sent.
     pub(super) fn on_acknowledged(&mut self) {
         self.ack_now = false;
         self.ack_at = None;

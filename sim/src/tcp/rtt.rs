@@ -1,4 +1,4 @@
-//! Round-trip times and the time-out (RFC 6298).
+//! Round-trip times and the retransmission time-out (RFC 6298).
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ const INITIAL: Duration = Duration::from_secs(1);
 /// The longest time-out (RFC 6298, section 2.5).
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// How finely time-outs are kept: G of RFC 6298.
+/// The resolution of time-outs: G of RFC 6298.
 const GRANULARITY: Duration = Duration::from_millis(1);
 
-/// Estimates of one connection.
+/// The estimates of one connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rtt {
     smoothed: Option<Duration>,
@@ -19,7 +19,7 @@ pub(super) struct Rtt {
     pub(super) latest: Duration,
     pub(super) min: Duration,
     shortest_timeout: Duration,
-    /// Time-outs in a row.
+    /// Consecutive time-outs.
     backoff: u32,
 }
 
@@ -35,7 +35,7 @@ impl Rtt {
         }
     }
 
-    /// A segment that was sent only once was acknowledged.
+    /// Takes a sample from an acknowledged segment that was sent only once.
     pub(super) fn sample(&mut self, sample: Duration) {
         self.latest = sample;
         self.min = self.min.min(sample);
@@ -51,7 +51,7 @@ impl Rtt {
         }
     }
 
-    /// The average, or 0 before the first sample.
+    /// The smoothed RTT, or 0 before the first sample.
     pub(super) fn smoothed(&self) -> Duration {
         self.smoothed.unwrap_or_default()
     }
@@ -64,17 +64,17 @@ impl Rtt {
         (base * (1 << self.backoff.min(10))).min(LONGEST)
     }
 
-    /// Nothing came in time.
+    /// The time-out expired.
     pub(super) fn back_off(&mut self) {
         self.backoff += 1;
     }
 
-    /// Something new was acknowledged.
+    /// New data was acknowledged.
     pub(super) fn forget_timeouts(&mut self) {
         self.backoff = 0;
     }
 
-    /// Time-outs in a row.
+    /// Consecutive time-outs.
     pub(super) fn timeouts(&self) -> u32 {
         self.backoff
     }

@@ -1,4 +1,4 @@
-//! Segments as they travel: IPv4 and TCP headers (RFC 791, RFC 9293), with both checksums.
+//! Segments on the wire: IPv4 and TCP headers (RFC 791, RFC 9293), with both checksums.
 
 use bytes::Bytes;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -10,7 +10,7 @@ const IP_HEADER: usize = 20;
 const TCP_HEADER: usize = 20;
 const PROTOCOL_TCP: u8 = 6;
 
-/// SACK blocks that one segment carries at most.
+/// The most SACK blocks one segment carries.
 pub(super) const MAX_SACK: usize = 3;
 
 const FIN: u8 = 1;
@@ -18,13 +18,13 @@ const SYN: u8 = 1 << 1;
 const RST: u8 = 1 << 2;
 const ACK: u8 = 1 << 4;
 
-/// A TCP segment. Numbers are those of the wire.
+/// A TCP segment, with sequence numbers as on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Segment {
     pub(super) from: SocketAddrV4,
     pub(super) to: SocketAddrV4,
     pub(super) sequence: u32,
-    /// What is acknowledged, if anything is.
+    /// The acknowledgement number, if there is one.
     pub(super) acknowledgement: Option<u32>,
     pub(super) syn: bool,
     pub(super) fin: bool,
@@ -32,17 +32,18 @@ pub(super) struct Segment {
     pub(super) window: u16,
     /// With SYN only: maximum segment size.
     pub(super) mss: Option<u16>,
-    /// With SYN only: by how many bits the windows that follow are shifted.
+    /// With SYN only: the shift of all later windows, in bits.
     pub(super) window_scale: Option<u8>,
     /// With SYN only.
     pub(super) sack_permitted: bool,
-    /// First and last number plus one of each block (RFC 2018); empty ones are absent.
+    /// For each block, its first number and one past its last (RFC 2018); empty blocks do not
+    /// count.
     pub(super) sack: [(u32, u32); MAX_SACK],
     pub(super) payload: Bytes,
 }
 
 impl Segment {
-    /// A segment that says nothing yet.
+    /// A segment without flags or content.
     pub(super) fn new(from: SocketAddrV4, to: SocketAddrV4) -> Self {
         Self {
             from,
@@ -114,7 +115,7 @@ impl Segment {
         }
     }
 
-    /// The SACK blocks that are there.
+    /// The SACK blocks that are present.
     pub(super) fn sack_blocks(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.sack
             .iter()
@@ -122,7 +123,7 @@ impl Segment {
             .filter(|(start, end)| start != end)
     }
 
-    /// Reads an IP packet; `None` if it is no TCP segment or was damaged.
+    /// Decodes an IP packet; `None` if it is not a TCP segment or was damaged.
     pub(super) fn decode(packet: &Bytes) -> Option<Self> {
         let (from, to) = ip_addresses(packet)?;
         let length = usize::from(u16_at(packet, 2)?);
@@ -165,7 +166,7 @@ impl Segment {
             let content = options.get(2..length)?;
             match kind {
                 2 => self.mss = Some(u16_at(content, 0)?),
-                // RFC 7323, section 2.3: more than 14 counts as 14.
+                // RFC 7323, section 2.3: values above 14 count as 14.
                 3 => self.window_scale = Some((*content.first()?).min(14)),
                 4 => self.sack_permitted = true,
                 5 => {
@@ -204,7 +205,8 @@ pub(crate) fn fill_ip_header(
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Sender and receiver of an IPv4 packet without options; `None` if it is none, or was damaged.
+/// The source and destination of an IPv4 packet without options; `None` if it is not one or was
+/// damaged.
 pub(crate) fn ip_addresses(packet: &[u8]) -> Option<(Ipv4Addr, Ipv4Addr)> {
     let header = packet.get(..IP_HEADER)?;
     if header[0] != 0x45 || checksum(header, 0) != 0 {
@@ -232,8 +234,8 @@ fn pseudo_header(from: Ipv4Addr, to: Ipv4Addr, length: usize) -> u64 {
     halves(from) + halves(to) + u64::from(PROTOCOL_TCP) + length as u64
 }
 
-/// The Internet checksum (RFC 1071) of these bytes and of what was summed before; 0 over bytes that
-/// hold their own checksum.
+/// The Internet checksum (RFC 1071) of these bytes, continuing the sum in `before`; 0 over bytes
+/// that contain their own checksum.
 fn checksum(bytes: &[u8], before: u64) -> u16 {
     let mut sum = before;
     let mut words = bytes.chunks_exact(4);

@@ -1,13 +1,13 @@
-//! The sending half: what may be sent when, what counts as lost (RFC 5681, 6582, 6675, 6298).
+//! The sending half: what may be sent when, and what counts as lost (RFC 5681, 6582, 6675, 6298).
 //!
 //! ```text
 //! open      --3 duplicate ACKs, or SACK says so--> fast      window reduced once
 //! any       --time-out--------------------------> timed out  everything counts as lost
 //! fast, timed out  --all sent before is acknowledged--> open
 //! ```
-//! The congestion window is a controller's of the engine. Bytes in flight are what is neither
-//! acknowledged, nor reported by SACK, nor lost and waiting to be sent again; without SACK each
-//! duplicate acknowledgement stands for one segment that arrived.
+//! The congestion window is that of a controller of the engine. Bytes in flight are those that are
+//! neither acknowledged, nor reported by SACK, nor lost and waiting to be sent again. Without SACK,
+//! each duplicate acknowledgement stands for one segment that arrived.
 
 use super::rtt::Rtt;
 use anabranch_proto::congestion::{
@@ -21,17 +21,17 @@ use std::time::Duration;
 /// Duplicate acknowledgements after which a segment counts as lost (RFC 5681, section 3.2).
 const DUPLICATES: u64 = 3;
 
-/// Time-outs in a row after which the connection is given up, as Linux does.
+/// The connection is given up after this many consecutive time-outs, as Linux does.
 const MAX_TIMEOUTS: u32 = 15;
 
-/// What a sender did.
+/// What a sender has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SendStats {
-    /// Segments with content, repeated ones included.
+    /// Segments with content, including retransmissions.
     pub segments: u64,
-    /// Repeated ones.
+    /// Retransmissions.
     pub retransmitted: u64,
-    /// Recoveries that duplicate acknowledgements or SACK started.
+    /// Recoveries triggered by duplicate acknowledgements or SACK.
     pub fast_retransmits: u64,
     /// Time-outs.
     pub timeouts: u64,
@@ -42,7 +42,7 @@ pub struct SendStats {
 #[derive(Debug, Clone, Copy)]
 struct Sent {
     start: u64,
-    /// Bytes of content; the end of the stream counts as one.
+    /// Bytes of content; the end of the stream counts as one byte.
     length: u64,
     at: Instant,
     /// Whether it was sent more than once.
@@ -55,7 +55,7 @@ struct Sent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Open,
-    /// Until this offset is acknowledged.
+    /// Fast recovery, until this offset is acknowledged.
     Fast(u64),
     TimedOut(u64),
 }
@@ -68,15 +68,15 @@ pub(super) struct Piece {
     pub(super) fin: bool,
 }
 
-/// What an acknowledgement says.
+/// The content of an acknowledgement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Acked<'a> {
-    /// The first offset the peer lacks.
+    /// The first offset the peer is missing.
     pub(super) next: u64,
-    /// The first offset it has no room for.
+    /// The first offset the peer has no room for.
     pub(super) limit: u64,
     pub(super) sack: &'a [(u64, u64)],
-    /// Whether it carries nothing else.
+    /// Whether the segment carries nothing else.
     pub(super) is_bare: bool,
 }
 
@@ -87,13 +87,13 @@ pub(super) struct Sender {
     buffer: u64,
     controller: Box<dyn Controller>,
     pub(super) rtt: Rtt,
-    /// The first offset not acknowledged.
+    /// The first unacknowledged offset.
     una: u64,
     /// The first offset never sent.
     next: u64,
-    /// What the application has given so far.
+    /// The end of what the application has provided so far.
     end: u64,
-    /// Whether it gives no more; the end of the stream then takes one number.
+    /// Whether the application has closed; the end of the stream then takes one number.
     closed: bool,
     limit: u64,
     segments: VecDeque<Sent>,
@@ -101,22 +101,22 @@ pub(super) struct Sender {
     lost: u64,
     resend: VecDeque<u64>,
     highest_sacked: u64,
-    /// Below this everything that can be called lost has been.
+    /// Everything below this that can be declared lost has been.
     judged: u64,
     duplicates: u64,
     phase: Phase,
-    /// Where the last recovery ends: no other one starts before that is passed (RFC 6582).
+    /// Where the last recovery ends: no other one starts before that offset is passed (RFC 6582).
     recovered: u64,
-    /// The first repetition of a recovery does not ask the window.
+    /// Whether the next retransmission may exceed the window, as the first one of a recovery does.
     urgent: bool,
-    /// The window was the limit while offsets below this were sent.
+    /// Offsets below this were sent while the window was the limit.
     limited: u64,
     last_sent: Instant,
     timer: Option<Instant>,
     pub(super) stats: SendStats,
 }
 
-/// What a sender is made with.
+/// The parameters of a new sender.
 #[derive(Debug)]
 pub(super) struct SenderInit {
     pub(super) mss: u64,
@@ -157,12 +157,12 @@ impl Sender {
         }
     }
 
-    /// The application gives more.
+    /// The application provides more bytes.
     pub(super) fn extend(&mut self, bytes: u64) {
         self.end = self.end.saturating_add(bytes);
     }
 
-    /// The application gives no more; what was not sent yet is not sent.
+    /// The application closes; unsent data is discarded.
     pub(super) fn cut(&mut self) {
         if !self.closed {
             self.end = self.end.min(self.next);
@@ -170,7 +170,7 @@ impl Sender {
         }
     }
 
-    /// The application gives no more.
+    /// The application closes.
     pub(super) fn close(&mut self) {
         self.closed = true;
     }
@@ -179,17 +179,17 @@ impl Sender {
         self.closed
     }
 
-    /// Whether everything and the end are acknowledged.
+    /// Whether all data and the end of the stream are acknowledged.
     pub(super) fn is_finished(&self) -> bool {
         self.closed && self.una > self.end
     }
 
-    /// Bytes of the stream that are acknowledged.
+    /// Acknowledged bytes of the stream.
     pub(super) fn acknowledged(&self) -> u64 {
         self.una.min(self.end)
     }
 
-    /// The first offset never sent: the number an acknowledgement bears.
+    /// The first offset never sent, which is the sequence number of a bare acknowledgement.
     pub(super) fn next(&self) -> u64 {
         self.next
     }
@@ -214,7 +214,7 @@ impl Sender {
         self.timer
     }
 
-    /// Takes in an acknowledgement.
+    /// Handles an acknowledgement.
     pub(super) fn handle_ack(&mut self, now: Instant, acked: &Acked<'_>) {
         if acked.next > self.next || acked.next < self.una {
             return;
@@ -303,7 +303,7 @@ impl Sender {
         }
     }
 
-    /// New data was acknowledged: duplicates count anew, and recoveries go on or end.
+    /// New data was acknowledged: duplicates are counted anew, and recoveries continue or end.
     fn on_advance(&mut self, segments: u64) {
         let until = match self.phase {
             Phase::Open => {
@@ -316,7 +316,7 @@ impl Sender {
             self.phase = Phase::Open;
             self.duplicates = 0;
         } else if !self.sack {
-            // One of them is the segment that was missing; the others had arrived before.
+            // One of these segments is the one that was missing; the others had already arrived.
             self.duplicates = self.duplicates.saturating_sub(segments.saturating_sub(1));
             if self.phase == Phase::Fast(until) {
                 self.lose_first();
@@ -338,8 +338,8 @@ impl Sender {
         }
     }
 
-    /// Calls lost what lies below three segments that arrived (RFC 6675, `IsLost`). What was sent
-    /// again is left to the time-out. Returns whether there was something.
+    /// Declares lost what lies below three segments that arrived (RFC 6675, `IsLost`).
+    /// Retransmissions are left to the time-out. Returns whether anything was declared lost.
     fn judge_by_sack(&mut self) -> bool {
         if self.sacked == 0 {
             return false;
@@ -355,7 +355,8 @@ impl Sender {
                 break;
             }
         }
-        // What was sent in this recovery is judged when it is over: it may start another one.
+        // What was sent during this recovery is judged once it is over, since it may start another
+        // one.
         if let Phase::Fast(until) = self.phase {
             edge = edge.min(until);
         }
@@ -402,7 +403,7 @@ impl Sender {
     fn reduce(&mut self, now: Instant, persistent: bool) {
         let event = CongestionEvent {
             now,
-            // A new recovery reduces even if nothing was sent since the last one ended.
+            // A new recovery reduces the window even if nothing was sent since the last one ended.
             last_sent: now,
             bytes_lost: self.lost,
             bytes_in_flight: self.in_flight(),
@@ -414,8 +415,8 @@ impl Sender {
         self.controller.on_congestion(&event, &[member]);
     }
 
-    /// Tells the controller what arrived. In a fast recovery the window stays; after a time-out one
-    /// acknowledgement counts as one segment at most (RFC 3465, section 2.3).
+    /// Tells the controller what arrived. During fast recovery the window stays the same; after a
+    /// time-out an acknowledgement counts as one segment at most (RFC 3465, section 2.3).
     fn grow(&mut self, now: Instant, newly: &Newly, prior: u64, app_limited: bool) {
         let bytes = match self.phase {
             Phase::Fast(_) => return,
@@ -457,7 +458,7 @@ impl Sender {
         }
     }
 
-    /// The time has come; `false` if the peer is given up.
+    /// Handles the timer; returns `false` if the peer is given up.
     pub(super) fn handle_timeout(&mut self, now: Instant) -> bool {
         if self.timer.is_none_or(|timer| timer > now) {
             return true;
@@ -490,7 +491,7 @@ impl Sender {
         true
     }
 
-    /// What to send next.
+    /// The next piece to send.
     pub(super) fn poll(&mut self, now: Instant) -> Option<Piece> {
         let piece = self.poll_again(now).or_else(|| self.poll_new(now))?;
         self.last_sent = now;
@@ -527,7 +528,8 @@ impl Sender {
             self.stats.retransmitted += 1;
             let (start, length) = (sent.start, sent.length);
             if start == self.una {
-                // What everything waits for has a round trip of its own (RFC 6675, section 6).
+                // The segment that everything waits for gets a full time-out of its own (RFC 6675,
+                // section 6).
                 self.timer = Some(now + self.rtt.timeout());
             }
             return Some(self.piece(start, length));
@@ -541,7 +543,7 @@ impl Sender {
         }
         let there = self.end + u64::from(self.closed);
         let limit = self.limit.min(self.una.saturating_add(self.buffer));
-        // The end alone needs no room.
+        // The end of the stream alone needs no room.
         let limit = if self.next == self.end { there } else { limit };
         let length = there.min(limit).saturating_sub(self.next).min(self.mss);
         if length == 0 {
@@ -550,7 +552,8 @@ impl Sender {
         if self.segments.is_empty() && now.since(self.last_sent) > self.rtt.timeout() {
             self.restart_after_idle(now);
         }
-        // A peer's window that opens a little is not filled with a little (RFC 1122, 4.2.3.4).
+        // A small opening of the peer's window is not filled with a small segment (RFC 1122,
+        // 4.2.3.4).
         if length < self.mss && self.next + length < there && !self.segments.is_empty() {
             return None;
         }
@@ -571,8 +574,8 @@ impl Sender {
         Some(self.piece(start, length))
     }
 
-    /// RFC 5681, section 4.1: old windows say nothing about the network of now, so that no more
-    /// than the first one is sent at once.
+    /// After an idle period the window says nothing about the current network, so no more than the
+    /// initial window is sent at once (RFC 5681, section 4.1).
     fn restart_after_idle(&mut self, now: Instant) {
         if self.stats.acknowledged_bytes > 0 {
             self.controller.on_idle(now);
@@ -589,7 +592,7 @@ impl Sender {
     }
 }
 
-/// What one acknowledgement newly says.
+/// What one acknowledgement newly covers.
 #[derive(Debug, Default)]
 struct Newly {
     bytes: u64,
@@ -598,8 +601,8 @@ struct Newly {
     latest: Option<Instant>,
     /// Time since the latest was sent.
     shortest: Option<Duration>,
-    /// Whether one was sent more than once: it may have filled a gap that the others waited for
-    /// (Karn's rule).
+    /// Whether one of them was sent more than once: it may have filled a gap that the others waited
+    /// for, so there is no RTT sample (Karn's rule).
     ambiguous: bool,
 }
 

@@ -1,4 +1,4 @@
-//! One and several TCP flows over links.
+//! One or more TCP flows over links.
 
 use super::*;
 use crate::{Direction, LinkId, NodeKind, ProcessId, World};
@@ -52,8 +52,8 @@ struct Net {
     flows: Vec<TcpId>,
 }
 
-/// A client and a server on one link, and these exchanges from the client, each on a connection of
-/// its own that starts half a second after the one before.
+/// A client and a server on one link. Each of these exchanges has a connection of its own, which
+/// starts half a second after the previous one.
 fn net(
     seed: u64,
     (forward, backward): (LinkConfig, LinkConfig),
@@ -120,8 +120,8 @@ fn symmetric(config: LinkConfig) -> (LinkConfig, LinkConfig) {
     (config.clone(), config)
 }
 
-/// Bytes acknowledged from the 10th second on, when a Reno has repeated what its slow start lost
-/// one segment a round trip, over this many seconds, in bits per second.
+/// Acknowledged bits per second, over this many seconds from the 10th second on. By then a Reno has
+/// retransmitted the losses of its slow start, one segment a round trip.
 fn rate(
     seed: u64,
     ends: (LinkConfig, LinkConfig),
@@ -193,10 +193,11 @@ fn a_flow_fills_its_link() {
         ("cubic", TcpConfig::default()),
     ] {
         let ends = symmetric(link(10_000_000, ms(25), 50));
-        // Six of the periods in which a Reno halves and regains its window.
+        // Six of the periods in which a Reno halves its window and regains it.
         let (rate, report) = rate(1, ends, &config, 30);
         let share = rate / (10e6 * 1460.0 / 1500.0);
-        // What waits for a repetition at the start is acknowledged later: a little above the link.
+        // Data that waits for retransmissions at the start is acknowledged later, so the rate can
+        // be a little above the link's.
         assert!((0.9..1.02).contains(&share), "{name}: {rate}, {report:?}");
         assert!(report.sent.timeouts <= 1, "{name}: {report:?}");
     }
@@ -224,7 +225,7 @@ fn two_flows_share_a_link_fairly() {
 
 #[test]
 fn one_loss_in_a_hundred_leaves_the_rate_of_mathis() {
-    // aveiro-mptcp-sim, T1: 1.7 Mbit/s, 110 ms, 1 %: 1.29 Mbit/s.
+    // aveiro-mptcp-sim, T1: 1.7 Mbit/s, 110 ms and 1 % loss gave 1.29 Mbit/s.
     let mut total = 0.0;
     for seed in 0..4 {
         let there = lossy(0.01, link(1_700_000, ms(55), 100));
@@ -248,7 +249,7 @@ fn a_gigabit_over_a_tenth_of_a_second_is_filled_when_asked_for() {
     assert_eq!(report.received_bytes, 60_000_000, "{report:?}");
     let host = net.world.process::<TcpHost>(net.client);
     let ended = host.completions(net.flows[0])[0].ended;
-    // With the buffers a connection has by default it takes 1.9 s.
+    // With a connection's default buffers it takes 1.9 s.
     assert!(ended < Instant::ZERO + ms(1700), "{ended}");
 }
 
@@ -314,7 +315,7 @@ fn a_stop_ends_uploads_and_downloads_that_have_no_end() {
     assert!(net.world.events() < events + 10, "nothing goes on");
 }
 
-/// Exchanges at stated times, the last one first.
+/// Exchanges at given times, the last one first.
 #[derive(Debug)]
 struct Appointments(Vec<(Instant, Exchange)>);
 
@@ -342,7 +343,7 @@ fn after_an_idle_spell_a_first_window_goes_at_once() {
     let done = host.completions(net.flows[0]);
     assert_eq!(done.len(), 2);
     let took = done[1].ended.since(done[1].started);
-    // One round trip of 100 ms and a delayed acknowledgement; two packets first would make it
-    // three.
+    // One round trip of 100 ms and a delayed acknowledgement; an initial window of two packets
+    // would make it three round trips.
     assert!(took < ms(180), "{took:?}");
 }

@@ -1,4 +1,4 @@
-//! Datagrams at equal intervals, and what became of them.
+//! Datagrams at equal intervals, and statistics of their arrival.
 
 use crate::{Packet, Payload, Process};
 use anabranch_proto::time::Instant;
@@ -6,33 +6,33 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Bytes at the start of each datagram: its flow, its number, and when it was made.
+/// Bytes at the start of each datagram: its flow, its number, and its creation time.
 const HEADER: usize = 24;
 
-/// Flows one sink keeps account of.
+/// The most flows one sink keeps statistics of.
 const MAX_FLOWS: usize = 4096;
 
-/// A flow of equal datagrams.
+/// A flow of datagrams of one size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UdpFlow {
-    /// Its number, by which the sink tells it from others.
+    /// Its number, by which the sink tells it from other flows.
     pub id: u64,
     /// An address of the host.
     pub from: SocketAddr,
     /// The sink.
     pub to: SocketAddr,
-    /// Bytes of content; at least 24 count.
+    /// Bytes of content; raised to at least 24.
     pub size: usize,
-    /// Between two datagrams; at least a nanosecond counts.
+    /// Time between two datagrams; raised to at least a nanosecond.
     pub interval: Duration,
     /// When the first one leaves.
     pub start: Instant,
-    /// From here on none leaves.
+    /// No datagram leaves from this time on.
     pub end: Instant,
 }
 
 impl UdpFlow {
-    /// Sends at this many bits per second, headers of IP and UDP included; at least 1 counts.
+    /// Sends at this many bits per second, headers of IP and UDP included; raised to at least 1.
     #[must_use]
     pub fn at_rate(self, bits_per_second: u64) -> Self {
         let bits = (self.size.max(HEADER) as u64 + u64::from(crate::UDP_OVERHEAD)) * 8;
@@ -57,7 +57,7 @@ pub struct UdpSource {
 }
 
 impl UdpSource {
-    /// A source of nothing.
+    /// A source without flows.
     pub fn new() -> Self {
         Self::default()
     }
@@ -114,31 +114,31 @@ impl Process for UdpSource {
     }
 }
 
-/// What arrived of a flow.
+/// Statistics of one flow at the sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UdpFlowStats {
     /// Datagrams that arrived.
     pub received: u64,
     /// Bytes of their content.
     pub bytes: u64,
-    /// One more than the highest number that arrived: less what arrived, those that were lost, if
-    /// none came twice.
+    /// One more than the highest number that arrived. Minus `received`, it is the number of lost
+    /// datagrams, if none arrived twice.
     pub expected: u64,
-    /// Those that came behind a higher number.
+    /// Datagrams that arrived after one of a higher number.
     pub reordered: u64,
-    /// The shortest and the longest one-way delay.
+    /// The shortest one-way delay.
     pub delay_min: Duration,
-    /// See `delay_min`.
+    /// The longest one-way delay.
     pub delay_max: Duration,
-    /// All delays added up.
+    /// The sum of all one-way delays.
     pub delay_total: Duration,
-    /// How much the delay varies from one to the next, smoothed (RFC 3550, section 6.4.1).
+    /// How much the delay varies from one datagram to the next, smoothed (RFC 3550, section 6.4.1).
     pub jitter: Duration,
     last_delay: Duration,
 }
 
 impl UdpFlowStats {
-    /// Datagrams that did not arrive, among those up to the latest one that did.
+    /// Datagrams that did not arrive, up to the highest number that did.
     pub fn lost(&self) -> u64 {
         self.expected.saturating_sub(self.received)
     }
@@ -181,12 +181,12 @@ impl UdpSink {
         Self::default()
     }
 
-    /// What arrived of a flow.
+    /// The statistics of a flow.
     pub fn stats(&self, flow: u64) -> UdpFlowStats {
         self.flows.get(&flow).copied().unwrap_or_default()
     }
 
-    /// Packets of no flow, or of too many.
+    /// Packets that belong to no flow, or that arrived when there were already too many flows.
     pub fn strays(&self) -> u64 {
         self.strays
     }

@@ -76,7 +76,7 @@ fn flows_of_one_source_are_told_apart_and_jitter_is_seen() {
     let [fast, slow] = [1, 2].map(|id| world.process::<UdpSink>(sink).stats(id));
     assert_eq!((fast.received, slow.received), (10_000, 100));
     assert!(fast.reordered > 1000 && slow.reordered == 0);
-    // The mean distance of two even draws is a third of their range.
+    // The mean distance between two uniform draws is a third of their range.
     assert!((ms(2)..ms(5)).contains(&fast.jitter), "{fast:?}");
     assert!(fast.delay_min >= ms(15) && fast.delay_max <= ms(25));
 }

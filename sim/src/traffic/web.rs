@@ -1,27 +1,27 @@
-//! A web user: fetches a page, reads, fetches the next one.
+//! A web user: fetches a page, reads it, fetches the next one.
 
 use crate::seed::{Dice, Seed};
 use crate::tcp::{Demand, Exchange};
 use anabranch_proto::time::Instant;
 use std::time::Duration;
 
-/// What a web user does. Sizes and pauses are drawn anew for each page.
+/// What a web user does. The size and the pause are drawn anew for each page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WebConfig {
     /// Bytes of a request; at least 16 count.
     pub request: u64,
     /// The smallest response.
     pub smallest: u64,
-    /// The largest one.
+    /// The largest response.
     pub largest: u64,
     /// The mean pause after a page.
     pub pause: Duration,
-    /// Pages in all; without end if `None`.
+    /// The number of pages; `None` means no limit.
     pub pages: Option<u64>,
 }
 
 impl Default for WebConfig {
-    /// Pages of 6 KB to 10 MB, 50 KB on average, and a second to read.
+    /// Pages of 6 KB to 10 MB, 50 KB on average, with a second to read each.
     fn default() -> Self {
         Self {
             request: 300,
@@ -33,7 +33,8 @@ impl Default for WebConfig {
     }
 }
 
-/// Responses have a heavy tail (Pareto with exponent 1, cut off), pauses are exponential.
+/// A web user. Response sizes have a heavy tail (Pareto with exponent 1, cut off), pauses are
+/// exponential.
 #[derive(Debug)]
 pub struct Web {
     config: WebConfig,
@@ -51,7 +52,7 @@ impl Web {
         }
     }
 
-    /// A size whose chance to be above x falls as 1 / x.
+    /// A size whose probability of exceeding x falls as 1 / x.
     fn size(&mut self) -> u64 {
         const UNIT: u64 = 1 << 32;
         let smallest = self.config.smallest.max(1);
@@ -66,8 +67,8 @@ impl Web {
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// An exponential number with mean 1, in units of `2^-32`: von Neumann's way by comparisons
-    /// (1951), since the last bit of a logarithm differs between machines.
+    /// An exponential number with mean 1, in units of `2^-32`. It uses von Neumann's method of
+    /// comparisons (1951), since the last bit of a logarithm differs between machines.
     fn exponential(&mut self) -> u64 {
         for whole in 0..64 {
             let first = self.dice.next() >> 32;
@@ -92,7 +93,7 @@ impl Demand for Web {
         if self.config.pages.is_some_and(|pages| self.pages >= pages) {
             return None;
         }
-        // Users do not start at the same time: the first page comes after a pause, too.
+        // Users do not all start at the same time: there is a pause before the first page, too.
         self.pages += 1;
         let exchange = Exchange {
             request: self.config.request,

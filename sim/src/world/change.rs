@@ -1,4 +1,4 @@
-//! What a script may do to a world at a given time.
+//! The changes a script can make to a world at a given time.
 
 use super::{Direction, LinkId, NodeId, World, network::line_index};
 use anabranch_link::{Jitter, LinkConfig, Loss, Queue, Rate};
@@ -7,7 +7,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Which directions of a link something concerns.
+/// Which directions of a link are meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Directions {
     /// Both.
@@ -26,12 +26,12 @@ impl Directions {
     }
 }
 
-/// What becomes different about a link. What waits in it stays.
+/// How a link changes. Packets already in it stay.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LinkChange {
     /// Everything.
     Config(LinkConfig),
-    /// Everything but whether it carries anything.
+    /// Everything except whether it is up.
     Properties(LinkConfig),
     /// The rate.
     Rate(Rate),
@@ -43,7 +43,8 @@ pub enum LinkChange {
     Loss(Loss),
     /// The queue.
     Queue(Queue),
-    /// Whether it carries anything, unknown to the hosts: a blackhole.
+    /// Whether it carries anything. The hosts are not told, so a link that is not up is a
+    /// blackhole.
     Up(bool),
 }
 
@@ -67,9 +68,9 @@ impl LinkChange {
     }
 }
 
-/// Something that happens to a world.
+/// A change to a world.
 pub enum Change {
-    /// A link becomes different.
+    /// A link changes.
     Link {
         /// The link.
         link: LinkId,
@@ -78,23 +79,23 @@ pub enum Change {
         /// How.
         change: LinkChange,
     },
-    /// A link is taken down or up in both directions, and its ends are told.
+    /// A link is taken down or brought up in both directions, and its ends are told.
     Admin {
         /// The link.
         link: LinkId,
         /// Whether it carries anything from now on.
         up: bool,
     },
-    /// A host gets another address on a link and is told; packets to the old one are lost.
+    /// A host gets a new address on a link and is told; packets to the old address are lost.
     Readdress {
         /// The host.
         node: NodeId,
         /// The link.
         link: LinkId,
-        /// The address; the next unused one if none is given.
+        /// The new address; if `None`, the next unused one.
         address: Option<IpAddr>,
     },
-    /// A NAT forgets its mappings; nobody is told.
+    /// A NAT forgets its mappings without telling anyone.
     Rebind {
         /// The NAT.
         node: NodeId,
@@ -133,12 +134,12 @@ impl fmt::Debug for Change {
 }
 
 impl Change {
-    /// A silent cut or repair of both directions.
+    /// Silently cuts or repairs both directions of a link.
     pub fn up(link: LinkId, up: bool) -> Self {
         Self::link(link, Directions::Both, LinkChange::Up(up))
     }
 
-    /// A link becomes different.
+    /// Changes a link.
     pub fn link(link: LinkId, directions: Directions, change: LinkChange) -> Self {
         Self::Link {
             link,
@@ -151,20 +152,20 @@ impl Change {
 /// A rate that goes from one value to another in equal steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fade {
-    /// When the first step is taken.
+    /// When the first step happens.
     pub start: Instant,
-    /// How long it takes from the first step to the last one.
+    /// The time from the first step to the last.
     pub duration: Duration,
     /// How many steps; at least 1.
     pub steps: u32,
-    /// The rate before, in bits per second.
+    /// The rate before the first step, in bits per second.
     pub from: u64,
-    /// The rate after the last step, in bits per second. At 0 the link goes down.
+    /// The rate after the last step, in bits per second. If it is 0, the link goes down.
     pub to: u64,
 }
 
 impl Fade {
-    /// The rate of each step in bits per second, and when it is taken.
+    /// The rate of each step in bits per second, and when the step happens.
     pub fn rates(self) -> Vec<(Instant, u64)> {
         let steps = self.steps.max(1);
         let span = i128::from(self.to) - i128::from(self.from);
@@ -179,7 +180,7 @@ impl Fade {
         (1..=steps).map(step).collect()
     }
 
-    /// The steps, as changes of one link.
+    /// The steps, as changes to one link.
     pub fn changes(self, link: LinkId, directions: Directions) -> Vec<(Instant, Change)> {
         let mut all = Vec::new();
         for (step, (at, rate)) in self.rates().into_iter().enumerate() {
@@ -199,7 +200,7 @@ impl Fade {
 }
 
 impl World {
-    /// Lets something happen now.
+    /// Applies a change now.
     pub fn apply(&mut self, change: Change) {
         match change {
             Change::Link {

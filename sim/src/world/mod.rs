@@ -1,14 +1,14 @@
-//! The network itself: nodes, links, and one ordered queue of what happens.
+//! The network itself: nodes, links, and one ordered queue of events.
 //!
 //! ```text
-//! process --poll_packet--> emit: the interface whose address the packet bears
+//! process --poll_packet--> emit: the interface that has the packet's source address
 //!                            -> link (queue, rate, loss, delay) -> arrive
-//! arrive at a host      -> the process of that port, or the host's
-//! arrive at a router    -> shortest way to the address -> link -> ..
+//! arrive at a host      -> the process bound to that port, or the host's default process
+//! arrive at a router    -> shortest route to the address -> link -> ..
 //! arrive at a NAT       -> translated, then as at a router
 //! ```
 //!
-//! Events of the same time happen in the order they were submitted. A process is drained after each
+//! Simultaneous events happen in the order they were submitted. A process is drained after each
 //! input and then sleeps until exactly the time it asked for.
 
 mod change;
@@ -32,23 +32,23 @@ use std::fmt::{self, Display};
 use std::net::IpAddr;
 use trace::{Ends, Fate, Trace};
 
-/// Packets one process may send, and times it may be woken, without time passing. A process that
-/// wants more would go on for ever.
+/// The most packets one process may send, and the most times it may be woken, without time passing.
+/// A process that exceeds this would never stop.
 const MAX_AT_ONCE: u32 = 1_000_000;
 
-/// Events that may happen without time passing: processes that answer each other over a way without
-/// rate and delay would go on for ever.
+/// The most events without time passing: over links without rate and delay, processes that answer
+/// each other would never stop.
 const MAX_EVENTS_AT_ONCE: u32 = 10_000_000;
 
-/// Names a node.
+/// Identifies a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(u32);
 
-/// Names a link.
+/// Identifies a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(u32);
 
-/// Names a process.
+/// Identifies a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId(u32);
 
@@ -58,44 +58,45 @@ impl Display for LinkId {
     }
 }
 
-/// What a node does with packets for others.
+/// What a node does with packets that are not addressed to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeKind {
-    /// Nothing; its own go to its processes. It may have any number of interfaces.
+    /// Nothing; it only delivers its own packets to its processes. It may have any number of
+    /// interfaces.
     Host,
-    /// It passes them on along the shortest way.
+    /// It forwards them along the shortest route.
     Router,
-    /// As a router, and those inside share its address on the first link that was made with it as
-    /// the near end. Only UDP passes.
+    /// It forwards them like a router, and the nodes inside share its address on the outside, which
+    /// is the first link made with the NAT as its near end. Only UDP passes.
     Nat,
-    /// It hands packets for others to its process, which may send packets of others on: those take
-    /// the shortest way. What it hands over counts as having reached a process.
+    /// It hands them to its process, which may itself send packets with foreign addresses: those
+    /// take the shortest route. A packet handed to the process counts as delivered.
     Gateway,
 }
 
 /// One direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
-    /// From the end that was named first.
+    /// From the end named first to the other.
     Forward,
-    /// To it.
+    /// From the other end to the one named first.
     Backward,
 }
 
-/// What passed from one address to another, as the sender named them.
+/// What passed from one address to another, as the sender addressed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FlowStats {
     /// Packets that processes sent.
     pub packets_sent: u64,
-    /// Their bytes, headers of IP included.
+    /// Their bytes, including IP headers.
     pub bytes_sent: u64,
     /// Packets that reached a process.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Their one-way delays, added up, in nanoseconds.
+    /// The sum of their one-way delays, in nanoseconds.
     pub delay_total_ns: u64,
-    /// The longest of them.
+    /// The longest of these delays.
     pub delay_max_ns: u64,
 }
 
@@ -114,17 +115,18 @@ struct Attached {
     wanted: Option<Instant>,
     /// The earliest event in the queue for it.
     armed: Option<Instant>,
-    /// Its flow of late.
+    /// The flow it used last.
     flow: u32,
-    /// Wake-ups since time last passed.
+    /// The time it was last woken, and how often at that time.
     wakes: (Instant, u32),
     stats: FlowStats,
 }
 
 /// A network, what runs in it, and its time.
 ///
-/// A way there and back needs a rate or a delay: over bare wires those who answer each other do so
-/// for ever within an instant, which ends in a panic after ten million events.
+/// Every round trip needs a link with a rate or a delay. Otherwise processes that answer each other
+/// would do so forever within one instant; the world panics after ten million events without time
+/// passing.
 #[derive(Debug)]
 pub struct World {
     seed: Seed,
@@ -132,24 +134,23 @@ pub struct World {
     queue: Queue,
     network: Network,
     processes: Vec<Attached>,
-    /// Processes that somebody outside may have changed.
+    /// Processes that may have been changed from outside.
     touched: Vec<u32>,
     script: Vec<Option<Change>>,
     flows: Vec<Flow>,
     buffers: Buffers,
-    /// What packets travelled in that have arrived, for those that set out: no more than were under
-    /// way at a time.
+    /// The boxes of packets that have arrived, for reuse: no more than were in transit at a time.
     #[allow(clippy::vec_box, reason = "the boxes are what is kept")]
     spare: Vec<Box<Traveller>>,
     trace: Trace,
     unroutable: u64,
     events: u64,
-    /// Of these, since time passed last.
+    /// How many of these events happened since time last advanced.
     at_once: u32,
 }
 
 impl World {
-    /// An empty world at time 0. All that is random in it follows from the seed.
+    /// An empty world at time 0. All its randomness follows from the seed.
     pub fn new(seed: u64) -> Self {
         Self {
             seed: Seed(seed),
@@ -179,8 +180,8 @@ impl World {
         self.network.add_node(kind)
     }
 
-    /// Joins two nodes. Each gets an interface with an address of its own. Loss, jitter and early
-    /// drops of the link depend on the world's seed and on how many links there were before.
+    /// Connects two nodes. Each gets an interface with an address of its own. Loss, jitter and
+    /// early drops of the link depend on the world's seed and on how many links there were before.
     pub fn connect(
         &mut self,
         near: NodeId,
@@ -200,28 +201,28 @@ impl World {
         self.network.interface(node, link).address
     }
 
-    /// The links of a node, in the order they were made.
+    /// The links of a node, in the order they were created.
     pub fn links_of(&self, node: NodeId) -> impl Iterator<Item = LinkId> + '_ {
         let interfaces = self.network.nodes[node.0 as usize].interfaces.iter();
         interfaces.map(|interface| interface.link)
     }
 
-    /// Puts a process on a node; it gets all packets to the node that no other one is
-    /// [bound](Self::bind) to. It starts with the next step.
+    /// Puts a process on a node. It receives all packets to the node for which no other process is
+    /// [bound](Self::bind), and starts with the next step.
     pub fn attach(&mut self, node: NodeId, process: Box<dyn Process>) -> ProcessId {
         let id = self.add_process(node, process);
         self.network.nodes[node.0 as usize].process = Some(id.0);
         id
     }
 
-    /// Puts a process on a node; it gets the packets to this port.
+    /// Puts a process on a node. It receives the packets to this port.
     pub fn attach_at(&mut self, node: NodeId, port: u16, process: Box<dyn Process>) -> ProcessId {
         let id = self.add_process(node, process);
         self.bind(id, port);
         id
     }
 
-    /// Gives a process the packets to one more port of its node.
+    /// Also gives a process the packets to another port of its node.
     pub fn bind(&mut self, process: ProcessId, port: u16) {
         let node = self.processes[process.0 as usize].node;
         self.network.nodes[node.0 as usize]
@@ -244,7 +245,7 @@ impl World {
         ProcessId(id)
     }
 
-    /// A process, to look at.
+    /// A process, read-only.
     ///
     /// # Panics
     /// If it is of another type.
@@ -253,7 +254,7 @@ impl World {
         process.downcast_ref().expect("a process of this type")
     }
 
-    /// A process, to command. What it has to send is sent with the next step.
+    /// A process, mutable. What it has to send is sent in the next step.
     ///
     /// # Panics
     /// If it is of another type.
@@ -265,7 +266,7 @@ impl World {
         process.downcast_mut().expect("a process of this type")
     }
 
-    /// Lets something happen at a time, or now if that is past.
+    /// Schedules a change, or applies it in the next step if the time is past.
     pub fn at(&mut self, time: Instant, change: Change) {
         self.queue.push(
             time.max(self.now),
@@ -274,14 +275,14 @@ impl World {
         self.script.push(Some(change));
     }
 
-    /// Lets several things happen.
+    /// Schedules several changes.
     pub fn script(&mut self, changes: impl IntoIterator<Item = (Instant, Change)>) {
         for (time, change) in changes {
             self.at(time, change);
         }
     }
 
-    /// The time.
+    /// The current time.
     pub fn now(&self) -> Instant {
         self.now
     }
@@ -296,14 +297,14 @@ impl World {
         self.step_before(Instant::FAR_FUTURE)
     }
 
-    /// Handles what happens until then; the time is then `end`.
+    /// Handles all events until `end`, which is then the current time.
     pub fn run_until(&mut self, end: Instant) {
         while self.step_before(end) {}
         self.now = self.now.max(end);
     }
 
-    /// Goes on while this holds and there is something to happen. Returns whether it came to hold
-    /// no more.
+    /// Handles events while the condition holds and there are any. Returns whether the condition
+    /// ceased to hold.
     pub fn run_while(&mut self, mut condition: impl FnMut(&Self) -> bool) -> bool {
         while condition(self) {
             if !self.step() {
@@ -313,7 +314,7 @@ impl World {
         true
     }
 
-    /// As [`Self::run_while`], but not beyond `end`.
+    /// Like [`Self::run_while`], but not beyond `end`.
     pub fn run_while_until(
         &mut self,
         end: Instant,
@@ -328,7 +329,7 @@ impl World {
         true
     }
 
-    /// Handles the next event that lies not behind `end`.
+    /// Handles the next event if it is not after `end`.
     pub fn step_before(&mut self, end: Instant) -> bool {
         if !self.touched.is_empty() {
             for process in std::mem::take(&mut self.touched) {
@@ -362,24 +363,24 @@ impl World {
         true
     }
 
-    /// What one direction of a link did so far.
+    /// What one direction of a link has done so far.
     pub fn link_stats(&self, link: LinkId, direction: Direction) -> LinkStats {
         self.network.line(link, direction).link.stats()
     }
 
-    /// What one direction of a link is like now.
+    /// The current configuration of one direction of a link.
     pub fn link_config(&self, link: LinkId, direction: Direction) -> &LinkConfig {
         self.network.line(link, direction).link.config()
     }
 
-    /// Bytes that wait in one direction of a link.
+    /// Bytes queued in one direction of a link.
     pub fn queued_bytes(&self, link: LinkId, direction: Direction) -> u64 {
         self.network.line(link, direction).link.queued_bytes()
     }
 
-    /// The links between two addresses of hosts, in order, and the directions they are passed in.
-    /// If `to` is the outer address of a NAT, the way goes on to the host behind it that spoke to
-    /// `from` last. Empty if there is no way.
+    /// The links between two addresses of hosts, in order, with the direction in which each is
+    /// crossed. If `to` is the outer address of a NAT, the route continues to the host behind it
+    /// that last spoke to `from`. Empty if there is no route.
     pub fn way(&mut self, from: IpAddr, to: IpAddr) -> Vec<(LinkId, Direction)> {
         let count = self.network.nodes.len() as u32;
         let owner = (0..count).find(|node| self.network.nodes[*node as usize].owns(from));
@@ -402,7 +403,7 @@ impl World {
                     NodeKind::Nat => here.nat.inside_of(from),
                     _ => None,
                 };
-                // A NAT that knows nobody inside is where packets end.
+                // A NAT without a matching host inside is where packets end.
                 let Some(inside) = inside.filter(|inside| !here.owns(*inside)) else {
                     return way;
                 };
@@ -416,25 +417,24 @@ impl World {
         Vec::new()
     }
 
-    /// What passed between two addresses, as the sender named them.
+    /// What passed between two addresses, as the sender addressed it.
     pub fn flow_stats(&self, from: IpAddr, to: IpAddr) -> FlowStats {
         let flow = self.flows.iter().find(|f| f.from == from && f.to == to);
         flow.map(|flow| flow.stats).unwrap_or_default()
     }
 
-    /// What a process sent, and what reached it: for each direction all that passed between it and
-    /// its peers.
+    /// What a process sent and what reached it, summed over all its peers.
     pub fn process_stats(&self, id: ProcessId) -> FlowStats {
         self.processes[id.0 as usize].stats
     }
 
-    /// Packets that were for nobody, or had no way.
+    /// Packets that had no receiver or no route.
     pub fn unroutable(&self) -> u64 {
         self.unroutable
     }
 
-    /// A hash of everything that was sent, carried, delivered and dropped, and when. The same world
-    /// yields the same one.
+    /// A hash of everything that was sent, carried, delivered and dropped, and when. Equal worlds
+    /// have equal hashes.
     pub fn trace_hash(&self) -> u64 {
         let mut trace = self.trace;
         for line in &self.network.lines {
@@ -468,7 +468,7 @@ impl World {
         }
     }
 
-    /// Takes what a process has to send, and notes when it wants to be woken.
+    /// Sends what a process has to send, and records when it wants to be woken.
     fn drain(&mut self, id: u32) {
         self.exchange_buffers(id);
         self.collect(id);
@@ -513,7 +513,7 @@ impl World {
         }
     }
 
-    /// A process sends a packet.
+    /// Sends a packet on behalf of a process.
     fn emit(&mut self, id: u32, packet: Packet) {
         let node = self.processes[id as usize].node;
         let ends = Ends::of(&packet);
@@ -604,7 +604,7 @@ impl World {
         self.arm_line(index);
     }
 
-    /// A packet came out of a link.
+    /// Handles a packet that came out of a link.
     fn arrive(&mut self, node: NodeId, line: u32, mut traveller: Box<Traveller>) {
         let kind = self.network.nodes[node.0 as usize].kind;
         if kind == NodeKind::Nat {

@@ -1,5 +1,5 @@
-//! A box that hides a network behind one address (RFC 4787: mapping independent of the endpoint,
-//! filtering by address).
+//! A NAT that hides a network behind one address (RFC 4787: endpoint-independent mapping,
+//! address-dependent filtering).
 
 use crate::{Packet, Payload};
 use anabranch_proto::time::Instant;
@@ -7,24 +7,25 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// Ports are given out from here on.
+/// The first port to be assigned.
 const FIRST_PORT: u16 = 20_000;
 
-/// After a rebinding, ports start this much higher, so that no old one comes again soon.
+/// After a rebinding, assignment continues this much higher, so that no old port is soon used
+/// again.
 const REBIND_STEP: u16 = 997;
 
-/// How long a mapping lives without packets from inside (RFC 4787, REQ-5, asks for at least two
+/// How long a mapping lives without packets from inside (RFC 4787, REQ-5, requires at least two
 /// minutes).
 const LIFETIME: Duration = Duration::from_secs(120);
 
-/// Mappings kept at a time; the oldest one makes room.
+/// The most mappings at a time; a new one then replaces the oldest.
 const MAX_MAPPINGS: usize = 4096;
 
 #[derive(Debug, Clone)]
 struct Mapping {
     inside: SocketAddr,
     used: Instant,
-    /// Addresses it sent to, which may answer.
+    /// Addresses it sent to, which are allowed to answer.
     peers: Vec<IpAddr>,
 }
 
@@ -47,8 +48,8 @@ impl Default for Nat {
 }
 
 impl Nat {
-    /// Gives a packet from inside the outer address. Returns whether it may go on: what is no UDP
-    /// is not translated and does not.
+    /// Replaces a packet's inner source address by the outer one. Returns whether the packet may
+    /// continue: only UDP is translated and passes.
     pub(super) fn translate_out(
         &mut self,
         now: Instant,
@@ -70,7 +71,8 @@ impl Nat {
         true
     }
 
-    /// Gives a packet from outside its inner destination, if there is one for it.
+    /// Replaces a packet's outer destination by the inner one, if there is a mapping that allows
+    /// it.
     pub(super) fn translate_in(&mut self, now: Instant, packet: &mut Packet) -> bool {
         let port = packet.to.port();
         let Some(mapping) = self.by_port.get(&port) else {
@@ -87,7 +89,7 @@ impl Nat {
         true
     }
 
-    /// Whom packets of `peer` to the outer address reach: who spoke to it last.
+    /// The host that packets of `peer` to the outer address reach: the last one that spoke to it.
     pub(super) fn inside_of(&self, peer: IpAddr) -> Option<IpAddr> {
         let open = self.by_port.values();
         let open = open.filter(|mapping| mapping.peers.contains(&peer));
@@ -95,8 +97,8 @@ impl Nat {
         Some(latest.inside.ip())
     }
 
-    /// Forgets every mapping: what was known outside is not reached any more, and what speaks again
-    /// is seen from another port.
+    /// Forgets all mappings: existing ones no longer work from outside, and hosts that send again
+    /// appear at another port.
     pub(super) fn rebind(&mut self) {
         self.by_port.clear();
         self.by_inside.clear();
@@ -161,7 +163,7 @@ mod tests {
         "198.51.100.1".parse().unwrap()
     }
 
-    /// Sends one packet out; returns the address it shows.
+    /// Sends one packet out; returns the source address it gets.
     fn shown(nat: &mut Nat, at: u64, from: &str) -> SocketAddr {
         let mut packet = packet(from, "203.0.113.1:443");
         assert!(nat.translate_out(

@@ -1,4 +1,4 @@
-//! Nodes, links between them, and which way a packet takes.
+//! Nodes, the links between them, and the routes packets take.
 
 use super::nat::Nat;
 use super::trace::Ends;
@@ -10,10 +10,10 @@ use anabranch_proto::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Addresses one end of a link may have in turn.
+/// The most addresses one end of a link may have, one after the other.
 const MAX_ADDRESSES: u32 = 25_000;
 
-/// A packet on its way, and what is told of it when it arrives.
+/// A packet in transit, with what is recorded when it arrives.
 #[derive(Debug, Clone)]
 pub(super) struct Traveller {
     pub(super) packet: Packet,
@@ -28,7 +28,7 @@ pub(super) struct Traveller {
 pub(super) struct Interface {
     pub(super) address: IpAddr,
     pub(super) link: LinkId,
-    /// The direction that leaves here.
+    /// The outgoing direction.
     pub(super) out: u32,
     pub(super) neighbour: NodeId,
 }
@@ -38,9 +38,9 @@ pub(super) struct Interface {
 pub(super) struct Node {
     pub(super) kind: NodeKind,
     pub(super) interfaces: Vec<Interface>,
-    /// Processes that want the packets to one port.
+    /// Processes bound to a port.
     pub(super) bound: Vec<(u16, u32)>,
-    /// The process that gets all others.
+    /// The process that receives all other packets.
     pub(super) process: Option<u32>,
     pub(super) nat: Nat,
 }
@@ -50,7 +50,7 @@ impl Node {
         self.interfaces.iter().any(|own| own.address == address)
     }
 
-    /// The process a packet is for.
+    /// The process that receives packets to this port.
     pub(super) fn receiver(&self, port: u16) -> Option<u32> {
         let bound = self.bound.iter().find(|(wanted, _)| *wanted == port);
         bound.map(|(_, process)| *process).or(self.process)
@@ -60,19 +60,19 @@ impl Node {
 /// One direction of a link, and where it leads.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// Boxed: a packet is moved from queue to queue, and a link may hold thousands.
+    /// Boxed, because a packet moves from queue to queue and a link may hold thousands.
     pub(super) link: Link<Box<Traveller>>,
     pub(super) to: NodeId,
     /// The earliest event in the queue for it.
     pub(super) armed: Option<Instant>,
 }
 
-/// Where an address is: a node, and the node before it on the link that the address belongs to.
+/// Where an address is: its node, and the node before it on the link that the address belongs to.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     node: NodeId,
     last_hop: NodeId,
-    /// The direction that leads to it from the last hop.
+    /// The direction from the last hop to the node.
     line: u32,
 }
 
@@ -83,7 +83,7 @@ pub(super) struct Network {
     /// Two for each link: forward, backward.
     pub(super) lines: Vec<Line>,
     places: BTreeMap<IpAddr, Place>,
-    /// For each node and each other one: the direction to leave by. Empty until asked for.
+    /// For each pair of nodes, the direction to leave by. Empty until first needed.
     routes: Vec<Vec<Option<u32>>>,
     /// For each node the last answers of [`Self::next_line`].
     recent: Vec<[Option<(IpAddr, u32)>; 2]>,
@@ -156,8 +156,8 @@ impl Network {
         found.expect("the node is an end of the link")
     }
 
-    /// Gives an interface another address, the next unused one by default; returns the old and the
-    /// new one.
+    /// Gives an interface another address, by default the next unused one; returns the old and the
+    /// new address.
     pub(super) fn readdress(
         &mut self,
         node: NodeId,
@@ -176,7 +176,8 @@ impl Network {
             let generation = (1..=MAX_ADDRESSES).find(unused).expect("an unused address");
             default_address(link, end, generation)
         });
-        // The old address stays placed: nobody gets it again, and packets to it find nobody.
+        // The old address keeps its place, so that it is never assigned again and packets to it
+        // find no host.
         self.place(new, node, neighbour, out ^ 1);
         let interfaces = &mut self.nodes[node.0 as usize].interfaces;
         for interface in interfaces.iter_mut().filter(|one| one.link == link) {
@@ -186,8 +187,8 @@ impl Network {
         (old, new)
     }
 
-    /// The direction by which a packet leaves the host it was made on: that of the interface whose
-    /// address it bears.
+    /// The direction by which a packet leaves the host that sent it: that of the interface with the
+    /// packet's source address.
     pub(super) fn first_line(&self, node: NodeId, from: IpAddr) -> Option<u32> {
         let interfaces = &self.nodes[node.0 as usize].interfaces;
         let own = interfaces.iter().find(|own| own.address == from);
@@ -223,8 +224,8 @@ impl Network {
         self.recent = vec![[None; 2]; self.nodes.len()];
     }
 
-    /// Shortest ways by number of links; hosts are never on the way. Among equals the link that was
-    /// made first wins.
+    /// Finds the shortest routes by number of links, never through hosts. Of equal routes, the one
+    /// over the link created first wins.
     fn find_routes(&mut self) {
         let count = self.nodes.len();
         self.routes = vec![vec![None; count]; count];
@@ -254,7 +255,7 @@ impl Network {
         &self.lines[line_index(link, direction) as usize]
     }
 
-    /// Where the outside of a NAT is: the first link that was made with it as the near end.
+    /// The outside of a NAT: the first link created with it as the near end.
     pub(super) fn outside(&self, node: NodeId) -> Option<&Interface> {
         let interfaces = &self.nodes[node.0 as usize].interfaces;
         interfaces
@@ -267,8 +268,8 @@ pub(super) fn line_index(link: LinkId, direction: Direction) -> u32 {
     link.0 * 2 + u32::from(direction == Direction::Backward)
 }
 
-/// `10.x.y.z`, where x and y are the link's number and z is 1 and 2 for its ends; after a change of
-/// address 3 and 4, and so on.
+/// `10.x.y.z`, where x and y are the link's number and z is 1 and 2 for its ends; after one change
+/// of address z is 3 and 4, and so on.
 fn default_address(link: LinkId, end: u32, generation: u32) -> IpAddr {
     let [_, _, high, low] = link.0.to_be_bytes();
     let last = 1 + end + 2 * generation;

@@ -1,17 +1,17 @@
-//! What happens next: events in order of time and, at the same time, of their submission.
+//! The next events: in order of time and, for equal times, of their submission.
 
 use anabranch_proto::time::Instant;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Something that happens at a time.
+/// An event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Happening {
-    /// One direction of a link is to be polled.
+    /// One direction of a link has to be polled.
     Line(u32),
-    /// A process wanted to be woken.
+    /// A process asked to be woken.
     Wake(u32),
-    /// An entry of the script.
+    /// An entry of the script is due.
     Change(u32),
 }
 
@@ -28,7 +28,7 @@ impl Queue {
         self.heap.push(Reverse((at, self.submitted, what)));
     }
 
-    /// When the next event is.
+    /// The time of the next event.
     pub(super) fn next_time(&self) -> Option<Instant> {
         self.heap.peek().map(|Reverse((at, _, _))| *at)
     }

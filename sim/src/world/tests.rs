@@ -23,7 +23,7 @@ fn wire(delay_ms: u64) -> LinkConfig {
     }
 }
 
-/// Sends what it is told and notes what comes.
+/// Sends what it is told to and records what arrives.
 #[derive(Debug, Default)]
 struct Probe {
     outgoing: Vec<Packet>,
@@ -31,7 +31,7 @@ struct Probe {
     timers: Vec<Instant>,
     woken: Vec<Instant>,
     told: Vec<String>,
-    /// Whether what comes is sent back.
+    /// Whether packets are sent back.
     echo: bool,
 }
 
@@ -186,7 +186,7 @@ fn processes_are_woken_exactly_when_they_asked_and_never_early() {
     };
     let id = world.attach(node, Box::new(probe));
     world.run_until(at_ms(1));
-    // A later wish replaces the one the queue knows of.
+    // An earlier deadline replaces the one already in the queue.
     world.process_mut::<Probe>(id).timers = vec![at_ms(9), at_ms(5)];
     while world.step() {}
     let probe = world.process::<Probe>(id);
@@ -338,7 +338,7 @@ fn behind_a_nat_hosts_share_an_address_and_a_rebinding_changes_the_port() {
         .collect();
     let outer = world.address(nat, outside);
     assert!(seen.iter().all(|from| from.ip() == outer), "{seen:?}");
-    // The way back leads through the NAT to whom it hides.
+    // The return route leads through the NAT to the host behind it.
     let back = [
         (outside, Direction::Backward),
         (inside, Direction::Backward),

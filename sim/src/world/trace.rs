@@ -13,11 +13,12 @@ pub(super) enum Fate {
     Carried = 2,
     /// It reached a process.
     Delivered = 3,
-    /// Nobody wanted it.
+    /// It had no receiver, or no route.
     Dropped = 4,
 }
 
-/// The addresses of a packet, as the trace has them: it notes each packet several times.
+/// The addresses of a packet in the trace's format, computed once because each packet is recorded
+/// several times.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ends {
     from: u64,
@@ -33,8 +34,8 @@ impl Ends {
     }
 }
 
-/// A running hash of times, sizes, addresses and places. Contents are left out: the random numbers
-/// of TLS differ from run to run, the sizes of what is sent do not.
+/// A running hash of times, sizes, addresses and places. Contents are left out: TLS draws different
+/// random numbers in each run, but the sizes of packets stay the same.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Trace(u64);
 

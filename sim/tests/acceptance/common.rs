@@ -1,4 +1,4 @@
-//! What every scheduler has to do.
+//! What every scheduler must do.
 
 use crate::trial::{Link, Running, Trial, at, link, millis};
 use anabranch_proto::path::PathOptions;
@@ -9,7 +9,7 @@ use anabranch_sim::app::File;
 use anabranch_sim::profile::Names;
 use anabranch_sim::scene::FIRST;
 
-/// Everything that is registered, and modes that decide otherwise than the default does.
+/// Every registered scheduler, and modes whose decisions differ from those of the default.
 fn schedulers() -> Vec<String> {
     let names = Names::default();
     let plain = names.schedulers.entries().iter().map(|entry| entry.name);
@@ -25,10 +25,11 @@ fn schedulers() -> Vec<String> {
     plain.chain(modes).map(str::to_owned).collect()
 }
 
-/// Those that by their nature carry no more than one path does: a copy of everything on each.
+/// Schedulers that by their nature carry no more than one path does, because they copy everything
+/// to each path.
 const COPIES_ALL: &[&str] = &["redundant"];
 
-/// Load without end: one stream, or several where each stays on its path.
+/// Endless load: one stream, or several for schedulers that keep each stream on one path.
 fn endless(links: &[Link], scheduler: &str) -> Running {
     let trial = Trial::on(links);
     let trial = if scheduler.starts_with("affinity") {
@@ -50,10 +51,10 @@ fn figures(all: &[(String, f64)]) -> String {
 #[test]
 fn two_equal_paths_carry_nearly_twice_as_much_and_all_schedulers_the_same() {
     let mut failed = Vec::new();
-    // Plans put up to a window of each path out of order: what waits for its turn at the end must
-    // be little beside what came before.
+    // Schedulers that plan ahead put up to a window of each path out of order. The measurement is
+    // long so that what still waits for its turn at its end is little in comparison.
     let goodput = |mut running: Running| running.goodput(600, 8600);
-    // Where a queue holds fifteen packets, plans that reckon with windows err by up to a tenth.
+    // Where a queue holds only fifteen packets, plans based on windows are off by up to a tenth.
     for (rate, least, spread) in [(3.0, 1.75, 0.1), (5.0, 1.8, 0.05)] {
         let one = goodput(endless(&[link(rate, 10, 10)], "min-rtt"));
         let links = [link(rate, 10, 10), link(rate, 10, 10)];
@@ -64,7 +65,7 @@ fn two_equal_paths_carry_nearly_twice_as_much_and_all_schedulers_the_same() {
                 continue;
             }
             let two = goodput(endless(&links, &name));
-            // It waits for the path it favours: docs/schedulers-acceptance.md.
+            // It waits for the path it prefers: docs/schedulers-acceptance.md.
             let spread = if name == "edpf-like" { 0.12 } else { spread };
             if two < least * one || (two / lowest_rtt - 1.0).abs() > spread {
                 failed.push((format!("{name} at {rate} Mbit/s"), two / one));
@@ -104,16 +105,17 @@ fn eight_paths_are_filled() {
     assert!(failed.is_empty(), "{}", figures(&failed));
 }
 
-/// The probe time-out of a path now: RFC 9002, section 6.2.1.
+/// The current probe time-out of a path: RFC 9002, section 6.2.1.
 fn pto(running: &Running, path: u32) -> Duration {
     let connection = running.client().connection(FIRST).unwrap();
     let stats = connection.path_stats(PathId(path)).unwrap();
     stats.smoothed_rtt + (stats.rttvar * 4).max(millis(1)) + millis(25)
 }
 
-/// How long progress pauses when a path dies at a time in milliseconds, and how long it may: two
-/// probe time-outs of that path, and one of the other if that loses packets meanwhile, as one of
-/// them may be the copy that everything waits for. The path comes back a second later.
+/// How long progress pauses when a path dies at `dies_at` milliseconds, and how long it may pause.
+/// That is two probe time-outs of that path, plus one of the other path if it loses packets
+/// meanwhile, since one of them may be the copy that everything waits for. The path comes back a
+/// second later.
 fn stall(scheduler: &str, rate: f64, dies: usize, dies_at: u64) -> (Duration, Duration) {
     let trial = Trial::on(&[link(rate, 10, 10), link(rate, 15, 15)])
         .bytes(50_000_000)
@@ -144,7 +146,7 @@ fn stall(scheduler: &str, rate: f64, dies: usize, dies_at: u64) -> (Duration, Du
     running.run_until(at(dies_at + 1900));
     let before = running.carried(dies);
     running.run_until(at(dies_at + 2300));
-    // Flows that went elsewhere stay there: only new ones would come back.
+    // Flows that moved to the other path stay there: only new flows would come back.
     assert!(
         scheduler.starts_with("affinity") || running.carried(dies) > before,
         "{scheduler}: path {dies} of {rate} Mbit/s is used again"

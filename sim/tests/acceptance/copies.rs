@@ -46,7 +46,7 @@ fn copies_within_a_budget_never_exceed_it() {
             let trial = Trial::on(&links).files(files);
             let outcome = trial.run(&format!("{name}:budget={budget}"));
             let sent: u64 = outcome.paths.iter().map(|path| path.sent.fresh_bytes).sum();
-            // A burst of sixteen packets is allowed before anything is earned.
+            // A burst of sixteen packets is allowed before any budget has accumulated.
             let allowed = if budget > 0.0 {
                 budget * sent as f64 * 1.05 + 16.0 * 1500.0
             } else {

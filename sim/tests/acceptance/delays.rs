@@ -1,14 +1,14 @@
-//! Schedulers that predict arrivals. Those that use forward delays are told them by timestamps.
+//! Schedulers that predict arrivals. Those that use forward delays learn them from timestamps.
 
 use crate::trial::{LOWEST_RTT, Link, Outcome, Trial, at, link};
 use anabranch_sim::app::File;
 
-/// Equal rates, forward delays of 10 and 50 ms: the paths of the fifth paper.
+/// Equal rates and forward delays of 10 and 50 ms: the paths of the fifth paper.
 fn apart() -> [Link; 2] {
     [link(4.0, 10, 10), link(4.0, 50, 10)]
 }
 
-/// Without queues, so that delays are what they are said to be.
+/// A transfer without queues, so that delays are exactly as configured.
 fn bulk(links: &[Link], scheduler: &str) -> Outcome {
     Trial::on(links)
         .timestamps()
@@ -39,7 +39,7 @@ fn planned_arrivals_wait_less_for_earlier_data_than_with_the_lowest_rtt() {
 
 #[test]
 fn otias_brings_less_out_of_order_than_the_lowest_rtt() {
-    // Bursts that one window holds: how much queues do to RTTs is not the question.
+    // Bursts that fit one window, so that the effect of queues on RTTs plays no part.
     let late = |name: &str| {
         let links = [link(4.0, 10, 10), link(4.0, 50, 50)];
         let files = (0..30).map(|index| File::new(at(1500 + 100 * index), 40_000));
@@ -72,7 +72,7 @@ fn choosing_the_data_for_a_path_pays_when_delays_or_rates_differ() {
 #[test]
 fn the_earliest_delivery_of_a_light_load_is_by_the_path_of_the_least_delay() {
     let files = (0..100).map(|index| File::new(at(500 + 10 * index), 1000));
-    // The way back of the first path is the longer one.
+    // The first path has the longer backward delay.
     let links = [link(4.0, 10, 80), link(4.0, 30, 10)];
     let trial = Trial::on(&links).timestamps().files(files.collect());
     let share = trial.run("edpf-like:probe=0").share(0);

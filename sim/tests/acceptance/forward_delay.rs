@@ -1,4 +1,4 @@
-//! Delivery delay both ways of measuring it, and what it changes: the fifth paper's H1..H12.
+//! Delivery delay with both ways of measuring it, and what it changes: the fifth paper's H1..H12.
 
 use crate::trial::{LOWEST_RTT, Link, Running, Trial, at, millis};
 use anabranch_link::LinkConfig;
@@ -12,7 +12,8 @@ use anabranch_sim::quic::QuicHost;
 use anabranch_sim::scene::{FIRST, Scene};
 use anabranch_sim::{Buffers, Packet, Process};
 
-/// Backward delays of path 1 in H1..H12, in milliseconds; it needs 10 forward, path 2 50 and 10.
+/// Backward delays of path 1 in H1..H12, in milliseconds. Its forward delay is 10; path 2 has 50
+/// forward and 10 backward.
 const BACKWARD: [u64; 12] = [10, 20, 40, 60, 80, 100, 125, 150, 175, 200, 225, 250];
 
 fn delays(backward: u64) -> [Link; 2] {
@@ -23,14 +24,14 @@ fn delays(backward: u64) -> [Link; 2] {
     [(wire(10), wire(backward)), (wire(50), wire(10))]
 }
 
-/// A file of a packet every 20 ms, from when both paths are open and were measured.
+/// A file of one packet every 20 ms, from the time both paths are open and measured.
 fn thin() -> Vec<File> {
     (0..100)
         .map(|index| File::new(at(3000 + 20 * index), 1000))
         .collect()
 }
 
-/// Both paths carry something, so that both are measured.
+/// Traffic on both paths, so that both are measured.
 fn warm_up() -> Vec<File> {
     let mut files = vec![File::new(at(1500), 60_000), File::new(at(2200), 60_000)];
     files.extend(thin());
@@ -60,7 +61,7 @@ fn delivery_delay_prefers_path_1_in_all_of_h1_to_h12_and_the_lowest_rtt_in_three
     }
 }
 
-/// The difference of the paths' forward delays as the client knows it, in milliseconds.
+/// The difference between the paths' forward delays as the client has measured it, in milliseconds.
 fn measured(running: &Running) -> f64 {
     let connection = running.client().connection(FIRST).unwrap();
     let of = |path| {
@@ -108,12 +109,12 @@ fn with_a_common_way_back_the_lowest_rtt_chooses_as_delivery_delay_does() {
     assert!(sent[0] > 9 * sent[1], "{sent:?}");
 }
 
-/// A host whose clock started at another time and runs at another speed.
+/// A host whose clock has another origin and another speed.
 #[derive(Debug)]
 struct Clock {
     host: QuicHost,
     ahead: Duration,
-    /// Parts per million that it is fast.
+    /// How much faster its clock runs, in parts per million.
     fast: u64,
 }
 
@@ -168,7 +169,7 @@ fn clocks_that_differ_and_drift_change_no_choice() {
     };
     let mut scene = Scene::new(1, &delays(200));
     let (near, far) = scene.pair(sender, receiver);
-    // A rate below what the first path's window lets through, as a long stream would fill both.
+    // A rate below that of the first path's window, since a long stream would fill both paths.
     let near = near.app(Bulk::new(FIRST, Amount::Bytes(300_000), at(1500)));
     let far = Clock {
         host: far.app(Receiver::new(1).verify()),

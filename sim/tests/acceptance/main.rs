@@ -1,6 +1,6 @@
-//! What each scheduler is there for, measured on the real engine in virtual time.
+//! What each scheduler is for, measured on the real engine in virtual time.
 //!
-//! One file per family. What a scheduler cannot reach is in `docs/schedulers-acceptance.md` with
+//! One file per family. What a scheduler fails to reach is in `docs/schedulers-acceptance.md` with
 //! its figures.
 
 #![allow(

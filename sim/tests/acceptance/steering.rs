@@ -1,4 +1,4 @@
-//! Schedulers that steer by class, cost and flow, and the guard.
+//! Schedulers that steer by class, cost and flow, and the guard wrapper.
 
 use crate::trial::{Trial, at, link, lossy, millis};
 use anabranch_proto::Event;
@@ -172,7 +172,7 @@ impl App for Flows {
                 ..DatagramOptions::default()
             };
             if let Some(connection) = host.connection(FIRST) {
-                // A full queue refuses: the flow's own loss.
+                // A full queue refuses the datagram, which counts as a loss of the flow.
                 let _ = connection.send_datagram_with(Bytes::from(bytes), options);
             }
         }
@@ -187,7 +187,7 @@ impl App for Flows {
     }
 }
 
-/// Counts datagrams per flow, and those that came after a later one of their flow.
+/// Counts datagrams per flow, and those that arrived after a later one of their flow.
 #[derive(Debug, Default)]
 struct Order {
     highest: Vec<Option<u64>>,
@@ -218,8 +218,8 @@ impl App for Order {
     }
 }
 
-/// What became of flows of datagrams offered at this rate: bits per second, and how many were late
-/// within their flow.
+/// Sends flows of datagrams at this rate; returns the goodput in bits per second, and how many
+/// datagrams were late within their flow.
 fn flows(scheduler: &str, count: u64, mbps: f64, links: &[crate::trial::Link]) -> (f64, u64) {
     let mut scene = Scene::new(1, links);
     let sender = TransportConfig {
@@ -263,7 +263,8 @@ fn datagrams_of_a_flow_stay_in_order_where_flows_stay_on_their_path() {
 
 #[test]
 fn sixteen_flows_on_unequal_paths_reach_what_mqvpn_reports() {
-    // A twentieth of its rates: 300 Mbit/s, 10 ms and 80 Mbit/s, 30 ms carried 319 Mbit/s.
+    // A twentieth of mqvpn's rates: there 300 Mbit/s, 10 ms and 80 Mbit/s, 30 ms carried 319
+    // Mbit/s.
     let links = [link(15.0, 5, 5), link(4.0, 15, 15)];
     let (goodput, _) = flows("wlb", 16, 18.0, &links);
     assert!((goodput / (319e6 / 20.0) - 1.0).abs() < 0.15, "{goodput}");

@@ -1,4 +1,4 @@
-//! One connection over several links, and what came of it.
+//! One connection over several links, and its results.
 
 use anabranch_link::{Jitter, LinkConfig, Loss, Probability, Queue, Rate};
 use anabranch_proto::config::TransportConfig;
@@ -16,22 +16,22 @@ use anabranch_sim::{Change, Directions, LinkChange, World};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// When a trial has failed.
+/// A trial that takes longer has failed.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What others are compared with: the lowest RTT as published, without the copies of tails
-/// that are this engine's default.
+/// The baseline for comparisons: the lowest RTT as published, without the copies at the tail that
+/// are the default of this engine.
 pub(crate) const LOWEST_RTT: &str = "min-rtt:idle=hold";
 
 /// A link: its forward and its backward direction.
 pub(crate) type Link = (LinkConfig, LinkConfig);
 
-/// A link of this rate both ways, with a queue of 60 ms or ten packets, delays in milliseconds.
+/// A link with this rate both ways, a queue of 60 ms or ten packets, and delays in milliseconds.
 pub(crate) fn link(mbps: f64, forward_ms: u64, backward_ms: u64) -> Link {
     queued(mbps, forward_ms, backward_ms, 60)
 }
 
-/// As [`link`], with a queue of so many milliseconds.
+/// Like [`link`], with a queue of this many milliseconds.
 pub(crate) fn queued(mbps: f64, forward_ms: u64, backward_ms: u64, queue_ms: u64) -> Link {
     let rate = (mbps * 1e6) as u64;
     let one_way = |ms| LinkConfig {
@@ -41,13 +41,13 @@ pub(crate) fn queued(mbps: f64, forward_ms: u64, backward_ms: u64, queue_ms: u64
     (one_way(forward_ms), one_way(backward_ms))
 }
 
-/// The link with random loss of data.
+/// The link with random loss for data packets.
 pub(crate) fn lossy(mut link: Link, share: f64) -> Link {
     link.0.loss = Loss::Independent(Probability::new(share).unwrap());
     link
 }
 
-/// The link with jitter of data that does not reorder.
+/// The link with jitter for data packets that does not reorder them.
 pub(crate) fn jittery(mut link: Link, ms: u64) -> Link {
     link.0.jitter = Jitter::Normal(millis(ms));
     link
@@ -61,7 +61,7 @@ pub(crate) fn at(ms: u64) -> Instant {
     Instant::ZERO + millis(ms)
 }
 
-/// The middle one of an odd number of figures.
+/// The middle one of an odd number of values.
 pub(crate) fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures[figures.len() / 2]
@@ -76,7 +76,7 @@ pub(crate) enum Load {
     Files(Vec<File>),
 }
 
-/// What is to be tried.
+/// A trial to run.
 pub(crate) struct Trial {
     links: Vec<Link>,
     load: Load,
@@ -133,20 +133,20 @@ impl Trial {
         self.options(&options)
     }
 
-    /// A link becomes different in both directions at a time.
+    /// Changes a link in both directions at a given time.
     pub(crate) fn change(mut self, time: Instant, link: usize, change: LinkChange) -> Self {
         self.script.push((time, link, change));
         self
     }
 
-    /// Timestamps both ways.
+    /// Timestamps in both directions.
     pub(crate) fn timestamps(mut self) -> Self {
         self.sender.timestamps = true;
         self.receiver.timestamps = true;
         self
     }
 
-    /// A receive window that stays as it is.
+    /// A receive window that never changes.
     pub(crate) fn window(mut self, bytes: u64) -> Self {
         for config in [&mut self.sender, &mut self.receiver] {
             config.streams.receive_window = bytes;
@@ -167,7 +167,7 @@ impl Trial {
         self
     }
 
-    /// Lets each path send this much in megabits per second, so that no queue builds up.
+    /// Limits each path to this rate in megabits per second, so that no queue builds up.
     pub(crate) fn shaped(self, rates: &[f64]) -> Self {
         let option = |rate: &f64| PathOptions {
             shape: Some(Shape::Fixed {
@@ -180,7 +180,7 @@ impl Trial {
         self.options(&options)
     }
 
-    /// Keeps a row for each packet.
+    /// Records a row for each packet.
     pub(crate) fn packets(mut self) -> Self {
         self.packets = true;
         self
@@ -193,7 +193,7 @@ impl Trial {
         running.outcome()
     }
 
-    /// Starts it, to look at it on the way.
+    /// Starts the trial, so that it can be observed while it runs.
     pub(crate) fn start(mut self, scheduler: &str) -> Running {
         self.sender.scheduler = Names::default().scheduler(scheduler).unwrap();
         let probe = Probe::new(Watch {
@@ -221,7 +221,7 @@ impl Trial {
                 (near.app(Files::new(FIRST, files, count)), count as u64)
             }
         };
-        // The peer's wishes bind the sender, so both ends state the same ones.
+        // The peer's requests bind the sender, so both ends state the same ones.
         let far = far.path_options(self.options);
         let hosts = scene.start(near, far.app(Receiver::new(expected).verify()));
         for (time, index, change) in self.script {
@@ -243,18 +243,18 @@ impl Trial {
     }
 }
 
-/// A trial under way.
+/// A trial in progress.
 pub(crate) struct Running {
     pub(crate) scene: Scene,
     pub(crate) hosts: Hosts,
     recorder: Recorder,
-    /// The longest time without progress since it was last set to zero.
+    /// The longest time without progress since this was last set to zero.
     pub(crate) pause: Duration,
     latest: (u64, Option<Instant>),
 }
 
 impl Running {
-    /// Goes on to the end of the load, or until then.
+    /// Runs to the end of the load, or until `end`.
     pub(crate) fn run_until(&mut self, end: Instant) {
         let server = self.hosts.server;
         let (pause, latest) = (&mut self.pause, &mut self.latest);
@@ -277,7 +277,7 @@ impl Running {
         self.latest.0
     }
 
-    /// Bits per second read from one time to another, in milliseconds.
+    /// Bits per second read between two times in milliseconds.
     pub(crate) fn goodput(&mut self, from_ms: u64, until_ms: u64) -> f64 {
         self.run_until(at(from_ms));
         let before = self.received();
@@ -302,7 +302,7 @@ impl Running {
         self.scene.world.process(self.hosts.client)
     }
 
-    /// What there is to see now.
+    /// The results so far.
     pub(crate) fn outcome(mut self) -> Outcome {
         let world = &mut self.scene.world;
         let totals = self.recorder.totals(world);
@@ -330,10 +330,10 @@ impl Running {
     }
 }
 
-/// What came of a trial.
+/// The results of a trial.
 pub(crate) struct Outcome {
     took: Option<Duration>,
-    /// For each file how long it took.
+    /// How long each file took.
     pub(crate) files: Vec<Option<Duration>>,
     pub(crate) packets: Vec<PacketRow>,
     pub(crate) paths: Vec<PathTotals>,
@@ -371,12 +371,12 @@ impl Outcome {
         self.paths.iter().map(|path| path.sent.copied_bytes).sum()
     }
 
-    /// Mean milliseconds a byte waited for earlier ones at the receiver.
+    /// Mean time in milliseconds that a byte waited for earlier ones at the receiver.
     pub(crate) fn wait_ms(&self) -> f64 {
         self.totals.reseq_waits.mean().as_secs_f64() * 1e3
     }
 
-    /// Packets of fresh data that came after later data of their stream.
+    /// Packets of fresh data that arrived after later data of their stream.
     pub(crate) fn out_of_order(&self, from: Instant) -> usize {
         let mut rows: Vec<&PacketRow> = self.packets.iter().collect();
         rows.retain(|row| {

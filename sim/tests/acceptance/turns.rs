@@ -1,12 +1,12 @@
-//! Schedulers that share by turns, weights, rates and windows.
+//! Schedulers that share the load by turns, weights, rates and windows.
 
 use crate::trial::{LOWEST_RTT, Trial, at, link};
 use anabranch_sim::app::File;
 
-/// Packets' worth of slack in bytes: what a packet carries at most.
+/// The slack that one packet makes, in bytes: the most a packet carries.
 const PACKET: u64 = 1472;
 
-/// A thin load: a packet every 5 ms, for a second and a half.
+/// A light load: one packet every 5 ms, for a second and a half.
 fn thin() -> Vec<File> {
     (0..300)
         .map(|index| File::new(at(200 + 5 * index), 1000))
@@ -85,7 +85,7 @@ fn fragments_of_equal_delay_take_the_time_of_all_rates_together() {
         let spec = format!("mlppp-like:fragments={fragments}");
         let links = [link(6.0, 10, 10), link(2.0, 10, 10)];
         let mut running = Trial::on(&links).bytes(50_000_000).start(&spec);
-        // Headers and tags take their part of every packet.
+        // Headers and tags take up part of every packet.
         let share = running.goodput(1000, 3000) / 8e6;
         assert!(share >= 0.9, "{fragments}: {share}");
     }
@@ -137,7 +137,7 @@ fn free_windows_tell_apart_rates_but_not_delays() {
         mean("round-robin", &rates),
         mean("round-robin:mode=hold", &rates),
     );
-    // Turns that skip full paths follow the free windows just as well.
+    // Turns that skip full paths track the free windows just as well.
     assert!(own <= skip && own < 0.9 * hold, "{own} {skip} {hold}");
     let delays = [link(8.0, 10, 10), link(8.0, 60, 60)];
     let (own, skip) = (

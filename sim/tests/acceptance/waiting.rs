@@ -3,8 +3,8 @@
 use crate::trial::{LOWEST_RTT, Link, Trial, at, link, median, queued};
 use anabranch_sim::app::File;
 
-/// RTTs of 20 and 20 times `ratio` ms; queues of 20 ms, as windows must not be mostly queue for
-/// those who take window per RTT for the rate.
+/// RTTs of 20 ms and `ratio` times 20 ms. Queues of 20 ms: if queues made up most of the window,
+/// schedulers that take window per RTT for the rate would be misled.
 fn apart(ratio: u64) -> [Link; 2] {
     [
         queued(6.0, 10, 10, 20),
@@ -28,7 +28,8 @@ fn blest_is_blocked_for_less_time_by_a_small_window() {
 #[test]
 fn blest_is_the_lowest_rtt_where_no_window_limits() {
     let hash = |name: &str| {
-        // Queues that hold everything: what is lost BLEST sends elsewhere than the other does.
+        // Queues that hold everything: data that is lost BLEST sends again on another path than the
+        // other.
         let links = [queued(6.0, 10, 10, 3000), queued(3.0, 30, 30, 3000)];
         let trial = Trial::on(&links).window(64 << 20).bytes(1_000_000);
         let trial = trial.sender(|config| config.streams.send_buffer = 64 << 20);
@@ -39,7 +40,7 @@ fn blest_is_the_lowest_rtt_where_no_window_limits() {
     assert_eq!(hash("blest"), hash(LOWEST_RTT));
 }
 
-/// Bursts with pauses: what they take on average.
+/// Bursts with pauses; returns the mean time of a burst.
 fn bursts(scheduler: &str, links: &[Link], bytes: u64) -> f64 {
     let files = (0..12).map(|index| File::new(at(500 + 600 * index), bytes));
     Trial::on(links)
@@ -50,8 +51,9 @@ fn bursts(scheduler: &str, links: &[Link], bytes: u64) -> f64 {
 
 #[test]
 fn ecf_ends_bursts_earlier_where_rtts_differ_and_changes_nothing_where_they_do_not() {
-    // At a ratio of 3 the two are alike: there the limit says that waiting costs little. Whether
-    // the last packets of a burst find room is a matter of single packets: hence several lengths.
+    // At a ratio of 3 the two schedulers are alike, so the limit there says only that waiting costs
+    // little. Whether the last packets of a burst find room depends on single packets, hence
+    // several lengths.
     for (ratio, limit) in [(3, 1.03), (6, 1.0), (10, 1.0)] {
         for bytes in [50_000, 100_000] {
             let ratios = [0, 2_000, 4_000, 6_000, 8_000].map(|more| {

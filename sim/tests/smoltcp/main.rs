@@ -1,5 +1,5 @@
-//! The simulator's TCP against smoltcp, whose code shares nothing with ours. The rates of both are
-//! in docs/dependencies.md: `cargo bench -p anabranch-sim --bench tcp_peers` prints them.
+//! The simulator's TCP against smoltcp, with which it shares no code. The rates of both are in
+//! docs/dependencies.md: `cargo bench -p anabranch-sim --bench tcp_peers` prints them.
 
 mod net;
 mod peer;
@@ -13,7 +13,8 @@ const MEGABYTE: u64 = 1_000_000;
 
 const REQUEST: u64 = 16;
 
-/// A megabyte each way, one after the other in one exchange, and one way alone.
+/// A megabyte in both directions, one after the other in one exchange, and a megabyte in each
+/// direction alone.
 fn exchanges() -> [Exchange; 3] {
     let exchange = |request, response| Exchange { request, response };
     [
@@ -23,7 +24,7 @@ fn exchanges() -> [Exchange; 3] {
     ]
 }
 
-/// Both ends have all bytes, unchanged, and agree that it is over.
+/// Checks that both ends received all bytes unchanged and agree that the connection is over.
 fn check(net: &Net, (ours, peer): (ProcessId, ProcessId), [sent, received]: [u64; 2]) {
     let (report, peer) = (net.ours(ours), net.peer(peer));
     let what = format!("{report:?}, {peer:?}");

@@ -1,4 +1,4 @@
-//! A host with our TCP or smoltcp's, another, and a link between them.
+//! Two hosts, each with our TCP or smoltcp's, and a link between them.
 
 #![allow(
     dead_code,
@@ -19,18 +19,18 @@ use std::time::Duration;
 const PORT: u16 = 80;
 const CLIENT_PORT: u16 = 1000;
 
-/// Bytes of smoltcp's buffers: what the links of these tests can have under way without a queue
-/// that overflows, and several times of it.
+/// Bytes of smoltcp's buffers: what the links of these tests can have in flight without overflowing
+/// a queue, and several times as much.
 pub const SMALL: usize = 64 * 1024;
 pub const LARGE: usize = 512 * 1024;
 
-/// A link of which both directions are alike but for what is lost.
+/// A link with the same properties in both directions, except for loss.
 #[derive(Debug, Clone, Copy)]
 pub struct Line {
     pub bits: u64,
     pub one_way: Duration,
     pub queue: u64,
-    /// There and back.
+    /// Loss there and back.
     pub loss: [f64; 2],
 }
 
@@ -122,7 +122,7 @@ pub struct Net {
 }
 
 impl Net {
-    /// A client and a server on one link, and one exchange.
+    /// A client and a server on one link, with one exchange.
     pub fn new(seed: u64, line: Line, [client, server]: [&Stack; 2], what: Exchange) -> Self {
         let mut world = World::new(seed);
         let near = world.add_node(NodeKind::Host);
@@ -162,7 +162,7 @@ pub fn at(seconds: u64) -> Instant {
     Instant::ZERO + Duration::from_secs(seconds)
 }
 
-/// 10 Mbit/s and 50 ms there and back, with a queue of 50 packets.
+/// 10 Mbit/s and a round trip of 50 ms, with a queue of 50 packets.
 pub fn access(loss: f64) -> Line {
     Line {
         bits: 10_000_000,

@@ -1,8 +1,8 @@
-//! A host whose TCP is smoltcp's, with one connection.
+//! A host that runs smoltcp's TCP, with one connection.
 //!
-//! It speaks the exchanges of `TcpHost`, written down here a second time: a request starts with its
+//! It speaks the exchanges of `TcpHost`, implemented here a second time: a request starts with its
 //! own length and that of the response, 8 bytes each, and the rest of both directions is a pattern
-//! of their offsets.
+//! that depends on the offset.
 
 use anabranch_proto::time::Instant;
 use anabranch_sim::tcp::Exchange;
@@ -18,10 +18,10 @@ use std::fmt::{self, Debug, Formatter};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
-/// Bytes of the two numbers.
+/// Bytes of these two numbers.
 const HEADER: u64 = 16;
 
-/// Bytes of an IP packet.
+/// The largest IP packet, in bytes.
 const MTU: usize = 1500;
 
 /// The pattern's byte at an offset.
@@ -30,21 +30,21 @@ fn pattern(offset: u64) -> u8 {
     (at.wrapping_mul(0x9e37_79b1) >> 19) as u8
 }
 
-/// Which side of the connection it is.
+/// Which side of the connection a host is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Side {
     /// Accepts on this port.
     Server(u16),
-    /// Connects from a port to a server, with one exchange.
+    /// Connects from a port to a server and performs one exchange.
     Client(u16, SocketAddrV4, Exchange),
 }
 
 /// How its stack behaves.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PeerConfig {
-    /// Which congestion control is asked for.
+    /// The congestion control to use.
     pub(crate) congestion: CongestionControl,
-    /// Bytes of the socket's buffer in each direction: of the windows, too.
+    /// Bytes of the socket's buffer in each direction, and so of the windows.
     pub(crate) buffer: usize,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Peer {
     wire: Wire,
     sockets: SocketSet<'static>,
     socket: SocketHandle,
-    /// A server learns its numbers from the first bytes it gets.
+    /// A server learns the lengths from the first bytes it receives.
     exchange: Option<Exchange>,
     is_client: bool,
     header: Vec<u8>,
@@ -77,7 +77,7 @@ impl Debug for Peer {
 }
 
 impl Peer {
-    /// A host with this address, all of whose peers are next to it.
+    /// A host with this address, which reaches all its peers directly.
     pub(crate) fn new(address: Ipv4Addr, side: Side, config: PeerConfig) -> Self {
         let mut wire = Wire::default();
         let mut medium = Config::new(HardwareAddress::Ip);
@@ -119,7 +119,7 @@ impl Peer {
         }
     }
 
-    /// Where the connection is.
+    /// The state of the connection.
     pub(crate) fn state(&self) -> State {
         self.sockets.get::<Socket<'_>>(self.socket).state()
     }
@@ -129,7 +129,7 @@ impl Peer {
         self.received
     }
 
-    /// Whether each of them was what it should be.
+    /// Whether all of them match the pattern.
     pub(crate) fn is_intact(&self) -> bool {
         self.intact
     }
@@ -139,7 +139,7 @@ impl Peer {
         self.finished
     }
 
-    /// Lets stack and application go on until neither has more to do.
+    /// Lets the stack and the application run until neither has more to do.
     fn run(&mut self, now: Instant) {
         self.now = now;
         let time = Time::from_micros((now.as_nanos() / 1000) as i64);
@@ -147,14 +147,14 @@ impl Peer {
             let before = self.wire.outgoing.len();
             self.interface.poll(time, &mut self.wire, &mut self.sockets);
             let moved = self.talk();
-            // One poll sends one segment of a socket.
+            // One poll sends one segment per socket.
             if !moved && self.wire.outgoing.len() == before {
                 break;
             }
         }
     }
 
-    /// The application: returns whether it took or gave a byte, or closed.
+    /// The application; returns whether it read or wrote a byte, or closed.
     fn talk(&mut self) -> bool {
         let was = (self.sent, self.received, self.finished);
         self.take();
@@ -174,7 +174,7 @@ impl Peer {
         was != (self.sent, self.received, self.finished)
     }
 
-    /// Takes in what has arrived.
+    /// Reads what has arrived.
     fn take(&mut self) {
         let socket = self.sockets.get_mut::<Socket<'_>>(self.socket);
         while socket.can_recv() {
@@ -197,7 +197,7 @@ impl Peer {
         }
     }
 
-    /// Hands out what there is room for, and closes after the last byte of both directions.
+    /// Writes what there is room for, and closes after the last byte of both directions.
     fn give(&mut self, exchange: Exchange) {
         let socket = self.sockets.get_mut::<Socket<'_>>(self.socket);
         let (mut to_send, mut to_receive) = (exchange.request, exchange.response);
@@ -258,7 +258,7 @@ impl Process for Peer {
         let time = Time::from_micros((self.now.as_nanos() / 1000) as i64);
         let at = self.interface.poll_at(time, &self.sockets)?;
         let at = Instant::from_nanos(at.total_micros() as u64 * 1000);
-        // It asks for what is past when it has more to send than the window lets it.
+        // smoltcp reports a time in the past when it has more to send than the window allows.
         Some(at.max(self.now + Duration::from_millis(1)))
     }
 }
