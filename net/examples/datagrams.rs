@@ -1,4 +1,4 @@
-//! Datagrams (RFC 9221): none is repeated, and none waits for another.
+//! Datagrams (RFC 9221): a lost one is not sent again, and none waits for another.
 //!
 //! ```text
 //! cargo run -p anabranch-net --example datagrams

@@ -1,4 +1,4 @@
-//! A server that sends back what it gets. It ends with its standard input.
+//! An echo server. It stops when its standard input ends.
 //!
 //! ```text
 //! cargo run -p anabranch-net --example server 127.0.0.1:4433
@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).unwrap_or("127.0.0.1:0".into());
-    // A new key each time. `Identity::load_or_create` keeps one.
+    // A new key for each run; `Identity::load_or_create` keeps one.
     let identity = Identity::generate()?;
     let tls = identity.server(&["localhost"])?.alpn(&[b"echo"]).build()?;
     let endpoint = Endpoint::server(ServerConfig::new(tls), &[address.parse()?])?;
@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Sends each stream back until the client leaves.
+/// Echoes each stream until the client leaves.
 async fn serve(connection: Connection) {
     while let Ok((mut send, mut receive)) = connection.accept_bi().await {
         tokio::spawn(async move {

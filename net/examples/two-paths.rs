@@ -26,7 +26,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let tls = tls::ClientConfig::pinned(provider(), identity.fingerprint());
     let config = ClientConfig::new(tls.alpn(&[b"bulk"]).build()?);
-    // Elsewhere these are interfaces, as in "eth0" and "wwan*", or "auto" for all of them.
+    // In real use these name interfaces, such as "eth0" and "wwan*", or "auto" for all of them.
     let paths = PathsConfig {
         specs: vec!["127.0.0.2".parse()?, "127.0.0.3".parse()?],
         ..PathsConfig::default()

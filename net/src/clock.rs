@@ -1,4 +1,4 @@
-//! The driver's clock: the only place where the engine's time comes from.
+//! The driver's clock: the only source of the engine's time.
 
 use anabranch_proto::time::Instant;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -6,9 +6,9 @@ use tokio::time::Instant as TokioInstant;
 
 /// Maps the runtime's monotonic clock to engine time.
 ///
-/// Engine time counts from the Unix epoch as the wall clock read it when the clock was made, so
-/// that tokens sealed before a restart still have an age after it. From then on only the monotonic
-/// clock counts: a step of the wall clock does not move engine time.
+/// Engine time counts from the Unix epoch, as the wall clock showed it when this clock was created,
+/// so that tokens sealed before a restart still have a meaningful age. After that only the
+/// monotonic clock counts: a step of the wall clock does not change engine time.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     started: TokioInstant,
@@ -27,15 +27,16 @@ impl Clock {
         }
     }
 
-    /// The time now. Never decreases.
+    /// The current time. Never decreases.
     pub fn now(&self) -> Instant {
         Instant::from_nanos(self.offset_nanos) + self.started.elapsed()
     }
 
-    /// The runtime's name for `instant`, for timers; far away if the runtime cannot express it.
+    /// Converts `instant` to the runtime's clock, for timers; a time in the far future if the
+    /// runtime cannot represent it.
     pub fn to_tokio(&self, instant: Instant) -> TokioInstant {
         let elapsed = instant.since(Instant::from_nanos(self.offset_nanos));
-        // A year is longer than any timer and shorter than what every platform's clock can carry.
+        // A year is longer than any timer, and every platform's clock can represent it.
         self.started + elapsed.min(Duration::from_secs(365 * 24 * 3600))
     }
 }

@@ -1,4 +1,4 @@
-//! Connections as an application sees them.
+//! Connections, as seen by an application.
 
 use crate::engine::{
     self, AbandonPathError, ConnectionError, ConnectionStats, MigrateError, OpenPathError,
@@ -30,7 +30,7 @@ impl Holder {
         Arc::new(Self { shared, key })
     }
 
-    /// Does something with the connection, unless it has ended, and lets the driver see to it.
+    /// Runs an action on the connection, unless it has ended, and wakes the driver.
     pub(crate) fn act<R>(
         &self,
         action: impl FnOnce(&mut Tracked, &mut engine::Connection) -> R,
@@ -38,7 +38,7 @@ impl Holder {
         self.command(|tracked, connection| (action(tracked, connection), true))
     }
 
-    /// The same for what may have to wait: the driver is left alone if nothing came of it.
+    /// Runs an action that may have to wait: the driver is woken only if it is ready.
     pub(crate) fn poll_act<R>(
         &self,
         action: impl FnOnce(&mut Tracked, &mut engine::Connection) -> Poll<R>,
@@ -54,15 +54,15 @@ impl Holder {
         }
     }
 
-    /// Does something with the connection, and wakes the driver if something came of it. A panic in
-    /// it ends this connection alone, and reaches the caller once the lock is free.
+    /// Runs an action on the connection and wakes the driver if it says so. If the action panics,
+    /// only this connection ends, and the panic reaches the caller after the lock is released.
     fn command<R>(
         &self,
         action: impl FnOnce(&mut Tracked, &mut engine::Connection) -> (R, bool),
     ) -> Result<R, ConnectionError> {
         let mut state = self.shared.lock();
         let (tracked, connection) = state.parts(self.key)?;
-        // Whatever it leaves of the connection is not used again.
+        // A panic may leave the connection inconsistent, but then it is not used again.
         let result = catch_unwind(AssertUnwindSafe(|| action(tracked, connection)));
         match result {
             Ok((result, acted)) => {
@@ -79,12 +79,12 @@ impl Holder {
         }
     }
 
-    /// Looks at the handles' side of the connection, ended or not.
+    /// Accesses the state that the handles keep for the connection, whether or not it has ended.
     pub(crate) fn tracked<R>(&self, look: impl FnOnce(&mut Tracked) -> R) -> R {
         look(self.shared.lock().tracked(self.key))
     }
 
-    /// For destructors, which must not panic: does nothing if the connection is gone.
+    /// For destructors, which must not panic: the action gets `None` if the connection is gone.
     pub(crate) fn act_for_drop(
         &self,
         action: impl FnOnce(&mut Tracked, Option<&mut engine::Connection>),
@@ -106,12 +106,13 @@ impl Holder {
         self.shared.lock().connection(self.key).map(look)
     }
 
-    /// As [`look`](Self::look), also at a connection that is closed and not forgotten yet.
+    /// Like [`look`](Self::look), but mutable; also works on a closed connection that is not
+    /// forgotten yet.
     pub(crate) fn look_mut<R>(&self, look: impl FnOnce(&mut engine::Connection) -> R) -> Option<R> {
         let mut state = self.shared.lock();
         let handle = state.tracked_ref(self.key).handle?;
         let connection = state.engine.connection_mut(handle)?;
-        // Whatever it leaves of the connection is not used again.
+        // A panic may leave the connection inconsistent, but then it is not used again.
         match catch_unwind(AssertUnwindSafe(|| look(connection))) {
             Ok(result) => Some(result),
             Err(panic) => {
@@ -129,9 +130,9 @@ impl Drop for Holder {
     }
 }
 
-/// A connection, established unless it was [begun](crate::Endpoint::begin_over) or accepted early.
-/// Cheap to clone; when the last clone and the last of its streams are
-/// dropped, it is closed with code 0.
+/// A connection. It is established unless it was [begun](crate::Endpoint::begin_over) or accepted
+/// early. Cheap to clone; when the last clone and the last of its streams are dropped, it is closed
+/// with code 0.
 #[derive(Debug, Clone)]
 pub struct Connection {
     holder: Arc<Holder>,
@@ -150,7 +151,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// The connection ended before.
+    /// The connection ended first.
     pub async fn established(&self) -> Result<(), ConnectionError> {
         poll_fn(|cx| {
             self.holder.tracked(|tracked| match &tracked.ended {
@@ -167,7 +168,7 @@ impl Connection {
 
     // Streams.
 
-    /// Opens a stream both ways, waiting until the peer allows one more.
+    /// Opens a bidirectional stream, waiting until the peer allows one more.
     ///
     /// # Errors
     ///
@@ -177,7 +178,7 @@ impl Connection {
         Ok((self.send_stream(id), self.recv_stream(id)))
     }
 
-    /// Opens a stream one way, waiting until the peer allows one more.
+    /// Opens a unidirectional stream, waiting until the peer allows one more.
     ///
     /// # Errors
     ///
@@ -187,7 +188,7 @@ impl Connection {
         Ok(self.send_stream(id))
     }
 
-    /// Waits for a stream both ways that the peer opened.
+    /// Waits for the peer to open a bidirectional stream.
     ///
     /// # Errors
     ///
@@ -197,7 +198,7 @@ impl Connection {
         Ok((self.send_stream(id), self.recv_stream(id)))
     }
 
-    /// Waits for a stream one way that the peer opened.
+    /// Waits for the peer to open a unidirectional stream.
     ///
     /// # Errors
     ///
@@ -251,7 +252,8 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// It is too large, the peer takes none, the queue is full, or the connection ended.
+    /// It is too large, the peer does not accept datagrams, the queue is full, or the connection
+    /// ended.
     pub fn send_datagram(&self, data: Bytes) -> Result<(), SendDatagramError> {
         self.holder
             .act(|_, connection| connection.send_datagram(data))?
@@ -262,7 +264,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// As [`send_datagram`](Self::send_datagram), but never full.
+    /// Those of [`send_datagram`](Self::send_datagram), except for the full queue.
     pub async fn send_datagram_wait(&self, data: Bytes) -> Result<(), SendDatagramError> {
         poll_fn(|cx| {
             let poll = self.holder.poll_act(|tracked, connection| {
@@ -288,7 +290,7 @@ impl Connection {
         poll_fn(|cx| self.poll_read_datagram(cx)).await
     }
 
-    /// Takes a datagram, or arranges a wake-up when there is one.
+    /// Takes a datagram, or arranges a wake-up for when one arrives.
     pub fn poll_read_datagram(&self, cx: &Context<'_>) -> Poll<Result<Bytes, ConnectionError>> {
         self.holder.poll_act(|tracked, connection| {
             if let Some(data) = connection.recv_datagram() {
@@ -302,8 +304,8 @@ impl Connection {
 
     // Paths.
 
-    /// Opens a path from one of the endpoint's sockets. That it works is told by
-    /// [`PathNotice::Opened`].
+    /// Opens a path from one of the endpoint's sockets. [`PathNotice::Opened`] reports that it
+    /// works.
     ///
     /// # Errors
     ///
@@ -325,8 +327,8 @@ impl Connection {
             .unwrap_or(Err(OpenPathError::Closed))
     }
 
-    /// Sends a path's packets by another socket or to another address from now on. With multipath,
-    /// prefer opening a path and giving the old one up.
+    /// From now on, sends a path's packets from another socket or to another address. With
+    /// multipath, prefer to open a new path and abandon the old one.
     ///
     /// # Errors
     ///
@@ -338,11 +340,11 @@ impl Connection {
             .unwrap_or(Err(MigrateError::NoSuchPath))
     }
 
-    /// Gives a path up, with an application's or a protocol's code.
+    /// Abandons a path, with a code of the application or the protocol.
     ///
     /// # Errors
     ///
-    /// There is no such path, or no other one that works.
+    /// There is no such path, or it is the last one that works.
     pub fn abandon_path(
         &self,
         id: PathId,
@@ -365,7 +367,7 @@ impl Connection {
             .unwrap_or(Err(PathUnknown))
     }
 
-    /// Replaces the congestion controllers of all paths, also of paths to come.
+    /// Replaces the congestion controllers of all paths, including future ones.
     ///
     /// # Errors
     ///
@@ -376,7 +378,7 @@ impl Connection {
             .act(|_, connection| connection.set_congestion(now, factory))
     }
 
-    /// Starts using new keys (RFC 9001, section 6). The engine does so by itself in time.
+    /// Starts a key update (RFC 9001, section 6). The engine does this by itself when it is due.
     ///
     /// # Errors
     ///
@@ -388,14 +390,14 @@ impl Connection {
             .map_err(KeyUpdateError::Refused)
     }
 
-    /// What happens to paths from now on.
+    /// Subscribes to what happens to paths from now on.
     pub fn path_notices(&self) -> PathNotices {
         PathNotices {
             receiver: self.holder.tracked(|tracked| tracked.subscribe()),
         }
     }
 
-    /// The open paths with their counters; as they were at the end, if the connection ended.
+    /// The open paths with their counters, or their final state if the connection ended.
     pub fn paths(&self) -> Vec<(PathId, PathStats)> {
         self.snapshot().1
     }
@@ -407,7 +409,7 @@ impl Connection {
             .find_map(|(path, stats)| (path == id).then_some(stats))
     }
 
-    /// The connection's counters; as they were at the end, if it ended.
+    /// The connection's counters, or their final values if it ended.
     pub fn stats(&self) -> ConnectionStats {
         self.snapshot().0
     }
@@ -423,9 +425,10 @@ impl Connection {
             .unwrap_or_default()
     }
 
-    /// Waits until nobody needs what is sent on a stream any more: the peer has everything or wants
-    /// no more of it, its handle was dropped, or the connection ended. For the task that holds the
-    /// stream's [`SendStream`], perhaps inside another library's type: it alone is woken.
+    /// Waits until nothing more has to be sent on a stream: the peer has received everything or
+    /// wants no more of it, its handle was dropped, or the connection ended. Only the task that
+    /// waited last is woken, which should be the one that holds the stream's [`SendStream`],
+    /// perhaps inside another library's type.
     pub async fn send_ended(&self, id: StreamId) {
         poll_fn(|cx| {
             self.holder.tracked(|tracked| {
@@ -442,18 +445,18 @@ impl Connection {
         .await;
     }
 
-    // The whole.
+    // The whole connection.
 
     /// Closes the connection. Data that has not arrived is lost.
     pub fn close(&self, code: impl Into<ErrorCode>, reason: &[u8]) {
         let now = self.holder.shared.clock.now();
-        // An error means that it is closed already.
+        // An error means that it is already closed.
         let _ = self
             .holder
             .act(|_, connection| connection.close(now, code, reason));
     }
 
-    /// Waits until the connection has ended; tells why.
+    /// Waits until the connection has ended; returns the reason.
     pub async fn closed(&self) -> ConnectionError {
         poll_fn(|cx| {
             self.holder.tracked(|tracked| {
@@ -473,14 +476,14 @@ impl Connection {
         self.holder.tracked(|tracked| tracked.ended.clone())
     }
 
-    /// Which side this is. Once the connection is forgotten, a guess.
+    /// Which side this is. Not reliable once the connection has been forgotten.
     pub fn side(&self) -> Side {
         self.holder
             .look(engine::Connection::side)
             .unwrap_or(Side::Client)
     }
 
-    /// The application protocol agreed on.
+    /// The negotiated application protocol.
     pub fn alpn(&self) -> Option<Vec<u8>> {
         self.holder
             .look(|connection| connection.alpn().map(Into::into))?
@@ -491,26 +494,26 @@ impl Connection {
         self.holder.look(engine::Connection::peer_identity)?
     }
 
-    /// The name the client asked for.
+    /// The server name that the client asked for.
     pub fn server_name(&self) -> Option<String> {
         self.holder
             .look(|connection| connection.server_name().to_owned())
     }
 
-    /// Whether both sides speak multipath QUIC.
+    /// Whether both sides support multipath QUIC.
     pub fn has_multipath(&self) -> bool {
         self.holder
             .look(engine::Connection::has_multipath)
             .unwrap_or(false)
     }
 
-    /// A name for this connection that does not keep it open.
+    /// A reference to this connection that does not keep it open.
     pub fn downgrade(&self) -> WeakConnection {
         WeakConnection(Arc::downgrade(&self.holder))
     }
 
-    /// Does something with the engine's connection: what has no method of its own here. Keep it
-    /// short, all connections of the endpoint wait. If it panics, this connection ends.
+    /// Runs `action` on the engine's connection, for what has no method here. Keep it short: all
+    /// connections of the endpoint wait for it. If it panics, this connection ends.
     ///
     /// # Errors
     ///
@@ -523,7 +526,7 @@ impl Connection {
     }
 }
 
-/// A name for a connection that does not keep it open.
+/// A reference to a connection that does not keep it open.
 #[derive(Debug, Clone)]
 pub struct WeakConnection(Weak<Holder>);
 
@@ -534,24 +537,25 @@ impl WeakConnection {
     }
 }
 
-/// What happens to a connection's paths, from the moment of subscription on. Does not keep the
+/// Notices about a connection's paths, from the time of subscription on. Does not keep the
 /// connection open.
 #[derive(Debug)]
 pub struct PathNotices {
     receiver: broadcast::Receiver<PathNotice>,
 }
 
-/// The next thing a subscriber learns.
+/// What a subscriber receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
     /// Something happened to a path.
     Path(PathNotice),
-    /// The subscriber was too slow and missed some: look at [`Connection::paths`].
+    /// The subscriber was too slow and missed notices: see [`Connection::paths`] for the current
+    /// state.
     Missed,
 }
 
 impl PathNotices {
-    /// Waits for the next notice; none once the connection has ended. Cancelling loses nothing.
+    /// Waits for the next notice; `None` once the connection has ended. Cancelling loses nothing.
     pub async fn next(&mut self) -> Option<Notice> {
         match self.receiver.recv().await {
             Ok(notice) => Some(Notice::Path(notice)),

@@ -1,12 +1,13 @@
-//! The task that moves an endpoint: datagrams in, time-outs, events, datagrams out.
+//! The task that drives an endpoint: it receives datagrams, handles time-outs and events, and sends
+//! datagrams.
 //!
 //! ```text
-//! each socket -> one batch -> engine     (rotating, so that no socket starves another)
-//! time-outs, events -> wakers            (time-outs only once what waits in sockets has been read)
-//! engine -> outbox -> each socket        (a full socket keeps its datagrams; others go on)
+//! each socket -> one batch -> engine     (in rotation, so that no socket starves another)
+//! time-outs, events -> wakers            (time-outs only after pending datagrams have been read)
+//! engine -> outbox -> each socket        (a full socket keeps its datagrams; the others continue)
 //! ```
 //!
-//! Timers: the engine's next time-out, as one sleep; the pause after a socket's receive error.
+//! Timers: the engine's next time-out, as one sleep; the pause after a receive error of a socket.
 
 use crate::engine::Handle;
 use crate::sockets::{Outgoing, RecvBatch, SendError, Socket, is_fault};
@@ -24,39 +25,40 @@ use tokio::time::{Instant as TokioInstant, Sleep};
 /// Rounds before the driver lets other tasks run.
 const ROUNDS: usize = 16;
 
-/// Rounds in a row that time-outs are put off because datagrams still wait: what they say may be
-/// that nothing is late. More than the largest receive buffer holds is read in so many.
+/// Consecutive rounds in which time-outs are postponed because datagrams are still waiting: they
+/// may show that nothing is late. In this many rounds, more is read than the largest receive buffer
+/// holds.
 const PUT_OFF: usize = 16;
 
-/// A time-out this late is a sign that this process was not running. The runtime may then report
-/// the timer before the datagrams that came meanwhile.
+/// A time-out this late is a sign that the process was not running. The runtime may then report the
+/// timer before the datagrams that arrived in the meantime.
 const SUSPICIOUS: Duration = Duration::from_millis(5);
 
-/// Datagrams of equal size the engine may put into one transmit: what fits the kernel's 64 KiB at
-/// usual sizes.
+/// The most datagrams of equal size that the engine may put into one transmit: what fits the
+/// kernel's 64 KiB at common sizes.
 const MAX_SEGMENTS: usize = 44;
 
-/// Bytes taken from the engine before they are sent: the longest the lock is held for sending, and
-/// the longest received datagrams wait for their acknowledgement.
+/// Bytes taken from the engine before they are sent. This limits how long the lock is held for
+/// sending, and how long received datagrams wait for their acknowledgement.
 const OUTBOX_BYTES: usize = 512 << 10;
 
-/// Bytes a full socket may keep waiting. What comes on top is lost, as in any full queue; the
-/// congestion controller understands.
+/// Bytes a full socket may keep waiting. Anything beyond that is dropped, as in any full queue; the
+/// congestion controller sees it as a loss.
 const MAX_BLOCKED_BYTES: usize = 1 << 20;
 
-/// How long a socket that fails to receive is left alone.
+/// How long a socket is left alone after a receive error.
 const RECEIVE_PAUSE: Duration = Duration::from_millis(100);
 
-/// What turned out not to work in this round.
+/// What failed during this round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Failure {
-    /// Nothing passes this socket any more.
+    /// Nothing gets through this socket any more.
     Socket(SocketId),
-    /// The kernel has no way along this route of a connection.
+    /// The kernel has no route for this four-tuple of a connection.
     Route(Handle, Tuple),
 }
 
-/// A socket and what waits for it.
+/// A socket and the datagrams waiting for it.
 #[derive(Debug)]
 struct Lane {
     id: SocketId,
@@ -66,35 +68,35 @@ struct Lane {
     paused_until: Option<Pin<Box<Sleep>>>,
 }
 
-/// Drives one endpoint until it and its connections are gone.
+/// Drives one endpoint until the endpoint and its connections are gone.
 #[derive(Debug)]
 pub(crate) struct Driver {
     shared: Arc<Shared>,
     lanes: Vec<Lane>,
-    /// The state of [`State::sockets`] that `lanes` shows.
+    /// The generation of [`State::sockets`] that `lanes` reflects.
     generation: u64,
-    /// The lane whose turn it is to be first.
+    /// The lane that is first in the next round.
     first: usize,
     batch: RecvBatch,
     bytes: Vec<u8>,
     transmits: Vec<Transmit>,
     woken: Vec<Waker>,
-    /// Rounds in a row in which time-outs were put off.
+    /// Consecutive rounds in which time-outs were postponed.
     put_off: usize,
     failures: Vec<Failure>,
     timer: Pin<Box<Sleep>>,
     timer_at: Option<Instant>,
 }
 
-/// What came in one round.
+/// What was received in one round.
 #[derive(Debug, Clone, Copy, Default)]
 struct Received {
     any: bool,
-    /// Whether some socket filled a batch, so that it may hold more.
+    /// Whether some socket filled a batch and so may hold more.
     more: bool,
 }
 
-/// What a round of the engine left to do.
+/// What remains to be done after a turn of the engine.
 struct Round {
     finished: bool,
     more: bool,
@@ -119,7 +121,7 @@ impl Driver {
         }
     }
 
-    /// Takes one batch from every socket that has one.
+    /// Takes one batch from every socket that has datagrams.
     fn receive(&mut self, cx: &mut Context<'_>) -> Received {
         let mut received = Received::default();
         let unannounced = self.is_late();
@@ -158,20 +160,20 @@ impl Driver {
             }
         }
         if unannounced && !received.more {
-            // Looked at; the next timer is another one.
+            // This timer has been dealt with; the next one is a different one.
             self.timer_at = None;
         }
         received
     }
 
-    /// Whether the timer should have gone off a good while ago.
+    /// Whether the timer should have fired considerably earlier.
     fn is_late(&self) -> bool {
         self.timer_at
             .is_some_and(|at| self.shared.clock.now().since(at) >= SUSPICIOUS)
     }
 
-    /// Whether time-outs may be believed: nothing waits that could prove them wrong, or they have
-    /// waited long enough for it.
+    /// Whether time-outs may be handled: no waiting datagram could disprove them, or they have been
+    /// postponed long enough.
     fn believes(&mut self, received: Received) -> bool {
         if received.more && self.put_off < PUT_OFF {
             self.put_off += 1;
@@ -199,7 +201,7 @@ impl Driver {
         }
     }
 
-    /// Lets the engine do what is due and takes what it wants to send.
+    /// Lets the engine do what is due, and takes what it wants to send.
     fn turn(&mut self, cx: &Context<'_>, received: Received) -> Round {
         let believes = self.believes(received);
         let now = self.shared.clock.now();
@@ -233,7 +235,8 @@ impl Driver {
         }
     }
 
-    /// Takes over added sockets and lets go of removed ones. True if anything changed.
+    /// Adds lanes for new sockets and drops those of removed ones. Returns whether anything
+    /// changed.
     fn refresh_lanes(&mut self, state: &State) -> bool {
         if self.generation == state.generation {
             return false;
@@ -242,7 +245,7 @@ impl Driver {
         self.lanes
             .retain(|lane| state.sockets.contains_key(&lane.id));
         for (&id, socket) in &state.sockets {
-            // Both are in ascending order: identifiers only grow.
+            // Both are in ascending order: IDs only grow.
             if self.lanes.last().is_none_or(|last| last.id < id) {
                 self.lanes.push(Lane {
                     id,
@@ -269,7 +272,7 @@ impl Driver {
         }
     }
 
-    /// Sends what waited for room, then what is new.
+    /// Sends what was waiting for room, then what is new.
     fn send(&mut self, cx: &mut Context<'_>) {
         for lane in &mut self.lanes {
             lane.flush(cx, &mut self.failures);
@@ -278,7 +281,7 @@ impl Driver {
         for transmit in self.transmits.drain(..) {
             let contents = &self.bytes[start..start + transmit.length];
             start += transmit.length;
-            // A socket that was removed meanwhile: its path is about to be abandoned.
+            // The socket was removed in the meantime: its path is about to be abandoned.
             let Ok(at) = self
                 .lanes
                 .binary_search_by_key(&transmit.tuple.socket, |lane| lane.id)
@@ -290,7 +293,7 @@ impl Driver {
         self.bytes.clear();
     }
 
-    /// Arranges to be woken at `deadline`. True if it has come already.
+    /// Arranges a wake-up at `deadline`. Returns true if it has already passed.
     fn arm(&mut self, cx: &mut Context<'_>, deadline: Option<Instant>) -> bool {
         let Some(deadline) = deadline else {
             self.timer_at = None;
@@ -345,19 +348,20 @@ impl Lane {
         contents: &[u8],
         failures: &mut Vec<Failure>,
     ) {
-        // Behind what waits already: a full socket is not worth trying, and order is worth keeping.
+        // Queue behind datagrams that already wait: this keeps their order, and trying a full
+        // socket is pointless.
         if !self.blocked.is_empty() {
             self.keep(transmit, contents);
             return;
         }
         if let Some(sent) = self.attempt(&transmit, contents, failures) {
             self.keep(transmit, &contents[sent..]);
-            // Not in vain: there may be room again, and if not, the task is woken when there is.
+            // There may be room again by now. If not, this arranges to be woken when there is.
             self.flush(cx, failures);
         }
     }
 
-    /// Sends; tells after how many bytes the socket was full, if it was.
+    /// Sends; if the socket became full, returns how many bytes were sent before that.
     fn attempt(
         &self,
         transmit: &Transmit,
@@ -372,12 +376,12 @@ impl Lane {
             contents,
         };
         match self.socket.try_send(&outgoing) {
-            // Probes for a larger MTU find out this way; the engine learns it from their loss.
+            // This happens to probes for a larger MTU; the engine learns of it when they are lost.
             Ok(()) | Err((_, SendError::TooBig)) => {}
             Err((sent, SendError::Blocked)) => return Some(sent),
             Err((_, SendError::Fault(error))) if !self.socket.is_wildcard() => {
                 tracing::debug!(socket = self.id.0, "sending failed: {error}");
-                // Who made us send an answer without a connection must not harm connections.
+                // A peer that provokes an answer outside any connection must not harm connections.
                 if transmit.connection.is_some() {
                     failures.push(Failure::Socket(self.id));
                 }
@@ -402,7 +406,7 @@ impl Lane {
         }
     }
 
-    /// Sends what waits while there is room.
+    /// Sends what waits, as long as there is room.
     fn flush(&mut self, cx: &mut Context<'_>, failures: &mut Vec<Failure>) {
         while let Some((transmit, contents)) = self.blocked.pop_front() {
             self.blocked_bytes -= contents.len();
@@ -419,7 +423,7 @@ impl Lane {
                 contents[sent..].to_vec()
             };
             self.blocked.push_front((transmit, rest));
-            // Once more, so that either there is room after all or the wake-up is arranged.
+            // Check again: either there is room after all, or the wake-up is arranged.
             if self.socket.poll_writable(cx).is_pending() {
                 return;
             }

@@ -1,5 +1,5 @@
-//! Connections that begin where an earlier one ended, and what may be said on them before the
-//! handshake is complete.
+//! Connections that resume an earlier one, and what may be sent on them before the handshake is
+//! complete.
 
 use crate::connection::{Connection, Holder};
 use crate::endpoint::Endpoint;
@@ -12,26 +12,26 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// How often the peers are told that a connection is over, by a program that is about to end.
+/// How often a program that is about to exit repeats to its peers that a connection is closed.
 const GOODBYES: usize = 3;
-/// The time between two of them.
+/// The time between two repetitions.
 const GOODBYE_GAP: Duration = Duration::from_millis(5);
 
 impl Connection {
-    /// Whether the application may write although the handshake is not complete (clients only).
-    /// An attacker can have the server read what is written now twice: write only what does no harm
-    /// then. What the server does not accept is sent again by itself.
+    /// Whether the application may already write although the handshake is not complete (clients
+    /// only). An attacker can replay what is written now, so that the server reads it twice: write
+    /// only what is harmless then. What the server rejects is sent again automatically.
     pub fn may_send_early_data(&self) -> bool {
         self.look_at(engine::Connection::may_send_early_data)
     }
 
-    /// Whether the handshake is complete. What a server's client said before, an attacker may have
-    /// repeated.
+    /// Whether the handshake is complete. What a server received from the client before that may be
+    /// an attacker's replay.
     pub fn is_established(&self) -> bool {
         self.look_at(engine::Connection::is_established)
     }
 
-    /// Whether the TLS session is one of an earlier connection.
+    /// Whether the TLS session resumes that of an earlier connection.
     pub fn is_resumed(&self) -> bool {
         self.look_at(engine::Connection::is_resumed)
     }
@@ -40,20 +40,23 @@ impl Connection {
         self.holder().look(look).unwrap_or(false)
     }
 
-    /// Whether the server read early data: `None` if there was none, or while that is not known.
+    /// Whether the server accepted early data: `None` if there was none, or if this is not known
+    /// yet.
     pub fn early_data_accepted(&self) -> Option<bool> {
         self.holder()
             .look(engine::Connection::early_data_accepted)?
     }
 
-    /// What a later connection to the same server can begin with; another one each time, `None` if
-    /// the server sent no (further) ticket yet, or if the connection is over and forgotten.
+    /// State with which a later connection to the same server can resume, different on each call;
+    /// `None` if the server has sent no (further) ticket yet, or if the connection is over and
+    /// forgotten.
     pub fn take_resumption(&self) -> Option<ResumptionState> {
         self.holder()
             .look_mut(engine::Connection::take_resumption)?
     }
 
-    /// Waits until there is something to [take](Self::take_resumption), or the connection ended.
+    /// Waits until there is something to [take](Self::take_resumption), or the connection has
+    /// ended.
     pub async fn resumable(&self) {
         poll_fn(|cx| {
             self.holder().tracked(|tracked| {
@@ -74,8 +77,8 @@ impl Connection {
 }
 
 impl Endpoint {
-    /// Begins a connection over one socket. It can be used once it is established, or at once
-    /// while it [may send early data](Connection::may_send_early_data).
+    /// Begins a connection over one socket. It can be used once it is established, or immediately
+    /// if it [may send early data](Connection::may_send_early_data).
     ///
     /// # Errors
     ///
@@ -107,9 +110,10 @@ impl Endpoint {
         Ok(Connection::new(Holder::new(Arc::clone(shared), key)))
     }
 
-    /// Tells the peers of closed connections that they are over, some times because nobody
-    /// confirms it, and returns without waiting until nothing of them can arrive any more: for a
-    /// program that ends. A server that goes on waits with [`wait_idle`](Self::wait_idle).
+    /// For a program that is about to exit: tells the peers of closed connections that they are
+    /// closed. It does so a few times, because nobody confirms it, and returns without waiting
+    /// until nothing of these connections can arrive any more. A server that keeps running waits
+    /// with [`wait_idle`](Self::wait_idle).
     pub async fn say_goodbye(&self) {
         for _ in 0..GOODBYES {
             self.repeat_closes();

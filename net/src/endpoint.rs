@@ -33,33 +33,33 @@ impl Builder {
         self
     }
 
-    /// The seed of connection IDs, challenges and tokens; random unless set. Only tests want the
-    /// same one twice.
+    /// The seed of connection IDs, challenges and tokens; random unless set. Only tests need a
+    /// fixed one.
     pub fn seed(mut self, seed: [u8; 32]) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// What the tokens of stateless resets derive from; random unless set. A server that restarts
-    /// with the same one tells its former clients at once that it has forgotten them, which they
-    /// would else find out by waiting. Keep it secret.
+    /// The secret from which stateless reset tokens are derived; random unless set. With the same
+    /// secret, a server that restarts can tell its former clients at once that it has forgotten
+    /// them; otherwise they have to wait for a time-out. Keep it secret.
     pub fn reset_secret(mut self, secret: [u8; 32]) -> Self {
         self.reset_secret = Some(secret);
         self
     }
 
-    /// Accepts connections.
+    /// Accepts connections with this configuration.
     pub fn server(mut self, config: ServerConfig) -> Self {
         self.server = Some(Arc::new(config));
         self
     }
 
-    /// Listens on this address; may be repeated.
+    /// Listens on this address; may be called repeatedly.
     pub fn listen(self, address: SocketAddr) -> Self {
         self.socket(SocketConfig::listen(address))
     }
 
-    /// Binds this socket; may be repeated.
+    /// Binds this socket; may be called repeatedly.
     pub fn socket(mut self, config: SocketConfig) -> Self {
         self.sockets.push(config);
         self
@@ -96,11 +96,11 @@ impl Builder {
     }
 }
 
-/// Bytes from the operating system.
+/// Random bytes from the operating system.
 ///
 /// # Errors
 ///
-/// It has none.
+/// The operating system cannot provide any.
 pub fn random_seed() -> io::Result<[u8; 32]> {
     let mut seed = [0; 32];
     let provider = rustls::crypto::ring::default_provider();
@@ -121,7 +121,7 @@ fn bind(config: &SocketConfig) -> io::Result<Socket> {
 }
 
 /// An endpoint: any number of sockets, and the connections over them. Cheap to clone. When the last
-/// clone is dropped, it accepts no more connections; those there are go on.
+/// clone is dropped, it accepts no more connections; existing ones continue.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
     inner: Arc<Inner>,
@@ -141,13 +141,13 @@ impl Drop for Inner {
 /// A socket of an endpoint.
 #[derive(Debug, Clone)]
 pub struct SocketInfo {
-    /// The endpoint's name for it.
+    /// Its ID in this endpoint.
     pub id: SocketId,
     /// Its address.
     pub local: SocketAddr,
-    /// The interface it was meant for.
+    /// The interface it was requested for.
     pub device: Option<String>,
-    /// How it is held to that interface.
+    /// How firmly it is bound to that interface.
     pub binding: Binding,
 }
 
@@ -156,12 +156,12 @@ impl Endpoint {
         &self.inner.shared
     }
 
-    /// An endpoint that is not there yet.
+    /// Starts to configure a new endpoint.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// A client: it has no sockets until it connects.
+    /// A client endpoint: it has no sockets until it connects.
     ///
     /// # Errors
     ///
@@ -170,7 +170,7 @@ impl Endpoint {
         Self::builder().bind()
     }
 
-    /// A server on these addresses.
+    /// A server endpoint that listens on these addresses.
     ///
     /// # Errors
     ///
@@ -183,7 +183,7 @@ impl Endpoint {
             .bind()
     }
 
-    /// Replaces the server's settings for connections to come; none refuses them.
+    /// Replaces the server's settings for future connections; `None` refuses them.
     pub fn set_server(&self, config: Option<ServerConfig>) {
         self.inner
             .shared
@@ -202,12 +202,13 @@ impl Endpoint {
         Ok(self.inner.shared.lock().add_socket(socket))
     }
 
-    /// Closes a socket. Paths over it go silent; abandon them first.
+    /// Closes a socket. Paths over it fall silent; abandon them first.
     pub fn remove_socket(&self, id: SocketId) {
         self.inner.shared.lock().remove_socket(id);
     }
 
-    /// The same after a while, during which connections over it can still say goodbye.
+    /// Closes a socket after a delay, in which connections over it can still tell their peers that
+    /// they close.
     pub(crate) fn remove_socket_later(&self, id: SocketId, after: Duration) {
         let inner = Arc::downgrade(&self.inner);
         let remove = move || {
@@ -226,14 +227,14 @@ impl Endpoint {
         }
     }
 
-    /// Tells every connection that nothing passes a socket any more: paths over it are doubted at
-    /// once.
+    /// Tells every connection that nothing gets through a socket any more: paths over it are
+    /// doubted at once.
     pub fn report_fault(&self, id: SocketId) {
         let shared = &self.inner.shared;
         shared.lock().report_fault(shared.clock.now(), id);
     }
 
-    /// The sockets there are.
+    /// The sockets of this endpoint.
     pub fn sockets(&self) -> Vec<SocketInfo> {
         let state = self.inner.shared.lock();
         let info = state.sockets.iter().map(|(&id, socket)| SocketInfo {
@@ -253,13 +254,13 @@ impl Endpoint {
             .collect()
     }
 
-    /// Connects over one socket. The future is ready once the handshake is complete; dropping it
-    /// gives the attempt up.
+    /// Connects over one socket. The future completes with the handshake; dropping it cancels the
+    /// attempt.
     ///
     /// # Errors
     ///
-    /// The handshake failed, or the configuration does not allow one. There is no time limit but
-    /// the engine's idle time-out.
+    /// The handshake failed, or the configuration does not allow one. The only time limit is the
+    /// engine's idle time-out.
     pub async fn connect_over(
         &self,
         socket: SocketId,
@@ -272,8 +273,9 @@ impl Endpoint {
         Ok(connection)
     }
 
-    /// The next connection a client has established, or sent early data on: then it is not
-    /// [established](Connection::is_established) yet. None once the endpoint is shut down.
+    /// The next connection from a client that completed its handshake or sent early data. In the
+    /// second case it is not [established](Connection::is_established) yet. `None` once the
+    /// endpoint is shut down.
     pub async fn accept(&self) -> Option<Connection> {
         let key = poll_fn(|cx| self.inner.shared.lock().poll_accept(cx)).await?;
         Some(Connection::new(Holder::new(
@@ -282,8 +284,8 @@ impl Endpoint {
         )))
     }
 
-    /// The next client that did not get in; none once the endpoint is shut down. A few are kept
-    /// until they are asked for.
+    /// The next client whose handshake failed; `None` once the endpoint is shut down. A limited
+    /// number are kept until this is called.
     pub async fn failed_handshake(&self) -> Option<FailedHandshake> {
         poll_fn(|cx| self.inner.shared.lock().poll_failure(cx)).await
     }
@@ -298,9 +300,9 @@ impl Endpoint {
         state.order_all(now, |connection| connection.close(now, code, reason));
     }
 
-    /// Waits until every connection has ended and nothing of them can arrive any more. Call it, or
-    /// [`say_goodbye`](Self::say_goodbye), before the program exits, or the peers wait for their
-    /// idle time-out.
+    /// Waits until every connection has ended and nothing of them can arrive any more. Call this or
+    /// [`say_goodbye`](Self::say_goodbye) before the program exits; otherwise the peers wait for
+    /// their idle time-out.
     pub async fn wait_idle(&self) {
         poll_fn(|cx| self.inner.shared.lock().poll_idle(cx)).await;
     }

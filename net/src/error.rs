@@ -6,7 +6,7 @@ use std::io;
 /// Why nothing more can be written to a stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
-    /// The peer does not want it.
+    /// The peer stopped reading.
     #[error("the peer stopped reading the stream: code {0:#x}")]
     Stopped(u64),
     /// This side finished or reset it.
@@ -23,7 +23,7 @@ pub enum ReadError {
     /// The peer gave the stream up.
     #[error("the peer reset the stream: code {0:#x}")]
     Reset(u64),
-    /// This side stopped reading, or the end was read before.
+    /// This side stopped reading, or has already read the end.
     #[error("the stream has ended already")]
     Closed,
     /// The connection ended.
@@ -31,38 +31,38 @@ pub enum ReadError {
     Connection(#[from] ConnectionError),
 }
 
-/// Why a stream could not be read whole.
+/// Why a stream could not be read to its end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadToEndError {
-    /// It is longer than the caller allows.
+    /// It is longer than the caller's limit.
     #[error("the stream is longer than {0} bytes")]
     TooLong(usize),
-    /// It broke off.
+    /// Reading failed.
     #[error(transparent)]
     Read(#[from] ReadError),
 }
 
-/// Why exactly so many bytes could not be read.
+/// Why a buffer could not be filled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadExactError {
-    /// The stream ended before; this many bytes were read.
+    /// The stream ended first; this many bytes were read.
     #[error("the stream ended after {0} bytes")]
     EndedAfter(usize),
-    /// It broke off.
+    /// Reading failed.
     #[error(transparent)]
     Read(#[from] ReadError),
 }
 
-/// Why a datagram is not sent.
+/// Why a datagram could not be sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SendDatagramError {
-    /// It fits no packet, or is longer than the peer takes.
+    /// It does not fit into a packet, or is longer than the peer accepts.
     #[error("the datagram is larger than {max} bytes")]
     TooLarge {
-        /// The largest payload at present.
+        /// The largest payload currently possible.
         max: usize,
     },
-    /// The peer takes no datagrams.
+    /// The peer does not accept datagrams.
     #[error("the peer does not support datagrams")]
     Unsupported,
     /// The queue is full.
@@ -83,10 +83,10 @@ impl From<engine::SendDatagramError> for SendDatagramError {
     }
 }
 
-/// Why the keys were not updated.
+/// Why a key update was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyUpdateError {
-    /// It is too early.
+    /// It is too early for another one.
     #[error(transparent)]
     Refused(engine::KeyUpdateRefused),
     /// The connection ended.
@@ -102,30 +102,30 @@ pub enum ConnectError {
     Lookup {
         /// The name.
         name: String,
-        /// What the resolver said.
+        /// The resolver's error.
         error: io::Error,
     },
-    /// No interface can carry a path now.
+    /// No interface can carry a path at the moment.
     #[error("no path to try: {0}")]
     NoPath(String),
-    /// A socket could not be made.
+    /// A socket could not be bound.
     #[error("cannot bind a socket to {place}: {error}")]
     Socket {
         /// The address or interface.
         place: String,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// The engine refused to start.
+    /// The engine refused to start the connection.
     #[error(transparent)]
     Start(#[from] engine::ConnectError),
     /// The handshake failed.
     #[error(transparent)]
     Handshake(#[from] ConnectionError),
-    /// Nobody answered.
+    /// There was no answer in time.
     #[error("no answer within {} s", .0.as_secs_f32())]
     TimedOut(std::time::Duration),
-    /// Every path was tried.
+    /// All paths were tried, and all failed.
     #[error("{}", attempts(.0))]
     AllFailed(Vec<(String, ConnectError)>),
     /// The interfaces cannot be listed.

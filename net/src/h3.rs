@@ -1,4 +1,4 @@
-//! HTTP/3 over these connections: the traits of `h3::quic`.
+//! HTTP/3 over these connections: implements the traits of `h3::quic`.
 
 mod guard;
 
@@ -14,16 +14,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// Bytes handed to h3 at most in one piece.
+/// The most bytes handed to h3 in one piece.
 const READ_BYTES: usize = 64 << 10;
 
-/// A connection for h3, or the part of one that opens streams.
+/// A connection for h3, or a handle that opens streams on it.
 #[derive(Debug, Clone)]
 pub struct H3Connection(Connection);
 
 impl H3Connection {
     /// Prepares a connection for `h3::client::new` or `h3::server::Connection::new`. Keep a clone
-    /// of the connection for what h3 does not know: paths, datagrams, counters.
+    /// of the connection for what h3 has no interface for: paths, datagrams, counters.
     pub fn new(connection: Connection) -> Self {
         Self(connection)
     }
@@ -61,7 +61,7 @@ fn write_error(error: WriteError) -> StreamErrorIncoming {
     }
 }
 
-/// HTTP/3's own codes all fit; one that does not says as much as the largest does.
+/// Converts a code of h3. HTTP/3's own codes all fit; one that does not becomes the largest code.
 fn error_code(code: u64) -> ErrorCode {
     ErrorCode::new(code).unwrap_or(ErrorCode::MAX)
 }
@@ -131,9 +131,9 @@ impl<B: Buf> quic::OpenStreams<B> for H3Connection {
 /// The sending side of a stream, for h3.
 pub struct SendStream<B> {
     stream: streams::SendStream,
-    /// What h3 handed over and is not written yet.
+    /// What h3 handed over and is not fully written yet.
     writing: Option<WriteBuf<B>>,
-    /// The part of it that has been copied out and not taken by the engine.
+    /// The part of it that was copied out and that the engine has not accepted yet.
     piece: Bytes,
 }
 
@@ -163,7 +163,8 @@ impl<B: Buf> SendStream<B> {
                 self.writing = None;
                 return Poll::Ready(Ok(()));
             };
-            // A chunk at a time: where it is `Bytes` already, this only counts a reference.
+            // One chunk at a time: if it is already `Bytes`, this only increments a reference
+            // count.
             let length = data.chunk().len();
             self.piece = data.copy_to_bytes(length);
         }
@@ -191,7 +192,7 @@ impl<B: Buf> quic::SendStream<B> for SendStream<B> {
     }
 
     fn reset(&mut self, reset_code: u64) {
-        // An error means that the stream has ended already.
+        // An error means that the stream has already ended.
         let _ = self.stream.reset(error_code(reset_code));
     }
 
@@ -247,7 +248,7 @@ impl quic::RecvStream for RecvStream {
     }
 
     fn stop_sending(&mut self, error_code: u64) {
-        // An error means that the stream has ended already.
+        // An error means that the stream has already ended.
         let _ = self.stream.stop(self::error_code(error_code));
     }
 

@@ -1,7 +1,7 @@
-//! This machine's key: kept in a file, shown bare or in a certificate.
+//! This machine's key: stored in a file, presented bare or in a certificate.
 //!
-//! The file holds the private key only. The certificate is made from it when needed; peers pin the
-//! key, so it may differ from one start to the next.
+//! The file holds only the private key. The certificate is created from it when needed. Peers pin
+//! the key, so the certificate may differ from one start to the next.
 
 use crate::endpoint::random_seed;
 use crate::engine::tls::{ConfigError, CryptoProvider, Fingerprint, KeyPair};
@@ -15,10 +15,10 @@ use std::sync::Arc;
 /// The file's name in the state directory.
 pub const KEY_FILE: &str = "identity.pem";
 
-/// Permissions of the key's file: nobody else may read it.
+/// Permissions of the key file: only the owner may read it.
 const PRIVATE: u32 = 0o600;
 
-/// Why there is no identity.
+/// Why there is no identity to use.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The file cannot be read or written.
@@ -26,10 +26,10 @@ pub enum IdentityError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// The file holds something else.
+    /// The file does not hold a key.
     #[error("{}: {error}; move the file away to have a new key made", path.display())]
     Key {
         /// The file.
@@ -37,13 +37,13 @@ pub enum IdentityError {
         /// What is wrong.
         error: ConfigError,
     },
-    /// No key could be made.
+    /// No key could be generated.
     #[error("cannot make a key: {0}")]
     Generate(ConfigError),
     /// The system has no randomness.
     #[error("cannot make a key: {0}")]
     Random(io::Error),
-    /// No certificate could be made.
+    /// No certificate could be created.
     #[error("cannot make a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
 }
@@ -60,7 +60,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A new key, kept nowhere.
+    /// A new key that is not stored anywhere.
     ///
     /// # Errors
     ///
@@ -71,7 +71,8 @@ impl Identity {
         Ok(Self { key })
     }
 
-    /// The key in [`KEY_FILE`] of this directory. Made, with the directory, if there is none.
+    /// The key in [`KEY_FILE`] of this directory. If there is none, it is created, and the
+    /// directory too.
     ///
     /// # Errors
     ///
@@ -85,7 +86,7 @@ impl Identity {
         let created = identity.store(directory, &path);
         match created {
             Ok(()) => Ok(identity),
-            // Another process was faster: its key counts.
+            // Another process created a key first: use that one.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 Self::load(&path)?.ok_or(IdentityError::File { path, error })
             }
@@ -115,8 +116,8 @@ impl Identity {
         Ok(Some(Self { key }))
     }
 
-    /// Writes the file under another name first and links it, so that nobody ever reads half of it
-    /// and no existing key is lost.
+    /// Writes the file under a temporary name and then links it, so that nobody reads an incomplete
+    /// file and no existing key is overwritten.
     fn store(&self, directory: &Path, path: &Path) -> io::Result<()> {
         fs::create_dir_all(directory)?;
         let draft = directory.join(format!(".{KEY_FILE}.{}", std::process::id()));
@@ -132,7 +133,7 @@ impl Identity {
         &self.key
     }
 
-    /// What peers pin.
+    /// The fingerprint that peers pin.
     pub fn fingerprint(&self) -> Fingerprint {
         self.key.fingerprint()
     }
@@ -141,7 +142,7 @@ impl Identity {
     ///
     /// # Errors
     ///
-    /// A name is not one.
+    /// One of the names is not valid.
     pub fn certificate(&self, names: &[&str]) -> Result<Vec<u8>, IdentityError> {
         let key = rcgen::KeyPair::try_from(self.key.pkcs8_der())?;
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
@@ -152,12 +153,12 @@ impl Identity {
         Ok(params.self_signed(&key)?.der().to_vec())
     }
 
-    /// Settings of a server that shows this key: bare to those who ask for that, in a certificate
-    /// for these names to others.
+    /// Settings of a server that presents this key: bare to clients that ask for a raw public key,
+    /// in a certificate for these names to others.
     ///
     /// # Errors
     ///
-    /// A name is not one.
+    /// One of the names is not valid.
     pub fn server(&self, names: &[&str]) -> Result<ServerConfigBuilder, IdentityError> {
         let chain = vec![self.certificate(names)?];
         ServerConfig::with_certificates(provider(), chain, self.key.pkcs8_der())
@@ -172,7 +173,7 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .truncate(true)
         .mode(PRIVATE)
         .open(path)?;
-    // The mode above only counts for a new file.
+    // The mode above applies only to a new file.
     file.set_permissions(fs::Permissions::from_mode(PRIVATE))?;
     file.write_all(bytes)?;
     file.sync_all()
@@ -182,7 +183,7 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A directory of its own that is removed at the end.
+    /// A temporary directory that is removed at the end.
     struct Scratch(PathBuf);
 
     impl Scratch {

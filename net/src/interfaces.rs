@@ -1,6 +1,6 @@
-//! The machine's network interfaces: what there is now, and what changes.
+//! The machine's network interfaces: their current state, and changes.
 //!
-//! Decides which interfaces count as uplinks of their own accord. Which of them a user wants is in
+//! Decides which interfaces count as uplinks by default. Which ones a user wants is decided in
 //! [`spec`].
 
 pub mod spec;
@@ -22,11 +22,11 @@ use rtnetlink::{Handle, RouteMessageBuilder};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Destinations remembered of one interface. One with more takes part in routing between networks:
-/// it is taken to lead everywhere.
+/// The most destinations remembered per interface. An interface with more routes takes part in
+/// routing between networks and is assumed to lead everywhere.
 const MAX_DESTINATIONS: usize = 1024;
 
-/// What sort of thing an interface is, as far as choosing paths goes.
+/// The kind of an interface, as far as the choice of paths is concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// Loops back to this machine.
@@ -40,7 +40,7 @@ pub enum Kind {
     Virtual,
 }
 
-/// An address of an interface.
+/// An address of an interface, with its subnet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address {
     /// The address.
@@ -50,7 +50,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// The subnet's address: the prefix, the rest zero.
+    /// The subnet's address: the prefix, with all other bits zero.
     pub fn network(&self) -> IpAddr {
         match self.ip {
             IpAddr::V4(ip) => {
@@ -80,41 +80,42 @@ impl Address {
     }
 }
 
-/// A network interface as the kernel shows it.
+/// A network interface, as reported by the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
-    /// The kernel's number for it; a new one when it is plugged in again.
+    /// The kernel's number for it; a new number each time it is plugged in.
     pub index: u32,
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// Switched on by the administrator.
+    /// Whether the administrator has switched it on.
     pub up: bool,
-    /// Has a carrier: can pass packets.
+    /// Whether it has a carrier and so can pass packets.
     pub running: bool,
-    /// Largest IP packet in bytes.
+    /// The largest IP packet in bytes.
     pub mtu: u32,
-    /// Usable addresses: no IPv6 address that is still being checked, failed its check or is
-    /// deprecated.
+    /// Usable addresses: excludes IPv6 addresses that are tentative, failed duplicate detection or
+    /// are deprecated.
     pub addresses: Vec<Address>,
-    /// Next hops of its default routes, best first; at most one per address family counts.
+    /// Next hops of its default routes, best first; only the first one of each address family is
+    /// used.
     pub gateways: Vec<IpAddr>,
     /// Whether the main routing table has a default route out of it.
     pub default_route: bool,
-    /// Where the routes out of it lead, in whichever table they are.
+    /// Destinations of the routes out of it, in any table.
     pub destinations: BTreeSet<Address>,
 }
 
 impl Interface {
-    /// Whether it can carry a path now.
+    /// Whether it can carry a path at the moment.
     pub fn is_usable(&self) -> bool {
         self.up && self.running && !self.addresses.is_empty()
     }
 
-    /// Whether it leads to other networks without being told so: what `auto` takes. A bridge or a
-    /// veth pair does if the machine's default route says so (that is how containers reach the
-    /// world).
+    /// Whether it leads to other networks by default, so that `auto` uses it. A bridge or veth pair
+    /// does if the machine's default route goes through it (this is how containers reach the
+    /// outside).
     pub fn is_uplink(&self) -> bool {
         match self.kind {
             Kind::Uplink => true,
@@ -124,14 +125,14 @@ impl Interface {
     }
 
     /// Whether some route out of it covers `ip`. Without one, packets bound to the interface are
-    /// sent as if their destination were on the link, and get lost.
+    /// sent as if their destination were on the link, and are lost.
     pub fn reaches(&self, ip: IpAddr) -> bool {
         self.destinations.len() >= MAX_DESTINATIONS
             || self.destinations.iter().any(|network| network.covers(ip))
     }
 
-    /// The address to reach `remote` from: of the same family, the same subnet if possible, and of
-    /// the same reach.
+    /// The address from which to reach `remote`: of the same family, in the same subnet if
+    /// possible, and of the same scope.
     pub fn address_towards(&self, remote: IpAddr) -> Option<IpAddr> {
         let mut candidates: Vec<&Address> = self
             .addresses
@@ -144,7 +145,7 @@ impl Interface {
         candidates.first().map(|address| address.ip)
     }
 
-    /// The gateway of this address family.
+    /// The gateway for IPv4 or IPv6.
     pub fn gateway(&self, v4: bool) -> Option<IpAddr> {
         self.gateways
             .iter()
@@ -160,7 +161,7 @@ fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
-/// All interfaces of this network namespace, ascending by index.
+/// All interfaces of this network namespace, in order of index.
 ///
 /// # Errors
 ///
@@ -203,12 +204,12 @@ pub(crate) async fn list_with(handle: &Handle) -> Result<Vec<Interface>, Netlink
     Ok(interfaces.into_values().collect())
 }
 
-/// Every route of both families and all tables.
+/// All routes of both families, from all tables.
 pub(crate) async fn routes(handle: &Handle) -> Result<Vec<RouteMessage>, NetlinkError> {
     let v4 = RouteMessageBuilder::<Ipv4Addr>::new().build();
     let v6 = RouteMessageBuilder::<Ipv6Addr>::new().build();
     let mut found = Vec::new();
-    // One after the other: a netlink socket carries one listing at a time.
+    // One after the other: a netlink socket handles one dump at a time.
     for family in [v4, v6] {
         let mut routes = handle.route().get(family).execute();
         while let Some(route) = next(&mut routes, "listing routes").await? {
@@ -288,7 +289,7 @@ fn classify(kind: &InfoKind) -> Kind {
         | InfoKind::Vcan
         | InfoKind::Vxcan
         | InfoKind::Can => Kind::Virtual,
-        // TUN, WireGuard, GRE, VXLAN, and whatever may be invented: none carries packets by itself.
+        // TUN, WireGuard, GRE, VXLAN and unknown kinds: none of them carries packets by itself.
         _ => Kind::Tunnel,
     }
 }
@@ -300,8 +301,8 @@ fn from_address(message: &AddressMessage) -> Option<Address> {
     if message.header.flags.intersects(unusable) {
         return None;
     }
-    // On point-to-point links `Address` is the peer's and `Local` ours; elsewhere IPv6 has only
-    // `Address`.
+    // On point-to-point links `Address` is the peer's address and `Local` is ours; elsewhere IPv6
+    // has only `Address`.
     let local = message
         .attributes
         .iter()
@@ -324,7 +325,7 @@ fn from_address(message: &AddressMessage) -> Option<Address> {
     })
 }
 
-/// The interfaces by which a route leaves, each with the route's destination.
+/// The interfaces a route leaves by, each with the route's destination.
 fn destinations(message: &RouteMessage) -> Vec<(u32, Address)> {
     let header = &message.header;
     if header.kind != RouteType::Unicast {

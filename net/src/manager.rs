@@ -1,13 +1,13 @@
-//! The path manager: which paths are open, as interfaces come and go.
+//! The path manager: decides which paths are open as interfaces appear and disappear.
 //!
 //! Connecting is a race over the wanted interfaces; afterwards a task keeps one path open for each
-//! of them. Which path carries what is the scheduler's decision, not made here.
+//! of them. The scheduler, not this module, decides which path carries what.
 //!
 //! ```text
 //! Waiting --due, connection ready--> Opening --validated--> Open
 //!    ^                                  |                     |
 //!    +------ backing off <--------------+--- abandoned -------+
-//! a path that used to work is asked for again about once a second, however long it takes
+//! a path that used to work is retried about once a second, however long it takes
 //! interface or address gone --> doubted at once, abandoned as soon as another path is open
 //! ```
 
@@ -38,26 +38,26 @@ use table::{Request, Seen, Table};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// How long a handshake gets before the next path is tried as well.
+/// How long a handshake may take before the next path is tried as well.
 pub const STAGGER: Duration = Duration::from_millis(250);
 
-/// How long connecting may take.
+/// The time limit for connecting.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the socket of an attempt that was given up stays, to tell the peer.
+/// How long the socket of an abandoned attempt stays open, so that the peer can be told.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// A peer: what its certificate or key answers to, and where it is.
+/// A peer: the name in its certificate or for its key, and its addresses.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// The name for TLS.
+    /// The name to use in TLS.
     pub name: String,
-    /// Its addresses, the preferred one first.
+    /// Its addresses, in order of preference.
     pub remotes: Vec<SocketAddr>,
 }
 
 impl Target {
-    /// Looks a host name up.
+    /// Resolves a host name.
     ///
     /// # Errors
     ///
@@ -82,10 +82,10 @@ impl Target {
 /// Which paths are wanted, and how long connecting may take.
 #[derive(Debug, Clone)]
 pub struct PathsConfig {
-    /// What the user asked for; nothing leaves the one path to the kernel's routing.
+    /// The paths the user asked for; if empty, there is one path, routed by the kernel.
     pub specs: Vec<PathSpec>,
-    /// Whether the one path is left to the kernel's routing also where `specs` say nothing but
-    /// `auto`, and that takes no interface, or not the one that the kernel would send by.
+    /// Whether there is also only one path, routed by the kernel, if `specs` contain only `auto`
+    /// and that selects no interface, or not the one the kernel would use.
     pub or_as_routed: bool,
     /// See [`STAGGER`].
     pub stagger: Duration,
@@ -123,42 +123,42 @@ impl From<SpecOptions> for PathOptions {
     }
 }
 
-/// Shows what the manager of a connection does. The manager works until the connection ends,
-/// whether this is kept or not.
+/// Observes the path manager of a connection. The manager works until the connection ends, whether
+/// or not this handle is kept.
 #[derive(Debug, Clone)]
 pub struct PathManager {
     entries: watch::Receiver<Vec<PathEntry>>,
 }
 
 impl PathManager {
-    /// The wanted paths and how they are, as of now.
+    /// The wanted paths and their current state.
     pub fn entries(&self) -> Vec<PathEntry> {
         self.entries.borrow().clone()
     }
 
-    /// Waits until at least `count` paths are open; false if the connection ends before.
+    /// Waits until at least `count` paths are open; returns false if the connection ends first.
     ///
-    /// [`Endpoint::connect`] returns with the first path, the others follow round trips later.
-    /// Bound the wait where it is not certain that there are so many.
+    /// [`Endpoint::connect`] returns with the first path; the others follow some round trips later.
+    /// Use a time limit unless it is certain that there will be so many.
     pub async fn wait_for_open(&mut self, count: usize) -> bool {
         let is_open = |entry: &&PathEntry| matches!(entry.state, EntryState::Open(_));
         let enough = |entries: &Vec<PathEntry>| entries.iter().filter(is_open).count() >= count;
         self.entries.wait_for(enough).await.is_ok()
     }
 
-    /// Waits for a change of [`entries`](Self::entries); false once the manager has ended.
+    /// Waits for a change of [`entries`](Self::entries); returns false once the manager has ended.
     pub async fn changed(&mut self) -> bool {
         self.entries.changed().await.is_ok()
     }
 }
 
 impl Endpoint {
-    /// Connects over the first of the wanted paths that answers, and keeps the others open too from
-    /// then on.
+    /// Connects over the first of the wanted paths that answers, and from then on keeps the others
+    /// open too.
     ///
     /// # Errors
     ///
-    /// There is no path to try, or none of them led to the peer in time.
+    /// There is no path to try, or none of them reached the peer in time.
     pub async fn connect(
         &self,
         target: &Target,
@@ -168,14 +168,14 @@ impl Endpoint {
         self.connect_early(target, config, paths, |_| {}).await
     }
 
-    /// As [`connect`](Self::connect), but hands `early` a connection on which early data can be
-    /// sent, as soon as there is one. It is of the first attempt, which is the only one that
-    /// resumes: a ticket is good once. Another attempt may win; then what was sent is to be sent
-    /// again.
+    /// Like [`connect`](Self::connect), but hands `early` a connection on which early data can be
+    /// sent, as soon as there is one. It belongs to the first attempt, which is the only one that
+    /// resumes, since a ticket may be used only once. If another attempt wins, the early data has
+    /// to be sent again.
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect).
+    /// Those of [`connect`](Self::connect).
     pub async fn connect_early(
         &self,
         target: &Target,
@@ -236,7 +236,7 @@ impl Endpoint {
         })
     }
 
-    /// Starts the manager of a connection whose path 0 is `first` over `socket`.
+    /// Starts the manager of a connection whose path 0 uses `first` over `socket`.
     fn manage(
         &self,
         connection: &Connection,
@@ -247,7 +247,7 @@ impl Endpoint {
         follow: Option<Watch>,
     ) -> PathManager {
         let options = PathOptions::from(first.options);
-        // An error means that the connection has ended already; the manager will see it.
+        // An error means that the connection has already ended, which the manager will notice.
         let _ = connection.with_engine(|engine| engine.set_path_options(PathId::ZERO, options));
         let mut remotes = target.remotes.clone();
         let planned = follow.as_ref().is_none_or(|follow| {
@@ -255,7 +255,7 @@ impl Endpoint {
             planned.iter().any(|candidate| candidate.same_place(&first))
         });
         if !planned {
-            // An address that answered is better than those that did not.
+            // Prefer the address that answered to those that did not.
             remotes.retain(|remote| *remote != first.remote);
             remotes.insert(0, first.remote);
         }
@@ -282,7 +282,7 @@ impl Endpoint {
     }
 }
 
-/// A socket that is removed again unless somebody keeps it: losers of the race.
+/// A socket that is removed when dropped, unless it is kept: the losers of the race lose theirs.
 struct OwnedSocket {
     endpoint: Endpoint,
     id: SocketId,
@@ -323,7 +323,7 @@ fn socket_config(candidate: &Candidate) -> SocketConfig {
     config
 }
 
-/// The manager at work.
+/// The task of a manager.
 struct Task {
     endpoint: Endpoint,
     connection: WeakConnection,
@@ -359,7 +359,7 @@ impl Task {
         }
     }
 
-    /// Does what the table asks for. False once the connection has ended.
+    /// Carries out what the table requests. Returns false once the connection has ended.
     fn carry_out(&mut self) -> bool {
         while let Some(request) = self.table.next_request(Instant::now()) {
             let Some(connection) = self.connection.upgrade() else {

@@ -1,4 +1,4 @@
-//! A host of its own per test: an empty network namespace, and further ones beside it.
+//! A separate host for each test: an empty network namespace, with further ones beside it.
 
 use anabranch_testbed::{Node, Testbed};
 use std::future::Future;
@@ -6,16 +6,17 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// What takes the kernel a moment gets a minute, on a machine that is busy.
+/// What usually takes the kernel a moment gets a minute, in case the machine is busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs `test` in a new host, or not at all where [`Testbed::require`] finds that none can be made.
+/// Runs `test` in a new host, or skips it where [`Testbed::require`] finds that none can be
+/// created.
 pub(crate) fn in_namespace<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send) {
     let Some(mut bed) = Testbed::require("net") else {
         return;
     };
     let here = bed.node("here").expect("a namespace");
-    // The loopback interface is left to the test: an empty host has it down.
+    // The test sets up the loopback interface itself: in an empty host it is down.
     here.run("ip", &["link", "set", "lo", "down"])
         .expect("down");
     here.enter(|| block_on(test())).expect("a host of ours");
@@ -35,8 +36,8 @@ pub(crate) struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// Runs `task` in a new host until the test ends. The task begins once `prepare` has run, which
-    /// may connect the two hosts.
+    /// Runs `task` in a new host until the test ends. The task starts after `prepare`, which may
+    /// connect the two hosts.
     pub(crate) fn start<F: Future<Output = ()>>(
         prepare: impl FnOnce(&Self),
         task: impl FnOnce() -> F + Send + 'static,
@@ -48,25 +49,25 @@ impl Elsewhere {
         let elsewhere = Self { node, _bed: bed };
         prepare(&elsewhere);
         let node = elsewhere.node.clone();
-        // It ends with the test program: only the kernel waits for it.
+        // It ends with the test program: nothing joins the thread.
         std::thread::spawn(move || node.enter(|| block_on(task())));
         elsewhere
     }
 
-    /// What `ip link set DEV netns` wants to hear.
+    /// The name for `ip link set DEV netns`.
     pub(crate) fn name(&self) -> &str {
         self.node.namespace()
     }
 
-    /// Runs `ip` there.
+    /// Runs `ip` in that host.
     pub(crate) fn ip(&self, arguments: &str) -> String {
         let words: Vec<&str> = arguments.split_whitespace().collect();
         let output = self.node.run("ip", &words);
         output.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Waits until both ends of a link from here see a carrier: before that the kernel drops what
-    /// is sent and tells nobody.
+    /// Waits until both ends of a link from here have a carrier: before that, the kernel silently
+    /// drops what is sent.
     pub(crate) fn wait_for_carriers(&self, here: &str, there: &str) {
         wait_for_carrier(here, || ip(&format!("link show dev {here}")));
         wait_for_carrier(there, || self.ip(&format!("link show dev {there}")));
@@ -86,17 +87,17 @@ pub(crate) fn ip(arguments: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Waits until an interface of the thread's namespace sees a carrier.
+/// Waits until an interface of the thread's namespace has a carrier.
 pub(crate) fn wait_until_up(interface: &str) {
     wait_for_carrier(interface, || ip(&format!("link show dev {interface}")));
 }
 
-/// The kernel notices a carrier some time after the other end came up.
+/// The kernel reports a carrier some time after the other end came up.
 fn wait_for_carrier(interface: &str, show: impl Fn() -> String) {
     wait_for(interface, || show().contains(" state UP "));
 }
 
-/// Waits for something that the kernel does in its own time.
+/// Waits for something the kernel does asynchronously.
 pub(crate) fn wait_for(what: &str, is_so: impl Fn() -> bool) {
     let started = Instant::now();
     while !is_so() {

@@ -1,4 +1,4 @@
-//! Talking to the kernel's routing code: connection set-up and errors shared by those who do.
+//! Netlink, the interface to the kernel's routing: set-up and errors shared by its users.
 
 use rtnetlink::{Handle, packet_route::route::RouteAddress};
 use std::io;
@@ -15,10 +15,10 @@ pub enum NetlinkError {
     Refused {
         /// What was attempted.
         what: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// The exchange itself failed.
+    /// The exchange with the kernel failed.
     #[error("{what}: {reason}")]
     Failed {
         /// What was attempted.
@@ -51,7 +51,7 @@ impl NetlinkError {
         }
     }
 
-    /// The error the kernel answered with, if it did.
+    /// The error number of the kernel's answer, if there was one.
     pub fn os_error(&self) -> Option<nix::errno::Errno> {
         match self {
             Self::Refused { error, .. } => error.raw_os_error().map(nix::errno::Errno::from_raw),
@@ -60,14 +60,14 @@ impl NetlinkError {
     }
 }
 
-/// A handle to netlink whose connection lives as a task until the handle is dropped.
+/// A handle to netlink. Its connection runs as a task until the handle is dropped.
 pub(crate) fn open() -> Result<Handle, NetlinkError> {
     let (connection, handle, _) = rtnetlink::new_connection()?;
     tokio::spawn(connection);
     Ok(handle)
 }
 
-/// The IP address in a route's attribute, if it is one.
+/// The IP address in a route's attribute, if it is an IP address.
 pub(crate) fn ip_of(address: &RouteAddress) -> Option<IpAddr> {
     match address {
         RouteAddress::Inet(v4) => Some((*v4).into()),

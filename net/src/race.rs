@@ -1,4 +1,4 @@
-//! Trying several ways at once, a little staggered: the first to succeed wins.
+//! Staggered concurrent attempts: the first one to succeed wins.
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 /// Starts an attempt for each candidate in turn: the next one after `stagger`, or as soon as one
-/// fails. Returns the first success with its candidate's position and drops the other attempts.
+/// fails. Returns the first success with its candidate's position, and drops the other attempts.
 ///
 /// # Errors
 ///
-/// All attempts failed: their errors with their positions, in the order in which they failed.
+/// All attempts failed: their errors with their positions, in the order they failed.
 pub(crate) async fn race<C, T, E, F>(
     candidates: &[C],
     stagger: Duration,
@@ -57,7 +57,7 @@ mod tests {
 
     const STAGGER: Duration = Duration::from_millis(250);
 
-    /// Succeeds or fails after so many milliseconds.
+    /// Succeeds or fails after this many milliseconds.
     type Candidate = (u64, bool);
 
     async fn run(candidates: &[Candidate]) -> (Result<usize, Vec<usize>>, Vec<u64>, u64) {

@@ -1,7 +1,7 @@
-//! Policy routing: making packets from an interface's address leave by that interface.
+//! Policy routing: makes packets with an interface's source address leave through that interface.
 //!
-//! A socket bound to an address still follows the routing table, which usually knows one default
-//! route. For each interface one table of its own holds its subnet and its default route, and a
+//! A socket bound to an address still follows the routing table, which usually has only one default
+//! route. So each interface gets a table of its own with its subnet and its default route, and a
 //! rule sends packets from its addresses there:
 //!
 //! ```text
@@ -10,9 +10,9 @@
 //! ip rule add from 192.0.2.7 lookup 717002 priority 7170 protocol 171
 //! ```
 //!
-//! What is added is marked with a protocol number, a range of tables and a priority, all three. The
-//! kernel's own state is thereby the record of what was added: reverting finds it after a crash
-//! too, and touches nothing else.
+//! Everything added is marked by a protocol number, a range of tables and a priority, all three. So
+//! the kernel's own state records what was added: reverting finds it even after a crash, and
+//! touches nothing else.
 
 mod apply;
 #[cfg(test)]
@@ -25,17 +25,17 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
-/// The routing protocol number that marks our routes and rules; none of the kernel's list
-/// (`rtnetlink.h`) nor of iproute2's `rt_protos`.
+/// The routing protocol number that marks our routes and rules; neither the kernel's list
+/// (`rtnetlink.h`) nor iproute2's `rt_protos` uses it.
 pub const PROTOCOL: u8 = 171;
 
-/// Tables are numbered from here, by interface index.
+/// Table numbers start here, plus the interface index.
 pub const FIRST_TABLE: u32 = 717_000;
 
-/// The largest interface index that gets a table.
+/// The largest interface index that can have a table.
 const MAX_INDEX: u32 = 99_999;
 
-/// Priority of our rules: before `main` (32766), after `local` (0).
+/// Priority of our rules: before `main` (32766) and after `local` (0).
 pub const RULE_PRIORITY: u32 = 7170;
 
 /// A route in one of our tables.
@@ -43,13 +43,13 @@ pub const RULE_PRIORITY: u32 = 7170;
 pub struct Route {
     /// The table.
     pub table: u32,
-    /// The destination: a subnet, or length 0 for the default route.
+    /// The destination: a subnet; length 0 means the default route.
     pub destination: (IpAddr, u8),
     /// The next hop, if the destination is not on the link.
     pub gateway: Option<IpAddr>,
     /// The interface's index.
     pub index: u32,
-    /// The source address packets get that have none yet.
+    /// The source address for packets that do not have one yet.
     pub source: Option<IpAddr>,
 }
 
@@ -62,7 +62,7 @@ pub struct Rule {
     pub table: u32,
 }
 
-/// A set of routes and rules: what there should be, or what there is.
+/// A set of routes and rules: either the wanted or the existing ones.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Routing {
     /// The routes.
@@ -84,7 +84,7 @@ pub enum Step {
     DeleteRule(Rule),
 }
 
-/// What has to change, in order; displayed as the commands that would do it.
+/// The changes to make, in order; displayed as the commands that would make them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
     /// The changes.
@@ -96,20 +96,20 @@ pub struct Plan {
 /// Why an interface gets no table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Skipped {
-    /// Not up, without carrier or without address.
+    /// It is not up, or has no carrier or no address.
     #[error("{0} is down or has no address")]
     Unusable(String),
-    /// A single subnet, without a way out.
+    /// It has a single subnet and no gateway.
     #[error("{0} has no gateway: it reaches its own subnet only")]
     NoGateway(String),
-    /// An index beyond the tables' range.
+    /// Its index is beyond the range of tables.
     #[error("{0} has an interface number beyond {MAX_INDEX}")]
     Index(String),
 }
 
 impl Routing {
-    /// The routes and rules for these interfaces, and which of them need or get none. Interfaces
-    /// without a gateway still get their subnet, so that answers leave the way questions came.
+    /// The routes and rules for these interfaces, and which interfaces need or get none. Interfaces
+    /// without a gateway still get their subnet, so that answers leave the way requests came.
     pub fn wanted(interfaces: &[Interface]) -> (Self, Vec<Skipped>) {
         let mut wanted = Self::default();
         let mut skipped = Vec::new();
@@ -134,7 +134,7 @@ impl Routing {
 
     fn add(&mut self, interface: &Interface) {
         let table = FIRST_TABLE + interface.index;
-        // IPv6 routes each link-local packet by interface anyway.
+        // IPv6 routes link-local packets by interface anyway.
         let global = interface
             .addresses
             .iter()
@@ -155,7 +155,8 @@ impl Routing {
 
     fn add_subnet(&mut self, table: u32, index: u32, address: Address) {
         let destination = (address.network(), address.prefix_len);
-        // Two addresses of one subnet share the route; the first is the source of unbound packets.
+        // Two addresses of one subnet share the route; the first is the source address of unbound
+        // packets.
         if self
             .routes
             .iter()
@@ -193,14 +194,15 @@ impl Routing {
         }
     }
 
-    /// The changes that turn this into `wanted`. Rules go first and come last, so that no packet is
-    /// sent to a table that is not complete.
+    /// The changes that turn this into `wanted`. Rules are deleted first and added last, so that no
+    /// packet is sent to an incomplete table.
     pub fn plan_to(&self, wanted: &Self, interfaces: &[Interface]) -> Plan {
         let mut steps = Vec::new();
         let gone = self.rules.difference(&wanted.rules).cloned();
         steps.extend(gone.map(Step::DeleteRule));
         let gone = self.routes.difference(&wanted.routes).cloned();
-        // A default route's gateway must be reachable while the route exists: delete it first.
+        // The gateway of a default route must be reachable while the route exists: delete the
+        // default route first.
         let (defaults, subnets): (Vec<Route>, Vec<Route>) =
             gone.partition(|route| route.destination.1 == 0);
         steps.extend(defaults.into_iter().chain(subnets).map(Step::DeleteRoute));

@@ -1,6 +1,6 @@
 //! UDP sockets, one per path: bound to an address or an interface, batched both ways.
 //!
-//! Decides how datagrams cross the kernel's edge (GSO, GRO, ECN, source addresses) and what a
+//! Decides how datagrams pass to and from the kernel (GSO, GRO, ECN, source addresses) and what a
 //! failed send means. Which socket carries what is the engine's decision.
 
 use anabranch_proto::datagram::Ecn;
@@ -18,26 +18,26 @@ use tokio::io::Interest;
 #[cfg(test)]
 mod tests;
 
-/// What a socket's buffers are asked to hold, in bytes: about 30 ms of a gigabit per second each
-/// way. The kernel grants what `net.core.rmem_max` and `wmem_max` allow.
+/// The requested size of a socket's buffers, in bytes: about 30 ms at a gigabit per second in each
+/// direction. The kernel grants at most `net.core.rmem_max` and `wmem_max`.
 pub const BUFFER_BYTES: usize = 4 << 20;
 
-/// Messages taken from the kernel per call. Each may carry dozens of datagrams (GRO), so more would
-/// only delay the acknowledgements.
+/// Messages taken from the kernel per call. Each may hold dozens of datagrams (GRO), so more would
+/// only delay acknowledgements.
 const MESSAGES: usize = 8;
 
-/// Bytes a message may have: what the kernel merges at most (GRO).
+/// The most bytes of a message: what the kernel merges at most (GRO).
 const MESSAGE_BYTES: usize = 1 << 16;
 
-/// The most bytes the kernel takes in one call with GSO: a UDP payload's limit, IPv6 header
-/// deducted.
+/// The most bytes the kernel accepts in one call with GSO: the limit of a UDP payload, minus the
+/// IPv6 header.
 const MAX_SEND_BYTES: usize = 65_535 - 48;
 
-/// Segments the kernel accepts in one call with GSO (`UDP_MAX_SEGMENTS` of older kernels).
+/// The most segments the kernel accepts in one call with GSO (`UDP_MAX_SEGMENTS` of older kernels).
 const MAX_SEND_SEGMENTS: usize = 64;
 
-/// How long datagrams leave one by one after the kernel refused a train of them: some network
-/// drivers know no GSO, but another route may go by another driver.
+/// How long datagrams are sent one by one after the kernel refused a batch of them: some network
+/// drivers do not support GSO, but a later route may use another driver.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
 
 /// Where a socket is bound, and how large its buffers should be.
@@ -45,14 +45,15 @@ const REFUSED_FOR: Duration = Duration::from_secs(60);
 pub struct SocketConfig {
     /// The local address; port 0 lets the kernel choose.
     pub local: SocketAddr,
-    /// The interface to bind to, so that datagrams leave there whatever the routing table says.
+    /// The interface to bind to, so that datagrams leave through it whatever the routing table
+    /// says.
     pub device: Option<String>,
-    /// Wanted size of the receive buffer, in bytes.
+    /// The requested size of the receive buffer, in bytes.
     pub recv_buffer: usize,
-    /// Wanted size of the send buffer, in bytes.
+    /// The requested size of the send buffer, in bytes.
     pub send_buffer: usize,
-    /// Whether received datagrams tell which local address they came to. A server on a wildcard
-    /// address needs it, to answer from there.
+    /// Whether received datagrams report the local address they were sent to. A server on a
+    /// wildcard address needs this to answer from that address.
     pub report_local: bool,
 }
 
@@ -78,32 +79,32 @@ impl SocketConfig {
     }
 }
 
-/// How firmly a socket holds on to its interface.
+/// How firmly a socket is bound to its interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Binding {
-    /// No interface was asked for.
+    /// No interface was requested.
     Address,
     /// Bound to the interface itself.
     Device,
-    /// The kernel refused to bind to the interface (it takes `CAP_NET_RAW` on kernels before 5.7),
-    /// so only the source address is fixed. Datagrams leave by the interface only if the routing
+    /// The kernel refused to bind to the interface (kernels before 5.7 require `CAP_NET_RAW`), so
+    /// only the source address is fixed. Datagrams leave through the interface only if the routing
     /// rules say so; see [`crate::routes`].
     AddressOnly,
 }
 
-/// Why a datagram did not leave.
+/// Why a datagram was not sent.
 #[derive(Debug)]
 pub enum SendError {
     /// The send buffer is full; wait until the socket is writable.
     Blocked,
-    /// It does not fit the link. Expected of MTU probes.
+    /// It does not fit the link, as is to be expected of MTU probes.
     TooBig,
-    /// The interface or its address is gone: nothing will leave here for now.
+    /// The interface or its address is gone: nothing can be sent here for now.
     Fault(io::Error),
-    /// There is no way from here to this destination. Others may be reached: who sends from strange
-    /// addresses must not make a socket look dead to the peers that share it.
+    /// There is no route from here to this destination. Others may still be reachable: someone who
+    /// sends from strange addresses must not make the socket look dead to the peers that share it.
     Unreachable(io::Error),
-    /// This datagram is lost; the next one may leave.
+    /// This datagram is lost; the next one may get through.
     Dropped(io::Error),
 }
 
@@ -122,7 +123,7 @@ impl SendError {
                 | Errno::EHOSTUNREACH
                 | Errno::EHOSTDOWN
                 | Errno::ENONET
-                // A firewall's verdict, or a source address that does not fit the destination.
+                // A firewall rule, or a source address that does not fit the destination.
                 | Errno::EPERM
                 | Errno::EACCES
                 | Errno::EINVAL,
@@ -131,8 +132,8 @@ impl SendError {
         }
     }
 
-    /// Whether quinn-udp takes this error for a kernel that knows neither GSO nor the ECN field. A
-    /// destination that nobody can send to fails the same way.
+    /// Whether quinn-udp takes this error as a sign that the kernel supports neither GSO nor the
+    /// ECN field. Sending to an invalid destination fails with the same error.
     fn blames_offload(&self) -> bool {
         match self {
             Self::Unreachable(error) | Self::Dropped(error) => {
@@ -147,8 +148,8 @@ fn errno(error: &io::Error) -> Option<Errno> {
     error.raw_os_error().map(Errno::from_raw)
 }
 
-/// Whether an error says that the socket's interface or address is gone. Nothing that arrives can
-/// cause one of these, nor can the address of a single peer.
+/// Whether an error means that the socket's interface or address is gone. Neither incoming packets
+/// nor the address of a single peer can cause one of these.
 pub(crate) fn is_fault(error: &io::Error) -> bool {
     matches!(
         errno(error),
@@ -156,8 +157,9 @@ pub(crate) fn is_fault(error: &io::Error) -> bool {
     )
 }
 
-/// Whether a datagram can come from there: no port 0 and no address that stands for none or many.
-/// The kernel refuses to send to such an address, so that not even an answer is possible.
+/// Whether a datagram can really come from this address: it must not have port 0 and must stand for
+/// exactly one host. The kernel refuses to send to any other address, so not even an answer is
+/// possible.
 fn is_answerable(remote: SocketAddr) -> bool {
     let is_host = match remote.ip() {
         // 0.0.0.0/8 is "this network" (RFC 1122, section 3.2.1.3).
@@ -177,9 +179,9 @@ pub struct RecvBatch {
 /// One received datagram. Its bytes may be decrypted in place.
 #[derive(Debug)]
 pub struct Received<'a> {
-    /// Who sent it.
+    /// The sender's address.
     pub remote: SocketAddr,
-    /// The address it came to, where the socket reports it.
+    /// The address it was sent to, if the socket reports it.
     pub local: Option<IpAddr>,
     /// The ECN field, unless Not-ECT.
     pub ecn: Option<Ecn>,
@@ -197,13 +199,13 @@ impl RecvBatch {
         }
     }
 
-    /// Whether the last batch took all it could, so that there may be more.
+    /// Whether the last batch was full, so that more may be waiting.
     pub fn is_full(&self) -> bool {
         self.count == MESSAGES
     }
 
-    /// The datagrams of the last batch, merged ones taken apart, but for those from addresses that
-    /// nobody can have.
+    /// The datagrams of the last batch, with merged ones split, except those from impossible source
+    /// addresses.
     pub fn datagrams(&mut self) -> impl Iterator<Item = Received<'_>> {
         let messages = self.meta[..self.count]
             .iter()
@@ -239,12 +241,12 @@ impl std::fmt::Debug for RecvBatch {
     }
 }
 
-/// A datagram, or several of equal size, to send.
+/// One datagram to send, or several of equal size.
 #[derive(Debug, Clone, Copy)]
 pub struct Outgoing<'a> {
     /// The destination.
     pub remote: SocketAddr,
-    /// The source address, where the socket is bound to more than one.
+    /// The source address, if the socket is bound to more than one.
     pub local: Option<IpAddr>,
     /// The ECN field to set.
     pub ecn: Option<Ecn>,
@@ -254,21 +256,21 @@ pub struct Outgoing<'a> {
     pub contents: &'a [u8],
 }
 
-/// What the kernel takes off our hands, as far as it is known.
+/// What the kernel can do for us, as far as known.
 #[derive(Debug)]
 struct Offload {
     state: UdpSocketState,
-    /// When a train of segments was refused whose datagrams then left one by one.
+    /// When the kernel last refused a batch whose datagrams were then sent one by one.
     refused: Option<Instant>,
 }
 
 impl Offload {
-    /// Asks the kernel what it can do.
+    /// Asks the kernel what it supports.
     fn probe(io: &tokio::net::UdpSocket) -> io::Result<UdpSocketState> {
         let state = UdpSocketState::new(UdpSockRef::from(io))?;
-        // quinn-udp 0.6.3 asks for timestamps but leaves 96 bytes for control messages: with a
-        // merged batch's size and the destination address there is no room left for the ECN field,
-        // which the kernel puts last and then drops.
+        // quinn-udp 0.6.3 requests timestamps but reserves only 96 bytes for control messages. With
+        // a merged batch's size and the destination address, no room is left for the ECN field,
+        // which the kernel appends last and then drops.
         setsockopt(io, sockopt::ReceiveTimestampns, &false)?;
         Ok(state)
     }
@@ -298,7 +300,7 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// The address is not this machine's, is in use, or the interface does not exist.
+    /// The address does not belong to this machine or is in use, or the interface does not exist.
     pub fn bind(config: &SocketConfig) -> io::Result<Self> {
         let socket = socket2::Socket::new(
             Domain::for_address(config.local),
@@ -306,7 +308,8 @@ impl Socket {
             Some(Protocol::UDP),
         )?;
         if config.local.is_ipv6() {
-            // The IPv6 wildcard serves IPv4 too, so that one listener reaches every client.
+            // The IPv6 wildcard address also accepts IPv4, so that one listener serves every
+            // client.
             socket.set_only_v6(!config.local.ip().is_unspecified())?;
         }
         let binding = match &config.device {
@@ -314,7 +317,8 @@ impl Socket {
             Some(device) => bind_device(&socket, device)?,
         };
         socket.bind(&SockAddr::from(config.local))?;
-        // Best effort: the kernel clamps silently, and a small buffer costs speed, not correctness.
+        // Best effort: the kernel silently reduces the size, and a small buffer costs speed, not
+        // correctness.
         let _ = socket.set_recv_buffer_size(config.recv_buffer);
         let _ = socket.set_send_buffer_size(config.send_buffer);
         socket.set_nonblocking(true)?;
@@ -339,28 +343,30 @@ impl Socket {
         self.local
     }
 
-    /// The interface the socket was meant for.
+    /// The interface the socket was requested for.
     pub fn device(&self) -> Option<&str> {
         self.device.as_deref()
     }
 
-    /// How the socket is held to that interface.
+    /// How firmly the socket is bound to that interface.
     pub fn binding(&self) -> Binding {
         self.binding
     }
 
-    /// Whether the socket serves all interfaces: what fails to leave says nothing about the next.
+    /// Whether the socket serves all interfaces: a failed send then says nothing about the next
+    /// one.
     pub fn is_wildcard(&self) -> bool {
         self.local.ip().is_unspecified() && self.device.is_none()
     }
 
-    /// Whether datagrams to `remote` can be sent at all: the address families match.
+    /// Whether datagrams can be sent to `remote` at all, that is, whether the address families
+    /// match.
     pub fn can_reach(&self, remote: SocketAddr) -> bool {
         self.local.is_ipv4() == remote.is_ipv4()
             || (self.local.is_ipv6() && self.local.ip().is_unspecified())
     }
 
-    /// Receives what waits into `batch`, or arranges a wake-up.
+    /// Receives waiting datagrams into `batch`, or arranges a wake-up.
     ///
     /// # Errors
     ///
@@ -381,8 +387,8 @@ impl Socket {
         }
     }
 
-    /// Receives what waits into `batch` without asking the runtime, which may not have noticed it
-    /// yet. Arranges no wake-up.
+    /// Receives waiting datagrams into `batch` without asking the runtime, which may not have
+    /// noticed them yet. Does not arrange a wake-up.
     pub(crate) fn recv_unannounced(&self, batch: &mut RecvBatch) -> Poll<io::Result<()>> {
         batch.count = 0;
         match self.recv_now(batch) {
@@ -423,7 +429,7 @@ impl Socket {
         self.io.poll_send_ready(cx)
     }
 
-    /// Sends now or not at all. On an error the count tells how many bytes of `contents` have left.
+    /// Sends without waiting. On an error, the count says how many bytes of `contents` were sent.
     ///
     /// # Errors
     ///
@@ -438,7 +444,7 @@ impl Socket {
                 .map_err(|error| (0, error));
         };
         let mut sent = 0;
-        // Whether a train was refused, so that its datagrams are tried one by one.
+        // Whether a batch was refused, so that its datagrams are tried one by one.
         let mut one_by_one = false;
         while sent < outgoing.contents.len() {
             let segments = match self.offload().max_segments() {
@@ -469,8 +475,8 @@ impl Socket {
         change(&mut self.offload.write().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Forgets what quinn-udp concluded from a failed send: it would do without GSO and ECN for the
-    /// socket's life, whatever the reason was.
+    /// Discards what quinn-udp concluded from a failed send: otherwise it would stop using GSO and
+    /// ECN for the lifetime of the socket, whatever the reason was.
     fn probe_again(&self) {
         if let Ok(state) = Offload::probe(&self.io) {
             self.offload_mut(|offload| offload.state = state);
@@ -497,7 +503,7 @@ impl Socket {
                 .try_send(UdpSockRef::from(&self.io), &transmit)
         };
         let result = match send() {
-            // Once more under the runtime's eyes, so that it knows to report when there is room.
+            // Try again through the runtime, so that it will report when there is room.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.io.try_io(Interest::WRITABLE, send)
             }
@@ -512,7 +518,7 @@ impl Socket {
         })
     }
 
-    /// The destination as this socket's family spells it.
+    /// The destination in the address format of this socket's family.
     fn for_family(&self, remote: SocketAddr) -> SocketAddr {
         match remote {
             SocketAddr::V4(v4) if self.local.is_ipv6() => {
@@ -540,7 +546,7 @@ fn bind_device(socket: &socket2::Socket, device: &str) -> io::Result<Binding> {
     }
 }
 
-/// The wildcard address of the family of `remote`.
+/// The wildcard address of the same family as `remote`.
 pub fn wildcard_for(remote: SocketAddr) -> IpAddr {
     if remote.is_ipv4() {
         Ipv4Addr::UNSPECIFIED.into()
@@ -549,7 +555,7 @@ pub fn wildcard_for(remote: SocketAddr) -> IpAddr {
     }
 }
 
-/// IPv4 in IPv6's clothes, as dual-stack sockets report it, undressed.
+/// Converts IPv4-mapped IPv6 addresses, which dual-stack sockets report, to IPv4.
 fn canonical(addr: SocketAddr) -> SocketAddr {
     match addr.ip().to_canonical() {
         IpAddr::V4(ip) => SocketAddr::new(ip.into(), addr.port()),

@@ -1,6 +1,6 @@
 //! What the driver and the handles share: the engine behind a lock, and who waits for what.
 //!
-//! The lock is held for bookkeeping only, never across a system call or an await.
+//! The lock is held only for bookkeeping, never across a system call or an await.
 
 use crate::clock::Clock;
 use crate::engine::{
@@ -17,22 +17,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use tokio::sync::broadcast;
 
-/// Path notices a subscriber may fall behind by before it misses some.
+/// Path notices by which a subscriber may fall behind before it misses some.
 const NOTICES: usize = 64;
 
-/// Failed handshakes kept until somebody asks; of more, the oldest are forgotten.
+/// Failed handshakes kept until someone asks for them; beyond that, the oldest are dropped.
 const FAILURES: usize = 64;
 
-/// A client that did not get in.
+/// A client whose handshake failed.
 #[derive(Debug, Clone)]
 pub struct FailedHandshake {
     /// Its address.
     pub remote: SocketAddr,
-    /// Why. What a pinned key was not is told here, with its fingerprint.
+    /// Why. If the key is not the pinned one, this contains its fingerprint.
     pub error: ConnectionError,
 }
 
-/// Names a connection for its whole life. The engine's handles are used again, these are not.
+/// Identifies a connection forever, unlike the engine's handles, which are reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key(u64);
 
@@ -73,38 +73,38 @@ impl Wait {
 /// How the sending side of a stream ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendEnd {
-    /// The peer has everything.
+    /// The peer has received everything.
     Acknowledged,
-    /// The peer wants no more.
+    /// The peer wants no more of it.
     Stopped(u64),
 }
 
-/// The sending side of a stream somebody holds a handle of.
+/// The sending side of a stream that has a handle.
 #[derive(Debug, Default)]
 pub(crate) struct Sending {
     pub(crate) waker: Option<Waker>,
     pub(crate) end: Option<SendEnd>,
 }
 
-/// A connection as the handles see it.
+/// The state that handles keep for a connection.
 #[derive(Debug)]
 pub(crate) struct Tracked {
-    /// The engine's name for it; none once the engine has forgotten it.
+    /// The engine's handle for it; `None` once the engine has forgotten it.
     pub(crate) handle: Option<Handle>,
     pub(crate) connected: bool,
-    /// Something came that a later connection can begin with.
+    /// Whether there is something with which a later connection can resume.
     pub(crate) resumable: bool,
     pub(crate) ended: Option<ConnectionError>,
-    /// Counters as they were at the end.
+    /// The final counters.
     pub(crate) last: Option<(ConnectionStats, Vec<(PathId, PathStats)>)>,
-    /// Whether the application has a handle of it.
+    /// Whether the application has a handle for it.
     held: bool,
-    /// Whether it is, or was, among those to be accepted.
+    /// Whether it is or was in the queue of connections to be accepted.
     offered: bool,
     waiting: [Vec<Waker>; Wait::KINDS],
     pub(crate) receiving: BTreeMap<StreamId, Option<Waker>>,
     pub(crate) sending: BTreeMap<StreamId, Sending>,
-    /// None once the connection has ended.
+    /// `None` once the connection has ended.
     notices: Option<broadcast::Sender<PathNotice>>,
 }
 
@@ -125,7 +125,7 @@ impl Tracked {
         }
     }
 
-    /// Whether the application is to be offered the connection, which happens once.
+    /// Whether to offer the connection to the application, which happens only once.
     fn is_new(&mut self) -> bool {
         !self.held && !std::mem::replace(&mut self.offered, true)
     }
@@ -135,7 +135,7 @@ impl Tracked {
         add_waker(&mut self.waiting[kind as usize], cx);
     }
 
-    /// Path notices from now on; of a connection that has ended, none.
+    /// Path notices from now on; none if the connection has ended.
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<PathNotice> {
         match &self.notices {
             Some(notices) => notices.subscribe(),
@@ -143,7 +143,7 @@ impl Tracked {
         }
     }
 
-    /// The connection ended: everybody who waits for something learns it.
+    /// Marks the connection as ended and wakes every task that waits for something on it.
     fn end(&mut self, error: ConnectionError, woken: &mut Vec<Waker>) {
         self.ended.get_or_insert(error);
         self.notices = None;
@@ -185,7 +185,7 @@ impl Tracked {
     }
 
     fn on_send(&mut self, id: StreamId, end: Option<SendEnd>, woken: &mut Vec<Waker>) {
-        // Streams nobody holds any more are of no interest.
+        // Streams without a handle are of no interest.
         let Some(sending) = self.sending.get_mut(&id) else {
             return;
         };
@@ -194,14 +194,14 @@ impl Tracked {
     }
 }
 
-/// Adds a task once, however often it asks.
+/// Adds a task's waker, unless it is already there.
 fn add_waker(waiting: &mut Vec<Waker>, cx: &Context<'_>) {
     if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
         waiting.push(cx.waker().clone());
     }
 }
 
-/// The engine and everything around it.
+/// The engine with everything around it.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) engine: engine::Endpoint,
@@ -209,20 +209,20 @@ pub(crate) struct State {
     by_handle: BTreeMap<Handle, Key>,
     next_key: u64,
     pub(crate) sockets: BTreeMap<SocketId, Arc<Socket>>,
-    /// Counts changes of `sockets`.
+    /// Counts changes to `sockets`.
     pub(crate) generation: u64,
     next_socket: u32,
-    /// Connections nobody has taken yet.
+    /// Connections not accepted by the application yet.
     accepted: VecDeque<Key>,
     accepting: Vec<Waker>,
-    /// Handshakes of clients that failed.
+    /// Failed handshakes of clients.
     failures: VecDeque<FailedHandshake>,
     failing: Vec<Waker>,
     idle: Vec<Waker>,
-    /// Whether the application still has a handle of the endpoint.
+    /// Whether the application still has a handle for the endpoint.
     open: bool,
     driver: Option<Waker>,
-    /// Whether the driver has ended, with the runtime or in a panic.
+    /// Whether the driver has ended, either with the runtime or by a panic.
     driver_gone: bool,
 }
 
@@ -258,22 +258,22 @@ impl Shared {
         }
     }
 
-    /// A panic under the lock ends the connection whose work it interrupted, here or in the engine.
-    /// The others go on, so that the lock serves them as before.
+    /// A panic under the lock, here or in the engine, ends only the connection whose work it
+    /// interrupted. The other connections continue, so a poisoned lock is used as before.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// Lets the driver look at what changed.
+    /// Wakes the driver to look at what changed.
     pub(crate) fn wake_driver(&mut self) {
         if let Some(waker) = self.driver.take() {
             waker.wake();
         }
     }
 
-    /// The driver goes to sleep, to be woken by the next command.
+    /// Registers the driver, which goes to sleep, to be woken by the next command.
     pub(crate) fn driver_waits(&mut self, cx: &Context<'_>) {
         match &mut self.driver {
             Some(waker) => waker.clone_from(cx.waker()),
@@ -281,7 +281,7 @@ impl State {
         }
     }
 
-    /// Whether nothing is left to drive, and nothing can come any more.
+    /// Whether nothing is left to drive and nothing more can be started.
     pub(crate) fn is_finished(&self) -> bool {
         !self.open && self.by_handle.is_empty()
     }
@@ -311,12 +311,12 @@ impl State {
         }
     }
 
-    /// Nothing passes this socket any more.
+    /// Nothing gets through this socket any more.
     pub(crate) fn report_fault(&mut self, now: Instant, socket: SocketId) {
         self.order_all(now, |connection| connection.on_socket_error(now, socket));
     }
 
-    /// Has every connection do something, as [`order`](Self::order).
+    /// Runs `work` on every connection, as [`order`](Self::order) does on one.
     pub(crate) fn order_all(
         &mut self,
         now: Instant,
@@ -328,8 +328,8 @@ impl State {
         self.wake_driver();
     }
 
-    /// Has a connection do something on behalf of others than its own handles. If it panics, it
-    /// ends, and nobody else hears of it.
+    /// Runs `work` on a connection on behalf of something other than its own handles. If this
+    /// panics, the connection ends and the panic goes no further.
     pub(crate) fn order(
         &mut self,
         now: Instant,
@@ -344,7 +344,7 @@ impl State {
         }
     }
 
-    /// A command on a connection panicked.
+    /// Ends a connection because a command on it panicked.
     pub(crate) fn fail(&mut self, now: Instant, key: Key) {
         if let Some(handle) = self.tracked_ref(key).handle {
             self.engine.fail(now, handle);
@@ -352,7 +352,7 @@ impl State {
         self.wake_driver();
     }
 
-    /// Starts to track a connection; `held` if the application gets a handle at once.
+    /// Starts to track a connection; `held` means that the application gets a handle at once.
     pub(crate) fn track(&mut self, handle: Handle, held: bool) -> Key {
         let key = Key(self.next_key);
         self.next_key += 1;
@@ -373,12 +373,12 @@ impl State {
             .expect("a held connection is tracked")
     }
 
-    /// The engine's connection, while there is one.
+    /// The engine's connection, as long as there is one.
     pub(crate) fn connection(&self, key: Key) -> Option<&engine::Connection> {
         self.engine.connection(self.tracked_ref(key).handle?)
     }
 
-    /// Both views of a connection that has not ended.
+    /// The handles' state and the engine's connection, unless the connection has ended.
     pub(crate) fn parts(
         &mut self,
         key: Key,
@@ -400,7 +400,7 @@ impl State {
     pub(crate) fn release(&mut self, key: Key, clock: &Clock) {
         if let Some(handle) = self.tracked_ref(key).handle {
             let now = clock.now();
-            // Does nothing to one that has ended.
+            // Has no effect if it has ended.
             self.order(now, handle, |connection| connection.close(now, 0, b""));
             self.wake_driver();
         }
@@ -425,7 +425,7 @@ impl State {
         self.wake_driver();
     }
 
-    /// The next connection a client established; ready with none when there will be no more.
+    /// The next connection from a client; ready with `None` when there will be no more.
     pub(crate) fn poll_accept(&mut self, cx: &Context<'_>) -> Poll<Option<Key>> {
         while let Some(key) = self.accepted.pop_front() {
             if let Some(tracked) = self.connections.get_mut(&key)
@@ -442,7 +442,7 @@ impl State {
         Poll::Pending
     }
 
-    /// The next handshake that failed; ready with none when there will be no more.
+    /// The next failed handshake; ready with `None` when there will be no more.
     pub(crate) fn poll_failure(&mut self, cx: &Context<'_>) -> Poll<Option<FailedHandshake>> {
         if let Some(failed) = self.failures.pop_front() {
             return Poll::Ready(Some(failed));
@@ -454,7 +454,7 @@ impl State {
         Poll::Pending
     }
 
-    /// Ready once every connection has ended and its end is known to the peer, or given up on.
+    /// Ready once every connection has ended and the peer knows, or has been given up on.
     pub(crate) fn poll_idle(&mut self, cx: &Context<'_>) -> Poll<()> {
         if self.by_handle.is_empty() || self.driver_gone {
             return Poll::Ready(());
@@ -463,8 +463,8 @@ impl State {
         Poll::Pending
     }
 
-    /// Takes the engine's events to those who wait for them. The wakers are returned, to be woken
-    /// without the lock.
+    /// Delivers the engine's events to those who wait for them. Wakers are collected in `woken`, to
+    /// be woken after the lock is released.
     pub(crate) fn drain_events(&mut self, clock: &Clock, woken: &mut Vec<Waker>) {
         while let Some((handle, event)) = self.engine.poll_event() {
             if matches!(event, Event::Incoming) {
@@ -486,7 +486,7 @@ impl State {
                         self.on_accepted(key, clock, woken);
                     }
                 }
-                // A client's own connection is held.
+                // A client's own connection already has a handle, so it is not offered.
                 Event::EarlyDataAccepted => {
                     if tracked.is_new() {
                         self.on_accepted(key, clock, woken);
@@ -498,12 +498,13 @@ impl State {
                 }
                 Event::Stream(event) => tracked.on_stream(&event, woken),
                 Event::Path(notice) => {
-                    // An error means that nobody listens.
+                    // An error means that nobody is listening.
                     let _ = tracked.notices.as_ref().map(|notices| notices.send(notice));
                 }
                 Event::Closed(error) => {
                     let connection = self.engine.connection(handle);
-                    // One that ended by a panic may do so again when it is asked for figures.
+                    // A connection that ended by a panic may panic again when asked for its
+                    // counters.
                     let figures = AssertUnwindSafe(|| connection.map(snapshot));
                     tracked.last = catch_unwind(figures).ok().flatten();
                     if let Some(failed) = failure(tracked, &error) {
@@ -543,7 +544,7 @@ impl State {
         }
     }
 
-    /// The driver ends: nothing will move any more, and nobody may wait for it.
+    /// The driver ends: nothing will happen any more, so everyone who waits is woken.
     pub(crate) fn driver_ends(&mut self) {
         self.driver_gone = true;
         let mut woken = std::mem::take(&mut self.accepting);
@@ -557,7 +558,7 @@ impl State {
     }
 }
 
-/// What is told of a client whose connection ended before it was one.
+/// The report for a client whose connection ended before it was established.
 fn failure(tracked: &Tracked, error: &ConnectionError) -> Option<FailedHandshake> {
     if tracked.held || tracked.connected {
         return None;

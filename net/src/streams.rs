@@ -1,4 +1,4 @@
-//! Streams as an application sees them.
+//! Streams, as seen by an application.
 
 use crate::connection::Holder;
 use crate::engine;
@@ -13,14 +13,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes copied at most into one piece from borrowed memory.
+/// The most bytes copied into one piece from borrowed memory.
 const COPY_BYTES: usize = 64 << 10;
 
-/// Bytes read at most in one piece on behalf of [`AsyncRead`] and [`RecvStream::read_to_end`].
+/// The most bytes read in one piece for [`AsyncRead`] and [`RecvStream::read_to_end`].
 const READ_BYTES: usize = 256 << 10;
 
-/// The sending side of a stream. Dropped without [`finish`](Self::finish), it is reset with code 0,
-/// so that the peer cannot mistake a part for the whole.
+/// The sending side of a stream. If it is dropped without [`finish`](Self::finish), it is reset
+/// with code 0, so that the peer cannot mistake a part for the whole.
 #[derive(Debug)]
 pub struct SendStream {
     holder: Arc<Holder>,
@@ -38,12 +38,12 @@ impl SendStream {
         }
     }
 
-    /// The stream's name.
+    /// The stream's ID.
     pub fn id(&self) -> StreamId {
         self.id
     }
 
-    /// Takes as much from the front of `data` as there is room for, or arranges a wake-up.
+    /// Accepts as much from the front of `data` as there is room for, or arranges a wake-up.
     pub fn poll_write_bytes(
         &mut self,
         cx: &Context<'_>,
@@ -89,7 +89,7 @@ impl SendStream {
     ///
     /// # Errors
     ///
-    /// As [`write_bytes`](Self::write_bytes).
+    /// Those of [`write_bytes`](Self::write_bytes).
     pub async fn write_all(&mut self, data: &[u8]) -> Result<(), WriteError> {
         for piece in data.chunks(COPY_BYTES) {
             self.write_bytes(Bytes::copy_from_slice(piece)).await?;
@@ -97,11 +97,11 @@ impl SendStream {
         Ok(())
     }
 
-    /// Tells the peer that this was all. What was written is still delivered.
+    /// Tells the peer that there is no more data. What was written is still delivered.
     ///
     /// # Errors
     ///
-    /// The stream was finished or reset already, or the connection ended.
+    /// The stream was already finished or reset, or the connection ended.
     pub fn finish(&mut self) -> Result<(), WriteError> {
         if self.ended {
             return Err(WriteError::Closed);
@@ -112,11 +112,11 @@ impl SendStream {
         result.map_err(|_| WriteError::Closed)
     }
 
-    /// Gives the stream up: what has not arrived need not be delivered.
+    /// Resets the stream: data that has not arrived may never be delivered.
     ///
     /// # Errors
     ///
-    /// The stream has ended already, or the connection has.
+    /// The stream or the connection has already ended.
     pub fn reset(&mut self, code: impl Into<ErrorCode>) -> Result<(), WriteError> {
         let id = self.id;
         let result = self
@@ -126,11 +126,11 @@ impl SendStream {
         result.map_err(|_| WriteError::Closed)
     }
 
-    /// Sets the stream's priority: higher goes first.
+    /// Sets the stream's priority: higher values go first.
     ///
     /// # Errors
     ///
-    /// The stream has ended already, or the connection has.
+    /// The stream or the connection has already ended.
     pub fn set_priority(&mut self, priority: i32) -> Result<(), WriteError> {
         let id = self.id;
         let result = self
@@ -139,11 +139,11 @@ impl SendStream {
         result.map_err(|_| WriteError::Closed)
     }
 
-    /// Waits until the peer has everything (none) or wants no more (its code).
+    /// Waits until the peer has received everything (`None`) or wants no more (its code).
     ///
     /// # Errors
     ///
-    /// The connection ended before.
+    /// The connection ended first.
     pub async fn stopped(&mut self) -> Result<Option<u64>, engine::ConnectionError> {
         let id = self.id;
         poll_fn(|cx| {
@@ -170,7 +170,8 @@ impl Drop for SendStream {
         self.holder.act_for_drop(|tracked, connection| {
             tracked.sending.remove(&id);
             if let Some(connection) = connection.filter(|_| !ended) {
-                // An error means that the peer stopped it and the engine answered.
+                // An error means that the peer stopped the stream and the engine has already reset
+                // it.
                 let _ = connection.reset(id, 0);
             }
         });
@@ -204,13 +205,13 @@ impl AsyncWrite for SendStream {
     }
 }
 
-/// The receiving side of a stream. Dropped before its end, it is stopped with code 0.
+/// The receiving side of a stream. If it is dropped before its end, it is stopped with code 0.
 #[derive(Debug)]
 pub struct RecvStream {
     holder: Arc<Holder>,
     id: StreamId,
     ended: bool,
-    /// What was taken from the engine and did not fit the caller's buffer.
+    /// Data taken from the engine that did not fit into the caller's buffer.
     rest: Bytes,
 }
 
@@ -225,13 +226,13 @@ impl RecvStream {
         }
     }
 
-    /// The stream's name.
+    /// The stream's ID.
     pub fn id(&self) -> StreamId {
         self.id
     }
 
     /// Takes the next piece of at most `max` bytes without copying it, or arranges a wake-up. Ready
-    /// with none at the end of the stream.
+    /// with `None` at the end of the stream.
     pub fn poll_read_chunk(
         &mut self,
         cx: &Context<'_>,
@@ -264,7 +265,7 @@ impl RecvStream {
         Poll::Ready(result)
     }
 
-    /// Waits for the next piece of at most `max` bytes; none at the end of the stream.
+    /// Waits for the next piece of at most `max` bytes; `None` at the end of the stream.
     ///
     /// # Errors
     ///
@@ -273,11 +274,11 @@ impl RecvStream {
         poll_fn(|cx| self.poll_read_chunk(cx, max)).await
     }
 
-    /// Reads into `buffer` and tells how much; none at the end of the stream.
+    /// Reads into `buffer` and returns how many bytes; `None` at the end of the stream.
     ///
     /// # Errors
     ///
-    /// As [`read_chunk`](Self::read_chunk).
+    /// Those of [`read_chunk`](Self::read_chunk).
     pub async fn read(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, ReadError> {
         if buffer.is_empty() {
             return Ok(Some(0));
@@ -293,7 +294,7 @@ impl RecvStream {
     ///
     /// # Errors
     ///
-    /// The stream ended before, or broke off.
+    /// The stream ended first, or reading failed.
     pub async fn read_exact(&mut self, buffer: &mut [u8]) -> Result<(), ReadExactError> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -309,7 +310,7 @@ impl RecvStream {
     ///
     /// # Errors
     ///
-    /// The stream is longer than `limit` bytes, or broke off.
+    /// The stream is longer than `limit` bytes, or reading failed.
     pub async fn read_to_end(&mut self, limit: usize) -> Result<Bytes, ReadToEndError> {
         let mut all = BytesMut::new();
         while let Some(piece) = self.read_chunk(READ_BYTES).await? {
@@ -325,7 +326,7 @@ impl RecvStream {
     ///
     /// # Errors
     ///
-    /// The stream has ended already, or the connection has.
+    /// The stream or the connection has already ended.
     pub fn stop(&mut self, code: impl Into<ErrorCode>) -> Result<(), ReadError> {
         if self.ended {
             return Err(ReadError::Closed);
@@ -344,7 +345,7 @@ impl Drop for RecvStream {
         self.holder.act_for_drop(|tracked, connection| {
             tracked.receiving.remove(&id);
             if let Some(connection) = connection.filter(|_| !ended) {
-                // An error means that everything was received or reset already.
+                // An error means that everything was already received or reset.
                 let _ = connection.stop(id, 0);
             }
         });
@@ -362,7 +363,8 @@ impl AsyncRead for RecvStream {
             return Poll::Ready(Ok(()));
         }
         if stream.rest.is_empty() {
-            // Large pieces, whatever the caller's buffer: each costs a lock.
+            // Takes large pieces, whatever the size of the caller's buffer, because each one costs
+            // a lock.
             match ready!(stream.poll_read_chunk(cx, READ_BYTES))? {
                 Some(piece) => stream.rest = piece,
                 None => return Poll::Ready(Ok(())),

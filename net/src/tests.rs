@@ -1,5 +1,5 @@
-//! The whole crate at work: clients and servers over the loopback interface, and over links in
-//! network namespaces that come, go and go silent.
+//! The whole crate together: clients and servers over the loopback interface, and over links in
+//! network namespaces that appear, disappear and fall silent.
 
 mod containment;
 mod links;
@@ -34,7 +34,7 @@ fn pair() -> Pair {
     pair_with(TransportConfig::default())
 }
 
-/// The same with other settings of the server.
+/// A server with these transport settings, and a client that trusts it.
 fn pair_with(transport: TransportConfig) -> Pair {
     let identity = Identity::generate().unwrap();
     let server_tls = identity
@@ -70,8 +70,8 @@ fn paths(specs: &[&str]) -> PathsConfig {
     }
 }
 
-/// Fails a test instead of letting it hang: what takes a moment gets minutes, for a machine that is
-/// busy with something else.
+/// Fails a test instead of letting it hang. What usually takes a moment gets minutes, in case the
+/// machine is busy with something else.
 async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(180), future)
         .await
@@ -79,7 +79,7 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
 }
 
 impl Pair {
-    /// The client uses every path there is, whatever its RTT.
+    /// Makes the client use all its paths, whatever their RTTs.
     fn use_paths_in_turn(&mut self) {
         let spec = "round-robin".parse().unwrap();
         self.config.transport = Arc::new(TransportConfig {
@@ -93,8 +93,8 @@ impl Pair {
         let connecting = self
             .client
             .connect(&self.target, self.config.clone(), &paths);
-        // Attempts overlap: a slow machine sees more than one of them through, and the client keeps
-        // the one whose end it heard of first.
+        // Attempts overlap: on a slow machine several of them may reach the server, and the client
+        // keeps the one that it saw complete first.
         let mut accepted: Vec<Connection> = Vec::new();
         let connected = soon(async {
             tokio::pin!(connecting);
@@ -125,15 +125,15 @@ fn pattern(length: usize) -> Bytes {
     (0..length).map(|at| (at % 251) as u8).collect()
 }
 
-/// Sends every byte of the first stream back. The connection is returned, because it ends when it
-/// is dropped: what the client has not read by then it cannot read.
+/// Echoes the first stream. The connection is returned because it ends when it is dropped, and the
+/// client could not read what it has not read by then.
 async fn echo(connection: Connection) -> Connection {
     let (mut send, mut recv) = connection.accept_bi().await.unwrap();
     while let Some(piece) = recv.read_chunk(usize::MAX).await.unwrap() {
         send.write_bytes(piece).await.unwrap();
     }
     send.finish().unwrap();
-    // The client may have everything and hang up before it says so.
+    // The client may have received everything and close before it acknowledges it.
     let _ = send.stopped().await;
     connection
 }
@@ -204,7 +204,7 @@ async fn a_server_learns_which_clients_it_refused_and_why() {
         remotes: server.local_addrs(),
     };
     let client = Endpoint::client().unwrap();
-    // To the client the connection may be there before the server judges it.
+    // The client may consider the connection established before the server rejects it.
     let paths = PathsConfig::default();
     let _connected = soon(client.connect(&target, config, &paths)).await;
     let failed = soon(server.failed_handshake()).await.unwrap();
@@ -229,7 +229,7 @@ async fn who_works_for_a_stream_learns_that_the_peer_wants_no_more_of_it() {
     assert!(early.is_err(), "the peer still waits");
     recv.stop(7).unwrap();
     soon(ended).await;
-    // And so does who asks later.
+    // A caller who asks later gets an answer too.
     soon(server.send_ended(answer.id())).await;
 }
 
@@ -361,12 +361,12 @@ async fn every_wanted_address_gets_a_path_and_all_of_them_carry_data() {
     assert!(client.has_multipath());
     let open = soon(all_open(&mut manager)).await;
     let mut locals: Vec<IpAddr> = open.iter().map(|(local, _)| *local).collect();
-    // The first is the one that won the race.
+    // The first one is the winner of the race.
     locals.sort_unstable();
     assert_eq!(locals, specs.map(|spec| spec.parse::<IpAddr>().unwrap()));
     let echo = tokio::spawn(echo(server));
     let traffic = Traffic::start(&client).await;
-    // How soon depends on how often a busy machine gives cause to doubt one of them.
+    // How soon depends on how often a busy machine causes one of them to be doubted.
     let carried = |id: PathId| client.path_stats(id).unwrap().counters.fresh_bytes;
     soon(async {
         while open.iter().any(|(_, id)| carried(*id) < 500_000) {
@@ -381,8 +381,8 @@ async fn every_wanted_address_gets_a_path_and_all_of_them_carry_data() {
     assert!(open.iter().all(outlives), "counters outlive the connection");
 }
 
-/// Waits until every wanted path is open; their local addresses, and their IDs, whichever those
-/// are: an attempt that failed for lack of time has taken one.
+/// Waits until every wanted path is open. Returns their local addresses and IDs. The IDs are not
+/// fixed, since an attempt that failed for lack of time has used one.
 async fn all_open(manager: &mut crate::PathManager) -> Vec<(IpAddr, PathId)> {
     loop {
         let entries = manager.entries();
@@ -427,7 +427,7 @@ async fn http3_works_over_it() {
             .await
             .unwrap();
         stream.finish().await.unwrap();
-        // Until the client hangs up.
+        // Until the client closes.
         let _ = server.accept().await;
     });
     let (mut driver, mut sender) = h3::client::new(crate::h3::H3Connection::new(client))
@@ -454,8 +454,8 @@ async fn http3_works_over_it() {
     soon(serving).await.unwrap();
 }
 
-/// Loses packets to an address silently, in the test's own namespace: rules may then come before
-/// the kernel's own table.
+/// Prepares to drop packets to an address silently, in the test's own namespace: afterwards rules
+/// can precede the kernel's own table.
 fn prepare_silencing() {
     ip("link set lo up");
     ip("rule add pref 10 lookup local");
@@ -475,7 +475,8 @@ fn a_dead_first_path_costs_a_quarter_of_a_second() {
         let started = Instant::now();
         let (client, _server, manager) = pair.connect(&["127.0.0.2", "127.0.0.3"]).await;
         let took = started.elapsed();
-        // Less than the time limit: the attempts overlap. How much less is the machine's affair.
+        // Less than the time limit, because the attempts overlap. How much less depends on the
+        // machine.
         let limit = PathsConfig::default().timeout;
         assert!(
             took >= Duration::from_millis(250) && took < limit,
@@ -489,7 +490,7 @@ fn a_dead_first_path_costs_a_quarter_of_a_second() {
     });
 }
 
-/// Sends pieces of a pattern, and reads them back, until it is told that it is enough.
+/// Sends pieces of a pattern and reads them back, until told to stop.
 struct Traffic {
     enough: Arc<AtomicBool>,
     received: Arc<AtomicUsize>,
@@ -526,7 +527,7 @@ impl Traffic {
         }
     }
 
-    /// Waits until so many more bytes have come back.
+    /// Waits until this many more bytes have come back.
     async fn passes(&self, bytes: usize) {
         let until = self.received.load(Ordering::Relaxed) + bytes;
         while self.received.load(Ordering::Relaxed) < until {
@@ -541,7 +542,7 @@ impl Traffic {
     }
 }
 
-/// A server whose clients resume, and a client that does.
+/// A server that supports resumption, and a client that resumes.
 fn resuming_pair() -> Pair {
     let mut pair = pair();
     let identity = Identity::generate().unwrap();

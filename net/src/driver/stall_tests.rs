@@ -1,4 +1,4 @@
-//! What the driver believes after its process did not run for a while.
+//! What the driver concludes after its process did not run for a while.
 
 use crate::clock::Clock;
 use crate::engine::{self, ClientConfig, EndpointConfig, ServerConfig, tls};
@@ -14,10 +14,10 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Datagrams in flight when the process stalls.
+/// The least number of datagrams in flight when the process stalls.
 const FLIGHT: usize = 60;
 
-/// A server on the thread of the test: it answers when told, one answer at a time.
+/// A server on the thread of the test: it sends its answers only when told to.
 struct Peer {
     engine: engine::Endpoint,
     socket: UdpSocket,
@@ -39,7 +39,7 @@ impl Peer {
         }
     }
 
-    /// Takes what has come, unanswered. Tells how much.
+    /// Collects what has arrived, without answering. Returns how many datagrams that were.
     fn collect(&mut self) -> usize {
         let (before, mut bytes) = (self.waiting.len(), [0; 2048]);
         while let Ok((length, from)) = self.socket.recv_from(&mut bytes) {
@@ -48,7 +48,7 @@ impl Peer {
         self.waiting.len() - before
     }
 
-    /// Answers what was collected. Tells how many datagrams that took.
+    /// Answers what was collected. Returns how many datagrams were sent.
     fn answer(&mut self) -> usize {
         let mut sent = self.send();
         for (remote, mut data) in std::mem::take(&mut self.waiting) {
@@ -105,8 +105,8 @@ async fn connect(client: &Endpoint) -> (Connection, Peer) {
     }
 }
 
-/// Lets the client send until its window is full and holds at least [`FLIGHT`] datagrams, and
-/// leaves them unanswered.
+/// Lets the client send until its window is full and holds at least [`FLIGHT`] datagrams, which are
+/// left unanswered.
 async fn fill_the_window(peer: &mut Peer) {
     loop {
         loop {
@@ -128,13 +128,13 @@ async fn after_a_stall_what_waits_is_read_before_a_silence_is_believed() {
     let (connection, mut peer) = connect(&client).await;
     let mut stream = connection.open_uni().await.unwrap();
     let sender = tokio::spawn(async move {
-        // More than is ever taken; the test is over before.
+        // More than is ever accepted; the test ends first.
         let _ = stream.write_bytes(Bytes::from(vec![7; 64 << 20])).await;
     });
     fill_the_window(&mut peer).await;
     let before = connection.paths()[0].1.counters;
-    // Nothing on this thread runs, the client's driver included; then all answers are there, behind
-    // more of what says nothing about the path than one batch holds.
+    // Nothing on this thread runs now, including the client's driver. Afterwards all answers are
+    // there, but behind more than one batch of datagrams that say nothing about the path.
     std::thread::sleep(Duration::from_secs(1));
     let remote = peer.waiting[0].0;
     for _ in 0..30 {

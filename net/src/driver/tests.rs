@@ -8,8 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
 
 const DATAGRAM: usize = 1200;
-/// Several times what the sender's buffer holds, and less than the receiver's: the kernel reckons
-/// with 2304 bytes for each, and gives a socket 212 992 unless asked.
+/// Several times what the sender's buffer holds, but less than the receiver's: the kernel accounts
+/// 2304 bytes for each datagram and gives a socket 212 992 bytes by default.
 const COUNT: u32 = 80;
 
 /// A datagram that carries its number.
@@ -44,8 +44,8 @@ fn lane(config: &SocketConfig) -> Lane {
     }
 }
 
-/// A link to another namespace that is slow and has a deep queue: what waits there counts against
-/// the buffer of the socket.
+/// A slow link with a deep queue to another namespace: what waits in the queue counts against the
+/// buffer of the socket.
 fn plug_slow_link(there: &Elsewhere) {
     ip(&format!(
         "link add v0 type veth peer name p0 netns {}",
@@ -137,7 +137,7 @@ async fn what_a_full_socket_keeps_is_bounded() {
 async fn a_datagram_that_cannot_be_sent_is_blamed_on_its_route_alone() {
     let config = SocketConfig::path(IpAddr::from([127, 0, 0, 1]), None);
     let lane = lane(&config);
-    // The kernel refuses port 0, as it does addresses no route leads to.
+    // The kernel refuses port 0, just as it refuses addresses without a route.
     let nowhere = transmit((IpAddr::from([127, 0, 0, 1]), 0).into());
     let mut failures = Vec::new();
     lane.attempt(&nowhere, &numbered(1), &mut failures);

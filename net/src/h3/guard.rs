@@ -1,19 +1,20 @@
-//! Watches what is handed to h3 for frames that it would collect in memory until they are whole,
-//! however long their sender says they are: all but DATA.
+//! Limits the length of frames handed to h3. It collects every frame except DATA in memory until
+//! the frame is complete, no matter how long the sender says it is.
 
 use anabranch_proto::wire::Dir;
 
-/// Bytes of a frame other than DATA (RFC 9114, section 7.2): field sections, settings, and what is
-/// to be skipped. Far more than the fields that either side takes.
+/// The most bytes of a frame other than DATA (RFC 9114, section 7.2): field sections, settings, and
+/// frames to be skipped. Far more than the fields that either side accepts.
 pub(super) const MAX_FRAME_BYTES: u64 = 128 << 10;
 
-/// The code of a peer that makes us work for nothing (RFC 9114, section 8.1).
+/// The code for a peer that causes excessive work (RFC 9114, section 8.1).
 pub(super) const EXCESSIVE_LOAD: u64 = 0x107;
 
 const DATA: u64 = 0x00;
-/// A stream of WebTransport: what follows has no length and is not collected.
+/// The frame type that starts a WebTransport stream: what follows has no length and is not
+/// collected.
 const WEBTRANSPORT: u64 = 0x41;
-/// The type of a stream that carries frames in one direction.
+/// The type of the unidirectional stream that carries frames.
 const CONTROL: u64 = 0x00;
 
 /// A frame that is longer than [`MAX_FRAME_BYTES`].
@@ -35,7 +36,7 @@ enum Expected {
         is_data: bool,
     },
     Payload(u64),
-    /// No frames, or none any more.
+    /// The stream carries no frames, or no further ones.
     Anything,
 }
 
@@ -49,7 +50,7 @@ impl Guard {
         Self { expected, number }
     }
 
-    /// Looks at the next bytes of the stream.
+    /// Inspects the next bytes of the stream.
     pub(super) fn watch(&mut self, mut bytes: &[u8]) -> Result<(), TooLarge> {
         while !bytes.is_empty() {
             match &mut self.expected {
@@ -92,7 +93,7 @@ impl Guard {
     }
 }
 
-/// A number of variable length (RFC 9000, section 16), byte by byte.
+/// Decodes a variable-length integer (RFC 9000, section 16), byte by byte.
 #[derive(Debug, Default)]
 struct Number {
     value: u64,
@@ -118,7 +119,7 @@ mod tests {
 
     const HEADERS: u8 = 0x01;
 
-    /// The head of a frame with a length of 8 bytes.
+    /// The header of a frame, with the length encoded in 8 bytes.
     fn head(kind: u8, length: u64) -> Vec<u8> {
         let length = (length | 0xc0 << 56).to_be_bytes();
         [&[kind], &length[..]].concat()

@@ -1,4 +1,4 @@
-//! Path specifications as users type them, and which interfaces they mean.
+//! Path specifications as users type them, and the interfaces they select.
 //!
 //! `auto`, `eth0`, `wlan*` or `192.0.2.7`, followed by options: `wwan0,backup`,
 //! `eth0,weight=2,priority=1,cost=3,paths=2`.
@@ -12,13 +12,13 @@ use std::str::FromStr;
 /// The most paths one interface may carry.
 pub const MAX_PATHS_PER_INTERFACE: u32 = 8;
 
-/// Which interfaces or addresses.
+/// Which interfaces or addresses to use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selector {
     /// Every interface that leads to other networks ([`Interface::is_uplink`]) and has a route to
     /// the peer.
     Auto,
-    /// The interface that owns this address, and that address only.
+    /// The interface that owns this address, and only that address.
     Address(IpAddr),
     /// The interface of this name.
     Name(String),
@@ -29,7 +29,7 @@ pub enum Selector {
 /// A path specification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathSpec {
-    /// What the paths use.
+    /// Which interfaces or addresses the paths use.
     pub selector: Selector,
     /// How they are used.
     pub options: SpecOptions,
@@ -38,13 +38,13 @@ pub struct PathSpec {
 /// How a path is to be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpecOptions {
-    /// Available, or backup: carries data only if no available path works.
+    /// Available, or backup: a backup path carries data only if no available path works.
     pub status: PathStatus,
-    /// Share of the traffic relative to the others, for schedulers that weigh; at least 1.
+    /// Share of the traffic relative to other paths, for schedulers that use weights; at least 1.
     pub weight: u32,
-    /// Preference, higher first, for schedulers that rank.
+    /// Preference, higher first, for schedulers that use ranks.
     pub priority: i32,
-    /// Cost per byte in units of the user's choice.
+    /// Cost per byte, in units the user chooses.
     pub cost: u32,
     /// Paths per interface, 1 to [`MAX_PATHS_PER_INTERFACE`].
     pub paths: u32,
@@ -65,10 +65,10 @@ impl Default for SpecOptions {
 /// What is wrong with a path specification.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// Nothing there.
+    /// It is empty.
     #[error("empty path: expected `auto`, an interface, a pattern like `wlan*`, or an address")]
     Empty,
-    /// Linux has no such interface names.
+    /// Not a valid name of a Linux interface.
     #[error("`{0}` cannot be an interface: names have at most 15 characters, no space and no `/`")]
     BadName(String),
     /// An unknown option.
@@ -82,37 +82,37 @@ pub enum SpecError {
         /// The specification it is in.
         spec: String,
     },
-    /// An option's value.
+    /// An option with an invalid value.
     #[error("`{option}={value}` in `{spec}`: expected {expected}")]
     BadValue {
         /// The option.
         option: String,
         /// Its value.
         value: String,
-        /// What would be right.
+        /// What is expected.
         expected: &'static str,
         /// The specification it is in.
         spec: String,
     },
-    /// No interface of that name.
+    /// There is no interface of that name.
     #[error("no interface `{name}`{}", nearest_name(.nearest.as_deref(), .known))]
     NoInterface {
         /// The name or pattern.
         name: String,
-        /// The most similar name there is.
+        /// The most similar existing name.
         nearest: Option<String>,
-        /// All names there are.
+        /// All existing names.
         known: Vec<String>,
     },
-    /// No interface owns the address.
+    /// There is no interface with that address.
     #[error("no interface has the address {ip}{}", known_addresses(.known))]
     NoAddress {
         /// The address.
         ip: IpAddr,
-        /// The addresses there are.
+        /// The existing addresses.
         known: Vec<IpAddr>,
     },
-    /// Interfaces were found, but none can carry a path now.
+    /// Interfaces were found, but none can carry a path at the moment.
     #[error("`{spec}`: {reason}")]
     Unusable {
         /// The specification.
@@ -152,7 +152,7 @@ fn known_addresses(known: &[IpAddr]) -> String {
     }
 }
 
-/// The most similar of `names`, if any is similar at all.
+/// The most similar of `names`, if any is similar enough.
 fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     names
         .map(|name| (strsim::damerau_levenshtein(typed, name), name))
@@ -185,7 +185,7 @@ fn parse_selector(text: &str) -> Result<Selector, SpecError> {
     if let Ok(ip) = text.trim_start_matches('[').trim_end_matches(']').parse() {
         return Ok(Selector::Address(ip));
     }
-    // IFNAMSIZ is 16 with the terminating zero.
+    // IFNAMSIZ is 16, including the terminating zero.
     if text.len() > 15 || text.contains(|c: char| c == '/' || c == '=' || c.is_whitespace()) {
         return Err(SpecError::BadName(text.into()));
     }
@@ -269,7 +269,7 @@ impl fmt::Display for PathSpec {
     }
 }
 
-/// A place a path can start from, and where it leads.
+/// Where a path can start, and where it leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     /// The interface's index.
@@ -280,33 +280,34 @@ pub struct Candidate {
     pub local: IpAddr,
     /// The peer's address.
     pub remote: SocketAddr,
-    /// Counts the paths of one interface, from 0.
+    /// Numbers the paths of one interface, from 0.
     pub number: u32,
-    /// How the path is to be used.
+    /// How the path should be used.
     pub options: SpecOptions,
-    /// Whether to bind to the interface and not only to the address.
+    /// Whether to bind to the interface rather than only to the address.
     pub bind_device: bool,
 }
 
 impl Candidate {
-    /// Whether `other` starts and ends at the same place, whatever its options.
+    /// Whether `other` starts and ends at the same place, regardless of its options.
     pub fn same_place(&self, other: &Self) -> bool {
         self.same_start(other) && self.remote == other.remote
     }
 
-    /// Whether `other` starts at the same place, wherever it leads and whatever its options.
+    /// Whether `other` starts at the same place, regardless of its destination and options.
     pub fn same_start(&self, other: &Self) -> bool {
         (self.index, self.local, self.number) == (other.index, other.local, other.number)
     }
 }
 
-/// Where paths to `remotes` can start, by these specifications, now. Specifications that match
-/// nothing now may do so later and are passed over; an earlier specification wins over a later one
-/// for the same interface. Ordered as the user wrote them, backups last.
+/// Where paths to `remotes` can start now, according to these specifications. A specification that
+/// matches nothing now is skipped, since it may match later; if several match the same interface,
+/// the first one wins. The result is in the order of the specifications, with backups last.
 ///
-/// Of several addresses the peer has in the family of the first one that an interface can reach, a
-/// path leads to one in the interface's own subnet, else to each in turn: several addresses are
-/// several links at the peer's end too, and paths that all led to one of them would share it.
+/// An interface uses the address family of the first remote address it can reach. Among the peer's
+/// addresses of that family, a path leads to one in the interface's own subnet if there is one,
+/// otherwise to each address in turn: several addresses mean several links at the peer's end too,
+/// and paths that all led to one address would share its link.
 pub fn resolve(
     specs: &[PathSpec],
     interfaces: &[Interface],
@@ -322,7 +323,7 @@ pub fn resolve(
                 .iter()
                 .filter_map(|remote| Some((local_for(spec, interface, *remote)?, *remote)))
                 .collect();
-            // One address family per interface: two paths over one link share its bottleneck.
+            // One address family per interface: two paths over one link would share its bottleneck.
             let Some(&(local, first)) = places.first() else {
                 continue;
             };
@@ -342,7 +343,7 @@ pub fn resolve(
                     remote: ends[(spread + number as usize) % ends.len()],
                     number,
                     options: spec.options,
-                    // The loopback interface is no uplink: binding to it gains nothing.
+                    // The loopback interface is not an uplink: binding to it gains nothing.
                     bind_device: interface.kind != Kind::Loopback,
                 });
             }
@@ -352,8 +353,8 @@ pub fn resolve(
     found
 }
 
-/// Where paths from `local` may lead: the peer's addresses in the same subnet, else all of the
-/// family.
+/// Where paths from `local` may lead: to the peer's addresses in the same subnet, or if there are
+/// none, to all of that family.
 fn ends(
     interface: &Interface,
     local: IpAddr,
@@ -398,12 +399,12 @@ fn owns(interface: &Interface, ip: IpAddr) -> bool {
         .any(|address| address.ip == ip || (interface.kind == Kind::Loopback && address.covers(ip)))
 }
 
-/// Checks that every specification means something on this machine, for messages before anything is
-/// tried.
+/// Checks that every specification selects something on this machine, to report mistakes before
+/// anything is tried.
 ///
 /// # Errors
 ///
-/// The first specification that names no interface or address there is, or only unusable ones.
+/// The first specification that selects no existing interface or address, or only unusable ones.
 pub fn check(
     specs: &[PathSpec],
     interfaces: &[Interface],
@@ -459,8 +460,8 @@ pub fn check(
     Ok(())
 }
 
-/// Of the interfaces that `specs` name one by one, those that could carry a path but for a route to
-/// the peer.
+/// Names of the interfaces that `specs` select and that could carry a path, except that they have
+/// no route to the peer.
 pub fn without_route<'a>(
     specs: &[PathSpec],
     interfaces: &'a [Interface],
@@ -517,8 +518,8 @@ fn unusable_reason(matching: &[&Interface], remotes: &[SocketAddr]) -> String {
     format!("{names} has no {family}address to reach the server from")
 }
 
-/// Whether `name` matches `pattern`; linear in both but for the last `*`, which is tried at each
-/// place.
+/// Whether `name` matches `pattern`. Linear in both, except for the last `*`, which is tried at
+/// each position.
 pub(super) fn glob_matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut p, mut n) = (0, 0);

@@ -1,4 +1,4 @@
-//! What interfaces must do.
+//! Reading, choosing and watching interfaces.
 
 use super::spec::{PathSpec, Selector, SpecError, check, resolve, without_route};
 use super::watch::diff;
@@ -85,7 +85,7 @@ fn auto_takes_network_cards_and_leaves_plumbing_tunnels_and_loopback() {
 #[test]
 fn auto_passes_over_an_interface_without_a_way_to_the_server() {
     let mut interfaces = machine();
-    // A printer's network, and one with a route to a single host.
+    // One interface knows only its own subnet, another only a route to a single host.
     interfaces[2].destinations = interfaces[2].addresses.iter().copied().collect();
     let host = Address {
         ip: "192.0.2.200".parse().unwrap(),
@@ -191,7 +191,7 @@ fn an_interface_can_carry_several_paths() {
     assert!(!found[0].same_place(&found[1]));
 }
 
-/// Where the paths of interfaces with these addresses lead.
+/// Where paths lead from interfaces with these addresses.
 fn ends(local: &[&[&str]], remotes: &[&str]) -> Vec<String> {
     let numbered = local.iter().zip(1..);
     let interfaces: Vec<Interface> = numbered
@@ -207,7 +207,7 @@ fn each_path_leads_to_another_address_of_the_peer() {
     let three: [&[&str]; 3] = [&["10.1.0.1/24"], &["10.2.0.1/24"], &["10.3.0.1/24"]];
     let found = ends(&three, &["192.0.2.1:1", "198.51.100.1:1"]);
     assert_eq!(found, ["192.0.2.1:1", "198.51.100.1:1", "192.0.2.1:1"]);
-    // The family of the first one is kept.
+    // The address family of the first remote address is used.
     let both: [&[&str]; 2] = [
         &["10.1.0.1/24", "2001:db8::1/64"],
         &["10.2.0.1/24", "2001:db8:1::1/64"],
@@ -353,7 +353,7 @@ fn the_difference_of_two_states_names_each_change_once() {
 fn a_new_interface_its_address_its_route_and_its_end_are_followed() {
     in_namespace(|| async {
         let mut watch = Watch::start().await.unwrap();
-        // Where the modules are loaded, tunnels of theirs (`tunl0`, `sit0`) are there too.
+        // Where the kernel modules are loaded, their tunnels (`tunl0`, `sit0`) exist too.
         let known = |name| watch.current().iter().any(|one| one.name == name);
         assert!(known("lo") && !known("v0") && !known("v1"));
         ip("link add v0 type veth peer name v1");

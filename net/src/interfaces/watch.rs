@@ -1,4 +1,4 @@
-//! Following interfaces as they come, go and change.
+//! Watching interfaces appear, disappear and change.
 
 use super::{Interface, list_with};
 use crate::netlink::NetlinkError;
@@ -10,11 +10,11 @@ use std::fmt;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// How long the kernel must be quiet before the state is read. Plugging in an interface makes a
+/// How long the kernel must be quiet before the state is read. Plugging in an interface causes a
 /// dozen notifications within a few milliseconds.
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// The longest a stream of notifications may put off reading.
+/// The longest that continuous notifications may postpone reading.
 const SETTLE_AT_MOST: Duration = Duration::from_millis(200);
 
 /// What happened to an interface.
@@ -33,11 +33,11 @@ pub enum Change {
     },
 }
 
-/// Follows the interfaces of the network namespace it was made in.
+/// Watches the interfaces of the network namespace it was created in.
 ///
-/// Notifications serve only as a hint that something changed; what changed is found by reading the
-/// state and comparing. A lost notification (the kernel drops them when the socket's buffer is
-/// full, and says so) therefore cannot lead to a wrong picture.
+/// Notifications only serve as a hint that something changed; what changed is found by reading the
+/// state and comparing it with the previous one. A lost notification (the kernel drops them when
+/// the socket's buffer is full, and reports that) therefore cannot lead to a wrong picture.
 pub struct Watch {
     handle: Handle,
     hints: BoxStream<'static, ()>,
@@ -46,8 +46,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts following. The interfaces there are now come as [`current`](Self::current), not as
-    /// changes.
+    /// Starts watching. The interfaces present now are in [`current`](Self::current) and are not
+    /// reported as changes.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl Watch {
             MulticastGroup::Ipv6Route,
         ])?;
         tokio::spawn(connection);
-        // Subscribed first and read second, so that nothing falls between.
+        // Subscribe first and read second, so that no change is missed in between.
         let known = list_with(&handle).await?;
         Ok(Self {
             handle,
@@ -71,7 +71,8 @@ impl Watch {
         })
     }
 
-    /// The interfaces, including all changes returned and not yet returned by [`next`](Self::next).
+    /// The interfaces, including all changes that [`next`](Self::next) has returned or is about to
+    /// return.
     pub fn current(&self) -> &[Interface] {
         &self.known
     }
@@ -80,7 +81,7 @@ impl Watch {
     ///
     /// # Errors
     ///
-    /// The state cannot be read any more.
+    /// The state can no longer be read.
     pub async fn next(&mut self) -> Result<Change, NetlinkError> {
         loop {
             if let Some(change) = self.changes.pop_front() {
@@ -116,7 +117,7 @@ impl fmt::Debug for Watch {
     }
 }
 
-/// What turns `old` into `new`; both ascending by index.
+/// The changes that turn `old` into `new`; both are in order of index.
 pub(super) fn diff(old: &[Interface], new: &[Interface]) -> Vec<Change> {
     let find = |list: &[Interface], index: u32| {
         list.binary_search_by_key(&index, |interface| interface.index)

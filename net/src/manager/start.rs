@@ -1,15 +1,14 @@
-//! Where connecting begins: which places are tried, in which order, and whether interfaces are
-//! followed afterwards.
+//! The start of connecting: which candidates are tried, in which order, and whether interfaces are
+//! watched afterwards.
 //!
-//! `auto` means the interfaces that lead to the peer. Three things are not theirs to decide:
+//! `auto` means the interfaces that lead to the peer. In three cases they are not used, and there
+//! is one path, routed by the kernel:
 //!
-//! - The peer is this machine. What it sends to itself passes no interface, and a socket that is
-//!   bound to one hears nothing of it.
-//! - The kernel sends to the peer by an interface that `auto` leaves alone, such as a tunnel. A
-//!   user who asked for nothing wants what the routing says.
-//! - Interfaces cannot be listed.
-//!
-//! The one path is then left to the kernel's routing.
+//! - The peer is this machine. Packets a machine sends to itself pass no interface, and a socket
+//!   bound to an interface does not receive them.
+//! - The kernel sends to the peer through an interface that `auto` does not use, such as a tunnel.
+//!   A user who requested nothing specific expects the system's routing.
+//! - The interfaces cannot be listed.
 
 use super::{PathsConfig, Target};
 use crate::error::ConnectError;
@@ -19,15 +18,15 @@ use crate::sockets::wildcard_for;
 use anabranch_proto::wire::frame::PathStatus;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-/// What connecting tries.
+/// What connecting has to try.
 pub(super) struct Start {
-    /// The places, the best one first; at least one.
+    /// The candidates, the best one first; at least one.
     pub(super) candidates: Vec<Candidate>,
-    /// Tells of changes, if paths follow the interfaces.
+    /// Reports changes, if paths follow the interfaces.
     pub(super) follow: Option<Watch>,
 }
 
-/// Decides where connecting to `target` begins.
+/// Decides how connecting to `target` starts.
 ///
 /// # Errors
 ///
@@ -37,7 +36,7 @@ pub(super) async fn start(paths: &PathsConfig, target: &Target) -> Result<Start,
     if paths.specs.is_empty() {
         return as_routed(target);
     }
-    // Subscribed before anything is resolved, so that no change is missed.
+    // Subscribe before anything is resolved, so that no change is missed.
     let follow = match Watch::start().await {
         Ok(follow) => follow,
         Err(error) if paths.or_as_routed => {
@@ -55,7 +54,7 @@ pub(super) async fn start(paths: &PathsConfig, target: &Target) -> Result<Start,
         if is_here(interfaces, remotes) || (paths.or_as_routed && goes_elsewhere) {
             return as_routed(target);
         }
-        // The best way is tried first: another one may be slow to fail.
+        // Try the kernel's choice first: others may take long to fail.
         if let Some(best) = routed.first() {
             let is_backup = |one: &Candidate| one.options.status == PathStatus::Backup;
             candidates.sort_by_key(|one| (is_backup(one), one.index != *best));
@@ -73,7 +72,7 @@ pub(super) async fn start(paths: &PathsConfig, target: &Target) -> Result<Start,
     })
 }
 
-/// One path, by the kernel's routing.
+/// One path, routed by the kernel.
 fn as_routed(target: &Target) -> Result<Start, ConnectError> {
     let candidates: Vec<Candidate> = target.remotes.iter().map(|end| unbound(*end)).collect();
     if candidates.is_empty() {
@@ -86,7 +85,7 @@ fn as_routed(target: &Target) -> Result<Start, ConnectError> {
     })
 }
 
-/// Whether all of the peer's addresses are this machine's.
+/// Whether all of the peer's addresses belong to this machine.
 fn is_here(interfaces: &[Interface], remotes: &[SocketAddr]) -> bool {
     let own = |ip: IpAddr| {
         let mut addresses = interfaces.iter().flat_map(|one| &one.addresses);
@@ -95,7 +94,7 @@ fn is_here(interfaces: &[Interface], remotes: &[SocketAddr]) -> bool {
     remotes.iter().all(|remote| own(remote.ip()))
 }
 
-/// The interfaces by which the kernel would send to the peer's addresses, by index.
+/// The interfaces through which the kernel would send to the peer's addresses, by index.
 fn usual_ways(interfaces: &[Interface], remotes: &[SocketAddr]) -> Vec<u32> {
     let way = |remote: &SocketAddr| {
         let from = routed_from(*remote)?;
@@ -107,20 +106,21 @@ fn usual_ways(interfaces: &[Interface], remotes: &[SocketAddr]) -> Vec<u32> {
 
 /// The address from which the kernel would send to `remote`, if it has a route.
 fn routed_from(remote: SocketAddr) -> Option<IpAddr> {
-    // Nothing is sent: connecting a datagram socket looks the route up.
+    // Nothing is sent: connecting a datagram socket only looks up the route.
     let socket = UdpSocket::bind((wildcard_for(remote), 0)).ok()?;
     socket.connect(remote).ok()?;
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// Whether some candidate leaves by one of these interfaces; yes if the kernel knows no way at all.
+/// Whether some candidate uses one of these interfaces; also true if the kernel knows no route at
+/// all.
 fn by_one_of(candidates: &[Candidate], interfaces: &[u32]) -> bool {
     let leaves_by = |one: &Candidate| interfaces.contains(&one.index);
     interfaces.is_empty() || candidates.iter().any(leaves_by)
 }
 
-/// What the race tries: each interface by the preferred address family, then by every other address
-/// of the peer, in case that the first ones are not reached from there.
+/// The candidates of the race: each interface with the preferred address family first, then with
+/// every other address of the peer, in case the first ones cannot be reached from there.
 pub(super) fn first_candidates(
     specs: &[PathSpec],
     interfaces: &[Interface],
@@ -137,7 +137,7 @@ pub(super) fn first_candidates(
             }
         }
     }
-    // The second path of an interface dies with the first.
+    // A second path of an interface would fail along with the first.
     candidates.retain(|candidate| candidate.number == 0);
     candidates
 }

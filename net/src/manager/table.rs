@@ -1,4 +1,4 @@
-//! The wanted paths and what became of each: decisions without I/O.
+//! The wanted paths and the state of each: decisions without I/O.
 
 use crate::engine::{PathNotice, PathStats};
 use crate::interfaces::spec::Candidate;
@@ -10,48 +10,49 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a path that failed is left alone the first time; each further time twice as long.
+/// How long a path is left alone after its first failure; the time doubles with each further
+/// failure.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 
-/// The longest it is left alone.
+/// The longest time a path is left alone.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
-/// How long a path that used to work is left alone when it could not be opened again. Opening asks
-/// about once a second for three seconds, so a link that is repaired after any time is noticed a
-/// second later; on the working paths it costs a few hundred bytes each time.
+/// How long a path that used to work is left alone after it could not be reopened. Each attempt
+/// retries about once a second for three seconds, so the repair of a link is noticed within a
+/// second, however late it comes. Each attempt costs a few hundred bytes on the working paths.
 const REPAIR_PAUSE: Duration = Duration::from_millis(100);
 
-/// A path that used to work tries another address of the peer once in so many attempts: it may be
-/// the peer's link that broke.
+/// A path that used to work tries another address of the peer once in this many attempts, since it
+/// may be the peer's link that broke.
 const ELSEWHERE_EVERY: u32 = 4;
 
-/// A path that was open this long failed for a new reason: backing off starts over.
+/// If a path was open for this long, a failure counts as a new one: backing off starts over.
 const STABLE_AFTER: Duration = Duration::from_secs(30);
 
-/// How often opening is tried while the connection is not ready for it, in case that its notice got
-/// lost.
+/// How often opening is retried while the connection is not ready for it, in case the notice that
+/// it is ready got lost.
 const NOT_YET: Duration = Duration::from_millis(500);
 
-/// What became of a wanted path.
+/// The state of a wanted path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryState {
-    /// It will be opened; failed so many times in a row.
+    /// It will be opened later.
     Waiting {
-        /// Failures in a row.
+        /// Consecutive failures.
         failures: u32,
     },
     /// It is being validated.
     Opening(PathId),
     /// It is open.
     Open(PathId),
-    /// It was open and went silent; it is being probed.
+    /// It was open and fell silent; it is being probed.
     Silent(PathId),
-    /// Its interface or address is gone; it is abandoned as soon as there is another path.
+    /// Its interface or address is gone; it is abandoned as soon as another path is open.
     Lost(PathId),
 }
 
 impl EntryState {
-    /// The path, if there is one.
+    /// Its path, if there is one.
     pub fn path(&self) -> Option<PathId> {
         match *self {
             Self::Waiting { .. } => None,
@@ -63,22 +64,22 @@ impl EntryState {
 /// A wanted path, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathEntry {
-    /// Where it starts and leads.
+    /// Where it starts and where it leads.
     pub candidate: Candidate,
-    /// What became of it.
+    /// Its state.
     pub state: EntryState,
 }
 
-/// How the connection sees a path.
+/// The state of a path as reported by the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seen {
     /// Not validated yet.
     Opening,
     /// Validated and answering.
     Active,
-    /// Silent, and probed.
+    /// Silent, and being probed.
     Doubtful,
-    /// Given up, but not forgotten.
+    /// Abandoned, but not forgotten yet.
     Closing,
 }
 
@@ -93,12 +94,12 @@ impl From<&PathStats> for Seen {
     }
 }
 
-/// What the table wants done.
+/// What the table wants to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Request {
-    /// Bind a socket and open a path for the entry at this position.
+    /// Bind a socket and open a path for the entry with this index.
     Open { entry: usize },
-    /// Tell the connection that nothing passes this socket any more.
+    /// Tell the connection that nothing gets through this socket any more.
     Doubt { socket: SocketId },
     /// Abandon a path.
     Abandon { path: PathId },
@@ -111,37 +112,37 @@ struct Entry {
     candidate: Candidate,
     state: EntryState,
     socket: Option<SocketId>,
-    /// When to open it, while waiting.
+    /// When to open it, if it is waiting.
     due: Instant,
     opened_at: Option<Instant>,
-    /// Failures in a row.
+    /// Consecutive failures.
     failures: u32,
-    /// The address where it was open last, if it ever was.
+    /// The remote address with which it was last open, if it ever was.
     proven: Option<SocketAddr>,
-    /// Vain attempts to open it since then.
+    /// Failed attempts to open it since then.
     attempts: u32,
-    /// Whether the interface and address are there.
+    /// Whether its interface and address exist.
     present: bool,
-    /// Whether abandoning it has been asked for.
+    /// Whether its abandonment has been requested.
     abandoning: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Table {
     entries: Vec<Entry>,
-    /// Sockets of abandoned paths, closed once the path's state is gone.
+    /// Sockets of abandoned paths, to be closed once the path has been forgotten.
     retiring: Vec<(PathId, SocketId)>,
     requests: VecDeque<Request>,
     /// The peer's addresses.
     remotes: Vec<SocketAddr>,
-    /// No entry is opened before this.
+    /// No entry is opened before this time.
     not_before: Option<Instant>,
-    /// Whether further paths make sense at all.
+    /// Whether further paths can be opened at all.
     opens: bool,
 }
 
 impl Table {
-    /// A table whose first entry is open already, as path 0.
+    /// A table whose first entry is already open, as path 0.
     pub(super) fn new(
         first: Candidate,
         socket: SocketId,
@@ -179,7 +180,7 @@ impl Table {
         &self.entries[entry].candidate
     }
 
-    /// Every socket in use.
+    /// All sockets in use.
     pub(super) fn sockets(&self) -> Vec<SocketId> {
         let retiring = self.retiring.iter().map(|(_, socket)| *socket);
         self.entries
@@ -189,7 +190,7 @@ impl Table {
             .collect()
     }
 
-    /// When the next entry is due, if one waits.
+    /// When the next waiting entry is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let waiting = self.entries.iter().filter(|entry| entry.is_waiting());
         let due = waiting
@@ -199,7 +200,7 @@ impl Table {
         Some(self.not_before.map_or(due, |limit| due.max(limit)))
     }
 
-    /// The next thing to do.
+    /// The next request.
     pub(super) fn next_request(&mut self, now: Instant) -> Option<Request> {
         if let Some(request) = self.requests.pop_front() {
             return Some(request);
@@ -216,10 +217,10 @@ impl Table {
         Some(Request::Open { entry })
     }
 
-    /// The interfaces changed, and with them what is wanted.
+    /// The interfaces changed, and so did the wanted paths.
     pub(super) fn on_wanted(&mut self, wanted: &[Candidate], now: Instant) {
         for entry in &mut self.entries {
-            // A path the kernel routes has no interface that could vanish.
+            // A path routed by the kernel has no interface that could disappear.
             let unbound = entry.candidate.index == 0;
             let there = wanted
                 .iter()
@@ -248,7 +249,7 @@ impl Table {
         self.abandon_lost();
     }
 
-    /// Lost paths are abandoned once another path carries the message.
+    /// Requests the abandonment of lost paths, once another path can carry the PATH_ABANDON.
     fn abandon_lost(&mut self) {
         if !self
             .entries
@@ -267,7 +268,7 @@ impl Table {
         }
     }
 
-    /// An abandonment was carried out, or refused because it is the last path.
+    /// An abandonment was carried out, or refused because the path is the last one.
     pub(super) fn on_abandoning(&mut self, path: PathId, refused: bool) {
         if let Some(entry) = self.find(path) {
             entry.abandoning = !refused;
@@ -283,17 +284,17 @@ impl Table {
         entry.abandoning = false;
     }
 
-    /// An entry could not be opened for a reason of its own.
+    /// An entry could not be opened, for a reason specific to it.
     pub(super) fn on_failed(&mut self, entry: usize, now: Instant) {
         self.entries[entry].back_off(now);
     }
 
-    /// The connection is not ready for further paths.
+    /// The connection is not ready for further paths yet.
     pub(super) fn on_not_yet(&mut self, now: Instant) {
         self.not_before = Some(now + NOT_YET);
     }
 
-    /// The connection will never have further paths.
+    /// The connection will never allow further paths.
     pub(super) fn give_up_opening(&mut self) {
         self.opens = false;
     }
@@ -311,7 +312,7 @@ impl Table {
         self.abandon_lost();
     }
 
-    /// Some notices were missed: `paths` is what the connection knows.
+    /// Notices were missed: `paths` is the state the connection reports.
     pub(super) fn on_missed(&mut self, paths: &[(PathId, Seen)], now: Instant) {
         let seen = |path: PathId| paths.iter().find(|(id, _)| *id == path).map(|(_, s)| *s);
         let known: Vec<PathId> = self
@@ -335,7 +336,7 @@ impl Table {
         }
         let retiring = std::mem::take(&mut self.retiring);
         for (path, socket) in retiring {
-            // The peer may still have to be told that the path is gone.
+            // The peer may still have to be told that the path is abandoned.
             if seen(path).is_some() {
                 self.retiring.push((path, socket));
             } else {
@@ -389,7 +390,7 @@ impl Table {
         } else if let Some(proven) = entry.proven.filter(|_| !by_peer) {
             entry.await_repair(proven, &self.remotes, now);
         } else {
-            // Perhaps not every address of the peer can be reached from here.
+            // Perhaps only some of the peer's addresses can be reached from here.
             entry.candidate.remote = next_remote(&self.remotes, entry.candidate.remote);
             entry.back_off(now);
         }
@@ -406,7 +407,7 @@ impl Table {
     }
 }
 
-/// The address behind `last` among those of its family, the first again behind the last.
+/// The address after `last` within its family, or the first one after the last.
 fn next_remote(remotes: &[SocketAddr], last: SocketAddr) -> SocketAddr {
     let mut family = remotes
         .iter()
@@ -445,10 +446,11 @@ impl Entry {
         self.opened_at = None;
     }
 
-    /// A path that used to work could not be opened again.
+    /// Schedules another attempt for a path that used to work.
     fn await_repair(&mut self, proven: SocketAddr, remotes: &[SocketAddr], now: Instant) {
         self.attempts += 1;
-        // The peer's other addresses take turns, so that one that cannot be reached bars no other.
+        // The peer's other addresses take turns, so that an unreachable one does not block the
+        // others.
         let (round, turn) = (
             self.attempts / ELSEWHERE_EVERY,
             self.attempts % ELSEWHERE_EVERY,
@@ -478,7 +480,7 @@ impl Entry {
         self.present = true;
         self.failures = 0;
         self.due = now;
-        // If abandoning has been asked for, the notice will come and the entry is opened anew.
+        // If abandonment has been requested, its notice will come and the entry is opened again.
         if let EntryState::Lost(path) = self.state
             && !self.abandoning
         {

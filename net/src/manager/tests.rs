@@ -1,4 +1,4 @@
-//! What manager must do.
+//! The decisions of the path manager's table.
 
 use super::table::{EntryState, Request, Seen, Table};
 use super::*;
@@ -53,14 +53,14 @@ fn states(table: &Table) -> Vec<EntryState> {
         .collect()
 }
 
-/// Interface 1 carries path 0 over socket 0; interface 2 is wanted too.
+/// Interface 1 carries path 0 over socket 0; interface 2 is wanted as well.
 fn two(now: Instant) -> Table {
     let mut table = Table::new(candidate(1), SocketId(0), remotes(), now);
     table.on_wanted(&[candidate(1), candidate(2)], now);
     table
 }
 
-/// The same with both open.
+/// Both interfaces carry an open path.
 fn two_open(now: Instant) -> Table {
     let mut table = two(now);
     assert_eq!(table.next_request(now), Some(Request::Open { entry: 1 }));
@@ -314,7 +314,7 @@ async fn a_path_that_used_to_work_is_asked_for_every_second_however_long_it_is_d
     let proven = remotes()[0];
     let other = remotes()[2];
     assert_eq!(tried[..5], [proven, proven, proven, proven, other]);
-    // A peer that refuses the path is not asked as often.
+    // A peer that refuses the path is asked less often.
     table.on_opening(1, PathId(101), SocketId(101));
     table.on_notice(abandoned(101), now);
     assert!(table.next_due().unwrap() - now >= Duration::from_secs(1));
@@ -385,7 +385,7 @@ fn a_path_that_never_opened_tries_the_peers_next_address() {
     }
     assert_eq!(tried, ["192.0.2.1:443", "192.0.2.2:443", "192.0.2.1:443"]);
     assert_eq!(table.entries().len(), 2);
-    // What is wanted is the same place to start from, wherever it leads by now.
+    // A wanted path matches by where it starts, even if it leads elsewhere by now.
     table.on_wanted(&[candidate(1), candidate(2)], at);
     assert_eq!(table.entries().len(), 2);
 }

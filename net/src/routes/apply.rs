@@ -13,7 +13,7 @@ use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
 use std::net::IpAddr;
 
-/// The routes and rules that carry our marks.
+/// The routes and rules that carry our marks, as the kernel has them.
 ///
 /// # Errors
 ///
@@ -41,12 +41,12 @@ async fn state_with(handle: &Handle) -> Result<Routing, NetlinkError> {
     })
 }
 
-/// Carries out a plan. Applying what is there already, or deleting what is gone, is no error, so a
-/// plan that was interrupted can be applied again.
+/// Carries out a plan. Adding what exists already or deleting what is gone is not an error, so an
+/// interrupted plan can be applied again.
 ///
 /// # Errors
 ///
-/// The kernel refused a step; those before it are done and can be [reverted](revert).
+/// The kernel refused a step; earlier steps have been carried out and can be [reverted](revert).
 pub async fn apply(plan: &Plan) -> Result<(), NetlinkError> {
     let handle = open()?;
     for step in &plan.steps {
@@ -86,7 +86,7 @@ pub async fn apply(plan: &Plan) -> Result<(), NetlinkError> {
 ///
 /// # Errors
 ///
-/// The kernel refused; calling again goes on where this stopped.
+/// The kernel refused; another call continues where this one stopped.
 pub async fn revert() -> Result<Plan, NetlinkError> {
     let handle = open()?;
     let interfaces = list_with(&handle).await?;

@@ -1,4 +1,4 @@
-//! What routes must do.
+//! Planning, applying and reverting routes.
 
 use super::*;
 use crate::interfaces;
@@ -79,7 +79,7 @@ fn interfaces_that_lead_nowhere_are_named() {
     );
 }
 
-/// Two links that have their carriers and addresses.
+/// Two links with carriers and addresses.
 fn two_links() {
     for (name, peer, subnet) in [("v0", "p0", 1), ("v1", "p1", 2)] {
         ip(&format!("link add {name} type veth peer name {peer}"));
@@ -95,7 +95,7 @@ fn two_links() {
     for end in ["v0", "p0", "v1", "p1"] {
         wait_until_up(end);
     }
-    // The kernel takes an address into use some time after the carrier is there.
+    // The kernel starts to use an address some time after the carrier appears.
     for address in ["fd07:1::2", "fd07:2::2"] {
         wait_for(address, || {
             ip("-6 route show table local").contains(&format!("local {address} "))
@@ -106,8 +106,8 @@ fn two_links() {
     ip("-6 route add default via fd07:2::1 dev v1");
 }
 
-/// All routes of the namespace, each in a line: the kernel's own, of which more may come any time
-/// while links settle, and those that somebody made.
+/// All routes of the namespace, one per line: the kernel's own, which may still grow while links
+/// settle, and those added by someone else.
 fn all_routes() -> (Vec<String>, Vec<String>) {
     let shown = ip("route show table all") + &ip("-6 route show table all");
     let lines = shown.lines().map(str::to_owned);
@@ -152,7 +152,7 @@ fn packets_from_an_address_leave_by_its_interface_once_applied_and_not_after_rev
         );
         apply(&plan).await.expect("applying again does no harm");
 
-        // Another program's rule and route that look much like ours.
+        // A rule and a route of another program that look much like ours.
         ip("rule add from 10.7.1.2 lookup 717999 priority 7170");
         ip("route add 10.99.0.0/16 dev v0 table 717999");
         revert().await.unwrap();

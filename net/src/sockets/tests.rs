@@ -1,4 +1,4 @@
-//! What sockets must do.
+//! Sending, receiving and failing sockets.
 
 use super::*;
 use std::future::poll_fn;
@@ -60,7 +60,7 @@ async fn a_wildcard_listener_tells_which_address_was_asked_and_answers_from_it()
         let config = SocketConfig::listen((wildcard, 0).into());
         match Socket::bind(&config) {
             Ok(listener) => is_asked_and_answers(&listener).await,
-            // As in many containers.
+            // As happens in many containers.
             Err(error) if wildcard.is_ipv6() => {
                 anabranch_testbed::Need::Network.skip("a wildcard of IPv6", error);
             }
@@ -125,7 +125,7 @@ fn only_a_lost_interface_is_a_fault_of_the_socket() {
     ] {
         assert!(matches!(of(errno), SendError::Fault(_)), "{errno}");
     }
-    // Each of these can be about a single destination, which is somebody else's choice.
+    // Each of these errors can be about a single destination, which others can choose.
     let of_one = [
         Errno::ENETUNREACH,
         Errno::EHOSTUNREACH,
@@ -201,7 +201,7 @@ fn nobody_has_port_0_or_an_address_that_stands_for_none_or_many() {
     }
 }
 
-/// A UDP datagram whose source port is none: only raw sockets send such.
+/// Sends a UDP datagram with source port 0, which only raw sockets can do.
 fn send_from_port_0(to: SocketAddr, contents: &[u8]) -> io::Result<()> {
     let raw = socket2::Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::UDP))?;
     let length = u16::try_from(8 + contents.len()).unwrap();

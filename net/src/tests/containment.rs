@@ -1,4 +1,4 @@
-//! What one connection may do to the others of its endpoint: nothing.
+//! What one connection can do to the others of its endpoint: nothing.
 
 use super::*;
 use crate::engine::ConnectionError;
@@ -24,7 +24,7 @@ fn is_internal(error: &ConnectionError) -> bool {
     code == TransportErrorCode::INTERNAL_ERROR
 }
 
-/// Sends something back and forth.
+/// Checks that a connection works by sending something back and forth.
 async fn works(client: &Connection, server: Connection) {
     let echo = tokio::spawn(echo(server));
     let data = pattern(300_000);
@@ -43,7 +43,7 @@ async fn a_scheduler_that_panics_ends_its_connection_and_no_other() {
     pair.config.transport = Arc::new(transport);
     let (bad, bad_server, _other) = pair.connect(&[]).await;
     let mut stream = soon(bad.open_uni()).await.unwrap();
-    // Whether this still succeeds depends on when the driver asks the scheduler.
+    // Whether this succeeds depends on when the driver asks the scheduler.
     let _ = soon(stream.write_all(b"x")).await;
     let error = soon(bad.closed()).await;
     assert!(is_internal(&error), "{error:?}");

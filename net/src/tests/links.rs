@@ -1,4 +1,4 @@
-//! Links between two hosts that come, go, go silent and return.
+//! Links between two hosts that appear, disappear, fall silent and recover.
 
 use super::{ALPN, Traffic, echo, paths, soon};
 use crate::engine::{ClientConfig, PathNotice, ServerConfig, TransportConfig, tls};
@@ -14,7 +14,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A client here that is connected to a server in a host of its own, by the link 1.
+/// A client in this host that is connected over link 1 to a server in a host of its own.
 struct Linked {
     server: Elsewhere,
     endpoint: Endpoint,
@@ -23,7 +23,7 @@ struct Linked {
 }
 
 impl Linked {
-    /// Both use their paths in turn, and give up none that is silent.
+    /// Both sides use their paths in turn and do not abandon silent ones.
     async fn by_one_link() -> Self {
         let scheduler = "round-robin".parse().unwrap();
         let transport = Arc::new(TransportConfig {
@@ -52,14 +52,14 @@ impl Linked {
         }
     }
 
-    /// Adds the link, and waits until it has a path.
+    /// Adds a link, and waits until it has a path.
     async fn plug(&mut self, number: u8) {
         plug(&self.server, number);
         let is_open = |state| matches!(state, Some(EntryState::Open(_)));
         soon(self.wait_for(number, is_open)).await;
     }
 
-    /// Waits until the path of a link is in a state.
+    /// Waits until the path of a link is in the right state.
     async fn wait_for(&mut self, number: u8, is_right: impl Fn(Option<EntryState>) -> bool) {
         while !is_right(self.entry(number)) {
             assert!(
@@ -92,7 +92,7 @@ impl Linked {
         self.client.path_stats(id).unwrap().counters
     }
 
-    /// Waits until half a megabyte more went each way by the path.
+    /// Waits until the path has carried half a megabyte more in each direction.
     async fn carries_again(&self, id: PathId, traffic: &Traffic) {
         let before = self.counters(id);
         let is_back = |now: PathCounters| {
@@ -105,7 +105,7 @@ impl Linked {
     }
 }
 
-/// A server on 10.9.9.9 that sends back what comes by the first stream of each connection.
+/// A server on 10.9.9.9 that echoes the first stream of each connection.
 fn serve_elsewhere(identity: &Identity, transport: Arc<TransportConfig>) -> Elsewhere {
     let server = identity.server(&["localhost"]).unwrap().alpn(&[ALPN]);
     let mut config = ServerConfig::new(server.build().unwrap());
@@ -113,7 +113,7 @@ fn serve_elsewhere(identity: &Identity, transport: Arc<TransportConfig>) -> Else
     let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 4433));
     let (ready, wait) = std::sync::mpsc::channel();
     let prepare = |server: &Elsewhere| {
-        // Rules of the tests go first.
+        // Lets the rules of the tests precede the kernel's own.
         for rule in ["rule add pref 10 lookup local", "rule del pref 0"] {
             ip(rule);
             server.ip(rule);
@@ -167,12 +167,12 @@ fn paths_follow_interfaces_as_they_come_and_go() {
         soon(recv.read_exact(&mut [0; 3])).await.unwrap();
 
         linked.plug(2).await;
-        // The first link is unplugged: the connection lives on over the second.
+        // The first link is unplugged: the connection survives on the second.
         ip("link del v1");
         send.write_all(b"two").await.unwrap();
         soon(recv.read_exact(&mut [0; 3])).await.unwrap();
         soon(linked.wait_for(1, |state| state.is_none())).await;
-        // And plugged in again.
+        // The first link is plugged in again.
         linked.plug(1).await;
         send.finish().unwrap();
         assert_eq!(&soon(recv.read_to_end(10)).await.unwrap()[..], b"");
@@ -189,7 +189,7 @@ fn a_transfer_survives_a_path_that_goes_silent_and_the_path_returns() {
         let silent = linked.path(1);
         let traffic = Traffic::start(&linked.client).await;
         soon(traffic.passes(2 << 20)).await;
-        // What arrives by the link is lost without a word to who sent it.
+        // What arrives over the link is dropped without telling the sender.
         ip("rule add pref 5 iif v1 blackhole");
         linked.server.ip("rule add pref 5 iif p1 blackhole");
         let mut notices = linked.client.path_notices();
@@ -199,7 +199,7 @@ fn a_transfer_survives_a_path_that_goes_silent_and_the_path_returns() {
             }
         })
         .await;
-        // What had arrived before may still be read, and end a doubt: not for long.
+        // Data that had already arrived may still be read and end a doubt, but not for long.
         soon(traffic.passes(4 << 20)).await;
         ip("rule del pref 5");
         linked.server.ip("rule del pref 5");
@@ -209,8 +209,8 @@ fn a_transfer_survives_a_path_that_goes_silent_and_the_path_returns() {
     });
 }
 
-/// The client's packets arrive, and their acknowledgements come by the other path: it has no cause
-/// for doubt. The server has.
+/// The client's packets arrive, and their acknowledgements come back on the other path, so the
+/// client has no reason to doubt the path. The server has.
 #[test]
 fn a_path_that_a_server_cannot_send_by_carries_uploads_and_returns() {
     in_namespace(|| async {
