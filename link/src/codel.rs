@@ -1,11 +1,11 @@
-//! Controlled delay (RFC 8289, section 5). It drops and does not mark, for a link does not know
-//! what a packet is.
+//! Controlled delay (RFC 8289, section 5). It drops packets rather than marking them, since a link
+//! does not know what a packet is.
 
 use crate::config::CoDel;
 use crate::queue::{Buffer, Waiting, nanos};
 
-/// For how long after a spell of dropping the next one starts where it ended (RFC 8289, section
-/// 5.4), in intervals.
+/// For this many intervals after a period of dropping, the next period starts at the rate at which
+/// that one ended (RFC 8289, section 5.4).
 const MEMORY_INTERVALS: u64 = 16;
 
 /// The state of the algorithm; the names are those of the RFC's pseudocode.
@@ -20,12 +20,13 @@ pub(crate) struct CoDelState {
 }
 
 impl CoDelState {
-    /// A packet of this size was put into the queue.
+    /// Notes that a packet of this size was put into the queue.
     pub(crate) fn on_enqueued(&mut self, size: u32) {
         self.max_packet = self.max_packet.max(size);
     }
 
-    /// Takes the next packet to send at `now`; adds to `dropped` those it drops instead.
+    /// Takes the next packet to send at `now`; adds the number of packets it drops first to
+    /// `dropped`.
     pub(crate) fn pop<T>(
         &mut self,
         config: &CoDel,
@@ -59,7 +60,7 @@ impl CoDelState {
         head
     }
 
-    /// Takes the head, and tells whether the queue has been above the target for an interval.
+    /// Takes the head, and returns whether the queue has been above the target for an interval.
     fn take_head<T>(
         &mut self,
         config: &CoDel,
@@ -80,7 +81,7 @@ impl CoDelState {
         (Some(head), now >= above_since)
     }
 
-    /// When to drop next: ever sooner, with the square root of the count.
+    /// When to drop next: the pause shrinks with the square root of the count.
     fn control_law(&self, config: &CoDel, from: u64) -> u64 {
         let pause = nanos(config.interval) as f64 / (self.count as f64).sqrt();
         from.saturating_add((pause as u64).max(1))
@@ -93,7 +94,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Takes one packet per millisecond from a queue that packets stay in for `sojourn`, and
+    /// Takes one packet per millisecond from a queue in which each packet waits for `sojourn`, and
     /// returns the times of the drops in milliseconds.
     fn drops(state: &mut CoDelState, sojourn: u64, from: u64, to: u64) -> Vec<u64> {
         let mut times = Vec::new();

@@ -1,4 +1,4 @@
-//! What a link is like. Every value of these types describes a possible link.
+//! The properties of a link. Every value of these types describes a possible link.
 
 use crate::trace::Trace;
 use std::num::NonZeroU64;
@@ -10,23 +10,23 @@ use std::time::Duration;
 pub struct LinkConfig {
     /// How fast packets leave the queue.
     pub rate: Rate,
-    /// Time from leaving the queue to arriving.
+    /// Time from leaving the queue to arrival.
     pub delay: Duration,
     /// How that time varies from packet to packet.
     pub jitter: Jitter,
-    /// Whether jitter, or a delay that shrinks, lets packets overtake each other. If not, a packet
-    /// waits for the one before it.
+    /// Whether packets may overtake each other because of jitter or a shrinking delay. If not, a
+    /// packet waits for the one before it.
     pub reorder: bool,
-    /// Which packets vanish.
+    /// Which packets are lost.
     pub loss: Loss,
-    /// What the loss process counts.
+    /// What counts as one step of the loss process.
     pub loss_clock: LossClock,
-    /// Whether vanishing packets take up queue and rate.
+    /// Whether lost packets take up room in the queue and part of the rate.
     pub loss_place: LossPlace,
-    /// Where packets wait for the serialiser.
+    /// Where packets wait to be transmitted.
     pub queue: Queue,
-    /// Whether the link carries anything. While it is down it silently loses what enters it or
-    /// leaves the queue; what left the queue before still arrives.
+    /// Whether the link carries anything. While it is down, it silently loses packets that enter it
+    /// or leave the queue; packets that left the queue earlier still arrive.
     pub up: bool,
 }
 
@@ -48,7 +48,7 @@ impl Default for LinkConfig {
 }
 
 impl LinkConfig {
-    /// A link of this rate and delay, otherwise like the default.
+    /// A link with this rate and delay, otherwise like the default.
     pub fn new(rate: Rate, delay: Duration) -> Self {
         Self {
             rate,
@@ -68,15 +68,15 @@ pub enum Rate {
         /// Bits per second.
         bits_per_second: NonZeroU64,
         /// Bytes that may leave at once after a pause: the depth of a token bucket; 0 for a plain
-        /// serialiser. At most 1 GiB counts.
+        /// serialiser. Limited to 1 GiB.
         burst: u32,
     },
-    /// When a recorded link had an opportunity to deliver, over and over.
+    /// Whenever a recorded link had an opportunity to deliver; the recording repeats.
     Trace(Arc<Trace>),
 }
 
 impl Rate {
-    /// A plain serialiser, or `None` for a rate of 0: a link that carries nothing is
+    /// A plain serialiser, or `None` if the rate is 0: a link that carries nothing is
     /// [down](LinkConfig::up).
     pub fn bits_per_second(rate: u64) -> Option<Self> {
         NonZeroU64::new(rate).map(|bits_per_second| Self::Fixed {
@@ -91,23 +91,25 @@ impl Rate {
 pub enum Jitter {
     /// Not at all.
     None,
-    /// By up to this much in both directions, evenly. No packet arrives before it left.
+    /// By up to this much in either direction, uniformly distributed. No packet arrives before it
+    /// left.
     Uniform(Duration),
-    /// By a bell curve with this standard deviation, cut off at six of them.
+    /// Normally distributed with this standard deviation, cut off at six of them.
     Normal(Duration),
-    /// Some packets take longer by a time between these two, evenly, as if the link layer sent them
-    /// again. Without [`reorder`](LinkConfig::reorder) what follows waits for them.
+    /// Some packets take longer by a time between `min` and `max`, uniformly distributed, as if the
+    /// link layer sent them again. Without [`reorder`](LinkConfig::reorder) the packets behind them
+    /// wait.
     Stall {
-        /// How often.
+        /// How often this happens.
         probability: Probability,
         /// The shortest extra time.
         min: Duration,
-        /// The longest; if it is below `min`, the extra time is `min`.
+        /// The longest extra time; if it is below `min`, the extra time is `min`.
         max: Duration,
     },
 }
 
-/// A probability, held as a threshold for 64 random bits.
+/// A probability, stored as a threshold for 64 random bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Probability(u64);
 
@@ -119,50 +121,50 @@ impl Probability {
 
     /// A probability from 0.0 to 1.0; `None` for anything else.
     pub fn new(probability: f64) -> Option<Self> {
-        // A conversion that is too large saturates, so that 1.0 becomes `ALWAYS`.
+        // The conversion saturates, so that 1.0 becomes `ALWAYS`.
         (0.0..=1.0)
             .contains(&probability)
             .then(|| Self((probability * 2f64.powi(64)) as u64))
     }
 
-    /// As a number from 0.0 to 1.0.
+    /// The probability as a number from 0.0 to 1.0.
     pub fn as_f64(self) -> f64 {
         self.0 as f64 / 2f64.powi(64)
     }
 
-    /// Whether the event happens for these random bits.
+    /// Whether an event with this probability happens for these random bits.
     pub(crate) fn happens(self, bits: u64) -> bool {
         bits < self.0 || self == Self::ALWAYS
     }
 }
 
-/// Which packets vanish.
+/// Which packets are lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
     /// None.
     None,
-    /// Each one with this probability, whatever happened to the others.
+    /// Each one with this probability, independently of the others.
     Independent(Probability),
     /// In bursts.
     GilbertElliott(GilbertElliott),
 }
 
-/// Loss that depends on a state which changes by itself (Gilbert 1960, Elliott 1963).
+/// Loss that depends on a hidden state with random transitions (Gilbert 1960, Elliott 1963).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GilbertElliott {
-    /// From good to bad, at each step.
+    /// Probability of going from good to bad, at each step.
     pub to_bad: Probability,
-    /// From bad to good, at each step.
+    /// Probability of going from bad to good, at each step.
     pub to_good: Probability,
-    /// Loss in the good state.
+    /// Probability of loss in the good state.
     pub loss_good: Probability,
-    /// Loss in the bad state.
+    /// Probability of loss in the bad state.
     pub loss_bad: Probability,
 }
 
 impl GilbertElliott {
-    /// Gilbert's simple model: the bad state loses everything, the good one nothing. `loss` is the
-    /// share of packets lost over time (below 1), `mean_burst` the mean number lost in a row (at
+    /// Gilbert's simple model: the bad state loses every packet, the good state none. `loss` is the
+    /// long-run share of lost packets (below 1), `mean_burst` the mean number lost in a row (at
     /// least 1). `None` if no such model exists.
     pub fn from_mean(loss: f64, mean_burst: f64) -> Option<Self> {
         if !(0.0..1.0).contains(&loss) || !(1.0..f64::INFINITY).contains(&mean_burst) {
@@ -177,7 +179,7 @@ impl GilbertElliott {
         })
     }
 
-    /// The share of steps spent in the bad state.
+    /// The long-run share of steps in the bad state.
     pub fn bad_share(&self) -> f64 {
         let (to_bad, to_good) = (self.to_bad.as_f64(), self.to_good.as_f64());
         if to_bad == 0.0 {
@@ -188,32 +190,32 @@ impl GilbertElliott {
     }
 }
 
-/// What the loss process counts as one step.
+/// What counts as one step of the loss process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LossClock {
-    /// Each packet, as papers and netem do.
+    /// Each packet, as in papers and netem.
     Packet,
-    /// A slot of this many nanoseconds, such as the time a full packet takes. Loss is then a
-    /// function of time and seed alone: two senders on equal links meet the same losses at the same
-    /// times, which makes their runs comparable in pairs.
+    /// A slot of this many nanoseconds, such as the transmission time of a full packet. Loss is
+    /// then a function of time and seed alone: two senders on equal links meet the same losses at
+    /// the same times, so their runs can be compared in pairs.
     Slot(NonZeroU64),
 }
 
-/// Where packets vanish.
+/// Where packets are lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LossPlace {
-    /// Before they take up queue and rate.
+    /// Before they take up room in the queue and part of the rate.
     BeforeQueue,
-    /// After they took up both, as on a radio.
+    /// After they have taken up both, as on a radio link.
     AfterQueue,
 }
 
-/// Where packets wait, and which are dropped there. The packet on its way out does not count.
+/// Where packets wait, and which of them are dropped. The packet being transmitted does not count.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Queue {
-    /// Drops what does not fit into this many bytes.
+    /// Drops a packet that does not fit into this many bytes.
     TailDropBytes(u64),
-    /// Drops what comes on top of this many packets.
+    /// Drops a packet if this many are already waiting.
     TailDropPackets(u64),
     /// Controlled delay.
     CoDel(CoDel),
@@ -221,19 +223,19 @@ pub enum Queue {
     Red(Red),
 }
 
-/// Controlled delay (RFC 8289): drops at the head what waited too long for too long.
+/// Controlled delay (RFC 8289): drops at the head when packets have waited too long for too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CoDel {
-    /// Waiting time to aim at.
+    /// The waiting time to aim for.
     pub target: Duration,
-    /// Time for which the target may be missed; about the largest RTT to expect.
+    /// How long the target may be exceeded; about the largest expected RTT.
     pub interval: Duration,
-    /// Room in bytes; what does not fit is dropped at the tail.
+    /// The size of the queue in bytes; packets that do not fit are dropped at the tail.
     pub limit_bytes: u64,
 }
 
 impl Default for CoDel {
-    /// The RFC's 5 ms and 100 ms, and room for a million bytes.
+    /// The RFC's 5 ms and 100 ms, and a queue of a million bytes.
     fn default() -> Self {
         let (target, interval) = (Duration::from_millis(5), Duration::from_millis(100));
         Self {
@@ -248,15 +250,15 @@ impl Default for CoDel {
 /// maximum.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Red {
-    /// Average queue in bytes from which packets are dropped.
+    /// Average queue length in bytes above which packets are dropped.
     pub min_bytes: u64,
-    /// Average queue in bytes at which they are dropped with `max_probability`; from there on the
-    /// probability rises to 1 at twice this average.
+    /// Average queue length in bytes at which packets are dropped with `max_probability`; above
+    /// that, the probability rises to 1 at twice this length.
     pub max_bytes: u64,
     /// Probability of dropping at `max_bytes`.
     pub max_probability: Probability,
-    /// How much each packet moves the average, as a share (0.002 in the paper).
+    /// The weight of each new packet in the average (0.002 in the paper).
     pub weight: Probability,
-    /// Room in bytes; what does not fit is dropped whatever the average.
+    /// The size of the queue in bytes; packets that do not fit are dropped whatever the average.
     pub limit_bytes: u64,
 }

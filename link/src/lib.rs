@@ -1,4 +1,4 @@
-//! One direction of a network link as a model without clock and I/O.
+//! A model of one direction of a network link, without clock and I/O.
 //!
 //! ```text
 //! enqueue -> (loss) -> queue -> serialiser -> (loss) -> delay and jitter -> poll
@@ -7,14 +7,14 @@
 //!                 CoDel, RED    or a delivery trace
 //! ```
 //!
-//! A [`Link`] decides when each packet comes out, and whether. It does not know what a packet is:
-//! it sees sizes, and hands back the caller's token. A simulator runs it in virtual time, an
-//! emulator in real time; a link means the same in both.
+//! A [`Link`] decides whether each packet arrives, and when. It does not know what a packet is: it
+//! sees sizes, and hands back the caller's token. A simulator runs it in virtual time, an emulator
+//! in real time; the same link behaves alike in both.
 //!
 //! Time is a number of nanoseconds since an epoch of the caller's choice. Events happen at exact
-//! times, never at ticks, and are worked out when the link is next asked: a caller that polls late
-//! gets what was due earlier, at the times it was due. The same seed and the same calls yield the
-//! same deliveries, on every machine.
+//! times, not at ticks, and are computed when the link is next called: a caller that polls late
+//! gets everything that was due, with the times at which it was due. The same seed and the same
+//! calls yield the same deliveries on every machine.
 
 mod codel;
 mod config;

@@ -8,10 +8,10 @@ use crate::serialiser::Serialiser;
 use crate::stats::LinkStats;
 use std::collections::VecDeque;
 
-/// Standard deviations beyond which [`Jitter::Normal`] does not reach.
+/// The number of standard deviations at which [`Jitter::Normal`] is cut off.
 const NORMAL_REACH: u64 = 6;
 
-/// A packet on its way out of the queue.
+/// A packet that has left the queue and is being transmitted.
 #[derive(Debug, Clone)]
 struct Outgoing<T> {
     departs: u64,
@@ -19,7 +19,7 @@ struct Outgoing<T> {
     token: T,
 }
 
-/// A packet under way.
+/// A packet in transit.
 #[derive(Debug, Clone)]
 struct UnderWay<T> {
     arrives: u64,
@@ -27,8 +27,8 @@ struct UnderWay<T> {
     token: T,
 }
 
-/// One direction of a link, for packets named by `T`. All times are in nanoseconds and must not
-/// decrease from one call to the next.
+/// One direction of a link, for packets identified by `T`. All times are in nanoseconds and must
+/// not decrease from one call to the next.
 ///
 /// ```
 /// use anabranch_link::{Link, LinkConfig, Rate};
@@ -53,13 +53,13 @@ pub struct Link<T> {
     outgoing: Option<Outgoing<T>>,
     /// In order of arrival.
     under_way: VecDeque<UnderWay<T>>,
-    /// Where no packet may overtake: when the last one arrives.
+    /// When the last packet arrives, which no other may overtake.
     last_arrival: u64,
     stats: LinkStats,
 }
 
 impl<T> Link<T> {
-    /// An empty link at time 0. The seed decides about loss, jitter and early drops.
+    /// An empty link at time 0. The seed determines loss, jitter and early drops.
     pub fn new(config: LinkConfig, seed: u64) -> Self {
         Self {
             loss: LossProcess::new(config.loss, config.loss_clock, seed),
@@ -74,13 +74,13 @@ impl<T> Link<T> {
         }
     }
 
-    /// What the link is like now.
+    /// The current configuration of the link.
     pub fn config(&self) -> &LinkConfig {
         &self.config
     }
 
-    /// Changes the link from `now` on. Packets in the queue and under way stay; the one on its way
-    /// out goes on at the new rate.
+    /// Changes the link from `now` on. Packets in the queue and in transit stay; the one being
+    /// transmitted continues at the new rate.
     pub fn reconfigure(&mut self, now: u64, config: LinkConfig) {
         self.advance(now);
         self.loss.change(config.loss, config.loss_clock);
@@ -99,8 +99,8 @@ impl<T> Link<T> {
         self.advance(now);
     }
 
-    /// Hands a packet of `size` bytes to the link. If the link drops it, now or later, the token is
-    /// dropped with it.
+    /// Hands a packet of `size` bytes to the link. If the link drops the packet, now or later, it
+    /// drops the token too.
     pub fn enqueue(&mut self, now: u64, size: u32, token: T) {
         self.advance(now);
         self.stats.packets_in += 1;
@@ -127,13 +127,13 @@ impl<T> Link<T> {
         self.stats.queue_peak_bytes = self.stats.queue_peak_bytes.max(self.queue.bytes());
     }
 
-    /// The next packet that has arrived by `now`.
+    /// The next packet that had arrived by `now`.
     pub fn poll(&mut self, now: u64) -> Option<T> {
         self.poll_due(now).map(|(_, token)| token)
     }
 
-    /// The next packet that has arrived by `now`, after the time at which it did: how late it is
-    /// for a caller in real time.
+    /// The next packet that had arrived by `now`, with its time of arrival: a caller in real time
+    /// learns how late it is.
     pub fn poll_due(&mut self, now: u64) -> Option<(u64, T)> {
         self.advance(now);
         if self.under_way.front()?.arrives > now {
@@ -145,10 +145,10 @@ impl<T> Link<T> {
         Some((packet.arrives, packet.token))
     }
 
-    /// When to poll next: not later than the next arrival. `None` if the link is empty.
+    /// When to poll next: no later than the next arrival. `None` if the link is empty.
     ///
-    /// Where it is not known yet how a packet fares, this is the earliest time at which it may
-    /// arrive; polling then may yield nothing but a later deadline.
+    /// If the fate of a packet is not known yet, this is the earliest time at which it may arrive;
+    /// polling at that time may only yield a later deadline.
     pub fn deadline(&self) -> Option<u64> {
         let front = self.under_way.front().map(|packet| packet.arrives);
         let earliest = || {
@@ -156,24 +156,24 @@ impl<T> Link<T> {
             Some(outgoing.departs.saturating_add(self.least_delay()))
         };
         match front {
-            // Nothing overtakes it, so that departures may be worked out later.
+            // Nothing can overtake it, so departures can be computed later.
             Some(front) if !self.config.reorder => Some(front),
             Some(front) => Some(earliest().map_or(front, |earliest| front.min(earliest))),
             None => earliest(),
         }
     }
 
-    /// Totals so far. Packets that leave the queue are counted when the link is next asked.
+    /// Totals so far. Packets that have left the queue are counted when the link is next called.
     pub fn stats(&self) -> LinkStats {
         self.stats
     }
 
-    /// Bytes that wait, without the packet on its way out.
+    /// Bytes waiting in the queue, excluding the packet being transmitted.
     pub fn queued_bytes(&self) -> u64 {
         self.queue.bytes()
     }
 
-    /// Packets in the link, wherever.
+    /// Packets anywhere in the link.
     pub fn len(&self) -> usize {
         self.queue.len() + usize::from(self.outgoing.is_some()) + self.under_way.len()
     }
@@ -183,7 +183,7 @@ impl<T> Link<T> {
         self.len() == 0
     }
 
-    /// Lets everything leave that leaves by `now`.
+    /// Lets every packet leave the queue that does so by `now`.
     fn advance(&mut self, now: u64) {
         while let Some(outgoing) = self.outgoing.take_if(|outgoing| outgoing.departs <= now) {
             let at = outgoing.departs;
@@ -266,7 +266,7 @@ impl<T> Link<T> {
         }
     }
 
-    /// The least that [`draw_delay`](Self::draw_delay) may yield.
+    /// The smallest value [`draw_delay`](Self::draw_delay) can return.
     fn least_delay(&self) -> u64 {
         let reach = match self.config.jitter {
             Jitter::None | Jitter::Stall { .. } => 0,

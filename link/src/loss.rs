@@ -1,4 +1,4 @@
-//! Which packets vanish.
+//! Which packets are lost.
 
 #[cfg(test)]
 mod tests;
@@ -6,16 +6,16 @@ mod tests;
 use crate::config::{GilbertElliott, Loss, LossClock, Probability};
 use crate::random::{Purpose, Random, hash};
 
-/// Slots after which a loss process by slots starts from a fresh state, so that the state of any
-/// slot is found in bounded time.
+/// A loss process by slots starts from a fresh state after this many slots, so that the state of
+/// any slot can be computed in bounded time.
 const BLOCK_SLOTS: u64 = 4096;
 
-/// What a hash of a slot decides; the packets of the slot follow.
+/// What a slot is hashed with, depending on what to decide; its packets follow.
 const START: u64 = 0;
 const STEP: u64 = 1;
 const FIRST_PACKET: u64 = 2;
 
-/// A slot and what is known of it.
+/// A slot, and what is known about it.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     number: u64,
@@ -48,14 +48,14 @@ impl LossProcess {
         }
     }
 
-    /// Goes on with another process and the same randomness.
+    /// Continues with another process but the same randomness.
     pub(crate) fn change(&mut self, loss: Loss, clock: LossClock) {
         if self.loss != loss || self.clock != clock {
             (self.loss, self.clock, self.slot) = (loss, clock, None);
         }
     }
 
-    /// Whether the packet that passes at `now` is lost.
+    /// Whether a packet that passes at `now` is lost.
     #[inline]
     pub(crate) fn takes(&mut self, now: u64) -> bool {
         self.loss != Loss::None && self.draws(now)
@@ -97,8 +97,8 @@ impl LossProcess {
         }
     }
 
-    /// The state of a slot: a function of the seed alone. Each block of slots starts in a state
-    /// drawn with the model's long-run shares and goes on step by step.
+    /// The state of a slot, which is a function of the seed alone. Each block of slots starts in a
+    /// state drawn from the model's long-run distribution and continues step by step.
     fn state_of(&self, model: &GilbertElliott, number: u64, known: Option<Slot>) -> Slot {
         let block = number - number % BLOCK_SLOTS;
         let (mut at, mut bad) = match known {

@@ -1,4 +1,4 @@
-//! Where packets wait for the serialiser.
+//! Where packets wait to be transmitted.
 
 use crate::codel::CoDelState;
 use crate::config::Queue;
@@ -7,13 +7,13 @@ use crate::stats::LinkStats;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// At most `u64::MAX`, without arithmetic of 128 bits.
+/// A duration in nanoseconds, at most `u64::MAX`, without 128-bit arithmetic.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     let seconds = duration.as_secs().saturating_mul(1_000_000_000);
     seconds.saturating_add(u64::from(duration.subsec_nanos()))
 }
 
-/// A packet that waits.
+/// A waiting packet.
 #[derive(Debug, Clone)]
 pub(crate) struct Waiting<T> {
     pub(crate) size: u32,
@@ -21,7 +21,7 @@ pub(crate) struct Waiting<T> {
     pub(crate) token: T,
 }
 
-/// Packets in order, and their bytes.
+/// Packets in order, and the sum of their bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct Buffer<T> {
     packets: VecDeque<Waiting<T>>,
@@ -56,14 +56,14 @@ impl<T> Buffer<T> {
     }
 }
 
-/// The queue: a buffer, and who is let in and out.
+/// The queue: a buffer, and the rules for what enters and leaves it.
 #[derive(Debug, Clone)]
 pub(crate) struct PacketQueue<T> {
     config: Queue,
     buffer: Buffer<T>,
     codel: CoDelState,
     red: RedState,
-    /// Since when nothing waits and nothing is on its way out.
+    /// Since when nothing has been waiting or being transmitted.
     idle_since: Option<u64>,
 }
 
@@ -78,7 +78,7 @@ impl<T> PacketQueue<T> {
         }
     }
 
-    /// Changes the discipline. What waits stays, even if it would not be let in any more.
+    /// Changes the discipline. Packets that wait stay, even if they would no longer be accepted.
     pub(crate) fn change(&mut self, config: Queue) {
         if std::mem::discriminant(&self.config) != std::mem::discriminant(&config) {
             self.codel = CoDelState::default();
@@ -94,8 +94,8 @@ impl<T> PacketQueue<T> {
         self.buffer.len()
     }
 
-    /// Lets a packet in, or counts it as dropped; `packet_time` tells how long one takes to go out.
-    /// A link on which nothing waits and nothing is on its way out takes any packet.
+    /// Accepts a packet, or counts it as dropped; `packet_time` returns the transmission time of
+    /// one packet. A link on which nothing waits or is being transmitted accepts any packet.
     pub(crate) fn push(
         &mut self,
         packet: Waiting<T>,
@@ -132,7 +132,7 @@ impl<T> PacketQueue<T> {
         }
     }
 
-    /// The packet to send next, now that the serialiser is free.
+    /// The next packet to transmit, now that the serialiser is free.
     pub(crate) fn pop(&mut self, now: u64, stats: &mut LinkStats) -> Option<Waiting<T>> {
         let packet = match &self.config {
             Queue::CoDel(config) => {

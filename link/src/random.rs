@@ -1,10 +1,10 @@
-//! Random numbers that are the same on every machine: integers only.
+//! Random numbers that are the same on every machine, computed with integers only.
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng as _, SeedableRng};
 
-/// What a stream of random numbers is for. Each purpose has its own, so that one draw more for
-/// one of them does not change the others.
+/// What a stream of random numbers is for. Each purpose has a stream of its own, so that drawing
+/// more numbers for one purpose does not change those of another.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Purpose {
     Loss = 1,
@@ -12,7 +12,7 @@ pub(crate) enum Purpose {
     Red = 3,
 }
 
-/// A seeded stream.
+/// A seeded stream of random numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(ChaCha8Rng);
 
@@ -27,15 +27,15 @@ impl Random {
         self.0.next_u64()
     }
 
-    /// Evenly from `-spread` to `spread`.
+    /// A uniformly distributed number from `-spread` to `spread`.
     pub(crate) fn uniform(&mut self, spread: u64) -> i64 {
         let spread = spread.min(i64::MAX as u64 / 2);
         let scaled = (u128::from(self.bits()) * u128::from(2 * spread + 1)) >> 64;
         scaled as i64 - spread as i64
     }
 
-    /// A bell curve around 0 with standard deviation `deviation`: the sum of twelve even draws,
-    /// which needs no logarithm whose last bit differs between machines.
+    /// A normally distributed number with mean 0 and standard deviation `deviation`: the sum of
+    /// twelve uniform draws. This needs no logarithm, whose last bit differs between machines.
     pub(crate) fn normal(&mut self, deviation: u64) -> i64 {
         let halves = |bits: u64| i128::from(bits >> 32) + i128::from(bits as u32);
         let sum: i128 = (0..6).map(|_| halves(self.bits())).sum();
@@ -45,7 +45,7 @@ impl Random {
     }
 }
 
-/// Random bits that are a function of a seed and two numbers.
+/// Random bits as a function of a seed and two numbers.
 pub(crate) fn hash(seed: u64, a: u64, b: u64) -> u64 {
     mix(mix(mix(seed) ^ a) ^ b)
 }

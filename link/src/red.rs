@@ -1,21 +1,22 @@
 //! Random early detection (Floyd and Jacobson, IEEE/ACM Transactions on Networking 1(4), 1993) in
-//! bytes, with the gentle slope above the maximum. It drops and does not mark. Small packets are
-//! dropped more rarely, in proportion to their size (section 4 of the paper, "byte mode").
+//! bytes, with the gentle slope above the maximum. It drops packets rather than marking them. Small
+//! packets are dropped more rarely, in proportion to their size (section 4 of the paper, "byte
+//! mode").
 
 use crate::config::{Probability, Red};
 use crate::random::{Purpose, Random};
 
-/// Bytes of the packet whose probability is not scaled down: that of Ethernet.
+/// Size in bytes at which a packet's drop probability is not scaled down: an Ethernet packet.
 const LARGEST_PACKET: u32 = 1500;
 
 /// The state of the algorithm.
 #[derive(Debug, Clone)]
 pub(crate) struct RedState {
     random: Random,
-    /// Average queue in bytes.
+    /// Average queue length in bytes.
     average: f64,
-    /// Packets let in since the last one dropped, or since the average queue passed the minimum:
-    /// the distance between two drops is then uniform (section 7 of the paper).
+    /// Packets accepted since the last drop, or since the average passed the minimum: this makes
+    /// the distance between two drops uniformly distributed (section 7 of the paper).
     since_drop: u64,
 }
 
@@ -28,8 +29,8 @@ impl RedState {
         }
     }
 
-    /// A packet of `size` bytes arrives at a queue of `bytes` that was empty for as long as
-    /// `idle_packets` packets take before. Whether to drop it.
+    /// Whether to drop a packet of `size` bytes that arrives at a queue of `bytes`, which before
+    /// that was idle for the transmission time of `idle_packets` packets.
     pub(crate) fn drops(&mut self, config: &Red, size: u32, bytes: u64, idle_packets: u64) -> bool {
         let weight = config.weight.as_f64();
         self.average *= power(1.0 - weight, idle_packets);
@@ -39,10 +40,10 @@ impl RedState {
             self.since_drop = 0;
             return false;
         }
-        // A queue far beyond the maximum takes nothing, however small.
+        // A queue far beyond the maximum accepts no packet, however small.
         let share = f64::from(size.min(LARGEST_PACKET)) / f64::from(LARGEST_PACKET);
         let base = if base < 1.0 { base * share } else { base };
-        // Spreads drops evenly instead of geometrically.
+        // Spreads drops uniformly rather than geometrically.
         let spread = 1.0 - self.since_drop as f64 * base;
         let probability = if spread > base { base / spread } else { 1.0 };
         let probability = Probability::new(probability).unwrap_or(Probability::ALWAYS);
@@ -64,7 +65,7 @@ impl RedState {
     }
 }
 
-/// `base` to the power of `exponent` by squaring: the standard library's result may differ between
+/// `base` to the power of `exponent`, by squaring: the standard library's result may differ between
 /// machines.
 fn power(mut base: f64, mut exponent: u64) -> f64 {
     let mut result = 1.0;
@@ -92,7 +93,7 @@ mod tests {
         }
     }
 
-    /// The share of packets of `size` dropped in the long run at a queue of constant length.
+    /// The long-run share of packets of `size` that is dropped at a queue of constant length.
     fn share_of(size: u32, bytes: u64) -> f64 {
         let mut state = RedState::new(1);
         for _ in 0..10_000 {
@@ -110,7 +111,8 @@ mod tests {
 
     #[test]
     fn a_small_packet_is_dropped_in_proportion_to_its_size() {
-        // Half way between the thresholds a full packet has 0.05, and one of 150 bytes 0.005.
+        // Halfway between the thresholds, a full packet has a probability of 0.05, one of 150 bytes
+        // 0.005.
         for (size, base) in [(1500, 0.05), (750, 0.025), (150, 0.005)] {
             let expected = 2.0 / (1.0 / base + 1.0);
             let found = share_of(size, 20_000);
@@ -130,7 +132,7 @@ mod tests {
 
     #[test]
     fn the_share_dropped_grows_with_the_average_queue() {
-        // Even spacing with base probability p drops one packet in (1 / p + 1) / 2 on average.
+        // With uniform spacing, base probability p drops one packet in (1 / p + 1) / 2 on average.
         for (bytes, base) in [(15_000, 0.025), (20_000, 0.05), (29_000, 0.095)] {
             let expected = 2.0 / (1.0 / base + 1.0);
             assert!(

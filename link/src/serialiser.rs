@@ -1,4 +1,4 @@
-//! How long a packet takes to get through.
+//! How long packets take to be transmitted.
 
 use crate::config::Rate;
 use crate::trace::{OPPORTUNITY_BYTES, Trace, TraceCursor};
@@ -7,16 +7,17 @@ use std::num::NonZeroU64;
 /// Bits per byte, times nanoseconds per second.
 const BIT_NANOS_PER_BYTE: u64 = 8_000_000_000;
 
-/// The most bytes a packet or a burst counts as, so that its duration fits 64 bits.
+/// Larger packets and bursts count as this many bytes, so that their duration fits 64 bits.
 pub(crate) const MAX_BYTES: u32 = 1 << 30;
 
-/// Works out when packets leave, one after the other.
+/// Computes when packets leave, one after the other.
 #[derive(Debug, Clone)]
 pub(crate) struct Serialiser {
     rate: Rate,
-    /// When all packets so far would be through at the bare rate, without burst.
+    /// When all packets so far would have been transmitted at the bare rate, without burst.
     horizon: u64,
-    /// What the divisions left over: durations are exact in the long run.
+    /// The remainder of the last division, carried over so that durations are exact in the long
+    /// run.
     carry: u64,
     cursor: TraceCursor,
 }
@@ -31,7 +32,7 @@ impl Serialiser {
         }
     }
 
-    /// When a packet of `size` bytes leaves whose turn comes at `start`.
+    /// When a packet of `size` bytes has left, if its transmission can start at `start`.
     #[inline]
     pub(crate) fn finish(&mut self, start: u64, size: u32) -> u64 {
         match &self.rate {
@@ -47,7 +48,7 @@ impl Serialiser {
                 }
                 let work = u64::from(size.min(MAX_BYTES)) * BIT_NANOS_PER_BYTE;
                 let work = u128::from(work) + u128::from(self.carry);
-                // One 64-bit division per packet: only absurd rates exceed 64 bits.
+                // One 64-bit division per packet: only absurd rates need more than 64 bits.
                 let (quotient, rest) = match u64::try_from(work) {
                     Ok(work) => (work / rate, work % rate),
                     Err(_) => ((work / u128::from(rate.get())) as u64, 0),
@@ -60,9 +61,9 @@ impl Serialiser {
         }
     }
 
-    /// Changes the rate while a packet of `size` bytes may be on its way, and returns when that
-    /// packet leaves now. What is left of it goes on at the new rate; where either is no fixed
-    /// rate, it starts over.
+    /// Changes the rate while a packet of `size` bytes may be being transmitted, and returns when
+    /// that packet now leaves. The rest of it continues at the new rate; if the old or the new rate
+    /// is not a fixed one, its transmission starts over.
     pub(crate) fn change(&mut self, now: u64, rate: Rate, departs: u64, size: Option<u32>) -> u64 {
         if self.rate == rate {
             return departs;
@@ -90,7 +91,7 @@ impl Serialiser {
         size.map_or(departs, |size| self.finish(now, size))
     }
 
-    /// Nanoseconds a packet of 1500 bytes takes.
+    /// Transmission time of a packet of 1500 bytes, in nanoseconds.
     pub(crate) fn packet_time(&self) -> u64 {
         match &self.rate {
             Rate::Unlimited => 0,

@@ -1,8 +1,8 @@
-//! What a link did.
+//! What a link has done.
 
 use std::time::Duration;
 
-/// Totals since the link was made.
+/// Totals since the link was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LinkStats {
     /// Packets handed to the link.
@@ -13,26 +13,26 @@ pub struct LinkStats {
     pub packets_out: u64,
     /// Their bytes.
     pub bytes_out: u64,
-    /// Packets the loss process took.
+    /// Packets lost by the loss process.
     pub lost: u64,
     /// Packets that found the queue full.
     pub dropped_full: u64,
     /// Packets dropped by CoDel or RED to keep the queue short.
     pub dropped_early: u64,
-    /// Packets that met the link down.
+    /// Packets dropped because the link was down.
     pub dropped_down: u64,
-    /// The most bytes that waited at a time.
+    /// The most bytes waiting at a time.
     pub queue_peak_bytes: u64,
     /// Packets that left the queue for the serialiser.
     pub dequeued: u64,
-    /// Time they waited, added up, in nanoseconds.
+    /// The sum of their waiting times, in nanoseconds.
     pub sojourn_total_ns: u64,
     /// The longest of these times, in nanoseconds.
     pub sojourn_max_ns: u64,
 }
 
 impl LinkStats {
-    /// Packets dropped, whatever the cause.
+    /// Packets dropped for any reason.
     pub fn dropped(&self) -> u64 {
         self.lost + self.dropped_full + self.dropped_early + self.dropped_down
     }

@@ -5,28 +5,28 @@ mod tests;
 
 use std::fmt;
 
-/// Bytes one delivery opportunity carries.
+/// Bytes that one delivery opportunity carries.
 pub(crate) const OPPORTUNITY_BYTES: u32 = 1500;
 
 const NANOS_PER_MILLI: u64 = 1_000_000;
 
-/// The latest time a trace may name, in milliseconds: a year.
+/// The latest time in a trace, in milliseconds: a year.
 const MAX_MILLIS: u64 = 366 * 24 * 3_600_000;
 
-/// When a link could deliver 1500 bytes each, repeated without end.
+/// The times at which a link could deliver 1500 bytes, repeated without end.
 ///
-/// Packets share an opportunity if they fit, and take several if they do not; what nobody uses is
-/// lost. The recording starts when the link starts, or is given the trace, and repeats after its
+/// Packets share an opportunity if they fit, and take several if they do not; unused opportunities
+/// are lost. The recording starts when the link starts or is given the trace, and repeats after its
 /// last opportunity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
-    /// Ascending, in nanoseconds since the start.
+    /// In ascending order, in nanoseconds since the start.
     opportunities: Vec<u64>,
 }
 
 impl Trace {
-    /// Reads one time in milliseconds per line, ascending; several lines with one time are several
-    /// opportunities. Empty lines and those that start with `#` are skipped.
+    /// Reads one time in milliseconds per line, in ascending order; several lines with the same
+    /// time are several opportunities. Empty lines and lines that start with `#` are skipped.
     ///
     /// # Errors
     /// What is wrong, and in which line.
@@ -56,7 +56,7 @@ impl Trace {
         }
     }
 
-    /// After how many nanoseconds the recording repeats.
+    /// The time in nanoseconds after which the recording repeats.
     pub fn period_ns(&self) -> u64 {
         self.opportunities
             .last()
@@ -74,17 +74,17 @@ impl Trace {
 /// What is wrong with a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraceError {
-    /// The line is no whole number of milliseconds, or one of more than a year.
+    /// The line is not a whole number of milliseconds, or more than a year.
     NotATime {
         /// Counted from 1.
         line: usize,
     },
-    /// The time lies before that of the line before.
+    /// The time is before that of the previous line.
     Backwards {
         /// Counted from 1.
         line: usize,
     },
-    /// There is no time after 0, so that the trace would never end repeating.
+    /// There is no time after 0, so the trace would repeat forever without time passing.
     NoTime,
 }
 
@@ -105,14 +105,14 @@ impl fmt::Display for TraceError {
 
 impl std::error::Error for TraceError {}
 
-/// A place in a trace that repeats.
+/// A position in a repeating trace.
 #[derive(Debug, Clone)]
 pub(crate) struct TraceCursor {
     /// When the recording started, in the link's time.
     origin: u64,
     cycle: u64,
     index: usize,
-    /// Bytes left of this opportunity.
+    /// Bytes left of the current opportunity.
     left: u32,
 }
 
@@ -126,7 +126,7 @@ impl TraceCursor {
         }
     }
 
-    /// When a packet of `size` bytes is through whose turn comes at `start`.
+    /// When a packet of `size` bytes has left, if its transmission can start at `start`.
     pub(crate) fn finish(&mut self, trace: &Trace, start: u64, size: u32) -> u64 {
         self.seek(trace, start);
         let mut wanted = size;
@@ -141,14 +141,14 @@ impl TraceCursor {
         }
     }
 
-    /// Goes to the first opportunity at or after `start`.
+    /// Moves to the first opportunity at or after `start`.
     fn seek(&mut self, trace: &Trace, start: u64) {
         if self.time(trace) >= start {
             return;
         }
         let since = start.saturating_sub(self.origin);
         let period = trace.period_ns();
-        // The end of a period is its last opportunity, hence the subtraction.
+        // A period ends with its last opportunity, hence the subtraction.
         let cycle = (since - 1) / period;
         let within = since - cycle * period;
         self.cycle = cycle;

@@ -1,4 +1,4 @@
-//! What a link is configured to do, against what it is measured to do.
+//! Compares what a link is configured to do with what it is measured to do.
 
 use anabranch_link::{
     CoDel, GilbertElliott, Jitter, Link, LinkConfig, Loss, LossClock, LossPlace, Probability,
@@ -29,7 +29,7 @@ fn millis(millis: u64) -> Duration {
 }
 
 /// Sends `count` packets of `size` bytes, one every `gap` nanoseconds, polling exactly at the
-/// deadlines; returns number and arrival time of each packet that arrives.
+/// deadlines; returns the number and arrival time of each packet that arrives.
 fn run(link: &mut Link<u64>, count: u64, size: u32, gap: u64) -> Vec<(u64, u64)> {
     let mut arrived = Vec::new();
     for number in 0..count {
@@ -66,7 +66,7 @@ fn stalls_hold_up_their_share_of_packets_and_what_follows() {
         reorder,
         ..LinkConfig::new(Rate::Unlimited, millis(55))
     };
-    // Far apart, so that each packet is on its own.
+    // Far apart, so that packets do not affect each other.
     let gap = 100 * MS;
     let arrived = run(&mut Link::new(config(false), 5), 100_000, 1000, gap);
     let extra = arrived
@@ -81,7 +81,7 @@ fn stalls_hold_up_their_share_of_packets_and_what_follows() {
     );
     let mean = stalled.iter().sum::<u64>() / stalled.len() as u64;
     assert!((38 * MS..42 * MS).contains(&mean), "{mean}");
-    // One every millisecond: a stall holds up those behind it, unless they may overtake.
+    // One packet per millisecond: a stall holds up the packets behind it, unless they may overtake.
     let ordered = run(&mut Link::new(config(false), 5), 10_000, 1000, MS);
     assert!(ordered.is_sorted());
     let held = ordered
@@ -124,7 +124,7 @@ fn a_full_queue_delays_by_its_length_and_drops_the_excess() {
         ..LinkConfig::new(rate(8_000_000), millis(0))
     };
     let mut link = Link::new(config, 1);
-    // Twice the rate for a second.
+    // Twice the link's rate for a second.
     let arrived = run(&mut link, 2000, 1000, MS / 2);
     let stats = link.stats();
     assert_eq!(stats.queue_peak_bytes, 50_000);
@@ -334,7 +334,7 @@ fn red_drops_early_and_keeps_the_average_between_its_bounds() {
     let stats = link.stats();
     assert_eq!(stats.dropped_full, 0);
     assert!(stats.dropped_early > 2000, "{}", stats.dropped_early);
-    // 8 Mbit/s pass 1000 bytes per millisecond.
+    // 8 Mbit/s carry 1000 bytes per millisecond.
     let mean = stats.mean_sojourn();
     assert!((millis(10)..millis(30)).contains(&mean), "{mean:?}");
 }
@@ -357,7 +357,8 @@ fn a_new_rate_holds_from_the_moment_it_is_set() {
     );
     drain_until(&mut link, u64::MAX, &mut arrived);
     let times: Vec<_> = arrived.iter().map(|(_, at)| *at).collect();
-    // Half of the third packet was left: a twentieth of a millisecond at ten times the rate.
+    // Half of the third packet was left, which takes a twentieth of a millisecond at ten times the
+    // rate.
     assert_eq!(times[..4], [MS, 2 * MS, 2_550_000, 2_650_000]);
     assert_eq!(times[9], 3_250_000);
 }
@@ -506,7 +507,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec((0u64..3 * MS, 1u32..3000, change), 1..150)
 }
 
-/// What arrives if the link is polled at its deadlines, or else only at the steps.
+/// What arrives if the link is polled at its deadlines, or only at the steps.
 fn deliveries(config: &LinkConfig, steps: &[Step], at_deadlines: bool) -> (Vec<u64>, Link<u64>) {
     let mut link = Link::new(config.clone(), 11);
     let (mut now, mut arrived) = (0, Vec::new());

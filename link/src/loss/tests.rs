@@ -1,4 +1,4 @@
-//! Tests: what `loss` promises, one behaviour each.
+//! What the loss process promises, one behaviour per test.
 
 use super::*;
 use std::num::NonZeroU64;
@@ -22,7 +22,7 @@ fn fates(loss: Loss, clock: LossClock, seed: u64) -> Vec<bool> {
     (0..PACKETS).map(|slot| process.takes(slot * 10)).collect()
 }
 
-/// The share lost, and the mean length of a run of losses.
+/// The share of lost packets, and the mean length of a run of losses.
 fn measure(fates: &[bool]) -> (f64, f64) {
     let lost = fates.iter().filter(|lost| **lost).count() as f64;
     let runs = fates.windows(2).filter(|pair| !pair[0] && pair[1]).count() as f64;

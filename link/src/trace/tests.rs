@@ -1,4 +1,4 @@
-//! Tests: what `trace` promises, one behaviour each.
+//! What traces promise, one behaviour per test.
 
 use super::*;
 
