@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-/// The longest connection ID of QUIC v1, in bytes.
+/// The longest connection ID in QUIC v1, in bytes.
 pub const MAX_CID_LEN: usize = 20;
 
 /// A connection ID of 0 to 20 bytes.
@@ -38,7 +38,7 @@ impl ConnectionId {
         usize::from(self.length)
     }
 
-    /// All of it as numbers.
+    /// The whole value as numbers, for comparison.
     #[inline]
     fn key(&self) -> ([u64; 2], u32, u8) {
         let (words, rest) = self.bytes.split_at(16);
@@ -54,8 +54,8 @@ impl ConnectionId {
     }
 }
 
-/// Any order will do for a search tree; this one compares numbers and not bytes, once or more for
-/// every packet that arrives.
+/// Any order will do for a search tree. This one compares numbers rather than bytes, since it is
+/// used at least once for every packet that arrives.
 impl Ord for ConnectionId {
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
@@ -86,8 +86,8 @@ impl fmt::Display for ConnectionId {
 
 /// A stateless reset token: proof that its sender once knew the connection.
 ///
-/// Compared in constant time, so that a guesser learns nothing from how long a mismatch takes
-/// (RFC 9000, section 10.3.1).
+/// Compared in constant time, so that someone who guesses learns nothing from how long a mismatch
+/// takes (RFC 9000, section 10.3.1).
 #[derive(Debug, Clone, Copy)]
 pub struct ResetToken(pub [u8; 16]);
 

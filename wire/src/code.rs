@@ -3,8 +3,8 @@
 use crate::varint;
 use std::fmt;
 
-/// An error code somebody may choose: of an application protocol (RFC 9000, section 20.2), or of
-/// the transport. It fits a frame: at most 2^62 − 1.
+/// An error code that can be chosen freely: an application protocol's (RFC 9000, section 20.2), or
+/// one of the transport. It always fits a frame: at most 2^62 − 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ErrorCode(u64);
 
@@ -12,7 +12,7 @@ impl ErrorCode {
     /// The largest code: 2^62 − 1.
     pub const MAX: Self = Self(varint::MAX);
 
-    /// A code, unless no frame can carry it.
+    /// A code, or `None` if no frame can carry it.
     pub const fn new(code: u64) -> Option<Self> {
         if code <= varint::MAX {
             Some(Self(code))
@@ -33,7 +33,7 @@ impl From<u32> for ErrorCode {
     }
 }
 
-/// Every code of a registry fits; one made up that does not becomes [`ErrorCode::MAX`].
+/// Every registered code fits; an invented one that does not becomes [`ErrorCode::MAX`].
 impl From<TransportErrorCode> for ErrorCode {
     fn from(code: TransportErrorCode) -> Self {
         Self::new(code.0).unwrap_or(Self::MAX)
@@ -65,7 +65,7 @@ codes! {
     NO_ERROR = 0x00;
     /// The implementation failed.
     INTERNAL_ERROR = 0x01;
-    /// The server does not take this connection.
+    /// The server refuses this connection.
     CONNECTION_REFUSED = 0x02;
     /// More data than the receiver allowed.
     FLOW_CONTROL_ERROR = 0x03;
@@ -73,7 +73,7 @@ codes! {
     STREAM_LIMIT_ERROR = 0x04;
     /// A frame for a stream in a state that does not permit it.
     STREAM_STATE_ERROR = 0x05;
-    /// A stream's final size changed, or data lies beyond it.
+    /// A stream's final size changed, or data exceeds it.
     FINAL_SIZE_ERROR = 0x06;
     /// A frame that cannot be parsed.
     FRAME_ENCODING_ERROR = 0x07;
@@ -81,27 +81,27 @@ codes! {
     TRANSPORT_PARAMETER_ERROR = 0x08;
     /// More connection IDs than the receiver allowed.
     CONNECTION_ID_LIMIT_ERROR = 0x09;
-    /// Any other breach of the protocol.
+    /// Any other violation of the protocol.
     PROTOCOL_VIOLATION = 0x0a;
-    /// The token in a client's Initial is not valid.
+    /// The token in a client's Initial packet is not valid.
     INVALID_TOKEN = 0x0b;
     /// The application closed before the handshake ended.
     APPLICATION_ERROR = 0x0c;
     /// More CRYPTO data than the receiver can hold.
     CRYPTO_BUFFER_EXCEEDED = 0x0d;
-    /// A key update that breaks its rules.
+    /// A key update that violates its rules.
     KEY_UPDATE_ERROR = 0x0e;
-    /// Keys were used as often as their cipher allows.
+    /// Keys were used as often as their cipher permits.
     AEAD_LIMIT_REACHED = 0x0f;
     /// No path is left.
     NO_VIABLE_PATH = 0x10;
-    /// The application asked to abandon the path.
+    /// The application abandoned the path.
     APPLICATION_ABANDON_PATH = 0x3e;
-    /// No resources for the path.
+    /// There are no resources for the path.
     PATH_RESOURCE_LIMIT_REACHED = 0x3e75;
-    /// The path flaps, loses packets or went silent.
+    /// The path flaps, loses packets or fell silent.
     PATH_UNSTABLE_OR_POOR = 0x3e76;
-    /// The peer opened a path for which no connection ID is held.
+    /// The peer opened a path for which there is no connection ID.
     NO_CID_AVAILABLE_FOR_PATH = 0x3e77;
 }
 
@@ -111,7 +111,7 @@ impl TransportErrorCode {
         Self(0x100 | alert as u64)
     }
 
-    /// The TLS alert that the code carries, if it is one of those.
+    /// The TLS alert that the code carries, if it carries one.
     pub const fn tls_alert(self) -> Option<u8> {
         match self.0 {
             0x100..=0x1ff => Some(self.0 as u8),

@@ -2,7 +2,7 @@
 
 use crate::varint;
 
-/// The bytes ended before the value did.
+/// The bytes ended before the value was complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnexpectedEnd;
 
@@ -19,13 +19,13 @@ impl<'a> Reader<'a> {
         Self { bytes }
     }
 
-    /// Bytes not read yet.
+    /// The number of bytes not read yet.
     #[inline]
     pub fn remaining(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether everything was read.
+    /// Whether all bytes have been read.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
@@ -53,7 +53,7 @@ impl<'a> Reader<'a> {
         Ok(*head)
     }
 
-    /// Everything left.
+    /// All remaining bytes.
     #[inline]
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.bytes)
@@ -90,7 +90,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Consumes zero bytes up to the first other one, or to the end; returns how many.
+    /// Consumes zero bytes up to the first other byte or the end; returns how many.
     pub fn skip_zeros(&mut self) -> usize {
         let count = self
             .bytes
@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
         count
     }
 
-    /// Bytes preceded by their count as a variable-length integer.
+    /// Bytes that follow their own length, a variable-length integer.
     #[inline]
     pub fn length_prefixed(&mut self) -> Result<&'a [u8], UnexpectedEnd> {
         let mut ahead = self.clone();

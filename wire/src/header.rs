@@ -1,7 +1,7 @@
-//! Packet headers (RFC 9000, section 17; RFC 8999): what is readable before any key is applied.
+//! Packet headers (RFC 9000, section 17; RFC 8999): everything that can be read without keys.
 //!
 //! Reserved bits, packet numbers and the key phase are under header protection and belong to the
-//! engine; this module tells where they are.
+//! engine; this module only says where they are.
 
 use crate::VERSION_1;
 use crate::cid::{ConnectionId, MAX_CID_LEN};
@@ -17,9 +17,11 @@ pub const FIXED_BIT: u8 = 0x40;
 pub const SPIN_BIT: u8 = 0x20;
 /// The key phase of a short header; under header protection.
 pub const KEY_PHASE_BIT: u8 = 0x04;
-/// The reserved bits of a long header; under header protection, 0 or the peer is at fault.
+/// The reserved bits of a long header; under header protection. Anything but 0 is an error of the
+/// peer.
 pub const LONG_RESERVED_BITS: u8 = 0x0c;
-/// The reserved bits of a short header; under header protection, 0 or the peer is at fault.
+/// The reserved bits of a short header; under header protection. Anything but 0 is an error of the
+/// peer.
 pub const SHORT_RESERVED_BITS: u8 = 0x18;
 /// The packet number length minus one; under header protection.
 pub const PN_LEN_MASK: u8 = 0x03;
@@ -29,13 +31,13 @@ pub const RETRY_TAG_LEN: usize = 16;
 /// The four types of long header packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LongType {
-    /// First packets of either side, with a token from clients.
+    /// The first packets of either side; those of clients may carry a token.
     Initial,
     /// Early data.
     ZeroRtt,
     /// The rest of the handshake.
     Handshake,
-    /// A server's request to prove the address first.
+    /// A server's request that the client first prove its address.
     Retry,
 }
 
@@ -51,10 +53,10 @@ impl LongType {
     }
 }
 
-/// A packet split off the front of a datagram: the fields that are in the clear.
+/// A packet split off the front of a datagram: the fields that are not protected.
 ///
 /// Offsets count from the start of the packet. `packet_len` is at most the length of the datagram;
-/// nothing says that it holds a whole packet number or an authentication tag.
+/// it is not checked that the packet has room for a packet number or an authentication tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(
     missing_docs,
@@ -79,7 +81,7 @@ pub enum Header<'a> {
         pn_offset: usize,
         packet_len: usize,
     },
-    /// A Retry packet; takes the rest of the datagram.
+    /// A Retry packet; extends to the end of the datagram.
     Retry {
         version: u32,
         dcid: ConnectionId,
@@ -87,20 +89,21 @@ pub enum Header<'a> {
         token: &'a [u8],
         integrity_tag: [u8; RETRY_TAG_LEN],
     },
-    /// A version negotiation packet; takes the rest of the datagram. [`versions`] reads the list.
+    /// A version negotiation packet; extends to the end of the datagram. [`versions`] decodes the
+    /// list.
     VersionNegotiation {
         dcid: &'a [u8],
         scid: &'a [u8],
         versions: &'a [u8],
     },
-    /// A 1-RTT packet; takes the rest of the datagram.
+    /// A 1-RTT packet; extends to the end of the datagram.
     Short {
         dcid: ConnectionId,
         pn_offset: usize,
         packet_len: usize,
     },
-    /// A packet of another version: only what RFC 8999 promises, with connection IDs of up to 255
-    /// bytes; takes the rest of the datagram.
+    /// A packet of another version: only what RFC 8999 guarantees, with connection IDs of up to 255
+    /// bytes; extends to the end of the datagram.
     Unsupported {
         version: u32,
         dcid: &'a [u8],
@@ -108,7 +111,7 @@ pub enum Header<'a> {
     },
 }
 
-/// Why bytes are no packet; such a datagram's rest is dropped without an answer.
+/// Why bytes are not a packet; the rest of such a datagram is dropped without an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeaderError {
     /// The header, or the packet it announces, is longer than the datagram.
@@ -117,9 +120,9 @@ pub enum HeaderError {
     FixedBitClear,
     /// A connection ID exceeds 20 bytes in a v1 packet.
     CidTooLong,
-    /// A Retry packet without a token (RFC 9000, section 17.2.5.2).
+    /// A Retry packet has no token (RFC 9000, section 17.2.5.2).
     EmptyRetryToken,
-    /// A version list that is empty or not made of whole versions.
+    /// A version list is empty, or its length is not a multiple of four bytes.
     VersionList,
 }
 
@@ -143,9 +146,10 @@ impl From<UnexpectedEnd> for HeaderError {
     }
 }
 
-/// Splits the first packet off `datagram`; short headers carry connection IDs of `local_cid_len`.
+/// Splits the first packet off `datagram`. Connection IDs in short headers have `local_cid_len`
+/// bytes.
 ///
-/// An error says nothing about packets before this one; nothing after it can be found.
+/// An error does not affect earlier packets of the datagram, but no later one can be found.
 #[inline]
 pub fn parse(datagram: &[u8], local_cid_len: usize) -> Result<Header<'_>, HeaderError> {
     let mut reader = Reader::new(datagram);
@@ -165,7 +169,7 @@ pub fn parse(datagram: &[u8], local_cid_len: usize) -> Result<Header<'_>, Header
     })
 }
 
-/// The rest of a long header, after the first byte.
+/// Parses the rest of a long header, after the first byte.
 fn parse_long<'a>(datagram: &'a [u8], mut reader: Reader<'a>) -> Result<Header<'a>, HeaderError> {
     let version = reader.u32()?;
     let dcid = cid_bytes(&mut reader)?;
@@ -191,7 +195,7 @@ fn parse_long<'a>(datagram: &'a [u8], mut reader: Reader<'a>) -> Result<Header<'
     }
 }
 
-/// The rest of a v1 long header, after the connection IDs.
+/// Parses the rest of a v1 long header, after the connection IDs.
 fn parse_v1<'a>(
     datagram: &'a [u8],
     mut reader: Reader<'a>,
@@ -257,7 +261,7 @@ fn cid(bytes: &[u8]) -> Result<ConnectionId, HeaderError> {
     ConnectionId::new(bytes).ok_or(HeaderError::CidTooLong)
 }
 
-/// The versions offered by [`Header::VersionNegotiation`].
+/// The versions listed in [`Header::VersionNegotiation`].
 pub fn versions(list: &[u8]) -> impl Iterator<Item = u32> {
     list.as_chunks()
         .0
@@ -265,12 +269,12 @@ pub fn versions(list: &[u8]) -> impl Iterator<Item = u32> {
         .map(|version| u32::from_be_bytes(*version))
 }
 
-/// The packet number length in a first byte without header protection.
+/// The packet number length, from a first byte without header protection.
 pub const fn pn_len_from_first_byte(first: u8) -> usize {
     (first & PN_LEN_MASK) as usize + 1
 }
 
-/// A long header being written: where its parts are in the output, counted from its start.
+/// A long header being written: the positions of its parts, from the start of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LongHeader {
     /// Where the packet starts.
@@ -282,10 +286,10 @@ pub struct LongHeader {
 }
 
 impl LongHeader {
-    /// The largest value of the Length field: what two bytes hold.
+    /// The largest value of the Length field: what its two bytes hold.
     pub const MAX_LENGTH: usize = 0x3fff;
 
-    /// Fills in the Length field of a packet that will end at `packet_end`, its tag included.
+    /// Fills in the Length field of a packet that will end at `packet_end`, including its tag.
     ///
     /// # Panics
     /// If packet number, payload and tag exceed [`Self::MAX_LENGTH`], or end before they start.
@@ -299,7 +303,7 @@ impl LongHeader {
     }
 }
 
-/// Appends a v1 long header with its packet number; its Length is set later.
+/// Appends a v1 long header with its packet number; the Length field is filled in later.
 ///
 /// Only Initial packets carry `token`.
 ///
@@ -338,7 +342,7 @@ pub fn put_long(
     }
 }
 
-/// Appends a short header; returns where in `out` the packet number starts.
+/// Appends a short header; returns the position of the packet number in `out`.
 ///
 /// # Panics
 /// If `pn_len` is not 1 to 4.
@@ -360,19 +364,19 @@ pub fn put_short(
     pn_offset
 }
 
-/// Appends a v1 Retry packet but for its integrity tag, which covers what is written here.
+/// Appends a v1 Retry packet without its integrity tag, which covers what is written here.
 pub fn put_retry(out: &mut Vec<u8>, dcid: &ConnectionId, scid: &ConnectionId, token: &[u8]) {
-    // The low four bits mean nothing; all ones is what the RFC's example has.
+    // The low four bits are unused; the RFC's example sets them all.
     out.push(0xff);
     put_invariants(out, VERSION_1, dcid.as_slice(), scid.as_slice());
     out.extend_from_slice(token);
 }
 
-/// Appends a version negotiation packet: the answer to a packet whose connection IDs, swapped, are
-/// `dcid` and `scid`.
+/// Appends a version negotiation packet: the answer to a packet with connection IDs `dcid` and
+/// `scid`, swapped.
 ///
-/// Seven bits of `random_first_byte` are at the sender's choice; one of them is set all the same,
-/// so that the packet is recognised beside other protocols (RFC 9000, section 17.2.1).
+/// The sender can choose seven bits of the first byte, from `random_first_byte`. One of them is set
+/// nevertheless, so that the packet can be told from other protocols (RFC 9000, section 17.2.1).
 ///
 /// # Panics
 /// If a connection ID exceeds 255 bytes, which no received one does.
@@ -390,7 +394,7 @@ pub fn put_version_negotiation(
     }
 }
 
-/// Appends what all versions have in common after the first byte (RFC 8999, section 5.1).
+/// Appends what follows the first byte in all versions (RFC 8999, section 5.1).
 fn put_invariants(out: &mut Vec<u8>, version: u32, dcid: &[u8], scid: &[u8]) {
     out.extend_from_slice(&version.to_be_bytes());
     for cid in [dcid, scid] {
@@ -407,8 +411,8 @@ fn pn_len_bits(pn_len: usize) -> u8 {
     pn_len as u8 - 1
 }
 
-/// The longest v1 long header before its token: first byte, version, two connection IDs, the Length
-/// and a packet number.
+/// The length of the longest v1 long header without its token: first byte, version, two connection
+/// IDs, the Length field and a packet number.
 pub const MAX_LONG_HEADER_LEN: usize = 1 + 4 + 2 * (1 + MAX_CID_LEN) + 2 + packet_number::MAX_LEN;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Names of things on the wire: paths, streams, sides.
+//! Identifiers on the wire: paths, streams, sides.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub struct PathId(pub u32);
 
 impl PathId {
-    /// The path the handshake runs on.
+    /// The path of the handshake.
     pub const ZERO: Self = Self(0);
 }
 
@@ -17,7 +17,7 @@ impl fmt::Display for PathId {
     }
 }
 
-/// Who opened the connection.
+/// One of the two endpoints of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Side {
     /// The endpoint that sent the first Initial packet.
@@ -46,12 +46,12 @@ impl Side {
     }
 }
 
-/// Whether data flows both ways on a stream.
+/// Whether a stream carries data in both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dir {
-    /// Both ways.
+    /// In both directions.
     Bi,
-    /// From the initiator only.
+    /// Only from the initiator.
     Uni,
 }
 
@@ -60,12 +60,12 @@ pub enum Dir {
 pub struct StreamId(pub u64);
 
 impl StreamId {
-    /// The `index`-th stream of its kind, counted from 0.
+    /// The `index`-th stream of its kind, counting from 0.
     pub const fn new(initiator: Side, dir: Dir, index: u64) -> Self {
         Self(index << 2 | (dir as u64) << 1 | initiator as u64)
     }
 
-    /// Who opens this stream.
+    /// The side that opens this stream.
     pub const fn initiator(self) -> Side {
         if self.0 & 1 == 0 {
             Side::Client
@@ -74,12 +74,12 @@ impl StreamId {
         }
     }
 
-    /// Whether data flows both ways.
+    /// Whether the stream carries data in both directions.
     pub const fn dir(self) -> Dir {
         if self.0 & 2 == 0 { Dir::Bi } else { Dir::Uni }
     }
 
-    /// Position among the streams of its kind, counted from 0.
+    /// Its position among the streams of its kind, counting from 0.
     pub const fn index(self) -> u64 {
         self.0 >> 2
     }

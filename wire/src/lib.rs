@@ -1,7 +1,7 @@
-//! QUIC v1 (RFC 9000) and multipath QUIC (RFC 10069) as bytes: codecs without state.
+//! The encoding of QUIC v1 (RFC 9000) and multipath QUIC (RFC 10069): codecs without state.
 //!
-//! This crate decides what bytes mean and whether they are well formed. It does not decide whether
-//! a well-formed frame is acceptable in the state a connection is in; that is the engine's part.
+//! This crate decides what bytes mean and whether they are well formed. Whether a well-formed frame
+//! is acceptable in a connection's current state is the engine's decision.
 
 pub mod cid;
 pub mod code;

@@ -1,15 +1,15 @@
-//! Packet numbers: how many bytes to send, and what was meant (RFC 9000, appendix A).
+//! Packet numbers: encoding and expanding truncated ones (RFC 9000, appendix A).
 
 use crate::varint;
 
-/// The most bytes a packet number takes on the wire.
+/// The largest encoding of a packet number, in bytes.
 pub const MAX_LEN: usize = 4;
 
-/// Bytes to encode `pn` with, 1 to 4, if the peer acknowledged up to `largest_acked`.
+/// How many bytes to encode `pn` with, 1 to 4, if the peer has acknowledged up to `largest_acked`.
 ///
-/// The peer can tell the number apart from all others as long as fewer than half of the numbers
-/// that fit lie between the two (RFC 9000, section 17.1). A sender that is 2^31 packets ahead of
-/// its peer's acknowledgements is past what four bytes can express.
+/// The peer can identify the number as long as less than half of the range of this many bytes lies
+/// between the two (RFC 9000, section 17.1). If a sender is 2^31 packets ahead of its peer's
+/// acknowledgements, four bytes are no longer enough.
 #[inline]
 pub fn encoded_len(pn: u64, largest_acked: Option<u64>) -> usize {
     let unacked = match largest_acked {
@@ -117,7 +117,8 @@ mod tests {
         ) {
             let pn = acked + ahead;
             let len = encoded_len(pn, Some(acked));
-            // The receiver has the acknowledged packet, and may have later ones around `pn`.
+            // The receiver has received the acknowledged packet and possibly later ones around
+            // `pn`.
             let expected = acked + 1 + behind % ahead;
             prop_assert_eq!(expand(pn & ((1 << (8 * len)) - 1), len, expected), pn);
         }

@@ -1,8 +1,8 @@
 //! Transport parameters (RFC 9000, section 18; RFC 9221; RFC 9287; RFC 10069;
 //! draft-huitema-quic-ts-08).
 //!
-//! Checked here: everything that a list of parameters tells by itself. Whether the connection IDs
-//! are those of the handshake, and whether multipath is possible with them, only the engine knows.
+//! This module checks everything that follows from a list of parameters alone. Only the engine can
+//! check whether the connection IDs match those of the handshake, and whether they allow multipath.
 
 use crate::cid::{ConnectionId, ResetToken};
 use crate::code::TransportErrorCode;
@@ -39,7 +39,7 @@ mod id {
     pub(super) const MIN_ACK_DELAY: u64 = 0xff04_de1b;
 }
 
-/// Where a server wants to be reached after the handshake (RFC 9000, section 18.2).
+/// Where a server wants to be contacted after the handshake (RFC 9000, section 18.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PreferredAddress {
     /// The IPv4 address, if there is one.
@@ -52,7 +52,7 @@ pub struct PreferredAddress {
     pub reset_token: ResetToken,
 }
 
-/// What an endpoint does with timestamps (draft-huitema-quic-ts-08).
+/// What an endpoint supports with regard to timestamps (draft-huitema-quic-ts-08).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timestamps {
     /// It wants to receive them.
@@ -93,7 +93,7 @@ impl Timestamps {
     }
 }
 
-/// What an endpoint declares about itself in the handshake.
+/// What an endpoint declares about itself during the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransportParameters {
     /// Destination connection ID of the client's first packet. Servers only.
@@ -104,17 +104,18 @@ pub struct TransportParameters {
     pub reset_token: Option<ResetToken>,
     /// The largest UDP payload accepted, in bytes; at least 1200.
     pub max_udp_payload_size: u64,
-    /// First limit of all streams' bytes together.
+    /// Initial limit on the bytes of all streams together.
     pub initial_max_data: u64,
-    /// First limit of bytes on bidirectional streams that the sender of the parameter opens.
+    /// Initial limit on the bytes of bidirectional streams that the sender of the parameter opens.
     pub initial_max_stream_data_bidi_local: u64,
-    /// First limit of bytes on bidirectional streams that the receiver of the parameter opens.
+    /// Initial limit on the bytes of bidirectional streams that the receiver of the parameter
+    /// opens.
     pub initial_max_stream_data_bidi_remote: u64,
-    /// First limit of bytes on unidirectional streams.
+    /// Initial limit on the bytes of unidirectional streams.
     pub initial_max_stream_data_uni: u64,
-    /// Bidirectional streams the receiver of the parameter may open at first; up to 2^60.
+    /// Bidirectional streams the receiver of the parameter may open initially; up to 2^60.
     pub initial_max_streams_bidi: u64,
-    /// Unidirectional streams the receiver of the parameter may open at first; up to 2^60.
+    /// Unidirectional streams the receiver of the parameter may open initially; up to 2^60.
     pub initial_max_streams_uni: u64,
     /// Binary exponent of the unit of delays in acknowledgements, in microseconds; up to 20.
     pub ack_delay_exponent: u64,
@@ -122,31 +123,31 @@ pub struct TransportParameters {
     pub max_ack_delay_ms: u64,
     /// Whether the peer must not migrate away from the handshake's server address.
     pub disable_active_migration: bool,
-    /// Where to move to after the handshake. Servers only.
+    /// The address to move to after the handshake. Servers only.
     pub preferred_address: Option<PreferredAddress>,
-    /// Connection IDs the sender of the parameter keeps, on each path; at least 2.
+    /// The number of connection IDs the sender of the parameter stores per path; at least 2.
     pub active_connection_id_limit: u64,
     /// Source connection ID of the sender's first packet.
     pub initial_source_cid: Option<ConnectionId>,
     /// Source connection ID of the Retry packet. Servers only.
     pub retry_source_cid: Option<ConnectionId>,
-    /// The largest DATAGRAM frame accepted, in bytes with its type and length; 0 for none
-    /// (RFC 9221, section 3).
+    /// The largest DATAGRAM frame accepted, in bytes including its type and length; 0 for none (RFC
+    /// 9221, section 3).
     pub max_datagram_frame_size: u64,
     /// Whether packets with a fixed bit of 0 are accepted (RFC 9287).
     pub grease_quic_bit: bool,
-    /// The highest path ID the sender of the parameter maintains; none without multipath
-    /// (RFC 10069).
+    /// The highest path ID the sender of the parameter maintains; `None` without multipath (RFC
+    /// 10069).
     pub initial_max_path_id: Option<PathId>,
-    /// The shortest delay of acknowledgements that may be asked for, in microseconds
+    /// The shortest delay of acknowledgements that may be requested, in microseconds
     /// (draft-ietf-quic-ack-frequency).
     pub min_ack_delay_us: Option<u64>,
-    /// What the sender of the parameter does with timestamps; none without the extension.
+    /// What the sender of the parameter does with timestamps; `None` without the extension.
     pub enable_timestamp: Option<Timestamps>,
 }
 
 impl Default for TransportParameters {
-    /// What an empty list of parameters means.
+    /// The meaning of an empty list of parameters.
     fn default() -> Self {
         Self {
             original_dcid: None,
@@ -175,10 +176,10 @@ impl Default for TransportParameters {
     }
 }
 
-/// Why a list of parameters is refused.
+/// Why a list of parameters is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParamsError {
-    /// The ID of the parameter at fault; none if the list ends before an ID does.
+    /// The ID of the invalid parameter; `None` if the list ends before an ID is complete.
     pub parameter: Option<u64>,
     /// What is wrong with it.
     pub problem: &'static str,
@@ -209,7 +210,7 @@ impl fmt::Display for ParamsError {
 
 impl std::error::Error for ParamsError {}
 
-/// The name of a parameter in the registry, or `unknown`.
+/// The registered name of a parameter, or `unknown`.
 pub const fn name(parameter: u64) -> &'static str {
     match parameter {
         id::ORIGINAL_DCID => "original_destination_connection_id",
@@ -239,8 +240,8 @@ pub const fn name(parameter: u64) -> &'static str {
 }
 
 impl TransportParameters {
-    /// Appends the parameters as `side` sends them: without those at their default, and without
-    /// those that only servers send if `side` is the client.
+    /// Appends the parameters that `side` sends: without those at their default and, for the
+    /// client, without those that only servers send.
     ///
     /// # Panics
     /// If a number exceeds 2^62 − 1.
@@ -342,7 +343,7 @@ impl TransportParameters {
 
     /// Reads the parameters that `sender` sent.
     ///
-    /// Unknown ones are skipped; a parameter that comes twice, known or not, is an error.
+    /// Unknown parameters are skipped; a duplicate parameter, known or not, is an error.
     pub fn decode(bytes: &[u8], sender: Side) -> Result<Self, ParamsError> {
         let mut params = Self::default();
         let mut seen = Vec::new();
@@ -448,7 +449,7 @@ impl PreferredAddress {
             .ipv6
             .unwrap_or(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0));
         varint::put(out, id::PREFERRED_ADDRESS);
-        // Two addresses with their ports, the length byte, the connection ID and its token.
+        // Two addresses with their ports, the length byte, the connection ID and the token.
         varint::put(out, (4 + 2 + 16 + 2 + 1 + self.cid.len() + 16) as u64);
         out.extend_from_slice(&ipv4.ip().octets());
         out.extend_from_slice(&ipv4.port().to_be_bytes());
@@ -470,7 +471,7 @@ impl PreferredAddress {
         if cid.is_empty() {
             return Err("its connection ID is empty");
         }
-        // All zeros mean no address of that family.
+        // All zeros mean that there is no address of that family.
         let ipv4 = (!ipv4.ip().is_unspecified() || ipv4.port() != 0).then_some(ipv4);
         let ipv6 = (!ipv6.ip().is_unspecified() || ipv6.port() != 0).then_some(ipv6);
         Ok(Self {
@@ -503,7 +504,7 @@ const fn is_server_only(parameter: u64) -> bool {
     )
 }
 
-/// Appends an integer in its shortest form: noq refuses longer ones.
+/// Appends an integer in its shortest encoding: noq rejects longer ones.
 fn put_integer(out: &mut Vec<u8>, parameter: u64, value: u64) {
     varint::put(out, parameter);
     varint::put(out, varint::size(value) as u64);

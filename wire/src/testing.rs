@@ -1,10 +1,10 @@
-//! What the tests of several modules share.
+//! Helpers for the tests of several modules.
 
 use crate::cid::{ConnectionId, MAX_CID_LEN};
 use crate::varint;
 use proptest::prelude::*;
 
-/// The bytes that `text` spells, blanks aside.
+/// The bytes given in hexadecimal by `text`, ignoring blanks.
 pub(crate) fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text
         .chars()
@@ -17,7 +17,7 @@ pub(crate) fn hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// Any number a variable-length integer holds, each of its lengths equally often.
+/// Any value of a variable-length integer, with each encoded length equally likely.
 pub(crate) fn number() -> impl Strategy<Value = u64> {
     prop_oneof![
         0..0x40_u64,

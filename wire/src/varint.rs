@@ -3,10 +3,10 @@
 /// The largest value a variable-length integer can hold: 2^62 − 1.
 pub const MAX: u64 = (1 << 62) - 1;
 
-/// Bytes the shortest encoding of `value` takes: 1, 2, 4 or 8.
+/// Bytes of the shortest encoding of `value`: 1, 2, 4 or 8.
 ///
 /// # Panics
-/// If `value` exceeds [`MAX`]; callers bound their counters by it.
+/// If `value` exceeds [`MAX`]; callers keep their counters below it.
 #[inline]
 pub const fn size(value: u64) -> usize {
     match value {
@@ -18,7 +18,7 @@ pub const fn size(value: u64) -> usize {
     }
 }
 
-/// Appends the shortest encoding of `value`, the only form some peers accept in parameters.
+/// Appends the shortest encoding of `value`, the only one that some peers accept in parameters.
 ///
 /// # Panics
 /// If `value` exceeds [`MAX`].

@@ -17,12 +17,12 @@ pub struct EcnCounts {
     pub ce: u64,
 }
 
-/// Which of two types a frame is written as that exists for path 0 and for any path.
+/// Which type is used for a frame that exists for path 0 and for any path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// The frame of RFC 9000, which means path 0 or an earlier packet number space.
+    /// The frame of RFC 9000, which is about path 0 or an earlier packet number space.
     Plain,
-    /// The frame of RFC 10069, which names its path.
+    /// The frame of RFC 10069, which carries its path ID.
     Multipath,
 }
 
@@ -35,7 +35,7 @@ pub struct Ack<'a> {
     pub largest: u64,
     /// Delay in units of the peer's `ack_delay_exponent`, as on the wire.
     pub delay: u64,
-    /// The encoded ranges, from First ACK Range on; [`Ack::ranges`] reads them.
+    /// The encoded ranges, starting with First ACK Range; [`Ack::ranges`] decodes them.
     pub ranges: &'a [u8],
     /// ECN counts, if the frame carries them.
     pub ecn: Option<EcnCounts>,
@@ -44,8 +44,8 @@ pub struct Ack<'a> {
 impl<'a> Ack<'a> {
     /// The acknowledged packet numbers, in descending ranges with gaps between them.
     ///
-    /// A decoded frame yields all its ranges: they were checked. Bytes from elsewhere that make no
-    /// sense end the iteration.
+    /// A decoded frame yields all its ranges, since they have been checked. In other cases invalid
+    /// bytes end the iteration.
     pub fn ranges(&self) -> AckRanges<'a> {
         AckRanges {
             reader: Reader::new(self.ranges),
@@ -53,7 +53,7 @@ impl<'a> Ack<'a> {
         }
     }
 
-    /// Reads the fields after the path.
+    /// Decodes the fields after the path.
     pub(super) fn decode(
         reader: &mut Reader<'a>,
         path: PathId,
@@ -78,7 +78,7 @@ impl<'a> Ack<'a> {
         })
     }
 
-    /// Ranges after the first, as counted on the wire.
+    /// The number of ranges after the first, as counted on the wire.
     pub(super) fn more_ranges(&self) -> u64 {
         self.ranges().count().saturating_sub(1) as u64
     }
@@ -86,7 +86,8 @@ impl<'a> Ack<'a> {
 
 /// Takes `1 + more` ranges off `reader` after checking that no number falls below 0.
 ///
-/// The count is the peer's, but each range takes two bytes, so the packet's length bounds the work.
+/// The peer chooses the count, but each range takes two bytes, so the packet's length bounds the
+/// work.
 fn ranges_prefix<'a>(
     reader: &mut Reader<'a>,
     largest: u64,
@@ -104,7 +105,7 @@ fn ranges_prefix<'a>(
     Ok(whole.bytes(whole.remaining() - reader.remaining())?)
 }
 
-/// Ranges of an [`Ack`], largest first.
+/// The ranges of an [`Ack`], largest first.
 #[derive(Debug, Clone)]
 pub struct AckRanges<'a> {
     reader: Reader<'a>,
@@ -129,11 +130,11 @@ impl std::iter::FusedIterator for AckRanges<'_> {}
 /// The most ranges after the first one that [`put_ack`] writes: what a two-byte count holds.
 const MAX_MORE_RANGES: usize = 0x3fff;
 
-/// Appends an acknowledgement of `ranges_desc`: as many as fit, the newest first.
+/// Appends an acknowledgement of `ranges_desc`: as many ranges as fit, the newest first.
 ///
 /// The ranges descend and have gaps between them. `delay` is in units of our `ack_delay_exponent`.
-/// `path` matters to [`Form::Multipath`] only. Nothing is written, and the answer is `None`, if
-/// there is no range or not even the first one fits below `limit`.
+/// `path` matters only for [`Form::Multipath`]. If there is no range, or not even the first one
+/// fits below `limit`, nothing is written and the result is `None`.
 ///
 /// # Panics
 /// If the ranges touch, overlap or ascend.
@@ -176,7 +177,7 @@ pub fn put_ack(
             .and_then(|distance| distance.checked_sub(2))
             .expect("acknowledged ranges descend with gaps between them");
         let length = range.end() - range.start();
-        // From the 64th range on the count takes a second byte.
+        // With 64 further ranges the count takes a second byte.
         let wider_count = usize::from(more == 63);
         let size = varint::size(gap) + varint::size(length) + wider_count;
         if out.len() + size + tail > limit {
@@ -214,7 +215,7 @@ pub(super) const fn ack_type(form: Form, with_ecn: bool) -> FrameType {
 }
 
 impl EcnCounts {
-    /// The counts in the order of the wire.
+    /// The counts in their order on the wire.
     pub(super) const fn values(self) -> [u64; 3] {
         [self.ect0, self.ect1, self.ce]
     }

@@ -1,4 +1,4 @@
-//! Frames out of bytes.
+//! Decoding of frames.
 
 use super::stream::check_end;
 use super::{
@@ -10,13 +10,13 @@ use crate::cursor::Reader;
 use crate::id::{Dir, PathId, StreamId};
 use crate::varint;
 
-/// The largest stream count: more would need stream IDs above 2^62 − 1 (RFC 9000, section 4.6).
+/// The largest stream count: more would require stream IDs above 2^62 − 1 (RFC 9000, section 4.6).
 pub const MAX_STREAM_COUNT: u64 = 1 << 60;
 
-/// Reads one frame, or one run of padding, off a packet's payload.
+/// Reads one frame, or one run of padding, from a packet's payload.
 ///
-/// Checks all that can be known from the frame alone. After an error the reader's position means
-/// nothing: the connection is to be closed.
+/// Checks everything that can be checked without the connection. After an error the reader's
+/// position is meaningless: the connection has to be closed.
 pub fn decode<'a>(reader: &mut Reader<'a>) -> Result<(FrameType, Frame<'a>), FrameError> {
     let before = reader.remaining();
     let Ok(frame_type) = reader.varint() else {

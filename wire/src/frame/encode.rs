@@ -1,4 +1,4 @@
-//! Frames into bytes.
+//! Encoding of frames.
 
 use super::ack::ack_type;
 use super::stream::stream_type;
@@ -7,7 +7,7 @@ use crate::id::{Dir, PathId};
 use crate::varint;
 
 impl Frame<'_> {
-    /// The type the frame is written with; STREAM and DATAGRAM frames carry their length.
+    /// The type with which the frame is written; STREAM and DATAGRAM frames carry their length.
     pub fn frame_type(&self, form: Form) -> FrameType {
         match self {
             Self::Padding { .. } => FrameType::PADDING,
@@ -57,16 +57,16 @@ impl Frame<'_> {
         }
     }
 
-    /// Appends the frame. `form` matters to acknowledgements and connection IDs; the plain form
-    /// drops their path, which must be path 0 or an earlier packet number space.
+    /// Appends the frame. `form` matters for acknowledgements and connection IDs; the plain form
+    /// omits their path, which must then be path 0 or an earlier packet number space.
     ///
     /// # Panics
-    /// If a number exceeds 2^62 − 1, which no decoded one does.
+    /// If a number exceeds 2^62 − 1, which no decoded number does.
     pub fn encode(&self, out: &mut Vec<u8>, form: Form) {
         self.write(out, form);
     }
 
-    /// Appends the frame if `out` then is no longer than `limit`; tells whether it did.
+    /// Appends the frame if `out` is then no longer than `limit`; returns whether it did.
     pub fn encode_within(&self, out: &mut Vec<u8>, form: Form, limit: usize) -> bool {
         let fits = out.len() + self.encoded_len(form) <= limit;
         if fits {
@@ -75,7 +75,7 @@ impl Frame<'_> {
         fits
     }
 
-    /// Bytes [`Self::encode`] appends.
+    /// The number of bytes that [`Self::encode`] appends.
     pub fn encoded_len(&self, form: Form) -> usize {
         let mut length = Length(0);
         self.write(&mut length, form);
@@ -131,7 +131,8 @@ impl Frame<'_> {
             Self::NewConnectionId(new) => {
                 path_if_named(out, new.path);
                 out.varints(&[new.sequence, new.retire_prior_to]);
-                // One byte, not an integer of variable length; the same bytes up to 20.
+                // The length is one byte rather than a variable-length integer; up to 20 both are
+                // the same byte.
                 out.length_prefixed(new.cid.as_slice());
                 out.bytes(&new.reset_token.0);
             }
@@ -150,7 +151,7 @@ impl Frame<'_> {
         }
     }
 
-    /// The fields of frames that only exist with multipath.
+    /// Writes the frames that exist only with multipath.
     fn write_about_paths(&self, out: &mut impl Sink) {
         match *self {
             Self::PathAbandon { path, code: value }
@@ -170,7 +171,7 @@ impl Frame<'_> {
 }
 
 impl AckFrequency {
-    /// The fields in their order.
+    /// The fields in their order on the wire.
     const fn values(&self) -> [u64; 4] {
         [
             self.sequence,
@@ -199,15 +200,15 @@ impl ConnectionClose<'_> {
         out.length_prefixed(self.reason);
     }
 
-    /// The same frame with its reason cut short, between two characters, so that the frame takes at
-    /// most `available` bytes. Without room for a reason the frame may still be longer than that.
+    /// Cuts the reason short, between two characters, so that the frame takes at most `available`
+    /// bytes. If there is no room for a reason at all, the frame may still be longer than that.
     pub fn fitted(self, available: usize) -> Self {
         let fixed = Frame::ConnectionClose(Self {
             reason: &[],
             ..self
         })
         .encoded_len(Form::Plain);
-        // `fixed` counts one byte of the reason's length.
+        // `fixed` already counts one byte for the reason's length.
         let room = (available + 1).saturating_sub(fixed);
         let fits = |length: usize| varint::size(length as u64) + length <= room;
         let mut length = self.reason.len().min(room);
@@ -215,7 +216,7 @@ impl ConnectionClose<'_> {
             length -= 1;
         }
         let mut boundary = length;
-        // A character takes four bytes at most: three steps back find its start.
+        // A character takes at most four bytes: three steps back find its start.
         while boundary > 0
             && length - boundary < 3
             && self
@@ -232,7 +233,7 @@ impl ConnectionClose<'_> {
     }
 }
 
-/// Where encoded bytes go: into a packet, or into a sum.
+/// The destination of encoded bytes: a packet, or just a count.
 trait Sink {
     fn bytes(&mut self, bytes: &[u8]);
     fn zeros(&mut self, count: usize);
@@ -264,7 +265,7 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// A sink that only counts.
+/// A sink that only counts bytes.
 struct Length(usize);
 
 impl Sink for Length {

@@ -1,5 +1,5 @@
 //! Frames (RFC 9000, section 19; RFC 9221; RFC 10069; draft-huitema-quic-ts-08;
-//! draft-ietf-quic-ack-frequency-14) as values, and as bytes.
+//! draft-ietf-quic-ack-frequency-14) as values, and their encoding.
 
 mod ack;
 mod decode;
@@ -20,7 +20,7 @@ use crate::cursor::UnexpectedEnd;
 use crate::id::{Dir, PathId, StreamId};
 use std::fmt;
 
-/// What an endpoint states about a path: what its peer should send there.
+/// An endpoint's preference for a path: how its peer should use the path for sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum PathStatus {
     /// Use it.
@@ -45,17 +45,18 @@ pub struct NewConnectionId {
     pub reset_token: ResetToken,
 }
 
-/// `ACK_FREQUENCY` (draft-ietf-quic-ack-frequency, section 4): how its sender wants to be
-/// acknowledged, on all paths.
+/// `ACK_FREQUENCY` (draft-ietf-quic-ack-frequency, section 4): how its sender wants its packets to
+/// be acknowledged, on all paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AckFrequency {
-    /// Sequence number: a frame that does not exceed all before it is to be ignored.
+    /// Sequence number: a frame that does not exceed all earlier ones is ignored.
     pub sequence: u64,
-    /// Ack-eliciting packets that may go without an acknowledgement; one more makes it due.
+    /// The most ack-eliciting packets that may go unacknowledged; one more makes an ACK due.
     pub ack_eliciting_threshold: u64,
-    /// How long an acknowledgement may wait, in microseconds.
+    /// The longest delay of an acknowledgement, in microseconds.
     pub max_ack_delay_us: u64,
-    /// Packets by which one may be late before an acknowledgement is due at once; 0 for any number.
+    /// How many packets late a packet must be for an acknowledgement to be due at once; 0 for
+    /// never.
     pub reordering_threshold: u64,
 }
 
@@ -68,15 +69,15 @@ pub struct ConnectionClose<'a> {
     pub code: u64,
     /// The type of the frame that caused a transport error; 0 if unknown.
     pub frame_type: u64,
-    /// Reason phrase: bytes that ought to be UTF-8.
+    /// The reason phrase: bytes that should be UTF-8.
     pub reason: &'a [u8],
 }
 
-/// One frame, borrowing its bytes from the packet it came in or goes out with.
+/// One frame, borrowing its bytes from the packet in which it arrived or will be sent.
 ///
 /// Frames that exist for path 0 and for any path (acknowledgements, connection IDs) are one variant
-/// each: [`decode()`] hands out the type found on the wire beside the frame, and [`Form`] chooses
-/// one for writing.
+/// each: [`decode()`] returns the type found on the wire beside the frame, and [`Form`] selects one
+/// for encoding.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(
     missing_docs,
@@ -145,7 +146,7 @@ pub enum Frame<'a> {
     Datagram {
         data: &'a [u8],
     },
-    /// RFC 10069, as are all below but the last three.
+    /// RFC 10069, as are all the following except the last three.
     PathAbandon {
         path: PathId,
         code: u64,
@@ -165,8 +166,8 @@ pub enum Frame<'a> {
         path: PathId,
         next_sequence: u64,
     },
-    /// draft-huitema-quic-ts-08: when the packet was sent, in microseconds since an epoch of the
-    /// sender's, divided by 2 to the power of its `ack_delay_exponent`.
+    /// draft-huitema-quic-ts-08: when the packet was sent, in microseconds since an epoch chosen by
+    /// the sender, divided by 2 to the power of the sender's `ack_delay_exponent`.
     Timestamp {
         time: u64,
     },
@@ -175,10 +176,10 @@ pub enum Frame<'a> {
     ImmediateAck,
 }
 
-/// Why bytes are no frame: grounds to close the connection with [`FrameError::code`].
+/// Why bytes are not a frame, for which the connection has to be closed with [`FrameError::code`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameError {
-    /// The type of the frame; 0 if not even that could be read.
+    /// The type of the frame; 0 if not even the type could be read.
     pub frame_type: u64,
     /// What is wrong.
     pub kind: FrameErrorKind,
@@ -187,15 +188,15 @@ pub struct FrameError {
 /// What is wrong with a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameErrorKind {
-    /// The packet ended before the frame did.
+    /// The packet ended before the frame was complete.
     UnexpectedEnd,
-    /// No such type of frame.
+    /// There is no frame of this type.
     Unknown,
-    /// A field has a value that is never legal: this one.
+    /// A field has a value that is never valid: this field.
     Invalid(&'static str),
     /// The type is not in its shortest encoding (RFC 9000, section 12.4).
     LongType,
-    /// A path ID above 2^32 − 1, hence above every limit (RFC 10069).
+    /// A path ID above 2^32 − 1, and so above every limit (RFC 10069).
     PathIdTooLarge,
 }
 

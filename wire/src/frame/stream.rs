@@ -12,18 +12,18 @@ const OFFSET_BIT: u64 = 0x04;
 /// `STREAM`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stream<'a> {
-    /// Which stream.
+    /// The stream's ID.
     pub id: StreamId,
     /// Offset of the first byte.
     pub offset: u64,
-    /// Whether the last byte of the stream is the last byte here.
+    /// Whether this data ends the stream.
     pub fin: bool,
     /// The bytes.
     pub data: &'a [u8],
 }
 
 impl<'a> Stream<'a> {
-    /// Reads the fields after the type.
+    /// Decodes the fields after the type.
     pub(super) fn decode(reader: &mut Reader<'a>, kind: u64) -> Result<Self, FrameErrorKind> {
         let id = StreamId(reader.varint()?);
         let offset = if kind & OFFSET_BIT == 0 {
@@ -46,7 +46,7 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// Checks that data ends where the stream can (RFC 9000, sections 19.6 and 19.8).
+/// Checks that data does not go beyond the largest offset (RFC 9000, sections 19.6 and 19.8).
 pub(super) fn check_end(offset: u64, data: &[u8]) -> Result<(), FrameErrorKind> {
     if offset + data.len() as u64 > varint::MAX {
         return Err(FrameErrorKind::Invalid("data beyond offset 2^62 - 1"));
@@ -61,7 +61,7 @@ pub(super) const fn stream_type(offset: u64, with_length: bool, fin: bool) -> Fr
     FrameType(FrameType::STREAM.0 | offset_bit | length_bit | fin as u64)
 }
 
-/// Bytes a `STREAM` frame takes before its data.
+/// Bytes of a `STREAM` frame before its data.
 #[inline]
 pub fn stream_header_len(id: StreamId, offset: u64, data_len: usize, with_length: bool) -> usize {
     let offset_len = if offset == 0 { 0 } else { varint::size(offset) };
@@ -73,7 +73,7 @@ pub fn stream_header_len(id: StreamId, offset: u64, data_len: usize, with_length
     1 + varint::size(id.0) + offset_len + length_len
 }
 
-/// Appends what comes before the data of a `STREAM` frame; the caller appends the data.
+/// Appends the part of a `STREAM` frame before the data, which the caller appends.
 ///
 /// Without `data_len` the frame extends to the end of the packet.
 #[inline]
@@ -94,7 +94,7 @@ pub fn put_stream_header(
     }
 }
 
-/// Bytes a `DATAGRAM` frame takes before its data.
+/// Bytes of a `DATAGRAM` frame before its data.
 pub fn datagram_header_len(data_len: usize, with_length: bool) -> usize {
     1 + if with_length {
         varint::size(data_len as u64)
@@ -103,7 +103,7 @@ pub fn datagram_header_len(data_len: usize, with_length: bool) -> usize {
     }
 }
 
-/// Appends what comes before the data of a `DATAGRAM` frame; the caller appends the data.
+/// Appends the part of a `DATAGRAM` frame before the data, which the caller appends.
 ///
 /// Without `data_len` the frame extends to the end of the packet.
 pub fn put_datagram_header(out: &mut Vec<u8>, data_len: Option<usize>) {

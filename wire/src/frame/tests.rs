@@ -1,4 +1,4 @@
-//! What frame must do.
+//! Encoding and decoding of frames.
 
 mod properties;
 
@@ -23,7 +23,7 @@ fn refused(text: &str) -> FrameErrorKind {
     decoded(&hex(text)).expect_err(text)
 }
 
-/// Checks that `text` means `frame` and that `frame` is written as `text`.
+/// Checks that `text` decodes to `frame` and that `frame` is encoded as `text`.
 fn same(text: &str, form: Form, frame: &Frame<'_>) {
     let bytes = hex(text);
     assert_eq!(decoded(&bytes).as_ref(), Ok(frame), "{text}");
@@ -285,7 +285,7 @@ fn the_server_initial_of_rfc_9001_holds_an_ack_and_crypto_data() {
 
 #[test]
 fn ack_ranges_descend_as_in_the_example_of_the_rfc() {
-    // 100..=98, a gap of 96 and 97, 95 alone, a gap of one, 93..=0.
+    // Acknowledges 100..=98, skips 97 and 96, acknowledges 95, skips 94, acknowledges 93..=0.
     let bytes = hex("02 4064 00 02 02 01 00 00 405d");
     let Ok(Frame::Ack(ack)) = decoded(&bytes) else {
         panic!()
@@ -431,7 +431,8 @@ fn types_fall_into_the_classes_of_table_3() {
     assert_eq!(of(FrameType::is_probing), [0x00, 0x18, 0x1a, 0x1b]);
     let early = of(FrameType::allowed_in_initial_or_handshake);
     assert_eq!(early, [0x00, 0x01, 0x02, 0x03, 0x06, 0x1c]);
-    // Not what answers, what ends the handshake, nor anything of an extension but DATAGRAM.
+    // Excludes frames that answer, that complete the handshake, and those of extensions except
+    // DATAGRAM.
     let in_zero_rtt = [0x00, 0x01, 0x04, 0x05].into_iter().chain(0x08..=0x18);
     let in_zero_rtt = in_zero_rtt.chain([0x1a, 0x1c, 0x1d, 0x30, 0x31]);
     let in_zero_rtt: Vec<u64> = in_zero_rtt.collect();
@@ -466,7 +467,7 @@ fn a_close_reason_is_cut_between_characters() {
     let fitted = |reason: &'static str, available| {
         std::str::from_utf8(close(reason.as_bytes()).fitted(available).reason).unwrap()
     };
-    // Three bytes come before the reason.
+    // Three bytes precede the reason.
     assert_eq!(fitted("abc", 100), "abc");
     assert_eq!(fitted("abc", 6), "abc");
     assert_eq!(fitted("abc", 5), "ab");

@@ -1,4 +1,4 @@
-//! Frame types: names, and what kind of packet a frame makes (RFC 9000, table 3).
+//! Frame types: their names, and how they affect a packet (RFC 9000, table 3).
 
 use std::fmt;
 
@@ -58,7 +58,7 @@ types! {
 }
 
 impl FrameType {
-    /// The name in qlog; types of one frame share it.
+    /// The name in qlog; all types of one frame share it.
     pub const fn name(self) -> &'static str {
         match self.0 {
             0x00 => "padding",
@@ -98,26 +98,27 @@ impl FrameType {
         }
     }
 
-    /// Whether the frame belongs to RFC 10069, and so only to 1-RTT packets of connections that
-    /// negotiated it.
+    /// Whether the frame belongs to RFC 10069 and so may only be sent in 1-RTT packets of
+    /// connections that negotiated it.
     pub const fn is_multipath(self) -> bool {
         matches!(self.0, 0x3e | 0x3f | 0x3e75..=0x3e7c)
     }
 
-    /// Whether the frame belongs to draft-ietf-quic-ack-frequency, and so may only go to an
+    /// Whether the frame belongs to draft-ietf-quic-ack-frequency and so may only be sent to an
     /// endpoint that announced `min_ack_delay`.
     pub const fn is_about_ack_frequency(self) -> bool {
         matches!(self.0, 0x1f | 0xaf)
     }
 
-    /// Whether a packet of such frames alone does not migrate a path (RFC 9000, section 9.1).
+    /// Whether the frame is a probing frame: a packet with only these does not migrate a path (RFC
+    /// 9000, section 9.1).
     ///
-    /// RFC 10069 added none of its frames to these.
+    /// None of the frames of RFC 10069 is one.
     pub const fn is_probing(self) -> bool {
         matches!(self.0, 0x00 | 0x18 | 0x1a | 0x1b)
     }
 
-    /// Whether a packet with this frame is to be acknowledged (RFC 9002, section 2).
+    /// Whether a packet with this frame has to be acknowledged (RFC 9002, section 2).
     pub const fn is_ack_eliciting(self) -> bool {
         !matches!(
             self.0,
@@ -125,13 +126,13 @@ impl FrameType {
         )
     }
 
-    /// Whether the frame may travel in Initial and Handshake packets (RFC 9000, section 12.4).
+    /// Whether the frame is allowed in Initial and Handshake packets (RFC 9000, section 12.4).
     pub const fn allowed_in_initial_or_handshake(self) -> bool {
         matches!(self.0, 0x00..=0x03 | 0x06 | 0x1c)
     }
 
-    /// Whether the frame may travel in 0-RTT packets (RFC 9000, section 12.5 and table 3; RFC 9221,
-    /// section 4). Extensions that do not say so, and types not known here, may not.
+    /// Whether the frame is allowed in 0-RTT packets (RFC 9000, section 12.5 and table 3; RFC 9221,
+    /// section 4). Frames of extensions that do not allow it and unknown types are not.
     pub const fn allowed_in_zero_rtt(self) -> bool {
         matches!(
             self.0,

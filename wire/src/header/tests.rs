@@ -1,4 +1,4 @@
-//! What header must do.
+//! Reading and writing packet headers.
 
 use super::*;
 use crate::testing::{cid, hex, number};
@@ -154,7 +154,7 @@ fn a_length_beyond_the_datagram_is_refused() {
     assert_eq!(parse(&packet, 0), Err(HeaderError::UnexpectedEnd));
     packet.push(0);
     assert!(parse(&packet, 0).is_ok());
-    // A length of eight bytes that no memory holds.
+    // An eight-byte length that exceeds any memory.
     let packet = hex("e0 00000001 00 00 ffffffffffffffff 00");
     assert_eq!(parse(&packet, 0), Err(HeaderError::UnexpectedEnd));
 }

@@ -1,4 +1,4 @@
-//! What params must do.
+//! Encoding, decoding and rejecting transport parameters.
 
 use super::*;
 use crate::testing::{cid, cid_of, hex, number};
@@ -113,7 +113,7 @@ fn unknown_parameters_are_skipped() {
 fn a_parameter_that_comes_twice_is_refused_known_or_not() {
     assert_eq!(refused("04 01 25 05 01 01 04 01 25").parameter, Some(0x04));
     assert_eq!(refused("1b 00 04 01 25 1b 01 00").parameter, Some(0x1b));
-    // The same ID in another encoding is the same parameter.
+    // The same ID in another encoding is still the same parameter.
     assert_eq!(refused("04 01 25 4004 01 25").parameter, Some(0x04));
 }
 
@@ -325,7 +325,8 @@ proptest! {
         }
         for cut in 0..bytes.len() {
             let result = TransportParameters::decode(&bytes[..cut], Side::Server);
-            // min_ack_delay is always legal here: the shortest max_ack_delay is the default.
+            // Cutting off max_ack_delay keeps min_ack_delay valid: no generated max_ack_delay is
+            // below the default.
             prop_assert_eq!(result.is_ok(), ends.contains(&cut));
         }
     }

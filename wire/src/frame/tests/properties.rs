@@ -1,4 +1,4 @@
-//! Every frame there is, generated.
+//! Properties of every kind of frame, with generated contents.
 
 use super::*;
 use crate::testing::{cid_of, number};
@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::ops::RangeInclusive;
 
-/// What a generated frame is made of.
+/// The parts from which frames are generated.
 #[derive(Debug, Clone)]
 struct Parts {
     kind: usize,
@@ -62,7 +62,7 @@ fn ranges(max: usize) -> impl Strategy<Value = Vec<RangeInclusive<u64>>> {
     })
 }
 
-/// Ranges as an ACK frame carries them: the straightforward way.
+/// Encodes ranges as an ACK frame carries them, in the most straightforward way.
 fn encoded_ranges(ranges: &[RangeInclusive<u64>]) -> Vec<u8> {
     let mut out = Vec::new();
     varint::put(&mut out, ranges[0].end() - ranges[0].start());
@@ -79,7 +79,7 @@ impl Parts {
         self.flag.then_some(EcnCounts { ect0, ect1, ce })
     }
 
-    /// The frame written in `form`; `ranges` are [`Self::ranges`] encoded.
+    /// Builds a frame to be written in `form`; `ranges` is the encoding of [`Self::ranges`].
     fn frame<'a>(&'a self, ranges: &'a [u8], form: Form) -> Frame<'a> {
         let [a, b, _, _] = self.numbers;
         let named = if form == Form::Plain {
