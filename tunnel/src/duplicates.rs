@@ -1,9 +1,9 @@
-//! Drops what comes twice.
+//! Drops duplicates.
 
-/// A window of numbers that were seen; everything below the window counts as seen.
+/// A window of numbers, with those already seen; everything below the window counts as seen.
 ///
-/// The packet number spaces of QUIC drop packets that come twice, but not contents that were sent
-/// twice on purpose.
+/// The packet number spaces of QUIC drop duplicate packets, but not contents that were sent twice
+/// on purpose.
 #[derive(Debug, Clone)]
 pub struct DuplicateFilter {
     /// One bit for each number of the window: `number % span`.
@@ -14,8 +14,9 @@ pub struct DuplicateFilter {
 }
 
 impl DuplicateFilter {
-    /// A filter that tells apart the last `span` numbers: rounded up to a multiple of 64, at least
-    /// 64. It should exceed what the re-sequencer holds and what copies may lag behind.
+    /// A filter that distinguishes the last `span` numbers, rounded up to a multiple of 64 and at
+    /// least 64. This should exceed the capacity of the resequencer, and the distance by which
+    /// copies may lag behind.
     pub fn new(span: usize) -> Self {
         let words = span.div_ceil(64).max(1);
         Self {
@@ -34,7 +35,7 @@ impl DuplicateFilter {
         too_old || self.bits[self.word(number)] & bit(number) != 0
     }
 
-    /// Notes a number; returns whether it is new.
+    /// Records a number; returns whether it is new.
     pub fn insert(&mut self, number: u64) -> bool {
         if self.is_seen(number) {
             return false;
@@ -47,7 +48,7 @@ impl DuplicateFilter {
         true
     }
 
-    /// Moves the window so that it ends with `number`, and clears what enters it.
+    /// Moves the window so that it ends with `number`, and clears the numbers that enter it.
     fn advance(&mut self, number: u64) {
         if number - self.end >= self.span {
             self.bits.fill(0);
@@ -57,7 +58,7 @@ impl DuplicateFilter {
                 self.bits[word] &= !bit(entering);
             }
         }
-        // No datagram ever gets the last number there is.
+        // No datagram is ever given the largest possible number.
         self.end = number.saturating_add(1);
     }
 

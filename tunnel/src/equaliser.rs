@@ -1,25 +1,26 @@
-//! Makes paths equally slow, for receivers that cannot put anything in order again.
+//! Gives all paths the same delay, for receivers that cannot restore the order of packets.
 //!
-//! An item of a path waits for as long as the path is faster than the slowest one, before it leaves
-//! or after it arrived. That costs the fast paths their advantage and lengthens their control
-//! loops; where the far end can [re-sequence](crate::resequencer), do that instead.
+//! Each item of a path is delayed by as much as the path is faster than the slowest one, either
+//! before it is sent or after it has arrived. This takes the advantage from the fast paths and
+//! lengthens their control loops; where the far end can [re-sequence](crate::resequencer), do that
+//! instead.
 
 use anabranch_proto::path::MAX_OPEN_PATHS;
 use anabranch_proto::time::{Duration, Instant};
 use anabranch_wire::PathId;
 use std::collections::BTreeMap;
 
-/// No item is delayed longer unless asked for.
+/// The default limit of the delay of an item.
 pub const LONGEST_DELAY: Duration = Duration::from_millis(100);
 
-/// Items held back so that all paths take equally long.
+/// Holds items back so that all paths have the same delay.
 #[derive(Debug)]
 pub struct Equaliser<T> {
     longest: Duration,
     capacity: usize,
     /// Forward delay of each path in use relative to the others, in microseconds.
     delays: BTreeMap<PathId, i64>,
-    /// When the last item of each path leaves: a path keeps its order though its delay shrinks.
+    /// When the last item of each path leaves: a path keeps its order even if its delay shrinks.
     last: BTreeMap<PathId, Instant>,
     waiting: BTreeMap<(Instant, u64), T>,
     sequence: u64,
@@ -27,7 +28,7 @@ pub struct Equaliser<T> {
 }
 
 impl<T> Equaliser<T> {
-    /// Holds at most `capacity` items, none for longer than `longest`; see [`LONGEST_DELAY`].
+    /// Holds at most `capacity` items, each for at most `longest`; see [`LONGEST_DELAY`].
     pub fn new(longest: Duration, capacity: usize) -> Self {
         Self {
             longest,
@@ -40,8 +41,8 @@ impl<T> Equaliser<T> {
         }
     }
 
-    /// Tells the forward delay of a path relative to the others, in microseconds; `None` for a path
-    /// that is gone or does not answer, which delays nobody.
+    /// Sets the forward delay of a path relative to the others, in microseconds; `None` for a path
+    /// that is gone or does not answer, so that no other path waits for it.
     pub fn set_path_delay(&mut self, path: PathId, delay_us: Option<i64>) {
         let Some(delay) = delay_us else {
             self.delays.remove(&path);
@@ -53,7 +54,7 @@ impl<T> Equaliser<T> {
         }
     }
 
-    /// How long items of a path are held: nothing if its delay is not known.
+    /// How long items of a path are held; zero if its delay is not known.
     pub fn delay_of(&self, path: PathId) -> Duration {
         let own = self.delays.get(&path);
         let slowest = self.delays.values().max();
@@ -64,7 +65,7 @@ impl<T> Equaliser<T> {
         Duration::from_micros(lag).min(self.longest)
     }
 
-    /// Takes an item of a path. If too many wait, the item is dropped.
+    /// Takes an item of a path. If too many are waiting, the item is dropped.
     pub fn push(&mut self, now: Instant, path: PathId, item: T) {
         if self.waiting.len() >= self.capacity {
             self.dropped += 1;
@@ -91,7 +92,7 @@ impl<T> Equaliser<T> {
         (entry.key().0 <= now).then(|| entry.remove())
     }
 
-    /// Items that were dropped because too many waited.
+    /// Items dropped because too many were waiting.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }

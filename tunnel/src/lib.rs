@@ -1,10 +1,9 @@
-//! What carries packets of unmodified hosts over a multipath connection.
+//! The logic to carry packets of unmodified hosts over a multipath connection.
 //!
-//! Datagrams of several paths overtake each other and may come twice. The sender [numbers] them;
-//! the receiver drops [duplicates] and puts the rest in order again, waiting a bounded time for
-//! what is missing ([resequencer]). Receivers that cannot do that get paths made equally slow
-//! ([equaliser]). Nothing here reads a clock, touches a device or knows what an
-//! item is.
+//! Datagrams on several paths overtake each other and may be duplicated. The sender [numbers] them;
+//! the receiver drops [duplicates] and restores the order of the rest, waiting a bounded time for
+//! what is missing ([resequencer]). For receivers that cannot do that, all paths are given the same
+//! delay ([equaliser]). Nothing here reads a clock, touches a device or knows what an item is.
 
 pub mod duplicates;
 pub mod equaliser;

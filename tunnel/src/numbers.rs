@@ -3,24 +3,24 @@
 //! ```text
 //! context ID (variable-length integer) | number (1, 2, 4 or 8 bytes) | payload
 //! ```
-//! Both sides agree beforehand on the contexts whose datagrams carry a number, and on its size. The
-//! first datagram of a context is number 0, each further one is one higher; what goes on the wire
-//! are the lowest bits.
+//! Both sides agree beforehand on which contexts have numbered datagrams, and on the size of the
+//! numbers. The first datagram of a context has number 0, and each further one has the next number;
+//! only the lowest bits are sent.
 
 use anabranch_wire::cursor::Reader;
 use anabranch_wire::varint;
 
-/// How many bytes a number takes on the wire.
+/// The size of a number on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum NumberSize {
-    /// One byte: enough where fewer than 128 datagrams are under way.
+    /// One byte: enough if fewer than 128 datagrams are in flight.
     One,
     /// Two bytes.
     Two,
-    /// Four bytes: no datagram is ever that late.
+    /// Four bytes: no datagram is ever late enough to be mistaken.
     #[default]
     Four,
-    /// Eight bytes: the number itself.
+    /// Eight bytes: the whole number.
     Eight,
 }
 
@@ -35,7 +35,7 @@ impl NumberSize {
         }
     }
 
-    /// The number whose lowest bits are `truncated` that is closest to `expected`.
+    /// The number closest to `expected` whose lowest bits are `truncated`.
     pub const fn expand(self, truncated: u64, expected: u64) -> u64 {
         let bits = 8 * self.bytes();
         if bits == 64 {
@@ -61,19 +61,19 @@ pub enum NumbersError {
     Truncated,
 }
 
-/// A numbered datagram as it is on the wire.
+/// A numbered datagram, as on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Numbered<'a> {
-    /// What the datagram belongs to.
+    /// The context the datagram belongs to.
     pub context: u64,
-    /// The lowest bits of its number, as many as [`NumberSize`] says.
+    /// The lowest bits of its number, of the given [`NumberSize`].
     pub truncated: u64,
     /// What the datagram carries.
     pub payload: &'a [u8],
 }
 
 impl<'a> Numbered<'a> {
-    /// Reads a datagram of a context whose numbers have this size.
+    /// Decodes a datagram of a context with numbers of this size.
     ///
     /// # Errors
     /// [`NumbersError::Truncated`] if it is too short.
@@ -90,7 +90,7 @@ impl<'a> Numbered<'a> {
         })
     }
 
-    /// The context of a datagram, by which the size of its number is known.
+    /// The context of a datagram, which determines the size of its number.
     ///
     /// # Errors
     /// [`NumbersError::Truncated`] if it is too short.
@@ -100,7 +100,7 @@ impl<'a> Numbered<'a> {
     }
 }
 
-/// Numbers the datagrams of one context.
+/// Assigns numbers to the datagrams of one context.
 #[derive(Debug, Clone)]
 pub struct Numbering {
     context: u64,
@@ -118,7 +118,7 @@ impl Numbering {
         }
     }
 
-    /// Bytes that go before a payload.
+    /// Bytes in front of a payload.
     pub fn overhead(&self) -> usize {
         varint::size(self.context) + self.size.bytes()
     }
@@ -128,7 +128,7 @@ impl Numbering {
         self.next
     }
 
-    /// Appends what goes before the payload of the next datagram; returns its number.
+    /// Appends the header of the next datagram; returns its number.
     pub fn put_header(&mut self, out: &mut Vec<u8>) -> u64 {
         let number = self.next;
         self.next += 1;

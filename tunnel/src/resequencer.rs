@@ -1,15 +1,15 @@
-//! Puts numbered datagrams in order again.
+//! Restores the order of numbered datagrams.
 //!
 //! ```text
 //! number < next    late or a duplicate: passed on late, or dropped
-//! number == next   passed on, and the run behind it
-//! number > next    held until what is missing arrives, or until nobody waits for it any more:
-//!                  - the hole is older than the wait (the only timer)
-//!                  - every path that is in use has passed it (RFC 1990, section 4.1)
-//!                  - as many are held as may be
+//! number == next   passed on, with the run behind it
+//! number > next    held until the missing numbers arrive or are given up, because
+//!                  - the gap is older than the wait (the only timer)
+//!                  - every path in use has passed it (RFC 1990, section 4.1)
+//!                  - too many items are held
 //! ```
-//! Worth its delay where forward delays differ or jitter by more than about 5 ms; over equal or
-//! lossy paths it only costs.
+//! This is worth its delay where forward delays differ or jitter by more than about 5 ms; over
+//! equal or lossy paths it only costs time.
 
 use crate::duplicates::DuplicateFilter;
 use anabranch_proto::path::MAX_OPEN_PATHS;
@@ -17,17 +17,17 @@ use anabranch_proto::time::{Duration, Instant};
 use anabranch_wire::PathId;
 use std::collections::VecDeque;
 
-/// Datagrams in a row, all beyond the longest jump and close to each other, after which the sender
-/// is believed: so many more must have been lost.
+/// After this many consecutive datagrams beyond the longest jump and close to each other, the
+/// sender is believed: that many numbers must really have been lost.
 const JUMPS_BEFORE_BELIEF: u32 = 8;
 
-/// How long a hole is waited for.
+/// How long to wait for a missing number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// The same time whatever the paths.
+    /// A fixed time, whatever the paths.
     Fixed(Duration),
-    /// As long as the slowest path lags behind the one that revealed the hole, and four times its
-    /// jitter; within these bounds.
+    /// The lag of the slowest path behind the one that revealed the gap, plus four times the
+    /// slowest path's jitter, within these bounds.
     Adaptive {
         /// The shortest wait.
         shortest: Duration,
@@ -37,13 +37,13 @@ pub enum Wait {
 }
 
 impl Wait {
-    /// Adapts between 5 and 100 ms.
+    /// Between 5 and 100 ms, depending on the paths.
     pub const ADAPTIVE: Self = Self::Adaptive {
         shortest: Duration::from_millis(5),
         longest: Duration::from_millis(100),
     };
 
-    /// No hole is waited for longer.
+    /// The longest possible wait.
     pub const fn longest(self) -> Duration {
         match self {
             Self::Fixed(wait) => wait,
@@ -58,21 +58,21 @@ impl Default for Wait {
     }
 }
 
-/// How a re-sequencer behaves.
+/// How a resequencer behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResequencerConfig {
-    /// How long a hole is waited for.
+    /// How long to wait for a missing number.
     pub wait: Wait,
-    /// How far numbers reach that are held; also the most items held.
+    /// The size of the window of numbers that can be held, and so the most items held.
     pub capacity: usize,
-    /// Whether paths keep the order of what they carry, so that a hole which all of them have
-    /// passed is a loss (RFC 1990, section 4.1).
+    /// Whether paths keep the order of what they carry, so that a gap which all of them have passed
+    /// is a loss (RFC 1990, section 4.1).
     pub ordered_paths: bool,
-    /// Whether items that come after their hole was given up are passed on all the same.
+    /// Whether items that arrive after their gap was given up are still passed on.
     pub deliver_late: bool,
     /// A number further ahead than this is not believed at once.
     pub longest_jump: u64,
-    /// How many numbers back duplicates are recognised; at least the capacity.
+    /// How far back duplicates are recognised, in numbers; raised to at least the capacity.
     pub duplicate_window: usize,
 }
 
@@ -89,7 +89,7 @@ impl Default for ResequencerConfig {
     }
 }
 
-/// An item on its way out.
+/// An item that is passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivered<T> {
     /// Its number.
@@ -98,26 +98,26 @@ pub struct Delivered<T> {
     pub item: T,
     /// How long it was held.
     pub held: Duration,
-    /// Whether it comes behind higher numbers.
+    /// Whether it comes after a higher number.
     pub is_late: bool,
 }
 
 /// Counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ResequencerStats {
-    /// Items passed on, late ones included.
+    /// Items passed on, including late ones.
     pub delivered: u64,
-    /// Items that came after their hole was given up.
+    /// Items that arrived after their gap was given up.
     pub late: u64,
-    /// Items dropped because they came twice, or are too old to tell.
+    /// Items dropped as duplicates, or because they were too old to tell.
     pub duplicates: u64,
     /// Items dropped because their number was not believed.
     pub implausible: u64,
-    /// Numbers given up because the wait was over.
+    /// Numbers given up because the wait had expired.
     pub timed_out: u64,
     /// Numbers given up because every path in use had passed them.
     pub overtaken: u64,
-    /// Numbers given up for lack of space.
+    /// Numbers given up because too many items were held.
     pub squeezed_out: u64,
     /// The most items held at a time.
     pub peak_held: usize,
@@ -129,11 +129,11 @@ struct Held<T> {
     arrived: Instant,
 }
 
-/// What is known of a path.
+/// What is known about a path.
 #[derive(Debug, Clone, Copy)]
 struct PathState {
     id: PathId,
-    /// The highest number it carried; none yet if only its delay is known.
+    /// The highest number it carried; `None` if only its delay is known yet.
     highest: Option<u64>,
     last: Instant,
     /// Forward delay relative to the other paths, and its mean deviation, in microseconds.
@@ -152,16 +152,16 @@ enum GiveUp {
 #[derive(Debug)]
 pub struct Resequencer<T> {
     config: ResequencerConfig,
-    /// The number that is passed on next.
+    /// The next number to pass on.
     next: u64,
-    /// The items of `next` and the numbers behind it. The last one is never empty.
+    /// The items from number `next` on. The last slot is never empty.
     window: VecDeque<Option<Held<T>>>,
     held: usize,
-    /// Held items in the order they came, with the path and some that are gone by now.
+    /// Held items in order of arrival, with their paths; may include items already passed on.
     arrivals: VecDeque<(u64, Instant, PathId)>,
     paths: Vec<PathState>,
     filter: DuplicateFilter,
-    /// The last number that was not believed, and how many in a row were close to it.
+    /// The last number that was not believed, and how many consecutive ones were close to it.
     doubted: Option<(u64, u32)>,
     stats: ResequencerStats,
 }
@@ -198,21 +198,21 @@ impl<T> Resequencer<T> {
         &self.stats
     }
 
-    /// Tells the forward delay of a path relative to the others, and its mean deviation, in
-    /// microseconds. Without it [`Wait::Adaptive`] waits longest.
+    /// Sets the forward delay of a path relative to the others, and its mean deviation, in
+    /// microseconds. Without this, [`Wait::Adaptive`] waits for the longest time.
     pub fn set_path_delay(&mut self, id: PathId, delay_us: i64, jitter_us: u64) {
         if let Some(path) = self.path_mut(id) {
             path.delay_us = Some((delay_us, jitter_us));
         }
     }
 
-    /// The path carries nothing any more.
+    /// Forgets a path, which carries nothing any more.
     pub fn forget_path(&mut self, now: Instant, id: PathId, out: &mut Vec<Delivered<T>>) {
         self.paths.retain(|path| path.id != id);
         self.skip_overtaken(now, out);
     }
 
-    /// An item arrived.
+    /// Takes an item that arrived.
     pub fn on_item(
         &mut self,
         now: Instant,
@@ -249,23 +249,23 @@ impl<T> Resequencer<T> {
         Some(*arrived + self.wait_on(*path))
     }
 
-    /// Gives up holes that were waited for long enough. Calling early does nothing.
+    /// Gives up gaps that were waited for long enough. Calling this early does nothing.
     pub fn handle_timeout(&mut self, now: Instant, out: &mut Vec<Delivered<T>>) {
         while self.deadline().is_some_and(|deadline| deadline <= now) {
             self.skip_hole(now, u64::MAX, GiveUp::TimedOut, out);
         }
     }
 
-    /// Passes on everything held, for instance because the other side is gone.
+    /// Passes on everything held, for example because the other side is gone.
     pub fn flush(&mut self, now: Instant, out: &mut Vec<Delivered<T>>) {
         while self.held > 0 {
             self.skip_hole(now, u64::MAX, GiveUp::TimedOut, out);
         }
     }
 
-    /// A number that is absurdly far ahead must not move the window, unless the sender insists.
+    /// A number absurdly far ahead must not move the window, unless the sender insists.
     fn is_plausible(&mut self, number: u64) -> bool {
-        // No window reaches behind the last number there is.
+        // The window cannot extend beyond the largest possible number.
         if number == u64::MAX {
             return false;
         }
@@ -312,8 +312,8 @@ impl<T> Resequencer<T> {
         }
     }
 
-    /// How long a hole that an item of this path revealed is waited for: until the slowest path
-    /// would have brought what is missing.
+    /// How long to wait for a gap revealed by an item of this path: until the slowest path would
+    /// have delivered what is missing.
     fn wait_on(&self, id: PathId) -> Duration {
         let (shortest, longest) = match self.config.wait {
             Wait::Fixed(wait) => return wait,
@@ -332,7 +332,7 @@ impl<T> Resequencer<T> {
         Duration::from_micros(micros).clamp(shortest, longest.max(shortest))
     }
 
-    /// Gives up what lies more than the capacity below `number`.
+    /// Gives up numbers that are further below `number` than the capacity allows.
     fn make_room(&mut self, now: Instant, number: u64, out: &mut Vec<Delivered<T>>) {
         let capacity = self.config.capacity as u64;
         let lowest = (number + 1).saturating_sub(capacity);
@@ -349,7 +349,7 @@ impl<T> Resequencer<T> {
         self.window[at] = Some(Held { item, arrived: now });
         self.held += 1;
         self.arrivals.push_back((number, now, path));
-        // What waits behind no hole is not held.
+        // Items without a gap in front of them are not held.
         if self.window.front().is_some_and(Option::is_none) {
             self.stats.peak_held = self.stats.peak_held.max(self.held);
         }
@@ -374,10 +374,11 @@ impl<T> Resequencer<T> {
         }
     }
 
-    /// Moves `next` to the lowest item held, or to `limit` if that is less; passes on the run.
+    /// Moves `next` to the lowest item held, or to `limit` if that is lower; passes on the run
+    /// there.
     fn skip_hole(&mut self, now: Instant, limit: u64, why: GiveUp, out: &mut Vec<Delivered<T>>) {
         let missing = self.window.iter().take_while(|slot| slot.is_none()).count() as u64;
-        // Nothing held: the hole reaches as far as asked.
+        // Nothing is held, so the gap extends to `limit`.
         let hole = if self.held == 0 { u64::MAX } else { missing };
         let skipped = hole.min(limit.saturating_sub(self.next));
         self.window.drain(..self.window.len().min(skipped as usize));
@@ -390,7 +391,7 @@ impl<T> Resequencer<T> {
         self.deliver_run(now, out);
     }
 
-    /// Gives up what every path in use has passed.
+    /// Gives up the numbers that every path in use has passed.
     fn skip_overtaken(&mut self, now: Instant, out: &mut Vec<Delivered<T>>) {
         if !self.config.ordered_paths || self.held == 0 {
             return;
@@ -402,7 +403,8 @@ impl<T> Resequencer<T> {
             .filter(|path| now.since(path.last) <= wait);
         let passed = in_use.filter_map(|path| path.highest);
         let (paths, lowest) = passed.fold((0, u64::MAX), |(n, low), high| (n + 1, low.min(high)));
-        // What a path alone has passed may yet come by one not heard of lately.
+        // If only one path is in use, what it has passed may still arrive on one that was idle for
+        // a while.
         if paths < 2 {
             return;
         }

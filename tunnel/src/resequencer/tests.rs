@@ -1,4 +1,4 @@
-//! The vectors, the properties, and a model that does everything by hand.
+//! Examples, properties, and a model that applies the rules step by step.
 
 use super::*;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ fn ms(millis: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(millis)
 }
 
-/// A re-sequencer of numbers, and what it passed on since last asked.
+/// A resequencer of plain numbers, and what it passed on since it was last asked.
 struct Bench {
     inner: Resequencer<u64>,
     out: Vec<Delivered<u64>>,
@@ -145,7 +145,7 @@ fn no_more_is_held_than_fits_and_the_oldest_hole_goes_first() {
     for number in [1, 3] {
         assert!(bench.put(0, A, number).is_empty());
     }
-    // The window of four ends with 4 now, so it begins with 1.
+    // The window of four now ends with 4, so it begins with 1.
     assert_eq!(bench.put(0, A, 4), [1]);
     assert_eq!(bench.put(0, A, 9), [3, 4]);
     assert_eq!(bench.inner.stats().squeezed_out, 3);
@@ -187,7 +187,7 @@ fn an_absurd_number_moves_nothing_unless_others_confirm_it() {
     assert!(bench.put(0, A, u64::MAX).is_empty());
 }
 
-/// The rules, item by item, without any structure.
+/// The rules, item by item, without clever data structures.
 struct Model {
     config: ResequencerConfig,
     next: u64,
@@ -303,7 +303,7 @@ proptest! {
     fn what_lags_less_than_the_wait_comes_in_order(
         delays in prop::collection::vec((0..3u32, 0..49u64), 1..200),
     ) {
-        // Paths that jitter do not keep order.
+        // Paths with jitter do not keep the order of packets.
         let config = ResequencerConfig { ordered_paths: false, ..ResequencerConfig::default() };
         let mut bench = Bench::new(config);
         let mut arrivals: Vec<(u64, u64, u32)> = Vec::new();
