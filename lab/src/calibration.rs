@@ -1,11 +1,11 @@
 //! Small scenarios in which the simulator and real kernels must agree: where they do not, one of
 //! them is wrong.
 //!
-//! Links are slow enough for any machine, and each scenario has one thing by which worlds may
-//! differ: the link and the controller, the choice of path, repair, the receive window, short
+//! Links are slow enough for any machine. Each scenario covers one thing in which the two may
+//! differ: the link and the controller, path selection, loss recovery, the receive window, short
 //! transfers.
 
-/// The files, from the one with the least in it on.
+/// The files, the simplest first.
 pub const SCENARIOS: [(&str, &str); 6] = [
     (
         "calibration-one-path.toml",

@@ -1,7 +1,7 @@
-//! Runs a plan, keeps what comes, and goes on where an earlier campaign stopped.
+//! Runs a plan, stores its results, and resumes an earlier campaign.
 //!
-//! Simulated runs go to all cores in the order of the plan. Runs in real kernels go one at a time,
-//! in blocks of repetitions with their contenders in a random order ([`Order::Blocks`]).
+//! Simulated runs are spread over all cores in the order of the plan. Runs in real kernels take
+//! place one at a time, in blocks of repetitions whose contenders are shuffled ([`Order::Blocks`]).
 
 use crate::backend::Backend;
 use crate::plan::{Plan, Run};
@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// What happens while a plan runs.
 #[derive(Debug, Clone, Copy)]
 pub enum Progress<'a> {
-    /// A run was there already.
+    /// A run had a stored result.
     Found(&'a Part),
     /// A run has ended.
     Ended(&'a Part),
@@ -24,34 +24,34 @@ pub enum Progress<'a> {
 /// How a plan is to be run.
 #[derive(Debug, Default)]
 pub struct Campaign<'a> {
-    /// Where results are kept; nowhere if not given.
+    /// Where results are kept; nowhere if `None`.
     pub store: Option<&'a Store>,
     /// Runs at a time; as many as there are cores if 0.
     pub jobs: usize,
     /// Once set, no further run is started.
     pub stop: Option<&'a AtomicBool>,
-    /// Which run is next.
+    /// The order of the runs.
     pub order: Order,
 }
 
-/// Which run of a plan is next.
+/// The order in which the runs of a plan take place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
     /// Several at a time, in the order of the plan.
     #[default]
     Plan,
-    /// One at a time, in blocks. Of an earlier campaign only runs that ended well are kept: what
-    /// disturbed a machine may be over.
+    /// One at a time, in blocks. Of an earlier campaign, only runs that ended well are kept:
+    /// whatever disturbed the machine may be over.
     Blocks {
-        /// Where the order within blocks comes from.
+        /// The seed of the order within blocks.
         seed: u64,
-        /// Whether the first block that is missing is run once more before it, for nothing: caches
-        /// fill, and clocks of processors rise.
+        /// Whether the first missing block is run once beforehand and discarded, so that caches
+        /// fill and processors reach their clock rate.
         warm_up: bool,
     },
 }
 
-/// What came of a plan.
+/// The results of a plan.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Results {
     /// The runs that ended, in the order of the plan.
@@ -61,7 +61,7 @@ pub struct Results {
 }
 
 impl Campaign<'_> {
-    /// Runs what is missing of `plan`.
+    /// Runs whatever `plan` still lacks.
     ///
     /// # Errors
     /// [`StoreError`] if a result could not be kept; runs under way are finished first.
@@ -95,7 +95,7 @@ impl Campaign<'_> {
                 return None;
             }
             if let Some(Err(error)) = self.store.map(|store| store.keep(&part)) {
-                // The first failure is told; without a place for results there is no use going on.
+                // The first error is reported; if results cannot be stored, going on is pointless.
                 held(&failure).get_or_insert(error);
                 return None;
             }
@@ -146,13 +146,13 @@ impl Campaign<'_> {
             .build();
         match pool {
             Ok(pool) => pool.install(|| plan.runs.par_iter().with_max_len(1).map(one).collect()),
-            // No threads to be had: one after the other works as well.
+            // If no thread can be started, the runs take place one after another.
             Err(_) => plan.runs.iter().map(one).collect(),
         }
     }
 }
 
-/// What a lock is around, also after a panic of somebody who held it.
+/// Locks a mutex even if a thread panicked while it held it.
 fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -175,7 +175,7 @@ fn part(run: &Run, backend: &dyn Backend, binary: &str) -> Part {
         swept: run.swept.as_ref().clone(),
         repetition: run.repetition,
         seed: run.seed.to_string(),
-        // Rates that nobody gave the links are no measure.
+        // If the links do not have the scenario's rates, their sum means nothing.
         sum_rate_bps: run
             .scenario
             .sum_of_rates()
@@ -184,7 +184,7 @@ fn part(run: &Run, backend: &dyn Backend, binary: &str) -> Part {
     }
 }
 
-/// A hash of the program that runs: its results and those of another build are not mixed.
+/// A hash of the running program: results of different builds are not mixed.
 pub fn binary_hash() -> String {
     let bytes = std::env::current_exe().and_then(std::fs::read);
     match bytes {
@@ -207,7 +207,7 @@ mod tests {
     use std::path::Path;
     use std::sync::atomic::AtomicUsize;
 
-    /// Tells nothing but that it was asked.
+    /// Does nothing but count its runs.
     #[derive(Debug, Default)]
     struct Counting {
         asked: AtomicUsize,
@@ -297,13 +297,13 @@ bytes = "1MB"
                 .collect::<Vec<_>>()
         };
         carried(&plan).unwrap();
-        // Another trace of this name is another experiment.
+        // A trace of the same name with other content is another experiment.
         std::fs::write(&trace, "10\n30\n").unwrap();
         let other = plan_of(&scenario).unwrap();
         assert_ne!(ids(&other), ids(&plan));
         let error = carried(&other).unwrap_err().to_string();
         assert!(error.contains("another `../lte.trace`"), "{error}");
-        // What is kept is read without the original.
+        // Kept results can be read without the original files.
         std::fs::remove_file(&trace).unwrap();
         let moved = folder.path().join("moved");
         carried(&plan).unwrap();
@@ -362,7 +362,7 @@ bytes = "1MB"
         assert_eq!(counting.asked.into_inner(), 1);
     }
 
-    /// Fails the first time each run is asked for.
+    /// Fails each run the first time and succeeds after that.
     #[derive(Debug, Default)]
     struct Moody(Mutex<Vec<String>>);
 

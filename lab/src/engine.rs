@@ -1,4 +1,4 @@
-//! A scenario's transport as settings of the engine, whichever driver moves it.
+//! Turns a scenario's transport into settings of the engine, for any driver.
 
 use crate::scenario::{Profile, Retransmit, Settings, Split as Shares};
 use anabranch_proto::config::{Rescue, RetransmissionPolicy, Split, TransportConfig};
@@ -6,31 +6,31 @@ use anabranch_proto::spec::SpecError;
 use anabranch_proto::streams::Release;
 use anabranch_sim::profile::{self, Names};
 
-/// What a scenario says of the engine.
+/// A scenario's settings for the engine.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup<'a> {
-    /// Which system it is set up like.
+    /// The system it imitates.
     pub profile: Profile,
-    /// The scheduler as users name it; the profile's if not given.
+    /// The scheduler as users name it; the profile's if `None`.
     pub scheduler: Option<&'a str>,
-    /// The congestion control as users name it; likewise.
+    /// The congestion control as users name it; the profile's if `None`.
     pub congestion: Option<&'a str>,
     /// The rest.
     pub settings: &'a Settings,
-    /// Whether packets may go without protection if the scenario says so: in a simulator alone.
+    /// Whether packets may go unprotected if the scenario says so: only in a simulator.
     pub unprotected: bool,
 }
 
-/// The settings of both ends. Nobody observes them yet.
+/// The settings of both ends, without observers.
 #[derive(Debug, Clone)]
 pub struct Ends {
-    /// Of the end whence the first flow's data comes.
+    /// For the end that sends the first flow's data.
     pub sender: TransportConfig,
-    /// Of the other one.
+    /// For the other end.
     pub receiver: TransportConfig,
 }
 
-/// Understands a scenario's transport.
+/// Reads a scenario's transport.
 ///
 /// # Errors
 /// A name of a scheduler or controller that does not exist, or parameters that make no sense.
@@ -55,7 +55,7 @@ pub fn ends(setup: &Setup<'_>, names: &Names) -> Result<Ends, SpecError> {
         datagram_size: settings.packet_size.map(|bytes| bytes as u16),
         ack_threshold: settings.ack_every,
         max_ack_delay: settings.ack_delay,
-        // Nobody waits for an idle connection: a run has a time limit of its own.
+        // A run has a time limit of its own, so connections need no idle timeout.
         max_idle_timeout: Some(None),
         ..profile::Settings::default()
     };
@@ -63,16 +63,16 @@ pub fn ends(setup: &Setup<'_>, names: &Names) -> Result<Ends, SpecError> {
     apply(&mut sender, settings);
     let receiver = sender.clone();
     if setup.profile == Profile::CmtSctp {
-        // In SCTP and TCP nobody acknowledges what the receiver says of its buffer. Here the sender
-        // does, and a packet for each would take room from data in their direction: packets with
-        // data take these acknowledgements along.
+        // In SCTP and TCP a receiver's window updates are not acknowledged. Here the data sender
+        // acknowledges them, and a packet for each would take room from its data, so
+        // acknowledgements wait for packets with data.
         sender.ack_threshold = SENDER_ACK_THRESHOLD;
     }
     Ok(Ends { sender, receiver })
 }
 
-/// Turns in a round for each of these paths, given by index and weight: those of the scheduler
-/// `weighted`, else one.
+/// The turns in a round of each of these paths, given by index and weight: the weights of the
+/// scheduler `weighted`, else one.
 pub fn turns(scheduler: Option<&str>, paths: &[(usize, u32)]) -> Vec<u32> {
     let Some(text) = scheduler.filter(|text| *text == "weighted" || text.starts_with("weighted:"))
     else {
@@ -93,7 +93,7 @@ pub fn turns(scheduler: Option<&str>, paths: &[(usize, u32)]) -> Vec<u32> {
     paths.iter().map(|path| weight(path).max(1)).collect()
 }
 
-/// Sets what the scenario names, and leaves the rest to the profile.
+/// Applies what the scenario sets, and leaves the rest to the profile.
 fn apply(config: &mut TransportConfig, settings: &Settings) {
     if let Some(timestamps) = settings.timestamps {
         config.timestamps = timestamps;
@@ -130,12 +130,12 @@ fn apply(config: &mut TransportConfig, settings: &Settings) {
     }
 }
 
-/// What is done about data that blocks the window: a half of it that the scenario does not name is
-/// as the profile has it.
+/// What is done about data that blocks the window. Of copying and penalising, whatever the scenario
+/// leaves open is as in the profile.
 fn rescue(usual: Rescue, settings: &Settings) -> Rescue {
     match (settings.opportunistic, settings.penalise) {
         (None, None) => usual,
-        // Penalising without copies there is not; a scenario that says so is refused when read.
+        // There is no penalising without copies; a scenario that asks for it is refused when read.
         (Some(false), _) => Rescue::Off,
         (_, Some(true)) => Rescue::CopyAndPenalise,
         (Some(true), None) if usual == Rescue::CopyAndPenalise => usual,
@@ -144,7 +144,7 @@ fn rescue(usual: Rescue, settings: &Settings) -> Rescue {
     }
 }
 
-/// More than any flow of data leaves unacknowledged for as long as acknowledgements are delayed.
+/// More packets than any data flow leaves unacknowledged within the acknowledgement delay.
 const SENDER_ACK_THRESHOLD: u64 = 1000;
 
 #[cfg(test)]

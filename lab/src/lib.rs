@@ -1,19 +1,19 @@
 //! Scenarios, runs, results and statistics for multipath experiments on any backend.
 //!
 //! ```text
-//! scenario   TOML -> Scenario, with file, line and nearest name in every complaint
-//! plan       sweeps and contenders unfold into runs, each with its seed
+//! scenario   TOML -> Scenario; every error names the file, the line and the nearest valid name
+//! plan       expands sweeps and contenders into runs, each with its seed
 //! backend    one run -> one outcome
-//! contender  programs of others that take part, as files describe them
-//! engine     a scenario's transport as settings of the engine
-//! hosts      what a host of a laboratory is asked in a run, and what it tells
-//! calibration  where simulator and kernels must agree
+//! contender  third-party programs that take part, as files describe them
+//! engine     turns a scenario's transport into settings of the engine
+//! hosts      what a laboratory's host is asked in a run, and what it reports
+//! calibration  scenarios in which simulator and kernels must agree
 //! campaign   runs a plan on all cores, resumes, writes results
-//! machine    what a machine is like, beside its results
-//! repeat     whether a run does the same twice
+//! machine    describes the machine, beside its results
+//! repeat     whether a run gives the same result twice
 //! results    tables with units, as CSV, JSON lines and Parquet
 //! stats      means, intervals, paired comparisons
-//! conformance  the promises schedulers are checked for
+//! conformance  the promises that schedulers are checked against
 //! papers     the experiments of the five documents and the statements checked on their results
 //! ```
 

@@ -1,4 +1,4 @@
-//! What a machine is like: kept beside results, which mean little without it.
+//! Describes a machine. Results mean little without it, so it is kept beside them.
 
 use crate::words::counted;
 use serde::{Deserialize, Serialize};
@@ -24,10 +24,10 @@ const VARIABLES: [&str; 14] = [
     "net/mptcp/stale_loss_cnt",
 ];
 
-/// Programs whose versions count.
+/// Programs whose versions are recorded.
 const PROGRAMS: [(&str, &str); 3] = [("ip", "-V"), ("tc", "-V"), ("nft", "--version")];
 
-/// A machine at a time.
+/// A machine at one moment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Machine {
     /// The kernel's version.
@@ -38,30 +38,30 @@ pub struct Machine {
     pub cores: usize,
     /// Bytes of memory.
     pub memory_bytes: u64,
-    /// Runnable processes over the last minute, on average, before anything was run.
+    /// The load average over the minute before the first run.
     pub load: f64,
     /// Variables of the kernel, below `/proc/sys`.
     pub variables: Vec<(String, String)>,
-    /// Programs that were found, with what they say of their version.
+    /// Installed programs, with the versions they report.
     pub programs: Vec<(String, String)>,
     /// This program's version.
     pub version: String,
     /// A hash of this program.
     pub binary_hash: String,
-    /// Who executes its instructions if it is a virtual machine of the laboratory: `kvm`, the
-    /// processor, or `tcg`, software, whose clock counts instructions.
+    /// If this is a virtual machine of the laboratory, what executes its instructions: `kvm`, the
+    /// processor, or `tcg`, software with a clock that counts instructions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm: Option<String>,
-    /// The machine around such a virtual machine.
+    /// The machine that runs this virtual machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Box<Machine>>,
 }
 
-/// What the kernel of a virtual machine is told about it (`anabranch_vm::PARAMETER`).
+/// The kernel parameter that tells a virtual machine what it is (`anabranch_vm::PARAMETER`).
 const VM: &str = "anabranch.vm=";
 
 impl Machine {
-    /// Looks at this machine. What it does not tell stays empty.
+    /// Examines this machine. What cannot be found out stays empty.
     pub fn examine() -> Self {
         Self {
             programs: PROGRAMS.iter().filter_map(version).collect(),
@@ -71,9 +71,8 @@ impl Machine {
         .look_again()
     }
 
-    /// Looks again at what the kernel tells, its load and its variables among it. Programs and the
-    /// hash stay as they were: no program is started for them, and no file but those of `/proc` is
-    /// read.
+    /// Reads the kernel's data anew, such as load and variables. Programs and the hash are kept: no
+    /// program is started, and only files in `/proc` are read.
     #[must_use]
     pub fn look_again(&self) -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
@@ -112,9 +111,10 @@ impl Machine {
         }
     }
 
-    /// What a person should know before trusting figures from here; `None` if nothing.
+    /// A warning about figures from this machine; `None` if there is nothing to warn of.
     pub fn warning(&self) -> Option<String> {
-        // Whoever measures needs the emulator and both ends; a quarter of the cores may be busy.
+        // A measurement needs cores for the emulator and both ends, so a quarter of the cores may
+        // be busy.
         let busy = self.load > self.cores as f64 * 0.25;
         busy.then(|| {
             format!(

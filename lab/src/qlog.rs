@@ -1,4 +1,4 @@
-//! qlog files of a run's connections, one for each side of each.
+//! Writes the qlog files of a run: one for each end of each connection.
 
 use anabranch_proto::event::{Observation, Observer, ObserverFactory, Subject};
 use anabranch_proto::qlog::{Header, Qlog};
@@ -9,16 +9,16 @@ use std::io::{self, BufWriter, Write as _};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Where the files of a run go.
+/// The folder for the files of a run.
 #[derive(Debug, Clone)]
 pub struct Folder {
     path: PathBuf,
-    /// The first thing that went wrong.
+    /// The first error.
     error: Arc<Mutex<Option<io::Error>>>,
 }
 
 impl Folder {
-    /// Makes the folder if need be.
+    /// Creates the folder if it does not exist.
     pub fn make(path: PathBuf) -> io::Result<Self> {
         fs::create_dir_all(&path).map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", path.display()))
@@ -29,12 +29,12 @@ impl Folder {
         })
     }
 
-    /// What went wrong, once everything is written.
+    /// The first error, once everything is written.
     pub fn error(&self) -> Option<io::Error> {
         lock(&self.error).take()
     }
 
-    /// Observers that write qlog and pass on what they see to those of `probe`.
+    /// Observers that write qlog and pass events on to those of `probe`.
     pub fn beside(&self, probe: ObserverFactory) -> ObserverFactory {
         let folder = self.clone();
         ObserverFactory::from_fn(move |subject| {
@@ -76,7 +76,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A file whose mistakes are kept for later.
+/// A file whose errors are kept for later.
 #[derive(Debug)]
 struct Out {
     file: BufWriter<File>,

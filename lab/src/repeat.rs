@@ -1,21 +1,21 @@
-//! Whether the same run does the same twice: the simulator's promise, checked by its hashes.
+//! Whether a run gives the same result twice: the simulator's promise, checked with its hashes.
 
 use crate::plan::Plan;
 use crate::results::{Part, Status};
 use std::fmt;
 
-/// Two runs of one seed that were not the same.
+/// Two runs with one seed that differed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// The scenario.
     pub scenario: String,
-    /// Who carried the flows.
+    /// The contender.
     pub contender: String,
     /// The swept keys with their values.
     pub swept: Vec<(String, String)>,
     /// The run's id.
     pub run_id: String,
-    /// What the first one was, and the second: a hash, or why there is none.
+    /// The first result and the second: a hash, or why there is none.
     pub found: (String, String),
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for Difference {
 
 impl Plan {
     /// The first repetition of each contender at the first point: enough to see whether a scenario
-    /// repeats, at a fraction of its time.
+    /// repeats, in a fraction of the time.
     #[must_use]
     pub fn beginning(&self) -> Self {
         let mut plan = self.clone();
@@ -47,8 +47,8 @@ impl Plan {
     }
 }
 
-/// Compares runs with what came of them the second time. Runs that were made only once, and what a
-/// backend cannot do, say nothing.
+/// Compares runs with their repetitions. Runs made only once are skipped, and so is whatever the
+/// backend does not support.
 pub fn differences(first: &[Part], second: &[Part]) -> Vec<Difference> {
     let mut found = Vec::new();
     for again in second {
@@ -153,11 +153,11 @@ mod tests {
         assert_eq!(beginning.runs[0].id, plan.runs[0].id);
     }
 
-    /// Where this repository has scenarios: files, and blocks of pages. Elsewhere campaigns may
-    /// lie.
+    /// Where this repository has scenarios: as files, and as blocks in pages. Other folders may
+    /// hold results of campaigns.
     const PLACES: [&str; 4] = ["lab/scenarios", "docs", "examples", "README.md"];
 
-    /// Every scenario there: the file it is in, and its text.
+    /// Every scenario there: its file and its text.
     fn scenarios() -> Vec<(PathBuf, String)> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let mut found = Vec::new();
@@ -179,7 +179,7 @@ mod tests {
                         .map(|rest| rest.split("```").next().unwrap())
                         .collect()
                 };
-                // Files of contenders have a format too, but nothing is sent in them.
+                // Contender files have a `format` too, but no flows.
                 let is_scenario =
                     |text: &&str| text.contains("[[flow]]") && text.contains("format = 1");
                 let scenarios = texts.into_iter().filter(is_scenario);
@@ -190,7 +190,7 @@ mod tests {
         found
     }
 
-    /// What `sim papers --twice` runs, which CI does.
+    /// CI runs these with `sim papers --twice`.
     fn is_of_a_paper(text: &str) -> bool {
         experiments()
             .iter()
@@ -217,7 +217,7 @@ mod tests {
             assert_eq!(differences(&first, &second), [], "{name}");
             names.push(plan.name);
         }
-        // Those that must not get lost on the way here.
+        // The search must have found these.
         for (file, _) in crate::calibration::SCENARIOS {
             let name = file.trim_end_matches(".toml");
             assert!(names.iter().any(|known| known == name), "{name}: {names:?}");

@@ -1,4 +1,4 @@
-//! What results say: each contender at each swept point, compared with the first one.
+//! Summarises results: each contender at each swept point, compared with the first one.
 
 use crate::plan::{Plan, Run};
 use crate::results::{Part, Status};
@@ -6,7 +6,7 @@ use crate::scenario::{Check, Metric, Reference};
 use crate::stats::{Comparison, Estimate, Interval, Summary, aggregation_gain, compare, holm};
 use std::collections::BTreeMap;
 
-/// All there is to say.
+/// The whole report.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Report {
     /// One for each contender at each point, in the order of the plan.
@@ -15,8 +15,8 @@ pub struct Report {
     pub checks: Vec<CheckRow>,
     /// Runs that did not end well, with their reasons.
     pub failures: Vec<String>,
-    /// Simulated runs that ended well in the instant in which they began: nothing on the way of
-    /// their bytes takes time, and no figure of theirs means anything.
+    /// Simulated runs that ended well in the instant in which they began: nothing on their bytes'
+    /// way takes time, so their figures mean nothing.
     pub timeless: usize,
 }
 
@@ -27,42 +27,44 @@ pub struct Row {
     pub swept: Vec<(String, String)>,
     /// The contender.
     pub contender: String,
-    /// Whether it is there only to tell what one path can do alone.
+    /// Whether it only measures what one path can do alone.
     pub single: bool,
     /// Goodput in bits per second.
     pub goodput: Option<Summary>,
-    /// Its median, with an interval by the bootstrap.
+    /// Its median, with a bootstrap interval.
     pub goodput_median: Option<Estimate>,
     /// Completion in seconds.
     pub completion: Option<Summary>,
-    /// Its median, with an interval by the bootstrap.
+    /// Its median, with a bootstrap interval.
     pub completion_median: Option<Estimate>,
-    /// Its 95th percentile, likewise; `None` of fewer than twenty runs, of which it is the longest.
+    /// Its 95th percentile, with a bootstrap interval; `None` with fewer than twenty runs, where it
+    /// is just the longest of them.
     pub completion_p95: Option<Estimate>,
     /// Its goodput over the first contender's, repetition by repetition.
     pub against_first: Option<Comparison>,
-    /// The p value of that comparison, corrected for their number at this point (Holm).
+    /// The p value of that comparison, corrected for the number of comparisons at this point
+    /// (Holm).
     pub p: Option<f64>,
-    /// 1 if it adds up the paths, 0 if it is as good as the best path, below 0 if it is worse.
+    /// 1 if it reaches the sum of the paths, 0 if it equals the best path, below 0 if it is worse.
     pub gain: Option<Estimate>,
-    /// Mean time bytes waited for those before them, in seconds.
+    /// Mean time that bytes waited for those before them, in seconds.
     pub reseq_wait: Option<f64>,
-    /// Runs that ended well, and all.
+    /// The number of runs that ended well, and of all runs.
     pub ok: (usize, usize),
 }
 
 /// Whether a bar was reached.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckRow {
-    /// What is demanded, for people.
+    /// The requirement, in words.
     pub demand: String,
     /// The swept keys and values.
     pub swept: Vec<(String, String)>,
     /// The contender.
     pub contender: String,
-    /// What came out as a multiple of the reference; `None` if it could not be measured.
+    /// The measured value as a multiple of the reference; `None` if it could not be measured.
     pub ratio: Option<f64>,
-    /// Where that lies, by the bootstrap.
+    /// The bootstrap interval of `ratio`.
     pub interval: Option<Interval>,
     /// Whether it holds; `None` if it could not be measured.
     pub holds: Option<bool>,
@@ -129,7 +131,7 @@ fn is_timeless(part: &Part) -> bool {
         && outcome.completion_s.is_some_and(|time| time <= 0.0)
 }
 
-/// Runs from which on a 95th percentile is more than the longest of them.
+/// The least number of runs with which a 95th percentile is more than the longest of them.
 const TAIL: usize = 20;
 
 /// All runs of one swept point: by contender, then by repetition.
@@ -248,7 +250,7 @@ impl<'a> Point<'a> {
         }
     }
 
-    /// Goodputs of the paths alone in a repetition.
+    /// The goodput of each path alone in a repetition.
     fn singles(&self, repetition: u64) -> Option<Vec<f64>> {
         let singles = self.contenders.iter().filter(|(_, single)| *single);
         let all: Option<Vec<f64>> = singles

@@ -1,6 +1,6 @@
 //! Words that depend on numbers.
 
-/// A number of things with the right form of their name: `1 run`, `2 runs`.
+/// A count with the right form of the noun: `1 run`, `2 runs`.
 pub fn counted(count: usize, what: &str) -> String {
     let end = if count == 1 { "" } else { "s" };
     format!("{count} {what}{end}")

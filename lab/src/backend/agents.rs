@@ -1,4 +1,5 @@
-//! A run by agents at both ends: from when they are asked to get ready until both have told.
+//! A run carried out by agents at both ends, from the request to get ready until both have
+//! reported.
 
 use super::refusal::{Broken, Refusal};
 use crate::hosts::{Answer, Ask, Host, HostError, HostReport, Job, Ready};
@@ -7,17 +8,17 @@ use std::time::{Duration, Instant};
 /// How long an agent may take to get ready.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
-/// How often each agent is listened to.
+/// How long to wait for each agent's next line before turning to the other one.
 const LISTEN: Duration = Duration::from_millis(20);
 
-/// How long the second agent may go on after the first has ended.
+/// How long the second agent may run on after the first has ended.
 const SECOND: Duration = Duration::from_secs(10);
 
-/// How long agents may take beyond the scenario's limit to end by themselves, and after that, once
-/// they have been told to.
+/// How long agents may run past the scenario's limit before they are told to stop, and how long
+/// they then have to do so.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Agents of a run, the client's first.
+/// The agents of a run, the client's first.
 #[derive(Debug)]
 pub(super) struct Agents {
     hosts: [Box<dyn Host>; 2],
@@ -30,21 +31,21 @@ impl Agents {
         }
     }
 
-    /// Gets both ready, the server first, and says how the server is reached.
+    /// Gets both agents ready, the server first, and returns where the server can be reached.
     pub(super) fn prepare(&mut self, client: Job, server: Job) -> Result<Ready, Refusal> {
         let told = ready(self.hosts[1].as_mut(), server)?;
         ready(self.hosts[0].as_mut(), client)?;
         Ok(told)
     }
 
-    /// Starts both.
+    /// Starts both agents.
     pub(super) fn start(&mut self, told: Ready) -> Result<(), Refusal> {
         let [client, server] = &mut self.hosts;
         server.ask(Ask::Start(None)).map_err(failed)?;
         client.ask(Ask::Start(Some(told))).map_err(failed)
     }
 
-    /// The agents again, the client's first, once a run is over.
+    /// Gives back the agents once a run is over, the client's first.
     pub(super) fn into_hosts(self) -> [Box<dyn Host>; 2] {
         self.hosts
     }
@@ -118,7 +119,7 @@ fn listen(host: &mut dyn Host) -> Result<Option<HostReport>, Broken> {
     }
 }
 
-/// An agent says `unsupported` first where nothing went wrong.
+/// Turns an agent's error into a refusal. An agent prefixes `unsupported` if nothing went wrong.
 fn refused(host: &str, why: &str) -> Refusal {
     match why.strip_prefix("unsupported: ") {
         Some(what) => Refusal::Unsupported(what.to_owned()),

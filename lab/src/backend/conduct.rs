@@ -1,5 +1,5 @@
 //! How runs in real kernels are conducted, whatever their network: what is kept beside an outcome,
-//! and what becomes of a run that has none of its own.
+//! and which outcome a run gets if it produced none itself.
 
 use super::refusal::{Broken, Refusal};
 use super::{Note, ended, panic_message};
@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// What a campaign wants of its runs.
+/// What a campaign asks of its runs.
 #[derive(Debug, Clone, Default)]
 pub struct Conduct {
     /// Where qlog files go, in a folder for each run that records them.
     pub qlog: Option<PathBuf>,
     /// The file to which a [`Note`] is added for each run.
     pub notes_file: Option<PathBuf>,
-    /// Once set, the run under way is broken off, and what it built is removed.
+    /// Once set, the current run is aborted, and what it built is removed.
     pub abort: Arc<AtomicBool>,
 }
 
@@ -26,7 +26,7 @@ impl Conduct {
         self.abort.load(Ordering::Relaxed)
     }
 
-    /// Keeps what is known of a run besides its outcome.
+    /// Keeps what is known of a run beyond its outcome.
     pub(super) fn keep(&self, note: &Note) -> Result<(), Refusal> {
         let Some(file) = &self.notes_file else {
             return Ok(());
@@ -36,16 +36,16 @@ impl Conduct {
     }
 }
 
-/// The runs of a backend, one after the other: each gets an outcome whatever becomes of it, and it
-/// is remembered whether the user broke off the last one.
+/// The runs of a backend, one after the other. Each gets an outcome, whatever happens, and whether
+/// the user aborted the last one is remembered.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     broken_off: AtomicBool,
 }
 
 impl Attempts {
-    /// The outcome of a run, whatever becomes of it. A panic must not take the campaign with it:
-    /// unwinding removes what the run built, and agents notice that nobody asks.
+    /// The outcome of a run, whatever happens. A panic must not end the campaign: unwinding removes
+    /// what the run built, and agents notice that the laboratory has gone.
     pub(super) fn outcome(&self, carry_out: impl FnOnce() -> Result<Outcome, Broken>) -> Outcome {
         let started = Instant::now();
         self.broken_off.store(false, Ordering::Relaxed);
@@ -65,7 +65,7 @@ impl Attempts {
         outcome
     }
 
-    /// Whether the user broke off the run that came last.
+    /// Whether the user aborted the last run.
     pub(super) fn was_broken_off(&self) -> bool {
         self.broken_off.load(Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
 //! What a run's seed decides before the run begins. Every backend asks here, so that a repetition
-//! means the same network and the same starts in all of them.
+//! has the same network and the same start times in all of them.
 
 use crate::scenario::{Cellular, Direction, FULL_PACKET, Scenario};
 use anabranch_link::{Jitter, LinkConfig, Probability, Rate, Trace};
@@ -8,10 +8,10 @@ use anabranch_sim::{Dice, Seed};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The largest page is this many times the smallest one, as between 6 KB and 10 MB.
+/// The largest page is this many times the smallest: from 6 KB to 10 MB, for example.
 const WEB_SPREAD: u64 = 1_667;
 
-/// The mean page in terms of the smallest one: 1 + ln([`WEB_SPREAD`]).
+/// The mean page as a multiple of the smallest: 1 + ln([`WEB_SPREAD`]).
 const WEB_MEAN: f64 = 8.42;
 
 /// When a flow begins.
@@ -25,7 +25,7 @@ pub(crate) fn background_start(scenario: &Scenario, index: usize, seed: u64) -> 
     start.at(first("background", index, seed))
 }
 
-/// What somebody who reads asks for: `size` is the mean of a page in bytes.
+/// The requests of a person reading web pages; `size` is the mean page in bytes.
 pub(crate) fn reader(index: usize, size: u64, pause: Duration, seed: u64) -> Web {
     let smallest = ((size as f64 / WEB_MEAN) as u64).max(1);
     let config = WebConfig {
@@ -37,13 +37,13 @@ pub(crate) fn reader(index: usize, size: u64, pause: Duration, seed: u64) -> Web
     Web::new(config, Seed(seed).derive("reader", index as u64))
 }
 
-/// A share from 0 to 1.
+/// The first draw for this purpose, from 0 to 1.
 fn first(purpose: &str, index: usize, seed: u64) -> f64 {
     let mut dice = Dice::new(Seed(seed).derive(purpose, index as u64));
     dice.next() as f64 / u64::MAX as f64
 }
 
-/// Both directions of a link, with what the seed decides about radios.
+/// Both directions of a link, with the rate trace and stalls of cellular links drawn from the seed.
 pub(crate) fn links(scenario: &Scenario, link: usize, seed: u64) -> [LinkConfig; 2] {
     let seed = Seed(seed).derive("cellular", link as u64);
     let link = &scenario.network.links[link];
@@ -67,10 +67,10 @@ pub(crate) fn links(scenario: &Scenario, link: usize, seed: u64) -> [LinkConfig;
     [config(&link.forward, 0), config(&link.backward, 1)]
 }
 
-/// The longest stretch of a cellular link's future that is drawn; it repeats after that.
+/// The longest part of a cellular link's trace that is drawn; after that the trace repeats.
 const DRAWN: Duration = Duration::from_secs(600);
 
-/// A trace of a link whose rate is drawn for each slot.
+/// The trace of a link whose rate is drawn for each slot.
 fn draw(cellular: &Cellular, seed: Seed, stop: Duration) -> Rate {
     let mut dice = Dice::new(seed);
     let mut even =
@@ -92,7 +92,7 @@ fn draw(cellular: &Cellular, seed: Seed, stop: Duration) -> Rate {
         }
         time += cellular.slot.as_secs_f64();
     }
-    // A time after 0 closes the recording, whatever was drawn.
+    // The trace must end at a time after 0, even if no packet was drawn.
     text.push_str(&latest.max((end * 1000.0).ceil() as u64).to_string());
     let trace = Trace::parse(&text).expect("times that ascend");
     Rate::Trace(Arc::new(trace))

@@ -1,4 +1,4 @@
-//! What agents are asked to do, whatever network there is.
+//! The jobs given to agents, whatever the network.
 
 use super::drawn;
 use super::netns::tools::kernel_name;
@@ -84,18 +84,18 @@ fn carrier(run: &Run) -> Result<Carrier, Refusal> {
     })
 }
 
-/// Where a path leaves a host, and where it leads.
+/// One end of a path: where it leaves a host, and where it leads.
 #[derive(Debug)]
 pub(super) struct End {
     /// The interface it is bound to, if any.
     pub(super) interface: Option<String>,
     /// The host's own address.
     pub(super) local: IpAddr,
-    /// The other host's.
+    /// The other host's address.
     pub(super) remote: IpAddr,
 }
 
-/// A path of the scenario as one end sees it. The first that is used is open from the start.
+/// A path of the scenario as one end sees it. The first path in use is open from the start.
 pub(super) fn path(scenario: &Scenario, index: usize, end: End) -> HostPath {
     let path = &scenario.network.paths[index];
     let first = scenario.transport.paths.first() == Some(&index);

@@ -22,7 +22,7 @@ pub trait Backend: Debug + Send + Sync {
     /// Its name in results.
     fn name(&self) -> &'static str;
 
-    /// Runs one. Whatever goes wrong is told by the outcome's status.
+    /// Runs one. Whatever goes wrong is reported in the outcome's status.
     fn run(&self, run: &Run) -> Outcome;
 
     /// Whether links have the rates, delays and losses of the scenario.
@@ -30,7 +30,7 @@ pub trait Backend: Debug + Send + Sync {
         true
     }
 
-    /// Whether the user broke off the run that came last, so that its outcome means nothing.
+    /// Whether the user aborted the last run, so that its outcome means nothing.
     fn was_broken_off(&self) -> bool {
         false
     }

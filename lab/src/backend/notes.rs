@@ -1,5 +1,5 @@
-//! What else is known of a run: how well the links kept time, what the machine did besides, what
-//! the kernel said it used. A line of JSON for each run, beside the tables of results.
+//! What else is known of a run: how well the links kept time, what else the machine did, what the
+//! kernel reported about its choices. One line of JSON for each run, beside the tables of results.
 
 use crate::hosts::HostReport;
 use anabranch_emulate::Health;
@@ -13,10 +13,10 @@ use std::time::Duration;
 /// Ticks of `/proc` in a second: the same on every machine (`USER_HZ`).
 const TICKS: f64 = 100.0;
 
-/// More processor time than this taken by others, in cores, and figures may suffer.
+/// If others take more processor time than this, in cores, figures may suffer.
 const BUSY: f64 = 0.25;
 
-/// What is kept of a run besides its outcome.
+/// What is kept of a run beyond its outcome.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Note {
@@ -24,30 +24,30 @@ pub struct Note {
     pub run_id: String,
     /// The contender.
     pub contender: String,
-    /// Which link layer carried it; `real` if the links were there before.
+    /// The link layer that carried it; `real` if the links existed before.
     pub links: String,
-    /// How late packets left the links, in seconds: half of them, 99 of 100, the latest.
+    /// How late packets left the links, in seconds: median, 99th percentile, maximum.
     pub late_s: Option<[f64; 3]>,
-    /// Packets the link layer itself lost.
+    /// Packets that the link layer itself lost.
     pub own_drops: Option<u64>,
     /// Processor seconds of the link layer.
     pub links_cpu_s: Option<f64>,
-    /// The largest share of a core that the link layer used for a second.
+    /// The largest share of a core that the link layer used in any second.
     pub links_busiest: Option<f64>,
-    /// By how much the server's clock was ahead of the laboratory's, and how wrong that may be, in
-    /// seconds; nothing where both have one clock.
+    /// How far the server's clock was ahead of the laboratory's, and the error of that estimate, in
+    /// seconds; `None` if both have the same clock.
     pub clock_ahead_s: Option<[f64; 2]>,
     /// Processor seconds of the agents, the client's first.
     pub cpu_s: [Option<f64>; 2],
-    /// Most memory of the agents, the client's first.
+    /// Peak memory of the agents, the client's first.
     pub peak_rss_bytes: [Option<u64>; 2],
-    /// What the kernels said they used, the client's first.
+    /// What the kernels reported about their choices, the client's first.
     pub kernel: [String; 2],
-    /// Cores that others kept busy meanwhile, on average.
+    /// Cores that other processes kept busy during the run, on average.
     pub others_cores: Option<f64>,
-    /// Other laboratories on the machine, by their namespaces.
+    /// Number of other laboratories on the machine, found by their namespaces.
     pub other_labs: usize,
-    /// Variables of the kernel that decide how its TCP behaves.
+    /// Kernel variables that decide how its TCP behaves.
     pub variables: Vec<(String, String)>,
     /// Events of the script, with their times in seconds.
     pub events: Vec<(f64, String)>,
@@ -75,7 +75,7 @@ impl Note {
             .map(|(ahead, error)| [seconds(ahead as f64), seconds(error as f64)]);
     }
 
-    /// What a person should know of it; `None` if nothing.
+    /// A warning for the user about this run; `None` if there is nothing to warn of.
     pub fn warning(&self) -> Option<String> {
         let busy = self
             .busy_cores()
@@ -85,7 +85,7 @@ impl Note {
         (!all.is_empty()).then(|| all.join(", "))
     }
 
-    /// Whether something else went on beside the run, so that its figures may suffer.
+    /// Whether other work went on beside the run, so that its figures may suffer.
     pub fn is_disturbed(&self) -> bool {
         self.busy_cores().is_some() || self.other_labs > 0
     }
@@ -94,9 +94,9 @@ impl Note {
         self.others_cores.filter(|cores| *cores > BUSY)
     }
 
-    /// The notes of a file by the ids of their runs. The last one of an id counts: those before are
-    /// of attempts whose results were replaced. Empty without a file; lines that are no notes are
-    /// left out.
+    /// Reads the notes of a file, keyed by run id. The last note of an id counts: earlier ones
+    /// belong to attempts whose results were replaced. Lines that are not notes are skipped;
+    /// without a file the map is empty.
     pub fn read_all(file: &Path) -> BTreeMap<String, Self> {
         let text = fs::read_to_string(file).unwrap_or_default();
         let notes = text
@@ -105,10 +105,10 @@ impl Note {
         notes.map(|note| (note.run_id.clone(), note)).collect()
     }
 
-    /// Adds it to a file.
+    /// Appends it to a file.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn append(&self, file: &Path) -> std::io::Result<()> {
         let mut line = serde_json::to_vec(self)?;
         line.push(b'\n');
@@ -117,7 +117,7 @@ impl Note {
     }
 }
 
-/// How much the processors did, in ticks: all of them, and this process.
+/// Processor time used so far, in ticks: by everything, and by this process.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::backend) struct Busy {
     all: u64,
@@ -129,7 +129,7 @@ impl Busy {
         let stat = fs::read_to_string("/proc/stat").ok()?;
         let mut fields = stat.lines().next()?.split_whitespace().skip(1);
         let mut next = || fields.next()?.parse::<u64>().ok();
-        // User, nice and system; what follows is idle and waiting.
+        // User, nice and system; idle and I/O wait follow.
         let all = next()? + next()? + next()?;
         let own = fs::read_to_string("/proc/self/stat").ok()?;
         let own = own.rsplit_once(')')?.1;
@@ -143,7 +143,7 @@ impl Busy {
         Some(Self { all, own })
     }
 
-    /// Cores that others kept busy since then, given what agents used.
+    /// Cores that other processes kept busy since then, given the agents' own processor time.
     pub(in crate::backend) fn others_since(
         self,
         before: Self,
@@ -156,7 +156,7 @@ impl Busy {
     }
 }
 
-/// Namespaces of other laboratories that are alive.
+/// The number of namespaces of other running laboratories.
 pub(in crate::backend) fn other_labs() -> usize {
     let own = format!("-{}-", std::process::id());
     let names = fs::read_dir("/run/netns").into_iter().flatten().flatten();

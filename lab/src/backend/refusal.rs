@@ -4,10 +4,10 @@ use crate::scenario::{Kind, Transport};
 use anabranch_emulate::Error as LinkError;
 use std::fmt;
 
-/// What the kernel's TCP does by itself: it acknowledges every second packet.
+/// The kernel's TCP acknowledges every second packet by itself.
 const KERNEL_ACK_EVERY: u64 = 2;
 
-/// Why something was not made or not carried out.
+/// Why something could not be built or carried out.
 #[derive(Debug)]
 pub(super) enum Refusal {
     /// Nothing here can do what the scenario asks for.
@@ -43,7 +43,7 @@ impl From<LinkError> for Refusal {
 pub(super) enum Broken {
     /// It was refused or went wrong.
     Refused(Refusal),
-    /// The user broke it off.
+    /// The user aborted it.
     Off,
 }
 
@@ -54,7 +54,7 @@ impl From<Refusal> for Broken {
 }
 
 /// The settings of a transport that only the simulator carries out; `None` if there are none. A
-/// bond's packets are as large as its device says, so that `packet-size` is for those who make one.
+/// bond takes `packet-size` as the MTU of its device.
 pub(super) fn only_simulated(transport: &Transport) -> Option<String> {
     let settings = &transport.settings;
     let tcp = matches!(transport.kind, Kind::Tcp | Kind::Bonding);

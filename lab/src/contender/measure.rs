@@ -1,4 +1,4 @@
-//! How many bytes were moved and how long it took, found in what a program printed.
+//! Finds in a program's output how many bytes were transferred and how long that took.
 
 use super::Section;
 use crate::results::{Outcome, Status};
@@ -11,26 +11,26 @@ const NUMBER: &str = "{}";
 /// How results are read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measure {
-    /// Whether the server's output is read, and not the client's.
+    /// Whether the server's output is read instead of the client's.
     pub at_server: bool,
-    /// Where the bytes stand.
+    /// Where the number of bytes stands.
     pub bytes: Pattern,
-    /// What a number there stands for, in bytes.
+    /// Bytes that one unit of this number stands for.
     pub unit: f64,
-    /// Where the time stands; if there is none, the client's running time counts.
+    /// Where the time stands; without one, the client's running time counts.
     pub seconds: Option<Pattern>,
-    /// What a number there stands for, in seconds.
+    /// Seconds that one unit of this number stands for.
     pub time_unit: f64,
 }
 
-/// A text with a number in it, as `received {} bytes`.
+/// A text with a number in it, such as `received {} bytes`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
     before: String,
     after: String,
 }
 
-/// What a program told.
+/// The figures that a program reported.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figures {
     /// Application bytes.
@@ -40,7 +40,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// What came of a run in which the client ran for so long.
+    /// The outcome of a run in which the client ran for `took`.
     pub fn outcome(&self, scenario: &Scenario, took: Duration) -> Outcome {
         let seconds = self.seconds.unwrap_or(took.as_secs_f64());
         let wanted = match scenario.flows[0].kind {
@@ -94,10 +94,10 @@ impl Measure {
         })
     }
 
-    /// The figures in `output`, the last ones if there are several.
+    /// The figures in `output`; the last match counts.
     ///
     /// # Errors
-    /// What was not found, for people.
+    /// What was not found, as a message for the user.
     pub fn figures(&self, output: &str) -> Result<Figures, String> {
         let find = |pattern: &Pattern, what: &str| {
             let found = output
@@ -120,7 +120,7 @@ impl Measure {
 }
 
 impl Pattern {
-    /// The number on a line, if the line has it.
+    /// The number on a line, if the line matches.
     fn number(&self, line: &str) -> Option<f64> {
         let mut rest = line;
         loop {
@@ -134,7 +134,7 @@ impl Pattern {
             {
                 return Some(number);
             }
-            // Another place on the line may be meant; a text without beginning has but one.
+            // The pattern may match further along the line.
             let step = rest[at..].chars().next().map_or(1, char::len_utf8);
             rest = rest.get(at + step..).filter(|rest| !rest.is_empty())?;
         }

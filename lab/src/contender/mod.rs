@@ -1,7 +1,7 @@
-//! Contender files: how a program nobody here wrote takes part in a run.
+//! Contender files: how a third-party program takes part in a run.
 //!
-//! A file says how a server and a client are started, and where in their output they tell how many
-//! bytes they moved and how long that took. It is checked as strictly as a scenario.
+//! A file says how a server and a client are started, and where in their output they report how
+//! many bytes they transferred and how long that took. It is checked as strictly as a scenario.
 
 mod measure;
 mod process;
@@ -21,31 +21,32 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a server may take to say that it is ready, unless the file says.
+/// How long a server may take to report that it is ready, unless the file sets it.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
 /// A program that takes part.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Contender {
-    /// What messages call it.
+    /// Its name in messages.
     pub name: String,
-    /// Where it was read, and what stood there: a changed file is another contender.
+    /// The file it was read from. A changed file is another contender, so the text is kept too.
     pub file: PathBuf,
-    /// See `file`.
+    /// The text of `file`.
     pub text: String,
     /// How many paths it can use at once.
     pub paths: PathUse,
-    /// Whether it can send from the client to the server, and the other way.
+    /// Whether it can send from the client to the server, and from the server to the client.
     pub ways: [bool; 2],
     /// Whether it can send for a given time, and a given number of bytes.
     pub amounts: [bool; 2],
-    /// The program that is connected to.
+    /// The program that accepts the connection.
     pub server: Program,
-    /// The program that connects.
+    /// The program that opens the connection.
     pub client: Program,
-    /// Text on a line of the server that says it is ready; if none is given, it is ready at once.
+    /// Text on a line of the server's output that says it is ready; without one, it is ready at
+    /// once.
     pub ready: Option<String>,
-    /// How long it may take to be ready.
+    /// How long it may take to become ready.
     pub ready_within: Duration,
     /// How results are read.
     pub measure: Measure,
@@ -54,7 +55,7 @@ pub struct Contender {
 /// How many paths a program uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathUse {
-    /// The first it is given.
+    /// The first path only.
     One,
     /// All of them.
     All,
@@ -70,7 +71,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Whether it is told what stands at a place.
+    /// Whether its command or environment uses this placeholder.
     pub fn has(&self, place: Place) -> bool {
         let words = self.command.iter();
         let values = self.env.iter().map(|(_, value)| value);
@@ -79,7 +80,7 @@ impl Program {
 }
 
 impl Contender {
-    /// What of a scenario the program cannot do; `None` if it can do all.
+    /// The first thing in a scenario that the program cannot do; `None` if there is none.
     pub fn refusal(&self, scenario: &Scenario) -> Option<String> {
         let [flow] = scenario.flows.as_slice() else {
             return Some("programs carry one flow".to_owned());
@@ -142,7 +143,7 @@ impl Contender {
         Self::parse(path, &text)
     }
 
-    /// Understands the text of a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
     /// A [`Mistake`] with its line.
@@ -206,8 +207,8 @@ fn program(section: &Section<'_>, base: &Path) -> Result<Program, Mistake> {
     let Some(first) = parts.first_mut() else {
         return Err(section.wrong("command", "expected at least the program"));
     };
-    // A program beside the file is named as `./program`: the folder a run is started in is no
-    // property of a contender.
+    // A program beside the file is named `./program` and found there, whatever folder a run is
+    // started in.
     first.resolve(base);
     let mut env = Vec::new();
     if let Some(node) = section.node.get("env") {
@@ -228,7 +229,7 @@ fn program(section: &Section<'_>, base: &Path) -> Result<Program, Mistake> {
     })
 }
 
-/// A table of the file and what it is called.
+/// A table of the file, and its name.
 struct Section<'a> {
     file: &'a str,
     name: &'static str,
@@ -287,7 +288,7 @@ impl<'a> Section<'a> {
         self.mistake(key, error.to_string(), error.hint.clone())
     }
 
-    /// Refuses keys that mean nothing.
+    /// Refuses unknown keys.
     fn only(&self, known: &[&str]) -> Result<(), Mistake> {
         let Value::Table(entries) = &self.node.value else {
             return Ok(());
@@ -339,7 +340,7 @@ impl<'a> Section<'a> {
         Ok(Some(Duration::from_secs_f64(quantity.amount)))
     }
 
-    /// Which of two words a list holds; both if there is none.
+    /// Which of two words a list contains; both if the key is missing.
     fn words(&self, key: &str, known: [&str; 2]) -> Result<[bool; 2], Mistake> {
         let Some(node) = self.node.get(key) else {
             return Ok([true; 2]);

@@ -1,5 +1,5 @@
-//! A program of others under way: its output in files, itself and what it started gone when
-//! dropped.
+//! A running third-party program. Its output goes to files; the program and all that it started end
+//! when this is dropped.
 
 use super::{Program, Terms};
 use nix::sys::signal::{Signal, killpg};
@@ -12,19 +12,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Instant;
 
-/// How much of what a program said last is told.
+/// How much of the end of a program's output is shown.
 const TAIL: usize = 400;
 
-/// The folder both programs see, within that of the run.
+/// The folder that both programs see, within the run's.
 const SHARED: &str = "shared";
 
 /// The most of a program's output that is read.
 const MOST_OUTPUT: u64 = 64 << 20;
 
-/// A folder for what programs of a run say, gone when dropped.
+/// A folder for the output of a run's programs, removed when dropped.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn scratch() -> io::Result<tempfile::TempDir> {
     tempfile::Builder::new().prefix("anabranch-lab-").tempdir()
 }
@@ -40,8 +40,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program as `whose` (`client` or `server`), with what it says kept in `folder`.
-    /// `make` turns its name into a command, perhaps within a namespace.
+    /// Starts a program as `whose` (`client` or `server`), with its output kept in `folder`. `make`
+    /// turns its name into a command, perhaps within a namespace.
     ///
     /// # Errors
     /// It cannot be started; the text says which one.
@@ -66,7 +66,7 @@ impl Process {
         let mut spawn = || {
             fs::create_dir_all(&shared)?;
             command
-                // Ctrl-C is for the laboratory, which lets a run end first.
+                // Ctrl-C is meant for the laboratory, which lets the run end first.
                 .process_group(0)
                 .stdin(Stdio::null())
                 .stdout(File::create(&output)?)
@@ -91,9 +91,10 @@ impl Process {
     /// How it ended, if it has.
     ///
     /// # Errors
-    /// The system does not tell.
+    /// The system's error.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>, String> {
-        // It stays to be waited for: until then its number, which is its group's, is nobody else's.
+        // The process is not reaped yet: until then its pid, which is also its group's, is not
+        // reused.
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         match waitid(Id::Pid(self.group()), flags) {
             Ok(WaitStatus::Exited(_, code)) => Ok(Some(ExitStatus::from_raw(code << 8))),
@@ -103,7 +104,7 @@ impl Process {
         }
     }
 
-    /// Its number, and that of the group of what it started.
+    /// Its pid, which is also the id of its process group.
     fn group(&self) -> Pid {
         Pid::from_raw(self.child.id() as i32)
     }
@@ -119,7 +120,7 @@ impl Process {
         has(&self.output) || has(&self.errors)
     }
 
-    /// What it said last, to be put after a message.
+    /// The end of its output, for an error message.
     pub fn last_words(&self) -> String {
         let (errors, output) = (read(&self.errors), self.output());
         let words = [errors.trim(), output.trim()]
@@ -136,7 +137,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only if it was waited for, which nobody else does.
+        // Both fail only if the process was reaped, which nothing else does.
         let _ = killpg(self.group(), Signal::SIGKILL);
         let _ = self.child.wait();
     }
@@ -144,7 +145,7 @@ impl Drop for Process {
 
 fn read(file: &Path) -> String {
     let mut bytes = Vec::new();
-    // What cannot be read was not said.
+    // Output that cannot be read counts as empty.
     let _ = File::open(file).and_then(|file| file.take(MOST_OUTPUT).read_to_end(&mut bytes));
     String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -1,10 +1,10 @@
-//! Texts with places to be filled in when a run begins.
+//! Texts with placeholders that are filled in when a run begins.
 
 use crate::scenario::nearest;
 use std::fmt;
 use std::path::Path;
 
-/// What can be filled in, with what it means.
+/// The placeholders and their meanings.
 pub const PLACEHOLDERS: [(&str, Place, &str); 12] = [
     (
         "server",
@@ -56,7 +56,7 @@ pub const PLACEHOLDERS: [(&str, Place, &str); 12] = [
     ),
 ];
 
-/// What is filled in.
+/// A value to be filled in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// The server's address on the first path.
@@ -75,9 +75,9 @@ pub enum Place {
     Port,
     /// Bytes to move.
     Bytes,
-    /// Seconds to go on.
+    /// How many seconds to send.
     Seconds,
-    /// Which way.
+    /// The direction.
     Direction,
     /// The repetition's seed.
     Seed,
@@ -85,7 +85,7 @@ pub enum Place {
     Folder,
 }
 
-/// A text with places. `{{` and `}}` are braces.
+/// A text with placeholders. `{{` and `}}` are braces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template(Vec<Piece>);
 
@@ -95,11 +95,11 @@ enum Piece {
     Place(Place),
 }
 
-/// A place that does not exist, or a brace without its partner.
+/// An unknown placeholder, or a brace without its partner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unknown {
     what: String,
-    /// The nearest one that does.
+    /// The nearest known placeholder.
     pub hint: Option<String>,
 }
 
@@ -110,10 +110,10 @@ impl fmt::Display for Unknown {
 }
 
 impl Template {
-    /// Understands a text.
+    /// Parses a text.
     ///
     /// # Errors
-    /// `Unknown` for a place that does not exist.
+    /// `Unknown` for an unknown placeholder.
     pub fn parse(text: &str) -> Result<Self, Unknown> {
         let mut pieces = Vec::new();
         let mut plain = String::new();
@@ -156,12 +156,12 @@ impl Template {
         Ok(Self(pieces))
     }
 
-    /// Whether something is filled in for a place.
+    /// Whether it contains this placeholder.
     pub fn has(&self, place: Place) -> bool {
         self.0.contains(&Piece::Place(place))
     }
 
-    /// The text with `fill` at its places.
+    /// The text with its placeholders filled in by `fill`.
     #[must_use]
     pub fn filled(&self, fill: &dyn Fn(Place) -> String) -> String {
         let piece = |piece: &Piece| match piece {
@@ -171,7 +171,7 @@ impl Template {
         self.0.iter().map(piece).collect()
     }
 
-    /// Makes a path that begins with `./` or `../` one from `base`.
+    /// Makes a path that begins with `./` or `../` relative to `base`.
     pub(super) fn resolve(&mut self, base: &Path) {
         if let Some(Piece::Text(text)) = self.0.first_mut()
             && (text.starts_with("./") || text.starts_with("../"))

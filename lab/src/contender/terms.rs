@@ -1,4 +1,4 @@
-//! What a program has to know of a run, on whichever machine it is.
+//! What a program has to know of a run, whichever machine it is on.
 
 use super::Place;
 use crate::scenario::{FlowKind, Scenario, Way};
@@ -7,10 +7,10 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-/// What can be filled in, but for folders, which are those of one machine.
+/// The values of all placeholders except the folder, which is local to a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
-    /// The ends of the paths, in their order: the client's address and the server's.
+    /// The ends of the paths, in order: the client's address and the server's.
     pub pairs: Vec<(IpAddr, IpAddr)>,
     /// The interfaces of the program's host.
     pub interfaces: Vec<String>,
@@ -18,9 +18,9 @@ pub struct Terms {
     pub port: u16,
     /// Bytes to move; 0 if a time is given.
     pub bytes: u64,
-    /// How long to go on; zero if bytes are given.
+    /// How long to send; zero if bytes are given.
     pub time: Duration,
-    /// Which way.
+    /// The direction.
     pub way: Way,
     /// The repetition's seed.
     pub seed: u64,
@@ -52,7 +52,7 @@ impl Terms {
         }
     }
 
-    /// What stands at a place; `folder` is what both programs see.
+    /// The value of a placeholder; `folder` is the one that both programs see.
     pub fn filled(&self, place: Place, folder: &Path) -> String {
         let list = |of: &dyn Fn(&(IpAddr, IpAddr)) -> String| {
             let all: Vec<String> = self.pairs.iter().map(of).collect();

@@ -1,4 +1,4 @@
-//! What a job may ask for: agents believe nobody.
+//! Checks what a job asks for: agents trust nobody.
 
 use super::{Carrier, Job};
 use crate::scenario::FlowKind;
@@ -17,14 +17,14 @@ const MAX_ROWS: u128 = 1_000_000;
 /// The longest run.
 const MAX_STOP: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Bytes at the start of each datagram: flow and number, and when it was made.
+/// Header bytes at the start of each datagram: flow, number and creation time.
 pub const DATAGRAM_HEADER: u64 = 16;
 
 /// The longest datagram.
 const MAX_DATAGRAM: u64 = 65_000;
 
 impl Job {
-    /// Whether it makes sense.
+    /// Checks that the job makes sense.
     ///
     /// # Errors
     /// What does not, and what was expected.

@@ -4,11 +4,11 @@ use super::{Answer, Ask};
 use std::fmt::Debug;
 use std::time::Duration;
 
-/// The most bytes a line to or from an agent may have: room for a report of a long run with its
+/// The longest line to or from an agent, in bytes: room for the report of a long run with its
 /// series and decisions.
 pub const MAX_LINE: usize = 512 << 20;
 
-/// The most bytes a line to an agent may have: a job is small.
+/// The longest line to an agent, in bytes: a job is small.
 pub const MAX_ASK: usize = 1 << 20;
 
 /// Why a host does not answer.
@@ -22,28 +22,28 @@ pub enum HostError {
         /// What went wrong.
         why: String,
     },
-    /// Its agent is gone.
+    /// Its agent has ended.
     #[error("{host}: its agent ended{}", colon(why))]
     Ended {
         /// The host's name.
         host: String,
-        /// What the agent said last, if anything.
+        /// The agent's last output, if any.
         why: String,
     },
-    /// It said nothing in time.
+    /// It did not answer in time.
     #[error("{host}: no answer within {:.1} s", waited.as_secs_f64())]
     Silent {
         /// The host's name.
         host: String,
-        /// How long it had.
+        /// How long the laboratory waited.
         waited: Duration,
     },
-    /// It said something that is no answer.
+    /// Its answer could not be understood.
     #[error("{host}: cannot understand its answer: {why}")]
     Garbled {
         /// The host's name.
         host: String,
-        /// What is wrong with it.
+        /// What is wrong with the answer.
         why: String,
     },
 }
@@ -61,15 +61,15 @@ pub trait Host: Debug + Send {
     /// Its name, for messages.
     fn name(&self) -> &str;
 
-    /// Asks it something; the answers come in their own time.
+    /// Sends it a request; the answers come later.
     ///
     /// # Errors
-    /// Its agent is gone.
+    /// Its agent has ended.
     fn ask(&mut self, ask: Ask) -> Result<(), HostError>;
 
-    /// The next thing it says, waiting for at most so long.
+    /// Returns its next answer, after waiting at most `timeout`.
     ///
     /// # Errors
-    /// It said nothing, something that is no answer, or its agent is gone.
+    /// It said nothing, its answer was not understood, or its agent has ended.
     fn answer(&mut self, timeout: Duration) -> Result<Answer, HostError>;
 }

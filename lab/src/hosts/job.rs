@@ -1,4 +1,4 @@
-//! What a host is asked to do in one run, and what it tells.
+//! What a host is asked to do in one run, and what it reports.
 
 use crate::contender::Terms;
 use crate::machine::Machine;
@@ -11,15 +11,15 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ask {
-    /// Tell what machine this is.
+    /// Describe your machine.
     Hello,
     /// Get ready for a run. The server is asked first.
     Prepare(Box<Job>),
-    /// Start the server of a program of others; `Ready` is said when it is, `Done` after `Stop`.
+    /// Start the server of a third-party program. The answer is `Ready`, and `Done` after `Stop`.
     Serve(Box<Serving>),
-    /// Begin. The client gets what the server said when it was ready; the server needs nothing.
+    /// Begin. The client gets the server's `Ready`; the server needs nothing.
     Start(Option<Ready>),
-    /// End the run now and tell what was measured so far.
+    /// End the run now and report what was measured so far.
     Stop,
 }
 
@@ -27,15 +27,15 @@ pub enum Ask {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// What machine it is, with the program's version.
+    /// Its machine, with the program's version.
     Machine(Box<Machine>),
     /// It is ready to start.
     Ready(Ready),
-    /// It is under way: application bytes received so far.
+    /// The run is in progress: application bytes received so far.
     Progress(u64),
     /// It is over.
     Done(Box<HostReport>),
-    /// It cannot do what it was asked, and why.
+    /// It cannot do what it was asked; the text says why.
     Failed(String),
 }
 
@@ -43,9 +43,9 @@ pub enum Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Opens the paths.
+    /// Opens the connection and its paths.
     Client,
-    /// Is connected to.
+    /// Accepts the connection.
     Server,
 }
 
@@ -55,28 +55,28 @@ pub enum Role {
 pub enum Carrier {
     /// The engine, over all paths.
     Anabranch {
-        /// What it is set up like.
+        /// The system it imitates.
         profile: Profile,
-        /// The scheduler with its parameters; the engine's own choice if not given.
+        /// The scheduler with its parameters; the engine's own choice if `None`.
         scheduler: Option<String>,
-        /// The congestion control with its parameters; likewise.
+        /// The congestion control with its parameters; the engine's own choice if `None`.
         congestion: Option<String>,
         /// The rest.
         settings: Box<Settings>,
     },
-    /// TCP of the kernel over the first path, a connection for each flow.
+    /// The kernel's TCP over the first path, with a connection for each flow.
     Tcp {
         /// Its congestion control; always set, since machines differ in their default.
         congestion: String,
-        /// Receive and send buffer in bytes; the kernel's own choice if not given.
+        /// Receive and send buffer in bytes; the kernel's own choice if `None`.
         buffers: Option<(u64, u64)>,
     },
-    /// Multipath TCP of the kernel, a connection for each flow that begins on the first path. Its
-    /// further subflows are up to the addresses the host was given.
+    /// The kernel's multipath TCP, with a connection for each flow that begins on the first path.
+    /// Its path manager opens further subflows from the addresses it was given.
     Mptcp {
         /// The congestion control of each subflow.
         congestion: String,
-        /// Receive and send buffer in bytes; the kernel's own choice if not given.
+        /// Receive and send buffer in bytes; the kernel's own choice if `None`.
         buffers: Option<(u64, u64)>,
     },
 }
@@ -86,7 +86,7 @@ pub enum Carrier {
 pub struct HostPath {
     /// Its name in the scenario.
     pub name: String,
-    /// The interface it leaves by; sockets are bound to it if given.
+    /// The interface it leaves through; sockets are bound to it if given.
     pub interface: Option<String>,
     /// The host's own address on it.
     pub local: IpAddr,
@@ -104,16 +104,16 @@ pub struct HostPath {
     pub cost: u32,
 }
 
-/// One flow, with its start drawn.
+/// One flow, with its start time drawn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobFlow {
     /// What it sends.
     pub kind: FlowKind,
-    /// Which way.
+    /// Its direction.
     pub way: Way,
     /// When it begins, counted from the start.
     pub start: Duration,
-    /// How long after its start it does not count.
+    /// How long after its start it is not counted.
     pub warm_up: Duration,
 }
 
@@ -134,20 +134,20 @@ pub struct Job {
     pub stop: Duration,
     /// Length of a bin of the time series; `None` for no series.
     pub bin: Option<Duration>,
-    /// Whether each decision of the scheduler is told.
+    /// Whether each decision of the scheduler is reported.
     pub decisions: bool,
     /// A folder for qlog files, if they are wanted.
     pub qlog: Option<std::path::PathBuf>,
-    /// Where randomness comes from.
+    /// The seed of all randomness.
     pub seed: u64,
 }
 
-/// A program of others as the server of a run. The agent knows its command, or refuses.
+/// A third-party program as the server of a run. The agent knows its command, or refuses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Serving {
     /// The contender's name.
     pub contender: String,
-    /// What it is told; port and interfaces are the agent's choice.
+    /// Its terms; port and interfaces are chosen by the agent.
     pub terms: Terms,
 }
 
@@ -160,30 +160,30 @@ pub struct Ready {
     pub key: Option<String>,
 }
 
-/// What a host tells of a run. What it did not measure is `None`.
+/// What a host reports about a run. What it did not measure is `None`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct HostReport {
     /// Empty if all went well, else what went wrong.
     pub error: String,
     /// Whether the run was cut off.
     pub timed_out: bool,
-    /// The start, on the clock `CLOCK_MONOTONIC` of the host.
+    /// The start time on the host's clock `CLOCK_MONOTONIC`.
     pub started_ns: u64,
     /// When this was written, counted from the start.
     pub ended_s: Option<f64>,
-    /// By how much the host's clock is ahead of the laboratory's, and how wrong that may be. The
-    /// laboratory fills this in for hosts on other machines.
+    /// How far the host's clock is ahead of the laboratory's. The laboratory fills this in for
+    /// hosts on other machines.
     pub clock_ahead_ns: Option<i64>,
-    /// The error of the former, either way.
+    /// The error of `clock_ahead_ns`, in either direction.
     pub clock_error_ns: Option<u64>,
     /// From the first packet to the end of the handshake.
     pub handshake_s: Option<f64>,
     /// Application bytes received.
     pub received_bytes: u64,
-    /// Of these, what was received from the end of the last warm-up to the end of the last flow
-    /// that lasts a given time, or to the last byte if there is none.
+    /// The part of these received from the end of the last warm-up to the end of the last flow of a
+    /// given duration, or to the last byte if there is no such flow.
     pub counted_bytes: u64,
-    /// From when to when these were counted, in seconds from the start.
+    /// The period in which these were counted, in seconds from the start.
     pub counted_s: Option<[f64; 2]>,
     /// From the start of the first flow to the first byte received.
     pub first_byte_s: Option<f64>,
@@ -193,17 +193,17 @@ pub struct HostReport {
     pub units: Vec<UnitTime>,
     /// Units this host sent, by flow.
     pub sent_units: Vec<(u32, u64)>,
-    /// Datagrams that arrived too late, by the clocks as they are.
+    /// Datagrams that arrived too late, by uncorrected clocks.
     pub late_units: u64,
-    /// The most bytes that waited behind a gap.
+    /// The most bytes that waited behind a gap at once.
     pub reseq_peak_bytes: Option<u64>,
-    /// The mean of them over time.
+    /// The mean number of such bytes over time.
     pub reseq_mean_bytes: Option<f64>,
-    /// Times that bytes waited for those before them: median, 95th and 99th percentile, mean.
+    /// How long bytes waited for earlier ones: median, 95th and 99th percentile, mean.
     pub reseq_wait_s: Option<[f64; 4]>,
-    /// Stream bytes sent again.
+    /// Stream bytes retransmitted.
     pub retransmitted_bytes: Option<u64>,
-    /// Stream bytes taken from a silent path and sent on another one.
+    /// Stream bytes reinjected: taken from a silent path and sent on another one.
     pub reinjected_bytes: Option<u64>,
     /// Stream bytes that arrived more than once.
     pub duplicate_bytes: Option<u64>,
@@ -213,19 +213,20 @@ pub struct HostReport {
     pub blocked_send_s: Option<f64>,
     /// Time in which the scheduler held data although a path had room.
     pub blocked_hold_s: Option<f64>,
-    /// Times the scheduler left a path with room idle.
+    /// How often the scheduler left a path with room idle.
     pub holds: Option<u64>,
     /// Decisions by reason.
     pub reasons: Vec<(String, u64)>,
     /// Processor time of the agent during the run, user and system.
     pub cpu_s: Option<f64>,
-    /// The most memory the agent had so far.
+    /// Peak memory of the agent so far.
     pub peak_rss_bytes: Option<u64>,
-    /// What the kernel says it used, as `scheduler=default congestion=cubic subflows=2`.
+    /// What the kernel reports to have used, such as `scheduler=default congestion=cubic
+    /// subflows=2`.
     pub kernel: String,
     /// The paths, in the order of the job.
     pub paths: Vec<PathReport>,
-    /// The time series, path 0 being the connection.
+    /// The time series; path 0 is the connection.
     pub series: Vec<HostBin>,
     /// Decisions one by one, if asked for.
     pub decisions: Vec<crate::results::Decided>,
@@ -238,8 +239,8 @@ pub struct UnitTime {
     pub flow: u32,
     /// Its number in the flow.
     pub unit: u64,
-    /// From its start to its last byte; of a request, to the last byte of the answer. The start
-    /// of files and datagrams was told by the other host's clock.
+    /// From its start to its last byte; for a request, to the last byte of the answer. Files and
+    /// datagrams carry their start time by the other host's clock.
     pub took_s: f64,
 }
 
@@ -250,7 +251,7 @@ pub struct PathReport {
     pub sent_bytes: u64,
     /// Bytes of packets received.
     pub received_bytes: u64,
-    /// Application bytes that arrived over it before they arrived over another one.
+    /// Application bytes that arrived over it first, not over another path.
     pub first_copy_bytes: Option<u64>,
     /// Packets declared lost.
     pub lost_declared: Option<u64>,

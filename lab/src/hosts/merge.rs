@@ -1,8 +1,8 @@
-//! One outcome out of two hosts' reports and the links' counters.
+//! Makes one outcome of two hosts' reports and the links' counters.
 //!
-//! The host the first flow's data comes from tells what was sent and how, the other one what
-//! arrived. The clocks of both may differ: each report says when it began on its own clock and, if
-//! the laboratory estimated it, by how much that clock is ahead.
+//! The sender of the first flow's data reports what was sent and how, the receiver what arrived.
+//! Their clocks may differ: each report gives its start by its own clock and, if the laboratory
+//! estimated it, how far that clock is ahead.
 
 use super::{HostBin, HostReport, PathReport};
 use crate::results::{Bin, Outcome, PathOutcome, Status};
@@ -14,10 +14,11 @@ mod series;
 #[cfg(test)]
 mod tests;
 
-/// What one direction of a path carried, as the link layer counted. What it cannot tell is `None`.
+/// What one direction of a path carried, as counted by the link layer. What it cannot tell is
+/// `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Carried {
-    /// Bytes of packets given to it, headers of IP included.
+    /// Bytes of packets that entered it, IP headers included.
     pub sent_bytes: u64,
     /// Bytes of packets that came out.
     pub delivered_bytes: u64,
@@ -25,7 +26,7 @@ pub struct Carried {
     pub lost_queue: Option<u64>,
     /// Packets lost by chance.
     pub lost_random: Option<u64>,
-    /// Packets in all, given to it.
+    /// All packets that entered it.
     pub packets: Option<u64>,
     /// Mean bytes in its queue.
     pub queue_mean_bytes: Option<f64>,
@@ -53,13 +54,13 @@ impl LinkTotals {
     }
 }
 
-/// How long a run of multipath TCP may take before all its subflows have to be there.
+/// How long after its start a run of multipath TCP must have all its subflows, in seconds.
 const SUBFLOWS_BY: f64 = 2.0;
 
-/// Makes one outcome. `way` is that of the first flow; `links` has an entry for each path of the
-/// scenario, in its order, or none at all if nobody counted.
+/// Makes one outcome. `way` is the direction of the first flow; `links` has an entry for each path
+/// of the scenario, in order, or is empty if nothing was counted.
 ///
-/// The time the run took is left to the caller.
+/// The caller fills in the wall-clock time of the run.
 pub fn merge(
     scenario: &Scenario,
     way: Way,
@@ -76,7 +77,7 @@ pub fn merge(
         way,
         sender,
         receiver,
-        // The client begins the run: times are counted from its start.
+        // The client begins the run, so times are counted from its start.
         lag_s: began_s(receiver) - began_s(client),
         sender_lag_s: began_s(sender) - began_s(client),
         links,
@@ -150,7 +151,7 @@ fn status(
     (Status::Ok, String::new())
 }
 
-/// The value of `key=value` in a text of such words.
+/// The value of `key=value` in a text of such pairs.
 fn word<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     let mut words = text.split_whitespace();
     words.find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
@@ -161,9 +162,9 @@ struct View<'a> {
     way: Way,
     sender: &'a HostReport,
     receiver: &'a HostReport,
-    /// By how much the receiver began later than the client.
+    /// How much later than the client the receiver began.
     lag_s: f64,
-    /// The same of the sender.
+    /// How much later than the client the sender began.
     sender_lag_s: f64,
     links: &'a [LinkTotals],
 }
@@ -209,13 +210,13 @@ impl View<'_> {
         }
     }
 
-    /// By how much a time is too long that began on the sender's clock and ended on the receiver's.
+    /// How much too long a time is that began on the sender's clock and ended on the receiver's.
     fn skew_s(&self) -> f64 {
         let ahead = |report: &HostReport| report.clock_ahead_ns.unwrap_or(0) as f64 / 1e9;
         ahead(self.receiver) - ahead(self.sender)
     }
 
-    /// How long each unit took, those of both hosts' clocks put right.
+    /// How long each unit took, corrected if it was measured with both hosts' clocks.
     fn unit_times(&self) -> Vec<f64> {
         let units = self.receiver.units.iter();
         units
@@ -225,13 +226,13 @@ impl View<'_> {
 
     fn corrected(&self, flow: u32, took_s: f64) -> f64 {
         match self.scenario.flows.get(flow as usize).map(|flow| flow.kind) {
-            // Both ends of a request are at the host that asks.
+            // The requesting host measures a request from start to end.
             Some(FlowKind::Requests { .. }) | None => took_s,
             Some(_) => (took_s - self.skew_s()).max(0.0),
         }
     }
 
-    /// Datagrams of the flows along the way that did not arrive in time.
+    /// Datagrams of flows in this direction that did not arrive in time.
     fn late(&self) -> u64 {
         let flows = self.scenario.flows.iter().enumerate();
         let late = flows.map(|(index, flow)| {
@@ -268,7 +269,7 @@ impl View<'_> {
         (to > from).then(|| self.receiver.counted_bytes as f64 * 8.0 / (to - from))
     }
 
-    /// The number in results of a path with this number in the job, both counted from 1.
+    /// The number in results of a path that has this number in the job; both count from 1.
     fn number(&self, path: u32) -> u32 {
         let used = &self.scenario.transport.paths;
         let index = (path as usize).checked_sub(1);
@@ -303,7 +304,7 @@ impl View<'_> {
         all
     }
 
-    /// What the link layer counted goes before what the hosts did: it sees what was lost.
+    /// The link layer's counts replace the hosts': it also sees what was lost.
     fn add_link(&self, one: &mut PathOutcome, index: usize, carried: &Carried) {
         one.sent_bytes = carried.sent_bytes;
         one.delivered_bytes = carried.delivered_bytes;

@@ -1,9 +1,9 @@
-//! Runs on hosts with clocks of their own: what each is asked, what each tells, and one outcome
+//! Runs on hosts with clocks of their own: what each is asked, what each reports, and one outcome
 //! made of both.
 //!
 //! A host runs an agent (crate `anabranch-agent`), a process of its own so that its processor time
-//! and memory can be told. The laboratory talks to it in lines of JSON: over its standard input
-//! and output when it is on this machine, over an authenticated connection when it is not.
+//! and memory can be measured. The laboratory exchanges lines of JSON with it: over standard input
+//! and output on the same machine, else over an authenticated connection.
 
 mod check;
 mod host;

@@ -127,8 +127,8 @@ fn share(value: f64) -> String {
     }
 }
 
-/// Of the bytes of two channels, those that arrived and were there already: their repetition was
-/// needless.
+/// Bytes over two channels that arrived more than once, as a share of the data: their repetition
+/// was needless.
 fn needless(data: &Data<'_>) -> f64 {
     data.mean("two", &[], |part| {
         let again = part.outcome.duplicate_bytes? as f64;
@@ -139,7 +139,7 @@ fn needless(data: &Data<'_>) -> f64 {
 /// Bytes of a packet of these scenarios.
 const PACKET: f64 = 1440.0;
 
-/// Of the bytes sent over two channels, those in packets that were dropped.
+/// The share of the bytes sent over two channels that was in dropped packets.
 fn dropped(data: &Data<'_>) -> f64 {
     data.mean("two", &[], |part| {
         let paths = part.outcome.paths.iter();
@@ -152,15 +152,16 @@ fn dropped(data: &Data<'_>) -> f64 {
     })
 }
 
-/// Controls the paper may have used; it does not say.
+/// Congestion controls that the paper may have used; it does not say which.
 const CONTROLS: [&str; 3] = [
     "both lia:coupling=all",
     "both olia:coupling=all",
     "both new-reno",
 ];
 
-/// What chance does to samples of 60 s: some 55 losses each, and a rate that goes with one over the
-/// root of their number, deviate by about 8 %, which five samples tell within a half.
+/// The margin for chance in samples of 60 s. Each has some 55 losses, and a rate inversely
+/// proportional to the square root of their number varies by about 8 %, which the mean of five
+/// samples halves.
 const SPREAD: f64 = 0.15;
 
 fn mptcp(data: &Data<'_>) -> Vec<Statement> {

@@ -140,7 +140,7 @@ const BACKWARD: [&str; 12] = [
     "250ms",
 ];
 
-/// The numbers of the scenarios that were run, from 0, with their backward delays.
+/// The scenarios that were run, numbered from 0, with their backward delays.
 fn numbered(data: &Data<'_>) -> Vec<(usize, &'static str)> {
     let run = data.values("bpd1");
     let all = BACKWARD.into_iter().enumerate();
@@ -154,7 +154,7 @@ fn validation(data: &Data<'_>) -> Vec<Statement> {
             part.outcome.unit_p50_s
         }) * 1000.0
     });
-    // 20 ms and what a packet of about 1050 bytes takes to leave.
+    // 20 ms and the transmission time of a packet of about 1050 bytes.
     let near = delays.iter().all(|delay| (20.0..=22.0).contains(delay));
     vec![Statement::new(
         ("bremen-delay-validation", "T1"),
@@ -180,7 +180,7 @@ fn h(data: &Data<'_>) -> Vec<Statement> {
         for (index, bpd) in numbered(data) {
             let place = format!("H{} {}/{}", index + 1, capacity.0, capacity.1);
             for (path, configured) in [(0, 0.010), (1, 0.050)] {
-                // Queueing only adds: a thousand packets may wait.
+                // A queue of up to a thousand packets only adds to the delay.
                 let measured = share("dd", capacity, bpd, path);
                 delay.add(measured - configured, place.clone(), measured >= configured);
             }
@@ -206,7 +206,7 @@ fn h(data: &Data<'_>) -> Vec<Statement> {
         }
     }
     vec![
-        // The world's own clock: its delays cannot lie below what was configured.
+        // Measured by the simulator's own clock: the delays cannot be less than configured.
         delay
             .statement(
                 (id, "T1"),
@@ -232,7 +232,8 @@ fn h(data: &Data<'_>) -> Vec<Statement> {
     ]
 }
 
-/// Delivery delay prefers subflow 1 throughout, the lowest RTT while its own is below 60 ms.
+/// Delivery delay always prefers subflow 1; the lowest RTT does so while that subflow's RTT is
+/// below 60 ms.
 fn h_preferences(data: &Data<'_>) -> Statement {
     let [forward1, forward2, backward2] = ["fpd1", "fpd2", "bpd2"].map(configured);
     let row = |(index, bpd): (usize, &str)| {
@@ -244,7 +245,7 @@ fn h_preferences(data: &Data<'_>) -> Statement {
     preference::statement(("bremen-H", "T2"), &rows)
 }
 
-/// A delay of the scenario H in whole milliseconds, where it is not swept.
+/// A delay of scenario H that is not swept, in whole milliseconds.
 fn configured(key: &str) -> u64 {
     let file = Document::parse("bremen-h.toml", H_FILE).expect("a scenario of this crate");
     let parameters = file.root.get("parameters");
@@ -257,12 +258,12 @@ fn configured(key: &str) -> u64 {
     }
 }
 
-/// Whole milliseconds of a time as it stands in the files.
+/// A time from the files in whole milliseconds.
 fn millis(text: &str) -> u64 {
     amount(text) as u64
 }
 
-/// Re-sequencing: what the delivery delay is for.
+/// Resequencing, which the delivery-delay scheduler is meant to reduce.
 fn h_waits(data: &Data<'_>) -> Vec<Statement> {
     let id = "bremen-H";
     let wait = |who: &str, (r1, r2): (&str, &str), bpd: &str| {
@@ -348,7 +349,7 @@ fn scenarios(data: &Data<'_>, id: &str, letters: &[&str]) -> Vec<Statement> {
     all
 }
 
-/// What the schedulers prefer in each delay scenario: A tells them apart, C inverts.
+/// The preferences of the schedulers in each delay scenario: A distinguishes them, C inverts them.
 fn preferences(data: &Data<'_>, id: &str, letters: &[&str]) -> Statement {
     let run = data.values("fpd2");
     let mut rows: Vec<(String, Delays, [Option<u32>; 2])> = Vec::new();

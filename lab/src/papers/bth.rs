@@ -60,7 +60,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
 
 fn concurrency(data: &Data<'_>) -> Vec<Statement> {
     let id = "bth-concurrency";
-    // Each path's, over all repetitions: in every one of them all paths must take part.
+    // The shares of each path in all repetitions; in every repetition all paths must take part.
     let mut shares: [Vec<f64>; 3] = Default::default();
     let mut whole = data.runs("rr", &[]).next().is_some();
     let mut all = whole;
@@ -162,7 +162,7 @@ fn paths(data: &Data<'_>) -> Vec<Statement> {
     ]
 }
 
-/// Published kB/s by chunk size: in turn, weighted.
+/// Published kB/s by chunk size: round robin, weighted.
 const TABLE: [(&str, f64, f64); 18] = [
     ("500B", 41.81, 39.54),
     ("1000B", 153.128, 176.597),
@@ -186,7 +186,7 @@ const TABLE: [(&str, f64, f64); 18] = [
 
 fn chunks(data: &Data<'_>) -> Vec<Statement> {
     let id = "bth-chunk-size";
-    // Mbit/s to kB/s.
+    // Converts Mbit/s to kB/s.
     let at = |who: &str, chunk: &str| data.goodput(who, &[("chunk", chunk)]) * 125.0;
     let sizes = data.values("chunk");
     let (mut equal, mut better, mut rr_flat, mut wrr_flat) = (

@@ -149,7 +149,7 @@ fn reordering(data: &Data<'_>, id: &str, key: &str) -> Vec<Statement> {
     ]
 }
 
-/// A published change: where from, where to, and by how many percent.
+/// A published change: from one point to another, by this many percent.
 type Shift<'s> = ([&'s str; 3], [&'s str; 3], f64);
 
 const SHIFTS: [Shift<'static>; 8] = [
@@ -195,7 +195,7 @@ const SHIFTS: [Shift<'static>; 8] = [
     ),
 ];
 
-/// Goodput at a rate, RTT and buffer.
+/// Goodput at a rate, RTT and buffer size.
 fn s1_goodput(data: &Data<'_>, contender: &str, [rate, rtt, buffer]: [&str; 3]) -> f64 {
     let at = [("rate", rate), ("main-rtt", rtt), ("buffer", buffer)];
     data.goodput(contender, &at)
@@ -273,8 +273,8 @@ fn s1_gains(data: &Data<'_>) -> Vec<Statement> {
     for buffer in BUFFERS {
         let knee = |contender: &str| knee(&rates, |rate| at(contender, [rate, "50ms", buffer]));
         let (mp, sp) = (knee("mp"), knee("sp"));
-        // A curve that still rises at the last rate has its knee beyond it; if both do, the grid
-        // does not tell.
+        // A curve that still rises at the last rate has its knee beyond it. If both curves do, the
+        // grid cannot tell which comes first.
         let beyond = |rate: f64| {
             if rate.is_infinite() {
                 "beyond the grid".to_owned()
@@ -294,7 +294,7 @@ fn s1_gains(data: &Data<'_>) -> Vec<Statement> {
     all
 }
 
-/// The rate from which one more Mbit/s brings less than 2 %.
+/// The rate beyond which one more Mbit/s adds less than 2 %.
 fn knee(rates: &[String], goodput: impl Fn(&str) -> f64) -> f64 {
     if rates.is_empty() || rates.iter().any(|rate| goodput(rate).is_nan()) {
         return f64::NAN;
@@ -389,15 +389,15 @@ fn mostly(points: &Worst) -> bool {
     points.count > 0 && good >= 0.95 * points.count as f64
 }
 
-/// The largest gain with each buffer.
+/// The largest gain with each buffer size.
 fn s2_largest(most: [f64; 3]) -> Statement {
     let shown = most.map(percent).join(", ");
     let number = ("critical-s2", "T2b");
     Statement::new(number, "the largest gain anywhere", "", shown, true).told()
 }
 
-/// The gain in the "best case": as in 4.1, where that is the highest rate at the lowest RTT, the
-/// best network of the grid, not the largest gain.
+/// The gain in the "best case". As in section 4.1 of the paper, that is the highest rate at the
+/// lowest RTT, the best network of the grid, not the largest gain.
 fn s2_best_case(data: &Data<'_>) -> Statement {
     let gains = BUFFERS.map(|buffer| {
         let at = [("rate", "10Mbit/s"), ("loss", "1%"), ("buffer", buffer)];
@@ -500,7 +500,7 @@ fn s3b(data: &Data<'_>) -> Vec<Statement> {
     for buffer in BUFFERS {
         for pair in rtts.windows(2) {
             let (before, after) = (at("sp", &pair[0], buffer), at("sp", &pair[1], buffer));
-            // Once the link is full there is nothing to rise to.
+            // Once the link is full, goodput cannot rise any further.
             let good = after >= before * 0.98 || after > 9.2;
             rises.add(after / before, format!("{} {buffer}", pair[1]), good);
         }
@@ -544,8 +544,8 @@ fn s3b(data: &Data<'_>) -> Vec<Statement> {
     ]
 }
 
-/// What the paper warns of must come out without the remedy, and must not with it. Of the two that
-/// are the remedy together, each is tried alone.
+/// The effect that the paper warns of must show without the remedy, and must not with it. The
+/// remedy has two parts; each is also tried alone.
 fn guarded(data: &Data<'_>) -> Vec<Statement> {
     let id = "critical-guard";
     let (mut on, mut off, mut windows) = (Worst::default(), Worst::default(), Worst::default());

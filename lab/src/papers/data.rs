@@ -1,4 +1,4 @@
-//! Results as experiments ask for them.
+//! The queries that experiments make on results.
 
 use super::Statement;
 use crate::results::{Part, Status};
@@ -10,16 +10,16 @@ pub struct Data<'a> {
     parts: &'a [Part],
 }
 
-/// A point of a sweep: the last parts of keys, and values as they stand in the file.
+/// A point of a sweep: the last parts of the keys, and the values as written in the file.
 pub(super) type At<'p> = &'p [(&'p str, &'p str)];
 
 impl<'a> Data<'a> {
-    /// These results.
+    /// The results of these runs.
     pub fn new(parts: &'a [Part]) -> Self {
         Self { parts }
     }
 
-    /// Why nothing can be said, if so.
+    /// Why these results allow no statement; `None` if they do.
     pub(super) fn unusable(&self) -> Option<String> {
         let bad =
             |part: &&Part| matches!(part.outcome.status, Status::Unsupported | Status::Failed);
@@ -35,7 +35,8 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Runs of a contender at a point that count: one whose links or hosts were late says nothing.
+    /// The usable runs of a contender at a point: a run whose links or hosts were late says
+    /// nothing.
     pub(super) fn runs(
         &self,
         contender: &str,
@@ -58,8 +59,8 @@ impl<'a> Data<'a> {
         })
     }
 
-    /// The mean of a figure at a point; not a number if there is none, so that every comparison
-    /// with it fails.
+    /// The mean of a figure at a point; NaN if there is none, so that every comparison with it
+    /// fails.
     pub(super) fn mean(
         &self,
         contender: &str,
@@ -75,7 +76,7 @@ impl<'a> Data<'a> {
         self.mean(contender, at, |part| part.outcome.goodput_bps) / 1e6
     }
 
-    /// The goodputs of all repetitions in Mbit/s.
+    /// The goodputs of all repetitions at a point in Mbit/s.
     pub(super) fn goodputs(&self, contender: &str, at: At<'_>) -> Vec<f64> {
         let runs = self.runs(contender, at);
         runs.filter_map(|part| part.outcome.goodput_bps)
@@ -125,7 +126,7 @@ impl<'a> Data<'a> {
     }
 }
 
-/// `value` as people read it.
+/// `value` in readable form.
 pub(super) fn figure(value: f64) -> String {
     if value.is_nan() {
         "-".to_owned()
@@ -150,12 +151,12 @@ pub(super) struct Worst {
     pub(super) count: usize,
     pub(super) bad: usize,
     unknown: bool,
-    /// Whether figures were turned round, because larger ones are worse.
+    /// Whether figures are stored negated, because larger ones are worse.
     turned: bool,
 }
 
 impl Worst {
-    /// Adds a figure, of which smaller is worse, and whether it is good enough.
+    /// Adds a figure of which smaller is worse; `good` tells whether it is good enough.
     pub(super) fn add(&mut self, value: f64, place: impl Into<String>, good: bool) {
         self.count += 1;
         if value.is_nan() {
@@ -168,13 +169,13 @@ impl Worst {
         }
     }
 
-    /// The same of figures of which larger is worse.
+    /// Adds a figure of which larger is worse; `good` tells whether it is good enough.
     pub(super) fn most(&mut self, value: f64, place: impl Into<String>, good: bool) {
         self.turned = true;
         self.add(-value, place, good);
     }
 
-    /// Whether all were good, and there was one.
+    /// Whether there were figures and all of them were good.
     pub(super) fn all_good(&self) -> bool {
         self.count > 0 && self.bad == 0 && !self.unknown
     }

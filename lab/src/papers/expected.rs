@@ -1,14 +1,14 @@
-//! What is known to hold and not to hold: the table of docs/papers.md, written and read.
+//! The expected verdicts: reads and writes the table of docs/papers.md.
 
 use super::{Statement, Verdict};
 use std::fmt::Write as _;
 
 const HEAD: &str = "| experiment | | statement | published | ours | holds |";
 
-/// The verdicts a table lists.
+/// The verdicts that a table lists.
 ///
 /// A table is Markdown with the columns `experiment`, number, `statement`, `published`, `ours` and
-/// `holds`; lines of another form are left alone, so that it may stand in a page of text.
+/// `holds`. Text before and after it is ignored, so it may stand in a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
     rows: Vec<Row>,
@@ -26,7 +26,7 @@ impl Expected {
     /// Reads a table.
     ///
     /// # Errors
-    /// The line whose verdict is none, or that there is no table at all.
+    /// A line whose verdict is unknown, or the lack of a table.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut rows = Vec::new();
         let lines = text.lines().enumerate();
@@ -54,8 +54,8 @@ impl Expected {
         Ok(Self { rows })
     }
 
-    /// Where these statements came out differently, in words; empty if nowhere. Experiments without
-    /// a statement here were not run, and their rows say nothing.
+    /// The differences between these statements and the table, in words; empty if there are none.
+    /// Experiments without a statement here were not run, so their rows are not compared.
     pub fn differences(&self, statements: &[Statement]) -> Vec<String> {
         let mut found = Vec::new();
         for statement in statements {
@@ -85,7 +85,7 @@ impl Expected {
     }
 }
 
-/// The statements as such a table; figures that are whole tables themselves are cut.
+/// The statements as such a table; figures that are whole tables themselves are shortened.
 pub fn table(statements: &[Statement]) -> String {
     let mut text = format!("{HEAD}\n|---|---|---|---|---|---|\n");
     for statement in statements {

@@ -1,7 +1,7 @@
-//! The experiments of the five documents, and whether what they state comes out here.
+//! The experiments of the five documents, and whether their statements come out here.
 //!
-//! Each experiment is a scenario file of this crate or a worked example of the simulator's model.
-//! A statement that does not hold stays so: its figure stands beside the published one.
+//! Each experiment is a scenario file of this crate or a worked example of the simulator's model. A
+//! statement that does not hold is kept as it is, with its figure beside the published one.
 
 mod aveiro;
 mod bremen;
@@ -24,7 +24,7 @@ use crate::scenario::{Document, Mistake, Value};
 /// An experiment, or several that share a scenario file.
 #[derive(Debug, Clone, Copy)]
 pub struct Experiment {
-    /// The names by which it is asked for, besides that of its scenario.
+    /// Its names, besides that of its scenario.
     pub ids: &'static [&'static str],
     /// The document and the place in it.
     pub source: &'static str,
@@ -61,14 +61,14 @@ pub enum Verdict {
     Holds,
     /// It does not.
     Fails,
-    /// It is told, not judged: the document contradicts itself, or says nothing definite.
+    /// Reported, not judged: the document contradicts itself or says nothing definite.
     Told,
-    /// It could not be run, or runs that it needs did not end well.
+    /// Its runs were not possible, or did not end well.
     Missing,
 }
 
 impl Verdict {
-    /// In words.
+    /// The verdict in words.
     pub fn name(self) -> &'static str {
         match self {
             Self::Holds => "holds",
@@ -79,26 +79,26 @@ impl Verdict {
     }
 }
 
-/// A statement of a document next to what came out.
+/// A statement of a document beside our result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statement {
     /// The experiment.
     pub experiment: String,
-    /// Its number there, as `T1`.
+    /// Its number there, such as `T1`.
     pub number: String,
     /// What is stated.
     pub text: String,
     /// The published figure.
     pub published: String,
-    /// Ours.
+    /// Our figure.
     pub ours: String,
     /// Whether they agree.
     pub verdict: Verdict,
 }
 
 impl Statement {
-    /// A statement that holds or does not; one of whose figures was not measured (`-`) does
-    /// neither.
+    /// A statement that holds or does not. If one of its figures was not measured (`-`), its
+    /// verdict is missing.
     pub fn new(
         (experiment, number): (&str, &str),
         text: &str,
@@ -122,24 +122,24 @@ impl Statement {
         }
     }
 
-    /// The same, told only.
+    /// The statement, reported but not judged.
     pub fn told(mut self) -> Self {
         self.verdict = Verdict::Told;
         self
     }
 
-    /// The same, told only where what it is about is not measured.
+    /// The statement, judged only if what it is about was measured, else reported.
     pub fn if_measured(self, is_measured: bool) -> Self {
         if is_measured { self } else { self.told() }
     }
 
-    /// The same, of which not all was measured.
+    /// The statement with a missing verdict, since not all of its figures were measured.
     fn missing_figures(mut self) -> Self {
         self.verdict = Verdict::Missing;
         self
     }
 
-    /// The statement as one that could not be run.
+    /// The statement that an experiment could not be run, and why.
     pub fn missing(experiment: &str, why: &str) -> Self {
         Self {
             experiment: experiment.to_owned(),
@@ -164,7 +164,7 @@ pub fn experiments() -> Vec<Experiment> {
     groups.concat()
 }
 
-/// All of the documents, and this project's own against the kernel.
+/// All experiments of the documents, and this project's own against the kernel.
 pub fn all_experiments() -> Vec<Experiment> {
     let mut all = experiments();
     all.extend(rivals::EXPERIMENTS);
@@ -172,8 +172,7 @@ pub fn all_experiments() -> Vec<Experiment> {
 }
 
 impl Experiment {
-    /// The name of its scenario, by which results and their pages are called; `None` for a worked
-    /// example.
+    /// The name of its scenario, which its results and pages bear; `None` for a worked example.
     pub fn scenario_name(&self) -> Option<String> {
         let Check::Measured { scenario, .. } = self.check else {
             return None;
@@ -185,8 +184,7 @@ impl Experiment {
         }
     }
 
-    /// All names by which it is asked for: that of its scenario, where it is another one, and its
-    /// ids.
+    /// All its names: that of its scenario, if that is not among its ids, and its ids.
     pub fn names(&self) -> Vec<String> {
         let ids = self.ids.iter().map(|id| (*id).to_owned());
         let scenario = self.scenario_name();
@@ -194,7 +192,7 @@ impl Experiment {
         scenario.into_iter().chain(ids).collect()
     }
 
-    /// Whether `pattern`, one of its names or one with a `*`, means it.
+    /// Whether `pattern`, which may contain a `*`, matches one of its names.
     pub fn is_meant_by(&self, pattern: &str) -> bool {
         let fits = |id: &str| match pattern.split_once('*') {
             Some((start, end)) => {
@@ -205,14 +203,14 @@ impl Experiment {
         self.ids.iter().any(|id| fits(id)) || self.scenario_name().is_some_and(|name| fits(&name))
     }
 
-    /// Whether its statements are about the kernel's multipath TCP, and not about contenders of its
-    /// scenario alone.
+    /// Whether its statements compare with the kernel's multipath TCP, not just contenders of its
+    /// scenario.
     pub fn is_against_kernel(&self) -> bool {
         let ids = |known: &Self| known.ids == self.ids;
         rivals::EXPERIMENTS.iter().any(ids)
     }
 
-    /// What it is called in tables.
+    /// Its name in tables.
     pub fn name(&self) -> String {
         match self.ids {
             [one] => (*one).to_owned(),
@@ -254,7 +252,7 @@ impl Experiment {
         Plan::make(&document, &changes).map(Some)
     }
 
-    /// Checks the statements on the results of its plan.
+    /// Checks the statements against the results of its plan.
     pub fn judge(&self, data: &Data<'_>) -> Vec<Statement> {
         let name = self.name();
         match self.check {

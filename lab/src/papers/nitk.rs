@@ -76,7 +76,7 @@ fn judge(data: &Data<'_>) -> Vec<Statement> {
     ]
 }
 
-/// The least and the most, neither of which is known if one of all is not.
+/// The smallest and the largest value; both are NaN if one value is.
 fn extremes(values: [f64; 3]) -> [f64; 2] {
     if values.iter().any(|value| value.is_nan()) {
         return [f64::NAN; 2];

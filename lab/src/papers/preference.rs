@@ -1,5 +1,5 @@
-//! Which subflow the fifth paper's schedulers prefer, from the configured delays alone: with full
-//! windows there is no choice, so that a run does not tell.
+//! Which subflow the fifth paper's schedulers prefer, from the configured delays alone. A run
+//! cannot tell: with full windows there is no choice.
 
 use super::Statement;
 use anabranch_proto::sched::{Backlog, Decision, PathView, Registry, SendView, Unit};
@@ -10,7 +10,7 @@ use std::time::Duration;
 pub(super) type Delays = [u64; 4];
 
 /// The subflow that a scheduler takes for the next packet if both have room; `None` if it has no
-/// preference, but takes whichever comes first.
+/// preference and takes whichever is listed first.
 fn preferred(spec: &str, delays: Delays) -> Option<u32> {
     let [forward1, backward1, forward2, backward2] = delays;
     let (first, second) = ((forward1, backward1), (forward2, backward2));
@@ -55,9 +55,9 @@ fn takes_first(spec: &str, delays: [(u64, u64); 2]) -> Option<bool> {
     }
 }
 
-/// The statement that delivery delay and the lowest RTT prefer what they should: rows of a name,
-/// the delays, and the two preferences. Told at best: no run stands behind it. Other preferences
-/// than published do not hold.
+/// The statement that delivery delay and the lowest RTT prefer the expected subflows. `rows` has a
+/// name, the delays and both preferences. At best it is reported, not judged, since no run supports
+/// it; if the preferences differ from the published ones, it fails.
 pub(super) fn statement(
     number: (&str, &str),
     rows: &[(String, Delays, [Option<u32>; 2])],

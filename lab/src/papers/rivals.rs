@@ -1,5 +1,5 @@
-//! Experiments of this project's own: the engine next to the kernel's multipath TCP, over the same
-//! links in the same run. They say something only in real kernels.
+//! This project's own experiments: the engine beside the kernel's multipath TCP, over the same
+//! links in the same run. They are meaningful only in real kernels.
 
 use super::data::{Data, Worst, figure};
 use super::{Check, Experiment, Statement};
@@ -58,24 +58,24 @@ const fn experiment(
     }
 }
 
-/// Less than this part of the rival's figure is less: the margin of reports.
+/// A figure counts as less if it is below this part of the rival's, the margin that reports use.
 const NOT_LESS: f64 = 0.98;
 
 const ENGINE: &str = "engine";
 const RIVAL: &str = "kernel-mptcp";
 
-/// What came out where there is nobody to compare with.
+/// Our figure where the rival did not run.
 const NO_RIVAL: &str = "no rival here";
 
-/// When the path of `rivals-cut` goes, when it returns, and when the flow ends, in seconds.
+/// When the path of `rivals-cut` fails, when it comes back, and when the flow ends, in seconds.
 const CUT: (f64, f64, f64) = (4.0, 10.0, 16.0);
 
-/// How much sooner the engine is to go on.
+/// How many times sooner the engine must resume.
 const SOONER: f64 = 5.0;
 
-/// The statement that a figure of `engine` is at least `factor` times that of the kernel's
-/// multipath TCP at each point of the sweep; where less is better, the other way about. Without
-/// that rival it is told only.
+/// The statement that at each point of the sweep, the figure of `engine` is at least `factor` times
+/// that of the kernel's multipath TCP, or the inverse where less is better. Without that rival it
+/// is reported, not judged.
 fn against(
     data: &Data<'_>,
     number: (&str, &str),
@@ -100,7 +100,7 @@ fn against(
     worst.statement(number, text, &bar)
 }
 
-/// Whether the rival ran at all: the simulator has none.
+/// Whether the rival ran at all: the simulator does not have it.
 fn has_rival(data: &Data<'_>) -> bool {
     data.runs(RIVAL, &[]).next().is_some()
 }
@@ -175,14 +175,14 @@ fn cut(data: &Data<'_>) -> Vec<Statement> {
     ]
 }
 
-/// Ends of bins in which the application got data, and how much.
+/// The ends of bins, and the bytes delivered to the application in each.
 fn delivered(part: &Part) -> Vec<(f64, u64)> {
     let series = part.outcome.series.iter().filter(|bin| bin.path == 0);
     series.map(|bin| (bin.t_s, bin.goodput_bytes)).collect()
 }
 
-/// Seconds of the longest time without delivery that begins while the path is silent; the end of
-/// the flow ends it too. Nothing if nothing was delivered before.
+/// The longest time in seconds without delivery that begins while the path is silent; it ends with
+/// the flow at the latest. `None` if nothing was delivered before.
 fn pause(part: &Part) -> Option<f64> {
     let (from, to, end) = CUT;
     let bins = delivered(part);
@@ -197,8 +197,8 @@ fn pause(part: &Part) -> Option<f64> {
     pairs.map(|pair| pair[1] - pair[0]).max_by(f64::total_cmp)
 }
 
-/// Seconds from the return of the path to the first half second with four fifths of the rate from
-/// before the silence; to the end if there is none.
+/// Seconds from the path's return until half a second reaches four fifths of the rate before the
+/// silence, or until the end of the flow if none does.
 fn back(part: &Part) -> Option<f64> {
     let (from, to, end) = CUT;
     let bins = delivered(part);

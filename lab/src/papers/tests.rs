@@ -1,4 +1,4 @@
-//! Every experiment is there, and every file unfolds.
+//! Every experiment is present, and every file expands into a plan.
 
 use super::data::Worst;
 use super::*;
@@ -117,7 +117,7 @@ fn the_page_of_the_papers_lists_every_statement_and_no_other() {
     let mut all = Vec::new();
     for experiment in experiments() {
         match experiment.check {
-            // Verdicts need results; what is stated does not.
+            // Verdicts need results; the list of statements does not.
             Check::Measured { judge, .. } => all.extend(judge(&Data::new(&[]))),
             Check::Exact(_) => all.extend(experiment.judge(&Data::new(&[]))),
         }

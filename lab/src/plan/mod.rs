@@ -1,7 +1,7 @@
-//! From a scenario file to runs: sweeps and contenders unfold, repetitions get their seeds.
+//! From a scenario file to runs: sweeps and contenders are expanded, repetitions get their seeds.
 //!
-//! `seed(run) = H(seed, scenario, swept values, repetition)`, without the contender: all of them
-//! meet the same networks, so that they can be compared pair by pair.
+//! `seed(run) = H(seed, scenario, swept values, repetition)`, without the contender: all contenders
+//! meet the same networks, so comparisons are paired.
 
 mod order;
 mod rivals;
@@ -19,28 +19,29 @@ use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use sweep::{Point, points};
 
-/// More runs than this are a mistake in a sweep.
+/// A sweep with more runs than this is a mistake.
 pub const MAX_RUNS: usize = 1_000_000;
 
-/// Repetitions unless the file says, if anything in the scenario is random.
+/// Repetitions unless the file sets them, if anything in the scenario is random.
 const DEFAULT_RUNS: u64 = 30;
 
-/// One execution to be.
+/// One run to be carried out.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// A hash of all that decides its result, 16 hexadecimal digits: the same run has the same id.
+    /// A hash of everything that decides its result, 16 hexadecimal digits: equal runs have equal
+    /// ids.
     pub id: String,
-    /// What the contender is called.
+    /// The contender's name.
     pub contender: String,
     /// The swept keys with their values.
     pub swept: Arc<Vec<(String, String)>>,
     /// Which repetition, from 1.
     pub repetition: u64,
-    /// Where its randomness comes from.
+    /// The seed of its randomness.
     pub seed: u64,
-    /// Whether it is there only to tell what one path can do alone.
+    /// Whether it only measures what one path can do alone.
     pub single: bool,
-    /// What is run.
+    /// The scenario to run.
     pub scenario: Arc<Scenario>,
 }
 
@@ -49,25 +50,25 @@ pub struct Run {
 pub struct Plan {
     /// The scenario's name.
     pub name: String,
-    /// The file as it was understood, with all changes.
+    /// The file as it was read, with all changes.
     pub expanded: String,
     /// The swept keys.
     pub swept: Vec<String>,
-    /// Contenders in the order of the file, without those that are there for one path alone.
+    /// Contenders in the order of the file, without those that measure one path alone.
     pub contenders: Vec<String>,
-    /// The runs: all contenders of a repetition next to each other.
+    /// The runs; all contenders of a repetition are adjacent.
     pub runs: Vec<Run>,
     /// Files that its scenarios name.
     pub files: Vec<Named>,
 }
 
-/// What the command line changes about a file.
+/// Changes to a file from the command line.
 #[derive(Debug, Clone, Default)]
 pub struct Changes {
     /// `key=value`, in the order given.
     pub set: Vec<(String, String)>,
-    /// Keys to be swept, with other values than the file's if it sweeps them too: as TOML, or with
-    /// commas between them.
+    /// Keys to sweep, each with its values as TOML or separated by commas. They replace the file's
+    /// values if it sweeps the key too.
     pub sweep: Vec<(String, String)>,
     /// The campaign's seed, at most [`i64::MAX`]: TOML has no larger numbers.
     pub seed: Option<u64>,
@@ -77,7 +78,7 @@ pub struct Changes {
 
 struct Contender {
     label: String,
-    /// What it lays over `[transport]`.
+    /// What it changes in `[transport]`.
     overlay: Vec<(String, Node)>,
     single: bool,
 }
@@ -88,7 +89,7 @@ struct Repeat {
 }
 
 impl Plan {
-    /// Unfolds `document`.
+    /// Expands `document`.
     ///
     /// # Errors
     /// The first [`Mistake`] in any of the scenarios it stands for.
@@ -200,7 +201,7 @@ impl Plan {
 
 type Made = (String, bool, String, Arc<Scenario>);
 
-/// One contender for each path alone, set up like the first contender.
+/// One contender for each path alone, configured like the first contender.
 fn singles_of(
     document: &Document,
     first: &Scenario,
@@ -305,7 +306,7 @@ fn repeat(document: &Document) -> Result<Repeat, Mistake> {
     Ok(repeat)
 }
 
-/// Reads `[contenders]`. Lists unfold: one contender for each value.
+/// Reads `[contenders]`. Lists are expanded: one contender for each value.
 fn contenders(document: &Document) -> Result<Vec<Contender>, Mistake> {
     let alone = || Contender {
         label: "anabranch".to_owned(),
@@ -347,13 +348,13 @@ fn contenders(document: &Document) -> Result<Vec<Contender>, Mistake> {
     Ok(contenders)
 }
 
-/// Adds `overlay` once for each combination of the values of its lists. A list of lists under
-/// `paths` unfolds too; a plain list of paths means all of them, as for other lists, one each.
+/// Adds `overlay` once for each combination of the values in its lists. A list under `paths` gives
+/// one contender for each path, as other lists do; a list of lists gives one for each inner list.
 fn unfold(label: &str, overlay: &[(String, Node)], out: &mut Vec<Contender>) {
     let list = overlay
         .iter()
         .position(|(_, node)| matches!(node.value, Value::List(_)));
-    // What was unfolded already is marked by standing in a table.
+    // Values that were expanded already are wrapped in a table.
     let Some(at) = list else {
         let overlay = overlay
             .iter()
@@ -382,7 +383,7 @@ fn unfold(label: &str, overlay: &[(String, Node)], out: &mut Vec<Contender>) {
     }
 }
 
-/// A key that no scenario has.
+/// A key that no scenario contains.
 const WRAP: &str = "\u{1}";
 
 fn wrapped(node: &Node) -> Node {
@@ -438,7 +439,8 @@ fn whole_file(document: &Document, what: &str) -> Mistake {
     mistake(document, Place::Given, "", what.to_owned())
 }
 
-/// The seed of a repetition: contenders do not matter, so that all meet the same network.
+/// The seed of a repetition. It does not depend on the contender, so that all meet the same
+/// network.
 fn seed(campaign: u64, name: &str, swept: &[(String, String)], repetition: u64) -> u64 {
     let mut hash = Sha256::new();
     hash.update(campaign.to_be_bytes());
@@ -457,7 +459,7 @@ fn run_id(text: &str, scenario: &Scenario, contender: &str, repetition: u64, see
     absorb(&mut hash, text);
     absorb(&mut hash, contender);
     for file in &scenario.files {
-        // The scenario has only its name.
+        // The scenario's text contains only its name.
         absorb(&mut hash, &file.text);
     }
     hash.update(repetition.to_be_bytes());
@@ -465,7 +467,7 @@ fn run_id(text: &str, scenario: &Scenario, contender: &str, repetition: u64, see
     format!("{:016x}", first_eight(hash))
 }
 
-/// With its length in front, so that no two sequences of texts look alike.
+/// Hashes `text` after its length, so that no two sequences of texts give the same input.
 fn absorb(hash: &mut Sha256, text: &str) {
     hash.update((text.len() as u64).to_be_bytes());
     hash.update(text);

@@ -1,14 +1,14 @@
-//! In which order runs go where a machine changes while they do.
+//! The order of runs on a machine that changes over time.
 
 use super::Plan;
 use anabranch_sim::{Dice, Seed};
 use std::collections::BTreeMap;
 
 impl Plan {
-    /// The runs in blocks, as positions in [`Plan::runs`]: one repetition of one swept point each,
-    /// its contenders in an order that `seed` decides. All points of a repetition come before the
-    /// next repetition, so that whatever drifts over the hours hits all contenders and points
-    /// alike, and a campaign that is broken off has something of everything.
+    /// The runs in blocks, as positions in [`Plan::runs`]. A block is one repetition of one swept
+    /// point, with its contenders in an order that `seed` decides. All points of a repetition come
+    /// before the next repetition, so drift over the hours affects all contenders and points alike,
+    /// and an interrupted campaign has some results for each of them.
     pub fn blocks(&self, seed: u64) -> Vec<Vec<usize>> {
         let mut blocks: BTreeMap<(u64, usize), Vec<usize>> = BTreeMap::new();
         let mut point = 0;
@@ -20,7 +20,7 @@ impl Plan {
         }
         let shuffled = |(index, mut block): (usize, Vec<usize>)| {
             let mut dice = Dice::new(Seed(seed).derive("order", index as u64));
-            // Fisher and Yates, from the end.
+            // The Fisher-Yates shuffle, from the end.
             for last in (1..block.len()).rev() {
                 block.swap(last, dice.below(last as u64 + 1) as usize);
             }

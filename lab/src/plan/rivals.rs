@@ -1,18 +1,18 @@
-//! The rivals an experiment of the papers meets in real kernels.
+//! The rivals that a paper's experiment gets in real kernels.
 
 use crate::scenario::{Document, Entry, Node, Place, Value};
 
-/// Congestion controls that the kernel's TCP has as well.
+/// Congestion controls that the kernel's TCP also has.
 const COMMON: [&str; 3] = ["new-reno", "cubic", "bbr"];
 
-/// What of `[transport]` is a condition of the experiment, the same for everybody. All else sets up
-/// the system it is about.
+/// The keys of `[transport]` that are conditions of the experiment and apply to all contenders. All
+/// others configure the system under test.
 const CONDITIONS: [&str; 3] = ["congestion", "receive-buffer", "send-buffer"];
 
-/// Adds the kernel's multipath TCP over all paths, its TCP over each path alone, and the engine as
-/// it comes, to the contenders of a scenario. They get the scenario's buffers, and its congestion
-/// control if the kernel has it, else CUBIC; nothing else of `[transport]`. Contenders of these
-/// names stay as they are.
+/// Adds rivals to the contenders of a scenario: the kernel's multipath TCP over all paths, its TCP
+/// over each path alone, and the engine with its defaults. They get the scenario's buffers and its
+/// congestion control, or CUBIC if the kernel lacks that, but nothing else of `[transport]`.
+/// Contenders that already have these names are left alone.
 pub fn add_rivals(document: &mut Document) {
     let congestion = document
         .root
@@ -55,7 +55,7 @@ pub fn add_rivals(document: &mut Document) {
         ]),
     ));
     if names.len() < 2 {
-        // There is but one path to be multipath over.
+        // With one path there is nothing for multipath TCP to do.
         rivals.remove(1);
     }
     let mut contenders = document
@@ -71,7 +71,7 @@ pub fn add_rivals(document: &mut Document) {
     document.root.insert("contenders", contenders);
 }
 
-/// Hands what `[transport]` says of the experiment's own system to its contenders, and leaves the
+/// Moves the settings of the system under test from `[transport]` to its contenders, and leaves the
 /// conditions to all.
 fn keep_to_own(document: &mut Document, contenders: &mut Node) {
     let Some(mut transport) = document.root.remove("transport") else {

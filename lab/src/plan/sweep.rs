@@ -6,7 +6,7 @@ use crate::scenario::{Dimension, Document, Entry, Mistake, Node, Quantity, Value
 /// One combination: keys and their values.
 pub(super) type Point = Vec<(String, Node)>;
 
-/// All combinations; one without values if nothing is swept.
+/// All combinations; a single one without values if nothing is swept.
 pub(super) fn points(document: &Document) -> Result<Vec<Point>, Mistake> {
     let mut points: Vec<Point> = vec![Vec::new()];
     let Some(node) = document.root.get("sweep") else {
@@ -92,7 +92,7 @@ fn zipped(document: &Document, table: &Node) -> Result<Vec<Point>, Mistake> {
     Ok(choices)
 }
 
-/// A list as it stands, or `{ from, to, step }` with both ends.
+/// A list as written, or `{ from, to, step }` with both ends included.
 fn values(document: &Document, entry: &Entry) -> Result<Vec<Node>, Mistake> {
     let key = format!("sweep.{}", entry.key);
     let refuse = |what: String| mistake(document, entry.node.place, &key, what);
@@ -143,7 +143,7 @@ fn range(from: Quantity, to: Quantity, step: Quantity) -> Result<Vec<Value>, Str
     if step.amount <= 0.0 || to.amount < from.amount {
         return Err("expected from <= to and a step above 0".into());
     }
-    // Half a step of slack, since sums of decimal fractions do not come out even.
+    // A millionth of a step of slack, since sums of decimal fractions are inexact.
     let steps = ((to.amount - from.amount) / step.amount + 1e-6).floor();
     if steps > 100_000.0 {
         return Err("more than 100000 steps".into());
@@ -159,7 +159,7 @@ fn range(from: Quantity, to: Quantity, step: Quantity) -> Result<Vec<Value>, Str
     Ok((0..=steps as u64).map(value).collect())
 }
 
-/// In the unit people would use, if the amount is whole in it.
+/// The amount in the usual unit in which it is whole, if there is one.
 fn readable(amount: f64, dimension: Dimension) -> String {
     let units: &[(&str, f64)] = match dimension {
         Dimension::Time => &[("s", 1.0), ("ms", 1e-3), ("us", 1e-6)],

@@ -1,4 +1,4 @@
-//! What a file unfolds into.
+//! The runs that a file expands into.
 
 use super::*;
 use crate::scenario::TEMPLATE;
@@ -71,7 +71,7 @@ fn a_sweep_may_come_from_the_command_line() {
         let expected = ["10ms", "30ms", "90ms"].map(str::to_owned);
         assert_eq!(values, expected.iter().collect());
     }
-    // Those of the file give way.
+    // They replace the file's values.
     let changes = Changes {
         sweep: vec![("path.a.forward.rate".to_owned(), "3Mbit/s".to_owned())],
         ..Changes::default()

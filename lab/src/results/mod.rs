@@ -1,7 +1,7 @@
-//! What runs leave behind: one outcome each, and tidy tables of all of them.
+//! The results of runs: one outcome each, and tidy tables of all of them.
 //!
-//! Base units only (seconds, bytes, bits per second), the unit in the name, one row a fact.
-//! `docs/results.md` describes every column; a test holds it to the schema.
+//! Base units only (seconds, bytes, bits per second), the unit in the name, one fact a row.
+//! `docs/results.md` describes every column; a test compares it with the schema.
 
 mod outcome;
 mod schema;

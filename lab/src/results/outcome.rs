@@ -1,4 +1,4 @@
-//! What one run did.
+//! The outcome of one run.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,16 +11,16 @@ pub enum Status {
     Ok,
     /// Virtual time ran out first.
     Timeout,
-    /// It broke: see the reason.
+    /// It went wrong; see the reason.
     Failed,
-    /// The backend did not keep what it promised, so that the figures mean nothing.
+    /// The backend could not keep to the scenario, so the figures mean nothing.
     Invalid,
     /// The backend cannot do this.
     Unsupported,
 }
 
 impl Status {
-    /// As it stands in results.
+    /// Its name in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -32,12 +32,12 @@ impl Status {
     }
 }
 
-/// What a backend tells of a run. What it did not measure is `None`.
+/// What a backend reports about a run. What it did not measure is `None`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// How it ended.
     pub status: Status,
-    /// Why, if not well.
+    /// Why it did not end well.
     pub reason: String,
     /// Application bytes delivered.
     pub bytes: u64,
@@ -47,13 +47,13 @@ pub struct Outcome {
     pub first_byte_s: Option<f64>,
     /// From the start of the first flow to the last byte of the last.
     pub completion_s: Option<f64>,
-    /// Application bytes delivered in order after the warm-up, per time.
+    /// Rate of application bytes delivered in order after the warm-up.
     pub goodput_bps: Option<f64>,
-    /// The most bytes that waited behind a gap.
+    /// The most bytes that waited behind a gap at once.
     pub reseq_peak_bytes: Option<u64>,
-    /// The most separate runs of such bytes: the depth of disorder.
+    /// The most separate ranges of such bytes: the depth of disorder.
     pub reseq_peak_runs: Option<u64>,
-    /// The mean of them over time.
+    /// The mean number of bytes waiting behind a gap, over time.
     pub reseq_mean_bytes: Option<f64>,
     /// Median time that bytes waited for those before them.
     pub reseq_wait_p50_s: Option<f64>,
@@ -63,9 +63,9 @@ pub struct Outcome {
     pub reseq_wait_p99_s: Option<f64>,
     /// Mean of that time.
     pub reseq_wait_mean_s: Option<f64>,
-    /// Stream bytes sent again.
+    /// Stream bytes retransmitted.
     pub retransmitted_bytes: Option<u64>,
-    /// Stream bytes taken from a silent path and sent on another one.
+    /// Stream bytes reinjected: taken from a silent path and sent on another one.
     pub reinjected_bytes: Option<u64>,
     /// Stream bytes that arrived more than once.
     pub duplicate_bytes: Option<u64>,
@@ -79,7 +79,7 @@ pub struct Outcome {
     pub units: u64,
     /// Datagrams that arrived after their deadline or not at all.
     pub late_units: u64,
-    /// Datagrams whose reader got them behind later ones.
+    /// Datagrams that were read after later ones.
     #[serde(default)]
     pub reordered_units: Option<u64>,
     /// Median time of a unit.
@@ -88,15 +88,15 @@ pub struct Outcome {
     pub unit_p95_s: Option<f64>,
     /// 99th percentile of the time of a unit.
     pub unit_p99_s: Option<f64>,
-    /// Times the scheduler left a path with room idle.
+    /// How often the scheduler left a path with room idle.
     pub holds: Option<u64>,
     /// Events of the simulator.
     pub events: Option<u64>,
     /// Packets over links, each hop counted.
     pub packets: Option<u64>,
-    /// A hash of all that happened, in hexadecimal digits.
+    /// A hash of all that happened, in hexadecimal.
     pub trace_hash: Option<String>,
-    /// Time the run took on this machine.
+    /// Wall-clock time of the run on this machine.
     pub wall_s: f64,
     /// The paths, in the order of the scenario.
     pub paths: Vec<PathOutcome>,
@@ -115,13 +115,13 @@ pub struct PathOutcome {
     pub name: String,
     /// Bytes sent over it in the direction of the flow, with headers.
     pub sent_bytes: u64,
-    /// Bytes of these that arrived.
+    /// The part of these bytes that arrived.
     pub delivered_bytes: u64,
-    /// Application bytes that arrived over it before they arrived over another one.
+    /// Application bytes that arrived over it first, not over another path.
     pub first_copy_bytes: Option<u64>,
     /// Its share of the bytes sent.
     pub share: Option<f64>,
-    /// Bytes delivered over what the path could have carried from the start to the end.
+    /// Bytes delivered as a share of what the path could have carried from start to end.
     pub utilisation: Option<f64>,
     /// Packets dropped by its queue.
     pub lost_queue: Option<u64>,
@@ -129,7 +129,7 @@ pub struct PathOutcome {
     pub lost_random: Option<u64>,
     /// Packets the sender declared lost.
     pub lost_declared: Option<u64>,
-    /// Packets declared lost that arrived.
+    /// Packets declared lost that arrived after all.
     pub spurious: Option<u64>,
     /// Mean of the smoothed RTT.
     pub srtt_mean_s: Option<f64>,
@@ -147,13 +147,13 @@ pub struct PathOutcome {
     pub acked_bytes: Option<u64>,
     /// Bytes of packets the sender declared lost.
     pub lost_bytes: Option<u64>,
-    /// Stream bytes sent again over it.
+    /// Stream bytes retransmitted over it.
     pub retransmitted_bytes: Option<u64>,
     /// Stream bytes sent over it as copies.
     pub copied_bytes: Option<u64>,
-    /// Stream bytes sent over it that a silent path has not delivered.
+    /// Stream bytes reinjected over it, which a silent path has not delivered.
     pub reinjected_bytes: Option<u64>,
-    /// Stream bytes it brought that were there already.
+    /// Stream bytes that arrived over it although they were there already.
     pub duplicate_bytes: Option<u64>,
 }
 
@@ -190,17 +190,17 @@ pub struct Bin {
     pub acked_bytes: Option<u64>,
     /// Bytes of packets declared lost in the bin.
     pub lost_bytes: Option<u64>,
-    /// Stream bytes sent again in the bin.
+    /// Stream bytes retransmitted in the bin.
     pub retransmitted_bytes: Option<u64>,
     /// Stream bytes sent as copies in the bin.
     pub copied_bytes: Option<u64>,
-    /// Stream bytes taken from a silent path and sent in the bin.
+    /// Stream bytes reinjected in the bin: taken from a silent path.
     pub reinjected_bytes: Option<u64>,
-    /// Stream bytes that came in the bin and were there already.
+    /// Stream bytes that arrived in the bin although they were there already.
     pub duplicate_bytes: Option<u64>,
-    /// The most separate runs of bytes that waited behind gaps in the bin (path 0).
+    /// The most separate ranges of bytes that waited behind gaps in the bin (path 0).
     pub reseq_runs: Option<u64>,
-    /// Bytes in the receive buffer at the end of the bin, in order or not (path 0).
+    /// Bytes in the receive buffer at the end of the bin, in order or out of order (path 0).
     pub receive_buffer_bytes: Option<u64>,
     /// Bytes written and not acknowledged at the end of the bin (path 0).
     pub send_buffer_bytes: Option<u64>,
@@ -215,21 +215,21 @@ pub struct Bin {
 pub struct Decided {
     /// When, in virtual nanoseconds.
     pub t_ns: u64,
-    /// What: `send`, `duplicate`, `hold` and so on.
+    /// The decision: `send`, `duplicate`, `hold` and so on.
     pub decision: String,
     /// The path, counted from 1, if there is one.
     pub path: Option<u32>,
     /// All paths it names, counted from 1.
     #[serde(default)]
     pub paths: Vec<u32>,
-    /// Bytes behind the first unsent one at which data is taken, if it says so.
+    /// How many bytes after the first unsent one the data starts, if the decision says so.
     #[serde(default)]
     pub skip: Option<u64>,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// A run and its outcome: what is kept of it on disk.
+/// A run and its outcome, as stored on disk.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Part {
     /// The version of the schema.
@@ -240,11 +240,11 @@ pub struct Part {
     pub run_id: String,
     /// The scenario's name.
     pub scenario: String,
-    /// What ran it.
+    /// The backend that ran it.
     pub backend: String,
-    /// Who carried the flows.
+    /// The contender.
     pub contender: String,
-    /// Whether it is there only to tell what one path can do alone.
+    /// Whether it only measures what one path can do alone.
     pub single: bool,
     /// The scheduler's name with its parameters.
     pub scheduler: String,
@@ -254,7 +254,7 @@ pub struct Part {
     pub swept: Vec<(String, String)>,
     /// Which repetition.
     pub repetition: u64,
-    /// The seed, in decimal digits: programs that read JSON lose large numbers.
+    /// The seed in decimal digits, as text: JSON readers lose precision in large numbers.
     pub seed: String,
     /// The sum of the rates of the paths.
     pub sum_rate_bps: Option<u64>,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Rows of a row group.
 const GROUP: usize = 1 << 17;
 
-/// Writes `table` to `path`, under another name first.
+/// Writes `table` to a temporary name, then renames it to `path`.
 pub(super) fn write(table: &Table, path: &Path) -> Result<(), String> {
     let partial = path.with_extension("parquet.new");
     let done = write_file(table, &partial).map_err(|error| error.to_string());

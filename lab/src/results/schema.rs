@@ -1,10 +1,10 @@
-//! The tables and their columns: the one place that says what they hold.
+//! The tables and their columns: the only definition of their content.
 
 use super::outcome::{Bin, Decided, Part, PathOutcome};
 use super::swept::SweptKey;
 use std::collections::BTreeMap;
 
-/// Changes whenever a column changes its name or its meaning, or goes.
+/// Changes whenever a column is renamed, removed or changes its meaning.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// What a column holds.
@@ -53,7 +53,7 @@ pub struct Table {
     pub rows: Vec<Vec<Cell>>,
 }
 
-/// What is known of a table without results.
+/// The description of a table, without results.
 #[derive(Debug, Clone, Copy)]
 pub struct TableInfo {
     /// Its name.
@@ -111,7 +111,7 @@ fn number(value: Option<f64>) -> Cell {
     finite.map_or(Cell::Nothing, Cell::Number)
 }
 
-/// The column before which swept keys stand.
+/// Columns of swept keys are inserted before this one.
 const SWEPT_BEFORE: &str = "repetition";
 
 const RUNS: &[Field<Part>] = &[

@@ -1,11 +1,11 @@
-//! A folder of results: a part for each run while they come, tables when all is done.
+//! A folder of results: one file for each run as it ends, and tables when all have ended.
 //!
 //! ```text
-//! campaign.toml      the scenario as it was understood
-//! campaign.files/    what it names: traces, contender files
-//! parts/ID.json      one run each; written under another name first, so that a part is whole
+//! campaign.toml      the scenario as it was read
+//! campaign.files/    the files it names: traces, contender files
+//! parts/ID.json      one run each; renamed when complete, so that a part is never half written
 //! runs.csv, paths.csv, series.csv, reasons.csv, decisions.jsonl
-//! runs.parquet, ...  if asked for
+//! runs.parquet, ...  if wanted
 //! qlog/ID/           if recorded
 //! ```
 
@@ -23,7 +23,7 @@ pub struct Store {
     folder: PathBuf,
 }
 
-/// What went wrong with a folder of results.
+/// An error about a folder of results.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// A file could not be read or written.
@@ -43,7 +43,7 @@ pub enum StoreError {
         /// The folder.
         path: PathBuf,
     },
-    /// The folder holds results of a scenario that named a file with something else in it.
+    /// The folder holds results of a scenario that named a file with other content.
     #[error(
         "{} holds results with another `{name}`: choose another folder, or empty this one",
         path.display()
@@ -63,12 +63,12 @@ pub enum StoreError {
     OtherBackend {
         /// The folder.
         path: PathBuf,
-        /// What carried the runs that are there.
+        /// The backend of the runs that are there.
         was: String,
-        /// What would carry those to come.
+        /// The backend of further runs.
         now: String,
     },
-    /// The folder cannot be made.
+    /// The folder cannot be created.
     #[error("results cannot be written to {}: {error}: choose another folder", path.display())]
     Folder {
         /// The folder.
@@ -76,7 +76,7 @@ pub enum StoreError {
         /// Why.
         error: io::Error,
     },
-    /// A Parquet file could not be made.
+    /// A Parquet file could not be written.
     #[error("{}: {what}", path.display())]
     Parquet {
         /// Which.
@@ -87,8 +87,8 @@ pub enum StoreError {
 }
 
 impl Store {
-    /// Opens a folder for the results of a scenario called `name` by a backend, making it if need
-    /// be.
+    /// Opens a folder for the results of a scenario called `name` by a backend, and creates it if
+    /// necessary.
     ///
     /// # Errors
     /// [`StoreError`] if it cannot be written, or holds results of a scenario of another name or of
@@ -119,10 +119,11 @@ impl Store {
         Ok(store)
     }
 
-    /// Keeps copies of the files that the scenario names, so that it is read from here alone.
+    /// Stores copies of the files that the scenario names, so that it can be read from this folder
+    /// alone.
     ///
     /// # Errors
-    /// [`StoreError`] if they cannot be written, or runs that are here had others.
+    /// [`StoreError`] if they cannot be written, or the runs stored here used other files.
     pub fn keep_files(&self, files: &[Named]) -> Result<(), StoreError> {
         let campaign = self.folder.join("campaign.toml");
         for file in files {
@@ -145,7 +146,7 @@ impl Store {
         Ok(())
     }
 
-    /// What carried the runs that are there, by one of them.
+    /// The backend of the stored runs, taken from one of them.
     fn backend(&self) -> Option<String> {
         let parts = fs::read_dir(self.folder.join("parts")).ok()?;
         let texts = parts.filter_map(|part| fs::read_to_string(part.ok()?.path()).ok());
@@ -163,7 +164,7 @@ impl Store {
         self.folder.join("qlog").join(run_id)
     }
 
-    /// The part of a run, if it is there, whole, and made by this program.
+    /// The stored result of a run, if it is complete and from this program.
     pub fn part(&self, run_id: &str, binary_hash: &str) -> Option<Part> {
         let text = fs::read_to_string(self.part_path(run_id)).ok()?;
         let part: Part = serde_json::from_str(&text).ok()?;
@@ -171,7 +172,7 @@ impl Store {
         same.then_some(part)
     }
 
-    /// Keeps the part of a run.
+    /// Stores the result of a run.
     ///
     /// # Errors
     /// [`StoreError`] if it cannot be written.
@@ -218,7 +219,7 @@ impl Store {
         self.folder.join("parts").join(format!("{run_id}.json"))
     }
 
-    /// Writes a file under another name and renames it, so that nobody ever sees half of it.
+    /// Writes a file under a temporary name and renames it, so that nobody sees it half written.
     fn replace(
         path: &Path,
         write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,

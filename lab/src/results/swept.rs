@@ -1,5 +1,5 @@
-//! The columns of swept keys: each value as it stands in the scenario and, where all values of a
-//! key are quantities of one kind, once more as a number in base units.
+//! The columns of swept keys: each value as written in the scenario and, if all values of a key are
+//! quantities of one kind, also as a number in base units.
 
 use super::Part;
 use super::schema::{Cell, Column, Kind};
@@ -8,12 +8,12 @@ use crate::scenario::{Dimension, Quantity};
 /// A swept key of a table.
 pub(super) struct SweptKey {
     key: String,
-    /// What its values count, if they are quantities of one kind.
+    /// The dimension of its values, if they are quantities of one kind.
     dimension: Option<Dimension>,
 }
 
 impl SweptKey {
-    /// All swept keys of these runs, in the order in which they come.
+    /// All swept keys of these runs, in the order in which they appear.
     pub(super) fn of<'a>(parts: &(impl Iterator<Item = &'a Part> + Clone)) -> Vec<Self> {
         let mut keys: Vec<&String> = Vec::new();
         for (key, _) in parts.clone().flat_map(|part| &part.swept) {
@@ -63,7 +63,7 @@ fn value<'p>(part: &'p Part, key: &str) -> Option<&'p str> {
     Some(value)
 }
 
-/// How names end in these tables.
+/// The suffix that names a dimension's unit in a column.
 fn unit(dimension: Dimension) -> &'static str {
     match dimension {
         Dimension::Time => "s",

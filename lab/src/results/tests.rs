@@ -1,4 +1,4 @@
-//! What stands in the files.
+//! The content of the files.
 
 use super::*;
 
@@ -157,8 +157,7 @@ fn parquet_files_hold_the_rows() {
     assert!(row.contains("run_id: \"1\""), "{row}");
 }
 
-/// The page lists every column of every table, and none that is not there. Set `ANABRANCH_BLESS` to
-/// write its tables anew.
+/// The page lists exactly the columns of every table. Set `ANABRANCH_BLESS` to rewrite its tables.
 #[test]
 fn the_page_describes_every_column() {
     use std::fmt::Write as _;

@@ -3,7 +3,7 @@
 use super::schema::{Cell, Table};
 use std::io::{self, Write};
 
-/// Writes comma-separated values (RFC 4180) with a line of names.
+/// Writes comma-separated values (RFC 4180) with a header line.
 pub fn csv(table: &Table, out: &mut impl Write) -> io::Result<()> {
     let names: Vec<String> = table
         .columns

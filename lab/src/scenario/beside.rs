@@ -1,8 +1,8 @@
-//! Files that a scenario names, and the copies of them that results carry.
+//! Files that a scenario names, and the copies of them in a folder of results.
 //!
-//! A name is relative to the scenario, as people expect of a file that names another one. Beside
-//! `campaign.toml` of a folder of results its copies are in `campaign.files`; they come first, so
-//! that results are read as they were made, wherever the originals are by then.
+//! A name is relative to the scenario file. In a folder of results, the copies are in
+//! `campaign.files` beside `campaign.toml`. They take precedence, so that results are read with the
+//! files they were made with, wherever the originals are now.
 
 use super::mistake::Mistake;
 use super::reader::Item;
@@ -10,21 +10,21 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A file that a scenario names.
+/// A file named by a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
     /// Its name in the scenario.
     pub name: String,
-    /// What is in it.
+    /// Its content.
     pub text: Arc<str>,
 }
 
-/// The copy of a file that the scenario `file` names, whether it is there or not.
+/// The path of the copy of a file that the scenario `file` names, whether it exists or not.
 pub(crate) fn copy_of(file: &Path, name: &str) -> PathBuf {
     let mut flat = String::new();
     for byte in name.bytes() {
         let is_plain = byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
-        // A name that is all dots is another folder.
+        // A leading dot is escaped too: a name of dots alone would be another folder.
         if is_plain && !(byte == b'.' && flat.is_empty()) {
             flat.push(byte.into());
         } else {
@@ -35,7 +35,7 @@ pub(crate) fn copy_of(file: &Path, name: &str) -> PathBuf {
     file.with_extension("files").join(flat)
 }
 
-/// Reads a file that a value names, and remembers that it was read. `what` is what it is called.
+/// Reads a file that a value names, and records it. `what` describes it in messages.
 pub(super) fn read(item: &Item<'_>, what: &str) -> Result<(PathBuf, Arc<str>), Mistake> {
     let name = item.text()?;
     let scenario = Path::new(item.context.file);

@@ -1,5 +1,5 @@
-//! A scenario file as a tree that remembers where each value stands, so that every complaint can
-//! name its line, and so that sweeps and `--set` can change any value before it is understood.
+//! A scenario file as a tree that remembers the position of each value, so that every error names
+//! its line and sweeps and `--set` can change any value before it is interpreted.
 
 use super::mistake::Mistake;
 use anabranch_sim::profile::Names;
@@ -23,12 +23,12 @@ pub enum Place {
     Given,
 }
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     /// The value.
     pub value: Value,
-    /// Its place.
+    /// Its position.
     pub place: Place,
 }
 
@@ -54,16 +54,16 @@ pub enum Value {
 pub struct Entry {
     /// The key.
     pub key: String,
-    /// Where the key stands.
+    /// The position of the key.
     pub place: Place,
     /// Its value.
     pub node: Node,
 }
 
-/// A scenario file that is TOML; whether it means anything is another question.
+/// A scenario file that is valid TOML; whether its content makes sense is checked later.
 #[derive(Debug, Clone)]
 pub struct Document {
-    /// What messages call the file.
+    /// The file's name in messages.
     pub file: String,
     /// The top-level table.
     pub root: Node,
@@ -72,21 +72,21 @@ pub struct Document {
 }
 
 impl PartialEq for Document {
-    /// Whether they say the same; what the names in them stand for is not compared.
+    /// Compares the values; the schedulers and controllers known to each are not compared.
     fn eq(&self, other: &Self) -> bool {
         (&self.file, &self.root) == (&other.file, &other.root)
     }
 }
 
 impl Document {
-    /// The same document in a program that has schedulers and controllers of its own.
+    /// Uses the schedulers and controllers of a program that has its own.
     #[must_use]
     pub fn with_names(mut self, names: Names) -> Self {
         self.names = Arc::new(names);
         self
     }
 
-    /// Reads `text`, which messages call `file`.
+    /// Parses `text`, from a file that messages call `file`.
     ///
     /// # Errors
     /// A [`Mistake`] with line and column if it is not TOML.
@@ -114,12 +114,12 @@ impl Document {
         })
     }
 
-    /// Replaces or adds the value at `key`, as `path.dsl.forward.rate`: elements of lists of tables
-    /// are addressed by their name, by their number from 1, or all at once by `*`. In a table, `*`
-    /// is every table in it, as both directions in `path.dsl.*.delay`.
+    /// Replaces or adds the value at `key`, such as `path.dsl.forward.rate`. Elements of lists of
+    /// tables are addressed by name, by number from 1, or all at once by `*`. In a table, `*`
+    /// stands for every table in it, such as both directions in `path.dsl.*.delay`.
     ///
     /// # Errors
-    /// A [`Mistake`] that names the part of the key that leads nowhere.
+    /// A [`Mistake`] that names the part of the key that was not found.
     pub fn set(&mut self, key: &str, node: &Node) -> Result<(), Mistake> {
         let parts: Vec<&str> = key.split('.').collect();
         let outcome = set_in(&mut self.root, &parts, node);
@@ -143,7 +143,7 @@ impl Document {
         })
     }
 
-    /// The document as TOML, in a canonical form: what was read, with all changes.
+    /// The document as TOML in a canonical form: the file with all changes.
     pub fn to_toml(&self) -> String {
         let mut text = String::new();
         if let Value::Table(entries) = &self.root.value {
@@ -154,7 +154,7 @@ impl Document {
 }
 
 impl Node {
-    /// A value that no file holds.
+    /// A value that does not come from a file.
     pub fn given(value: Value) -> Self {
         Self {
             value,
@@ -162,7 +162,7 @@ impl Node {
         }
     }
 
-    /// What someone typed after `--set key=`: TOML if it is, else a string.
+    /// The value typed after `--set key=`: TOML if it is valid, else a string.
     pub fn typed(text: &str) -> Self {
         let parsed = DeValue::parse(text).ok().and_then(|value| {
             let reading = Reading {
@@ -174,8 +174,8 @@ impl Node {
         Self::given(parsed.unwrap_or_else(|| Value::Text(text.to_owned())))
     }
 
-    /// What someone typed after `--sweep key=`: a list or a table if it is one in TOML, else values
-    /// with commas between them.
+    /// The values typed after `--sweep key=`: a TOML list or table, else values separated by
+    /// commas.
     pub fn typed_values(text: &str) -> Self {
         let whole = Self::typed(text);
         if matches!(whole.value, Value::List(_) | Value::Table(_)) {
@@ -194,7 +194,7 @@ impl Node {
         entry.map(|entry| &entry.node)
     }
 
-    /// Takes `key` out of this table.
+    /// Removes `key` from this table.
     pub fn remove(&mut self, key: &str) -> Option<Self> {
         let Value::Table(entries) = &mut self.value else {
             return None;
@@ -203,7 +203,7 @@ impl Node {
         Some(entries.remove(at).node)
     }
 
-    /// Puts `node` under `key` into this table, replacing what is there.
+    /// Sets `key` in this table to `node`.
     pub fn insert(&mut self, key: &str, node: Self) {
         if let Value::Table(entries) = &mut self.value {
             if let Some(entry) = entries.iter_mut().find(|entry| entry.key == key) {
@@ -218,7 +218,7 @@ impl Node {
         }
     }
 
-    /// What is there, for a message.
+    /// What this value is, for a message.
     pub(crate) fn found(&self) -> String {
         match &self.value {
             Value::Text(text) => format!("\"{text}\""),
@@ -237,7 +237,7 @@ impl Node {
         text
     }
 
-    /// The value as people write it in a table: a string without its quotes.
+    /// The value as it appears in a table of results: a string without its quotes.
     pub fn plain(&self) -> String {
         match &self.value {
             Value::Text(text) => text.clone(),
@@ -246,12 +246,12 @@ impl Node {
     }
 }
 
-/// A key with an element in front of the part that was taken for one: `flow.1.duration` for
-/// `flow.duration`.
+/// A key with `element` inserted before the part that was taken for an element's name:
+/// `flow.1.duration` for `flow.duration`.
 fn with_element(key: &str, part: &str, element: &str) -> String {
     let mut parts: Vec<&str> = key.split('.').collect();
     if let Some(at) = parts.iter().position(|known| *known == part) {
-        // What names an element is meant for one, though there is none of the name.
+        // A last part was meant as an element's name, although no element has it.
         if at + 1 == parts.len() {
             parts.insert(at, element);
         } else {
@@ -261,7 +261,7 @@ fn with_element(key: &str, part: &str, element: &str) -> String {
     parts.join(".")
 }
 
-/// A part that leads nowhere, and what would have.
+/// A part that was not found, and the names that exist.
 type Astray = (String, Vec<String>);
 
 fn set_in(node: &mut Node, parts: &[&str], new: &Node) -> Result<(), Astray> {
@@ -302,7 +302,7 @@ fn set_in(node: &mut Node, parts: &[&str], new: &Node) -> Result<(), Astray> {
             if let Some(entry) = entries.iter_mut().find(|entry| entry.key == *part) {
                 return set_in(&mut entry.node, rest, new);
             }
-            // A key that is not there yet is added; whether it may be is asked when it is read.
+            // A missing key is added; whether it is allowed is checked when the scenario is read.
             let mut made = Node::given(Value::Table(Vec::new()));
             set_in(&mut made, rest, new)?;
             entries.push(Entry {
@@ -316,7 +316,7 @@ fn set_in(node: &mut Node, parts: &[&str], new: &Node) -> Result<(), Astray> {
     }
 }
 
-/// How an element of a list of tables is addressed.
+/// The name by which an element of a list of tables is addressed.
 fn name_of((at, item): (usize, &Node)) -> String {
     match item.get("name").map(|node| &node.value) {
         Some(Value::Text(name)) => name.clone(),
@@ -382,7 +382,7 @@ impl Reading<'_> {
                 node: self.node(value)?,
             });
         }
-        // The parser sorts by key; people and results want the order of the file.
+        // The parser sorts by key; users and results need the order of the file.
         entries.sort_by_key(|entry| match entry.place {
             Place::File { line, column } => (line, column),
             Place::Given => (0, 0),
@@ -391,7 +391,7 @@ impl Reading<'_> {
     }
 }
 
-/// Where lines start.
+/// The offsets at which lines start.
 struct Lines {
     text: String,
     starts: Vec<usize>,
@@ -489,7 +489,7 @@ fn quoted_key(key: &str) -> String {
     }
 }
 
-/// A basic string: TOML has the escapes of JSON, and wants one more character escaped.
+/// A basic string: TOML has JSON's escapes, and requires one more character to be escaped.
 fn quoted(text: &str) -> String {
     let quoted = serde_json::Value::from(text).to_string();
     quoted.replace('\u{7f}', "\\u007F")

@@ -5,7 +5,7 @@
 //! product = value { ("*" | "/") value }
 //! value   = name | number unit | "(" sum ")"
 //! ```
-//! Operators stand between spaces, so that names may hold dashes.
+//! Operators stand between spaces, so that names may contain dashes.
 
 use super::quantity::{Dimension, Quantity, QuantityError};
 

@@ -11,38 +11,39 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes of a full packet with its IP header: what packets of a queue and loss slots are
-/// reckoned by.
+/// Bytes of a full packet with its IP header, by which queues in packets and loss slots are
+/// converted.
 pub const FULL_PACKET: u64 = 1500;
 
-/// What a queue holds unless the file says: this long at the link's rate.
+/// What a queue holds by default: this much time at the link's rate.
 const DEFAULT_QUEUE: Duration = Duration::from_millis(100);
 
 /// One direction of a link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Direction {
-    /// What the link model needs, apart from what a seed decides.
+    /// The link model's parameters, apart from those that a seed decides.
     pub link: LinkConfig,
-    /// A radio whose rate changes: turned into a trace by each run's seed.
+    /// A cellular link with a varying rate; each run's seed turns it into a trace.
     pub cellular: Option<Cellular>,
 }
 
-/// A link whose rate is drawn anew for each slot, and which sometimes stops for a while, as
-/// link-layer retransmission on 3G looks from above.
+/// A link whose rate is drawn for each slot and which stalls now and then. This is how link-layer
+/// retransmission on 3G appears to higher layers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cellular {
-    /// For how long a rate holds.
+    /// How long each rate holds.
     pub slot: Duration,
-    /// Lowest and highest rate, in bits per second; each slot's rate lies evenly between them.
+    /// Lowest and highest rate, in bits per second; each slot's rate is drawn uniformly between
+    /// them.
     pub rate: (u64, u64),
-    /// The share of packets that stall, and hold up what follows.
+    /// The share of packets that stall and delay those behind them.
     pub stall: f64,
     /// Shortest and longest stall.
     pub stall_time: (Duration, Duration),
 }
 
 impl Direction {
-    /// A wire without limits.
+    /// A link without limits.
     pub fn wire() -> Self {
         Self {
             link: LinkConfig::default(),
@@ -50,7 +51,7 @@ impl Direction {
         }
     }
 
-    /// The rate in bits per second; `None` if it is not limited.
+    /// The rate in bits per second; `None` if it is unlimited.
     pub fn rate(&self) -> Option<u64> {
         if let Some(cellular) = &self.cellular {
             return Some(u64::midpoint(cellular.rate.0, cellular.rate.1));
@@ -64,7 +65,7 @@ impl Direction {
         }
     }
 
-    /// Whether anything about it is drawn at random.
+    /// Whether any of its behaviour is random.
     pub fn is_random(&self) -> bool {
         self.cellular.is_some()
             || self.link.loss != Loss::None
@@ -73,7 +74,7 @@ impl Direction {
     }
 }
 
-/// Settings as they stand in the file, before what depends on others is worked out.
+/// Settings as they stand in the file, before those that depend on others are resolved.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Raw {
     rate: Option<u64>,
@@ -105,7 +106,7 @@ enum RawQueue {
 }
 
 /// Reads `forward` and `backward` of a path or link. A direction may be `like` the other one, with
-/// differences. What is not described is a wire without limits.
+/// differences. A direction that is not described has no limits.
 pub(super) fn directions(table: &mut Table<'_>) -> Result<(Direction, Direction), Mistake> {
     let forward = table.item("forward");
     let backward = table.item("backward");
@@ -136,7 +137,7 @@ pub(super) fn directions(table: &mut Table<'_>) -> Result<(Direction, Direction)
     Ok((first, second))
 }
 
-/// Changes to a direction that an event makes.
+/// Reads an event's changes to a direction.
 pub(super) fn change(item: &Item<'_>) -> Result<Change, Mistake> {
     let mut fields = item.table()?;
     let mut raw = Raw::default();
@@ -154,12 +155,12 @@ pub(super) fn change(item: &Item<'_>) -> Result<Change, Mistake> {
     Ok(Change(raw))
 }
 
-/// What an event changes about a direction: only what it names, and what follows from it.
+/// An event's change to a direction: only the settings it names, and those that follow from them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change(Raw);
 
 impl Change {
-    /// A change of the rate, in bits per second, and of nothing else.
+    /// A change of the rate alone, in bits per second.
     pub(super) fn to_rate(rate: u64) -> Self {
         Self(Raw {
             rate: Some(rate),
@@ -167,17 +168,17 @@ impl Change {
         })
     }
 
-    /// The rate it sets, if it sets one.
+    /// The rate it sets, if any.
     pub(super) fn rate(&self) -> Option<u64> {
         self.0.rate
     }
 
-    /// The delay it sets, if it sets one.
+    /// The delay it sets, if any.
     pub(super) fn delay(&self) -> Option<Duration> {
         self.0.delay
     }
 
-    /// What about it means nothing on a link without a rate; `None` if all of it does.
+    /// Why it makes no sense on a link without a rate; `None` if it does.
     pub(super) fn misses_a_rate(&self) -> Option<&'static str> {
         let raw = &self.0;
         if matches!(raw.queue, Some(RawQueue::Time(_))) {
@@ -189,8 +190,8 @@ impl Change {
         }
     }
 
-    /// `direction` with the change made. The burst of a token bucket stays if only the rate
-    /// changes; slots of loss stay as long as a full packet takes.
+    /// Applies the change to `direction`. If only the rate changes, the token bucket keeps its
+    /// burst, and a loss slot becomes the time of a full packet at the new rate.
     pub fn applied_to(&self, direction: &LinkConfig) -> LinkConfig {
         let mut link = direction.clone();
         let raw = &self.0;
@@ -235,7 +236,7 @@ impl Change {
     }
 }
 
-/// Loss by slots as long as a full packet takes at this rate.
+/// Loss slots that last as long as a full packet takes at this rate.
 fn slot_of(rate: NonZeroU64) -> LossClock {
     let slot = FULL_PACKET * 8 * 1_000_000_000 / rate;
     NonZeroU64::new(slot).map_or(LossClock::Packet, LossClock::Slot)
@@ -315,7 +316,8 @@ impl Raw {
             }
             (None, None) => {}
         }
-        // Loss in slots of time is the same for every contender, however many packets it sends.
+        // Losses drawn per time slot are the same for every contender, however many packets it
+        // sends.
         if let (true, Some(rate)) = (
             self.slot_loss.unwrap_or(true),
             rate.and_then(NonZeroU64::new),
@@ -349,7 +351,7 @@ impl RawQueue {
         Some(match self {
             Self::Time(time) => {
                 let bytes = u128::from(rate?) * time.as_nanos() / 8_000_000_000;
-                // Less than a packet would let nothing wait, which is not what anyone means.
+                // With less than a packet nothing could wait, which nobody intends.
                 Queue::TailDropBytes((bytes as u64).max(FULL_PACKET))
             }
             Self::Bytes(bytes) => Queue::TailDropBytes(bytes),

@@ -1,20 +1,20 @@
-//! What is wrong with a scenario, for the person who wrote it.
+//! Errors in a scenario, as shown to its author.
 
 use super::document::Place;
 use std::fmt;
 
-/// A mistake in a scenario: where it is, what is wrong, what was probably meant.
+/// A mistake in a scenario: where it is, what is wrong, and what was probably meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
     /// The file.
     pub file: String,
-    /// Where in it.
+    /// The position in it.
     pub place: Place,
-    /// The key it is about, as `path.dsl.forward.rate`; empty if it is about the file.
+    /// The key it is about, such as `path.dsl.forward.rate`; empty if it is about the whole file.
     pub key: String,
     /// What is wrong and what was expected.
     pub what: String,
-    /// The most similar valid name, if one is similar.
+    /// The most similar valid name, if any is similar.
     pub hint: Option<String>,
 }
 
@@ -38,16 +38,16 @@ impl fmt::Display for Mistake {
 
 impl std::error::Error for Mistake {}
 
-/// The most similar of `known`. Below this similarity (Jaro and Winkler's, 0 to 1) a hint would
-/// confuse more than help.
+/// The least similarity (Jaro and Winkler's, 0 to 1) for a hint; below it, one would confuse more
+/// than help.
 const SIMILAR: f64 = 0.7;
 
-/// The name of `known` that is most similar to what was typed.
+/// The name in `known` that is most similar to `typed`.
 pub fn nearest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
     let typed = typed.to_ascii_lowercase();
     let scored = known.map(|name| {
         let lower = name.to_ascii_lowercase();
-        // Short names have few letters to agree in: one slip or swap is close enough.
+        // Short names have few letters to match: a single typo or transposition is close enough.
         let slip = typed.len() > 1 && strsim::osa_distance(&typed, &lower) == 1;
         let score = strsim::jaro_winkler(&typed, &lower);
         (if slip { score.max(0.9) } else { score }, name)

@@ -1,8 +1,8 @@
-//! Scenario files: what they may say, and what they mean.
+//! Scenario files: their content and its meaning.
 //!
-//! A file is read in two steps. [`Document`] is its TOML with the place of every value; sweeps,
+//! A file is read in two steps. [`Document`] is its TOML with the position of every value; sweeps,
 //! contenders and `--set` change it. [`Scenario::read`] turns a document without sweeps into values
-//! that cannot be wrong. Every quantity carries its unit, every complaint its line.
+//! that cannot be invalid. Every quantity carries its unit, every error its line.
 
 mod beside;
 mod document;
@@ -42,41 +42,41 @@ use reader::{Context, Item};
 use std::cell::RefCell;
 use std::time::Duration;
 
-/// The version of the format this program reads.
+/// The version of the file format that this program reads.
 pub const FORMAT: u64 = 1;
 
-/// The commented scenario that `anabranch sim new` writes.
+/// The commented scenario written by `anabranch sim new`.
 pub const TEMPLATE: &str = include_str!("../../scenarios/template.toml");
 
-/// Keys of the top level that a plan uses up before a scenario is read.
+/// Top-level keys that a plan consumes before a scenario is read.
 pub(crate) const PLANNING: [&str; 4] = ["contenders", "sweep", "repeat", "singles"];
 
-/// One experiment without its variations: a network, a transport, a workload.
+/// One experiment without variations: a network, a transport, a workload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
     /// Its name.
     pub name: String,
-    /// Virtual time at which a run that has not ended counts as timed out.
+    /// Virtual time at which an unfinished run counts as timed out.
     pub stop: Duration,
     /// The network.
     pub network: Network,
-    /// What happens to it, in order of time.
+    /// Events on the network, in order of time.
     pub events: Vec<Event>,
-    /// What is measured.
+    /// The flows that are measured.
     pub flows: Vec<Flow>,
-    /// What else is sent.
+    /// Traffic that is not measured.
     pub background: Vec<Background>,
-    /// Who carries the flows.
+    /// The transport that carries the flows.
     pub transport: Transport,
-    /// What must come out.
+    /// Requirements on the results.
     pub checks: Vec<Check>,
-    /// What is kept.
+    /// What is recorded.
     pub record: Record,
-    /// Files it names, each with what is in it.
+    /// The files it names, with their content.
     pub files: Vec<Named>,
 }
 
-/// What a run keeps besides its totals.
+/// What a run records besides its totals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
     /// Length of a bin of the time series; `None` for no series.
@@ -87,16 +87,16 @@ pub struct Record {
     pub qlog: bool,
 }
 
-/// A bar that goodput must reach or keep below.
+/// A bound that a figure must reach or stay below.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Check {
-    /// What is compared.
+    /// The figure that is compared.
     pub metric: Metric,
-    /// With what.
+    /// What it is compared with.
     pub of: Reference,
-    /// It must be at least this many times the reference, if given.
+    /// The least allowed multiple of the reference, if given.
     pub at_least: Option<f64>,
-    /// It must be at most this many times the reference, if given.
+    /// The largest allowed multiple of the reference, if given.
     pub at_most: Option<f64>,
 }
 
@@ -105,7 +105,7 @@ pub struct Check {
 pub enum Metric {
     /// Goodput in bits per second.
     Goodput,
-    /// Time to completion in seconds.
+    /// Completion time in seconds.
     Completion,
 }
 
@@ -121,7 +121,7 @@ pub enum Reference {
 }
 
 impl Scenario {
-    /// Understands a document from which a plan has taken what it needs.
+    /// Reads a document from which a plan has taken its own keys.
     ///
     /// # Errors
     /// The first [`Mistake`] found.
@@ -169,7 +169,7 @@ impl Scenario {
         })
     }
 
-    /// Whether anything in it is drawn at random, so that repetitions differ.
+    /// Whether anything in it is random, so that repetitions differ.
     pub fn is_random(&self) -> bool {
         let link = |link: &NetLink| link.forward.is_random() || link.backward.is_random();
         self.network.links.iter().any(link)
@@ -180,8 +180,8 @@ impl Scenario {
             })
     }
 
-    /// Whether a round trip between these ends takes time throughout: a link on its way has a rate,
-    /// or a delay that no event ends.
+    /// Whether a round trip between these ends takes time throughout the run: some link on the way
+    /// has a rate, or a delay that no event sets to zero.
     pub fn takes_time(&self, [near, far]: [Interface; 2]) -> bool {
         let lasts = |&(link, forward): &(usize, bool)| {
             let side = usize::from(!forward);
@@ -199,14 +199,14 @@ impl Scenario {
     }
 
     /// The rate of the narrowest link of a path in this direction, in bits per second; `None` if
-    /// none is limited.
+    /// all links are unlimited.
     pub fn path_rate(&self, path: usize, way: Way) -> Option<u64> {
         self.network.path_rate(path, way)
     }
 
-    /// The most that all paths carry together in the direction of the flows, in bits per second,
-    /// each shared link counted once; the sum for both directions if flows go both ways. `None` if
-    /// it is not limited.
+    /// The most that all paths carry together in the direction of the flows, in bits per second.
+    /// Each shared link counts once. If flows go both ways, both directions are added up. `None` if
+    /// it is unlimited.
     pub fn sum_of_rates(&self) -> Option<u64> {
         let used = |way| self.flows.iter().any(|flow| flow.way == way);
         let ways = [Way::Forward, Way::Backward].into_iter();
@@ -226,7 +226,7 @@ impl Default for Record {
     }
 }
 
-/// Reads `[parameters]`: quantities that expressions may name. Each may use those before it.
+/// Reads `[parameters]`: quantities that expressions may name. Each may use the ones before it.
 fn parameters(document: &Document) -> Result<Vec<(String, Quantity)>, Mistake> {
     let mut known: Vec<(String, Quantity)> = Vec::new();
     let Some(Value::Table(entries)) = document.root.get("parameters").map(|node| &node.value)

@@ -1,15 +1,15 @@
 //! Numbers with units, and arithmetic on them.
 //!
-//! A quantity without a unit does not parse: wrong units are the commonest mistake in scenario
-//! files. `Mbit/s` is 10^6 bits per second, `MB` 10^6 bytes, `MiB` 2^20 bytes.
+//! A quantity without a unit is refused: wrong units are the commonest mistake in scenario files.
+//! `Mbit/s` is 10^6 bits per second, `MB` 10^6 bytes, `MiB` 2^20 bytes.
 
 use super::mistake::nearest;
 use std::fmt;
 
-/// What a number counts.
+/// The dimension of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dimension {
-    /// Nothing: a factor or a number of things.
+    /// None: a factor or a count.
     Bare,
     /// Seconds.
     Time,
@@ -34,16 +34,16 @@ impl Dimension {
     }
 }
 
-/// A number and what it counts, in base units: s, bit/s, B.
+/// A number with its dimension, in base units: s, bit/s, B.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Quantity {
-    /// How much.
+    /// The number.
     pub amount: f64,
-    /// Of what.
+    /// Its dimension.
     pub dimension: Dimension,
 }
 
-/// Every unit, with what one of it is in base units.
+/// Every unit, with its value in base units.
 const UNITS: &[(&str, Dimension, f64)] = &[
     ("ns", Dimension::Time, 1e-9),
     ("us", Dimension::Time, 1e-6),
@@ -70,7 +70,7 @@ const UNITS: &[(&str, Dimension, f64)] = &[
     ("%", Dimension::Bare, 0.01),
 ];
 
-/// Units that people write and that mean different things to different people.
+/// Ambiguous units, which are refused.
 const REFUSED: &[(&str, &str)] = &[
     ("mbps", "Mbit/s"),
     ("mb/s", "Mbit/s"),
@@ -92,7 +92,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("p", "packets"),
 ];
 
-/// Why a text is no quantity.
+/// Why a text is not a quantity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuantityError {
     /// What is wrong.
@@ -116,8 +116,8 @@ impl Quantity {
         }
     }
 
-    /// Reads `10Mbit/s`, `20 ms` or `1.5`; or, after an equals sign, an expression of such
-    /// quantities and of the names that `parameter` knows: `=rtt * scale / 2`.
+    /// Reads `10Mbit/s`, `20 ms` or `1.5`; or, after an equals sign, an expression of quantities
+    /// and of the names that `parameter` knows, such as `=rtt * scale / 2`.
     ///
     /// # Errors
     /// What is wrong, and what was probably meant.
@@ -131,7 +131,7 @@ impl Quantity {
         }
     }
 
-    /// What texts amount to, if there are some and all are quantities of one kind.
+    /// The amounts of these texts, if there are any and all are quantities of one dimension.
     pub fn amounts<'t>(texts: impl Iterator<Item = &'t str>) -> Option<(Dimension, Vec<f64>)> {
         let quantities: Option<Vec<Self>> = texts.map(|text| Self::literal(text).ok()).collect();
         let quantities = quantities?;

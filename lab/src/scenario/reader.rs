@@ -1,4 +1,4 @@
-//! Takes keys out of a table one by one; what nobody took is a mistake.
+//! Takes keys out of a table one by one; keys that are left over are mistakes.
 
 use super::beside::Named;
 use super::document::{Entry, Node, Place, Value};
@@ -8,13 +8,13 @@ use anabranch_sim::profile::Names;
 use std::cell::RefCell;
 use std::time::Duration;
 
-/// What all tables of a file share.
+/// Shared by all tables of a file.
 #[derive(Debug)]
 pub(super) struct Context<'a> {
     pub(super) file: &'a str,
     pub(super) parameters: &'a [(String, Quantity)],
     pub(super) names: &'a Names,
-    /// Files that were read for it so far.
+    /// The files that were read so far because it names them.
     pub(super) files: RefCell<Vec<Named>>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Item<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// The next key, if it is there.
+    /// The value of `key`, if present.
     pub(super) fn item(&mut self, key: &'static str) -> Option<Item<'a>> {
         self.asked.push(key);
         let entry = self.entries.iter().find(|entry| entry.key == key)?;
@@ -72,7 +72,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// The value of a key that was read before, where it stands.
+    /// The value of a key that was read before, so that a mistake can name its position.
     pub(super) fn given(&self, key: &str) -> Option<Item<'a>> {
         let entry = self.entries.iter().find(|entry| entry.key == key)?;
         Some(Item {
@@ -82,13 +82,13 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// The next key, which must be there.
+    /// The value of `key`, which must be present.
     pub(super) fn required(&mut self, key: &'static str, what: &str) -> Result<Item<'a>, Mistake> {
         let missing = format!("`{key}` is missing: {what}");
         if let Some(item) = self.item(key) {
             return Ok(item);
         }
-        // What was written instead, if it was mistyped.
+        // The unknown key that was probably meant.
         let strangers = self.entries.iter().map(|entry| entry.key.as_str());
         let strangers = strangers.filter(|known| !self.asked.contains(known));
         let instead = nearest(key, strangers);
@@ -105,7 +105,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// Reads `key` with `read`, if it is there.
+    /// Reads the value of `key` with `read`, if present.
     pub(super) fn read<T>(
         &mut self,
         key: &'static str,
@@ -119,7 +119,7 @@ impl<'a> Table<'a> {
         self.context.mistake(self.place, &self.key, what)
     }
 
-    /// Complains about the first key nobody asked for.
+    /// Complains about the first unknown key.
     pub(super) fn finish(self) -> Result<(), Mistake> {
         let stranger = self
             .entries
@@ -159,7 +159,7 @@ impl<'a> Item<'a> {
         self.context.mistake(self.node.place, &self.key, what)
     }
 
-    /// That something else was expected.
+    /// A mistake that says what was expected instead.
     pub(super) fn expected(&self, what: &str) -> Mistake {
         self.mistake(format!("expected {what}, found {}", self.node.found()))
     }
@@ -260,7 +260,7 @@ impl<'a> Item<'a> {
     /// As a time.
     pub(super) fn time(&self) -> Result<Duration, Mistake> {
         let seconds = self.amount(Dimension::Time)?;
-        // A year is beyond any scenario, and far below what overflows.
+        // A year is longer than any scenario, and far below what overflows.
         if seconds > 366.0 * 86_400.0 {
             return Err(self.expected("a time of less than a year"));
         }

@@ -1,13 +1,13 @@
-//! What a network can carry: the way of each path, and the most that all of them carry together.
+//! What a network can carry: the route of each path, and the most that all paths carry together.
 
 use super::topology::{Interface, NetLink, Network, NodeKind};
 use super::workload::Way;
 use std::collections::VecDeque;
 
 impl Network {
-    /// The links of a path from the client to the server, and whether each is passed forward.
-    /// Between the links at its ends the way is the shortest, and among equals that over the link
-    /// described first, as packets go. `None` if there is none.
+    /// The links of a path from the client to the server, and whether each is crossed forward.
+    /// Between the first and the last link the route is the shortest, and of equally short ones the
+    /// one over the link described first, as packets are forwarded. `None` if there is no route.
     pub fn route(&self, path: usize) -> Option<Vec<(usize, bool)>> {
         self.way(self.path_ends(path))
     }
@@ -18,8 +18,8 @@ impl Network {
         [(0, path.client_link), (1, path.server_link)].map(|(node, link)| Interface { node, link })
     }
 
-    /// The ends of the shortest way from one host to another, over the links described first among
-    /// equals. `None` if there is no way.
+    /// The ends of the shortest way from one host to another; of equally short ones, that over the
+    /// links described first. `None` if there is no way.
     pub fn nearest_ends(&self, hosts: [usize; 2]) -> Option<[Interface; 2]> {
         let of = |node: usize| {
             let links = self.links.iter().enumerate();
@@ -31,7 +31,7 @@ impl Network {
         ways.min_by_key(|(_, length)| *length).map(|(ends, _)| ends)
     }
 
-    /// The links from one end to another, as [`Self::route`] has them.
+    /// The links from one end to another, found as for [`Self::route`].
     pub fn way(&self, [from, to]: [Interface; 2]) -> Option<Vec<(usize, bool)>> {
         let (first, last) = (from.link, to.link);
         let forward = self.links[first].ends.0 == from.node;
@@ -46,7 +46,7 @@ impl Network {
         }
         let towards = self.distances(goal);
         while at != goal {
-            // A router looks ahead as far as the last hop before the end.
+            // A router looks only as far as the last hop before the destination.
             let here = towards[at]?;
             let out = self.links.iter().enumerate().find_map(|(index, link)| {
                 let forward = link.ends.0 == at;
@@ -63,7 +63,7 @@ impl Network {
         Some(route)
     }
 
-    /// The link outside a NAT of the simulator: the first one of which it is the near end.
+    /// The link on the outside of a NAT of the simulator: the first one that starts at it.
     pub fn outside(&self, nat: usize) -> Option<usize> {
         self.links.iter().position(|link| link.ends.0 == nat)
     }
@@ -72,7 +72,7 @@ impl Network {
         self.nodes[node].kind != NodeKind::Host
     }
 
-    /// How many links each node that passes packets on is from `goal`.
+    /// For each forwarding node, its distance from `goal` in links.
     fn distances(&self, goal: usize) -> Vec<Option<usize>> {
         let mut distances = vec![None; self.nodes.len()];
         distances[goal] = Some(0);
@@ -93,15 +93,16 @@ impl Network {
         distances
     }
 
-    /// The rate of the narrowest link of a path, in bits per second; `None` if none is limited.
+    /// The rate of the narrowest link of a path, in bits per second; `None` if all links are
+    /// unlimited.
     pub fn path_rate(&self, path: usize, way: Way) -> Option<u64> {
         let route = self.route(path)?;
         let rates = route.into_iter().map(|hop| self.rate_of(hop, way));
         rates.flatten().min()
     }
 
-    /// The most bits per second that all paths carry together, each link counted once; `None` if
-    /// that is not limited.
+    /// The most that all paths carry together, in bits per second, each link counted once; `None`
+    /// if it is unlimited.
     pub fn joint_rate(&self, way: Way) -> Option<u64> {
         let mut hops: Vec<(usize, bool)> = Vec::new();
         for path in 0..self.paths.len() {
@@ -121,7 +122,7 @@ impl Network {
         room.flow(self.nodes.len())
     }
 
-    /// The rate of a link as data of this way passes it, on a route from the client.
+    /// The rate of a link on a route from the client, for data in this direction.
     fn rate_of(&self, (link, forward): (usize, bool), way: Way) -> Option<u64> {
         let link = &self.links[link];
         if forward == (way == Way::Forward) {
@@ -132,7 +133,7 @@ impl Network {
     }
 }
 
-/// The end that is reached by passing a link forward or backward.
+/// The node reached by crossing a link forward or backward.
 fn end(link: &NetLink, forward: bool) -> usize {
     if forward { link.ends.1 } else { link.ends.0 }
 }
@@ -141,21 +142,21 @@ fn far_end(link: &NetLink, near: usize) -> usize {
     end(link, link.ends.0 == near)
 }
 
-/// What is left of each arc from one node to another.
+/// The remaining capacity of each arc between two nodes.
 #[derive(Debug, Default)]
 struct Room {
     arcs: Vec<(usize, usize, u64)>,
 }
 
 impl Room {
-    /// More than all rates that a file can name together.
+    /// More than the sum of all rates that a file can contain.
     const ENDLESS: u64 = u64::MAX / 4;
 
-    /// The largest flow from node 0 to node 1, by shortest augmenting paths; `None` if it has no
-    /// limit.
+    /// The maximum flow from node 0 to node 1, by shortest augmenting paths; `None` if it is
+    /// unlimited.
     fn flow(mut self, nodes: usize) -> Option<u64> {
         let mut total = 0_u64;
-        // What flows over an arc may be taken back over its counterpart.
+        // Flow over an arc may be taken back over the reverse arc.
         let back = self.arcs.iter().map(|(from, to, _)| (*to, *from, 0));
         let back: Vec<_> = back.collect();
         let count = self.arcs.len();
@@ -179,7 +180,7 @@ impl Room {
         Some(total)
     }
 
-    /// The arcs of a shortest way from node 0 to node 1 with room on all of them.
+    /// The arcs of a shortest path from node 0 to node 1 that has capacity left on each.
     fn augment(&self, nodes: usize) -> Option<Vec<usize>> {
         let mut by: Vec<Option<usize>> = vec![None; nodes];
         let mut waiting = VecDeque::from([0]);

@@ -1,7 +1,7 @@
-//! What happens to a network, as a file says it.
+//! Reads the events that happen to a network.
 //!
-//! What an event would not do is a mistake: a new address where the client has none, a forgetful
-//! NAT where there is none, a property that the link has not.
+//! An event that would have no effect is a mistake: a handover where the client has no address, a
+//! rebinding where there is no NAT, a change of a property that the link does not have.
 
 use super::links::{self, Change};
 use super::mistake::Mistake;
@@ -11,7 +11,7 @@ use anabranch_proto::time::Instant;
 use anabranch_sim::Fade;
 use std::time::Duration;
 
-/// Steps of a fade unless the file says.
+/// Steps of a fade, unless the file sets them.
 const FADE_STEPS: u32 = 20;
 
 /// Most steps of a fade.
@@ -30,7 +30,7 @@ enum Wish<'a> {
     Fade(Item<'a>, Sides, Fading),
 }
 
-/// A rate that changes bit by bit.
+/// A rate that changes in steps.
 #[derive(Debug, Clone, Copy)]
 struct Fading {
     from: Option<u64>,
@@ -46,7 +46,7 @@ pub(super) fn events(items: Option<&Item<'_>>, network: &Network) -> Result<Vec<
         entries.push(event(&item, network)?);
     }
     entries.sort_by_key(|entry| entry.at);
-    // What a change or a fade starts from is what the events before it left.
+    // A change or a fade starts from the state that earlier events left.
     let rates = network.links.iter();
     let mut rates: Vec<[Option<u64>; 2]> = rates
         .map(|link| [link.forward.rate(), link.backward.rate()])
@@ -81,7 +81,7 @@ pub(super) fn events(items: Option<&Item<'_>>, network: &Network) -> Result<Vec<
     Ok(events)
 }
 
-/// The delay that an event sets forward (0) or backward (1), if it sets one.
+/// The delay that an event sets forward (0) or backward (1), if any.
 pub(super) fn delay(event: &Event, side: usize) -> Option<Duration> {
     match &event.action {
         Action::Set(sides, change) if lines(*sides).contains(&side) => change.delay(),
@@ -169,7 +169,7 @@ fn event<'a>(item: &Item<'a>, network: &Network) -> Result<Entry<'a>, Mistake> {
     Ok(Entry { at, link, action })
 }
 
-/// The key `direction` where it stands, and what it means.
+/// The key `direction`, if present, and its meaning.
 fn direction<'a>(table: &mut Table<'a>) -> Result<(Option<Item<'a>>, Sides), Mistake> {
     let words = [
         ("forward", Sides::Forward),
@@ -181,7 +181,7 @@ fn direction<'a>(table: &mut Table<'a>) -> Result<(Option<Item<'a>>, Sides), Mis
     Ok((item, sides.unwrap_or(Sides::Both)))
 }
 
-/// The key if it is there and true.
+/// The key, if it is present and true.
 fn flagged<'a>(table: &mut Table<'a>, key: &'static str) -> Result<Option<Item<'a>>, Mistake> {
     let item = table.item(key);
     let wanted = item.as_ref().map(Item::flag).transpose()?;
@@ -202,7 +202,7 @@ fn is_the_clients(item: &Item<'_>, network: &Network, link: usize) -> Result<(),
     )))
 }
 
-/// The link of those named that has a NAT at an end.
+/// The link, of those that the event names, with a NAT at one end.
 fn beside_a_nat(
     item: &Item<'_>,
     network: &Network,

@@ -1,4 +1,4 @@
-//! How a transport is set up, beside who it is.
+//! The settings of a transport, whatever its kind.
 
 use super::mistake::Mistake;
 use super::reader::{Item, Table};
@@ -12,9 +12,9 @@ pub enum Retransmit {
     Scheduler,
     /// The one that lost it.
     Same,
-    /// The first with room.
+    /// The first path with room.
     Soon,
-    /// The one with the largest window.
+    /// The one with the largest congestion window.
     Window,
     /// The one with the largest slow-start threshold.
     Ssthresh,
@@ -33,14 +33,14 @@ pub enum Split {
     Proportional,
 }
 
-/// Settings with which the papers' systems differ.
+/// Settings in which the papers' systems differ.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Settings {
     /// Receive buffer of the connection, in bytes.
     pub receive_buffer: Option<u64>,
     /// Send buffer of the connection, in bytes.
     pub send_buffer: Option<u64>,
-    /// Bytes of each packet's UDP payload; no search for more.
+    /// Bytes of each packet's UDP payload; disables the search for a larger size.
     pub packet_size: Option<u64>,
     /// Bytes of each scheduling decision.
     pub chunk: Option<u64>,
@@ -60,9 +60,9 @@ pub struct Settings {
     pub split: Option<Split>,
     /// Whether the send buffer keeps acknowledged bytes until all before them are acknowledged.
     pub renegable: Option<bool>,
-    /// Resend what blocks the window on a faster path.
+    /// Whether data that blocks the window is sent again on a faster path.
     pub opportunistic: Option<bool>,
-    /// Halve the window of the path that blocks.
+    /// Whether the window of the blocking path is halved.
     pub penalise: Option<bool>,
     /// A path's window is capped once its RTT exceeds this many times its minimum.
     pub bufferbloat_cap: Option<f64>,
@@ -70,13 +70,13 @@ pub struct Settings {
     pub connections: Option<u64>,
     /// Whether chunks cost processing time as in the first paper (profile `stripe`).
     pub processing: Option<bool>,
-    /// Whether packets are encrypted; without, runs are faster and take the same course.
+    /// Whether packets are encrypted; without encryption, runs are faster but otherwise identical.
     pub protection: Option<bool>,
     /// Whether packets carry timestamps, so that one-way delays can be compared.
     pub timestamps: Option<bool>,
 }
 
-/// Reads them.
+/// Reads the settings.
 pub(super) fn settings(table: &mut Table<'_>) -> Result<Settings, Mistake> {
     let policies = [
         ("scheduler", Retransmit::Scheduler),

@@ -1,4 +1,4 @@
-//! What a scenario means, and twenty ways to get it wrong.
+//! What scenarios mean, and twenty ways to get one wrong.
 
 use super::*;
 
@@ -109,7 +109,7 @@ duration = "5s"
 
 #[test]
 fn a_round_trip_takes_time_if_a_link_there_or_back_does() {
-    // There over `a`, back over `b`: each end takes what is described first.
+    // The way there leads over `a`, the way back over `b`: each end takes the link described first.
     let text = r#"
 format = 1
 name = "apart"
@@ -162,7 +162,7 @@ duration = "5s"
     )));
 }
 
-/// What is replaced, by what, and what the message must hold.
+/// The text that is replaced, its replacement, and what the message must contain.
 const MISTAKES: &[(&str, &str, &[&str])] = &[
     (
         "format = 1",
@@ -462,7 +462,7 @@ fn every_property_that_an_event_sets_is_set() {
     assert_eq!(after.loss_place, LossPlace::BeforeQueue);
     let (_, after) = changed("jitter = { uniform = \"3ms\", reorder = true }");
     assert!(after.reorder);
-    // The bucket stays, and a slot of loss is as long as a packet at the new rate.
+    // The bucket keeps its burst, and a loss slot becomes the time of a packet at the new rate.
     let (before, after) = changed("rate = \"20Mbit/s\"");
     let (Rate::Fixed { burst, .. }, LossClock::Slot(slot)) = (&after.rate, after.loss_clock) else {
         panic!("{after:?}");
@@ -492,7 +492,7 @@ fn what_paths_carry_together_counts_links_in_their_middle_and_shared_ones_once()
     assert_eq!(read(&both).unwrap().sum_of_rates(), Some(5_000_000));
 }
 
-/// Plans the good scenario with these contenders and what they have in common.
+/// Plans the valid scenario with these contenders and these settings in common.
 fn planned(common: &str, contenders: &str) -> Result<(), String> {
     let (head, _) = GOOD.split_once("[transport]").unwrap();
     let text = format!("{head}[transport]\n{common}\n[contenders]\n{contenders}\n");
@@ -535,7 +535,7 @@ fn a_key_that_the_kind_ignores_is_a_mistake_that_names_who_reads_it() {
         connections.contains("profile = \"stripe\""),
         "{connections}"
     );
-    // What contenders have in common some of them must read.
+    // At least one contender must read each setting they have in common.
     let two = "anabranch = {}\ntcp = {}";
     assert_eq!(planned("scheduler = \"blest\"\nsack = false", two), Ok(()));
     let nobody = planned("scheduler = \"blest\"\nsack = false", "anabranch = {}").unwrap_err();
@@ -572,8 +572,8 @@ fn traffic_beside_the_flows_has_ports_for_so_many() {
     assert!(read(&(GOOD.to_owned() + &beside.repeat(3))).is_ok());
 }
 
-/// Hosts beside the only path: one at its first router, one at both and by two links at the second,
-/// and one that no link leads to.
+/// Hosts beside the only path: one at its first router, one attached to both routers and by two
+/// links to the second, and one that no link leads to.
 const FURTHER: &str = r#"format = 1
 name = "further"
 stop = "10s"
@@ -639,7 +639,7 @@ fn traffic_beside_the_flows_goes_between_the_ends_of_a_path_or_two_hosts() {
     assert_eq!(path, ([0, 1], "access shared last".to_owned()));
     let further = with("ends = [\"neighbour\", \"server\"]");
     assert_eq!(further, ([4, 1], "near shared last".to_owned()));
-    // By the nearest of its links, and by the one described first of two that are as near.
+    // By the nearest of its links; of two equally near ones, by the one described first.
     let near = with("ends = [\"far\", \"neighbour\"]");
     assert_eq!(near, ([5, 4], "long near".to_owned()));
     let end = with("ends = [\"server\", \"far\"]");
@@ -707,7 +707,7 @@ fn a_host_that_traffic_cannot_begin_or_end_at_is_a_mistake() {
 
 #[test]
 fn a_host_that_is_as_near_as_a_router_is_not_on_the_way() {
-    // `far` is as near to `r2` as `r3` is, and by links that are described before.
+    // `far` is as near to `r2` as `r3` is, through links that are described earlier.
     let text = FURTHER.replace(
         "[[link]]\nname = \"shared\"\nends = [\"r1\", \"r2\"]\n",
         "[[node]]\nname = \"r3\"\n[[link]]\nname = \"in\"\nends = [\"r1\", \"r3\"]\n\

@@ -1,4 +1,4 @@
-//! Links in words, as a report tells them: with units, and with what a file leaves to defaults.
+//! Describes links in words for a report, with units and with the defaults that a file omits.
 
 use super::links::{Cellular, Direction};
 use anabranch_link::{
@@ -9,13 +9,13 @@ use std::time::Duration;
 /// One direction of a link in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
-    /// How fast.
+    /// The rate.
     pub rate: String,
-    /// How long packets take, and how that varies.
+    /// How long packets take, and how much that varies.
     pub delay: String,
-    /// Where they wait.
+    /// The queue.
     pub queue: String,
-    /// Which vanish.
+    /// Which packets are lost.
     pub loss: String,
 }
 
@@ -106,7 +106,7 @@ impl Direction {
     }
 }
 
-/// The share of packets that such a model loses over time.
+/// The share of packets that such a model loses in the long run.
 fn mean(model: &GilbertElliott) -> f64 {
     let [to_bad, to_good, in_good, in_bad] =
         [model.to_bad, model.to_good, model.loss_good, model.loss_bad].map(Probability::as_f64);
@@ -149,7 +149,7 @@ fn bits(per_second: u64) -> String {
     scaled(per_second as f64, &units)
 }
 
-/// In powers of 1024 what was surely given in them.
+/// In powers of 1024 if the file must have used them.
 fn bytes(count: u64) -> String {
     if count > 0 && count.is_multiple_of(1024) && !count.is_multiple_of(1000) {
         let units = ["KiB", "MiB", "GiB"];
@@ -179,7 +179,7 @@ fn percent(share: f64) -> String {
     format!("{} %", rounded(share * 100.0))
 }
 
-/// In the largest of units a thousand apart of which there is at least one.
+/// In the largest unit of which there is at least one; each unit is 1000 times the one before.
 fn scaled(mut value: f64, units: &[&str]) -> String {
     let mut unit = 0;
     while value >= 1000.0 && unit + 1 < units.len() {
@@ -189,7 +189,8 @@ fn scaled(mut value: f64, units: &[&str]) -> String {
     format!("{} {}", rounded(value), units[unit])
 }
 
-/// What a file may have said: a queue of 50 ms or 0.1 % have gone through other units meanwhile.
+/// Undoes conversion errors: a queue of 50 ms or a share of 0.1 % has been in other units since it
+/// was read.
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }

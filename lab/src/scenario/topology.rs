@@ -1,4 +1,4 @@
-//! Nodes, links, paths and what happens to them.
+//! Nodes, links, paths and the events that affect them.
 
 use super::document::Node;
 use super::links::{self, Change, Direction};
@@ -11,17 +11,17 @@ pub const CLIENT: &str = "client";
 /// The server's name among the nodes.
 pub const SERVER: &str = "server";
 
-/// Most nodes, links and paths: far more than any experiment needs.
+/// The most nodes, links or paths: far more than any experiment needs.
 const MOST: usize = 64;
 
-/// What a node does with packets.
+/// How a node handles packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeKind {
     /// Ends connections.
     Host,
-    /// Passes packets on.
+    /// Forwards packets.
     Router,
-    /// Passes packets on under addresses of its own.
+    /// Forwards packets under its own addresses.
     Nat,
 }
 
@@ -106,22 +106,22 @@ pub struct Event {
     pub at: Duration,
     /// To which link, as an index.
     pub link: usize,
-    /// What.
+    /// What happens.
     pub action: Action,
 }
 
 /// What happens.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// The link loses everything without a word.
+    /// The link loses everything silently.
     Down(Sides),
     /// The link carries again.
     Up(Sides),
-    /// The interface goes, and hosts know it.
+    /// The interface goes down, and hosts notice.
     AdminDown,
-    /// The interface comes back.
+    /// The interface comes back up.
     AdminUp,
-    /// Properties change; packets under way stay.
+    /// Properties change; packets in flight are not affected.
     Set(Sides, Box<Change>),
     /// The client's address on the link changes.
     Handover,
@@ -356,7 +356,7 @@ fn read_path(network: &mut Network, item: &Item<'_>) -> Result<(), Mistake> {
     Ok(())
 }
 
-/// The names of the elements of a list of tables in a document, for messages before it is read.
+/// The names of the elements in a list of tables, for messages before the list is read.
 pub fn names(root: &Node, list: &str) -> Vec<String> {
     use super::document::Value;
     let Some(Value::List(items)) = root.get(list).map(|node| &node.value) else {

@@ -1,4 +1,4 @@
-//! Who competes, and how its transport is set up.
+//! The transport of each contender.
 
 use super::document::Node;
 use super::mistake::Mistake;
@@ -22,9 +22,9 @@ pub enum Kind {
     Bonding,
     /// TCP over multilink PPP: fragments in proportion to the paths' rates, or of equal size.
     Mlppp,
-    /// Multipath TCP of the running kernel: not in a simulator.
+    /// Multipath TCP of the running kernel; not available in the simulator.
     KernelMptcp,
-    /// A program that a contender file describes: not in a simulator.
+    /// A program described by a contender file; not available in the simulator.
     Command,
 }
 
@@ -38,10 +38,10 @@ pub const KINDS: [(&str, Kind); 6] = [
     ("command", Kind::Command),
 ];
 
-/// Which system the engine is set up like.
+/// The system that the engine imitates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Profile {
-    /// Itself.
+    /// Itself, with its own defaults.
     #[default]
     Quic,
     /// Concurrent multipath transfer over SCTP, as in the third paper.
@@ -59,12 +59,12 @@ const PROFILES: [(&str, Profile); 4] = [
     ("stripe", Profile::Stripe),
 ];
 
-/// The transport of one contender. What is `None` is as the profile has it.
+/// The transport of one contender. `None` stands for the profile's choice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Transport {
-    /// What it is.
+    /// The carrier.
     pub kind: Kind,
-    /// What the engine is set up like.
+    /// The system that the engine imitates.
     pub profile: Profile,
     /// The scheduler.
     pub scheduler: Option<Spec>,
@@ -72,13 +72,13 @@ pub struct Transport {
     pub congestion: Option<Spec>,
     /// The paths it may use, as indices in ascending order.
     pub paths: Vec<usize>,
-    /// The program, if it is one.
+    /// The program, for the kind `command`.
     pub command: Option<Arc<Contender>>,
-    /// The rest.
+    /// The other settings.
     pub settings: Settings,
 }
 
-/// Reads `[transport]`, with what the contender changes laid over it.
+/// Reads `[transport]`, overlaid with the contender's changes.
 pub(super) fn transport(item: Option<&Item<'_>>, network: &Network) -> Result<Transport, Mistake> {
     let mut transport = Transport {
         kind: Kind::Anabranch,
@@ -103,7 +103,7 @@ pub(super) fn transport(item: Option<&Item<'_>>, network: &Network) -> Result<Tr
     let known = |spec: &Spec| names.schedulers.build(spec).map(drop);
     transport.scheduler = table.read("scheduler", |item| spec(item, &known))?;
     let known = |spec: &Spec| names.controllers.factory(spec).map(drop);
-    // What the kernel calls it.
+    // The kernel's name for it.
     let kernel = matches!(transport.kind, Kind::Tcp | Kind::KernelMptcp);
     let alias = |text: &str| match text {
         "reno" if kernel => "new-reno".to_owned(),
@@ -146,7 +146,7 @@ const TRANSPORTS: &[Kind] = &[
     Kind::KernelMptcp,
 ];
 
-/// Which kinds read a key. What is not here all of them do.
+/// The kinds that read a key. Keys not listed here are read by all.
 const READ_BY: [(&str, &[Kind]); 22] = [
     ("profile", ENGINE),
     ("scheduler", &[Kind::Anabranch, Kind::Bonding]),
@@ -184,8 +184,8 @@ impl Transport {
     }
 }
 
-/// Complains about the first key of a table that none of these contenders reads: what is in common
-/// some of them must read, what one has for itself that one.
+/// Complains about the first key of a table that none of these contenders reads. A setting in
+/// common must be read by at least one of them, a contender's own setting by itself.
 ///
 /// # Errors
 /// A [`Mistake`] that names who reads the key.
@@ -229,7 +229,7 @@ pub(crate) fn are_read<'k>(
     })
 }
 
-/// Whether values fit each other and the kind.
+/// Checks that the values fit each other and the kind.
 fn makes_sense(table: &Table<'_>, transport: &Transport) -> Result<(), Mistake> {
     let settings = &transport.settings;
     let stripe = transport.is_striped();

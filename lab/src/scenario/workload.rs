@@ -1,4 +1,4 @@
-//! What is sent: the flows that are measured and the traffic beside them.
+//! What is sent: the flows that are measured, and the background traffic.
 
 use super::links::pair;
 use super::mistake::Mistake;
@@ -7,7 +7,7 @@ use super::topology::{CLIENT, Interface, Network, SERVER};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Which way the data of a flow goes.
+/// The direction of a flow's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Way {
     /// From the client to the server, over the forward directions.
@@ -20,9 +20,9 @@ pub enum Way {
 /// When something begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Start {
-    /// At the earliest.
+    /// The earliest time.
     pub from: Duration,
-    /// At the latest; each repetition draws its own time in between, the same for every contender.
+    /// The latest time; each repetition draws a time in between, the same for every contender.
     pub to: Duration,
 }
 
@@ -31,25 +31,25 @@ pub struct Start {
 pub struct Flow {
     /// What it sends.
     pub kind: FlowKind,
-    /// Which way.
+    /// Its direction.
     pub way: Way,
     /// When it begins.
     pub start: Start,
-    /// How long after its start it does not count.
+    /// How long after its start it is not counted.
     pub warm_up: Duration,
     /// What is special about its datagrams.
     pub marks: Marks,
 }
 
-/// What the engine is told of the datagrams of a flow, beside their deadline, and what their reader
-/// does with them.
+/// Properties of a flow's datagrams besides their deadline, for the engine and for their reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Marks {
-    /// How many flows they belong to in turn, which a scheduler may keep apart; 0 means none.
+    /// The number of flows to which the datagrams belong in turn, and which a scheduler may keep
+    /// apart; 0 means none.
     pub flows: u64,
-    /// Whether the loss of one costs more than its bytes: only such datagrams are copied.
+    /// Whether losing one costs more than its bytes; only such datagrams are copied.
     pub critical: bool,
-    /// How long one waits at its end for those before it; `None` puts none in order.
+    /// How long a datagram waits at the receiver for earlier ones; `None` disables reordering.
     pub resequence: Option<Duration>,
 }
 
@@ -66,22 +66,21 @@ pub enum FlowKind {
         count: u64,
         /// Bytes of each.
         size: u64,
-        /// Time from the start of one to that of the next, which waits for the end of the one
-        /// before.
+        /// Time between the starts of two files; a file also waits for the end of the one before.
         gap: Duration,
     },
     /// Requests at regular intervals, answered by the other side.
     Requests {
         /// How many.
         count: u64,
-        /// Bytes asked with.
+        /// Bytes of a request.
         size: u64,
-        /// Bytes answered with.
+        /// Bytes of an answer.
         answer: u64,
-        /// Time from one to the next.
+        /// Interval between requests.
         every: Duration,
     },
-    /// Datagrams at a constant rate that are worthless after a while.
+    /// Datagrams at a constant rate, which are worthless after a deadline.
     Datagrams {
         /// Bytes of each.
         size: u64,
@@ -89,19 +88,19 @@ pub enum FlowKind {
         rate: u64,
         /// For how long.
         duration: Duration,
-        /// Worth nothing after this; `None` means forever.
+        /// The deadline after creation; `None` means never.
         deadline: Option<Duration>,
     },
 }
 
-/// Traffic beside the flows, which is not measured.
+/// Background traffic, which is not measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Background {
-    /// What it is.
+    /// Its kind.
     pub kind: BackgroundKind,
-    /// Its ends. Forward is from the first, which has the part of the client, to the second.
+    /// Its ends. Forward is from the first, which acts as the client, to the second.
     pub ends: [Interface; 2],
-    /// Which way.
+    /// Its direction.
     pub way: Way,
     /// When it begins.
     pub start: Start,
@@ -109,7 +108,7 @@ pub struct Background {
     pub stop: Option<Duration>,
 }
 
-/// What kind of traffic.
+/// Kinds of background traffic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BackgroundKind {
     /// A TCP connection that always has data.
@@ -124,7 +123,7 @@ pub enum BackgroundKind {
         /// Bytes of each.
         size: u64,
     },
-    /// Downloads with pauses, as of a person who reads: sizes with a heavy tail, random pauses.
+    /// Downloads with pauses, like those of a person reading: heavy-tailed sizes, random pauses.
     Web {
         /// Mean bytes of a download.
         size: u64,
@@ -134,7 +133,7 @@ pub enum BackgroundKind {
 }
 
 impl Start {
-    /// The time for a draw from 0 to 1.
+    /// The time that a draw from 0 to 1 stands for.
     pub fn at(&self, draw: f64) -> Duration {
         self.from
             + self
@@ -143,14 +142,14 @@ impl Start {
                 .mul_f64(draw.clamp(0.0, 1.0))
     }
 
-    /// Whether there is anything to draw.
+    /// Whether the time is drawn.
     pub fn is_random(&self) -> bool {
         self.from != self.to
     }
 }
 
 impl FlowKind {
-    /// Bytes of application data the flow sends, if that is known before it runs.
+    /// The bytes of application data that the flow sends, if known before it runs.
     pub fn bytes(&self) -> Option<u64> {
         match *self {
             Self::BulkBytes(bytes) => Some(bytes),
@@ -164,10 +163,10 @@ impl FlowKind {
     }
 }
 
-/// Most flows, and pieces of traffic beside them: each has ports of its own.
+/// The most flows, and the most background traffic: each has ports of its own.
 const MOST: usize = 1000;
 
-/// Most flows that the datagrams of one belong to.
+/// The most flows that one flow's datagrams may belong to.
 const MOST_MARKS: u64 = 1_000_000;
 
 const WAYS: [(&str, Way); 2] = [("forward", Way::Forward), ("backward", Way::Backward)];
@@ -197,7 +196,7 @@ pub(super) fn flows(items: Option<&Item<'_>>, root: &Item<'_>) -> Result<Vec<Flo
     items.iter().map(flow).collect()
 }
 
-/// Reads what is special about a kind of flow.
+/// A reader of the settings of one kind of flow.
 type ReadKind = fn(&mut Table<'_>) -> Result<FlowKind, Mistake>;
 
 fn flow(item: &Item<'_>) -> Result<Flow, Mistake> {
@@ -295,7 +294,7 @@ fn datagrams(table: &mut Table<'_>) -> Result<FlowKind, Mistake> {
     })
 }
 
-/// Reads the traffic beside the flows.
+/// Reads the background traffic.
 pub(super) fn background(
     items: Option<&Item<'_>>,
     network: &Network,
@@ -345,7 +344,7 @@ pub(super) fn background(
     items.iter().map(one).collect()
 }
 
-/// Where traffic beside the flows begins and ends: at the ends of a path, or at two hosts.
+/// Reads the ends of background traffic: those of a path, or two hosts.
 fn ends(table: &mut Table<'_>, network: &Network) -> Result<[Interface; 2], Mistake> {
     let path = table.item("path");
     let Some(item) = table.item("ends") else {

@@ -1,4 +1,4 @@
-//! Two contenders that met the same networks.
+//! Compares two contenders that met the same networks.
 
 use super::distribution::normal_cdf;
 use super::summary::{Interval, Summary};
@@ -10,17 +10,17 @@ pub struct Comparison {
     pub pairs: usize,
     /// Geometric mean of the ratios.
     pub ratio: f64,
-    /// Where it lies; `None` of fewer than two pairs.
+    /// The confidence interval of `ratio`; `None` with fewer than two pairs.
     pub interval: Option<Interval>,
-    /// Probability of such differences if there were none (Wilcoxon's signed ranks); `None` of
-    /// fewer than six pairs, with which it cannot get below 5 %.
+    /// The probability of differences as large as these if there were none (Wilcoxon's signed-rank
+    /// test); `None` with fewer than six pairs, where it cannot fall below 5 %.
     pub p: Option<f64>,
-    /// Correlation of the logarithms: how far both met the same luck. `None` without spread.
+    /// Correlation of the logarithms: how far chance affected both alike. `None` without variance.
     pub correlation: Option<f64>,
 }
 
-/// Compares pairs of positive figures: `(ours, theirs)`. Pairs with other figures are left out;
-/// `None` if none is left.
+/// Compares pairs of positive figures: `(ours, theirs)`. Other pairs are left out; `None` if none
+/// remains.
 pub fn compare(pairs: &[(f64, f64)]) -> Option<Comparison> {
     let usable = |pair: &&(f64, f64)| pair.0 > 0.0 && pair.1 > 0.0;
     let logs: Vec<(f64, f64)> = pairs
@@ -55,12 +55,13 @@ fn correlation(pairs: &[(f64, f64)]) -> Option<f64> {
     (a > 0.0 && b > 0.0).then(|| both / (a * b).sqrt())
 }
 
-/// Up to here the distribution of the rank sum is counted out; above, it is close to normal.
+/// Up to this number the rank sum's distribution is counted exactly; beyond it, it is close to
+/// normal.
 const EXACT: usize = 25;
 
-/// The two-sided p value of Wilcoxon's signed-rank test that differences lie around zero. Exact
+/// The two-sided p value of Wilcoxon's signed-rank test that differences are centred on zero. Exact
 /// for up to 25 differences without ties, else by the normal approximation with corrections for
-/// ties and continuity. `None` of fewer than six differences that are not zero.
+/// ties and continuity. `None` with fewer than six differences other than zero.
 pub fn wilcoxon(differences: &[f64]) -> Option<f64> {
     let mut sorted: Vec<f64> = differences.iter().copied().filter(|d| *d != 0.0).collect();
     let count = sorted.len();
@@ -90,7 +91,8 @@ pub fn wilcoxon(differences: &[f64]) -> Option<f64> {
     Some((2.0 * normal_cdf(z)).min(1.0))
 }
 
-/// The share of all signs under which the rank sum is as extreme as `smaller`, both sides.
+/// The share of all sign assignments whose rank sum is at least as extreme as `smaller`, on both
+/// sides.
 fn exact(count: usize, smaller: usize) -> f64 {
     let total = count * (count + 1) / 2;
     let mut ways = vec![0.0f64; total + 1];
@@ -104,7 +106,7 @@ fn exact(count: usize, smaller: usize) -> f64 {
     (2.0 * extreme / 2f64.powi(count as i32)).min(1.0)
 }
 
-/// Holm's correction: p values for several comparisons made at once, in the order given.
+/// Holm's correction of p values for several comparisons made at once, in the order given.
 pub fn holm(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));

@@ -1,6 +1,6 @@
-//! The normal and Student's distribution: the two this crate needs, to 1e-10.
+//! The normal and Student's distribution, the two that this crate needs, accurate to 1e-10.
 //!
-//! statrs would bring them, but its current version asks for a newer compiler than ours.
+//! statrs has them, but its current version requires a newer compiler than ours.
 
 #![allow(
     clippy::many_single_char_names,
@@ -29,7 +29,7 @@ fn ln_gamma(x: f64) -> f64 {
     0.5 * (2.0 * std::f64::consts::PI).ln() + (x + 0.5) * t.ln() - t + sum.ln()
 }
 
-/// What stands for zero where something is divided by it.
+/// Stands for zero in denominators.
 const TINY: f64 = 1e-300;
 
 /// The regularised incomplete beta function, by Lentz's continued fraction.
@@ -66,7 +66,7 @@ fn incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
     front.exp() * fraction / a
 }
 
-/// The regularised lower incomplete gamma function with a = 1/2: what erf is made of.
+/// The regularised lower incomplete gamma function with a = 1/2, from which erf is computed.
 fn lower_gamma_half(x: f64) -> f64 {
     let a = 0.5;
     let front = (a * x.ln() - x - ln_gamma(a)).exp();
@@ -123,7 +123,7 @@ pub fn student_quantile(p: f64, degrees: f64) -> f64 {
     invert(p, |t| student_cdf(t, degrees))
 }
 
-/// Where a rising function reaches `p`: bisection, since it is done a few times per report.
+/// Where a rising function reaches `p`. Bisection is fast enough for a few calls per report.
 fn invert(p: f64, cdf: impl Fn(f64) -> f64) -> f64 {
     let (mut low, mut high) = (-1.0, 1.0);
     while cdf(low) > p && low > -1e12 {

@@ -1,14 +1,14 @@
-//! What several paths together gain over the best of them alone.
+//! The gain of several paths over the best of them alone.
 
-/// The aggregation gain of a goodput over those that each path has alone, all in the same unit:
+/// The aggregation gain of a goodput over the goodputs of each path alone, all in the same unit:
 ///
 /// ```text
 /// goodput >= best   (goodput - best) / (sum - best)    1 with all that the paths have
 /// goodput <  best   (goodput - best) / best           -1 with nothing
 /// ```
 ///
-/// 0 is what the best path alone brings. `None` if there is nothing to gain from: fewer than two
-/// paths with a goodput, or none.
+/// 0 is what the best path alone achieves. `None` if there is nothing to gain: with fewer than two
+/// paths that have a goodput, or none at all.
 pub fn aggregation_gain(goodput: f64, singles: &[f64]) -> Option<f64> {
     let sum: f64 = singles.iter().sum();
     let best = singles.iter().copied().fold(0.0, f64::max);

@@ -1,4 +1,4 @@
-//! What figures of several runs say together, and how sure one can be of it.
+//! What the figures of several runs show together, and with what confidence.
 
 mod compare;
 mod distribution;

@@ -1,9 +1,9 @@
-//! One set of figures.
+//! Statistics of one set of figures.
 
 use super::distribution::{normal_cdf, normal_quantile, student_quantile};
 use anabranch_sim::{Dice, Seed};
 
-/// Between these the value lies, with 95 % confidence.
+/// The interval that contains the value with 95 % confidence.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {
     /// The lower end.
@@ -12,14 +12,14 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// What a set of figures looks like.
+/// A summary of a set of figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
-    /// How many there are.
+    /// The number of figures.
     pub count: usize,
     /// Their mean.
     pub mean: f64,
-    /// Their standard deviation, for samples; `None` of fewer than two figures.
+    /// Their sample standard deviation; `None` with fewer than two figures.
     pub deviation: Option<f64>,
     /// Their median.
     pub median: f64,
@@ -27,7 +27,7 @@ pub struct Summary {
     pub min: f64,
     /// The largest.
     pub max: f64,
-    /// Where the mean lies; `None` of fewer than two figures, which say nothing about it.
+    /// The confidence interval of the mean; `None` with fewer than two figures.
     pub interval: Option<Interval>,
 }
 
@@ -61,21 +61,21 @@ impl Summary {
     }
 }
 
-/// A figure of which nothing is known about how it is distributed, with its bootstrap interval.
+/// A figure whose distribution is unknown, with its bootstrap interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     /// The figure.
     pub value: f64,
-    /// Where it lies; `None` of too few values to tell: fewer than six of a mean or a median,
-    /// fewer than 59 of a 95th percentile.
+    /// Its confidence interval; `None` with too few values: fewer than six for a mean or a median,
+    /// fewer than 59 for a 95th percentile.
     pub interval: Option<Interval>,
 }
 
-/// The draws of estimates: always the same ones, so that a report made twice says the same.
+/// The seed of all bootstrap draws. It is fixed, so that a repeated report has the same figures.
 const DRAWS: u64 = 1;
 
 impl Estimate {
-    /// The mean, for what Student's distribution does not fit: ratios of few, skewed values.
+    /// The mean where Student's distribution does not fit: for a few, skewed ratios.
     pub fn mean(values: &[f64]) -> Option<Self> {
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
         (!values.is_empty()).then(|| Self {
@@ -101,7 +101,7 @@ impl Estimate {
     }
 }
 
-/// The `share` quantile (0 to 1) by linear interpolation between order statistics; `None` of no
+/// The `share` quantile (0 to 1) by linear interpolation between order statistics; `None` without
 /// values.
 pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
@@ -116,22 +116,23 @@ fn quantile_sorted(sorted: &[f64], share: f64) -> Option<f64> {
     Some(sorted[below] + (sorted[above] - sorted[below]) * at.fract())
 }
 
-/// Whether the smallest and the largest of `count` values enclose the `share` quantile of what
-/// they were drawn from in 95 % of cases. Where they do not, no interval between them can.
+/// Whether the range of `count` values contains the `share` quantile of their distribution in 95 %
+/// of cases. If not, no interval within that range can.
 fn held(count: usize, share: f64) -> bool {
     let missed = |side: f64| side.powi(count as i32);
     missed(share) + missed(1.0 - share) <= 1.0 - LEVEL
 }
 
-/// How often intervals hold what they are of.
+/// The confidence level of all intervals.
 const LEVEL: f64 = 0.95;
 
 /// Resamples drawn by the bootstrap.
 const RESAMPLES: usize = 2000;
 
-/// The 95 % interval of any statistic by the bootstrap, bias-corrected and accelerated (Efron
-/// 1987). Repeatable: the draws come from `seed`. `None` of fewer than six values: what is drawn
-/// never leaves their range, and the range of five holds the median in 94 % of cases only.
+/// The 95 % interval of any statistic by the bias-corrected and accelerated bootstrap (Efron 1987).
+/// The draws come from `seed`, so it is repeatable. `None` with fewer than six values: resamples
+/// never leave the range of the values, and the range of five contains the median in only 94 % of
+/// cases.
 pub fn bootstrap(values: &[f64], seed: u64, statistic: impl Fn(&[f64]) -> f64) -> Option<Interval> {
     let count = values.len();
     if !held(count, 0.5) {
@@ -158,8 +159,8 @@ pub fn bootstrap(values: &[f64], seed: u64, statistic: impl Fn(&[f64]) -> f64) -
     let below = drawn.iter().filter(|value| **value < observed).count();
     let same = |value: &&f64| value.total_cmp(&observed).is_eq();
     let equal = drawn.iter().filter(same).count();
-    // Many a resampled median is the observed one. Half of these count as below, or an unbiased
-    // statistic would seem biased, and its interval would be cut at the upper end.
+    // Many resampled medians equal the observed one. Half of these count as below; otherwise an
+    // unbiased statistic would seem biased, and its interval would be cut off at the upper end.
     let share = ((below as f64 + 0.5 * equal as f64) / RESAMPLES as f64)
         .clamp(0.5 / RESAMPLES as f64, 1.0 - 0.5 / RESAMPLES as f64);
     let bias = normal_quantile(share);
@@ -175,7 +176,7 @@ pub fn bootstrap(values: &[f64], seed: u64, statistic: impl Fn(&[f64]) -> f64) -
     })
 }
 
-/// How skewed the statistic is, from leaving out one value at a time.
+/// The skewness of the statistic, from leaving out one value at a time.
 fn acceleration(values: &[f64], statistic: &impl Fn(&[f64]) -> f64) -> f64 {
     let left_out: Vec<f64> = (0..values.len())
         .map(|at| {

@@ -1,4 +1,4 @@
-//! Against tables and worked examples.
+//! Statistics compared with tables and worked examples.
 
 use super::*;
 
@@ -125,7 +125,7 @@ fn the_bootstrap_repeats_and_covers_the_mean() {
     assert!(bootstrap(&values[..5], 1, mean).is_none());
 }
 
-/// Values spread evenly from 0 to 1, excluding both, the same ones every time.
+/// Values spread evenly over the open interval from 0 to 1, always the same ones.
 fn even() -> impl FnMut() -> f64 {
     let mut state = 1u64;
     move || {
@@ -136,8 +136,8 @@ fn even() -> impl FnMut() -> f64 {
     }
 }
 
-/// How many of 300 intervals of the median of `count` values hold the true one, lie below it and
-/// lie above it.
+/// Of 300 intervals of the median of `count` values, how many contain the true one, lie below it
+/// and lie above it.
 fn coverage(count: usize, median: f64, mut draw: impl FnMut() -> f64) -> [u32; 3] {
     let mut found = [0; 3];
     for _ in 0..300 {
@@ -155,9 +155,9 @@ fn coverage(count: usize, median: f64, mut draw: impl FnMut() -> f64) -> [u32; 3
 
 #[test]
 fn the_bootstrap_of_a_median_covers_it_as_often_as_it_says() {
-    // Of a skewed distribution, the exponential one, whose median is ln 2. The share of intervals
-    // that hold it is 0.95 give or take 0.038 (three standard deviations); the bootstrap of a
-    // median is known to hold it a little less often.
+    // A skewed distribution: the exponential one, whose median is ln 2. The share of intervals that
+    // contain it is 0.95 give or take 0.038 (three standard deviations); bootstrap intervals of a
+    // median are known to fall a little short of that.
     let mut of = even();
     let [held, ..] = coverage(25, 2f64.ln(), || -of().ln());
     assert!((265..=300).contains(&held), "{held} of 300");
@@ -166,17 +166,17 @@ fn the_bootstrap_of_a_median_covers_it_as_often_as_it_says() {
 #[test]
 fn intervals_of_few_values_miss_on_both_sides_alike() {
     for count in [6, 7, 10] {
-        // Symmetric: the logistic distribution, whose median is 0.
+        // A symmetric distribution: the logistic one, whose median is 0.
         let mut of = even();
         let [held, below, above] = coverage(count, 0.0, || {
             let share = of();
             (share / (1.0 - share)).ln()
         });
         let found = format!("of {count}: {held} hold it, {below} below, {above} above");
-        // The ends are values of the sample, of which there are few: 0.87 to 0.93, less the noise.
+        // The ends are among the sample's few values, so 0.87 to 0.93 contain it, less the noise.
         assert!((245..=300).contains(&held), "{found}");
-        // Of 20 to 40 misses as many on either side, give or take three standard deviations of the
-        // difference, which are 19.
+        // Of 20 to 40 misses, as many are on either side, give or take 19: three standard
+        // deviations of the difference.
         assert!(below.abs_diff(above) <= 19, "{found}");
     }
 }
@@ -187,7 +187,7 @@ fn an_estimate_of_few_values_has_no_interval() {
     assert_eq!(Estimate::mean(&[]), None);
     let two = Estimate::median(&[1.0, 2.0]).unwrap();
     assert_eq!((two.value, two.interval), (1.5, None));
-    // The range of five holds a median in 15 of 16 cases, that of six in 31 of 32.
+    // The range of five values contains a median in 15 of 16 cases, that of six in 31 of 32.
     let rising: Vec<f64> = (1..=59).map(f64::from).collect();
     assert_eq!(Estimate::median(&rising[..5]).unwrap().interval, None);
     assert_eq!(Estimate::mean(&rising[..5]).unwrap().interval, None);

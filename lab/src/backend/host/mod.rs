@@ -1,8 +1,8 @@
-//! Links that exist: this machine is the client, another one is the server, and nothing of either
-//! is reconfigured.
+//! Links that exist: this machine is the client, another one is the server, and neither is
+//! reconfigured.
 //!
-//! Rates, delays and losses of a scenario are what its author expects; here links are as they are.
-//! What one path carries alone, which every plan measures too, is the base of comparisons.
+//! The rates, delays and losses of a scenario are what its author expects; here links are as they
+//! are. What each path carries alone, which every plan measures too, is the base of comparisons.
 
 mod mptcp;
 mod programs;
@@ -26,21 +26,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Calls in vain, one after the other, after which a campaign ends.
+/// Failed calls in a row after which a campaign ends.
 const GIVE_UP: u32 = 2;
 
-/// How long a peer that was not there gets before it is called again.
+/// How long to wait before calling a peer again that could not be reached.
 const BREATH: Duration = Duration::from_secs(2);
 
-/// How often somebody who waits looks whether to go on.
+/// How often a waiting thread checks whether to go on.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Where one path of a scenario leads in reality.
+/// The real counterpart of one path of a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Road {
     /// The path's name in the scenario.
     pub path: String,
-    /// The interface by which it leaves this machine.
+    /// The interface through which it leaves this machine.
     pub interface: String,
     /// This machine's address on it.
     pub local: IpAddr,
@@ -71,14 +71,15 @@ pub struct RealHosts {
     conduct: Conduct,
     attempts: Attempts,
     stop: Arc<AtomicBool>,
-    /// The peer, as long as all goes well.
+    /// The connection to the peer, kept between runs while nothing goes wrong.
     peer: Mutex<Option<Box<dyn Host>>>,
     calls_in_vain: AtomicU32,
     given_up: Mutex<Option<String>>,
 }
 
 impl RealHosts {
-    /// A laboratory that reaches both hosts by `reach` and knows where each path leads.
+    /// A laboratory that reaches both hosts through `reach` and knows the real counterpart of each
+    /// path.
     pub fn new(reach: Box<dyn Reach>, roads: Vec<Road>, conduct: Conduct) -> Self {
         Self {
             reach,
@@ -92,14 +93,15 @@ impl RealHosts {
         }
     }
 
-    /// Set by this backend when the peer does not come back: there is no use in further runs.
+    /// A flag that this backend sets when the peer does not come back and further runs are
+    /// pointless.
     #[must_use]
     pub fn stop(mut self, stop: Arc<AtomicBool>) -> Self {
         self.stop = stop;
         self
     }
 
-    /// Why this backend ended the campaign, if it did: the last call of the peer in vain.
+    /// Why this backend ended the campaign, if it did: the error of its last call to the peer.
     pub fn why_given_up(&self) -> Option<String> {
         let given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
         given_up.clone()
@@ -109,8 +111,8 @@ impl RealHosts {
         self.peer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The peer of the run before, or another call. A peer that does not come back ends the
-    /// campaign: what is left is done when the same command is given again.
+    /// The connection kept from the run before, or a new call. If the peer does not come back, the
+    /// campaign ends; the same command resumes it later.
     fn call(&self) -> Result<Box<dyn Host>, Broken> {
         if let Some(peer) = self.peer().take() {
             return Ok(peer);
@@ -175,7 +177,7 @@ impl RealHosts {
         let told = match agents.prepare(client, server) {
             Ok(told) => told,
             Err(refusal @ Refusal::Unsupported(_)) => {
-                // The peer is well; only this cannot be done there.
+                // Nothing is wrong with the peer; it just cannot do this.
                 self.keep_peer(agents);
                 return Err(refusal.into());
             }
@@ -202,7 +204,7 @@ impl RealHosts {
         *self.peer() = Some(far);
     }
 
-    /// Keeps what is known of a run besides its outcome.
+    /// Keeps what is known of a run beyond its outcome.
     fn note(
         &self,
         run: &Run,
@@ -221,15 +223,15 @@ impl RealHosts {
         self.conduct.keep(&note)
     }
 
-    /// The paths as one end sees them. The server binds where it is called, if that is an address
-    /// of its own; its agent knows.
+    /// The paths as one end sees them. The server's agent binds to the address it is called at, if
+    /// that is one of its own.
     fn paths(&self, scenario: &Scenario, role: Role) -> Result<Vec<HostPath>, Refusal> {
         let roads = self.used(scenario)?;
         let multipath_tcp = scenario.transport.kind == Kind::KernelMptcp;
         let path = |(index, road): (&usize, &Road)| {
             let end = match role {
                 Role::Client => End {
-                    // A subflow must not inherit the interface of another one.
+                    // A subflow must not inherit another one's interface.
                     interface: (!multipath_tcp).then(|| road.interface.clone()),
                     local: road.local,
                     remote: road.remote,
@@ -246,7 +248,7 @@ impl RealHosts {
         Ok(indices.zip(roads).map(path).collect())
     }
 
-    /// Where the paths that are used lead, in the order of the transport's.
+    /// The real counterparts of the paths in use, in the order of the transport's.
     fn used(&self, scenario: &Scenario) -> Result<Vec<&Road>, Refusal> {
         let road = |index: &usize| {
             let name = &scenario.network.paths[*index].name;
@@ -259,13 +261,13 @@ impl RealHosts {
     }
 }
 
-/// The processor time of this machine's agent, which is no disturbance.
+/// Processor time of this machine's agent, which does not count as a disturbance.
 fn used(client: &HostReport) -> f64 {
     client.cpu_s.unwrap_or(0.0)
 }
 
-/// The server tells the addresses it is bound to. Behind a translation of addresses these are not
-/// those by which it is reached.
+/// Replaces the addresses that the server is bound to, and reported, with those at which it is
+/// reached. Behind address translation they differ.
 fn as_seen_from_here(mut told: Ready, remotes: &[IpAddr]) -> Ready {
     for (listens, remote) in told.listens.iter_mut().zip(remotes) {
         listens.set_ip(*remote);
@@ -291,7 +293,7 @@ impl Backend for RealHosts {
     }
 }
 
-/// What of a scenario cannot be done over links that exist; `None` if all can.
+/// The first thing in a scenario that cannot be done over existing links; `None` if there is none.
 pub fn refusal(scenario: &Scenario) -> Option<String> {
     let transport = &scenario.transport;
     match transport.kind {

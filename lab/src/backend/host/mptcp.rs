@@ -1,4 +1,5 @@
-//! Whether the kernel's path manager is set up for the paths of a run. It is asked, never told.
+//! Whether the kernel's path manager is set up for the paths of a run. It is queried, never
+//! changed.
 
 use super::Road;
 use crate::backend::refusal::Refusal;
@@ -10,11 +11,11 @@ use std::process::Command;
 struct Setup {
     /// Addresses from which it opens subflows.
     subflows: Vec<IpAddr>,
-    /// The most subflows of a connection beyond its first.
+    /// The most subflows of a connection, not counting the first.
     limit: usize,
 }
 
-/// Whether multipath TCP would open one subflow for each path.
+/// Checks that multipath TCP would open one subflow for each path.
 ///
 /// # Errors
 /// Unsupported, with the commands that would change that.
@@ -46,7 +47,7 @@ pub(super) fn check(roads: &[&Road]) -> Result<(), Refusal> {
 }
 
 impl Setup {
-    /// Understands what `ip mptcp endpoint show` and `ip mptcp limits show` say.
+    /// Parses the output of `ip mptcp endpoint show` and `ip mptcp limits show`.
     fn read(endpoints: &str, limits: &str) -> Self {
         let subflow = |line: &str| {
             let mut words = line.split_whitespace();
@@ -63,7 +64,7 @@ impl Setup {
         }
     }
 
-    /// What has to be set up for these paths, as commands; nothing if all is.
+    /// The commands that would set up what these paths still need; `None` if nothing is missing.
     fn missing(&self, roads: &[&Road]) -> Option<String> {
         let further = &roads[1..];
         for (index, road) in roads.iter().enumerate() {

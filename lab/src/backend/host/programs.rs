@@ -1,5 +1,5 @@
-//! A run by programs of others: the client is started here, the server by the peer's agent, if it
-//! was given the same contender.
+//! A run by third-party programs. The client is started here, the server by the peer's agent, if
+//! that was given the same contender file.
 
 use super::{Broken, RealHosts, Refusal, Road};
 use crate::contender::{Contender, Figures, Place, Process, Terms, scratch};
@@ -11,13 +11,14 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How often both programs are looked at.
+/// How often both programs are checked.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What an agent may take to start a program or to end it, beyond what the program itself takes.
+/// How long an agent may take to start or end a program, beyond the time the program itself takes.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What of a scenario its program cannot do between two machines; `None` if it can do all.
+/// The first thing in a scenario that its program cannot do between two machines; `None` if there
+/// is none.
 pub(super) fn refusal(scenario: &Scenario) -> Option<String> {
     let contender = scenario.transport.command.as_ref()?;
     let shares = [&contender.server, &contender.client]
@@ -61,7 +62,7 @@ pub(super) fn carry_out(hosts: &RealHosts, run: &Run) -> Result<Outcome, Broken>
     Ok(outcome)
 }
 
-/// Lets the peer start its program, and says at which port it is.
+/// Has the peer start its program, and returns the port it listens on.
 fn begin(far: &mut dyn Host, serving: Serving, within: Duration) -> Result<u16, Refusal> {
     far.ask(Ask::Serve(Box::new(serving))).map_err(failed)?;
     match far.answer(within).map_err(failed)? {
@@ -129,7 +130,7 @@ fn client(
     Ok(figures.outcome(scenario, took))
 }
 
-/// Ends the peer's program. Says what it told, if its output is read.
+/// Ends the peer's program and returns its figures, if its output is read.
 fn end(far: &mut dyn Host) -> Result<Figures, Refusal> {
     far.ask(Ask::Stop).map_err(failed)?;
     let since = Instant::now();
@@ -150,7 +151,7 @@ fn end(far: &mut dyn Host) -> Result<Figures, Refusal> {
     }
 }
 
-/// An agent says `unsupported` first where nothing went wrong.
+/// Turns an agent's error into a refusal. An agent prefixes `unsupported` if nothing went wrong.
 fn refused(far: &dyn Host, why: &str) -> Refusal {
     match why.strip_prefix("unsupported: ") {
         Some(what) => Refusal::Unsupported(what.to_owned()),

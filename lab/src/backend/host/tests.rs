@@ -1,4 +1,4 @@
-//! Runs over links that exist, with hosts that do at once what they are asked.
+//! Runs over existing links, with hosts that answer every request at once.
 
 use super::*;
 use crate::hosts::{Answer, Ask};
@@ -7,7 +7,7 @@ use crate::results::Status;
 use crate::scenario::Document;
 use std::net::SocketAddr;
 
-/// Does what it is asked at once, and writes down where the server was to be called.
+/// A host that answers every request at once, and records where the server was to be called.
 #[derive(Debug)]
 struct Prompt {
     name: &'static str,

@@ -1,8 +1,8 @@
-//! Traffic beside the flows, between the same ends as in the simulator: threads of this process
+//! Background traffic between the same ends as in the simulator, sent by threads of this process
 //! whose sockets are in the namespaces of the hosts at these ends.
 //!
-//! Every TCP connection speaks one small protocol: a header of 16 bytes says how long the request
-//! is, header included, and how long the answer; then both follow, and the next request.
+//! All TCP connections use one small protocol: a header of 16 bytes gives the lengths of the
+//! request, header included, and of the answer. Then both follow, and the next request.
 
 use super::network::Net;
 use crate::backend::drawn;
@@ -17,16 +17,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-/// Ports of the first of them, at its first and at its second end; no flow uses these.
+/// Ports of the first piece, at its first and at its second end; no flow uses these.
 const PORTS: [u16; 2] = [20_000, 30_000];
 
-/// How often a thread that waits looks whether the run is over.
+/// How often a waiting thread checks whether the run is over.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Bytes that a request has at least: its header.
+/// The shortest request: just its header.
 const HEADER: u64 = 16;
 
-/// Without end.
+/// The length of a request or answer that never ends.
 const ENDLESS: u64 = u64::MAX;
 
 const CHUNK: usize = 64 << 10;
@@ -38,7 +38,7 @@ pub(super) struct Piece {
     way: Way,
     index: usize,
     seed: u64,
-    /// Its ends, as in the scenario.
+    /// The nodes at its ends, in the scenario's order.
     nodes: [Node; 2],
     sockets: [SocketAddr; 2],
     start: Duration,
@@ -57,7 +57,7 @@ impl Clock {
         self.over.load(Ordering::Relaxed) || self.begin.elapsed() >= end
     }
 
-    /// Waits until then; whether the run goes on.
+    /// Waits until `at`, and returns whether the run still goes on.
     fn wait_until(&self, at: Duration, end: Duration) -> bool {
         loop {
             if self.is_over(end) {
@@ -72,7 +72,7 @@ impl Clock {
     }
 }
 
-/// All of a run's.
+/// All background traffic of a run.
 pub(super) fn pieces(net: &Net<'_>, scenario: &Scenario, seed: u64) -> Vec<Piece> {
     let all = scenario.background.iter().enumerate();
     all.map(|(index, one)| {
@@ -96,7 +96,7 @@ pub(super) fn pieces(net: &Net<'_>, scenario: &Scenario, seed: u64) -> Vec<Piece
 }
 
 impl Piece {
-    /// Starts its threads. Sockets that listen are made before this returns.
+    /// Starts its threads. Listening sockets exist before this returns.
     pub(super) fn start<'s, 'e: 's>(
         &'e self,
         scope: &'s Scope<'s, 'e>,
@@ -113,7 +113,7 @@ impl Piece {
                 self.tcp(scope, clock, 0, Box::new(Once::new(demand)), congestion)
             }
             BackgroundKind::Web { size, pause } => {
-                // Whoever reads asks.
+                // The end that reads is the one that sends requests.
                 let asker = usize::from(self.way == Way::Forward);
                 let demand = drawn::reader(self.index, size, pause, self.seed);
                 self.tcp(scope, clock, asker, Box::new(demand), "cubic")
@@ -146,7 +146,7 @@ impl Piece {
         scope.spawn(move || {
             let mut buffer = [0; 2048];
             while !clock.over.load(Ordering::Relaxed) {
-                // What arrives does not matter, nor does a time-out.
+                // Neither what arrives nor a timeout matters.
                 let _ = sink.recv(&mut buffer);
             }
         });
@@ -155,7 +155,7 @@ impl Piece {
             let packet = vec![0; size as usize];
             let mut at = self.start;
             while clock.wait_until(at, self.end) {
-                // A full queue or an interface that is down loses the packet, as it should.
+                // A packet lost to a full queue or an interface that is down is meant to be lost.
                 let _ = source.send(&packet);
                 at += interval;
             }
@@ -185,7 +185,7 @@ impl Piece {
             while !clock.over.load(Ordering::Relaxed) {
                 match listener.accept() {
                     Ok((stream, _)) => {
-                        // A connection that breaks is one that ended: the next may come.
+                        // A broken connection counts as ended: the next one may come.
                         let _ = answer(stream, clock);
                     }
                     Err(_) => std::thread::sleep(LOOK),
@@ -194,7 +194,8 @@ impl Piece {
         });
         scope.spawn(move || {
             if clock.wait_until(self.start, self.end) {
-                // A link that is down for good ends it; what the flows do then is being measured.
+                // A link that stays down ends this traffic; how the flows cope is what the run
+                // measures.
                 let _ = self.nodes[asker].enter(|| self.ask(asker, clock, demand, congestion));
             }
         });
@@ -238,7 +239,7 @@ impl Piece {
     }
 }
 
-/// A stream whose calls return now and then.
+/// A stream whose reads and writes time out, so that its thread can check whether the run is over.
 fn patient(stream: TcpStream) -> io::Result<TcpStream> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
@@ -273,7 +274,7 @@ fn waits(error: &io::Error) -> bool {
     )
 }
 
-/// Reads until `buffer` is full; false if the other side or the run ended before.
+/// Reads until `buffer` is full; false if the other side or the run ended first.
 fn fill(stream: &mut TcpStream, buffer: &mut [u8], over: &dyn Fn() -> bool) -> io::Result<bool> {
     let mut at = 0;
     while at < buffer.len() {

@@ -6,9 +6,9 @@
 //!                    =(tunnel over path 2)=
 //! ```
 //!
-//! The fourth paper bonds tunnels too. Without them a bond could bind only paths of one link: it
-//! needs Ethernet, and what shapes a path in a scenario is a router. Bytes of paths are those of
-//! the links, headers of tunnels included.
+//! The fourth paper bonds tunnels too. A bond needs Ethernet, and a path that is shaped in a
+//! scenario leads through a router, so without tunnels a bond could only bind paths of one link.
+//! Bytes of paths are those of the links, tunnel headers included.
 
 use super::network::{MTU, Net, Refusal};
 use crate::hosts::{HostPath, HostReport, Role};
@@ -17,26 +17,26 @@ use anabranch_testbed::{Address, Bond, TUNNEL_BYTES};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-/// What the device is called at both ends.
+/// The name of the device at both ends.
 const INTERFACE: &str = "lab-bond";
 
-/// Modules it takes, with what they are.
+/// The kernel modules a bond needs, with what each is for.
 pub(super) const MODULES: [(&str, &str); 2] = [
     ("bonding", "no bonding driver"),
     ("ip_gre", "no GRE tunnels, which the links of a bond are"),
 ];
 
-/// What the kernel says of kinds of devices that it does not know.
+/// The kernel's messages for device types that it does not know.
 const UNKNOWN: [&str; 2] = ["Unknown device type", "not supported"];
 
-/// What stands between the packet size of a scenario, the content of a UDP datagram, and an IP
+/// A scenario's packet size counts the content of a UDP datagram; with these headers it is an IP
 /// packet.
 const UDP_HEADERS: u64 = 28;
 
-/// The smallest packet IPv4 has to carry whole (RFC 791, section 3.2).
+/// The smallest packet size that IPv4 must carry unfragmented (RFC 791, section 3.2).
 const MTU_MIN: u32 = 576;
 
-/// What of a scenario no bond can do; `None` if it can do all.
+/// The first thing in a scenario that no bond can do; `None` if there is none.
 pub(super) fn refusal(scenario: &Scenario) -> Option<String> {
     let transport = &scenario.transport;
     if let Some(spec) = &transport.scheduler
@@ -51,7 +51,7 @@ pub(super) fn refusal(scenario: &Scenario) -> Option<String> {
     if network.nodes.iter().any(|node| node.kind == NodeKind::Nat) {
         return Some("the tunnels of a bond through a NAT".to_owned());
     }
-    // The first path is open from the start whatever it says, as with all transports.
+    // As with all transports, the first path is open from the start, whatever its `opens` says.
     let later = |(order, path): &(usize, &usize)| {
         let path = &network.paths[**path];
         path.backup || (*order > 0 && path.opens > Duration::ZERO)
@@ -107,7 +107,7 @@ pub(super) fn prepare(net: &Net<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A driver that is listed may still not be there, as in containers, which load no modules.
+/// Even a driver that is listed may be missing: in containers, for example, which load no modules.
 fn refused(what: String) -> Refusal {
     if UNKNOWN.iter().any(|words| what.contains(words)) {
         Refusal::Unsupported(format!("{what}: run with --in-vm"))
@@ -116,8 +116,7 @@ fn refused(what: String) -> Refusal {
     }
 }
 
-/// The largest packet of the bond: as large as the scenario's packets are, if the tunnels leave so
-/// much.
+/// The bond's MTU: the size of the scenario's packets, as far as the tunnels leave room.
 fn mtu(scenario: &Scenario) -> u32 {
     let most = MTU - TUNNEL_BYTES;
     let wanted = scenario.transport.settings.packet_size;
@@ -125,7 +124,7 @@ fn mtu(scenario: &Scenario) -> u32 {
     wanted.unwrap_or(most).clamp(MTU_MIN, most)
 }
 
-/// The bond as the one path of a host.
+/// The bond, as the only path of a host.
 pub(super) fn path(role: Role) -> HostPath {
     let [local, remote] = addresses(role);
     HostPath {
@@ -141,7 +140,8 @@ pub(super) fn path(role: Role) -> HostPath {
     }
 }
 
-/// What hosts say of the bond is true of all paths together, and of none of them.
+/// Drops the per-path figures: what a host reports of the bond applies to all paths together and to
+/// none alone.
 pub(super) fn without_paths(mut report: HostReport) -> HostReport {
     report.paths.clear();
     report.series.retain(|row| row.path == 0);
@@ -155,13 +155,13 @@ fn place(role: Role) -> usize {
     }
 }
 
-/// The addresses of a host's bond and of the other one.
+/// The addresses of a host's own bond and of the peer's.
 fn addresses(role: Role) -> [IpAddr; 2] {
     let address = |place: usize| IpAddr::V4(Ipv4Addr::new(10, 78, 0, place as u8 + 1));
     [address(place(role)), address(1 - place(role))]
 }
 
-/// A locally administered address, unlike those of links.
+/// A locally administered hardware address that no link uses.
 fn hardware(place: usize) -> [u8; 6] {
     [0x02, 0xab, 0xb0, 0, 0, place as u8 + 1]
 }

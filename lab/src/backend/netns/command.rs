@@ -1,4 +1,4 @@
-//! A run by programs that a contender file describes.
+//! A run by third-party programs, as a contender file describes them.
 
 use super::network::{Net, Refusal};
 use super::{Broken, Conduct};
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 /// The server's port.
 const PORT: u16 = 4500;
 
-/// How often a program is looked at.
+/// How often a program is checked.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How long a server may take to tell its figures once the client has ended.
+/// How long a server may take to print its figures once the client has ended.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// What of a scenario the program cannot do; `None` if it can do all.
+/// The first thing in a scenario that the program cannot do; `None` if there is none.
 pub(super) fn refusal(scenario: &Scenario) -> Option<String> {
     scenario.transport.command.as_ref()?.refusal(scenario)
 }
@@ -59,7 +59,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Waits for the client's end and reads what was moved.
+    /// Waits for the client to end and reads how much was transferred.
     pub(super) fn outcome(
         &mut self,
         scenario: &Scenario,
@@ -104,7 +104,7 @@ impl Programs {
         loop {
             match contender.measure.figures(&teller.output()) {
                 Ok(figures) => return Ok(figures),
-                // The client has ended: its output is whole.
+                // The client has ended, so its output is complete.
                 Err(what) if !contender.measure.at_server || since.elapsed() > LAST_WORDS => {
                     let name = &contender.name;
                     let what = format!("`{name}`: {what}{}", teller.last_words());
@@ -121,7 +121,7 @@ fn contender(scenario: &Scenario) -> &Contender {
     command.expect("a contender of this kind has its file")
 }
 
-/// Starts a program in the namespace of a host, the client's being 0.
+/// Starts a program in the namespace of a host; 0 is the client's.
 fn start(
     net: &Net<'_>,
     program: &Program,

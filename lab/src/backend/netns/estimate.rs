@@ -1,17 +1,17 @@
-//! What a plan asks of a machine, and for how long.
+//! How much a plan demands of a machine, and for how long.
 
 use crate::plan::Plan;
 use crate::scenario::{FlowKind, Scenario, Way};
 use std::time::Duration;
 
-/// More than this through all links at once, in bits per second and core, and no machine of today
-/// keeps time.
+/// Above this rate through all links together, in bits per second and core, no current machine
+/// keeps up in real time.
 const REFUSED: u64 = 2_500_000_000;
 
-/// More than this may be too much.
+/// Above this rate a machine may not keep up.
 const DOUBTFUL: u64 = 500_000_000;
 
-/// What a run needs besides its flows: a network that is built and removed, agents that start.
+/// What a run takes beyond its flows: building and removing the network, starting agents.
 const OVERHEAD: Duration = Duration::from_millis(800);
 
 /// Whether a machine can carry what a plan asks for.
@@ -25,7 +25,7 @@ pub enum Burden {
     TooMuch(u64),
 }
 
-/// What the heaviest run of a plan asks of a machine with this many cores.
+/// The burden of a plan's heaviest run on a machine with this many cores.
 pub fn burden(plan: &Plan, cores: usize) -> Burden {
     let most = plan.runs.iter().map(|run| load(&run.scenario)).max();
     let (most, cores) = (most.unwrap_or(0), cores.max(1) as u64);
@@ -51,11 +51,11 @@ fn load(scenario: &Scenario) -> u64 {
     links.map(one).sum()
 }
 
-/// How long a run will take, roughly: at most until it is cut off.
+/// Roughly how long a run will take, at most until it is cut off.
 pub fn expected_time(scenario: &Scenario) -> Duration {
     let rate = scenario.sum_of_rates().filter(|rate| *rate > 0);
     let flows = scenario.flows.iter().map(|flow| {
-        // Protocols keep a link three quarters full, about.
+        // Protocols fill about three quarters of a link.
         let transfer = |bytes: u64| {
             let seconds = |rate: u64| bytes as f64 * 8.0 / (0.75 * rate as f64);
             rate.map_or(Duration::from_secs(1), |rate| {

@@ -1,4 +1,4 @@
-//! What the agents at both ends are asked to do: addresses and interfaces of the network that was
+//! The jobs for the agents at both ends, with the addresses and interfaces of the network that was
 //! built.
 
 use super::bond;
@@ -9,7 +9,7 @@ use crate::plan::Run;
 use crate::scenario::Kind;
 use std::path::Path;
 
-/// The most subflows the kernel lets a connection have beyond its first.
+/// The most subflows that the kernel allows a connection, not counting the first.
 const MOST_SUBFLOWS: usize = 8;
 
 /// The job of one end.
@@ -35,8 +35,8 @@ fn paths(net: &Net<'_>, role: Role) -> Vec<HostPath> {
             Role::Client => (client, server),
             Role::Server => (server, client),
         };
-        // Rules send answers of a server by the right link; kernel TCP goes by its source address,
-        // since a subflow must not inherit the interface of another one.
+        // A server's answers are routed to the right link by rules. Kernel TCP is routed by its
+        // source address, since a subflow must not inherit another one's interface.
         let bound = role == Role::Client && transport.kind == Kind::Anabranch;
         let ends = End {
             interface: bound.then(|| net.layout.interface(path.client_link).to_owned()),
@@ -48,7 +48,7 @@ fn paths(net: &Net<'_>, role: Role) -> Vec<HostPath> {
     transport.paths.iter().map(path).collect()
 }
 
-/// Tells the path managers of both hosts which subflows there are to be: one for each path.
+/// Configures the path managers of both hosts so that there is one subflow for each path.
 pub(super) fn prepare_mptcp(net: &Net<'_>) -> Result<(), Refusal> {
     let used = &net.scenario.transport.paths;
     let pairs: Vec<[std::net::IpAddr; 2]> = used.iter().map(|path| net.ends(*path)).collect();

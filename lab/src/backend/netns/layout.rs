@@ -1,30 +1,31 @@
-//! Who has which address, and which way packets go: worked out before anything is built.
+//! The addresses of all nodes and the routes of all packets, worked out before anything is built.
 //!
-//! Link number `n` is the network `10.77.n.0/24`, its first end `.1`, its second `.2`. Routes are
-//! shortest, as in the simulator, and lead through hosts only to addresses that no other way
-//! reaches: a host answers on all its addresses whichever interface a packet came by. Where several
-//! interfaces lead away from a host, the source address decides, with a routing table for each
-//! interface and rules, as in the scripts of the first and the second paper. A server also minds
-//! where an answer goes: it leaves by the link of the path whose client link it is for.
+//! Link number `n` is the network `10.77.n.0/24`, with `.1` at its first end and `.2` at its
+//! second. Routes are shortest, as in the simulator. They lead through hosts only to addresses that
+//! cannot be reached otherwise: a host answers on all its addresses, whichever interface a packet
+//! came in on. Where several interfaces lead away from a host, the source address decides, through
+//! rules and a routing table for each interface, as in the scripts of the first and the second
+//! paper. A server also looks at where an answer goes: the answer leaves by the link of the path
+//! whose client link it is for.
 
 use crate::scenario::{NetLink, Network, NodeKind, Scenario};
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 
-/// The first table of those for single interfaces; below are those of the system.
+/// The number of the first interface's routing table; lower numbers include the system's own.
 const TABLE: usize = 1000;
 
-/// Order of the rules: a path's very ends, then whom an answer is for, then whence a packet is,
-/// then which interface it was bound to.
+/// Priorities of the rules, in this order: both addresses of a path, the destination of an answer,
+/// the source of a packet, the interface its socket is bound to.
 const PRIORITY: [u32; 4] = [100, 200, 300, 400];
 
-/// Interfaces of this name exist or mean something.
+/// Names that are taken or have a meaning of their own.
 const RESERVED: [&str; 3] = ["lo", "all", "default"];
 
-/// The most bytes of an interface's name.
+/// The longest interface name, in bytes.
 const NAME_BYTES: usize = 15;
 
-/// A step of a path: a link, and whether it is passed from its first end.
+/// A step of a path: a link, and whether it is crossed from its first end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hop {
     pub(super) link: usize,
@@ -57,12 +58,12 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// The name of a link's interfaces, the same at both ends.
+    /// The name of a link's interfaces, which is the same at both ends.
     pub(super) fn interface(&self, link: usize) -> &str {
         &self.interfaces[link]
     }
 
-    /// The address of an end of a link, the first being 0.
+    /// The address of one end of a link; 0 is the first end.
     #[allow(
         clippy::unused_self,
         reason = "where addresses come from is the layout's business"
@@ -71,7 +72,7 @@ impl<'a> Layout<'a> {
         Ipv4Addr::new(10, 77, link as u8, end as u8 + 1)
     }
 
-    /// The address of a node on a link it has an end of.
+    /// The address of a node on a link that it is attached to.
     pub(super) fn own(&self, node: usize, link: usize) -> Ipv4Addr {
         self.address(link, end_of(&self.network.links[link], node))
     }
@@ -82,7 +83,7 @@ impl<'a> Layout<'a> {
         [self.own(0, path.client_link), self.own(1, path.server_link)]
     }
 
-    /// The links of a path from the client to the server; none if there is no way.
+    /// The links of a path from the client to the server; empty if the server cannot be reached.
     pub(super) fn hops(&self, path: usize) -> Vec<Hop> {
         let path = &self.network.paths[path];
         let hop = |link: usize, from: usize| Hop {
@@ -105,7 +106,7 @@ impl<'a> Layout<'a> {
         hops
     }
 
-    /// The links a node has an end of.
+    /// The links that a node is attached to.
     fn attached(&self, node: usize) -> impl Iterator<Item = usize> {
         let links = self.network.links.iter().enumerate();
         links
@@ -113,8 +114,8 @@ impl<'a> Layout<'a> {
             .map(|(index, _)| index)
     }
 
-    /// By which of its links a node that forwards reaches the network of another link. Routers at
-    /// that link are preferred; hosts are reached, but never passed.
+    /// The link through which a forwarding node reaches the network of another link. Routers at
+    /// that link are preferred; a host may be the destination, but nothing is routed through it.
     fn next_hop(&self, from: usize, link: usize) -> Option<usize> {
         let ends = self.network.links[link].ends;
         let goals = [ends.0, ends.1];
@@ -146,7 +147,7 @@ impl<'a> Layout<'a> {
         None
     }
 
-    /// What `ip` is told on a node, one command a line.
+    /// The `ip` commands for a node, one a line.
     pub(super) fn commands(&self, node: usize) -> Vec<String> {
         match self.network.nodes[node].kind {
             NodeKind::Host => self.host(node),
@@ -187,8 +188,9 @@ impl<'a> Layout<'a> {
         commands
     }
 
-    /// What gives the client another address on one of its links: `old` goes before `new` comes, as
-    /// with a network that lets a host in anew, and the routes that went with it come back.
+    /// The commands that give the client another address on one of its links. `old` is removed
+    /// before `new` is added, as in a network that a host leaves and rejoins, and the routes lost
+    /// with it are restored.
     pub(super) fn readdressed(&self, link: usize, [old, new]: [Ipv4Addr; 2]) -> Vec<String> {
         let device = self.interface(link);
         let order = self.attached(0).position(|own| own == link);
@@ -200,7 +202,8 @@ impl<'a> Layout<'a> {
         commands
     }
 
-    /// The table of one interface, and its route in the main table: less liked than those before.
+    /// The routing table of one interface, and its route in the main table, whose metric grows with
+    /// `order`.
     fn table(&self, link: usize, own: Ipv4Addr, gateway: Ipv4Addr, order: usize) -> [String; 2] {
         let route = format!(
             "route replace default via {gateway} dev {} src {own}",
@@ -213,7 +216,7 @@ impl<'a> Layout<'a> {
         ]
     }
 
-    /// The server's rules for answers.
+    /// The rules by which the server routes its answers.
     fn answers(&self) -> Vec<String> {
         let [exact, to, ..] = PRIORITY;
         let mut rules: Vec<String> = Vec::new();
@@ -247,7 +250,7 @@ impl<'a> Layout<'a> {
         self.address(link, 1 - end_of(&self.network.links[link], node))
     }
 
-    /// The interfaces of a NAT that lead to the server: what leaves by them gets their addresses.
+    /// The links by which a NAT reaches the server; what leaves by them gets their addresses.
     pub(super) fn outside(&self, nat: usize) -> Vec<usize> {
         let mut links: Vec<usize> = Vec::new();
         for path in &self.network.paths {
@@ -259,17 +262,17 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// The node at an end.
+/// The node at this end of a link.
 fn node_at(link: &NetLink, end: usize) -> usize {
     [link.ends.0, link.ends.1][end]
 }
 
-/// Which end a node is at.
+/// Which end of a link a node is at.
 fn end_of(link: &NetLink, node: usize) -> usize {
     usize::from(link.ends.0 != node)
 }
 
-/// The node at the other end.
+/// The node at the other end of a link.
 fn far(link: &NetLink, node: usize) -> usize {
     node_at(link, 1 - end_of(link, node))
 }
@@ -351,7 +354,8 @@ server = "a-name-beyond-fifteen"
         let server = Layout::of(&scenario).commands(1).join("\n");
         for line in [
             "rule add from 10.77.1.2 to 10.77.0.0/24 lookup 1001 priority 100",
-            // To the second client link whatever the source: a subflow to the first address.
+            // Answers to the second client link leave this way from any source: a subflow may lead
+            // to the server's first address.
             "rule add to 10.77.2.0/24 lookup 1003 priority 200",
         ] {
             assert!(server.contains(line), "{line}\n{server}");
@@ -366,7 +370,7 @@ server = "a-name-beyond-fifteen"
         assert_eq!(layout.hops(0), [hop(0, true), hop(1, true)]);
         assert_eq!(layout.hops(1), [hop(2, false), hop(3, true)]);
         let second = layout.commands(3).join("\n");
-        // The network r1-s has a router at its other end, which only hosts lead to.
+        // The router at the other end of the network r1-s can be reached through hosts only.
         assert!(
             second.contains("route add 10.77.1.0/24 via 10.77.3.2 dev link4.3"),
             "{second}"

@@ -1,14 +1,15 @@
 //! Real kernels as a backend: one run is a network of namespaces, with agents at both ends.
 //!
 //! ```text
-//! tools      what this machine has, and what of a scenario it cannot do; modules  of its kernel
+//! tools      what this machine has, and what of a scenario it cannot do
+//! modules    the modules of its kernel
 //! layout     addresses, routes, rules: worked out before anything is built
-//! network    namespaces, links and routes, gone when dropped
-//! job        what the agents are asked to do
+//! network    namespaces, links and routes, removed when dropped
+//! job        the jobs for the agents
 //! bond       the kernel's bonding driver between agents
-//! command    programs of others instead of agents
+//! command    third-party programs instead of agents
 //! background traffic beside the flows
-//! estimate   what a plan asks of a machine
+//! estimate   how much a plan demands of a machine
 //! script     events at their times, and samples of the links' counters
 //! totals     what links carried, in the terms of results
 //! ```
@@ -60,15 +61,15 @@ use std::time::Instant;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Links {
     /// The emulator, whose links are those of the simulator and draw the same losses for every
-    /// contender; the kernel's where there are no TAP devices.
+    /// contender; the kernel's links where there are no TAP devices.
     #[default]
     Auto,
     /// The emulator.
     Emulator,
-    /// `tbf` and `netem` in a namespace between.
+    /// `tbf` and `netem` in a namespace between the nodes.
     Kernel,
-    /// The same, but `netem` is in the node that sends: for the fifth paper's finding that delay
-    /// there distorts TCP.
+    /// `tbf` as in `Kernel`, but `netem` runs in the sending node: for the fifth paper's finding
+    /// that delay there distorts TCP.
     KernelInHosts,
 }
 
@@ -88,7 +89,7 @@ impl Links {
 
 /// Starts agents.
 pub trait Launch: Debug + Send + Sync {
-    /// Starts `command`, an agent that reads asks and writes answers, for the host `name`.
+    /// Starts `command`, an agent that reads requests and writes answers, for the host `name`.
     ///
     /// # Errors
     /// It cannot be started.
@@ -99,7 +100,7 @@ pub trait Launch: Debug + Send + Sync {
 #[derive(Debug)]
 pub struct Netns {
     launch: Box<dyn Launch>,
-    /// The program whose words `lab agent` make it an agent.
+    /// The program that acts as an agent when called with `lab agent`.
     program: PathBuf,
     conduct: Conduct,
     links: Links,
@@ -127,7 +128,7 @@ impl Netns {
         self
     }
 
-    /// Where captures of every link go, in a folder for each run.
+    /// Captures the packets of every link into `folder`, with a subfolder for each run.
     #[must_use]
     pub fn pcap(mut self, folder: PathBuf) -> Self {
         self.pcap = Some(folder);
@@ -149,25 +150,25 @@ impl Backend for Netns {
     }
 }
 
-/// Removes what laboratories left that were killed or lost their power: namespaces with everything
-/// in them. Says which. Those that are alive are left alone.
+/// Removes what laboratories that were killed left behind: their namespaces, with everything in
+/// them. Returns their names. Running laboratories are left alone.
 pub fn clean() -> Vec<String> {
     anabranch_testbed::remove_stale()
 }
 
-/// What of a scenario this machine cannot do; `None` if it can do all.
+/// The first thing in a scenario that this machine cannot do; `None` if there is none.
 pub fn refusal(scenario: &Scenario) -> Option<String> {
     refusal_with(scenario, tools::Has::Here)
 }
 
-/// What of a scenario cannot be done either under the kernel of a virtual machine that has all
-/// modules kernels of distributions have.
+/// The first thing in a scenario that a virtual machine cannot do either, even if its kernel has
+/// all the modules of a distribution's kernel.
 pub fn refusal_in_vm(scenario: &Scenario) -> Option<String> {
     refusal_under(scenario, &|_| true)
 }
 
-/// What of a scenario cannot be done under the kernel of a virtual machine, which tells whether it
-/// has a module.
+/// The first thing in a scenario that cannot be done in a virtual machine; `has` tells whether its
+/// kernel has a module.
 pub fn refusal_under(scenario: &Scenario, has: &dyn Fn(&str) -> bool) -> Option<String> {
     refusal_with(scenario, tools::Has::InVm(has))
 }
@@ -242,7 +243,8 @@ impl Netns {
         let host = |name: &str, node: usize| -> Result<Box<dyn Host>, Refusal> {
             let program = self.program.to_string_lossy();
             let mut command = net.nodes[node].command(&program);
-            // A group of its own: Ctrl-C is for the laboratory, which lets a run end first.
+            // In its own process group: Ctrl-C is meant for the laboratory, which lets the run end
+            // first.
             command.args(["lab", "agent"]).process_group(0);
             let started = self.launch.launch(name, command);
             started.map_err(|error| Refusal::Failed(error.to_string()))
@@ -295,7 +297,7 @@ impl Netns {
     }
 }
 
-/// Starts something, with the traffic beside it and the script going on until it is over.
+/// Starts a run and waits for its end, while the background traffic and the script go on beside it.
 fn during<W, T: Send>(
     net: &mut Net<'_>,
     run: &Run,
@@ -310,7 +312,7 @@ fn during<W, T: Send>(
         over: AtomicBool::new(false),
     };
     std::thread::scope(|scope| {
-        /// Whatever happens, the threads are told.
+        /// Tells the threads to stop, whichever way this scope is left.
         struct Over<'a>(&'a AtomicBool);
         impl Drop for Over<'_> {
             fn drop(&mut self) {
@@ -345,7 +347,7 @@ fn told_by(net: &Net<'_>, reports: [&HostReport; 2], log: &Log) -> Outcome {
     outcome
 }
 
-/// A script that was not carried out as it stands makes the run invalid.
+/// Marks a run as invalid if its script was not carried out as written.
 fn judge(outcome: &mut Outcome, log: &Log) {
     if let (Some(fault), Status::Ok | Status::Timeout) = (&log.fault, outcome.status) {
         (outcome.status, outcome.reason) = (Status::Invalid, fault.clone());

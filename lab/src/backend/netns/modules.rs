@@ -1,4 +1,4 @@
-//! What the running kernel has besides itself.
+//! The modules of the running kernel.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ pub struct Modules {
 }
 
 impl Modules {
-    /// Those of the running kernel.
+    /// The modules of the running kernel.
     pub fn read() -> Self {
         let text = |path: &Path| fs::read_to_string(path).unwrap_or_default();
         let release = text(Path::new("/proc/sys/kernel/osrelease"));
@@ -24,7 +24,8 @@ impl Modules {
         }
     }
 
-    /// How a module can be had: `loaded`, `built in` or `can be loaded`; nothing if it is not here.
+    /// The state of a module: `loaded`, `built in` or `can be loaded`; `None` if it is not
+    /// available.
     pub fn find(&self, name: &str) -> Option<&'static str> {
         let in_path = |list: &str| {
             list.lines().any(|line| {

@@ -1,4 +1,4 @@
-//! A run's network, built of namespaces and gone when dropped.
+//! A run's network, built of namespaces and removed when dropped.
 
 use super::Links;
 use super::layout::{Hop, Layout};
@@ -16,23 +16,24 @@ use std::time::Duration;
 /// The largest IP packet on a link.
 pub(super) const MTU: u32 = 1500;
 
-/// The last byte of the first address a client gets by a handover: those below are of both ends.
+/// The last byte of the first address a client gets by a handover; lower ones belong to the links'
+/// ends.
 const FIRST_MOVE: u8 = 3;
 
 /// Settings of every namespace, apart from forwarding.
 const SETTINGS: [(&str, &str); 6] = [
-    // An address is answered whichever interface a packet came by.
+    // A host answers on all its addresses, whichever interface a packet came in on.
     ("ipv4/conf/all/rp_filter", "0"),
     ("ipv4/conf/default/rp_filter", "0"),
-    // Nobody is taught a shorter way than the one the scenario has.
+    // Nobody is told of a shorter route than the scenario's.
     ("ipv4/conf/all/send_redirects", "0"),
     ("ipv4/conf/default/send_redirects", "0"),
-    // No connection learns from the one before it.
+    // No connection learns from an earlier one.
     ("ipv4/tcp_no_metrics_save", "1"),
     ("ipv4/conf/all/accept_redirects", "0"),
 ];
 
-/// What names the variables that decide how TCP behaves, for the record.
+/// The variables that decide how TCP behaves, recorded with each run.
 pub(super) const RECORDED: [&str; 10] = [
     "ipv4/tcp_rmem",
     "ipv4/tcp_wmem",
@@ -46,7 +47,7 @@ pub(super) const RECORDED: [&str; 10] = [
     "mptcp/path_manager",
 ];
 
-/// Namespaces, links and routes of one run. Links go first when it is dropped, then processes and
+/// Namespaces, links and routes of one run. When it is dropped, links go first, then processes and
 /// namespaces.
 #[derive(Debug)]
 pub(super) struct Net<'a> {
@@ -54,15 +55,15 @@ pub(super) struct Net<'a> {
     pub(super) layout: Layout<'a>,
     pub(super) layer: Box<dyn LinkLayer>,
     pub(super) nodes: Vec<Node>,
-    /// As they are now, by link and direction.
+    /// The current properties of the links, by link and direction.
     pub(super) configs: Vec<[LinkConfig; 2]>,
-    /// How many other addresses the client had on each link so far.
+    /// How often the client's address has changed on each link.
     moves: Vec<u8>,
     _bed: Testbed,
 }
 
 impl<'a> Net<'a> {
-    /// Builds what a scenario describes, as `seed` draws it.
+    /// Builds the network of a scenario, with the values that `seed` draws.
     pub(super) fn build(
         scenario: &'a Scenario,
         seed: u64,
@@ -79,7 +80,7 @@ impl<'a> Net<'a> {
         let mut bed = Testbed::new("lab")?;
         let mut nodes = Vec::new();
         for (index, node) in network.nodes.iter().enumerate() {
-            // Names in a file may have letters that names of namespaces may not.
+            // Names in a file may contain characters that namespace names may not.
             let safe = node.name.replace('_', "-");
             let safe: String = safe.chars().take(32).collect();
             let made = bed.node(&format!("{index}-{safe}"))?;
@@ -120,8 +121,8 @@ impl<'a> Net<'a> {
         Ok(net)
     }
 
-    /// What leaves a NAT towards the server gets the address of the interface it leaves by, and a
-    /// port that nobody can guess.
+    /// Packets that leave a NAT towards the server get the address of the interface they leave by,
+    /// and a random port.
     fn translate(&mut self, node: usize) -> Result<(), Refusal> {
         let outside = self.layout.outside(node);
         let devices: Vec<&str> = outside.iter().map(|l| self.layout.interface(*l)).collect();
@@ -144,8 +145,8 @@ impl<'a> Net<'a> {
         Ok(())
     }
 
-    /// Gives the client another address on a link. Whoever is at the link's other end knows where
-    /// it is without asking, as of all addresses.
+    /// Gives the client another address on a link. The node at the other end needs no ARP to find
+    /// it: all hardware addresses are known in advance.
     pub(super) fn readdress(&mut self, link: usize) -> Result<(), Refusal> {
         let (first, last) = (FIRST_MOVE, u8::MAX - 1);
         let at = |moves: u8| Ipv4Addr::new(10, 77, link as u8, moves);
@@ -187,7 +188,7 @@ impl<'a> Net<'a> {
         done.map(drop).map_err(|error| error.to_string())
     }
 
-    /// The links by which data of a path goes one way, first to last.
+    /// The links that data of a path crosses in one direction, first to last.
     pub(super) fn hops(&self, path: usize, way: Way) -> Vec<Hop> {
         let mut hops = self.layout.hops(path);
         if way == Way::Backward {
@@ -204,8 +205,8 @@ impl<'a> Net<'a> {
         self.layout.ends(path).map(IpAddr::V4)
     }
 
-    /// What packets of this mean size need from end to end when no queue is in their way; not known
-    /// where delay varies or a rate does.
+    /// The one-way delay of packets of this mean size when they wait in no queue; `None` if the
+    /// delay or a rate varies.
     pub(super) fn base_delay(&self, hops: &[Hop], bytes: f64) -> Option<Duration> {
         let mut total = Duration::ZERO;
         for hop in hops {
@@ -225,7 +226,7 @@ impl<'a> Net<'a> {
         Some(total)
     }
 
-    /// The variables of TCP that the client's namespace has, as `name=value`.
+    /// The TCP variables of the client's namespace, as `name=value`.
     pub(super) fn variables(&self) -> Vec<(String, String)> {
         let read = |name: &&str| {
             let value = self.nodes[0].sysctl(name).ok()?;

@@ -1,4 +1,4 @@
-//! What happens to a network while a run goes on, and what its links carried meanwhile.
+//! Carries out events during a run, and samples what the links carry.
 
 use super::network::Net;
 use crate::scenario::{Action, NodeKind, Sides};
@@ -6,32 +6,32 @@ use anabranch_emulate::{Counters, Way as Line};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How often links are asked if no series is wanted: for the mean of their queues.
+/// How often links are sampled if no series is wanted: for the mean of their queues.
 const SAMPLE: Duration = Duration::from_millis(100);
 
-/// An event that came later than this after its time makes a run invalid.
+/// A run in which an event comes later than this is invalid.
 const LATE: Duration = Duration::from_millis(50);
 
-/// What all links had done at a time: by link, then forward and backward.
+/// The totals of all links at one time: by link, then forward and backward.
 #[derive(Debug, Clone)]
 pub(super) struct Sample {
     pub(super) at: Duration,
     pub(super) links: Vec<[Counters; 2]>,
 }
 
-/// What came of a script.
+/// The record of a script.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     pub(super) samples: Vec<Sample>,
-    /// Events that were carried out, in words, with their times.
+    /// The events carried out, in words, with their times.
     pub(super) done: Vec<(Duration, String)>,
-    /// Why the run means nothing, if it does not.
+    /// Why the run is invalid, if it is.
     pub(super) fault: Option<String>,
 }
 
 impl Net<'_> {
-    /// Carries out the script from `begin` on and looks at the links, until told that the run is
-    /// over.
+    /// Carries out the script, counting from `begin`, and samples the links until told that the run
+    /// is over.
     pub(super) fn follow(&mut self, begin: Instant, over: &Receiver<()>) -> Log {
         let step = self.scenario.record.series.unwrap_or(SAMPLE);
         let step = step.max(Duration::from_millis(10));

@@ -8,7 +8,7 @@ use anabranch_testbed::Testbed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// An agent that tells, after a while, that nothing happened.
+/// An agent that waits and then reports that nothing happened.
 #[derive(Debug)]
 struct Waiting {
     name: String,
@@ -115,7 +115,7 @@ duration = "2s"
     planned(&text)
 }
 
-/// Namespaces that this process made.
+/// The namespaces of this process.
 fn ours() -> Vec<String> {
     let names = std::fs::read_dir("/run/netns").into_iter().flatten();
     let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -125,7 +125,7 @@ fn ours() -> Vec<String> {
         .collect()
 }
 
-/// One test at a time: they count namespaces.
+/// Runs the tests one at a time, since they count namespaces.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Traffic of each kind, and a link that falls silent, comes back and becomes slow.
@@ -178,7 +178,8 @@ fn a_script_really_happens_and_everything_is_removed() {
     assert_eq!(note.events.len(), 3);
     assert!(!note.links.is_empty() && note.others_cores.is_some());
     if outcome.status == Status::Invalid && outcome.reason.contains("late") {
-        // A machine so busy that links were late: its figures mean nothing, as it says itself.
+        // The machine was so busy that links were late: the figures mean nothing, and the run says
+        // so.
         return;
     }
     assert_eq!(outcome.reason, "", "{:?}", outcome.status);
@@ -187,8 +188,8 @@ fn a_script_really_happens_and_everything_is_removed() {
         let inside = rows.filter(|row| row.t_s > from + 0.05 && row.t_s <= to + 0.05);
         inside.map(|row| row.delivered_bytes).sum()
     };
-    // 125 kB a second, and 12.5 kB once the link has become slow. What a busy machine shifts by a
-    // tenth of a second must not matter.
+    // 125 kB/s, and 12.5 kB/s once the link is slow. A shift of a tenth of a second on a busy
+    // machine must not matter.
     for (from, to, expected) in [
         (0.2, 0.9, 40_000..100_000),
         (1.2, 1.9, 0..15_000),
@@ -198,7 +199,8 @@ fn a_script_really_happens_and_everything_is_removed() {
         let bytes = delivered(1, from, to);
         assert!(expected.contains(&bytes), "{from} to {to} s: {bytes}");
     }
-    // Nothing is limited on the way back of the direct path: TCP fills it, readers read forward.
+    // The backward direction of the direct path is unlimited, so TCP fills it; downloads go
+    // forward.
     assert!(outcome.paths[1].delivered_bytes > 0);
 }
 
@@ -247,8 +249,8 @@ kind = "bulk"
 duration = "2s"
 "#;
 
-/// What goes between further hosts while the client and the server are silent: bytes that the links
-/// delivered forward and backward, in order, and what the tables say of the paths.
+/// Runs traffic between further hosts while the client and the server are silent. Returns the bytes
+/// that the links delivered forward and backward, in order, and the tables' totals of the paths.
 fn beside(background: &str) -> (Vec<[u64; 2]>, Vec<LinkTotals>) {
     let run = planned(&format!("{FURTHER}{background}"));
     let mut net = Net::build(&run.scenario, run.seed, Links::default(), None).unwrap();
@@ -279,7 +281,7 @@ fn traffic_between_further_hosts_shares_the_link_in_the_middle_alone() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let further = "ends = [\"neighbour\", \"far\"]";
     let backward = "direction = \"backward\"";
-    // At least so many bytes in two seconds, on a machine that may be busy.
+    // The least number of bytes in two seconds that even a busy machine carries.
     for (kind, direction, way, least) in [
         (
             "kind = \"udp\"\nrate = \"2Mbit/s\"\nsize = \"500B\"",
@@ -304,7 +306,8 @@ fn traffic_between_further_hosts_shares_the_link_in_the_middle_alone() {
         let [access, shared, exit, near, end, direct] = links.try_into().unwrap();
         assert_eq!([access, exit, direct], [[0; 2]; 3], "{kind}");
         assert!(shared[way] >= least, "{kind}: {shared:?}");
-        // All of it came from the neighbour or went there, and the same at the other end.
+        // The bytes on the shared link all came from the neighbour or went to it; likewise at the
+        // other end.
         for own in [near, end] {
             let apart = own[way].abs_diff(shared[way]);
             assert!(
@@ -342,13 +345,13 @@ fn bytes_of_a_path_are_the_hosts_own_where_its_end_sends_to_further_hosts() {
         let names = ["access", "shared", "exit", "near", "end"];
         let bytes = |name: &str| links[names.iter().position(|own| *own == name).unwrap()][0];
         let (used, unused) = (used.map(bytes), unused.map(bytes));
-        // The link `near` leads to the router, `end` away from it: all of it goes forward.
+        // `near` leads to the router and `end` away from it, so all traffic goes forward.
         assert!(
             used.iter().all(|bytes| *bytes > 150_000),
             "{ends}: {links:?}"
         );
         assert_eq!(unused, [0, 0], "{ends}");
-        // The hosts say they sent nothing for the flows, whatever the links counted.
+        // The hosts report no bytes sent for the flows, whatever the links counted.
         let forward = totals[0].forward;
         assert_eq!(
             (forward.sent_bytes, forward.delivered_bytes),

@@ -1,4 +1,4 @@
-//! What this machine has of what a laboratory needs.
+//! Which of the laboratory's requirements this machine meets.
 
 use super::bond;
 use super::modules::Modules;
@@ -19,12 +19,12 @@ fn is_program(path: &Path) -> bool {
     mode.is_ok_and(|(file, mode)| file && mode & 0o111 != 0)
 }
 
-/// A part of the laboratory and whether it is there.
+/// A part of the laboratory and whether it is present.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
     /// What it is.
     pub name: &'static str,
-    /// Whether it is there.
+    /// Whether it is present.
     pub ok: bool,
     /// What was found.
     pub found: String,
@@ -34,7 +34,7 @@ pub struct Part {
     pub essential: bool,
 }
 
-/// What this machine has of the laboratory.
+/// The parts of the laboratory, as found on this machine.
 pub fn parts() -> Vec<Part> {
     let part = |name, found: Result<String, String>, remedy, essential| Part {
         name,
@@ -109,7 +109,7 @@ fn exists(path: &str) -> Result<String, String> {
     }
 }
 
-/// Whether this kernel has multipath TCP, and its scheduler.
+/// Whether this kernel has multipath TCP, and with which scheduler.
 pub(in crate::backend) fn mptcp() -> Result<String, String> {
     match fs::read_to_string("/proc/sys/net/mptcp/enabled") {
         Ok(text) if text.trim() == "1" => {
@@ -129,7 +129,7 @@ fn congestions() -> Result<Vec<String>, String> {
     Ok(text.split_whitespace().map(ToOwned::to_owned).collect())
 }
 
-/// What a bond takes, or which of it is missing.
+/// The modules a bond needs, or which of them is missing.
 fn bonding(modules: &Modules) -> Result<String, String> {
     let found: Result<Vec<String>, String> = bond::MODULES
         .iter()
@@ -141,24 +141,24 @@ fn bonding(modules: &Modules) -> Result<String, String> {
     found.map(|all| all.join(", "))
 }
 
-/// Whose kernel is asked whether a scenario can run.
+/// The kernel that is asked whether a scenario can run.
 #[derive(Clone, Copy)]
 pub(super) enum Has<'a> {
-    /// The running one.
+    /// The running kernel.
     Here,
-    /// The one that is prepared for virtual machines, which tells whether it has a module; its
-    /// tools are this machine's.
+    /// The kernel prepared for virtual machines, with a function that tells whether it has a
+    /// module. Tools are taken from this machine.
     InVm(&'a dyn Fn(&str) -> bool),
 }
 
-/// The congestion controls a kernel may have, with their modules.
+/// The congestion controls a kernel may have besides Reno, with their modules.
 const CONGESTIONS: [(&str, &str); 2] = [("cubic", "tcp_cubic"), ("bbr", "tcp_bbr")];
 
-/// What a NAT takes of a kernel.
+/// The kernel modules a NAT needs.
 const NAT_MODULES: [&str; 3] = ["nf_tables", "nft_chain_nat", "nft_masq"];
 
 impl Has<'_> {
-    /// The congestion controls of TCP; nothing if the kernel does not tell.
+    /// The congestion controls of TCP; `None` if the kernel does not say.
     fn congestions(self) -> Option<Vec<String>> {
         match self {
             Self::Here => congestions().ok(),
@@ -178,7 +178,8 @@ impl Has<'_> {
     fn mptcp(self) -> Result<(), String> {
         match self {
             Self::Here => mptcp().map(drop),
-            // It is never a module itself; this one comes with it (and with `inet_diag`).
+            // Multipath TCP is never a module, but `mptcp_diag` (which also needs `inet_diag`)
+            // comes with it.
             Self::InVm(has) if has("mptcp_diag") => Ok(()),
             Self::InVm(_) => Err("not in this kernel".to_owned()),
         }
@@ -194,19 +195,19 @@ impl Has<'_> {
         }
     }
 
-    /// What is missing for a NAT.
+    /// Checks for what a NAT needs.
     fn nat(self) -> Result<(), &'static str> {
         match self {
             Self::Here if has("nft") || has("iptables") => Ok(()),
             Self::Here => Err("a NAT: install nftables or iptables"),
-            // The guest is given no other.
+            // The guest has no other tool for NAT.
             Self::InVm(_) if !has("nft") => Err("a NAT: install nftables, which the guest gets"),
             Self::InVm(knows) if NAT_MODULES.iter().all(|module| knows(module)) => Ok(()),
             Self::InVm(_) => Err("a NAT: this kernel has no nftables for it"),
         }
     }
 
-    /// What helps where a kernel lacks something.
+    /// What to do where a kernel lacks something.
     fn advice(self) -> &'static str {
         match self {
             Self::Here => "run with --in-vm",
@@ -214,7 +215,7 @@ impl Has<'_> {
         }
     }
 
-    /// What the kernel calls a scenario's congestion control, or why it has none of this name.
+    /// The kernel's name of a scenario's congestion control, or why it has none like it.
     fn kernel_name(self, scenario: &Scenario) -> Result<String, String> {
         let Some(spec) = &scenario.transport.congestion else {
             return Ok("cubic".to_owned());
@@ -245,12 +246,12 @@ impl Has<'_> {
     }
 }
 
-/// What the kernel calls a congestion control, or why it has none of this name.
+/// The running kernel's name of a scenario's congestion control, or why it has none like it.
 pub(in crate::backend) fn kernel_name(scenario: &Scenario) -> Result<String, String> {
     Has::Here.kernel_name(scenario)
 }
 
-/// What of a scenario cannot be done; `None` if all can.
+/// The first thing in a scenario that cannot be done here; `None` if there is none.
 pub(super) fn refusal(scenario: &Scenario, machine: Has<'_>) -> Option<String> {
     let kind = scenario.transport.kind;
     if matches!(kind, Kind::Tcp | Kind::KernelMptcp | Kind::Bonding)

@@ -55,8 +55,8 @@ fn carried(net: &Net<'_>, hops: &[Hop], samples: &[Sample]) -> Carried {
     }
 }
 
-/// Links count all packets. Where others than the flows of one path send, what the hosts say of
-/// their own packets stands instead.
+/// Replaces the links' byte counts with the hosts' own. Links count all packets, so their counts do
+/// not stand for a path that shares its first or last link with other traffic.
 pub(super) fn tell_apart(
     net: &Net<'_>,
     totals: &mut [LinkTotals],
@@ -90,7 +90,7 @@ pub(super) fn tell_apart(
     }
 }
 
-/// Whether the first or the last link of a path carries more than the path's own packets.
+/// Whether the first or the last link of a path also carries packets of others.
 fn is_shared(net: &Net<'_>, path: usize) -> bool {
     let scenario = net.scenario;
     let ends = |path: usize| scenario.network.path_ends(path).map(|end| end.link);
@@ -100,14 +100,15 @@ fn is_shared(net: &Net<'_>, path: usize) -> bool {
         .paths
         .iter()
         .filter(|other| **other != path);
-    // The client and the server pass nothing on: what shares these links begins or ends at them.
+    // The client and the server forward nothing, so whatever shares these links begins or ends
+    // there.
     let beside = scenario.background.iter();
     let beside = beside.map(|one| one.ends.map(|end| end.link));
     others.map(|other| ends(*other)).chain(beside).any(touches)
 }
 
-/// Adds what the samples say of queues to a time series, or makes one of them for a contender that
-/// tells none.
+/// Adds the sampled queues to a time series, or builds a series from the samples for a contender
+/// that reports none.
 pub(super) fn add_to_series(net: &Net<'_>, samples: &[Sample], way: Way, outcome: &mut Outcome) {
     let Some(step) = net.scenario.record.series else {
         return;
@@ -124,7 +125,7 @@ pub(super) fn add_to_series(net: &Net<'_>, samples: &[Sample], way: Way, outcome
     if outcome.series.iter().all(|row| row.path == 0) {
         outcome.series.extend(counted);
     } else if net.scenario.transport.kind == Kind::KernelMptcp {
-        // A server with one address for all subflows cannot tell by which path bytes came.
+        // A server with one address for all subflows cannot tell over which path bytes came.
         let key = |row: &Bin| (row.path, bin(row.t_s));
         let known: std::collections::BTreeMap<(u32, i64), u64> = counted
             .iter()
@@ -148,7 +149,7 @@ pub(super) fn add_to_series(net: &Net<'_>, samples: &[Sample], way: Way, outcome
     }
 }
 
-/// What passed over each path between samples.
+/// What each path carried between samples.
 fn rows(samples: &[Sample], hops: &[Vec<Hop>]) -> Vec<Bin> {
     let mut rows = Vec::new();
     let mut before = vec![(0, 0); hops.len()];

@@ -13,13 +13,13 @@ use anabranch_sim::scene::FIRST;
 use anabranch_sim::{ProcessId, World};
 use std::time::Duration;
 
-/// A deadline for datagrams that have none.
+/// The deadline of datagrams that have none.
 const NEVER: Duration = Duration::from_secs(1 << 30);
 
-/// Bytes of a chunk of a stripe, unless the scenario says.
+/// Bytes of a chunk of a stripe, unless the scenario sets it.
 const STRIPE_CHUNK: u64 = 10_000;
 
-/// Puts the flows on the hosts.
+/// Installs the flows on the hosts.
 pub(super) fn install(
     built: &Built<'_>,
     lanes: &[(SessionId, usize)],
@@ -48,8 +48,8 @@ pub(super) fn install(
                 source = source.app(Bulk::new(FIRST, Amount::Bytes(bytes), *start));
             }
             FlowKind::BulkTime(time) => {
-                // The last one goes on for a little longer than is measured, so that its end does
-                // not show.
+                // The last flow runs a little longer than is measured, so that the end of its
+                // transfer does not affect the figures.
                 let last = built.over_at() == Some(*start + time);
                 let more = Duration::from_secs(u64::from(last));
                 let amount = Amount::Duration(time + more);
@@ -62,12 +62,12 @@ pub(super) fn install(
                 source = source.app(Files::new(FIRST, (0..count).map(file).collect(), 1));
             }
             FlowKind::Requests { .. } => {
-                // The answers are what flows; so whoever gets them asks.
+                // The answers are the data of this flow, so the receiving host sends the requests.
                 sink = sink.app(requests(&flow.kind, *start));
                 source = source.app(Responder::default());
             }
             FlowKind::Datagrams { deadline, .. } => {
-                // One sink reads the datagrams of all flows, which it tells apart by number.
+                // One sink reads the datagrams of all flows and tells them apart by number.
                 let (late, wait) = (deadline.unwrap_or(NEVER), flow.marks.resequence);
                 let (number, into) = match sinks[far].take() {
                     None => (0, Ordered::new(FIRST, late, wait)),
@@ -90,7 +90,7 @@ pub(super) fn install(
     )
 }
 
-/// A host that reads what arrives: datagrams, and so many streams.
+/// A host that reads what arrives: datagrams, and this many streams.
 fn with_receivers(mut host: QuicHost, sink: Option<(u16, Ordered)>, streams: u64) -> QuicHost {
     if let Some((_, sink)) = sink {
         host = host.app(sink);
@@ -101,7 +101,7 @@ fn with_receivers(mut host: QuicHost, sink: Option<(u16, Ordered)>, streams: u64
     host
 }
 
-/// The datagrams of a flow, the one of this number among those in its direction.
+/// The datagrams of a flow, which has this number among the flows in its direction.
 fn datagrams(flow: &Flow, start: Instant, number: u16) -> DatagramSource {
     let FlowKind::Datagrams {
         size,
@@ -144,7 +144,8 @@ pub(super) fn later(start: Instant, gap: Duration, index: u64) -> Instant {
     start + gap.saturating_mul(index.min(u64::from(u32::MAX)) as u32)
 }
 
-/// A file in chunks over several connections per path, dealt out as the scheduler's name says.
+/// Installs a file that is sent in chunks over several connections per path, distributed as the
+/// scheduler's name says.
 fn install_stripe(
     built: &Built<'_>,
     lanes: &[(SessionId, usize)],
@@ -175,7 +176,7 @@ fn install_stripe(
     }
 }
 
-/// Turns in a round for each path of the scenario: those of the weighted scheduler, else one.
+/// The turns of each path in a round: the weighted scheduler's weights, else one.
 pub(super) fn weights(built: &Built<'_>) -> Vec<u32> {
     let paths = built.scenario.network.paths.iter().enumerate();
     let paths: Vec<(usize, u32)> = paths.map(|(index, path)| (index, path.weight)).collect();
@@ -183,7 +184,7 @@ pub(super) fn weights(built: &Built<'_>) -> Vec<u32> {
     crate::engine::turns(scheduler.map(ToString::to_string).as_deref(), &paths)
 }
 
-/// Application bytes that both hosts have got so far: flows may go both ways.
+/// Application bytes that both hosts have received so far, since flows may go both ways.
 pub(super) fn delivered(world: &World, hosts: [ProcessId; 2]) -> u64 {
     hosts.iter().map(|host| delivered_to(world, *host)).sum()
 }
@@ -201,7 +202,7 @@ fn delivered_to(world: &World, host: ProcessId) -> u64 {
     streams.chain(chunks).chain(datagrams).chain(answers).sum()
 }
 
-/// Bytes that arrived and are not those that were sent.
+/// Bytes that arrived with other content than was sent.
 pub(super) fn corrupt(world: &World, hosts: [ProcessId; 2]) -> u64 {
     let of = |host: &ProcessId| -> u64 {
         let host = world.process::<QuicHost>(*host);
@@ -216,7 +217,7 @@ pub(super) fn corrupt(world: &World, hosts: [ProcessId; 2]) -> u64 {
     hosts.iter().map(of).sum()
 }
 
-/// When the first and the last byte of all flows came.
+/// When the first and the last byte of all flows arrived.
 pub(super) fn first_and_last(
     world: &World,
     hosts: [ProcessId; 2],
@@ -237,7 +238,7 @@ pub(super) fn first_and_last(
     (first.into_iter().min(), last.into_iter().max())
 }
 
-/// Times of the units of all flows in seconds, and how many were late or lost.
+/// Times of the units of all flows in seconds, and how many units were late or lost.
 pub(super) fn units(world: &World, [one, other]: [ProcessId; 2]) -> (Vec<f64>, u64) {
     let (mut times, mut late) = (Vec::new(), 0);
     for (from, to) in [(one, other), (other, one)] {
@@ -246,7 +247,7 @@ pub(super) fn units(world: &World, [one, other]: [ProcessId; 2]) -> (Vec<f64>, u
     (times, late)
 }
 
-/// Datagrams of all flows that their readers got behind later ones; `None` without such flows.
+/// Datagrams of all flows that were read after later ones; `None` if no flow has datagrams.
 pub(super) fn reordered(world: &World, hosts: [ProcessId; 2]) -> Option<u64> {
     let hosts = hosts.iter().map(|host| world.process::<QuicHost>(*host));
     let counts = hosts
@@ -255,7 +256,7 @@ pub(super) fn reordered(world: &World, hosts: [ProcessId; 2]) -> Option<u64> {
     counts.reduce(|sum, count| sum + count)
 }
 
-/// Adds the times of the units that went this way; tells how many were late or lost.
+/// Adds the times of the units sent in this direction; returns how many were late or lost.
 fn units_to(world: &World, from: ProcessId, to: ProcessId, times: &mut Vec<f64>) -> u64 {
     let (source, sink) = (
         world.process::<QuicHost>(from),
@@ -270,7 +271,7 @@ fn units_to(world: &World, from: ProcessId, to: ProcessId, times: &mut Vec<f64>)
         }
     }
     for exchange in sink.all::<Requests>().flat_map(Requests::history) {
-        // Waiting for the turn counts: the person asked then.
+        // A request's time includes the wait for its turn, since its user asked then.
         let done = exchange.finished.map(|at| at.since(exchange.request.at));
         times.extend(done.map(|time| time.as_secs_f64()));
     }

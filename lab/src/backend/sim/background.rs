@@ -11,10 +11,10 @@ use anabranch_sim::traffic::{UdpFlow, UdpSink, UdpSource};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Ports of the first of them, at its first and at its second end; no flow uses these.
+/// Ports of the first piece, at its first and at its second end; no flow uses these.
 const PORTS: [u16; 2] = [20_000, 30_000];
 
-/// Puts all of it on the hosts.
+/// Installs all background traffic on the hosts.
 pub(super) fn install(built: &mut Built<'_>, names: &Names) -> Result<(), String> {
     for (index, one) in built.scenario.background.iter().enumerate() {
         let processes = match one.kind {
@@ -32,7 +32,7 @@ pub(super) fn install(built: &mut Built<'_>, names: &Names) -> Result<(), String
                 connection(built, index, one, 0, Box::new(Once::new(demand)), config)
             }
             BackgroundKind::Web { size, pause } => {
-                // Whoever reads asks.
+                // The end that reads is the one that sends requests.
                 let asker = usize::from(one.way == Way::Forward);
                 let seed = built.world.seed().0;
                 let demand = Box::new(drawn::reader(index, size, pause, seed));
@@ -45,7 +45,7 @@ pub(super) fn install(built: &mut Built<'_>, names: &Names) -> Result<(), String
     Ok(())
 }
 
-/// Whether the NATs on its way let it pass: of the simulator's only UDP does, from inside.
+/// Whether the NATs on its way let it pass: the simulator's pass only UDP that is sent from inside.
 pub(super) fn passes_nats(network: &Network, one: &Background) -> bool {
     let way = network.way(one.ends).unwrap_or_default();
     way.windows(2).all(|hops| {

@@ -1,4 +1,4 @@
-//! What a world that ran says, in the terms of results.
+//! Turns the state of a finished world into results.
 
 use super::network::Built;
 use super::{Progress, apps};
@@ -14,14 +14,14 @@ use anabranch_sim::{Direction, ProcessId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What came of a run.
+/// The outcome of a run.
 pub(super) fn outcome(
     built: &mut Built<'_>,
     recorder: &mut Recorder,
     progress: &Progress,
     hosts: [ProcessId; 2],
 ) -> Outcome {
-    // Of a stripe's connections the recorder sees one alone, which stands for nothing.
+    // The recorder sees only one of a stripe's connections, which represents nothing.
     let stripe = built.scenario.transport.profile == Profile::Stripe;
     let totals = recorder.totals(&mut built.world);
     let mut paths = recorder.paths(&mut built.world);
@@ -165,7 +165,7 @@ fn add_totals(outcome: &mut Outcome, totals: &Totals) {
         .collect();
 }
 
-/// Which path of the scenario each path ID stands for, found by its addresses.
+/// The scenario's path for each path ID, found by its addresses.
 fn paths_by_id(built: &Built<'_>, paths: &[PathTotals]) -> BTreeMap<PathId, usize> {
     let used = &built.scenario.transport.paths;
     let backward = built.flows_backward();
@@ -193,7 +193,7 @@ fn paths_by_id(built: &Built<'_>, paths: &[PathTotals]) -> BTreeMap<PathId, usiz
         .collect()
 }
 
-/// What passed over each path, whoever sent it.
+/// What each path carried, whoever sent it.
 pub(super) fn flow_outcomes(built: &Built<'_>) -> Vec<PathOutcome> {
     let scenario = built.scenario;
     let mut all: Vec<PathOutcome> = scenario
@@ -250,7 +250,7 @@ fn path_outcomes(
         add(&mut one.duplicate_bytes, total.bytes.duplicate);
     }
     for (index, one) in all.iter_mut().enumerate() {
-        // A path that was given up and opened again has several path IDs: all its lives count.
+        // A path that was abandoned and opened again has several path IDs; all of them count.
         let own = |row: &&SeriesRow| {
             let path = row.path.and_then(|path| names.get(&path));
             path == Some(&index)

@@ -36,7 +36,7 @@ pub struct Sim {
 }
 
 impl Sim {
-    /// A simulator that knows these schedulers and controllers.
+    /// A simulator with these schedulers and congestion controllers.
     pub fn new(names: Names) -> Self {
         Self { names, qlog: None }
     }
@@ -56,7 +56,7 @@ impl Backend for Sim {
 
     fn run(&self, run: &Run) -> Outcome {
         let started = std::time::Instant::now();
-        // One broken run must not take the campaign with it: it becomes a row with its reason.
+        // A run that panics must not end the campaign: it becomes a row with its reason.
         let caught = catch_unwind(AssertUnwindSafe(|| self.carry_out(run)));
         let mut outcome = match caught {
             Ok(Ok(outcome)) => outcome,
@@ -98,7 +98,7 @@ impl Sim {
         let progress = drive(&mut built, &mut contest);
         let Engine { recorder, hosts } = &mut contest;
         let mut outcome = measure::outcome(&mut built, recorder, &progress, *hosts);
-        // What the connections still hold is written when they are dropped.
+        // The connections write what they still hold when they are dropped.
         drop((built, contest));
         if let Some(error) = qlog.and_then(|folder| folder.error()) {
             (outcome.status, outcome.reason) = (Status::Failed, format!("qlog: {error}"));
@@ -146,7 +146,7 @@ impl Sim {
         })
     }
 
-    /// The settings of the sender and of the receiver, with a probe that watches both.
+    /// The settings of the sender and of the receiver, with a probe that observes both.
     fn transports(
         &self,
         scenario: &Scenario,
@@ -175,34 +175,34 @@ impl Sim {
     }
 }
 
-/// How far a run came.
+/// How far a run has come.
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
     /// Whether everything was delivered.
     done: bool,
-    /// Application bytes when the warm-up was over, and when.
+    /// Application bytes at the end of the warm-up, and its time.
     warm: Option<(u64, Instant)>,
-    /// Application bytes when flows of a given duration were over, and when.
+    /// Application bytes at the end of flows with a given duration, and its time.
     cold: Option<(u64, Instant)>,
 }
 
-/// What carries the flows, and what watches it.
+/// Carries the flows and observes them.
 trait Contest {
-    /// Goes on until then.
+    /// Runs until `end`.
     fn run_until(&mut self, built: &mut Built<'_>, end: Instant);
 
-    /// Goes on until everything is delivered, at most until `end`; whether it is.
+    /// Runs until everything is delivered, at most until `end`; returns whether it was.
     fn run_until_done(&mut self, built: &mut Built<'_>, end: Instant) -> bool;
 
     /// Application bytes delivered so far.
     fn delivered(&self, built: &Built<'_>) -> u64;
 }
 
-/// The engine, watched by a recorder.
+/// The engine, observed by a recorder.
 #[derive(Debug)]
 struct Engine {
     recorder: Recorder,
-    /// Whence the first flow's data comes, and where it goes.
+    /// The sender and the receiver of the first flow's data.
     hosts: [ProcessId; 2],
 }
 
@@ -226,7 +226,7 @@ impl Contest for Engine {
     }
 }
 
-/// Runs the world until all flows are over or time is.
+/// Runs the world until all flows are over or the time limit is reached.
 fn drive(built: &mut Built<'_>, contest: &mut dyn Contest) -> Progress {
     let stop = Instant::ZERO + built.scenario.stop;
     let mut progress = Progress::default();
@@ -242,7 +242,7 @@ fn drive(built: &mut Built<'_>, contest: &mut dyn Contest) -> Progress {
     progress
 }
 
-/// What the simulator cannot do, as a row; `None` if it can do everything.
+/// What the simulator cannot do, as a row of results; `None` if it can do everything.
 pub(crate) fn refusal(scenario: &Scenario) -> Option<Outcome> {
     let kind = scenario.transport.kind;
     let nodes = &scenario.network.nodes;
@@ -279,7 +279,8 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<Outcome> {
     Some(ended(Status::Unsupported, cannot))
 }
 
-/// Whether something that sends as fast as it can, until a time, does so over links that take none.
+/// Whether something sends as fast as it can, until a given time, over links on which nothing takes
+/// time.
 fn is_endless(scenario: &Scenario) -> bool {
     let paths = &scenario.transport.paths;
     let used = if scenario.transport.kind == Kind::Tcp {

@@ -22,7 +22,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Beside {
     pub(super) ends: [Interface; 2],
-    /// What runs at its ends.
+    /// The processes at its ends.
     pub(super) processes: [ProcessId; 2],
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Built<'a> {
     /// When each flow begins.
     pub(super) starts: Vec<Instant>,
     pub(super) nodes: Vec<NodeId>,
-    /// The hosts behind the gateways of a bond, the client's first, with the links between.
+    /// The hosts behind the gateways of a bond, the client's first, with the links to them.
     pub(super) inside: Option<[(NodeId, LinkId); 2]>,
     /// Traffic beside the flows.
     pub(super) beside: Vec<Beside>,
@@ -50,7 +50,7 @@ impl<'a> Built<'a> {
         let network = &scenario.network;
         let bonded = matches!(scenario.transport.kind, Carrier::Bonding | Carrier::Mlppp);
         let node = |index: usize, kind: Kind| match kind {
-            // The first two are the client and the server.
+            // The first two nodes are the client and the server.
             Kind::Host if bonded && index < 2 => NodeKind::Gateway,
             Kind::Host => NodeKind::Host,
             Kind::Router => NodeKind::Router,
@@ -67,7 +67,7 @@ impl<'a> Built<'a> {
             world.connect(nodes[link.ends.0], nodes[link.ends.1], forward, backward)
         });
         let links: Vec<LinkId> = links.collect();
-        // Behind all others, whose losses are drawn in the order of their making.
+        // Added after all other links: losses are drawn in the order in which links are made.
         let inside = bonded.then(|| {
             [nodes[0], nodes[1]].map(|gate| {
                 let host = world.add_node(NodeKind::Host);
@@ -97,12 +97,12 @@ impl<'a> Built<'a> {
         self.starts.iter().copied().min().unwrap_or(Instant::ZERO)
     }
 
-    /// Whether the first flow's data goes to the client.
+    /// Whether the first flow's data goes from the server to the client.
     pub(super) fn flows_backward(&self) -> bool {
         self.way() == Way::Backward
     }
 
-    /// Which way the first flow's data goes.
+    /// The direction of the first flow's data.
     pub(super) fn way(&self) -> Way {
         self.scenario
             .flows
@@ -151,8 +151,8 @@ impl<'a> Built<'a> {
         (client, server)
     }
 
-    /// The ends of a path as the server sees them, the client's first: what is behind a NAT shows
-    /// the NAT's address.
+    /// The addresses at both ends of a path as the server sees them, the client's first: behind a
+    /// NAT the client has the NAT's address.
     pub(super) fn ends_shown(&self, path: usize) -> (IpAddr, IpAddr) {
         let (client, server) = self.ends(path);
         let network = &self.scenario.network;
@@ -179,7 +179,7 @@ impl<'a> Built<'a> {
             }
         };
         let mut flow = self.world.flow_stats(from, to);
-        // What has other ends passed between other addresses, and is not in these figures.
+        // Traffic between other addresses is not in these figures anyway.
         let ends = self.scenario.network.path_ends(path);
         for beside in self.beside.iter().filter(|beside| beside.ends == ends) {
             let [client, server] = beside.processes.map(|end| self.world.process_stats(end));
@@ -219,8 +219,8 @@ impl<'a> Built<'a> {
         (client, server.serve(config).path_options(options.collect()))
     }
 
-    /// Dials what the profile wants: one connection over all paths, or several over each. Returns
-    /// the connections with the path each begins on.
+    /// Opens the connections of the profile: one over all paths, or several over each. Returns each
+    /// with the path it begins on.
     pub(super) fn dial(
         &self,
         client: &mut QuicHost,
@@ -292,7 +292,7 @@ impl<'a> Built<'a> {
 
     fn write_script(&mut self) {
         let network = &self.scenario.network;
-        // As they were made, with the rates that were drawn.
+        // As the links were made, with the rates drawn from the seed.
         let made = |link: &LinkId| {
             [Line::Forward, Line::Backward].map(|line| self.world.link_config(*link, line).clone())
         };
@@ -326,7 +326,7 @@ impl<'a> Built<'a> {
                 }
                 Action::Set(sides, change) => {
                     for line in directions(*sides).iter() {
-                        // Properties that earlier events changed stay changed.
+                        // Properties set by earlier events stay in force.
                         let side = &mut configs[event.link][usize::from(line == Line::Backward)];
                         *side = change.applied_to(side);
                         let change = LinkChange::Properties(side.clone());

@@ -1,8 +1,9 @@
-//! Reads datagrams, and puts those of a flow in order again if the scenario asks for it.
+//! Reads datagrams, and restores the order of each flow if the scenario asks for it.
 //!
-//! What the tunnel does with packets of other hosts, at the end of a flow: a datagram that comes
-//! before an earlier one waits for it, for as long as the scenario says and no longer. An end does
-//! not learn by which path a datagram came, so that nothing but the time ends a wait.
+//! At the end of a flow this does what the tunnel does with forwarded packets: a datagram that
+//! overtakes an earlier one waits for it, at most for the time that the scenario sets. The receiver
+//! does not learn over which path a datagram came, so only the arrival of earlier ones or the
+//! timeout ends a wait.
 
 use anabranch_proto::streams::StreamEvent;
 use anabranch_proto::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use anabranch_sim::quic::{App, SessionId, Sessions};
 use anabranch_tunnel::{Delivered, Resequencer, ResequencerConfig, Wait};
 use std::collections::BTreeMap;
 
-/// The end of all flows of datagrams that go one way.
+/// The receiver of all datagram flows of one direction.
 #[derive(Debug)]
 pub(super) struct Ordered {
     session: SessionId,
@@ -22,8 +23,8 @@ pub(super) struct Ordered {
 }
 
 impl Ordered {
-    /// Reads the flow with the number 0, in the terms of [`DatagramSink::new`]; a datagram waits
-    /// this long for those before it.
+    /// Reads flow number 0, as [`DatagramSink::new`] does; a datagram waits this long for those
+    /// before it.
     pub(super) fn new(session: SessionId, deadline: Duration, wait: Option<Duration>) -> Self {
         Self {
             session,
@@ -51,7 +52,7 @@ impl Ordered {
         self
     }
 
-    /// What came of each flow, by its number; the time that it waited counts.
+    /// The statistics of each flow, with its number; delays include the wait.
     pub(super) fn all(&self) -> impl Iterator<Item = (u16, &DatagramStats)> {
         self.sink.all()
     }

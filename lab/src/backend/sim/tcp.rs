@@ -4,8 +4,8 @@
 //! tcp      client ==path== server
 //! bonding  host -- client ==paths== server -- host      the client and the server are gateways
 //! ```
-//! Each flow has a connection of its own, and what it sends goes one after the other: a request
-//! waits for the answer to the one before it.
+//! Each flow has a connection of its own, and its exchanges follow one another: a request waits for
+//! the answer to the one before.
 
 use super::network::Built;
 use super::{Contest, Progress, apps, measure};
@@ -25,7 +25,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Ports of the first flow, at the asking and at the serving end.
+/// Ports of the first flow, at the requesting and at the serving end.
 const PORTS: [u16; 2] = [40_000, 5_000];
 
 /// The port of a bond's tunnels.
@@ -34,25 +34,25 @@ const TUNNEL_PORT: u16 = 1194;
 /// Content of a segment that fills a packet of 1500 bytes.
 const SEGMENT: u64 = 1460;
 
-/// Headers of IP and UDP that a packet size does not count, and those of IP and TCP.
+/// Header bytes that a packet size does not count (IP and UDP), and the headers of IP and TCP.
 const HEADERS: [u64; 2] = [28, 40];
 
-/// What a link without a limit is taken to carry, in bits per second.
+/// The assumed rate of a link without a limit, in bits per second.
 const UNLIMITED: u64 = 10_000_000_000;
 
-/// The shortest request of a connection: uploads are requests.
+/// The shortest request of a connection; uploads are requests.
 const LEAST: u64 = 16;
 
 /// One flow's connection.
 #[derive(Debug)]
 struct Lane {
     flow: usize,
-    /// Which host asks and which gets the data, the client's being 0.
+    /// The host that sends the requests, and the one that receives the data; 0 is the client.
     asker: usize,
     sink: usize,
     id: TcpId,
     port: u16,
-    /// Bytes of each unit, and how many there are.
+    /// Bytes of each unit, and the number of units.
     unit: u64,
     count: u64,
     received: u64,
@@ -69,12 +69,12 @@ pub(super) struct Tcp {
     way: Way,
     step: Duration,
     next: Instant,
-    /// What was sampled so far, and the totals then.
+    /// The bins so far, and the totals at the last sample.
     bins: Vec<Bin>,
     before: (u64, Vec<FlowStats>),
 }
 
-/// Puts the flows, and the bond if there is one, on the hosts.
+/// Installs the flows, and the bond if there is one, on the hosts.
 pub(super) fn install(built: &mut Built<'_>, names: &Names) -> Result<Tcp, String> {
     let kind = built.scenario.transport.kind;
     let config = config(built, names).map_err(|error| error.to_string())?;
@@ -149,7 +149,7 @@ fn config(built: &Built<'_>, names: &Names) -> Result<TcpConfig, SpecError> {
     })
 }
 
-/// Puts the two ends of the bond on the gateways.
+/// Installs the two ends of the bond on the gateways.
 fn bond(built: &mut Built<'_>) {
     let transport = &built.scenario.transport;
     let scheduler = transport.scheduler.as_ref().map(|spec| spec.name.as_str());
@@ -187,7 +187,7 @@ fn tunnel(built: &mut Built<'_>, path: usize, way: Way) -> BondLink {
     }
 }
 
-/// What a flow's asking end wants, one after the other.
+/// The exchanges that a flow's requesting end wants, in order.
 #[derive(Debug)]
 struct Wishes(VecDeque<(Instant, Exchange)>);
 
@@ -228,15 +228,15 @@ impl Demand for Wishes {
     }
 }
 
-/// Which host gets a flow's data, the client's being 0.
+/// The host that receives a flow's data; 0 is the client.
 fn sink(flow: &Flow) -> usize {
     usize::from(flow.way == Way::Forward)
 }
 
-/// Which host makes its connection.
+/// The host that opens its connection.
 fn asker(flow: &Flow) -> usize {
     match flow.kind {
-        // The answers are what flows; so whoever gets them asks.
+        // The answers are the data of this flow, so the receiving host sends the requests.
         FlowKind::Requests { .. } => sink(flow),
         _ => 0,
     }
@@ -267,7 +267,7 @@ impl Lane {
         })
     }
 
-    /// What the end that gets the data tells; nothing before it was asked.
+    /// The report of the end that receives the data; `None` before its connection exists.
     fn sink_report(&self, world: &World, hosts: [ProcessId; 2]) -> Option<TcpReport> {
         let sink = world.process::<TcpHost>(hosts[self.sink]);
         if self.sink == self.asker {
@@ -308,7 +308,7 @@ impl Lane {
 }
 
 impl Tcp {
-    /// Goes on while `wanted`, at most until `end`; whether it was wanted no more.
+    /// Runs while `wanted` holds, at most until `end`; returns whether it ceased to hold.
     fn run_while(
         &mut self,
         built: &mut Built<'_>,
@@ -385,7 +385,7 @@ impl Tcp {
         self.lanes.iter().map(|lane| lane.received).sum()
     }
 
-    /// What came of the run.
+    /// The outcome of the run.
     pub(super) fn outcome(mut self, built: &mut Built<'_>, progress: &Progress) -> Outcome {
         self.sample(built);
         let begin = built.first_start();
@@ -435,8 +435,8 @@ impl Tcp {
         }
     }
 
-    /// How long each file or request took, in seconds. A request that waited for its turn was
-    /// wanted before.
+    /// How long each file or request took, in seconds, with the time that a request waited for its
+    /// turn.
     fn unit_times(&self, built: &Built<'_>) -> Vec<f64> {
         let mut times = Vec::new();
         for lane in &self.lanes {
@@ -444,7 +444,7 @@ impl Tcp {
             let start = built.starts[lane.flow];
             match built.scenario.flows[lane.flow].kind {
                 FlowKind::Files { gap, .. } => {
-                    // The one before must be complete as the asking end sees it.
+                    // A file starts only when the requesting end has seen the one before complete.
                     let before = asker.completions(lane.id).iter().map(|done| done.ended);
                     let before = std::iter::once(start).chain(before);
                     let begun = (0..).zip(before).map(|(index, before)| {

@@ -196,7 +196,7 @@ fn what_would_never_end_its_first_instant_is_refused() {
         (beside("\"web\"\nsize = \"1kB\"\npause = \"0s\""), true),
         (beside("\"web\"\nsize = \"1kB\"\npause = \"1ms\""), false),
         (path("backward = { rate = \"1Mbit/s\" }"), false),
-        // What ends by itself does so in an instant, too.
+        // A flow that ends by itself also does so in no time.
         (
             BARE.replace("duration = \"100ms\"", "bytes = \"1MB\""),
             false,

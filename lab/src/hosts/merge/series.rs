@@ -1,22 +1,22 @@
-//! One time series out of those of two hosts.
+//! Merges the time series of two hosts.
 //!
-//! Each host takes samples at equal intervals of its own and one more when it ends. Both begin at
-//! different times, tick late and end apart, so that bins are matched by their numbers: how many
-//! intervals a host had behind it. What two rows of a host have in one number belongs together, as
-//! does a last sample right after the one before. Every byte is in exactly one bin.
+//! Each host samples at equal intervals of its own clock, and once more when it ends. The hosts
+//! start at different times, tick late and end apart, so bins are matched by number: how many
+//! intervals the host had completed. Two rows of a host with the same number are added up, such as
+//! a last sample right after a regular one. Every byte is in exactly one bin.
 
 use super::HostBin;
 use crate::results::Bin;
 use std::collections::BTreeMap;
 
-/// By path and number.
+/// By path and bin number.
 type Rows = BTreeMap<(u32, i64), HostBin>;
 
-/// The rows of a host, and by how much it began later than the time they are told in.
+/// The rows of a host, and how much later it began than the common time.
 pub(super) type Side<'a> = (&'a [HostBin], f64);
 
-/// The series of a run: what was sent and how at the ends of the sender's bins, and what arrived.
-/// `bin_s` is the interval. Paths are numbered as the hosts do.
+/// The series of a run: what was sent at the sender's sampling times, and what arrived. `bin_s` is
+/// the interval. Paths are numbered as in the hosts' reports.
 pub(super) fn join(bin_s: f64, sender: Side<'_>, receiver: Side<'_>) -> Vec<Bin> {
     let near = numbered(bin_s, sender);
     let later = ((receiver.1 - sender.1) / bin_s).round() as i64;
@@ -35,12 +35,12 @@ pub(super) fn join(bin_s: f64, sender: Side<'_>, receiver: Side<'_>) -> Vec<Bin>
         bins.insert(key, with_arrived(&bin, &row));
     }
     let mut bins: Vec<((u32, i64), Bin)> = bins.into_iter().collect();
-    // The connection comes after its paths.
+    // Within a bin, the connection follows its paths.
     bins.sort_by_key(|((path, number), _)| (*number, path.wrapping_sub(1)));
     bins.into_iter().map(|(_, bin)| bin).collect()
 }
 
-/// The rows of a host at the common time, those of one number as one.
+/// The rows of a host in common time, with those of one number added up.
 fn numbered(bin_s: f64, (rows, lag_s): Side<'_>) -> Rows {
     let mut all = Rows::new();
     for row in rows {
@@ -60,9 +60,9 @@ fn numbered(bin_s: f64, (rows, lag_s): Side<'_>) -> Rows {
     all
 }
 
-/// Which bin takes what arrived in a row of the receiver: that of its number or, as the sender
-/// missed a tick, the next one, which is longer; the last one if that ended hardly earlier; else
-/// one of its own.
+/// The bin that takes what arrived in a row of the receiver: the one with its number; the next one,
+/// which is longer, if the sender missed a tick; the last one if it ended less than half an
+/// interval before; else a new bin.
 fn place(bins: &BTreeMap<(u32, i64), Bin>, key: (u32, i64), t_s: f64, bin_s: f64) -> (u32, i64) {
     let (path, _) = key;
     if let Some((next, _)) = bins.range(key..=(path, i64::MAX)).next() {
@@ -88,7 +88,7 @@ fn of_sender(row: &HostBin) -> Bin {
     }
 }
 
-/// An empty bin after the sender's last one, whose state is the last that is known.
+/// An empty bin after the sender's last one, with the last known state.
 fn after(last: Option<&Bin>, row: &HostBin) -> Bin {
     Bin {
         t_s: row.t_s,

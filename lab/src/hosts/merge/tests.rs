@@ -194,8 +194,8 @@ fn multipath_tcp_that_was_none_is_invalid() {
 }
 
 /// Bins of 100 ms of the connection up to the second `end`, each with the bytes since the one
-/// before at 1 byte a microsecond. Ticks come `late` milliseconds late in turn; those of `missed`
-/// not at all. The last sample comes at `end`.
+/// before at 1 byte a microsecond. In turn, ticks are 0, 1 and 2 times `late` milliseconds late;
+/// those in `missed` are left out. The last sample comes at `end`.
 fn ticking(end: f64, late: f64, missed: &[usize]) -> Vec<HostBin> {
     let ticks = (1..).map(|nth| (nth, nth as f64 / 10.0 + late / 1e3 * (nth % 3) as f64));
     let ticks = ticks.take_while(|(_, t_s)| *t_s < end);
@@ -217,7 +217,7 @@ fn ticking(end: f64, late: f64, missed: &[usize]) -> Vec<HostBin> {
     bins
 }
 
-/// Merges series of two hosts, of which the receiver began `lag` milliseconds later.
+/// Merges the series of two hosts, the receiver having started `lag` milliseconds later.
 fn joined(sender: &[HostBin], receiver: &[HostBin], lag: u64) -> Vec<Bin> {
     let scenario = scenario(&format!("{BULK}[record]\nseries = \"100ms\"\n"));
     let client = HostReport {
@@ -251,7 +251,7 @@ fn every_byte_is_in_one_bin_whenever_each_side_ends() {
                     let ends: Vec<f64> = bins.iter().map(|bin| bin.t_s).collect();
                     let short = ends.windows(2).find(|pair| pair[1] - pair[0] < 0.045);
                     assert_eq!(short, None, "{sender_end} {receiver_end} {lag} {late}");
-                    // No bin but those at the ends takes what belongs to two.
+                    // Only the bins at the ends may hold the bytes of two.
                     let most = bins[1..15].iter().map(|bin| bin.goodput_bytes).max();
                     assert!(most < Some(110_000), "{most:?} {lag}");
                 }
@@ -262,7 +262,7 @@ fn every_byte_is_in_one_bin_whenever_each_side_ends() {
 
 #[test]
 fn last_samples_right_after_a_tick_belong_to_its_bin() {
-    // As recorded: both hosts ended within 3 ms of the last tick.
+    // A recorded case: both hosts ended within 3 ms of the last tick.
     let bins = joined(&ticking(2.0024, 0.25, &[]), &ticking(2.0018, 0.25, &[]), 0);
     assert_eq!(bins.len(), 20);
     let last = bins[19];

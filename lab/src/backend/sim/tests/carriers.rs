@@ -73,7 +73,7 @@ fn files_and_requests_over_tcp_are_timed_one_after_the_other() {
         );
         assert_eq!((requests.status, requests.units), (Status::Ok, 4), "{way}");
         assert_eq!(requests.bytes, 200_000);
-        // The last one was wanted after 30 ms and had to wait for the others.
+        // The last request was due after 30 ms and had to wait for the others.
         let time = requests.unit_p99_s.unwrap();
         assert!(time > 0.13, "{way}: {time}");
     }
@@ -113,7 +113,7 @@ fn traffic_beside_a_flow_takes_its_part_and_is_not_counted() {
         let sent = outcome.paths[0].sent_bytes as f64;
         let own = outcome.bytes as f64;
         assert!((1.0..1.2).contains(&(sent / own)), "{kind}: {sent} {own}");
-        // What comes from the other side leaves this one alone.
+        // Data from the other side does not disturb this flow.
         let other = flow(
             text,
             &beside.replace(alone, &format!("direction = \"backward\"\n{alone}")),
@@ -178,7 +178,7 @@ kind = "tcp"
 runs = 1
 "#;
 
-/// What the links carried forward, by name, with the outcome.
+/// Runs a scenario; returns the bytes that each link carried forward, by name, and the outcome.
 fn carried(text: &str) -> (impl Fn(&str) -> u64, Outcome) {
     let document = Document::parse("t.toml", text).unwrap();
     let plan = Plan::make(&document, &Changes::default()).unwrap();
@@ -223,8 +223,8 @@ fn traffic_between_further_hosts_takes_its_part_of_the_shared_link_alone() {
                 "{beside}: {goodput} of {free}"
             );
             assert!(goodput > 1e6, "{beside}: {goodput}");
-            // Over the client's and the server's own links goes the flow, and nothing else: data
-            // one way, acknowledgements the other, and no more than what it counts as its own.
+            // The client's and the server's own links carry the flow alone: data one way,
+            // acknowledgements the other, and no more bytes than the flow counts as its own.
             let (sent, own) = (outcome.paths[0].sent_bytes, outcome.bytes);
             assert!((own..own * 6 / 5).contains(&sent), "{beside}: {sent} {own}");
             for link in ["access", "exit"] {
@@ -234,7 +234,7 @@ fn traffic_between_further_hosts_takes_its_part_of_the_shared_link_alone() {
             let other = bytes("near");
             assert!(other as f64 > takes * 0.8, "{beside}: {other}");
             let shared = bytes("shared");
-            // Behind it nothing is lost.
+            // Nothing is lost behind the shared link.
             let both = bytes("exit") + bytes("end");
             assert!(shared.abs_diff(both) < 50_000, "{beside}: {shared} {both}");
         }
@@ -262,7 +262,7 @@ fn the_engine_shares_with_further_hosts_too_and_flows_the_other_way_leave_it_alo
 
 #[test]
 fn a_nat_lets_traffic_beside_the_flows_pass_that_does_not_cross_it_or_is_udp_from_inside() {
-    // The neighbour is inside, as the client is; `r2` is outside.
+    // The neighbour and the client are behind the NAT; `r2` is in front of it.
     let nat = FURTHER
         .replace("name = \"r1\"\n", "name = \"r1\"\nkind = \"nat\"\n")
         .replace("kind = \"tcp\"\n[repeat]", "[repeat]")
@@ -311,7 +311,7 @@ fn a_first_window_of_two_packets_and_no_pacing_show() {
         let text = format!("[transport]\npaths = [\"a\"]\n{settings}[record]\nseries = \"10ms\"\n");
         let outcome = with(&text);
         assert_eq!(outcome.status, Status::Ok, "{}", outcome.reason);
-        // The round trip after the handshake and the next one.
+        // The round trip after the handshake and the one after it.
         let bins = outcome.series.iter().filter(|bin| bin.path == 1);
         let bins: Vec<_> = bins.filter(|bin| bin.sent_bytes > 0).take(6).collect();
         let highest = bins.iter().map(|bin| bin.cwnd_bytes).min().unwrap();
@@ -322,7 +322,7 @@ fn a_first_window_of_two_packets_and_no_pacing_show() {
     assert!(two < 3000 && usual > 10_000, "{two} {usual}");
     let (reno, _) = first("initial-window = 2\ncongestion = \"new-reno\"\n");
     assert!(reno < 3000, "{reno}");
-    // Forty packets at once, or ten and the rest one by one.
+    // Forty packets at once, or ten and the rest spread out by pacing.
     let paced = first("initial-window = 40\n").1;
     assert_ne!(first("initial-window = 40\npacing = false\n").1, paced);
     assert_eq!(first("initial-window = 40\npacing = true\n").1, paced);

@@ -21,7 +21,7 @@ fn flows_in_both_directions_are_counted_in_both() {
     assert_eq!(whole.map(|bin| bin.goodput_bytes).sum::<u64>(), 4_000_000);
     let other = flows(&format!("{DOWN}{UP}"));
     assert_eq!(other.bytes, 4_000_000);
-    // Files and requests of both sides are units.
+    // Files and requests of both directions count as units.
     let files = "[[flow]]\nkind = \"files\"\ncount = 3\nsize = \"20kB\"\n";
     let requests = "[[flow]]\nkind = \"requests\"\ncount = 4\nsize = \"200B\"\n\
                     answer = \"10kB\"\nevery = \"50ms\"\ndirection = \"backward\"\n";
@@ -38,7 +38,7 @@ fn flows_of_datagrams_are_counted_each_for_itself() {
     assert_eq!(one.status, Status::Ok, "{}", one.reason);
     let two = flows(&format!("{CALL}{CALL}deadline = \"500ms\"\n"));
     assert_eq!(two.status, Status::Ok, "{}", two.reason);
-    // What is under way at the end is late; all else is in time.
+    // Datagrams in flight at the end are late; all others are in time.
     let tail = 2 * 6;
     assert!(one.units >= 190, "{}", one.units);
     assert!(two.units >= 2 * one.units - tail, "{}", two.units);
@@ -55,13 +55,13 @@ fn what_the_file_says_of_datagrams_reaches_the_engine() {
         assert_eq!(outcome.status, Status::Ok, "{}", outcome.reason);
         (outcome.trace_hash, outcome.paths[1].share.unwrap())
     };
-    // Copies of critical datagrams alone.
+    // Only critical datagrams are copied.
     let redundant = "scheduler = \"critical-redundant\"";
     assert_ne!(
         hash("", redundant).0,
         hash("critical = true\n", redundant).0
     );
-    // Flows are kept apart by a scheduler that looks at them.
+    // This scheduler keeps flows apart.
     let affine = "scheduler = \"affinity\"";
     let (one, many) = (hash("flows = 1\n", affine), hash("flows = 50\n", affine));
     assert_ne!(one.0, many.0);
@@ -136,7 +136,7 @@ fn a_decision_can_be_read_from_its_row() {
     let copied: Vec<_> = copied.collect();
     assert!(!copied.is_empty());
     assert!(copied.iter().all(|row| row.paths == [1, 2]), "{copied:?}");
-    // Whoever sends data out of order says how far behind it begins.
+    // A scheduler that sends data out of order reports how far behind it starts.
     let names = Names::default();
     let mut all = names.schedulers.entries().iter();
     let skipped = all.find_map(|entry| {
@@ -157,7 +157,8 @@ fn a_fade_narrows_a_link_bit_by_bit() {
                 fade = { to = \"1Mbit/s\", over = \"4s\", steps = 10 }\n";
     let free = run(&format!("{TWO}{alone}")).completion_s.unwrap();
     let faded = run(&format!("{TWO}{alone}{fade}")).completion_s.unwrap();
-    // 10 to 1 Mbit/s in 4 s carry 22 Mbit; the other 10 and the headers take as many seconds.
+    // Falling from 10 to 1 Mbit/s, the link carries 22 Mbit in 4 s; at 1 Mbit/s the other 10 and
+    // the headers take another ten seconds.
     assert!(
         free < 5.0 && (12.0..20.0).contains(&faded),
         "{faded} {free}"
@@ -203,7 +204,7 @@ direction = "backward"
 
 #[test]
 fn datagrams_come_in_order_if_the_scenario_has_them_wait_and_no_longer_than_it_says() {
-    // In turn over 10 and 60 ms: every second one is overtaken by ten others.
+    // Round robin over paths of 10 and 60 ms: ten later datagrams overtake every second one.
     let paths = TWO.replace("delay = \"20ms\"", "delay = \"60ms\"");
     assert_ne!(paths, TWO);
     let with = |extra: &str| {
@@ -216,14 +217,14 @@ fn datagrams_come_in_order_if_the_scenario_has_them_wait_and_no_longer_than_it_s
     let ordered = with("resequence = \"200ms\"\n");
     assert_eq!(ordered.status, Status::Ok, "{}", ordered.reason);
     assert_eq!(ordered.reordered_units, Some(0));
-    // Those of the fast path wait for those of the slow one.
+    // Datagrams of the fast path wait for those of the slow one.
     assert!(ordered.unit_p50_s > plain.unit_p50_s);
     assert!(
         ordered.unit_p95_s.unwrap() < 0.12,
         "{:?}",
         ordered.unit_p95_s
     );
-    // A wait that is too short gives up, and passes on what comes later all the same.
+    // A wait that is too short is given up, and later datagrams are passed on all the same.
     let short = with("resequence = \"5ms\"\n");
     assert!(short.reordered_units.unwrap() > 50);
     assert!(short.unit_p50_s < ordered.unit_p50_s);
