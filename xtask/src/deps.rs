@@ -1,7 +1,7 @@
-//! Licences and sources of everything the workspace links or runs to build itself.
+//! Licences and sources of everything the workspace links, or runs while it is built.
 //!
-//! `cargo deny` with `deny.toml` does the same and more where it is installed; this check needs
-//! only cargo.
+//! Where `cargo deny` is installed, it checks this and more with `deny.toml`; this check needs only
+//! cargo.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::Finding;
 use crate::metadata::{Metadata, Package};
 
-/// Licences that ask for no more than a notice.
+/// Licences that require no more than a notice.
 const ALLOWED: &[&str] = &[
     "0BSD",
     "Apache-2.0",
@@ -28,11 +28,11 @@ const ALLOWED: &[&str] = &[
     "Unlicense",
     "Zlib",
 ];
-/// Where each direct dependency is accounted for.
+/// Where the reason for each direct dependency is documented.
 const DOCUMENT: &str = "docs/dependencies.md";
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// Looks at every package of the lock file.
+/// Checks every package in the lock file.
 pub(crate) fn check(root: &Path) -> Result<Vec<Finding>, String> {
     let metadata = Metadata::load(root, true)?;
     let mut findings = Vec::new();
@@ -70,7 +70,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
-/// Direct dependencies the document has no table row for.
+/// Direct dependencies that have no table row in the document.
 fn undocumented<'a>(metadata: &'a Metadata, document: &str) -> BTreeSet<&'a str> {
     let members = metadata
         .packages
@@ -100,7 +100,7 @@ fn licence_problem(package: &Package) -> Option<String> {
     }
 }
 
-/// Whether an SPDX expression can be met with allowed licences; nothing if it makes no sense. The
+/// Whether an SPDX expression can be met with allowed licences; `None` if it is not valid. The
 /// slash of old manifests means OR.
 fn is_allowed(expression: &str) -> Option<bool> {
     let spaced = expression

@@ -1,7 +1,7 @@
-//! The house's own rules as commands, and builds by profile: what `cargo xtask` runs.
+//! What `cargo xtask` runs: the project's own rules as commands, and special builds.
 //!
-//! Every check prints one line per finding, `file:line: message`, and exits with 1 when there is
-//! any. `cargo xtask tidy` runs as a unit test of this package too, so `cargo test` alone finds a
+//! Every check prints one line per finding, `file:line: message`, and exits with 1 if there is any.
+//! `cargo xtask tidy` also runs as a unit test of this package, so `cargo test` alone finds a
 //! breach.
 
 mod deps;
@@ -38,12 +38,12 @@ usage: cargo xtask COMMAND
   soak [--for TIME] [--only PART,..] [--fresh]
          random worlds and fuzz targets for as long as wanted; see soak --help";
 
-/// One breach of a rule, where it is and what to do about it.
+/// One breach of a rule: where it is and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
-    /// Path from the root of the workspace.
+    /// Path relative to the root of the workspace.
     pub(crate) file: String,
-    /// Line, from 1; 0 when the finding is about the whole file.
+    /// Line, counted from 1; 0 if the finding is about the whole file.
     pub(crate) line: usize,
     /// What is wrong and what was expected.
     pub(crate) message: String,
@@ -58,7 +58,7 @@ impl std::fmt::Display for Finding {
     }
 }
 
-/// The root of the workspace this program was built in.
+/// The root of the workspace in which this program was built.
 pub(crate) fn root() -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package
@@ -67,9 +67,9 @@ pub(crate) fn root() -> PathBuf {
         .to_path_buf()
 }
 
-/// The cargo that runs this program. It has told this program about this package in variables that
-/// must not reach further: build scripts that watch them would run again, and with them half of
-/// what is built already.
+/// The cargo that runs this program. Cargo describes this package in environment variables, which
+/// must not be passed on: build scripts that watch them would run again, and half of the existing
+/// build with them.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os() {
@@ -124,7 +124,7 @@ fn usage(problem: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Prints findings; true when there were none.
+/// Prints findings; returns true if there were none.
 fn report(name: &str, findings: Result<Vec<Finding>, String>) -> Result<bool, String> {
     let findings = findings?;
     for finding in &findings {
@@ -137,9 +137,9 @@ fn report(name: &str, findings: Result<Vec<Finding>, String>) -> Result<bool, St
     Ok(findings.is_empty())
 }
 
-/// Prints a line to standard output, which is this program's product.
+/// Prints a line to standard output, which is for this program's results.
 pub(crate) fn say(line: &str) {
     use std::io::Write as _;
-    // A reader that went away (`| head`) is not an error.
+    // It is not an error if the reader has gone away (`| head`).
     let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -1,4 +1,4 @@
-//! What cargo knows of the workspace: packages, licences, edges.
+//! What cargo knows about the workspace: packages, licences, dependencies.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub(crate) struct Package {
     pub(crate) version: String,
     pub(crate) license: Option<String>,
     pub(crate) license_file: Option<String>,
-    /// Where it comes from; nothing for a path.
+    /// Where it comes from; `None` for a package in a folder.
     pub(crate) source: Option<String>,
     pub(crate) manifest_path: String,
     pub(crate) dependencies: Vec<Dependency>,
@@ -28,15 +28,15 @@ pub(crate) struct Package {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
-    /// `dev`, `build`, or nothing for a normal one.
+    /// `dev`, `build`, or `None` for a normal dependency.
     pub(crate) kind: Option<String>,
     /// Set for a dependency on a folder.
     pub(crate) path: Option<String>,
 }
 
 impl Metadata {
-    /// Asks cargo. Without `resolve` only the workspace's own packages are listed, which needs no
-    /// lock file and no network.
+    /// Asks cargo. Without `resolve`, only the workspace's own packages are listed, which requires
+    /// no lock file and no network.
     pub(crate) fn load(root: &Path, resolve: bool) -> Result<Self, String> {
         let mut command = crate::cargo();
         command

@@ -1,11 +1,12 @@
-//! Builds optimised for what they spend their time on (profile-guided optimisation).
+//! Profile-guided optimisation: builds that are optimised for typical work.
 //!
-//! A program is built twice: first so that it counts which branches it takes, then, after it has
-//! done typical work, with these counts. A packet passes some 60 kB of code, twice what the
-//! processor keeps at hand; with the counts the compiler sets apart what is seldom needed.
+//! A program is built twice: first with instrumentation that counts which branches are taken, then,
+//! after it has done typical work, with these counts. A packet passes through some 60 kB of code,
+//! twice what fits in the processor's instruction cache; with the counts the compiler moves rarely
+//! used code out of the way.
 //!
-//! Everything lies below `target/pgo`. Besides Rust it needs the component `llvm-tools`. Flags of
-//! the environment (`RUSTFLAGS`) are not used.
+//! All output is below `target/pgo`. Besides Rust this requires the component `llvm-tools`. Flags
+//! from the environment (`RUSTFLAGS`) are not used.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,14 +14,14 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// What the command is trained with: half a minute of simulation, one run at a time, as threads
-/// that count together wait for each other.
+/// The training work of the command: half a minute of simulation, one run at a time, because
+/// threads that update the same counters slow each other down.
 const TRAINING: &[&[&str]] = &[
     &["sim", "papers", "bremen-simple", "--jobs", "1"],
     &["sim", "conform", "min-rtt"],
 ];
 
-/// Bytes that the file server is trained with.
+/// The size of the file with which the file server is trained.
 const FILE_BYTES: usize = 200_000_000;
 
 /// Builds the `anabranch` command.
@@ -54,7 +55,7 @@ pub(crate) fn bench(root: &Path, arguments: &[&str]) -> Result<bool, String> {
     Ok(true)
 }
 
-/// Where it happens, and with which tools.
+/// Where builds are made, and with which tools.
 struct Workshop {
     root: PathBuf,
     folder: PathBuf,
@@ -62,7 +63,7 @@ struct Workshop {
     profdata: PathBuf,
 }
 
-/// One way of building.
+/// One kind of build.
 struct Build<'a> {
     workshop: &'a Workshop,
     folder: PathBuf,
@@ -87,17 +88,17 @@ impl Workshop {
             host,
             profdata,
         };
-        // Counts of another state of the source would only mislead.
+        // Counts from another state of the source would only mislead.
         remove(&workshop.counts())?;
         Ok(workshop)
     }
 
-    /// Where programs leave their counts.
+    /// Where instrumented programs write their counts.
     fn counts(&self) -> PathBuf {
         self.folder.join("counts")
     }
 
-    /// Programs that count.
+    /// The build of instrumented programs.
     fn counting(&self) -> Build<'_> {
         Build {
             workshop: self,
@@ -106,13 +107,14 @@ impl Workshop {
         }
     }
 
-    /// Programs built by what was counted.
+    /// The build that uses the counts.
     fn counted(&self) -> Result<Build<'_>, String> {
         let (merged, folder) = (
             self.folder.join("merged.profdata"),
             self.folder.join("counted"),
         );
-        // Cargo does not see that the counts are others: it would keep what was built by the old.
+        // Cargo does not notice that the counts have changed and would keep what was built with the
+        // old ones.
         remove(&folder)?;
         run(Command::new(&self.profdata)
             .args(["merge", "-o"])
@@ -127,14 +129,15 @@ impl Workshop {
 }
 
 impl Build<'_> {
-    /// Runs cargo; `arguments` are for the program it runs.
+    /// Runs cargo; `arguments` are passed to the program that cargo runs.
     fn cargo(&self, command: &[&str], arguments: &[&str]) -> Result<(), String> {
         let mut cargo = crate::cargo();
         cargo
             .current_dir(&self.workshop.root)
             .args(command)
             .arg("--locked")
-            // With a target named, what runs while building is built as usual and counts nothing.
+            // With an explicit target, build scripts and macros are built normally and are not
+            // instrumented.
             .args(["--target", &self.workshop.host, "--target-dir"])
             .arg(&self.folder)
             .env("CARGO_ENCODED_RUSTFLAGS", &self.flag);
@@ -158,7 +161,7 @@ fn transfer(program: &Path, folder: &Path) -> Result<(), String> {
         .stdout(Stdio::piped());
     let mut server = serve.spawn().map_err(|error| at(program, error))?;
     let outcome = fetch(program, folder, &mut server);
-    // It writes its counts when it ends by itself.
+    // It writes its counts only if it exits by itself.
     let stopped = run(Command::new("kill").args(["-TERM", &server.id().to_string()]));
     if stopped.is_err() {
         let _ = server.kill();
@@ -217,7 +220,7 @@ fn failed(program: &OsString, why: &impl std::fmt::Display) -> String {
     format!("{}: {why}", Path::new(program).display())
 }
 
-/// The host in what `rustc -vV` prints.
+/// The host, from the output of `rustc -vV`.
 fn host_of(version: &str) -> Option<String> {
     let mut lines = version.lines();
     lines

@@ -1,14 +1,15 @@
-//! The pages of `docs/results`, taken from a report.
+//! The pages of `docs/results`, extracted from a report.
 //!
-//! `anabranch lab report ... --out PAGE` leaves a text with every figure, table and run. A page
-//! keeps of it what a reader of the repository looks for: the claims, two figures and all means.
+//! `anabranch lab report ... --out PAGE` produces a text with every figure, table and run. From
+//! this, a page keeps what a reader of the repository looks for: the claims, two figures and all
+//! means.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Which figures a page shows: the first two of these that there are. The last three are of
-/// experiments that ran in one world.
+/// Which figures a page shows: the first two of these that exist. The last three are of experiments
+/// that ran in one world only.
 const FIGURES: [&str; 10] = [
     "netns-crossover",
     "netns-map",
@@ -22,10 +23,11 @@ const FIGURES: [&str; 10] = [
     "time",
 ];
 
-/// Figures of a page.
+/// The number of figures on a page.
 const SHOWN: usize = 2;
 
-/// What a page leaves out: the report has it, and the command that makes one is given.
+/// What follows this is left out of a page: it is in the report, and the page gives the command for
+/// a report.
 const END: &str = "\n### Method\n";
 
 /// One experiment's page.
@@ -33,11 +35,11 @@ const END: &str = "\n### Method\n";
 struct Page {
     name: String,
     text: String,
-    /// Files of the report that it shows, from the report's folder.
+    /// The files it shows, relative to the report's folder.
     files: Vec<String>,
 }
 
-/// Writes a page for each experiment of a report, with its figures and their data.
+/// Writes a page for each experiment in a report, with its figures and their data.
 pub(crate) fn write(root: &Path, report: &Path) -> Result<bool, String> {
     let file = report.join("report.md");
     let text = fs::read_to_string(&file).map_err(|error| {
@@ -59,7 +61,7 @@ pub(crate) fn write(root: &Path, report: &Path) -> Result<bool, String> {
     Ok(true)
 }
 
-/// Removes what an earlier page showed.
+/// Removes the files that an earlier version of the page showed.
 fn forget(folder: &Path, page: &str) -> Result<(), String> {
     for kind in FIGURES {
         for end in ["-178mm.svg", ".csv"] {
@@ -107,7 +109,7 @@ fn page(section: &str) -> Page {
     }
 }
 
-/// The figures to show: an image and its caption each.
+/// The figures to show, each an image with its caption.
 fn choose<'a>(name: &str, figures: &'a str) -> Vec<&'a str> {
     let mut all: Vec<&str> = Vec::new();
     let starts: Vec<usize> = figures.match_indices("![").map(|(at, _)| at).collect();
@@ -122,7 +124,7 @@ fn choose<'a>(name: &str, figures: &'a str) -> Vec<&'a str> {
     wanted.take(SHOWN).collect()
 }
 
-/// What a figure links to.
+/// The files that a figure links to.
 fn files_of(figure: &str) -> Vec<String> {
     let links = figure.split("](").skip(1);
     let links = links.filter_map(|rest| rest.split_once(')'));
@@ -130,7 +132,7 @@ fn files_of(figure: &str) -> Vec<String> {
     files.filter(|file| file.starts_with("plots/")).collect()
 }
 
-/// Two figures out of many keep no number.
+/// Removes the figure's number, which means nothing if only two of many are shown.
 fn unnumbered(figure: &str) -> String {
     let Some((before, rest)) = figure.split_once("**Figure ") else {
         return figure.to_owned();

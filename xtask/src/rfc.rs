@@ -1,23 +1,23 @@
-//! The index of RFC citations: which lines of the code rest on which section.
+//! The index of RFC citations: which lines of the code rely on which section.
 //!
-//! A citation reads `RFC nnnn, section x.y`; it may be broken over comment lines anywhere.
+//! A citation reads `RFC nnnn, section x.y` and may be wrapped across comment lines anywhere.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::source::{self, Source};
 
-/// RFC number and the section's parts, so that 6.10 follows 6.2.
+/// The RFC number and the parts of the section number, so that 6.10 comes after 6.2.
 type Key = (u32, Vec<Part>);
 
-/// One part of a section's number: appendices are letters.
+/// One part of a section number; appendices have letters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Number(u32),
     Letter(String),
 }
 
-/// Prints the table, one line a section.
+/// Prints the index, one line per section.
 pub(crate) fn print(root: &Path) -> Result<bool, String> {
     let mut index: BTreeMap<Key, Vec<String>> = BTreeMap::new();
     for source in source::read_all(root)?
@@ -41,7 +41,7 @@ pub(crate) fn print(root: &Path) -> Result<bool, String> {
     Ok(true)
 }
 
-/// Every citation of a file: RFC number, section, line from 1.
+/// All citations in a file: RFC number, section, and line counted from 1.
 fn citations(source: &Source) -> Vec<(u32, String, usize)> {
     let words = words(&source.text);
     let mut found = Vec::new();
@@ -64,7 +64,7 @@ fn citations(source: &Source) -> Vec<(u32, String, usize)> {
         if !["section", "sections", "appendix"].contains(keyword) {
             continue;
         }
-        // `sections 5.1, 6.2 and 7` cites each of them.
+        // `sections 5.1, 6.2 and 7` cites each of these.
         for (word, _) in &words[at + 3..] {
             if *word == "and" {
                 continue;
@@ -83,7 +83,7 @@ fn citations(source: &Source) -> Vec<(u32, String, usize)> {
     found
 }
 
-/// Words with their lines, comment markers left out.
+/// The words with their lines, without comment markers.
 fn words(text: &str) -> Vec<(&str, usize)> {
     let lines = text.lines().enumerate();
     let split = lines.flat_map(|(at, line)| line.split_whitespace().map(move |w| (w, at + 1)));

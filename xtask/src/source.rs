@@ -1,4 +1,4 @@
-//! The files the checks look at, read once.
+//! The files that the checks inspect, read once.
 
 use std::fs;
 use std::path::Path;
@@ -6,13 +6,13 @@ use std::path::Path;
 /// A text file of the workspace.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
-    /// Path from the root, with `/` between its parts.
+    /// Path relative to the root, with `/` between its parts.
     pub(crate) path: String,
     pub(crate) text: String,
 }
 
 impl Source {
-    /// The file's extension; empty when it has none.
+    /// The file's extension; empty if it has none.
     pub(crate) fn extension(&self) -> &str {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         name.rsplit_once('.').map_or("", |(_, extension)| extension)
@@ -22,19 +22,19 @@ impl Source {
         self.extension() == "rs"
     }
 
-    /// Whether a shell runs it, by extension or first line.
+    /// Whether it is a shell script, by its extension or first line.
     pub(crate) fn is_shell(&self) -> bool {
         let first = self.text.lines().next().unwrap_or_default();
         self.extension() == "sh" || (first.starts_with("#!") && first.contains("sh"))
     }
 
-    /// The folder at the root it lies in; empty for a file at the root.
+    /// The top-level folder it is in; empty for a file at the root.
     pub(crate) fn top(&self) -> &str {
         self.path.split_once('/').map_or("", |(top, _)| top)
     }
 }
 
-/// Folders that hold products or other people's files.
+/// Folders that contain build products or other people's files.
 const SKIPPED: &[&str] = &[
     "target",
     "corpus",
@@ -45,7 +45,7 @@ const SKIPPED: &[&str] = &[
 /// Hidden folders that are part of the project.
 const HIDDEN: &[&str] = &[".ci", ".cargo"];
 
-/// Reads every text file below `root`, in the order of their paths.
+/// Reads every text file below `root`, in order of their paths.
 pub(crate) fn read_all(root: &Path) -> Result<Vec<Source>, String> {
     let mut sources = Vec::new();
     walk(root, "", &mut sources)?;
@@ -72,10 +72,10 @@ fn walk(root: &Path, below: &str, sources: &mut Vec<Source>) -> Result<(), Strin
             if !hidden && !SKIPPED.contains(&name.as_str()) {
                 walk(root, &path, sources)?;
             }
-        // In a work tree beside the first one, a file tells where the repository is.
+        // In an additional git worktree, `.git` is a file that points to the repository.
         } else if kind.is_file() && path != ".git" {
             let bytes = fs::read(entry.path()).map_err(problem)?;
-            // What is not UTF-8 is data (captures, corpora) and has no lines to check.
+            // A file that is not UTF-8 is data (captures, corpora) and has no lines to check.
             if let Ok(text) = String::from_utf8(bytes) {
                 sources.push(Source { path, text });
             }

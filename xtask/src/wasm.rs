@@ -1,11 +1,12 @@
-//! Proof that the engine rests on no operating system: it compiles for wasm32-unknown-unknown.
+//! Proves that the engine does not depend on an operating system: it compiles for
+//! wasm32-unknown-unknown.
 //!
-//! Three ways lead there, tried in this order; what ran is printed.
+//! There are three ways, tried in this order; the last line of output says which one was used.
 //!
 //! 1. The toolchain has the target's standard library: a plain `cargo check`.
-//! 2. Debian's `rustc-web` and `rust-web-src` can be had from apt: unpacked below `target`, never
-//!    installed, they build the standard library for the target first.
-//! 3. Neither: the dependency graph for the target is searched for crates that call an operating
+//! 2. Debian's `rustc-web` and `rust-web-src` are available from apt: they are unpacked below
+//!    `target`, never installed, and first build the standard library for the target.
+//! 3. Otherwise the dependency graph for the target is searched for crates that call an operating
 //!    system. That is weaker, and the last line says so. `ANABRANCH_REQUIRE_WASM=1` makes it fail.
 
 use std::collections::BTreeSet;
@@ -14,11 +15,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const TARGET: &str = "wasm32-unknown-unknown";
-/// The crates that promise it.
+/// The crates for which this must hold.
 const PACKAGES: &[&str] = &["anabranch-wire", "anabranch-proto", "anabranch-link"];
-/// Debian's packages that hold a compiler and the matching source of the standard library.
+/// Debian's packages with a compiler and the matching source of the standard library.
 const DEBIAN: &[&str] = &["rustc-web", "rust-web-src", "libstd-rust-web-dev"];
-/// Crates that exist to call an operating system.
+/// Crates whose purpose is to call an operating system.
 const CALLS_THE_SYSTEM: &[&str] = &[
     "errno",
     "getrandom",
@@ -32,7 +33,7 @@ const CALLS_THE_SYSTEM: &[&str] = &[
     "windows-sys",
 ];
 
-/// Runs the strongest check this machine can; true if it passed.
+/// Runs the strongest check possible on this machine; returns true if it passed.
 pub(crate) fn check(root: &Path) -> Result<bool, String> {
     if has_target() {
         let passed = run_check(root, |_| {})?;
@@ -64,7 +65,7 @@ fn verdict(passed: bool) -> &'static str {
     if passed { "passed" } else { "FAILED" }
 }
 
-/// Whether the toolchain in use has the target's standard library.
+/// Whether the current toolchain has the target's standard library.
 fn has_target() -> bool {
     let asked = crate::rustc()
         .args(["--print", "target-libdir", "--target", TARGET])
@@ -94,7 +95,7 @@ fn run_check(root: &Path, adjust: impl FnOnce(&mut Command)) -> Result<bool, Str
     Ok(status.success())
 }
 
-/// A compiler and its library's source, unpacked.
+/// An unpacked compiler, with the source of its standard library.
 struct Toolchain {
     folder: PathBuf,
     libraries: PathBuf,
@@ -104,12 +105,12 @@ impl Toolchain {
     fn apply(&self, command: &mut Command) {
         command
             .arg("-Zbuild-std=std,panic_abort")
-            // Its own folder: artefacts of two compilers do not share one.
+            // A folder of its own, because two compilers cannot share artefacts.
             .arg("--target-dir")
             .arg(self.folder.join("build"))
             .env("RUSTC", self.folder.join("usr/bin/rustc"))
             // Building the standard library is an unstable feature of cargo; the result is only
-            // looked at.
+            // inspected.
             .env("RUSTC_BOOTSTRAP", "1")
             .env("LD_LIBRARY_PATH", &self.libraries)
             .env_remove("RUSTC_WRAPPER")
@@ -117,7 +118,7 @@ impl Toolchain {
     }
 }
 
-/// Fetches and unpacks Debian's toolchain, once.
+/// Downloads and unpacks Debian's toolchain, once.
 fn debian_toolchain(root: &Path) -> Result<Toolchain, String> {
     let folder = root.join("target/wasm-toolchain");
     let tuple = format!("{}-linux-gnu", std::env::consts::ARCH);
@@ -149,7 +150,8 @@ fn debian_toolchain(root: &Path) -> Result<Toolchain, String> {
     Ok(toolchain)
 }
 
-/// The packages and the two shared libraries behind them whose names carry versions.
+/// The packages to download: those of Debian, and the two shared libraries they need, whose names
+/// contain versions.
 fn debian_packages() -> Result<Vec<String>, String> {
     let mut packages: BTreeSet<String> = DEBIAN.iter().map(|name| (*name).to_owned()).collect();
     let mut ask = Command::new("apt-cache");
@@ -187,7 +189,8 @@ fn quietly(command: &mut Command) -> Result<(), String> {
     ))
 }
 
-/// Searches what the packages would link on the target for crates that call an operating system.
+/// Searches the crates that the packages would link for the target for ones that call an operating
+/// system.
 fn check_graph(root: &Path) -> Result<bool, String> {
     let mut passed = true;
     for package in PACKAGES {
@@ -214,7 +217,7 @@ fn check_graph(root: &Path) -> Result<bool, String> {
     Ok(passed)
 }
 
-/// The crates in a listing of `cargo tree`, one a line, that call the system.
+/// The crates in the output of `cargo tree`, one per line, that call the system.
 fn offenders(listing: &str) -> BTreeSet<&str> {
     let names = listing
         .lines()

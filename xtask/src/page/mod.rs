@@ -1,9 +1,10 @@
-//! Proof that a crate written from `docs/writing-a-scheduler.md` alone compiles and conforms: its
-//! blocks are written below `target/page` in the layout the page gives, and its commands are run.
+//! Proves that a crate written only from `docs/writing-a-scheduler.md` compiles and conforms: the
+//! page's blocks are written below `target/page` in the layout that the page gives, and its
+//! commands are run.
 //!
-//! It does what a reader does, from top to bottom. Before a block replaces a file, and at the end,
-//! everything that is there must compile. Versions are those of the checkout's lock file, so that
-//! nothing is fetched that was not there already, and libraries come from its target folder.
+//! The steps are those of a reader, from top to bottom. Before a block replaces a file, and at the
+//! end, everything written so far must compile. Versions are those of the checkout's lock file, so
+//! that nothing new is downloaded, and libraries come from the checkout's target folder.
 
 mod steps;
 
@@ -16,13 +17,13 @@ use std::process::Stdio;
 use steps::{Deed, Step};
 
 const PAGE: &str = "docs/writing-a-scheduler.md";
-/// The folders' names in the page.
+/// The folder names that the page uses.
 const CHECKOUT: &str = "anabranch";
 const CRATE: &str = "my-scheduler";
-/// Compiles everything that is there and runs nothing.
+/// Compiles everything and runs nothing.
 const COMPILE: [&str; 3] = ["test", "--release", "--no-run"];
 
-/// Does what the page says; true if all of it worked.
+/// Follows the page; returns true if everything worked.
 pub(crate) fn check(root: &Path) -> Result<bool, String> {
     let path = root.join(PAGE);
     let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -51,13 +52,13 @@ struct Place {
 }
 
 impl Place {
-    /// Makes it anew: what an earlier version of the page left must not help.
+    /// Creates it anew, so that files left from an earlier version of the page cannot help.
     fn make(root: &Path) -> Result<Self, String> {
         let above = root.join("target/page");
         let folder = above.join(CRATE);
         let problem = |e: std::io::Error| format!("{}: {e}", above.display());
         if above.exists() {
-            // The checkout in it is a link and stays whole.
+            // The checkout in it is a symbolic link, so the checkout itself is not removed.
             fs::remove_dir_all(&above).map_err(problem)?;
         }
         fs::create_dir_all(&folder).map_err(problem)?;
@@ -68,7 +69,7 @@ impl Place {
         Ok(Self { folder, target })
     }
 
-    /// Takes the steps in their order; the first one that fails.
+    /// Carries out the steps in order; returns the first one that fails.
     fn follow(&self, steps: &[Step]) -> Result<Option<Finding>, String> {
         let mut last = 0;
         let finding = |line, message| Finding {
@@ -123,7 +124,7 @@ impl Place {
             .current_dir(&self.folder)
             .args(arguments)
             .env("CARGO_TARGET_DIR", &self.target)
-            // The workspace's own setting: with another one libraries would be compiled again.
+            // The workspace's own setting: with another one, libraries would be compiled again.
             .env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only")
             .stdout(Stdio::piped())
             .spawn()
@@ -146,9 +147,9 @@ impl Place {
     }
 }
 
-/// Whether a variable tells of the package that `cargo run` started, which is this one. Build
-/// scripts (ring's) watch these: a reader's shell has none, and with them libraries would be
-/// compiled again, here and in the next build.
+/// Whether a variable describes the package that `cargo run` started, which is this one. Build
+/// scripts (such as ring's) watch these variables. A reader's shell has none of them; if they were
+/// passed on, libraries would be compiled again, here and in the next build.
 fn is_of_this_package(variable: &str) -> bool {
     ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"]
         .iter()
@@ -158,12 +159,12 @@ fn is_of_this_package(variable: &str) -> bool {
 /// How a command ended.
 struct Ended {
     is_success: bool,
-    /// Tests that passed, if it was to run some.
+    /// Tests that passed, if the command runs tests.
     passed: Option<u64>,
 }
 
 impl Ended {
-    /// Why a reader would be disappointed.
+    /// What a reader would complain about.
     fn fault(&self) -> Option<&'static str> {
         match (self.is_success, self.passed) {
             (false, _) => Some("failed"),
@@ -173,7 +174,7 @@ impl Ended {
     }
 }
 
-/// How many tests passed by a line of a test program's output.
+/// How many tests passed, according to a line of a test program's output.
 fn passed_by(line: &str) -> u64 {
     let count = line
         .strip_prefix("test result: ok. ")

@@ -1,20 +1,21 @@
-//! What a reader of the page does, block by block.
+//! The steps of a reader of the page, block by block.
 //!
-//! A block of `rust` or `toml` is a file: the paragraph above names it. "At the end of `FILE`"
-//! adds to a file, anything else writes it. A block without a language holds commands. Every other
-//! language (`text`) is to be read only; there is no mark by which a block of code escapes.
+//! A block of `rust` or `toml` is a file, named by the paragraph above it. "At the end of `FILE`"
+//! means that the block is appended to the file; otherwise it is the whole file. A block without a
+//! language contains commands. Blocks of all other languages (`text`) are only for reading. No mark
+//! can exempt a block of code.
 
 use crate::Finding;
 use std::path::{Component, Path};
 
-/// Files without which nobody gets to the end of the page.
+/// Files without which a reader cannot get to the end of the page.
 const NEEDED: &[&str] = &["Cargo.toml", "src/lib.rs", "tests/conformance.rs"];
-/// What the command that the page is about contains.
+/// Part of the command that the page is about.
 const COMMAND: &str = "--test conformance";
-/// What a paragraph says if its block adds to a file.
+/// How the paragraph starts if its block is appended to a file.
 const ADDS: &str = "At the end of `";
 
-/// Something to be done, and the line of the page that asks for it.
+/// A step, and the line of the page that requires it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) line: usize,
@@ -23,24 +24,24 @@ pub(super) struct Step {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Deed {
-    /// The text is the whole file, in place of what was there.
+    /// The text is the whole file and replaces an earlier one.
     Write { file: String, text: String },
-    /// The text goes to the end of a file.
+    /// The text is appended to a file.
     Append { file: String, text: String },
-    /// `cargo` with these arguments.
+    /// Run `cargo` with these arguments.
     Run { arguments: Vec<String> },
 }
 
-/// A fenced block, with what stands above it.
+/// A fenced block, with the paragraph above it.
 struct Block {
-    /// Of the fence that opens it.
+    /// The line of its opening fence.
     line: usize,
     language: String,
     above: String,
     text: String,
 }
 
-/// The steps of a page, or what is wrong with it.
+/// The steps of a page, or what is wrong with the page.
 pub(super) fn read(page: &str, text: &str) -> Result<Vec<Step>, Vec<Finding>> {
     let wrong = |(line, message): (usize, String)| Finding {
         file: page.to_owned(),
@@ -65,7 +66,7 @@ pub(super) fn read(page: &str, text: &str) -> Result<Vec<Step>, Vec<Finding>> {
     }
 }
 
-/// All blocks, in their order.
+/// All blocks, in order.
 fn blocks(text: &str) -> Result<Vec<Block>, (usize, String)> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut above: Vec<&str> = Vec::new();
@@ -98,7 +99,7 @@ fn blocks(text: &str) -> Result<Vec<Block>, (usize, String)> {
         } else if trimmed.is_empty() {
             is_ended = true;
         } else {
-            // What is above a heading or another paragraph says nothing about the next block.
+            // Text above a heading or another paragraph does not belong to the next block.
             if is_ended || trimmed.starts_with('#') {
                 above.clear();
             }
@@ -137,7 +138,7 @@ fn steps_of(block: &Block) -> Result<Vec<Step>, String> {
     }
 }
 
-/// The file a block is: the one that the paragraph above it names.
+/// The file that a block stands for, as named by the paragraph above it.
 fn file(block: &Block) -> Result<String, String> {
     let mut files: Vec<&str> = block
         .above
@@ -189,7 +190,7 @@ fn command(line: &str) -> Result<Deed, String> {
     ))
 }
 
-/// What is missing of the steps as a whole.
+/// What is missing from the steps as a whole.
 fn gaps(steps: &[Step]) -> Vec<(usize, String)> {
     let mut gaps = Vec::new();
     let mut written: Vec<&str> = Vec::new();
@@ -217,7 +218,7 @@ fn gaps(steps: &[Step]) -> Vec<(usize, String)> {
         gaps.push((0, format!("there is no block for `{file}`")));
     }
     for file in written {
-        // A module that nobody names is not compiled.
+        // A module that no `mod` declares is not compiled.
         let module = file
             .strip_prefix("src/")
             .and_then(|file| file.strip_suffix(".rs"));
@@ -330,14 +331,14 @@ cargo test --release --test conformance -- --nocapture
             found[0].starts_with("page.md:11: ") && found[0].contains("names no file"),
             "{found:?}"
         );
-        // Nor does a file count that another block was for, or one above the heading.
+        // A file named for another block does not count, nor does one named above the heading.
         let second = PAGE.replace("The whole `tests/conformance.rs`:\n\n", "");
         assert!(messages(&second)[0].contains("names no file"));
         let heading = PAGE.replace("`Cargo.toml`:", "`Cargo.toml`:\n\n## The manifest");
         assert!(messages(&heading)[0].contains("names no file"));
         let several = PAGE.replace("`Cargo.toml`:", "`Cargo.toml`, not `src/lib.rs`:");
         assert!(messages(&several)[0].contains("several files: Cargo.toml, src/lib.rs"));
-        // There is no mark that excuses it.
+        // No mark exempts it.
         let marked = nameless.replace("```toml", "```toml,ignore");
         assert!(messages(&marked)[0].contains("names no file"));
     }

@@ -1,17 +1,17 @@
-//! What a campaign runs, built.
+//! Builds the programs a campaign runs.
 
 use super::part::Part;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What cargo-fuzz passes to the compiler, less the sanitizer.
+/// What cargo-fuzz passes to the compiler, without the sanitizer.
 const COVERAGE: &str = "--cfg fuzzing -Ccodegen-units=1 -Cdebug-assertions \
     -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// The fuzz targets there are, by their files.
+/// The names of the fuzz targets, from their files.
 pub(super) fn names(root: &Path) -> Result<Vec<String>, String> {
     let folder = root.join("fuzz/fuzz_targets");
     let said = |error: std::io::Error| format!("{}: {error}", folder.display());
@@ -28,7 +28,7 @@ pub(super) fn names(root: &Path) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// The commit of the tree, and whether it was changed since.
+/// The commit of the tree, and whether the tree has changed since.
 pub(super) fn commit(root: &Path) -> String {
     let described = Command::new("git")
         .args(["describe", "--always", "--dirty", "--exclude=*"])
@@ -42,7 +42,7 @@ pub(super) fn commit(root: &Path) -> String {
     }
 }
 
-/// Builds what the chosen parts need.
+/// Builds the programs of the chosen parts.
 pub(super) fn parts(
     root: &Path,
     folder: &Path,
@@ -84,9 +84,9 @@ pub(super) fn parts(
     Ok(parts)
 }
 
-/// Builds test programs and returns the path of the one for `target`. For the whole workspace, with
-/// whose features all other tests are built: for one package, cargo would choose others and
-/// compile all that it depends on once more.
+/// Builds test programs and returns the path of the one for `target`. It builds for the whole
+/// workspace, since all other tests are built with the workspace's features: for a single package,
+/// cargo would choose different features and compile all dependencies again.
 fn test_program(root: &Path, which: &[&str], target: &str) -> Result<PathBuf, String> {
     eprintln!("soak: building the tests of {target}");
     let mut command = crate::cargo();
@@ -105,7 +105,7 @@ fn test_program(root: &Path, which: &[&str], target: &str) -> Result<PathBuf, St
     executable(&text, target).ok_or_else(|| format!("cargo built no test program of {target}"))
 }
 
-/// The test program of a target that cargo's messages name.
+/// The test program of a target, from cargo's messages.
 pub(super) fn executable(messages: &str, target: &str) -> Option<PathBuf> {
     messages.lines().find_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
@@ -116,7 +116,7 @@ pub(super) fn executable(messages: &str, target: &str) -> Option<PathBuf> {
     })
 }
 
-/// Builds all fuzz targets; returns their folder, and whether they have the address sanitizer.
+/// Builds all fuzz targets; returns their folder, and whether they use the address sanitizer.
 fn fuzz_programs(root: &Path, folder: &Path, sanitizer: bool) -> Result<(PathBuf, bool), String> {
     let nightly = sanitizer && has_nightly(root);
     if sanitizer && !nightly {
@@ -131,7 +131,8 @@ fn fuzz_programs(root: &Path, folder: &Path, sanitizer: bool) -> Result<(PathBuf
     }
     let target = folder.join(how);
     let mut command = if nightly {
-        // The cargo that runs this program is stable's: rustup's front end knows the other one.
+        // The cargo that runs this program belongs to the stable toolchain; rustup's cargo can
+        // select the other one.
         let mut command = Command::new("cargo");
         command.arg("+nightly").env_remove("RUSTC");
         command.env_remove("RUSTUP_TOOLCHAIN");

@@ -1,4 +1,4 @@
-//! A process of a campaign: its time, its memory, its output.
+//! A process of a campaign: its time, its memory and its output.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt as _;
@@ -7,20 +7,20 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often time and memory are looked at.
+/// How often time and memory are checked.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Memory beyond which a process is ended: what is tested needs a small part of it.
+/// The most memory a process may use, far more than the tested code needs.
 pub(super) const MOST_MEMORY_KIB: u64 = 2 * 1024 * 1024;
 
-/// What became of a process.
+/// The result of a process.
 #[derive(Debug)]
 pub(super) struct Outcome {
     /// How it ended.
     pub(super) end: End,
-    /// The most memory it had, in KiB.
+    /// The most memory it used, in KiB.
     pub(super) most_memory_kib: u64,
-    /// Memory in the middle and at the end: what grows without end shows there.
+    /// Samples of its memory use, which show whether it grows without bound.
     pub(super) memory_kib: Vec<u64>,
     /// How long it ran.
     pub(super) time: Duration,
@@ -29,30 +29,30 @@ pub(super) struct Outcome {
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// By itself, well.
+    /// It exited by itself, successfully.
     Well,
-    /// By itself, with a failure.
+    /// It exited by itself, with a failure.
     Failed,
-    /// It had to be ended: it ran longer than it was given.
+    /// It was killed because it ran too long.
     TooLong,
-    /// It had to be ended: it took too much memory.
+    /// It was killed because it used too much memory.
     TooLarge,
     /// The campaign was stopped.
     Stopped,
 }
 
-/// Ends the process if nobody waited for it.
+/// Kills the process unless it has been waited for.
 struct Guard(Child);
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Both fail only if it has ended.
+        // Both fail only if the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Runs a command until it ends or `most` is over, with its output in `log`.
+/// Runs a command until it ends or `most` has passed, with its output in `log`.
 pub(super) fn run(
     command: &mut Command,
     log: &Path,
@@ -62,7 +62,8 @@ pub(super) fn run(
     let said = |error: std::io::Error| format!("{}: {error}", log.display());
     let output = File::create(log).map_err(said)?;
     let errors = output.try_clone().map_err(said)?;
-    // A group of its own: Ctrl-C is for the campaign, which then ends its processes in order.
+    // It gets a process group of its own, so that Ctrl-C reaches only the campaign, which then ends
+    // its processes in order.
     let command = command.process_group(0).stdin(Stdio::null());
     let child = command.stdout(output).stderr(errors).spawn();
     let named = |error| format!("{}: {error}", command.get_program().display());
@@ -102,7 +103,7 @@ fn ended(status: ExitStatus) -> End {
     }
 }
 
-/// Memory of a process, in KiB.
+/// The memory use of a process, in KiB.
 fn resident_kib(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
@@ -110,10 +111,10 @@ fn resident_kib(pid: u32) -> Option<u64> {
 }
 
 /// Whether memory grew throughout: each quarter of the samples needs more than the one before, and
-/// the last one far more than the second. The first one is for warming up.
+/// the last one far more than the second. The first quarter is ignored, as a warm-up.
 pub(super) fn grew(samples: &[u64]) -> bool {
     let length = samples.len() / 4;
-    // Too short to tell.
+    // Too few samples to tell.
     if length < 20 {
         return false;
     }

@@ -1,9 +1,9 @@
-//! `cargo xtask soak`: campaigns that run for as long as they are told.
+//! `cargo xtask soak`: campaigns that run for a given time.
 //!
 //! Parts take turns of a minute: random worlds of the engine, those of the simulator, each fuzz
-//! target. What was done is written down after each turn, so a campaign that is stopped goes on
-//! where it was. Decides which part is next and when to end; not how a part is built
-//! ([`build`]), run ([`child`]) or judged ([`part`]).
+//! target. Progress is saved after each turn, so a campaign that was stopped can continue. This
+//! module decides which part is next and when to end; parts are built in [`build`], run in
+//! [`child`] and judged in [`part`].
 
 mod build;
 mod child;
@@ -25,16 +25,17 @@ use std::time::{Duration, Instant};
 
 pub(crate) use options::HELP;
 
-/// How long a part runs before the next one has its turn.
+/// How long a part runs before it is the next one's turn.
 const TURN: Duration = Duration::from_secs(60);
 
-/// Folder of everything a campaign writes, from the root of the workspace.
+/// The folder for everything a campaign writes, relative to the root of the workspace.
 const FOLDER: &str = "target/soak";
 
-/// Runs a campaign; true if nothing was found, in this run or an earlier one that it continues.
+/// Runs a campaign; returns true if nothing was found, in this run or an earlier one that it
+/// continues.
 ///
 /// # Errors
-/// Arguments that make no sense, or what cannot be built, started or written.
+/// Invalid arguments, or something that cannot be built, started or written.
 pub(crate) fn run(root: &Path, words: &[&str]) -> Result<bool, String> {
     let options = match options::parse(words)? {
         Parsed::Help => {
@@ -65,7 +66,7 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<bool, String> {
     Ok(state.findings.is_empty())
 }
 
-/// Lets the parts take turns until the time is up or somebody stops them.
+/// Lets the parts take turns until the time is up or the campaign is stopped.
 fn turns(
     parts: &[Part],
     options: &Options,

@@ -1,4 +1,4 @@
-//! What the command line of a campaign says.
+//! The command line of a campaign.
 
 use std::time::Duration;
 
@@ -27,29 +27,29 @@ examples:
 /// The default of `--for`.
 const USUAL: Duration = Duration::from_secs(600);
 
-/// A campaign as wished.
+/// The options of a campaign.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Options {
     /// How long it runs.
     pub(super) duration: Duration,
-    /// Which parts; all if empty.
+    /// Which parts to run; all if empty.
     pub(super) only: Vec<String>,
-    /// Whether to begin anew.
+    /// Whether to start from scratch.
     pub(super) fresh: bool,
-    /// Whether fuzz targets are built with the address sanitizer if that can be.
+    /// Whether to build fuzz targets with the address sanitizer, if possible.
     pub(super) sanitizer: bool,
 }
 
-/// What the words mean.
+/// What the command line asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Parsed {
-    /// The help text is wanted.
+    /// To print the help text.
     Help,
-    /// A campaign.
+    /// To run a campaign.
     Run(Options),
 }
 
-/// Understands the words behind `soak`.
+/// Parses the words after `soak`.
 pub(super) fn parse(words: &[&str]) -> Result<Parsed, String> {
     let mut options = Options {
         duration: USUAL,
@@ -89,7 +89,7 @@ pub(super) fn parse(words: &[&str]) -> Result<Parsed, String> {
     Ok(Parsed::Run(options))
 }
 
-/// A time as people write it.
+/// Parses a duration.
 fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("`{text}` is no time: expected a number and s, m or h, such as 10m");
     let unit = text.chars().last().ok_or_else(wrong)?;
@@ -105,7 +105,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 impl Options {
-    /// The parts to run, of those there are: `names` lists the fuzz targets.
+    /// The parts to run, of those that exist: `names` lists the fuzz targets.
     pub(super) fn choose(&self, names: &[String]) -> Result<Vec<String>, String> {
         let worlds = ["engine", "simulator"].map(str::to_owned);
         let all: Vec<String> = worlds.into_iter().chain(names.iter().cloned()).collect();

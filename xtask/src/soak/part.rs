@@ -1,4 +1,4 @@
-//! One part of a campaign: how it is run for a turn, and what its output means.
+//! One part of a campaign: how to run it for a turn, and what its output means.
 
 use super::child::{self, End, Outcome};
 use super::state::{Finding, State};
@@ -7,27 +7,27 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Worlds in the first turn of a part, until it is known how long they take.
+/// The number of worlds in the first turn of a part, before it is known how long they take.
 const FIRST_WORLDS: u64 = 100;
 
-/// A campaign's worlds begin here: those below are for tests, which kept some of them for what they
-/// found, and vary less.
+/// The first seed of a campaign's worlds. Lower seeds are for tests: their worlds vary less, and
+/// some are kept because they found something.
 pub(super) const FIRST_SEED: u64 = 1_000_000;
 
-/// How much longer than planned a turn may take before its process counts as stuck.
+/// How much longer than planned a turn may take before its process is considered stuck.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A part, ready to run.
 #[derive(Debug, Clone)]
 pub(super) enum Part {
-    /// Random worlds: a test program, and what the variables are called that choose seeds.
+    /// Random worlds: a test program, and the prefix of the variables that select seeds.
     Worlds {
         name: &'static str,
         program: PathBuf,
-        /// The folder the program expects to run in.
+        /// The folder in which the program expects to run.
         folder: PathBuf,
         variables: &'static str,
-        /// What runs one of them again.
+        /// The command that repeats one of them.
         replay: &'static str,
     },
     /// A fuzz target.
@@ -40,7 +40,7 @@ pub(super) enum Part {
 }
 
 impl Part {
-    /// What users call it.
+    /// The name for users.
     pub(super) fn name(&self) -> &str {
         match self {
             Self::Worlds { name, .. } => name,
@@ -48,7 +48,7 @@ impl Part {
         }
     }
 
-    /// Runs for about `span`, and notes what was done and found.
+    /// Runs for about `span`, and records what was done and found.
     pub(super) fn take_turn(
         &self,
         folder: &Path,
@@ -72,7 +72,7 @@ impl Part {
                 let mut command = self.worlds(from, count);
                 let outcome = child::run(&mut command, &log, span + PATIENCE, stop)?;
                 if outcome.end == End::Stopped {
-                    // The seeds of a turn that was cut short are run again.
+                    // The seeds of a turn that was stopped are run again.
                     return Ok(());
                 }
                 self.note(state, &outcome, count, &log)?;
@@ -130,8 +130,8 @@ impl Part {
             unreachable!("asked of fuzz targets alone")
         };
         let mut command = Command::new(program);
-        // What is freed stays with the sanitizer until so much has been: with its usual 256 MB that
-        // would look like memory that grows, all through a turn.
+        // The sanitizer holds on to freed memory until a certain amount has accumulated. With its
+        // default of 256 MB, this would look like memory that grows throughout a turn.
         command.env("ASAN_OPTIONS", "quarantine_size_mb=16");
         command.args([
             format!("-seed={}", turn + 1),
@@ -148,7 +148,7 @@ impl Part {
         command
     }
 
-    /// Adds a turn to the account.
+    /// Adds a turn to the progress.
     fn count(&self, state: &mut State, outcome: &Outcome, cases: u64) {
         let part = state.part(self.name());
         part.cases += cases;
@@ -156,7 +156,7 @@ impl Part {
         part.most_memory_kib = part.most_memory_kib.max(outcome.most_memory_kib);
     }
 
-    /// Adds a turn to the account, with what its end says.
+    /// Adds a turn to the progress, and a finding if it ended badly.
     fn note(
         &self,
         state: &mut State,
@@ -215,7 +215,7 @@ impl Part {
         Ok(())
     }
 
-    /// The command that runs one case again.
+    /// The command that repeats one case.
     fn replay(&self, case: &str) -> String {
         match self {
             Self::Worlds {
@@ -234,7 +234,7 @@ impl Part {
         }
     }
 
-    /// The command that runs a whole turn again.
+    /// The command that repeats a whole turn.
     fn replay_turn(&self, from: u64, count: u64) -> String {
         match self {
             Self::Worlds {
@@ -245,7 +245,7 @@ impl Part {
     }
 }
 
-/// Keeps the output of a turn that found something; returns where.
+/// Keeps the output of a turn that found something; returns its path.
 fn keep(log: &Path, number: usize) -> Result<String, String> {
     let kept = log.with_extension(format!("{number}.log"));
     std::fs::copy(log, &kept).map_err(|error| format!("{}: {error}", kept.display()))?;
@@ -262,7 +262,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).collect()
 }
 
-/// The seeds that the worlds' tests say failed.
+/// The seeds that failed, according to the output of the worlds' tests.
 pub(super) fn failed_seeds(text: &str) -> Vec<u64> {
     let seed = |line: &str| {
         let rest = line.strip_prefix("seed ")?.strip_suffix(" failed")?;
@@ -274,13 +274,14 @@ pub(super) fn failed_seeds(text: &str) -> Vec<u64> {
     seeds
 }
 
-/// How many inputs libFuzzer says it ran.
+/// How many inputs libFuzzer ran, according to its output.
 pub(super) fn cases_of(text: &str) -> u64 {
     let final_count = text.lines().rev().find_map(|line| {
         let number = line.strip_prefix("stat::number_of_executed_units:")?;
         number.trim().parse().ok()
     });
-    // A target that crashed prints no statistics: the last progress line begins with the number.
+    // A target that crashed prints no statistics, but its last progress line starts with the
+    // number.
     final_count.unwrap_or_else(|| {
         let progress = text.lines().rev().find_map(|line| {
             let (number, rest) = line.strip_prefix('#')?.split_once(['\t', ' ', ':'])?;

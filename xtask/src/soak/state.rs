@@ -1,4 +1,4 @@
-//! What a campaign has done so far, on disk.
+//! What a campaign has done so far, as stored on disk.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -8,13 +8,13 @@ use std::path::Path;
 /// The file in the campaign's folder.
 const FILE: &str = "state.json";
 
-/// Findings kept; a part that fails in every case would fill the disk.
+/// The most findings kept: a part that fails in every case would fill the disk.
 pub(super) const MAX_FINDINGS: usize = 100;
 
-/// Everything done and found.
+/// Everything done and found so far.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct State {
-    /// By part.
+    /// Progress by the name of the part.
     pub(super) parts: BTreeMap<String, Progress>,
     /// Oldest first.
     pub(super) findings: Vec<Finding>,
@@ -25,11 +25,11 @@ pub(super) struct State {
 pub(super) struct Progress {
     /// Worlds or inputs run.
     pub(super) cases: u64,
-    /// Time they took.
+    /// How many seconds they took.
     pub(super) seconds: u64,
-    /// The seed to go on with, counted from the part's first.
+    /// The seed to continue with, counted from the part's first seed.
     pub(super) next: u64,
-    /// The most memory the part's process had, in KiB.
+    /// The most memory the part's process used, in KiB.
     pub(super) most_memory_kib: u64,
 }
 
@@ -38,9 +38,9 @@ pub(super) struct Progress {
 pub(super) struct Finding {
     /// Which part found it.
     pub(super) part: String,
-    /// What happened, in a line.
+    /// What happened, in one line.
     pub(super) what: String,
-    /// The command that repeats it, from the root of the workspace.
+    /// The command that reproduces it, from the root of the workspace.
     pub(super) replay: String,
     /// Where its output is.
     pub(super) log: String,
@@ -59,7 +59,7 @@ impl fmt::Display for Finding {
 }
 
 impl State {
-    /// What an earlier campaign left in this folder; nothing if there was none.
+    /// Loads what an earlier campaign left in this folder; empty if there was none.
     pub(super) fn load(folder: &Path) -> Result<Self, String> {
         let path = folder.join(FILE);
         let text = match std::fs::read_to_string(&path) {
@@ -77,7 +77,7 @@ impl State {
         })
     }
 
-    /// Writes it down whole or not at all.
+    /// Saves the state, either completely or not at all.
     pub(super) fn save(&self, folder: &Path) -> Result<(), String> {
         let said = |error: std::io::Error| format!("{}: {error}", folder.display());
         std::fs::create_dir_all(folder).map_err(said)?;
@@ -87,12 +87,12 @@ impl State {
         std::fs::rename(&fresh, folder.join(FILE)).map_err(said)
     }
 
-    /// Adds what a part did.
+    /// The progress of a part.
     pub(super) fn part(&mut self, name: &str) -> &mut Progress {
         self.parts.entry(name.to_owned()).or_default()
     }
 
-    /// Adds a finding, unless it is known or there are too many.
+    /// Adds a finding, unless it is already known or there are too many.
     pub(super) fn add(&mut self, finding: Finding) {
         let known = |old: &Finding| old.part == finding.part && old.replay == finding.replay;
         if self.findings.len() < MAX_FINDINGS && !self.findings.iter().any(known) {

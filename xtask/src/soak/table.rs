@@ -3,7 +3,7 @@
 use super::state::State;
 use std::fmt::Write as _;
 
-/// One row per part, and the commit that was tested.
+/// Renders one row per part, and the commit that was tested.
 pub(super) fn render(state: &State, commit: &str) -> String {
     let mut text = format!(
         "{:<14} {:>12} {:>9} {:>9} {:>10} {:>9}\n",

@@ -1,4 +1,4 @@
-//! What campaigns must understand.
+//! Options, outputs and saved states of campaigns.
 
 use super::child::grew;
 use super::options::{Options, Parsed, parse};
