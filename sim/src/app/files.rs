@@ -84,7 +84,7 @@ impl Files {
         }
     }
 
-    /// Adds a file; its time must lie ahead.
+    /// Adds a file; its time must be in the future.
     pub fn add(&mut self, file: File) {
         self.waiting.add(file.at, file);
     }

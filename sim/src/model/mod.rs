@@ -21,7 +21,7 @@ use anabranch_proto::time::{Duration, Instant};
 use anabranch_proto::wire::PathId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Bytes that stand for one packet where a scheduler wants bytes.
+/// Bytes that one packet counts as where a scheduler works with bytes.
 const PACKET: u64 = 1000;
 
 /// One path: two directions, and a window in packets.

@@ -17,7 +17,7 @@ use anabranch_proto::spec::ParamDoc;
 use std::time::Duration;
 
 /// Gives the connection of a world of every tenth seed the windows, acknowledgements and mechanisms
-/// of a profile. Packets keep their sizes, since the links of these worlds have different MTUs.
+/// of a profile. The sizes of packets stay as they are.
 pub(super) fn take_profile(config: &mut TransportConfig, dice: &mut Dice, names: &Names) {
     let profile = dice.pick(&[Profile::CmtSctp, Profile::Mptcp, Profile::Stripe]);
     let Ok(of) = transport(profile, &Settings::default(), names) else {

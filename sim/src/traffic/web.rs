@@ -8,7 +8,7 @@ use std::time::Duration;
 /// What a web user does. The size and the pause are drawn anew for each page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WebConfig {
-    /// Bytes of a request; at least 16 count.
+    /// Bytes of a request; raised to at least 16.
     pub request: u64,
     /// The smallest response.
     pub smallest: u64,

@@ -113,7 +113,7 @@ struct Attached {
     process: Box<dyn Process>,
     /// When it wants to be woken.
     wanted: Option<Instant>,
-    /// The earliest event in the queue for it.
+    /// The time of the earliest event queued for it.
     armed: Option<Instant>,
     /// The flow it used last.
     flow: u32,

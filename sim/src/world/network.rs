@@ -63,7 +63,7 @@ pub(super) struct Line {
     /// Boxed, because a packet moves from queue to queue and a link may hold thousands.
     pub(super) link: Link<Box<Traveller>>,
     pub(super) to: NodeId,
-    /// The earliest event in the queue for it.
+    /// The time of the earliest event queued for it.
     pub(super) armed: Option<Instant>,
 }
 
@@ -85,7 +85,7 @@ pub(super) struct Network {
     places: BTreeMap<IpAddr, Place>,
     /// For each pair of nodes, the direction to leave by. Empty until first needed.
     routes: Vec<Vec<Option<u32>>>,
-    /// For each node the last answers of [`Self::next_line`].
+    /// For each node, the latest results of [`Self::next_line`].
     recent: Vec<[Option<(IpAddr, u32)>; 2]>,
 }
 

@@ -3,7 +3,7 @@
 use crate::trial::{LOWEST_RTT, Link, Outcome, Trial, at, jittery, link, lossy};
 use anabranch_sim::app::File;
 
-/// A file of one packet every 20 ms.
+/// Sends a file that fits one packet every 20 ms.
 fn single_packets(links: &[Link], scheduler: &str) -> Outcome {
     let files = (0..120).map(|index| File::new(at(500 + 20 * index), 900));
     Trial::on(links).files(files.collect()).run(scheduler)

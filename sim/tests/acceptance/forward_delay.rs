@@ -24,7 +24,7 @@ fn delays(backward: u64) -> [Link; 2] {
     [(wire(10), wire(backward)), (wire(50), wire(10))]
 }
 
-/// A file of one packet every 20 ms, from the time both paths are open and measured.
+/// A file that fits one packet every 20 ms, from when both paths are open and measured.
 fn thin() -> Vec<File> {
     (0..100)
         .map(|index| File::new(at(3000 + 20 * index), 1000))
