@@ -376,7 +376,8 @@ pub fn put_retry(out: &mut Vec<u8>, dcid: &ConnectionId, scid: &ConnectionId, to
 /// `scid`, swapped.
 ///
 /// The sender can choose seven bits of the first byte, from `random_first_byte`. One of them is set
-/// nevertheless, so that the packet can be told from other protocols (RFC 9000, section 17.2.1).
+/// nevertheless, so that the packet can be distinguished from other protocols (RFC 9000, section
+/// 17.2.1).
 ///
 /// # Panics
 /// If a connection ID exceeds 255 bytes, which no received one does.

@@ -1,5 +1,5 @@
 //! Transport parameters (RFC 9000, section 18; RFC 9221; RFC 9287; RFC 10069;
-//! draft-huitema-quic-ts-08).
+//! draft-huitema-quic-ts-08; draft-ietf-quic-ack-frequency-14).
 //!
 //! This module checks everything that follows from a list of parameters alone. Only the engine can
 //! check whether the connection IDs match those of the handshake, and whether they allow multipath.
