@@ -1,5 +1,5 @@
-//! Runs a small scenario in the simulator and writes its page; or, with folders of results and
-//! `--out FOLDER`, the page of those.
+//! Runs a small scenario in the simulator and writes its page; or, given folders of results and
+//! `--out FOLDER`, writes the page of those.
 
 use anabranch_lab::backend::sim::Sim;
 use anabranch_lab::campaign::Campaign;

@@ -1,4 +1,4 @@
-//! Two folders of results side by side: simulator and emulator, or two versions.
+//! Compares two folders of results: simulator and emulator, or two versions.
 
 use crate::error::ReportError;
 use crate::load::Folder;
@@ -9,14 +9,14 @@ use anabranch_lab::words::counted;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// How far results may lie apart.
+/// How far results may differ.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
-    /// Ratio of goodputs: 0.05 for 5 %.
+    /// For the ratio of goodputs: 0.05 means 5 %.
     pub goodput: f64,
-    /// Ratio of completion times of short flows and of units.
+    /// For the ratio of completion times, of short flows and of units.
     pub completion: f64,
-    /// A flow that takes less than these seconds is short: its time is compared, not its goodput.
+    /// A flow that takes fewer seconds than this is short: its time is compared, not its goodput.
     pub short_s: f64,
 }
 
@@ -30,23 +30,23 @@ impl Default for Options {
     }
 }
 
-/// What a comparison says.
+/// The result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Judgement {
-    /// Within the tolerance, with all of the interval.
+    /// The ratio and its whole interval are within the tolerance.
     Agrees,
-    /// Within the tolerance, but the interval reaches out of it, or single runs have none: more
-    /// repetitions would tell.
+    /// The ratio is within the tolerance, but its interval is not, or there is none for single
+    /// runs. More repetitions would decide.
     Unclear,
-    /// Beyond the tolerance.
+    /// The ratio is beyond the tolerance.
     Disagrees,
-    /// Not measured in one of them.
+    /// Not measured on one side.
     Missing,
 }
 
 impl Judgement {
-    /// In a word.
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Agrees => "agrees",
@@ -62,7 +62,7 @@ impl Judgement {
 pub struct Line {
     /// The scenario.
     pub scenario: String,
-    /// The swept values, for people; empty if nothing is swept.
+    /// The swept values in readable form; empty if nothing is swept.
     pub point: String,
     /// The contender.
     pub contender: String,
@@ -72,23 +72,23 @@ pub struct Line {
     pub first: Option<f64>,
     /// Mean in the second.
     pub second: Option<f64>,
-    /// Runs that ended well in both.
+    /// The number of runs that ended well in each folder.
     pub runs: (usize, usize),
-    /// Whether repetitions were compared one by one.
+    /// Whether the comparison is paired by repetition.
     pub paired: bool,
-    /// The second over the first, geometric mean.
+    /// The second over the first, as a geometric mean.
     pub ratio: Option<f64>,
     /// Lower end of its 95 % interval.
     pub low: Option<f64>,
-    /// Upper end.
+    /// Upper end of its 95 % interval.
     pub high: Option<f64>,
     /// How far the ratio may be from 1.
     pub tolerance: f64,
-    /// What that means.
+    /// The verdict.
     pub judgement: Judgement,
 }
 
-/// Two sets of folders side by side.
+/// The comparison of two sets of folders.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Comparison {
     /// All figures.
@@ -98,7 +98,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// How many figures have this judgement.
+    /// The number of figures with this judgement.
     pub fn count(&self, judgement: Judgement) -> usize {
         let lines = self.lines.iter();
         lines.filter(|line| line.judgement == judgement).count()
@@ -109,7 +109,7 @@ impl Comparison {
         self.count(Judgement::Disagrees) + self.count(Judgement::Missing) == 0
     }
 
-    /// As comma-separated values.
+    /// All figures as comma-separated values.
     pub fn csv(&self) -> String {
         let mut csv = crate::figures::Csv::new(&[
             "scenario",
@@ -152,7 +152,7 @@ impl Comparison {
     }
 }
 
-/// Compares folders scenario by scenario. What only one side has is missing on the other.
+/// Compares folders scenario by scenario. What only one side has is reported as missing.
 ///
 /// # Errors
 /// [`ReportError::Input`] if they have no scenario in common.
@@ -225,7 +225,8 @@ pub fn compare(
 
 type Cells<'a> = BTreeMap<(String, &'a str), BTreeMap<u64, &'a Part>>;
 
-/// Compares two folders of one scenario; without a second one all of the first is missing there.
+/// Compares two folders of one scenario; without a second one, all figures of the first are missing
+/// there.
 pub(crate) fn lines(first: &Folder, second: Option<&Folder>, options: &Options) -> Vec<Line> {
     let (ours, theirs) = (&first.parts[..], second.map_or(&[][..], |b| &b.parts[..]));
     let (a, b) = (cells(ours), cells(theirs));
@@ -269,7 +270,8 @@ struct Metric {
 
 type Runs<'r, 'a> = &'r BTreeMap<u64, &'a Part>;
 
-/// What is compared: goodput, or the time of what is over before goodput means much.
+/// The figures to compare: completion time if all flows are too short for a meaningful goodput,
+/// else goodput.
 fn metrics((a, b): (Runs<'_, '_>, Runs<'_, '_>), options: &Options) -> Vec<Metric> {
     let completion: fn(&Part) -> Option<f64> = |part| part.outcome.completion_s;
     let unit: fn(&Part) -> Option<f64> = |part| part.outcome.unit_p50_s;
@@ -350,7 +352,7 @@ fn judge(ratio: Option<f64>, interval: Option<Interval>, tolerance: f64) -> Judg
     let Some(ratio) = ratio else {
         return Judgement::Missing;
     };
-    // As far down as up: a ratio and its inverse are judged alike.
+    // Symmetric: a ratio and its inverse get the same judgement.
     let within = |ratio: f64| ratio.ln().abs() <= tolerance.ln_1p() + 1e-12;
     let all = interval.is_some_and(|i| within(i.low) && within(i.high));
     match (within(ratio), all) {
@@ -360,7 +362,7 @@ fn judge(ratio: Option<f64>, interval: Option<Interval>, tolerance: f64) -> Judg
     }
 }
 
-/// The ratio of geometric means of independent figures, with Welch's interval.
+/// The ratio of geometric means of independent samples, with Welch's interval.
 fn welch(
     ours: &BTreeMap<u64, f64>,
     theirs: &BTreeMap<u64, f64>,
@@ -426,7 +428,7 @@ mod tests {
         assert_eq!(exactly(1.05), Judgement::Agrees);
         assert_eq!(exactly(1.0 / 1.05), Judgement::Agrees);
         assert_eq!(exactly(0.95), Judgement::Disagrees);
-        // Of single runs nobody knows how far they may lie apart by chance.
+        // Single runs do not show how far results scatter by chance.
         assert_eq!(judge(Some(1.0), None, 0.05), Judgement::Unclear);
         assert_eq!(judge(Some(0.95), None, 0.05), Judgement::Disagrees);
         let wide = interval(0.9, 1.1);

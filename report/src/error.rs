@@ -1,4 +1,4 @@
-//! What can go wrong, for the person at the terminal.
+//! What can go wrong, for the user.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,24 +6,24 @@ use std::path::{Path, PathBuf};
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// What was given holds no results.
+    /// The given path holds no results.
     #[error("{}: {what}", path.display())]
     Input {
         /// The folder or file.
         path: PathBuf,
         /// What is wrong with it.
         what: String,
-        /// What to do about it.
+        /// What the user can do about it.
         hint: &'static str,
     },
     /// There is no figure of this name.
     #[error("there is no figure `{name}`")]
     Figure {
-        /// What was asked for.
+        /// The name asked for.
         name: String,
-        /// The nearest that is there.
+        /// The nearest existing name.
         nearest: Option<String>,
-        /// All that are there.
+        /// All existing names.
         known: Vec<String>,
     },
     /// A file could not be written.
@@ -34,7 +34,7 @@ pub enum ReportError {
         /// Why.
         error: io::Error,
     },
-    /// A picture could not be made of a drawing.
+    /// A drawing could not be turned into a picture.
     #[error("figure {figure}: {what}")]
     Raster {
         /// Which.
@@ -53,7 +53,7 @@ impl ReportError {
         }
     }
 
-    /// What the user can do now.
+    /// What the user can do next.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Input { hint, .. } => Some((*hint).to_owned()),
@@ -65,7 +65,7 @@ impl ReportError {
         }
     }
 
-    /// Whether what was asked for cannot be done, rather than that doing it failed.
+    /// Whether the request itself is invalid, as opposed to its execution having failed.
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::Input { .. } | Self::Figure { .. })
     }

@@ -2,17 +2,17 @@
 //!
 //! ```text
 //! load       folders of results, of any backend
-//! machine    what a folder tells of its machines
-//! study      all results of one scenario, and what was claimed of it
-//! figures    which figures results give, and what is in them
+//! machine    the facts that a folder records about its machines
+//! study      all results of one scenario, and the claims about it
+//! figures    the figures that results give, and their content
 //! draw       SVG: axes, lines, areas, dots, bars, maps
-//! raster     the same as PNG
-//! vega       what the CSV of a figure means, for Vega-Lite
-//! page       one page without outside requests, and the same as Markdown
+//! raster     drawings as PNG
+//! vega       the meaning of a figure's CSV, for Vega-Lite
+//! page       one self-contained page, as HTML and as Markdown
 //! compare    two folders side by side, with tolerances
 //! ```
 //!
-//! Nothing here computes what results mean: that is `anabranch_lab::stats` and `::report`.
+//! The meaning of results is computed elsewhere: in `anabranch_lab::stats` and `::report`.
 
 mod compare;
 mod draw;

@@ -16,27 +16,27 @@ const HINT: &str = "give folders that `--out` of a run made (docs/results.md)";
 /// The results of one campaign.
 #[derive(Debug, Clone)]
 pub struct Folder {
-    /// Where they are.
+    /// Its path.
     pub path: PathBuf,
-    /// What ran them: `sim` and so on.
+    /// The backend that ran it: `sim` and so on.
     pub backend: String,
-    /// The runs, all contenders of a repetition next to each other.
+    /// The runs; all contenders of a repetition are adjacent.
     pub plan: Plan,
-    /// What came of them, in the same order.
+    /// Their results, in the same order.
     pub parts: Vec<Part>,
-    /// What they say.
+    /// A summary of the results.
     pub report: Report,
     /// Runs of the scenario without a result.
     pub missing: usize,
-    /// Parts that are not of this scenario as it stands, or that cannot be read.
+    /// Parts that belong to another version of the scenario, or cannot be read.
     pub left_out: usize,
     /// Runs during which the machine was busy with other things (`notes.jsonl`).
     pub busy: usize,
     /// Facts about the machine (`machine.json`) in words, if they were recorded.
     pub machine: Vec<(String, String)>,
-    /// The same as it was recorded; empty if it was not.
+    /// The same facts as recorded; empty if they were not.
     pub machine_json: String,
-    /// Reasons people have written for statements that do not hold (`reasons.toml`).
+    /// The user's reasons for statements that do not hold (`reasons.toml`).
     pub reasons: BTreeMap<String, String>,
 }
 
@@ -46,7 +46,7 @@ impl Folder {
         &self.plan.name
     }
 
-    /// Reads `path`; a folder of such folders gives all of them.
+    /// Reads `path`, or all folders of results in it.
     ///
     /// # Errors
     /// [`ReportError::Input`] if there are no results, or none that can be understood.
@@ -126,8 +126,8 @@ impl Folder {
     }
 }
 
-/// The ids of runs beside which something else went on; of a run that was made again, the last time
-/// counts.
+/// The ids of runs that other work on the machine disturbed. If a run was repeated, its last
+/// attempt counts.
 fn busy(path: &Path) -> BTreeSet<String> {
     let notes = Note::read_all(&path.join("notes.jsonl"));
     let busy = notes.into_iter().filter(|(_, note)| note.is_disturbed());
@@ -151,7 +151,7 @@ fn read_parts(path: &Path) -> Result<(Vec<Part>, usize), ReportError> {
         if let (Some(listed), Some(id)) = (&listed, id)
             && !listed.contains(id)
         {
-            // A run of earlier settings; the tables do not have it either.
+            // A run with earlier settings, which is not in the tables either.
             continue;
         }
         let part = fs::read_to_string(&file).ok();
@@ -164,7 +164,7 @@ fn read_parts(path: &Path) -> Result<(Vec<Part>, usize), ReportError> {
     Ok((parts, unreadable))
 }
 
-/// The ids in `runs.csv`, which is what the last campaign was made of.
+/// The ids in `runs.csv`, which lists the runs of the last campaign.
 fn listed(path: &Path) -> Option<BTreeSet<String>> {
     let text = fs::read_to_string(path.join("runs.csv")).ok()?;
     let id = |line: &str| {
@@ -179,8 +179,8 @@ fn listed(path: &Path) -> Option<BTreeSet<String>> {
 /// A point and a contender.
 type Kind<'a> = (&'a [(String, String)], &'a str);
 
-/// Puts parts in the order of the plan, and makes the plan's runs those that were run: seed and
-/// number of repetitions may have been given on the command line.
+/// Sorts parts in the order of the plan, and replaces the plan's runs with those that took place:
+/// seed and number of repetitions may have been given on the command line.
 fn matched(mut plan: Plan, mut parts: Vec<Part>) -> (Plan, Vec<Part>, usize) {
     let kinds: Vec<Run> = plan
         .runs
@@ -227,7 +227,7 @@ fn matched(mut plan: Plan, mut parts: Vec<Part>) -> (Plan, Vec<Part>, usize) {
     (plan, parts, foreign)
 }
 
-/// What is told of the machine in words, and as it was recorded.
+/// The facts about the machine in words, and as recorded.
 fn machine(path: &Path) -> Result<(Vec<(String, String)>, String), ReportError> {
     let file = path.join("machine.json");
     let Ok(text) = fs::read_to_string(&file) else {
@@ -242,7 +242,7 @@ fn machine(path: &Path) -> Result<(Vec<(String, String)>, String), ReportError> 
     Ok((crate::machine::facts(object), text))
 }
 
-/// Those beside the results, or those above, which several experiments share.
+/// The reasons beside the results, or in the folder above, which several experiments share.
 fn reasons(path: &Path) -> Result<BTreeMap<String, String>, ReportError> {
     let places = [Some(path), path.parent()].into_iter().flatten();
     let mut files = places.map(|place| place.join("reasons.toml"));

@@ -1,8 +1,8 @@
-//! What `machine.json` tells of the machines, in words.
+//! Turns the facts of `machine.json` into words.
 
 use serde_json::{Map, Value};
 
-/// The facts that matter most, in this order, with what people call them.
+/// The most important facts, in this order, with their names for readers.
 const FIRST: [(&str, &str); 8] = [
     ("kernel", "kernel"),
     ("cpu", "processor"),
@@ -14,7 +14,7 @@ const FIRST: [(&str, &str); 8] = [
     ("binary_hash", "build"),
 ];
 
-/// What follows from the name of an inner object: whose facts they are.
+/// The machine that an inner object describes, by the object's name.
 const WHOSE: [(&str, &str); 5] = [
     ("host", "machine around: "),
     ("machine", ""),
@@ -25,7 +25,7 @@ const WHOSE: [(&str, &str); 5] = [
 
 type Facts = Vec<(String, String)>;
 
-/// All that is told, with names for people.
+/// All facts, with names for readers.
 pub(crate) fn facts(machine: &Map<String, Value>) -> Facts {
     let mut facts = Facts::new();
     describe("", machine, &mut facts);

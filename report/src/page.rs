@@ -12,24 +12,24 @@ use runs::RunTable;
 use std::path::Path;
 use tables::{Cells, Method};
 
-/// A figure with its place in the page.
+/// A figure with its place on the page.
 struct Drawn {
     name: String,
     number: usize,
     title: String,
-    /// With links to runs.
+    /// The caption with links to runs.
     caption: String,
-    /// Without.
+    /// The caption without links.
     plain: String,
     alt: String,
     svg: String,
     files: String,
-    /// Whether there are PNG files among them.
+    /// Whether PNG files were made.
     png: bool,
     command: String,
 }
 
-/// What the page says of a study.
+/// The section of a study.
 struct Section {
     name: String,
     anchor: String,
@@ -70,8 +70,8 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Collects what is to be said; `out` is named in commands, `png` says whether there are such
-    /// files to lead to.
+    /// Collects the content; `out` appears in commands, and `png` tells whether there are PNG files
+    /// to link to.
     pub(crate) fn of(made: &[(Study, Vec<Figure>)], out: &Path, png: bool) -> Self {
         let mut number = 0;
         let sections: Vec<Section> = made
@@ -87,7 +87,7 @@ impl Page {
         Self { title, sections }
     }
 
-    /// As HTML, with all that it needs inside.
+    /// The page as HTML, with everything it needs inside.
     pub(crate) fn html(&self) -> String {
         let html = Html {
             title: &self.title,
@@ -98,7 +98,7 @@ impl Page {
         html.render().expect("writing to memory does not fail")
     }
 
-    /// As Markdown, with the figures as files beside it.
+    /// The page as Markdown, with the figures as files beside it.
     pub(crate) fn markdown(&self) -> String {
         let markdown = Markdown {
             title: &self.title,
@@ -162,7 +162,7 @@ fn section(
     }
 }
 
-/// Run ids in a caption lead to the table of runs; the rest is escaped.
+/// Turns run ids in a caption into links to the table of runs, and escapes the rest.
 fn linked(caption: &str, study: &Study) -> String {
     let mut html = crate::draw::escaped(caption);
     for (at, folder) in study.folders.iter().enumerate() {
@@ -177,13 +177,13 @@ fn linked(caption: &str, study: &Study) -> String {
     html
 }
 
-/// A name as an address within the page.
+/// A name as an anchor within the page.
 fn anchor(name: &str) -> String {
     let keep = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     name.chars().map(keep).collect()
 }
 
-/// A word of a command as a shell wants it.
+/// A word of a command, quoted for a shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=@:,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -194,7 +194,7 @@ fn quoted(word: &str) -> String {
 }
 
 impl Section {
-    /// The class of a claim's row.
+    /// The CSS class of a claim's row.
     #[allow(clippy::unused_self, reason = "askama calls methods of what it shows")]
     fn class(&self, claim: &Claim) -> &'static str {
         match claim.agree {
@@ -208,20 +208,20 @@ impl Section {
         value.map_or("–", String::as_str)
     }
 
-    /// What came out in the simulator.
+    /// The result in the simulator.
     #[allow(clippy::unused_self, reason = "askama calls methods of what it shows")]
     fn in_simulator<'c>(&self, claim: &'c Claim) -> &'c str {
         Self::cell(claim.simulated.as_ref())
     }
 
-    /// What came out elsewhere.
+    /// The result in real kernels.
     #[allow(clippy::unused_self, reason = "askama calls methods of what it shows")]
     fn in_kernels<'c>(&self, claim: &'c Claim) -> &'c str {
         Self::cell(claim.emulated.as_ref())
     }
 }
 
-/// Text inside a table of Markdown.
+/// Text escaped for a Markdown table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }

@@ -1,21 +1,21 @@
-//! Drawings as PNG, for programs that read nothing else.
+//! Drawings as PNG, for programs that cannot read SVG.
 
 use crate::error::ReportError;
 use crate::figures::Figure;
 use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree};
 
-/// Dots to the inch.
+/// Dots per inch.
 const RESOLUTION: f64 = 300.0;
 
-/// Draws with the fonts of this machine.
+/// A renderer with the fonts of this machine.
 #[derive(Debug)]
 pub struct Rasteriser {
     options: Options<'static>,
 }
 
 impl Rasteriser {
-    /// Finds the fonts; `None` if there are none, so that no letter could be drawn.
+    /// Finds the fonts; `None` if there are none, so that no text could be drawn.
     pub fn new() -> Option<Self> {
         let mut options = Options {
             font_family: "sans-serif".to_owned(),
@@ -23,7 +23,7 @@ impl Rasteriser {
         };
         let fonts = options.fontdb_mut();
         fonts.load_system_fonts();
-        // What stands for "sans-serif" is not told by every system: the first that is there.
+        // Not every system defines "sans-serif": the first installed font of this list is taken.
         let preferred = [
             "Helvetica",
             "Arial",
@@ -44,10 +44,10 @@ impl Rasteriser {
         Some(Self { options })
     }
 
-    /// The figure as a PNG file of 300 dots to the inch.
+    /// The figure as a PNG file of 300 dots per inch.
     ///
     /// # Errors
-    /// [`ReportError::Raster`] if it is too large or not understood.
+    /// [`ReportError::Raster`] if the drawing is too large or cannot be parsed.
     pub fn png(&self, figure: &Figure, width: f64) -> Result<Vec<u8>, ReportError> {
         let failed = |what: String| ReportError::Raster {
             figure: figure.name.clone(),

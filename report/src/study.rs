@@ -1,4 +1,4 @@
-//! All results of one scenario, and what was claimed of it.
+//! All results of one scenario, and the claims about it.
 
 use crate::load::Folder;
 use anabranch_lab::papers::{Check, Data, Experiment, Statement, Verdict, all_experiments};
@@ -6,7 +6,7 @@ use anabranch_lab::report::CheckRow;
 use std::fmt::Write;
 use std::path::Path;
 
-/// All results of one scenario: of several worlds, or of several versions.
+/// All results of one scenario, from several backends or several versions.
 #[derive(Debug, Clone)]
 pub struct Study {
     /// The scenario's name.
@@ -15,21 +15,21 @@ pub struct Study {
     pub folders: Vec<Folder>,
 }
 
-/// Whether a claim agrees with what came out.
+/// Whether a claim agrees with the results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Agreement {
-    /// In all worlds that can judge it.
+    /// On all backends that can judge it.
     Yes,
-    /// In at least one it does not.
+    /// Not on at least one backend.
     No,
-    /// It is told, and judged in no world.
+    /// Reported, but not judged on any backend.
     Told,
-    /// It was run in none.
+    /// Not run on any backend.
     NotRun,
 }
 
 impl Agreement {
-    /// In a word.
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Yes => "yes",
@@ -40,28 +40,28 @@ impl Agreement {
     }
 }
 
-/// A claim next to what came out.
+/// A claim beside the results.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// What it is called, such as `nitk-table1 T2`, or `C1` for a demand of the scenario; the
-    /// key in `reasons.toml`.
+    /// Its id, such as `nitk-table1 T2`, or `C1` for a check of the scenario; the key in
+    /// `reasons.toml`.
     pub id: String,
-    /// What is claimed.
+    /// The claim.
     pub text: String,
-    /// The published figure, or the bar.
+    /// The published figure, or the bound.
     pub published: String,
-    /// What came out in the simulator.
+    /// The result in the simulator.
     pub simulated: Option<String>,
-    /// What came out over emulated or real links.
+    /// The result over emulated or real links.
     pub emulated: Option<String>,
     /// Whether they agree.
     pub agree: Agreement,
-    /// Why not, if somebody found out.
+    /// Why not, if someone has found out.
     pub why: String,
 }
 
 impl Study {
-    /// Sorts folders by scenario, in the order in which scenarios first come.
+    /// Groups folders by scenario, in the order in which scenarios first appear.
     pub fn all(folders: Vec<Folder>) -> Vec<Self> {
         let mut studies: Vec<Self> = Vec::new();
         for folder in folders {
@@ -80,7 +80,7 @@ impl Study {
         studies
     }
 
-    /// What a folder is called beside the others: its backend, else its own name, else a number.
+    /// A folder's label within its study: its backend, else its own name, else a number.
     pub fn label(&self, at: usize) -> String {
         let folder = &self.folders[at];
         let unique = |name: fn(&Folder) -> String| {
@@ -93,7 +93,7 @@ impl Study {
             .unwrap_or_else(|| format!("{} {}", folder.backend, at + 1))
     }
 
-    /// What the scenario is about, if it is an experiment of the papers: source and subject.
+    /// The source and subject of each experiment of the papers that uses the scenario.
     pub fn about(&self) -> Vec<(String, String)> {
         self.experiments()
             .iter()
@@ -101,7 +101,7 @@ impl Study {
             .collect()
     }
 
-    /// The experiment as `sim papers` is asked for it.
+    /// The experiment's name for `sim papers`.
     pub(crate) fn experiment_pattern(&self) -> String {
         let experiments = self.experiments();
         let id = experiments
@@ -116,7 +116,7 @@ impl Study {
             .collect()
     }
 
-    /// Statements of the papers, then what the scenario itself demands.
+    /// The statements of the papers, then the scenario's own checks.
     pub fn claims(&self) -> Vec<Claim> {
         let mut claims: Vec<Claim> = Vec::new();
         for (at, folder) in self.folders.iter().enumerate() {
@@ -142,10 +142,10 @@ impl Study {
         claims
     }
 
-    /// Adds what a folder says to a claim that another one made already, or as a new one.
+    /// Adds a folder's result to an existing claim, or adds the claim.
     fn add(&self, claims: &mut Vec<Claim>, at: usize, (mut claim, ours): (Claim, String)) {
         let simulated = self.folders[at].backend == "sim";
-        // Two folders of a kind share a cell.
+        // Folders of the same kind share a cell.
         let kind = |folder: &&Folder| (folder.backend == "sim") == simulated;
         let several = self.folders.iter().filter(kind).count() > 1;
         let ours = if several {
@@ -177,8 +177,8 @@ impl Study {
     }
 }
 
-/// One `no` is enough. A world that only tells, or was not run, hides no verdict of another: the
-/// kernel's multipath TCP, for one, is a rival in real kernels alone.
+/// A single `no` decides. A backend that did not judge or run a claim does not hide the verdict of
+/// another: the kernel's multipath TCP, for one, is a rival in real kernels alone.
 fn joined(a: Agreement, b: Agreement) -> Agreement {
     use Agreement::{No, NotRun, Told, Yes};
     let surest = [No, Yes, Told, NotRun];
@@ -206,7 +206,7 @@ fn of_statement(statement: Statement) -> (Claim, String) {
     (claim, statement.ours)
 }
 
-/// One claim for each demand and contender, with the point that is furthest from it.
+/// One claim for each check and contender, with the point that misses it by most.
 fn of_checks(checks: &[CheckRow]) -> Vec<(Claim, String)> {
     let mut claims: Vec<(Claim, String)> = Vec::new();
     let mut done: Vec<(&str, &str)> = Vec::new();

@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 /// A swept key with more than one value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Swept {
-    /// The key as it stands in the scenario.
+    /// The key as written in the scenario.
     pub(crate) key: String,
-    /// Its values in ascending order, or in the order of the file if they are no quantities.
+    /// Its values in ascending order, or in the order of the file if they are not quantities.
     pub(crate) values: Vec<String>,
-    /// What they amount to, if all are quantities of a kind.
+    /// Their amounts, if all are quantities of one kind.
     pub(crate) amounts: Option<Vec<f64>>,
     /// Their common unit, if they have one.
     unit: String,
@@ -68,7 +68,7 @@ impl Swept {
         }
     }
 
-    /// The last part of the key with the unit, for an axis.
+    /// The last part of the key with the unit, as the title of an axis.
     pub(crate) fn title(&self) -> String {
         let name = short(&self.key);
         if self.unit.is_empty() {
@@ -78,7 +78,7 @@ impl Swept {
         }
     }
 
-    /// The values as they stand beside an axis that has the unit.
+    /// The values as labels of an axis whose title has the unit.
     pub(crate) fn labels(&self) -> Vec<String> {
         let label = |value: &String| {
             if self.unit.is_empty() {
@@ -102,7 +102,7 @@ pub(crate) fn short(key: &str) -> &str {
     key.rsplit('.').next().unwrap_or(key)
 }
 
-/// A point for people.
+/// A point in readable form.
 pub(crate) fn point(swept: &[(String, String)]) -> String {
     let parts: Vec<String> = swept
         .iter()
@@ -111,7 +111,7 @@ pub(crate) fn point(swept: &[(String, String)]) -> String {
     parts.join(", ")
 }
 
-/// Whether each value of one column goes with one value of the other.
+/// Whether the two columns vary together: each value of one belongs to one value of the other.
 fn in_step(a: &[String], b: &[String]) -> bool {
     let pairs: BTreeSet<(&String, &String)> = a.iter().zip(b).collect();
     let (left, right) = (

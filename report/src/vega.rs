@@ -1,12 +1,12 @@
-//! Figures for Vega-Lite: what its CSV file means, so that people can draw it again in their own
-//! way, in an editor or a notebook. Intervals are columns of the CSV and not drawn.
+//! Vega-Lite documents for figures. They describe the columns of the CSV file, so that readers can
+//! redraw a figure in an editor or a notebook. Intervals are columns of the CSV and not drawn.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 const SCHEMA: &str = "https://vega.github.io/schema/vega-lite/v5.json";
 
-/// What is drawn for each row, and which column decides what about it.
+/// The mark for each row, and the columns that determine its properties.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Chart {
     mark: Mark,
@@ -38,7 +38,7 @@ struct Channel {
     stack: Option<&'static str>,
 }
 
-/// The order of the file, which is `null` there.
+/// Keeps the order of the file, which Vega-Lite writes as `null`.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct FileOrder;
 
@@ -81,7 +81,7 @@ struct Format {
 }
 
 impl Chart {
-    /// A row is a `mark`: `line`, `point`, `bar`, `rect`, `boxplot`.
+    /// Draws each row as a `mark`: `line`, `point`, `bar`, `rect`, `boxplot`.
     pub(crate) fn new(mark: &'static str) -> Self {
         let mark = Mark {
             kind: mark,
@@ -95,7 +95,7 @@ impl Chart {
         }
     }
 
-    /// Lines that jump.
+    /// Draws lines as steps.
     pub(crate) fn steps(mut self) -> Self {
         self.mark.interpolate = Some("step-after");
         self
@@ -111,7 +111,7 @@ impl Chart {
             field: field.to_owned(),
             kind,
             title: title.to_owned(),
-            // Names and swept values stand in the order in which they were asked for.
+            // Names and swept values keep the order in which they were given.
             sort: (kind == "nominal").then_some(FileOrder),
             scale: None,
             stack: None,
@@ -125,7 +125,7 @@ impl Chart {
         self.channel(channel, "quantitative", column)
     }
 
-    /// A channel for a name or a value as it stands in the scenario.
+    /// A channel for a name, or for a value as written in the scenario.
     pub(crate) fn name(self, channel: &'static str, column: (&str, &str)) -> Self {
         self.channel(channel, "nominal", column)
     }
@@ -137,7 +137,7 @@ impl Chart {
         self
     }
 
-    /// Upwards, where Vega-Lite begins at the top.
+    /// Sorts upwards; by default, Vega-Lite begins at the top.
     pub(crate) fn upwards(self) -> Self {
         let scale = Scale {
             reverse: Some(true),
@@ -147,7 +147,7 @@ impl Chart {
         self.scaled("y", scale)
     }
 
-    /// Colours from a scheme that everybody can tell apart; around `middle` if there is one.
+    /// A colour scheme that everybody can distinguish; it is centred on `middle`, if given.
     pub(crate) fn colours(self, middle: Option<f64>) -> Self {
         let scheme = if middle.is_some() {
             "blueorange"
@@ -155,7 +155,7 @@ impl Chart {
             "viridis"
         };
         let scale = Scale {
-            // The scheme has blue for the low end.
+            // The scheme starts with blue, which stands for the high end here.
             reverse: middle.map(|_| true),
             scheme: Some(scheme),
             middle,
@@ -171,14 +171,14 @@ impl Chart {
         self
     }
 
-    /// Each row of panels has a y axis of its own.
+    /// Gives each row of panels a y axis of its own.
     pub(crate) fn own_heights(mut self) -> Self {
         let scale = BTreeMap::from([("y", "independent")]);
         self.resolve = Some(Resolve { scale });
         self
     }
 
-    /// The document for a figure of this name, whose CSV lies beside it.
+    /// The document for a figure of this name, with its CSV beside it.
     pub(crate) fn document(&self, name: &str, title: &str, description: &str) -> String {
         let document = Document {
             schema: SCHEMA,

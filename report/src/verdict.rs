@@ -1,4 +1,4 @@
-//! A study in five lines.
+//! Summarises a study in five lines.
 
 use crate::compare::{self, Judgement, Options};
 use crate::draw::Unit;
@@ -10,7 +10,7 @@ use anabranch_lab::words::counted;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// What came out, from what was run to what is surest.
+/// The lines, from what was run to the most certain result.
 pub(crate) fn lines(study: &Study, claims: &[Claim]) -> Vec<String> {
     let mut lines = vec![runs(study), held(claims)];
     lines.extend(best(study));
@@ -91,7 +91,7 @@ fn rows(study: &Study) -> impl Iterator<Item = &Row> {
         .flat_map(|folder| &folder.report.rows)
 }
 
-/// Rows of one point, in the order of the report.
+/// The rows of each point, in the order of the report.
 fn points(study: &Study) -> Vec<Vec<&Row>> {
     let mut points: Vec<Vec<&Row>> = Vec::new();
     for row in rows(study) {
@@ -103,7 +103,7 @@ fn points(study: &Study) -> Vec<Vec<&Row>> {
     points
 }
 
-/// Who leads by less than this share has won nothing.
+/// A lead by less than this share is not counted.
 const LEAD: f64 = 0.01;
 
 /// The contenders of a point by their mean goodput, the highest first.
@@ -116,12 +116,12 @@ fn ranking<'r>(rows: &[&'r Row]) -> Vec<(&'r Row, f64)> {
     means
 }
 
-/// Whether the first of these means is a lead over the second; the only one is none.
+/// Whether the first of these means leads over the second; a single mean does not.
 fn leads(means: &[f64]) -> bool {
     matches!(means, [first, second, ..] if *first > second * (1.0 + LEAD))
 }
 
-/// Who leads how often, the most frequent first.
+/// How often each contender leads, the most frequent first.
 fn wins<'n>(points: &[Vec<(&'n str, f64)>]) -> Vec<(&'n str, usize)> {
     let mut wins: Vec<(&str, usize)> = Vec::new();
     for ranking in points {
@@ -209,7 +209,7 @@ fn best<'s>(study: &'s Study) -> Option<String> {
     Some(text + ".")
 }
 
-/// The largest difference from the first contender that is more than chance.
+/// The largest significant difference from the first contender.
 fn difference(study: &Study) -> Option<String> {
     let first = rows(study).next()?.contender.clone();
     let judged: Vec<&Row> = rows(study)
@@ -253,10 +253,11 @@ fn difference(study: &Study) -> Option<String> {
     ))
 }
 
-/// Slower than the best path alone by less than this is not slower.
+/// A contender counts as slower than the best path alone only if it is slower by more than this
+/// share.
 const MARGIN: f64 = 0.02;
 
-/// Over a sweep: where contenders are slower than the best path alone.
+/// For a sweep: where contenders are slower than the best path alone.
 fn against_best(study: &Study) -> Option<String> {
     let view = View::of(study.folders.first()?, None).filter(|view| view.points.len() > 1)?;
     let mut worst: Option<(f64, String)> = None;

@@ -1,4 +1,4 @@
-//! Files of a report.
+//! Writes the files of a report.
 
 use crate::draw::WIDTHS;
 use crate::error::ReportError;
@@ -11,33 +11,33 @@ use anabranch_lab::scenario::nearest;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How a report is made.
+/// Options of a report.
 #[derive(Debug, Clone, Default)]
 pub struct PageOptions {
-    /// Where it goes: `report.html`, `report.md` and a folder `plots`.
+    /// The output folder, for `report.html`, `report.md` and a folder `plots`.
     pub out: PathBuf,
-    /// Make the files of these figures alone, and no page; all if empty.
+    /// The figures to write, without a page; all figures and the page if empty.
     pub only: Vec<String>,
-    /// Make no PNG files, which take most of the time.
+    /// Write no PNG files, which take most of the time.
     pub no_png: bool,
 }
 
 /// What was written.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Written {
-    /// The page, unless single figures were asked for.
+    /// The page, unless only some figures were asked for.
     pub page: Option<PathBuf>,
     /// The figures, by name.
     pub figures: Vec<String>,
-    /// What the person should know.
+    /// Remarks for the user.
     pub remarks: Vec<String>,
 }
 
 /// Makes the report of these results.
 ///
 /// # Errors
-/// [`ReportError`] if there are no results in one of `folders`, no figure of a name that was asked
-/// for, or a file cannot be written.
+/// [`ReportError`] if one of `folders` has no results, a figure asked for does not exist, or a file
+/// cannot be written.
 pub fn page(folders: &[PathBuf], options: &PageOptions) -> Result<Written, ReportError> {
     let mut loaded = Vec::new();
     for path in folders {
@@ -83,7 +83,7 @@ pub fn page(folders: &[PathBuf], options: &PageOptions) -> Result<Written, Repor
     Ok(written)
 }
 
-/// Keeps what was asked for.
+/// Keeps the figures asked for.
 fn choose(made: &mut [(Study, Vec<Figure>)], only: &[String]) -> Result<(), ReportError> {
     if only.is_empty() {
         return Ok(());

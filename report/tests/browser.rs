@@ -1,4 +1,4 @@
-//! The page in a browser: nothing is asked of anybody, nothing sticks out, the plots are there.
+//! The page in a browser: it makes no requests, nothing overflows, and the plots are there.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot run has failed")]
 
@@ -13,7 +13,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Where the browser may be.
+/// Possible names of the browser.
 const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
 #[track_caller]
@@ -53,7 +53,7 @@ fn open(browser: &str, profile: &Path, file: &Path, arguments: &[&str]) -> (Stri
             "--disable-dev-shm-usage",
             "--hide-scrollbars",
         ])
-        // The page is looked at by a script in a file beside it.
+        // A script in a file beside the page inspects it.
         .args(["--allow-file-access-from-files", "--enable-logging=stderr"])
         .arg(format!("--user-data-dir={}", profile.display()))
         .args(arguments)
@@ -64,7 +64,7 @@ fn open(browser: &str, profile: &Path, file: &Path, arguments: &[&str]) -> (Stri
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// Opens the page in a frame of a width and says what it finds there.
+/// Opens the page in a frame of a given width and reports what it finds.
 const LOOK: &str = r#"<!DOCTYPE html><meta charset="utf-8"><body style="margin:0">
 <iframe id="f" src="report.html" style="border:0;height:900px;width:WIDTHpx"></iframe>
 <pre id="found"></pre><script>

@@ -1,4 +1,4 @@
-//! Reports as files, and comparisons, of results that are known.
+//! Reports as files, and comparisons, from known results.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot run has failed")]
 
@@ -244,7 +244,7 @@ fn what_vega_lite_is_told_to_draw_is_in_the_csv_beside_it() {
             let field = one["field"].as_str().unwrap();
             let place = columns.iter().position(|column| *column == field);
             let place = place.unwrap_or_else(|| panic!("{name}: {channel}: no `{field}`"));
-            // A column of numbers holds numbers; a point of a sweep is in quotes, if at all.
+            // A column of numbers holds only numbers; a point of a sweep may be in quotes.
             let row = csv.lines().nth(1).unwrap();
             if one["type"] == "quantitative" && !row.contains('"') {
                 let cell = row.split(',').nth(place).unwrap();
@@ -257,7 +257,7 @@ fn what_vega_lite_is_told_to_draw_is_in_the_csv_beside_it() {
 #[test]
 fn png_files_have_the_size_and_the_colours_of_the_drawing() {
     let Some(rasteriser) = Rasteriser::new() else {
-        // Without fonts there are none, and the page leads to none.
+        // Without fonts there are no PNG files, and the page links to none.
         return;
     };
     drop(rasteriser);
@@ -337,7 +337,7 @@ fn results_agree_within_their_tolerance_and_no_further() {
     assert_eq!(same.count(Judgement::Agrees), 5);
     assert!((same.lines[0].ratio.unwrap() - 0.97).abs() < 1e-9);
     let id = &far[0].parts[0].run_id;
-    // Two runs that were disturbed, of which one was made again in peace.
+    // Two runs were disturbed; one of them was repeated undisturbed.
     let again = &far[0].parts[1].run_id;
     let note = |id: &str, cores| format!("{{\"run_id\":\"{id}\",\"others_cores\":{cores}}}\n");
     let notes = [note(again, 2.0), note(id, 1.5), note(again, 0.1)].concat();
@@ -392,7 +392,7 @@ fn a_scenario_that_only_one_side_has_is_missing_figure_by_figure() {
     }
 }
 
-/// Losses by chance, so that no two seeds give the same.
+/// Random losses, so that no two seeds give the same result.
 const LOSSY: &str = r#"
 format = 1
 name = "lossy"

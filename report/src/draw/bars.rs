@@ -1,17 +1,17 @@
-//! Rows of shares that add up to all.
+//! Rows of shares that add up to a whole.
 
 use super::legend::{self, Sample};
 use super::svg::{Anchor, LETTERS, Letters, Stroke, Svg, fitted, width_of};
 use super::{NARROW, Plot, palette};
 
-/// Rows of stacked bars, each as long as all of it.
+/// Rows of stacked bars of equal length.
 #[derive(Debug, Clone)]
 pub(crate) struct Bars {
-    /// Names, and a share for each of the legend.
+    /// Row names, with a share for each part.
     pub(crate) rows: Vec<(String, Vec<f64>)>,
-    /// What is stacked.
+    /// The names of the parts, for the legend.
     pub(crate) parts: Vec<String>,
-    /// Of the axis below.
+    /// The title of the axis below.
     pub(crate) title: String,
 }
 
@@ -71,7 +71,7 @@ fn draw_part(svg: &mut Svg, series: usize, share: f64, (x, y): (f64, f64), wide:
     let text = format!("{:.0} %", share * 100.0);
     let room = width_of(&text, LETTERS) + 4.0;
     if wide > room + 4.0 {
-        // A patch behind keeps the figure legible on the hatch.
+        // A background patch keeps the number legible on the hatching.
         let middle = x + wide / 2.0;
         svg.rectangle(
             (middle - room / 2.0, y + 2.0),

@@ -1,46 +1,46 @@
-//! Rows with a figure each: its mean with interval, all points, a box.
+//! Rows of figures: the mean with its interval, all points, a box.
 
 use super::legend::{self, Sample};
 use super::scale::Scale;
 use super::svg::{Anchor, LETTERS, Letters, Stroke, Svg, fitted, width_of};
 use super::{NARROW, Plot, palette};
 
-/// One figure in a row.
+/// One figure of a row.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Dot {
-    /// Gives colour and mark.
+    /// Determines colour and mark.
     pub(crate) series: usize,
     /// The figure.
     pub(crate) value: f64,
-    /// Around it.
+    /// Its interval.
     pub(crate) interval: Option<(f64, f64)>,
     /// Lower quartile, median, upper quartile, if a box is wanted.
     pub(crate) quartiles: Option<[f64; 3]>,
-    /// All of what it is made of, if they are few.
+    /// All values behind the figure, if they are few.
     pub(crate) points: Vec<f64>,
 }
 
-/// An upright line that figures are compared with.
+/// A vertical line that figures are compared with.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Reference {
-    /// Where.
+    /// Its position.
     pub(crate) at: f64,
-    /// What it is.
+    /// Its name.
     pub(crate) name: String,
 }
 
 /// Rows of figures.
 #[derive(Debug, Clone)]
 pub(crate) struct Dots {
-    /// Names and figures.
+    /// Row names and their figures.
     pub(crate) rows: Vec<(String, Vec<Dot>)>,
-    /// Of the axis below, with its unit.
+    /// The title of the axis below, with its unit.
     pub(crate) title: String,
-    /// Its values.
+    /// The scale of that axis.
     pub(crate) scale: Scale,
-    /// Upright lines.
+    /// Vertical lines.
     pub(crate) references: Vec<Reference>,
-    /// If a row has several figures: which is which.
+    /// The names of the series, if a row has several figures.
     pub(crate) legend: Vec<(usize, String)>,
 }
 
@@ -109,7 +109,7 @@ impl Dots {
         svg.text((middle, bottom + 26.0), &self.title, &letters);
     }
 
-    /// The names of the upright lines, each on a line of its own; returns their height.
+    /// Draws the names of the vertical lines, each on a line of its own; returns their height.
     fn draw_references(
         &self,
         svg: &mut Svg,
@@ -157,7 +157,7 @@ fn draw_dot(svg: &mut Svg, dot: &Dot, x: &Scale, y: f64) {
         svg.line((x.at(middle), y - 6.0), (x.at(middle), y + 6.0), &median);
     }
     for (order, point) in dot.points.iter().enumerate() {
-        // Equal points stay visible beside each other.
+        // Shifted, so that equal points remain visible side by side.
         let off = ((order * 7) % 5) as f64 - 2.0;
         let at = (x.at(*point) - 1.2, y + off * 1.4 - 1.2);
         svg.rectangle(at, (2.4, 2.4), colour, 0.45);

@@ -1,19 +1,19 @@
-//! Panels in rows and columns under one legend.
+//! Panels in rows and columns under a common legend.
 
 use super::legend::{self, Sample};
 use super::panel::{ABOVE, Around, BELOW, Panel, TITLE};
 use super::{NARROW, Plot, Svg};
 
-/// Panels in rows and columns; one below the other where there is little room.
+/// Panels in rows and columns, or in one column where there is little room.
 #[derive(Debug, Clone)]
 pub(crate) struct Grid {
     /// The panels, row by row.
     pub(crate) panels: Vec<Panel>,
-    /// Columns where there is room.
+    /// The number of columns where there is room.
     pub(crate) columns: usize,
-    /// What stands for what.
+    /// The legend.
     pub(crate) legend: Vec<(usize, String, Sample)>,
-    /// Height of the axes of a panel over its width.
+    /// Height over width of a panel's axes.
     pub(crate) aspect: f64,
 }
 
@@ -21,7 +21,7 @@ const GAP: f64 = 14.0;
 const MARGIN: f64 = 2.0;
 
 impl Grid {
-    /// One panel.
+    /// A grid with one panel.
     pub(crate) fn one(panel: Panel, legend: Vec<(usize, String, Sample)>) -> Self {
         Self {
             panels: vec![panel],
@@ -61,7 +61,8 @@ impl Plot for Grid {
         let mut svg = Svg::new(id, width, 0.0);
         let room = width - 2.0 * MARGIN;
         let top = legend::draw(&mut svg, (MARGIN, 4.0), room, &self.legend) + 4.0;
-        // Two passes: numbers need to know the height, which follows from the width they leave.
+        // Two passes: the numbers on the axes depend on the height, which follows from the width
+        // they leave.
         let guess = width / columns as f64 * self.aspect;
         let numbers = self.panels.iter().map(|panel| panel.left(guess));
         let numbers = numbers.fold(0.0, f64::max);

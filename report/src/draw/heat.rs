@@ -1,17 +1,17 @@
-//! Maps over two swept values: a colour and a figure for each combination.
+//! Maps over two swept values, with a colour and a figure for each combination.
 
 use super::palette::{self, diverging, hexadecimal, readable_on, viridis};
 use super::svg::{Anchor, LETTERS, Letters, Stroke, Svg, fitted, width_of};
 use super::{NARROW, Plot};
 
-/// A combination.
+/// One combination.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Cell {
-    /// The figure, in what the colours are scaled in; `None` if there is none.
+    /// The figure in the unit of the colour scale; `None` if there is none.
     pub(crate) value: Option<f64>,
-    /// The figure in digits.
+    /// The figure as text.
     pub(crate) text: String,
-    /// Whether its interval leaves open on which side of the middle it lies.
+    /// Whether its interval contains the middle of the scale.
     pub(crate) open: bool,
 }
 
@@ -20,16 +20,16 @@ pub(crate) struct Cell {
 pub(crate) struct Map {
     /// What it shows.
     pub(crate) title: String,
-    /// Row by row from below, each from left to right.
+    /// Rows from the bottom up, each from left to right.
     pub(crate) cells: Vec<Vec<Cell>>,
 }
 
 /// How figures become colours.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Ramp {
-    /// From the least to the most, by viridis.
+    /// Linear from the smallest to the largest value, in viridis.
     Even(f64, f64),
-    /// A ratio by its logarithm, from 1/most over 1 to most, with a contour at 1.
+    /// Logarithmic around 1, from 1/most to most, with a contour at 1.
     Ratio(f64),
 }
 
@@ -45,7 +45,7 @@ impl Ramp {
         }
     }
 
-    /// The value at a share of the key.
+    /// The value at a position of the key, from 0 to 1.
     fn value(self, share: f64) -> f64 {
         match self {
             Self::Even(low, high) => low + share * (high - low),
@@ -54,25 +54,25 @@ impl Ramp {
     }
 }
 
-/// Maps with a common scale of colours.
+/// Maps with a common colour scale.
 #[derive(Debug, Clone)]
 pub(crate) struct Heat {
     /// The maps.
     pub(crate) maps: Vec<Map>,
-    /// Titles of the axes, with units.
+    /// Titles of the x and y axis, with units.
     pub(crate) titles: (String, String),
-    /// Values along both.
+    /// Values along the x and y axis.
     pub(crate) values: (Vec<String>, Vec<String>),
-    /// The colours.
+    /// The colour scale.
     pub(crate) ramp: Ramp,
-    /// What colours show, with the unit.
+    /// What the colours show, with the unit.
     pub(crate) key: String,
 }
 
 const CELL_HEIGHT: f64 = 19.0;
 const KEY: f64 = 36.0;
 
-/// Where a map goes, and what is written around it.
+/// The position of a map, and the text around it.
 struct Place {
     left: f64,
     top: f64,
@@ -224,12 +224,12 @@ impl Heat {
     }
 }
 
-/// The line between cells above and below 1, along their edges: no value is made up between
-/// measured ones.
+/// The contour between cells above and below 1. It follows cell edges: nothing is interpolated
+/// between measured values.
 fn draw_contour(svg: &mut Svg, map: &Map, place: &Place, bottom: f64) {
     let above = |row: usize, column: usize| -> Option<bool> {
         let cell = map.cells.get(row)?.get(column)?;
-        // As it is shown: differences that no digit tells draw no line.
+        // As displayed: a difference too small for the digits draws no line.
         cell.value.map(|value| (value * 100.0).round() >= 100.0)
     };
     let differ = |a: Option<bool>, b: Option<bool>| matches!((a, b), (Some(a), Some(b)) if a != b);

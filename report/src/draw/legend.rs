@@ -1,4 +1,4 @@
-//! What stands for what.
+//! Legends.
 
 use super::palette;
 use super::svg::{Anchor, LETTERS, Letters, Stroke, Svg, fitted, width_of};
@@ -6,18 +6,18 @@ use super::svg::{Anchor, LETTERS, Letters, Stroke, Svg, fitted, width_of};
 /// The sample beside a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sample {
-    /// A line with the series' dashes, with its mark or without.
+    /// A line with the series' dashes.
     Line {
-        /// Whether points are marked.
+        /// Whether its points are marked.
         marked: bool,
     },
-    /// A patch with its hatch.
+    /// A patch with the series' hatching.
     Patch,
-    /// Its mark alone.
+    /// The series' mark alone.
     Mark,
 }
 
-/// Room between lines.
+/// The height of a line.
 const LINE: f64 = 14.0;
 const SAMPLE: f64 = 22.0;
 

@@ -1,6 +1,6 @@
 //! Drawing: plain SVG with text as text, for a page, for a paper, and for a raster image.
 //!
-//! Lengths are CSS pixels, 96 to the inch. Every plot is drawn once for each [`WIDTHS`], not
+//! Lengths are CSS pixels, 96 to the inch. Every plot is drawn once for each of [`WIDTHS`], not
 //! scaled, so that its letters keep their size.
 
 mod bars;
@@ -28,7 +28,7 @@ use std::fmt::Debug;
 /// The widths of plots: two columns of a paper (178 mm) and one (85 mm).
 pub const WIDTHS: [(f64, &str); 2] = [(672.8, "178mm"), (321.3, "85mm")];
 
-/// Below this a plot is drawn for one column.
+/// Narrower plots are drawn for one column.
 pub(crate) const NARROW: f64 = 450.0;
 
 /// Something that can be drawn at any width.

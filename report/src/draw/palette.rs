@@ -1,18 +1,18 @@
-//! Colours, dashes and marks: what tells series apart, never by colour alone.
+//! Colours, dashes and marks of the series, which never differ by colour alone.
 
-/// Letters and axes. A page may give this and the next three other colours in the dark.
+/// Text and axes. A dark page may replace this and the next three colours.
 pub(crate) const INK: &str = "#1d2329";
-/// Numbers on axes and remarks.
+/// Numbers on axes, and remarks.
 pub(crate) const QUIET: &str = "#56616b";
 /// Grid lines.
 pub(crate) const FAINT: &str = "#dde2e6";
-/// What is drawn on.
+/// The background.
 pub(crate) const PAPER: &str = "#ffffff";
-/// Inside of heat maps where there is no figure.
+/// Cells of heat maps without a figure.
 pub(crate) const EMPTY: &str = "#eceff1";
 
-/// Okabe and Ito's colours, told apart with every kind of colour blindness, without black and
-/// yellow, which vanish in the dark and on white; grey and brown stand for them.
+/// Okabe and Ito's colours, which are distinct with every kind of colour blindness. Black and
+/// yellow would vanish on a dark or white page; grey and brown replace them.
 const COLOURS: [&str; 8] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a7f85", "#8c613c",
 ];
@@ -33,12 +33,12 @@ pub(crate) fn colour(series: usize) -> &'static str {
     COLOURS[series % COLOURS.len()]
 }
 
-/// Its dashes. Each further round of colours shifts them.
+/// Its dashes, which change with each further round of colours.
 pub(crate) fn dash(series: usize) -> &'static str {
     DASHES[(series + series / COLOURS.len()) % DASHES.len()]
 }
 
-/// Its mark and hatch, as a number below 8.
+/// The number of its mark and hatching, below 8.
 pub(crate) fn mark(series: usize) -> usize {
     (series + series / COLOURS.len()) % DASHES.len()
 }
@@ -58,7 +58,7 @@ const VIRIDIS: [[u8; 3]; 11] = [
     [253, 231, 37],
 ];
 
-/// Orange to white to blue: below and above the middle.
+/// From orange over white to blue, for values below and above the middle.
 const DIVERGING: [[u8; 3]; 7] = [
     [158, 68, 0],
     [217, 118, 40],
@@ -69,12 +69,12 @@ const DIVERGING: [[u8; 3]; 7] = [
     [0, 84, 142],
 ];
 
-/// Viridis at 0 to 1.
+/// The colour of viridis at a position from 0 to 1.
 pub(crate) fn viridis(share: f64) -> [u8; 3] {
     between(&VIRIDIS, share)
 }
 
-/// From orange at 0 over white at one half to blue at 1.
+/// The colour at a position: orange at 0, white at one half, blue at 1.
 pub(crate) fn diverging(share: f64) -> [u8; 3] {
     between(&DIVERGING, share)
 }
@@ -92,12 +92,12 @@ fn between(colours: &[[u8; 3]], share: f64) -> [u8; 3] {
     [mix(0), mix(1), mix(2)]
 }
 
-/// As SVG writes it.
+/// A colour in SVG's notation.
 pub(crate) fn hexadecimal([red, green, blue]: [u8; 3]) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// Black or white, whichever is easier to read on a colour (contrast as WCAG 2 defines it).
+/// Black or white, whichever has more contrast with a colour (as WCAG 2 defines it).
 pub(crate) fn readable_on(colour: [u8; 3]) -> &'static str {
     if luminance(colour) > 0.179 {
         "#000000"

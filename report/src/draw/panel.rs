@@ -1,4 +1,4 @@
-//! One pair of axes with lines, areas and marks between them.
+//! One pair of axes, with lines, areas and marks.
 
 use super::palette;
 use super::scale::Scale;
@@ -7,11 +7,11 @@ use super::svg::{Anchor, LETTERS, Letters, Stroke, Svg, fitted, width_of};
 /// An axis.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Axis {
-    /// What it shows, with its unit.
+    /// Its title, with the unit.
     pub(crate) title: String,
-    /// Its values.
+    /// Its scale.
     pub(crate) scale: Scale,
-    /// Numbers beside it; round ones if not given.
+    /// Its numbers; round ones if `None`.
     pub(crate) ticks: Option<Vec<(f64, String)>>,
 }
 
@@ -36,59 +36,59 @@ impl Axis {
 /// How points are joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trace {
-    /// By a line.
+    /// With a line.
     Line,
-    /// By a line that keeps its height until the next point.
+    /// With a line that stays level until the next point.
     Step,
-    /// By a line, with a mark at each point.
+    /// With a line, and a mark at each point.
     Marked,
-    /// Not at all: marks alone.
+    /// Not at all: marks only.
     Marks,
 }
 
-/// Points of one series.
+/// The line of one series.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Line {
-    /// Which series: gives colour, dashes and mark.
+    /// The series, which determines colour, dashes and mark.
     pub(crate) series: usize,
     /// How points are joined.
     pub(crate) trace: Trace,
     /// The points.
     pub(crate) points: Vec<(f64, f64)>,
-    /// Lower and upper ends around them: `(x, low, high)`.
+    /// The band around them: `(x, low, high)`.
     pub(crate) band: Vec<(f64, f64, f64)>,
 }
 
-/// An area of one series: `(x, low, high)`.
+/// An area of one series.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Area {
-    /// Which series.
+    /// The series.
     pub(crate) series: usize,
-    /// Its outline.
+    /// Its outline: `(x, low, high)`.
     pub(crate) points: Vec<(f64, f64, f64)>,
 }
 
 /// A straight line across a panel.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Rule {
-    /// Upright, where something happened.
+    /// Vertical, at an event.
     Event(f64, String),
-    /// Level, at a bound.
+    /// Horizontal, at a bound.
     Bound(f64, String),
-    /// Where both axes show the same, with this share beside it.
+    /// The diagonal where both axes have the same value, with a margin of this share.
     Diagonal(f64),
 }
 
 /// One pair of axes.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Panel {
-    /// What it is, above.
+    /// The title above.
     pub(crate) title: String,
-    /// From left to right.
+    /// The horizontal axis.
     pub(crate) x: Axis,
-    /// From below.
+    /// The vertical axis.
     pub(crate) y: Axis,
-    /// Behind all lines.
+    /// Areas, drawn behind all lines.
     pub(crate) areas: Vec<Area>,
     /// The lines.
     pub(crate) lines: Vec<Line>,
@@ -96,16 +96,16 @@ pub(crate) struct Panel {
     pub(crate) rules: Vec<Rule>,
 }
 
-/// What of the text around a panel is shown.
+/// Which of the text around a panel is shown.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Around {
     pub(crate) x_title: bool,
     pub(crate) y_title: bool,
 }
 
-/// Room above the axes for the title.
+/// Room for the title above the axes.
 pub(crate) const ABOVE: f64 = 17.0;
-/// Room below for numbers, and for the title.
+/// Room below the axes for numbers, and for the title.
 pub(crate) const BELOW: f64 = 15.0;
 pub(crate) const TITLE: f64 = 14.0;
 
@@ -122,14 +122,14 @@ impl Panel {
         }
     }
 
-    /// Room the numbers at the left need.
+    /// The room that the numbers on the left need.
     pub(crate) fn left(&self, height: f64) -> f64 {
         let ticks = self.y.ticks(y_count(height));
         let widest = ticks.iter().map(|(_, text)| width_of(text, LETTERS));
         widest.fold(0.0, f64::max) + 7.0
     }
 
-    /// Draws it with its axes in the rectangle from `at`.
+    /// Draws the panel with its axes in the rectangle at `at`.
     pub(crate) fn draw(&self, svg: &mut Svg, at: (f64, f64), size: (f64, f64), around: Around) {
         let (left, top) = at;
         let (right, bottom) = (left + size.0, top + size.1);
@@ -204,7 +204,7 @@ impl Panel {
             svg.polygon(&outline, &fill, 0.82);
             svg.polyline(&top, &Stroke::solid(palette::colour(area.series), 0.8));
         }
-        // Many bands over each other would hide the lines.
+        // With many bands on top of each other, darker ones would hide the lines.
         let shade = if self.lines.len() > 3 { 0.1 } else { 0.18 };
         for line in &self.lines {
             let top = line.band.iter().map(|p| (x.at(p.0), y.at(p.2)));
@@ -301,7 +301,7 @@ fn draw_line(svg: &mut Svg, line: &Line, x: &Scale, y: &Scale) {
     }
 }
 
-/// Numbers that fit beside an axis of this height.
+/// How many numbers fit beside an axis of this height.
 fn y_count(height: f64) -> usize {
     (height / 26.0).clamp(2.0, 8.0) as usize
 }

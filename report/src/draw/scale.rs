@@ -1,16 +1,16 @@
-//! From values to places, and the numbers beside axes.
+//! Maps values to positions, and chooses the numbers on axes.
 
-/// What figures are shown in: base units times `factor`.
+/// A unit for display: base units times `factor`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Unit {
-    /// What a base unit is multiplied with.
+    /// What a base unit is multiplied by.
     pub(crate) factor: f64,
     /// Its name.
     pub(crate) name: String,
 }
 
 impl Unit {
-    /// Figures as they are.
+    /// A unit without conversion.
     pub(crate) fn bare(name: &str) -> Self {
         Self {
             factor: 1.0,
@@ -50,7 +50,7 @@ impl Unit {
         }
     }
 
-    /// A title with the unit behind it.
+    /// A title followed by the unit.
     pub(crate) fn title(&self, what: &str) -> String {
         if self.name.is_empty() {
             what.to_owned()
@@ -60,7 +60,7 @@ impl Unit {
     }
 }
 
-/// Maps values to places.
+/// Maps values to positions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Scale {
     low: f64,
@@ -71,8 +71,8 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// Values from `low` to `high`, evenly or by their logarithm. Places are set by
-    /// [`between`](Self::between).
+    /// Values from `low` to `high`, linear or logarithmic. [`between`](Self::between) sets the
+    /// positions.
     pub(crate) fn new(low: f64, high: f64, log: bool) -> Self {
         let log = log && low > 0.0;
         let high = if high > low {
@@ -91,7 +91,7 @@ impl Scale {
         }
     }
 
-    /// From zero, or the least if below, to a little above the most.
+    /// From zero, or the smallest value if it is negative, to a little above the largest.
     pub(crate) fn from_zero(values: impl Iterator<Item = f64>) -> Self {
         let (mut low, mut high) = (0.0f64, 0.0f64);
         for value in values.filter(|value| value.is_finite()) {
@@ -102,18 +102,18 @@ impl Scale {
         Self::new(if low < 0.0 { low - room } else { 0.0 }, high + room, false)
     }
 
-    /// The same, with places.
+    /// The scale with these positions at its ends.
     pub(crate) fn between(mut self, from: f64, to: f64) -> Self {
         (self.from, self.to) = (from, to);
         self
     }
 
-    /// The ends of its values.
+    /// The range of its values.
     pub(crate) fn range(&self) -> (f64, f64) {
         (self.low, self.high)
     }
 
-    /// Where a value is.
+    /// The position of a value.
     pub(crate) fn at(&self, value: f64) -> f64 {
         let share = if self.log {
             (value.max(f64::MIN_POSITIVE) / self.low).ln() / (self.high / self.low).ln()
@@ -123,7 +123,7 @@ impl Scale {
         self.from + share * (self.to - self.from)
     }
 
-    /// Round values with their texts, about `count` of them.
+    /// About `count` round values with their texts.
     pub(crate) fn ticks(&self, count: usize) -> Vec<(f64, String)> {
         if self.log {
             return self.log_ticks(count);
@@ -167,7 +167,7 @@ impl Scale {
             }
         }
         if ticks.len() < 3 {
-            // Less than a step of 1, 2, 5: even steps serve better.
+            // Too narrow for steps of 1, 2 and 5, so equal steps are used.
             return Self {
                 log: false,
                 ..*self
@@ -178,7 +178,7 @@ impl Scale {
     }
 }
 
-/// Digits after the point that tell multiples of `step` apart.
+/// The decimals needed to distinguish multiples of `step`.
 pub(crate) fn decimals(step: f64) -> usize {
     if step <= 0.0 || !step.is_finite() {
         return 0;

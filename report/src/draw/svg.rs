@@ -1,16 +1,16 @@
-//! A drawing under way.
+//! A drawing in progress.
 
 use super::palette;
 use std::fmt::Write;
 
-/// Fonts in the order in which they are asked for.
+/// Fonts in order of preference.
 pub(crate) const FONTS: &str =
     "Helvetica Neue, Helvetica, Arial, Liberation Sans, DejaVu Sans, sans-serif";
 
 /// Size of ordinary letters.
 pub(crate) const LETTERS: f64 = 9.5;
 
-/// Where a text is held.
+/// The point of a text that is placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Anchor {
     Start,
@@ -25,12 +25,12 @@ pub(crate) struct Letters<'a> {
     pub(crate) colour: &'a str,
     pub(crate) size: f64,
     pub(crate) bold: bool,
-    /// Read from below.
+    /// Rotated, to be read from the bottom up.
     pub(crate) upright: bool,
 }
 
 impl Letters<'_> {
-    /// Labels.
+    /// The style of labels.
     pub(crate) fn plain(anchor: Anchor) -> Self {
         Self {
             anchor,
@@ -41,7 +41,7 @@ impl Letters<'_> {
         }
     }
 
-    /// Remarks and numbers on axes.
+    /// The style of remarks and numbers on axes.
     pub(crate) fn quiet(anchor: Anchor) -> Self {
         Self {
             colour: palette::QUIET,
@@ -108,7 +108,7 @@ impl Svg {
         self.height = height;
     }
 
-    /// A straight line; none if it has no length.
+    /// A straight line; nothing if its length is zero.
     pub(crate) fn line(&mut self, from: (f64, f64), to: (f64, f64), stroke: &Stroke<'_>) {
         if !is_long(&[from, to]) {
             return;
@@ -124,7 +124,7 @@ impl Svg {
         );
     }
 
-    /// A line through points; none if they are one.
+    /// A line through points; nothing if they coincide.
     pub(crate) fn polyline(&mut self, points: &[(f64, f64)], stroke: &Stroke<'_>) {
         if !is_long(points) {
             return;
@@ -137,8 +137,8 @@ impl Svg {
         );
     }
 
-    /// A filled area, none if it is flat; `fill` is a colour or what [`hatch`](Self::hatch)
-    /// returned.
+    /// A filled area; nothing if it is flat. `fill` is a colour or the result of
+    /// [`hatch`](Self::hatch).
     pub(crate) fn polygon(&mut self, points: &[(f64, f64)], fill: &str, opacity: f64) {
         if is_flat(points) {
             return;
@@ -151,7 +151,7 @@ impl Svg {
         );
     }
 
-    /// A filled rectangle; none if it is flat.
+    /// A filled rectangle; nothing if it is flat.
     pub(crate) fn rectangle(&mut self, at: (f64, f64), size: (f64, f64), fill: &str, opacity: f64) {
         if is_flat(&[(0.0, 0.0), (size.0.max(0.0), size.1.max(0.0))]) {
             return;
@@ -167,7 +167,7 @@ impl Svg {
         );
     }
 
-    /// The outline of a rectangle; none if it is flat.
+    /// The outline of a rectangle; nothing if it is flat.
     pub(crate) fn outline(&mut self, at: (f64, f64), size: (f64, f64), stroke: &Stroke<'_>) {
         if is_flat(&[(0.0, 0.0), (size.0.max(0.0), size.1.max(0.0))]) {
             return;
@@ -183,7 +183,7 @@ impl Svg {
         );
     }
 
-    /// Text; `at` is on its base line.
+    /// Text with its baseline at `at`.
     pub(crate) fn text(&mut self, at: (f64, f64), text: &str, letters: &Letters<'_>) {
         let anchor = match letters.anchor {
             Anchor::Start => "start",
@@ -211,7 +211,7 @@ impl Svg {
         );
     }
 
-    /// The mark of a series, with its middle at `at`; filled, or hollow with the paper inside.
+    /// The mark of a series centred at `at`, filled or hollow.
     pub(crate) fn mark(&mut self, at: (f64, f64), series: usize, size: f64, hollow: bool) {
         let (x, y) = at;
         let colour = palette::colour(series);
@@ -244,7 +244,7 @@ impl Svg {
         );
     }
 
-    /// A fill in the colour of a series, with lines that tell it from the others without colour.
+    /// A fill in the colour of a series, hatched so that it can be told from others without colour.
     pub(crate) fn hatch(&mut self, series: usize) -> String {
         let name = format!("{}-h{series}", self.id);
         let colour = palette::colour(series);
@@ -269,7 +269,7 @@ impl Svg {
         format!("url(#{name})")
     }
 
-    /// Keeps what `draw` draws inside a rectangle.
+    /// Clips what `draw` draws to a rectangle.
     pub(crate) fn clipped(
         &mut self,
         at: (f64, f64),
@@ -292,7 +292,7 @@ impl Svg {
         self.body.push_str("</g>\n");
     }
 
-    /// The drawing as a file of its own, on white.
+    /// The drawing as a separate file, on white.
     pub(crate) fn file(&self, title: &str, about: &str) -> String {
         let millimetres = |length: f64| short(length / 96.0 * 25.4);
         format!(
@@ -307,7 +307,7 @@ impl Svg {
         )
     }
 
-    /// The drawing as a part of a page, whose style sheet gives ink and paper their colours.
+    /// The drawing as part of a page, whose style sheet sets the colours of ink and paper.
     pub(crate) fn inline(&self, class: &str, title: &str, about: &str) -> String {
         format!(
             "<svg class=\"{class}\" style=\"max-width:{}px\" {}{}</svg>\n",
@@ -343,10 +343,11 @@ impl Svg {
     }
 }
 
-/// How much wider than Helvetica the widest of [`FONTS`] is: which one is there is not known.
+/// How much wider than Helvetica the widest of [`FONTS`] is; which of them a reader has is unknown.
 const WIDEST: f64 = 1.13;
 
-/// The width of a text in ordinary letters of `size`, at most: by the widths of Helvetica.
+/// An upper bound for the width of a text in ordinary letters of `size`, from the widths of
+/// Helvetica.
 pub(crate) fn width_of(text: &str, size: f64) -> f64 {
     let width = |c: char| match c {
         'i' | 'j' | 'l' | '\'' | '|' => 0.23,
@@ -361,7 +362,7 @@ pub(crate) fn width_of(text: &str, size: f64) -> f64 {
     text.chars().map(width).sum::<f64>() * size * WIDEST
 }
 
-/// `text` cut to a width, with an ellipsis if something is missing.
+/// `text` cut to a width, with an ellipsis if it was too long.
 pub(crate) fn fitted(text: &str, size: f64, room: f64) -> String {
     if width_of(text, size) <= room {
         return text.to_owned();
@@ -388,8 +389,8 @@ fn path(points: &[(f64, f64)]) -> String {
     text
 }
 
-/// Whether points as they are written lie apart. Of a line without length some programs make a
-/// dot, others a complaint.
+/// Whether the points differ after rounding. Some programs draw a line of length zero as a dot,
+/// others complain.
 fn is_long(points: &[(f64, f64)]) -> bool {
     let written = |(x, y): (f64, f64)| (short(x), short(y));
     points
@@ -397,8 +398,8 @@ fn is_long(points: &[(f64, f64)]) -> bool {
         .any(|pair| written(pair[0]) != written(pair[1]))
 }
 
-/// Whether points as they are written are all at one height or all above each other, so that there
-/// is nothing between them.
+/// Whether the points, after rounding, all have the same height or all the same x, so that they
+/// enclose no area.
 fn is_flat(points: &[(f64, f64)]) -> bool {
     let same = |get: fn(&(f64, f64)) -> f64| {
         let mut pairs = points.windows(2);
@@ -407,12 +408,12 @@ fn is_flat(points: &[(f64, f64)]) -> bool {
     same(|point| point.0) || same(|point| point.1)
 }
 
-/// A length to a hundredth of a pixel.
+/// A length rounded to a hundredth of a pixel.
 fn short(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
 
-/// Text as XML and HTML want it.
+/// Text escaped for XML and HTML.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! What drawings promise.
+//! Properties of drawings.
 
 use super::palette::{colour, diverging, luminance, readable_on, viridis};
 use super::scale::{Scale, Unit, decimals};
@@ -31,7 +31,7 @@ fn numbers_beside_axes_are_round_and_few() {
         texts(&Scale::new(0.1, 1.0, true), 4),
         ["0.1", "0.2", "0.5", "1"]
     );
-    // Too short for powers of ten: even steps.
+    // Too narrow for powers of ten, so equal steps are used.
     assert!(Scale::new(7.1, 7.9, true).ticks(5).len() >= 3);
     assert_eq!(decimals(0.05), 2);
     assert_eq!(decimals(20.0), 0);
@@ -43,7 +43,7 @@ fn values_are_where_the_scale_says() {
     assert!((even.at(2.5) - 125.0).abs() < 1e-9);
     let log = Scale::new(1.0, 100.0, true).between(0.0, 1.0);
     assert!((log.at(10.0) - 0.5).abs() < 1e-9);
-    // One value only, or none, still has two ends.
+    // Even without values, or with a single one, the scale has two ends.
     assert!(Scale::new(3.0, 3.0, false).at(3.0).is_finite());
     assert!(Scale::from_zero([].into_iter()).at(0.0).is_finite());
 }

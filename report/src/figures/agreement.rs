@@ -1,4 +1,4 @@
-//! Two worlds beside each other.
+//! Agreement between two backends.
 
 use super::{Csv, Figure};
 use crate::compare::{self, Options};

@@ -1,4 +1,4 @@
-//! How completion times are distributed.
+//! The distribution of completion times.
 
 use super::view::View;
 use super::{Csv, Figure};
@@ -6,22 +6,22 @@ use crate::draw::{Axis, Grid, Line, Panel, Scale, Trace, Unit};
 use crate::vega::Chart;
 use anabranch_lab::stats::quantile;
 
-/// With fewer runs a distribution says less than its mean.
+/// With fewer runs, a distribution says less than its mean.
 const LEAST: usize = 5;
 
-/// Half the width of a band that holds the whole distribution with 95 % confidence (Dvoretzky,
+/// Half the width of a band that contains the whole distribution with 95 % confidence (Dvoretzky,
 /// Kiefer, Wolfowitz; constant by Massart 1990).
 fn half_width(count: usize) -> f64 {
     ((2.0 / 0.05f64).ln() / (2.0 * count as f64)).sqrt()
 }
 
-/// Completion times of each contender at the point looked at.
+/// Completion times of each contender at the view's point.
 pub(super) fn completion(view: &View<'_>) -> Option<Figure> {
     let mut csv = Csv::new(&["contender", "completion_s", "share", "low", "high"]);
     let found = times(view);
     let all = || found.iter().flat_map(|(.., times)| times).copied();
     let (least, most) = (all().reduce(f64::min)?, all().reduce(f64::max)?);
-    // A flow that lasts a given time ends after that time: nothing to see.
+    // Flows of a fixed duration all take that long, so there is nothing to show.
     if most / least < 1.001 {
         return None;
     }
@@ -84,7 +84,7 @@ pub(super) fn completion(view: &View<'_>) -> Option<Figure> {
     ))
 }
 
-/// Sorted completion times of contenders that have enough of them, with their series' numbers.
+/// The sorted completion times of contenders with enough runs, with their series' numbers.
 fn times<'v>(view: &'v View<'_>) -> Vec<(usize, &'v str, Vec<f64>)> {
     let mut found: Vec<(usize, &str, Vec<f64>)> = Vec::new();
     for (series, contender) in view.contenders.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Which figures results give, and what is in them. A figure without data is not made.
+//! The figures that results give, and their content. A figure without data is not made.
 
 mod agreement;
 mod cdf;
@@ -15,18 +15,18 @@ use crate::study::Study;
 use crate::vega::Chart;
 use std::fmt::{Display, Write};
 
-/// A plot with all that belongs to it.
+/// A plot with its texts and data.
 #[derive(Debug)]
 pub struct Figure {
-    /// Its name, also of its files.
+    /// Its name, also in file names.
     pub name: String,
     /// What it shows, in a few words.
     pub title: String,
-    /// What has to be known to read it: number of runs, kind of interval.
+    /// What a reader has to know: number of runs, kind of interval.
     pub caption: String,
-    /// What can be seen in it, for those who cannot.
+    /// A description for those who cannot see it.
     pub alt: String,
-    /// The figures it is drawn from, as comma-separated values.
+    /// The data it is drawn from, as comma-separated values.
     pub csv: String,
     chart: Chart,
     plot: Box<dyn Plot>,
@@ -51,18 +51,18 @@ impl Figure {
         }
     }
 
-    /// The figure as an SVG file, `width` being one of [`WIDTHS`] in pixels.
+    /// The figure as an SVG file, in one of the [`WIDTHS`], in pixels.
     pub fn svg(&self, width: f64) -> String {
         let id = format!("f-{}", self.name);
         self.plot.draw(&id, width).file(&self.title, &self.alt)
     }
 
-    /// The figure for Vega-Lite, as a file beside its CSV.
+    /// The figure for Vega-Lite, as a file to be kept beside its CSV.
     pub fn vega_lite(&self) -> String {
         self.chart.document(&self.name, &self.title, &self.alt)
     }
 
-    /// The figure for a page, in all widths: its style sheet shows the one that fits.
+    /// The figure for a page in all widths, of which the style sheet shows the one that fits.
     pub(crate) fn inline(&self) -> String {
         let drawing = |(width, name): &(f64, &str)| {
             let id = format!("{}-{name}", self.name);
@@ -74,13 +74,13 @@ impl Figure {
         WIDTHS.iter().map(drawing).collect()
     }
 
-    /// Width and height in pixels at a width.
+    /// Width and height in pixels when drawn at `width`.
     pub fn size(&self, width: f64) -> (f64, f64) {
         self.plot.draw("size", width).size()
     }
 }
 
-/// Rows of figures.
+/// Rows of data.
 #[derive(Debug)]
 pub(crate) struct Csv(String);
 
@@ -89,7 +89,7 @@ impl Csv {
         Self(format!("{}\n", names.join(",")))
     }
 
-    /// All of it.
+    /// All rows as text.
     pub(crate) fn text(self) -> String {
         self.0
     }

@@ -1,4 +1,4 @@
-//! Contenders beside each other.
+//! Contenders side by side.
 
 use super::view::{View, mean};
 use super::{Csv, Figure};
@@ -8,10 +8,10 @@ use crate::vega::Chart;
 use anabranch_lab::results::Part;
 use anabranch_lab::stats::{Summary, aggregation_gain, quantile};
 
-/// Up to this many runs are shown one by one.
+/// Up to this number, runs are shown individually.
 const SHOWN: usize = 30;
 
-/// Goodput of each contender, unless it is swept.
+/// Goodput of each contender, unless something is swept.
 pub(super) fn goodput(view: &View<'_>) -> Option<Figure> {
     if !view.swept.is_empty() {
         return None;
@@ -69,7 +69,7 @@ pub(super) fn goodput(view: &View<'_>) -> Option<Figure> {
     Some(Figure::new(names, caption, alt, (csv, chart), plot))
 }
 
-/// What is gained over the best path, as a share of what could be.
+/// The gain over the best path, as a share of the possible gain.
 pub(super) fn gain(view: &View<'_>) -> Option<Figure> {
     let mut csv = Csv::new(&["contender", "point", "repetition", "run_id", "gain"]);
     let mut rows = Vec::new();
@@ -148,7 +148,7 @@ const WAITS: [Quantile; 3] = [
     ("99th percentile", |part| part.outcome.reseq_wait_p99_s),
 ];
 
-/// How long bytes wait for those before them.
+/// How long bytes wait for earlier ones.
 pub(super) fn wait(view: &View<'_>) -> Option<Figure> {
     let mut csv = Csv::new(&["contender", "quantile", "mean_s", "low_s", "high_s", "runs"]);
     let mut rows = Vec::new();
@@ -161,7 +161,7 @@ pub(super) fn wait(view: &View<'_>) -> Option<Figure> {
                 continue;
             };
             one.points.clear();
-            // A wait cannot be negative, whatever a symmetric interval says.
+            // A wait cannot be negative, although a symmetric interval may reach below zero.
             one.interval = one.interval.map(|(low, high)| (low.max(0.0), high));
             let (low, high) = one.interval.unzip();
             let (low, high) = (super::maybe(low), super::maybe(high));
@@ -214,7 +214,7 @@ fn reference(at: f64, name: &str) -> Reference {
     }
 }
 
-/// The mean of figures with its interval.
+/// The mean of these values with its interval.
 fn dot(series: usize, values: &[f64]) -> Option<Dot> {
     let summary = Summary::of(values)?;
     let few = values.len() > 1 && values.len() <= SHOWN;
@@ -229,7 +229,7 @@ fn dot(series: usize, values: &[f64]) -> Option<Dot> {
     })
 }
 
-/// Rows in a fitting unit, and what can be seen in them.
+/// Rows of figures in a suitable unit, and their description.
 fn dots(
     mut rows: Vec<(String, Vec<Dot>)>,
     mut references: Vec<Reference>,

@@ -1,4 +1,4 @@
-//! Paths beside each other: shares, windows, round trips, and why they were chosen.
+//! Paths side by side: shares, windows, round trips, and why they were chosen.
 
 use super::time::{PANELS, bins, chunk, events, ids, names_of, path_name};
 use super::view::{View, mean_of_paths};
@@ -7,7 +7,7 @@ use crate::draw::{Axis, Bars, Grid, Line, Panel, Scale, Trace, Unit};
 use crate::vega::Chart;
 use anabranch_lab::results::{Bin, Part};
 
-/// Which path carried how much.
+/// How much each path carried.
 pub(super) fn share(view: &View<'_>) -> Option<Figure> {
     let mut csv = Csv::new(&["contender", "path", "name", "share", "utilisation"]);
     let mut rows = Vec::new();
@@ -64,10 +64,10 @@ fn alt_of(rows: &[(String, Vec<f64>)], parts: &[String]) -> String {
     rows.iter().map(row).collect::<Vec<String>>().join("; ")
 }
 
-/// Reasons beyond these are added up.
+/// The number of reasons shown; the rest is added up.
 const REASONS: usize = 7;
 
-/// Why the scheduler decided as it did.
+/// The reasons of the scheduler's decisions.
 pub(super) fn reasons(view: &View<'_>) -> Option<Figure> {
     let mut csv = Csv::new(&["contender", "reason", "decisions_per_run"]);
     let mut totals: Vec<(String, f64)> = Vec::new();
@@ -232,7 +232,7 @@ pub(super) fn state(view: &View<'_>) -> Option<Figure> {
     Some(Figure::new(names, caption, alt, (csv, chart), grid))
 }
 
-/// A line for each path, with a point for each few bins.
+/// A line for each path, with one point for every few bins.
 fn lines(part: &Part, get: fn(&Bin) -> Option<f64>) -> Vec<Line> {
     let paths = 1..=part.outcome.paths.len() as u32;
     paths

@@ -9,14 +9,14 @@ use crate::sweep::{Swept, short, value_of};
 use crate::vega::Chart;
 use anabranch_lab::stats::{Interval, Summary, compare};
 
-/// More panels than these are left to the tables.
+/// The most panels; what would need more is left to the tables.
 const PANELS: usize = 12;
-/// More lines than these hide each other.
+/// The most lines; more would hide each other.
 const LINES: usize = 12;
 
 type Point = Vec<(String, String)>;
 
-/// Points that have the same values but for some keys, with a name for what they share.
+/// Groups of points that differ in `axes` alone, each named by its other values.
 fn groups<'v>(view: &'v View<'_>, axes: &[&Swept]) -> Vec<(String, Vec<&'v Point>)> {
     let others: Vec<&Swept> = view
         .swept
@@ -102,7 +102,7 @@ pub(super) fn curves(view: &View<'_>) -> Option<Figure> {
 
 type Group<'v> = (String, Vec<&'v Point>);
 
-/// The lines of each group, and the figures they are drawn from.
+/// The lines of each group, and their data.
 fn lines_of(
     view: &View<'_>,
     axis: &Swept,
@@ -163,7 +163,7 @@ fn scaled(mut line: Line, factor: f64) -> Line {
     line
 }
 
-/// The sum of the paths' rates as a line, if it is the same at all points and fits in.
+/// The sum of the paths' rates as a line, if it is the same at all points and fits in the panel.
 fn constant_sum(view: &View<'_>, points: &[&Point], factor: f64, most: f64) -> Option<Rule> {
     let first = view.contenders.first()?;
     let sums: Vec<u64> = points
@@ -199,7 +199,7 @@ fn curves_alt(view: &View<'_>, axis: &Swept) -> String {
     format!("Goodput: {}", texts.join(", "))
 }
 
-/// The axis of a swept value, and where its values are.
+/// The axis of a swept key, and the positions of its values.
 fn horizontal(axis: &Swept) -> (Axis, Vec<f64>) {
     let labels = axis.labels();
     let numbers: Vec<f64> = match &axis.amounts {
@@ -222,7 +222,7 @@ fn horizontal(axis: &Swept) -> (Axis, Vec<f64>) {
     (axis, numbers)
 }
 
-/// The two swept keys with the most values, if both are worth an axis of a map.
+/// The two swept keys with the most values, if both have enough for an axis of a map.
 fn two_axes<'v>(view: &'v View<'_>) -> Option<(&'v Swept, &'v Swept)> {
     let mut long: Vec<&Swept> = view.swept.iter().filter(|s| s.values.len() >= 3).collect();
     long.sort_by_key(|swept| std::cmp::Reverse(swept.values.len()));
@@ -285,7 +285,8 @@ fn maps(
     (!made.seen.is_empty() && made.drawn.len() <= 2 * PANELS).then_some(made)
 }
 
-/// Where a point lies in maps: its panel, how far across and how far up, in words of the scenario.
+/// The position of a point in the maps: its panel, and its values along x and y, as in the
+/// scenario.
 fn place<'p>(view: &View<'_>, point: &'p Point) -> (String, &'p str, &'p str) {
     let (mut panel, mut x, mut y) = (point.clone(), "", "");
     if let Some((across, up)) = two_axes(view) {

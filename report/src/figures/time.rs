@@ -1,4 +1,4 @@
-//! What happened in a typical run.
+//! Typical runs over time.
 
 use super::view::View;
 use super::{Csv, Figure};
@@ -8,9 +8,9 @@ use anabranch_lab::results::{Bin, Part};
 use anabranch_lab::scenario::{Action, Scenario};
 use anabranch_lab::stats::quantile;
 
-/// More panels than these are a thicket.
+/// The most panels that remain readable.
 pub(super) const PANELS: usize = 6;
-/// Bins drawn of a run; neighbours are added up if there are more.
+/// The most points drawn for a run; with more bins, neighbours are merged.
 const BINS: usize = 160;
 
 /// One path over time, or the connection as path 0.
@@ -19,14 +19,14 @@ pub(super) fn bins(part: &Part, path: u32) -> Vec<&Bin> {
     series.filter(|bin| bin.path == path).collect()
 }
 
-/// Neighbouring bins that are drawn as one.
+/// How many neighbouring bins are drawn as one.
 pub(super) fn chunk(count: usize) -> usize {
     count.div_ceil(BINS).max(1)
 }
 
-/// The bins whose bytes over their length are a rate: all but a last one shorter than half of the
-/// others, which says more about when the run ended. In results of old builds it may have the bytes
-/// of the bin before once more.
+/// The bins from which rates can be computed: all but a last one less than half as long as the
+/// others, whose rate says more about when the run ended. Results of old builds may also count the
+/// bytes of the bin before in it.
 fn with_rates<'b, 'a>(bins: &'b [&'a Bin]) -> &'b [&'a Bin] {
     let [rest @ .., last] = bins else {
         return bins;
@@ -44,7 +44,7 @@ fn with_rates<'b, 'a>(bins: &'b [&'a Bin]) -> &'b [&'a Bin] {
     }
 }
 
-/// Rates of a path: bytes per bin over its length, `(middle, bit/s)`.
+/// Rates of a path: bytes of each bin over its length, as `(middle, bit/s)`.
 fn rates(part: &Part, path: u32, get: fn(&Bin) -> u64) -> Vec<(f64, f64)> {
     let bins = bins(part, path);
     let bins = with_rates(&bins);
@@ -62,7 +62,7 @@ fn rates(part: &Part, path: u32, get: fn(&Bin) -> u64) -> Vec<(f64, f64)> {
     rates
 }
 
-/// What the scenario has happen, for lines across a plot.
+/// The scenario's events, as lines across a plot.
 pub(super) fn events(scenario: Option<&Scenario>) -> Vec<Rule> {
     let Some(scenario) = scenario else {
         return Vec::new();
@@ -87,7 +87,7 @@ pub(super) fn events(scenario: Option<&Scenario>) -> Vec<Rule> {
     scenario.events.iter().map(rule).collect()
 }
 
-/// The last second of the longest of these runs.
+/// The end of the longest of these runs in seconds.
 fn end(runs: &[(usize, &Part)]) -> f64 {
     let last = runs
         .iter()
@@ -99,7 +99,7 @@ fn time_axis(end: f64) -> Axis {
     Axis::new("time [s]", Scale::new(0.0, end, false))
 }
 
-/// Rates of all paths on top of each other, and goodput.
+/// Rates of all paths, stacked, and goodput.
 pub(super) fn goodput(view: &View<'_>) -> Option<Figure> {
     let mut runs = view.typical_rivals();
     runs.truncate(PANELS);
@@ -179,7 +179,7 @@ fn rates_chart() -> Chart {
         .name("column", ("contender", "contender"))
 }
 
-/// Heights of a stack and of the line over it.
+/// The tops of a stack and of the line over it.
 fn tops(stack: &[(u32, Vec<(f64, f64)>)]) -> Vec<f64> {
     let bins = stack
         .iter()
@@ -302,7 +302,7 @@ pub(super) fn path_name(part: &Part, path: u32) -> &str {
     path.map_or("path", |path| path.name.as_str())
 }
 
-/// Which runs are shown.
+/// The ids of the runs shown.
 pub(super) fn ids(runs: &[(usize, &Part)]) -> String {
     let ids: Vec<&str> = runs.iter().map(|(_, part)| part.run_id.as_str()).collect();
     let word = if ids.len() == 1 { "run" } else { "runs" };
@@ -360,10 +360,10 @@ mod tests {
         assert_eq!(most(&[0.1, 0.2, 0.3, 0.34]), (2.0, 3));
         assert_eq!(most(&[0.1, 0.2, 0.3, 0.38]), (2.5, 4));
         assert_eq!(most(&[0.1, 0.2, 0.3, 0.402]), (2.0, 4));
-        // All there is of a short run.
+        // A short run has only this bin.
         assert_eq!(most(&[0.05]), (4.0, 1));
         assert_eq!(most(&[]), (0.0, 0));
-        // Neighbours that are drawn as one do not take it along either.
+        // The short last bin is not merged into its neighbours either.
         let mut many: Vec<f64> = (1..=321).map(|nth| f64::from(nth) / 10.0).collect();
         many.push(32.100_02);
         assert_eq!(most(&many), (2.0, 107));

@@ -1,4 +1,4 @@
-//! Results of a folder as figures ask for them.
+//! A folder's results, arranged for figures.
 
 use crate::load::Folder;
 use crate::sweep::{Swept, point};
@@ -6,14 +6,14 @@ use anabranch_lab::results::{Part, PathOutcome, Status};
 use anabranch_lab::stats::quantile;
 use std::collections::BTreeMap;
 
-/// Who carried the flows.
+/// A contender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Contender {
     pub(crate) name: String,
-    /// Whether it had one path of several.
+    /// Whether it used one of several paths.
     pub(crate) single: bool,
-    /// Whether it is there only to tell what one path can do. One that has one path may also be a
-    /// rival in its own right, as the kernel's TCP is.
+    /// Whether it only measures what one path can do. A contender with one path may also be a rival
+    /// in its own right, such as the kernel's TCP.
     pub(crate) alone: bool,
 }
 
@@ -25,20 +25,20 @@ type Runs<'a> = BTreeMap<&'a str, Vec<&'a Part>>;
 #[derive(Debug)]
 pub(crate) struct View<'a> {
     pub(crate) folder: &'a Folder,
-    /// In the order of the plan; the place is the number of the series.
+    /// In the order of the plan; the index is the number of the series.
     pub(crate) contenders: Vec<Contender>,
     /// The keys that vary.
     pub(crate) swept: Vec<Swept>,
     /// All points, in the order of the plan.
     pub(crate) points: Vec<Point>,
-    /// The point that is looked at over time.
+    /// The point that figures over time show.
     pub(crate) at: Point,
     label: Option<String>,
     cells: BTreeMap<&'a [(String, String)], Runs<'a>>,
 }
 
 impl<'a> View<'a> {
-    /// `None` if no run ended well. `label` tells it from other folders of its study.
+    /// `None` if no run ended well. `label` distinguishes the folder from others of its study.
     pub(crate) fn of(folder: &'a Folder, label: Option<String>) -> Option<Self> {
         let mut contenders: Vec<Contender> = Vec::new();
         let mut points: Vec<Point> = Vec::new();
@@ -58,7 +58,7 @@ impl<'a> View<'a> {
             let runs = cells.entry(part.swept.as_slice()).or_default();
             runs.entry(part.contender.as_str()).or_default().push(part);
         }
-        // Single paths come last in every legend, whatever contender was first to end.
+        // Single paths come last in every legend, whichever contender ended first.
         contenders.sort_by_key(|contender| contender.single);
         let mut view = Self {
             folder,
@@ -73,7 +73,7 @@ impl<'a> View<'a> {
         Some(view)
     }
 
-    /// The point where contenders differ most; the middle one if there is only one of them.
+    /// The point where contenders differ most; the middle point if there is only one contender.
     fn telling_point(&self) -> Option<Point> {
         let rivals: Vec<&Contender> = self.contenders.iter().filter(|c| !c.single).collect();
         let middle = self.points.get(self.points.len() / 2)?;
@@ -108,15 +108,15 @@ impl<'a> View<'a> {
         runs.filter_map(|part| part.outcome.goodput_bps).collect()
     }
 
-    /// Goodput of the best path alone in a repetition, whoever used it: several paths are worth
-    /// it only if they beat every rival with one.
+    /// Goodput of the best contender with one path in a repetition: several paths are worthwhile
+    /// only if they beat every such rival.
     pub(crate) fn best_single(&self, point: &[(String, String)], repetition: u64) -> Option<f64> {
         let singles = self.goodputs_of(point, repetition, |contender| contender.single);
         singles.into_iter().reduce(f64::max)
     }
 
-    /// Goodputs of the paths alone in a repetition, one for each path: without rivals that have
-    /// one path, with which a path would count twice.
+    /// Goodput of each path alone in a repetition. Rivals that also use one path are left out, or
+    /// their path would count twice.
     pub(crate) fn paths_alone(&self, point: &[(String, String)], repetition: u64) -> Vec<f64> {
         self.goodputs_of(point, repetition, |contender| contender.alone)
     }
@@ -136,7 +136,8 @@ impl<'a> View<'a> {
         contenders.filter_map(goodput).collect()
     }
 
-    /// The run with a series whose goodput is nearest to the median, at the point looked at.
+    /// The run whose goodput is nearest to the median, of those that recorded a series at the
+    /// view's point.
     pub(crate) fn typical(&self, contender: &str) -> Option<&'a Part> {
         let runs = self.runs(&self.at, contender);
         let goodputs = self.goodputs(&self.at, contender);
@@ -207,7 +208,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// The mean, if there is anything.
+/// The mean; `None` without values.
 pub(crate) fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }

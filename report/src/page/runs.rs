@@ -1,4 +1,4 @@
-//! Every run, so that every figure can be traced.
+//! The table of all runs, to which every figure can be traced.
 
 use super::anchor;
 use crate::study::Study;
@@ -15,7 +15,7 @@ pub(crate) struct RunTable {
 /// One run.
 pub(crate) struct RunRow {
     pub(crate) anchor: String,
-    /// If it is the first of its contender at its point: where figures of these lead.
+    /// An anchor for figures, if this is the first run of its contender at its point.
     pub(crate) group: Option<String>,
     pub(crate) id: String,
     pub(crate) point: String,
@@ -32,7 +32,8 @@ impl RunTable {
     pub(crate) fn of(study: &Study, at: usize) -> Self {
         let folder = &study.folders[at];
         let mut parts: Vec<&Part> = folder.parts.iter().collect();
-        // By contender within a point: the runs behind a mean stand together. The sort is stable.
+        // By contender within a point, so that the runs behind a mean are adjacent. The sort is
+        // stable.
         let mut order: Vec<(&[(String, String)], &str)> = Vec::new();
         for row in &folder.report.rows {
             order.push((&row.swept, &row.contender));
@@ -90,17 +91,17 @@ fn row(study: &Study, at: usize, part: &Part, group: Option<String>) -> RunRow {
     }
 }
 
-/// Where a run stands in the page.
+/// The anchor of a run.
 pub(crate) fn row_anchor(study: &Study, at: usize, run_id: &str) -> String {
     format!("run-{}-{at}-{run_id}", anchor(&study.name))
 }
 
-/// Where the runs of the n-th row of results stand.
+/// The anchor of the runs behind the n-th row of results.
 pub(crate) fn group_anchor(study: &Study, at: usize, nth: usize) -> String {
     format!("runs-{}-{at}-{nth}", anchor(&study.name))
 }
 
-/// A time for people.
+/// A time in readable form.
 pub(crate) fn seconds(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| format!("{value:.3} s"))
 }

@@ -1,4 +1,4 @@
-//! What was run: the network, what is sent, who sends it. Of a sweep each value is told once.
+//! What was run: the network, the traffic, the contenders. Each value of a sweep is named once.
 
 use crate::load::Folder;
 use anabranch_lab::scenario::{
@@ -6,18 +6,18 @@ use anabranch_lab::scenario::{
 };
 use std::sync::Arc;
 
-/// Values of a sweep that are told one by one.
+/// The most values of a sweep that are listed one by one.
 const SHOWN: usize = 8;
 
 /// A campaign in words.
 pub(crate) struct Setup {
     pub(crate) facts: Vec<(String, Vec<String>)>,
     pub(crate) links: Vec<LinkRow>,
-    /// The scenario file as it was understood.
+    /// The scenario file as it was read.
     pub(crate) scenario: String,
 }
 
-/// One direction of a link, or both if they are alike.
+/// One direction of a link, or both if they are equal.
 pub(crate) struct LinkRow {
     pub(crate) name: String,
     pub(crate) ends: String,
@@ -26,7 +26,7 @@ pub(crate) struct LinkRow {
 }
 
 impl Setup {
-    /// What was run for a folder of results.
+    /// The setup of a folder of results.
     pub(crate) fn of(folder: &Folder) -> Self {
         let scenarios = scenarios(folder);
         let mut facts = Vec::new();
@@ -38,7 +38,7 @@ impl Setup {
             facts.push(("links".to_owned(), vec![text.to_owned()]));
         }
         let text = &folder.plan.expanded;
-        // It was understood when the folder was read.
+        // It was valid when the folder was read.
         if let Ok(document) = Document::parse("campaign.toml", text) {
             facts.extend(sent(&document.root, folder));
         }
@@ -50,7 +50,8 @@ impl Setup {
     }
 }
 
-/// A scenario for each point of the sweep; of contenders only one, since the network is the same.
+/// One scenario for each point of the sweep. One contender is enough, since all have the same
+/// network.
 fn scenarios(folder: &Folder) -> Vec<&Arc<Scenario>> {
     let runs = &folder.plan.runs;
     let first = runs.first().map(|run| (&run.contender, run.repetition));
@@ -60,7 +61,7 @@ fn scenarios(folder: &Folder) -> Vec<&Arc<Scenario>> {
     of_first.map(|run| &run.scenario).collect()
 }
 
-/// Nodes between the hosts, and the way of each path.
+/// The nodes between the hosts, and the route of each path.
 fn network(scenario: &Scenario) -> Vec<(String, Vec<String>)> {
     let network = &scenario.network;
     let between: Vec<String> = network.nodes.iter().skip(2).map(node).collect();
@@ -113,7 +114,7 @@ fn way(path: &NetPath, links: &[&NetLink]) -> String {
     parts.join("; ")
 }
 
-/// What the file says of everything but links.
+/// Everything in the file except links.
 fn sent(root: &Node, folder: &Folder) -> Vec<(String, Vec<String>)> {
     let each = |key: &str| match root.get(key).map(|node| &node.value) {
         Some(Value::List(items)) => items.iter().map(words).collect(),
@@ -209,7 +210,7 @@ fn cells(told: Told) -> [String; 4] {
     [told.rate, told.delay, told.queue, told.loss]
 }
 
-/// Each value once, in the order in which they come.
+/// Each value once, in order of first appearance.
 fn distinct<'t>(values: impl Iterator<Item = &'t str>) -> String {
     let mut found: Vec<&str> = Vec::new();
     for value in values {

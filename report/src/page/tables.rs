@@ -1,4 +1,4 @@
-//! The table of results, and how they came about.
+//! The table of results, and how they were obtained.
 
 use super::quoted;
 use super::runs::{group_anchor, seconds};
@@ -13,7 +13,7 @@ use anabranch_lab::stats::{Estimate, Interval};
 use anabranch_lab::words::counted;
 use std::collections::BTreeSet;
 
-/// A row of results; the last cell leads to its runs.
+/// A row of results; the last cell links to its runs.
 pub(crate) struct Cells {
     pub(crate) texts: Vec<String>,
     pub(crate) link: String,
@@ -21,11 +21,11 @@ pub(crate) struct Cells {
     pub(crate) single: bool,
 }
 
-/// How a folder's results came about.
+/// How a folder's results were obtained.
 pub(crate) struct Method {
     pub(crate) title: String,
     pub(crate) facts: Vec<(String, String)>,
-    /// What was run, unless an earlier folder ran the same.
+    /// The setup, unless an earlier folder had the same.
     pub(crate) setup: Option<Setup>,
     pub(crate) machine: Vec<(String, String)>,
     pub(crate) machine_json: String,
@@ -34,10 +34,10 @@ pub(crate) struct Method {
     pub(crate) commands: Vec<(String, String)>,
 }
 
-/// Runs that went wrong are shown one by one up to here.
+/// The most failed runs that are listed individually.
 const SHOWN: usize = 20;
 
-/// Each contender at each point in each world.
+/// Each contender at each point on each backend.
 pub(crate) fn results(study: &Study) -> (Vec<&'static str>, Vec<Cells>) {
     let all = || study.folders.iter().flat_map(|folder| &folder.report.rows);
     let worlds = study.folders.len() > 1;
@@ -156,7 +156,7 @@ fn figures(row: &Row) -> [String; 8] {
     ]
 }
 
-/// How the results of each folder came about.
+/// How the results of each folder were obtained.
 pub(crate) fn method(study: &Study) -> Vec<Method> {
     let is_new = |at: usize| {
         let (earlier, rest) = study.folders.split_at(at);

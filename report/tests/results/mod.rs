@@ -1,4 +1,4 @@
-//! Results without a network: made up, so that figures are known and all kinds of them are there.
+//! Made-up results, so that the figures are known and all kinds of them occur.
 
 use anabranch_lab::backend::Backend;
 use anabranch_lab::campaign::Campaign;
@@ -7,7 +7,7 @@ use anabranch_lab::results::{Bin, Outcome, PathOutcome, Status, Store};
 use anabranch_lab::scenario::Document;
 use std::path::{Path, PathBuf};
 
-/// Two paths, of which one is silent for a while.
+/// Two paths, one of which is silent for a while.
 pub(crate) const CUT: &str = r#"
 format = 1
 name = "cut <&> return"
@@ -37,7 +37,7 @@ runs = 8
 goodput = [{ of = "sum-of-rates", at-least = "60%" }, { of = "best-single", at-least = 2 }]
 "#;
 
-/// The same over two swept values.
+/// Two paths and two swept values.
 pub(crate) const SWEPT: &str = r#"
 format = 1
 name = "swept"
@@ -60,12 +60,12 @@ anabranch = { scheduler = ["min-rtt", "blest"] }
 runs = 4
 "#;
 
-/// Tells a story that follows from the run alone.
+/// A backend that makes up results from the run alone.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Made {
     /// The backend's name.
     pub(crate) name: &'static str,
-    /// Its goodputs over those of others.
+    /// The factor between its goodputs and those of others.
     pub(crate) factor: f64,
 }
 
