@@ -249,7 +249,7 @@ impl Table {
         self.abandon_lost();
     }
 
-    /// Requests the abandonment of lost paths, once another path can carry the PATH_ABANDON.
+    /// Requests the abandonment of lost paths, once another path can carry the `PATH_ABANDON`.
     fn abandon_lost(&mut self) {
         if !self
             .entries
