@@ -97,7 +97,7 @@ fn regression_the_guard_went_on_counting_packets_of_the_handshake() {
     settles(18334);
 }
 
-/// Each side gave up the path the other relied on. The client's PATH_ABANDON was lost, and its
+/// Each side gave up the path the other relied on. The client's `PATH_ABANDON` was lost, and its
 /// request for another path every half second postponed the probe that would have repeated it.
 #[test]
 fn regression_a_trickle_on_the_last_path_put_off_its_probes() {
