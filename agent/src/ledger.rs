@@ -1,4 +1,4 @@
-//! What arrived at this host, flow by flow, and whether that is all.
+//! Records what arrived at this host, flow by flow, and whether that is everything.
 
 use crate::machine::clock_ns;
 use anabranch_lab::hosts::{HostReport, Job, JobFlow, Role, UnitTime};
@@ -8,13 +8,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-/// How long datagrams that have no deadline are waited for.
+/// How long to wait for datagrams without a deadline.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The longest time datagrams that have one are.
+/// The longest wait for datagrams with a deadline.
 const MAX_GRACE: Duration = Duration::from_secs(10);
 
-/// Longer than any run, and not longer than what a clock can carry.
+/// Longer than any run, but not too long for a clock.
 const MAX_WAIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ struct FlowState {
     units: u64,
     /// Units this host sent.
     sent: u64,
-    /// Numbers of the datagrams that arrived, to know copies.
+    /// Numbers of the datagrams that arrived, to recognise copies.
     seen: Vec<u64>,
 }
 
@@ -46,9 +46,9 @@ pub(crate) struct Ledger {
     started_ns: u64,
     role: Role,
     flows: Vec<JobFlow>,
-    /// From when on bytes count.
+    /// When bytes begin to count.
     warm: Duration,
-    /// Until when they do, if a flow lasts a given time.
+    /// When bytes cease to count, if a flow has a given duration.
     over: Option<Duration>,
     state: Mutex<State>,
     changed: Notify,
@@ -87,17 +87,17 @@ impl Ledger {
         self.start.elapsed()
     }
 
-    /// Time from the start to then; nothing for what was before.
+    /// Time from the start to `at`; zero if that was earlier.
     pub(crate) fn since_start(&self, at: std::time::Instant) -> Duration {
         at.saturating_duration_since(self.start.into_std())
     }
 
-    /// So long after the start, on the clock of this host.
+    /// The time `time` after the start, on this host's clock.
     pub(crate) fn stamp_ns(&self, time: Duration) -> u64 {
         self.started_ns.wrapping_add(time.as_nanos() as u64)
     }
 
-    /// Waits until so long after the start.
+    /// Waits until `time` after the start.
     pub(crate) async fn wait_until(&self, time: Duration) {
         sleep_until(self.start + time.min(MAX_WAIT)).await;
     }
@@ -117,12 +117,12 @@ impl Ledger {
         self.flows.get(flow as usize)
     }
 
-    /// Whether a flow's data comes from this host.
+    /// Whether this host sends a flow's data.
     pub(crate) fn is_source(&self, flow: &JobFlow) -> bool {
         is_source(self.role, flow.way)
     }
 
-    /// Bytes of a flow arrived.
+    /// Records bytes of a flow that arrived.
     pub(crate) fn arrived(&self, flow: u32, bytes: u64) {
         let now = self.elapsed();
         let mut state = self.lock();
@@ -140,7 +140,7 @@ impl Ledger {
         self.changed.notify_waiters();
     }
 
-    /// A unit that began at `stamp_ns` is complete.
+    /// Records that a unit that began at `stamp_ns` is complete.
     pub(crate) fn completed(&self, flow: u32, unit: u64, stamp_ns: u64) {
         let took_s = clock_ns().wrapping_sub(stamp_ns) as i64 as f64 / 1e9;
         let mut state = self.lock();
@@ -165,7 +165,7 @@ impl Ledger {
         self.changed.notify_waiters();
     }
 
-    /// A datagram arrived. Copies do not count.
+    /// Records a datagram that arrived. Copies do not count.
     pub(crate) fn datagram(&self, flow: u32, number: u64, stamp_ns: u64, bytes: u64) {
         let Some(count) = self.flow(flow).and_then(|flow| datagrams(&flow.kind)) else {
             return;
@@ -188,7 +188,7 @@ impl Ledger {
         }
     }
 
-    /// This host has sent a unit, or answered one.
+    /// Records that this host has sent or answered a unit.
     pub(crate) fn sent(&self, flow: u32) {
         if let Some(one) = self.lock().flows.get_mut(flow as usize) {
             one.sent += 1;
@@ -201,7 +201,7 @@ impl Ledger {
         self.lock().received
     }
 
-    /// Whether everything arrived that is to arrive here, and every request was answered.
+    /// Whether everything that is due here has arrived, and every request was answered.
     pub(crate) fn is_settled(&self) -> bool {
         let state = self.lock();
         self.flows()
@@ -245,7 +245,7 @@ impl Ledger {
         }
     }
 
-    /// Writes down what arrived; returns the time since the start.
+    /// Adds what arrived to the report; returns the time since the start.
     pub(crate) fn report(&self, report: &mut HostReport) -> Duration {
         let mut state = self.lock();
         report.started_ns = self.started_ns;
@@ -269,7 +269,7 @@ impl Ledger {
     }
 }
 
-/// Whether data that goes this way comes from a host of this role.
+/// Whether a host of this role sends the data that goes this way.
 pub(crate) fn is_source(role: Role, way: Way) -> bool {
     match way {
         Way::Forward => role == Role::Client,
@@ -277,7 +277,7 @@ pub(crate) fn is_source(role: Role, way: Way) -> bool {
     }
 }
 
-/// When its receiver waits no longer for a flow.
+/// When the receiver of a flow stops waiting.
 fn patience(flow: &JobFlow) -> Duration {
     match flow.kind {
         FlowKind::BulkTime(time) => flow.start + time,
@@ -288,12 +288,12 @@ fn patience(flow: &JobFlow) -> Duration {
     }
 }
 
-/// Time between datagrams.
+/// The interval between datagrams.
 pub(crate) fn interval(size: u64, rate: u64) -> Duration {
     Duration::from_secs_f64(size as f64 * 8.0 / rate as f64).max(Duration::from_nanos(1))
 }
 
-/// How many datagrams a flow has.
+/// The number of datagrams of a flow.
 fn datagrams(kind: &FlowKind) -> Option<u64> {
     match *kind {
         FlowKind::Datagrams {
@@ -310,7 +310,7 @@ fn datagrams(kind: &FlowKind) -> Option<u64> {
     }
 }
 
-/// When a unit of a flow begins at the earliest.
+/// The earliest time at which a unit of a flow begins.
 pub(crate) fn due(flow: &JobFlow, gap: Duration, unit: u64) -> Duration {
     let gaps = gap.saturating_mul(unit.min(u64::from(u32::MAX)) as u32);
     flow.start.saturating_add(gaps)

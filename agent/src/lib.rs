@@ -1,20 +1,21 @@
-//! What one host of a laboratory does: it carries the flows of a run and measures them.
+//! One host of a laboratory: it carries the flows of a run and measures them.
 //!
 //! ```text
 //! serve     lines of JSON in (Ask), lines of JSON out (Answer)
-//!   rules     what it may do for whoever asks: ports, files
+//!   rules     what it may do for a laboratory: ports, files
 //!   run       a job -> ready -> start -> report
 //!     engine    flows over the engine: a socket for each path, a stream for each unit
-//!     kernel    flows over TCP or multipath TCP of the kernel: a connection for each flow
-//!     ledger    what arrived, and whether that is all
+//!     kernel    flows over the kernel's TCP or multipath TCP: a connection for each flow
+//!     ledger    what arrived, and whether that is everything
 //!     series    samples: bins, means, percentiles
-//!   program   a program of others as the server, if whoever started the agent allowed it
-//! local     an agent as a process, spoken to over pipes
+//!   program   a third-party program as the server, if the agent was started with it
+//! local     an agent as a process, reached over pipes
 //! remote    an agent on another machine, over a connection of the engine with both keys pinned
 //! ```
 //!
-//! An agent knows one job at a time, the other host by what the laboratory tells of it, and nothing
-//! of the network between. It ends when its input ends, so that it cannot outlive who started it.
+//! An agent knows one job at a time, the other host as the laboratory describes it, and nothing of
+//! the network between. It ends when its input ends, so that it cannot outlive the process that
+//! started it.
 
 mod engine;
 mod kernel;
@@ -37,10 +38,10 @@ pub use remote::{Listen, ListenError, Remote, Service, Stop, listen};
 use rules::Rules;
 use std::io;
 
-/// Answers on standard output what is asked on standard input, until that ends.
+/// Answers requests from standard input on standard output, until the input ends.
 ///
 /// # Errors
-/// Standard input or output broke.
+/// Standard input or output failed.
 pub fn serve_stdio() -> io::Result<()> {
     let runtime = runtime()?;
     let served = runtime.block_on(serve::serve(
@@ -48,12 +49,12 @@ pub fn serve_stdio() -> io::Result<()> {
         tokio::io::stdout(),
         Rules::own(),
     ));
-    // What lingers of a last run lingers no longer.
+    // Ends whatever is left of the last run.
     runtime.shutdown_background();
     served
 }
 
-/// One thread: the processor time it takes is then what one core gave, whoever else is busy.
+/// A single thread, so that its processor time is what one core spent, whatever else is running.
 fn runtime() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,4 +1,4 @@
-//! Agents that are processes of this machine, spoken to over pipes.
+//! Agents as processes on this machine, reached over pipes.
 
 use anabranch_lab::hosts::{Answer, Ask, Host, HostError, MAX_LINE};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes of what an agent says on standard error that are kept.
+/// How many bytes of an agent's standard error are kept.
 const LAST_WORDS: usize = 4096;
 
-/// How long an agent may take to end when its input has.
+/// How long an agent may take to end after its input has ended.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// An agent in a process of its own. Dropping it ends the process.
+/// An agent in a process of its own, which ends when this is dropped.
 #[derive(Debug)]
 pub struct Local {
     name: String,
@@ -22,12 +22,12 @@ pub struct Local {
     input: Option<ChildStdin>,
     lines: Receiver<io::Result<String>>,
     last_words: Arc<Mutex<Vec<u8>>>,
-    /// Reads them, until nobody can say more.
+    /// The thread that reads standard error until it is closed everywhere.
     listener: Option<thread::JoinHandle<()>>,
 }
 
 impl Local {
-    /// Starts an agent. The command may put it into a namespace first.
+    /// Starts an agent. The command may enter a namespace first.
     ///
     /// # Errors
     /// The command cannot be run.
@@ -86,7 +86,8 @@ impl Local {
     fn ended(&mut self) -> HostError {
         let end = Instant::now() + FAREWELL;
         let status = self.wait(FAREWELL);
-        // What it said last may still be on its way; who has inherited its output may keep it open.
+        // The last output may still be on its way, and a child that inherited the pipe may keep it
+        // open.
         if let Some(listener) = self.listener.take() {
             while !listener.is_finished() && Instant::now() < end {
                 thread::sleep(Duration::from_millis(5));
@@ -121,7 +122,7 @@ impl Local {
     }
 }
 
-/// A line without its end; none at the end of the output.
+/// A line without its line end; `None` at the end of the output.
 fn read_line(output: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     let count = output
@@ -178,7 +179,7 @@ impl Drop for Local {
     fn drop(&mut self) {
         self.input = None;
         if self.wait(FAREWELL).is_none() {
-            // It does not listen. If it is gone by now, so much the better.
+            // It does not respond. If it has ended by now, that is fine too.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }

@@ -1,31 +1,30 @@
-//! What the machine says of itself: its clock, and what this process used.
+//! The machine's clock, and the resources that this process used.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// The clock `CLOCK_MONOTONIC`, in nanoseconds: the same for all processes of a machine.
+/// The clock `CLOCK_MONOTONIC` in nanoseconds, which all processes of a machine share.
 pub(crate) fn clock_ns() -> u64 {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |time| Duration::from(time).as_nanos() as u64)
 }
 
-/// Lets the high-water mark of memory begin anew, so that it is that of one run (`clear_refs` of
-/// proc(5)).
+/// Resets the high-water mark of memory, so that it covers one run (`clear_refs` of proc(5)).
 pub(crate) fn forget_peak() {
-    // Where the kernel does not, the mark is that of all runs so far.
+    // If the kernel cannot do that, the mark covers all runs so far.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
-/// What this process used so far.
+/// Resources that this process has used so far.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Usage {
     /// Processor time, user and system.
     pub(crate) cpu_s: f64,
-    /// The most memory it had.
+    /// Peak memory.
     pub(crate) peak_rss_bytes: u64,
 }
 
-/// The line `VmHWM` of a process's status, which Linux writes in KiB.
+/// The line `VmHWM` of a process's status, which Linux gives in KiB.
 fn high_water_mark(status: &str) -> Option<u64> {
     let line = status
         .lines()
@@ -41,7 +40,7 @@ impl Usage {
             |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
         Some(Self {
             cpu_s: seconds(usage.user_time()) + seconds(usage.system_time()),
-            // `max_rss` would be that of whoever started this process: it survives an exec.
+            // `max_rss` survives an exec, so it could be that of the process that started this one.
             peak_rss_bytes: high_water_mark(&std::fs::read_to_string("/proc/self/status").ok()?)?,
         })
     }

@@ -1,4 +1,4 @@
-//! The agent as a program of its own: answers on standard output what is asked on standard input.
+//! The agent as a separate program: answers requests from standard input on standard output.
 
 fn main() -> std::io::Result<()> {
     anabranch_agent::serve_stdio()

@@ -1,4 +1,4 @@
-//! What is sent: a head that says what a unit is, then bytes that mean nothing.
+//! What is sent: a head that describes a unit, then meaningless bytes.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use std::sync::LazyLock;
@@ -9,27 +9,27 @@ pub(crate) const HEAD: usize = 28;
 /// Bytes of a piece.
 pub(crate) const PIECE: usize = 64 << 10;
 
-/// The length of a unit that goes on until time is over.
+/// The length of a unit that ends by time.
 pub(crate) const ENDLESS: u64 = u64::MAX;
 
-/// A piece of payload; no two neighbouring bytes are equal.
+/// A piece of payload, in which neighbouring bytes always differ.
 static PATTERN: LazyLock<Bytes> = LazyLock::new(|| (0..PIECE).map(|at| (at % 251) as u8).collect());
 
-/// A piece of at most so many bytes.
+/// A piece of at most this many bytes.
 pub(crate) fn piece(most: u64) -> Bytes {
     PATTERN.slice(..most.min(PIECE as u64) as usize)
 }
 
-/// What comes before each unit on a stream or connection.
+/// Precedes each unit on a stream or connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
     /// The flow, counted from 0.
     pub(crate) flow: u32,
     /// The unit's number in the flow.
     pub(crate) unit: u64,
-    /// When it began, on the clock of the host that sends it.
+    /// When it began, on the sender's clock.
     pub(crate) stamp_ns: u64,
-    /// Bytes that follow.
+    /// The number of bytes that follow.
     pub(crate) length: u64,
 }
 
@@ -57,7 +57,7 @@ impl Head {
     }
 }
 
-/// Bits of a datagram's first number that are its number in the flow; the others are the flow.
+/// How many bits of a datagram's first word hold its number; the others hold the flow.
 const NUMBER_BITS: u32 = 48;
 
 /// A datagram of this many bytes, at least as many as its header needs.
@@ -69,7 +69,7 @@ pub(crate) fn datagram(flow: u32, number: u64, stamp_ns: u64, size: usize) -> By
     bytes.freeze()
 }
 
-/// The flow, the number and the time of making of a datagram; nothing if it is too short for them.
+/// The flow, the number and the creation time of a datagram; `None` if it is too short for them.
 pub(crate) fn open_datagram(bytes: &[u8]) -> Option<(u32, u64, u64)> {
     let (first, rest) = bytes.split_first_chunk::<8>()?;
     let (second, _) = rest.split_first_chunk::<8>()?;

@@ -1,4 +1,4 @@
-//! A program of others as the server of a run: one that whoever started this agent allowed.
+//! A third-party program as the server of a run, if the agent was started with it.
 
 use anabranch_lab::contender::{Contender, Figures, Process, Terms, scratch};
 use anabranch_lab::hosts::{Answer, HostReport, Ready};
@@ -7,14 +7,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
-/// How often the program is looked at.
+/// How often the program is checked.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How long it may take to tell its figures once the client has ended.
+/// How long it may take to print its figures once the client has ended.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// Starts the program, says when it is ready, and ends it when told to; then tells its figures, if
-/// they are read here.
+/// Starts the program, reports when it is ready, and ends it when told to. Then it reports the
+/// program's figures, if they are read here.
 pub(crate) async fn run(
     contender: Contender,
     terms: Terms,
@@ -25,7 +25,7 @@ pub(crate) async fn run(
         Ok(report) => Answer::Done(Box::new(report)),
         Err(why) => Answer::Failed(why),
     };
-    // A laboratory that is gone hears nothing.
+    // Fails only if the laboratory is gone.
     let _ = answers.send(answer);
 }
 
@@ -59,7 +59,7 @@ async fn carry(
             () = tokio::time::sleep(LOOK) => {}
         }
         match server.ended()? {
-            // Some end with their client.
+            // Some servers end with their client.
             Some(status) if !status.success() => {
                 let (name, words) = (&contender.name, server.last_words());
                 return Err(format!("the server of `{name}` ended: {status}{words}"));

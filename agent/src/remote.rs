@@ -1,8 +1,8 @@
-//! Agents on other machines, over a connection of the engine: both sides pin each other's key.
+//! Agents on other machines, over a connection of the engine: each side pins the other's key.
 //!
-//! A laboratory opens one stream for the lines and one for the clock. The clocks of both machines
-//! are compared before each run by a few exchanges: of the one that took least time, half is the
-//! error.
+//! A laboratory opens one stream for lines and one for the clock. Before each run, the clocks of
+//! both machines are compared by a few exchanges. The fastest exchange counts, with half its
+//! duration as the error.
 
 use crate::local::{decode, encode};
 use crate::machine::clock_ns;
@@ -33,7 +33,7 @@ use tokio::task::JoinSet;
 /// The application protocol of agents.
 const ALPN: &[u8] = b"anabranch-agent";
 
-/// The name by which laboratories ask for agents; keys count, not names.
+/// The name by which laboratories address agents; keys identify them, names do not.
 const SERVER_NAME: &str = "agent.lab";
 
 /// The first byte of a stream of lines.
@@ -42,52 +42,51 @@ const LINES: u8 = b'l';
 /// The first byte of a stream of clock readings.
 const CLOCK: u8 = b'c';
 
-/// Exchanges by which two clocks are compared.
+/// The number of exchanges that compare two clocks.
 const EXCHANGES: usize = 10;
 
-/// How often a silent connection is asked whether it is alive.
+/// How often a silent connection is probed.
 const KEEP_ALIVE: Duration = Duration::from_secs(3);
 
-/// How long a host that says nothing at all is believed to be there.
+/// How long a silent host is assumed to be alive.
 const SILENCE: Duration = Duration::from_secs(15);
 
-/// How long a laboratory waits for the end of another one's work: that of its own run before may
-/// take a moment.
+/// How long a laboratory waits for its turn: its own last run may take a moment to end.
 const TURN: Duration = Duration::from_secs(3);
 
-/// The code of a connection whose agent was told to end.
+/// The error code of a connection whose agent was told to end.
 const ENDED: u32 = 1;
 
-/// How long an agent has to answer a first call, or a question for its clock.
+/// How long an agent may take to answer the first call, or a reading of its clock.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How long to try to say goodbye.
+/// How long to try to deliver the end of a connection.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// What an agent that listens is told at its start.
+/// Settings of a listening agent.
 #[derive(Debug, Clone)]
 pub struct Listen {
-    /// Where it listens.
+    /// The address it listens on.
     pub address: SocketAddr,
     /// Its own key.
     pub identity: Identity,
     /// The keys of the laboratories it works for.
     pub trusted: Vec<Fingerprint>,
-    /// A folder it may write qlog files to; without, runs that want them are refused.
+    /// A folder for qlog files; without one, runs that record them are refused.
     pub qlog: Option<PathBuf>,
-    /// Ports at which flows may be received; the kernel's choice if not given.
+    /// Ports at which flows are received; the kernel's choice if `None`.
     pub ports: Option<RangeInclusive<u16>>,
-    /// Programs of others it may start as servers; a laboratory names them and nothing else.
+    /// Third-party programs it may start as servers; a laboratory only names them.
     pub programs: Vec<Contender>,
 }
 
 /// Why an agent cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Nobody may speak to it.
+    /// No laboratory is trusted.
     #[error("no trusted key: expected that of at least one laboratory")]
     Nobody,
-    /// Its key is of no use.
+    /// Its key cannot be used.
     #[error("the agent's key: {0}")]
     Key(String),
     /// The address cannot be bound.
@@ -95,7 +94,7 @@ pub enum ListenError {
     Bind(#[from] io::Error),
 }
 
-/// An agent that listens.
+/// A listening agent.
 #[derive(Debug)]
 pub struct Service {
     runtime: Runtime,
@@ -113,7 +112,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Ends it: runs under way are broken off, and their laboratories are told.
+    /// Ends it: current runs are aborted, and their laboratories are told.
     pub fn stop(&self) {
         self.wanted.notify_one();
     }
@@ -123,7 +122,7 @@ fn transport() -> Arc<TransportConfig> {
     Arc::new(TransportConfig {
         keep_alive: Some(KEEP_ALIVE),
         max_idle_timeout: Some(SILENCE),
-        // One connection, one path.
+        // A connection has only one path.
         max_paths: 0,
         ..TransportConfig::default()
     })
@@ -167,24 +166,24 @@ impl Service {
                 },
                 programs: listen.programs.clone(),
                 may_call: false,
-                // Now, and never while a laboratory waits: it takes a while.
+                // Takes a while, so it is done now and never while a laboratory waits.
                 machine: Arc::new(OnceLock::from(Machine::examine())),
             },
             stop: Stop::default(),
         })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The key laboratories have to pin.
+    /// The key that laboratories have to pin.
     pub fn key(&self) -> Fingerprint {
         self.key
     }
 
-    /// What ends it, from another thread.
+    /// A handle that ends it from another thread.
     pub fn stopper(&self) -> Stop {
         self.stop.clone()
     }
@@ -209,7 +208,7 @@ impl Service {
             }
             self.endpoint.close(ENDED, b"the agent was told to end");
             laboratories.shutdown().await;
-            // A laboratory that is gone hears nothing.
+            // Fails only if laboratories are gone.
             let _ = tokio::time::timeout(FAREWELL, self.endpoint.wait_idle()).await;
         });
     }
@@ -233,14 +232,14 @@ async fn attend(connection: Connection, busy: Arc<Mutex<()>>, rules: Rules) {
                 Ok(stream) => stream,
                 Err(_) => return,
             },
-            // What has ended is forgotten, or a long campaign would fill the memory.
+            // Finished tasks are removed, or they would fill the memory in a long campaign.
             Some(_) = streams.join_next(), if !streams.is_empty() => continue,
         };
         let (busy, rules) = (Arc::clone(&busy), rules.clone());
         streams.spawn(async move {
             match receive.read_u8().await {
                 Ok(LINES) => match tokio::time::timeout(TURN, busy.lock_owned()).await {
-                    // A broken stream tells its laboratory so.
+                    // The laboratory notices a broken stream by itself.
                     Ok(_turn) => drop(serve(receive, send, rules).await),
                     Err(_) => refuse(send).await,
                 },
@@ -255,7 +254,7 @@ async fn refuse(mut send: SendStream) {
     let answer = Answer::Failed("this agent works for another laboratory just now".to_owned());
     if let Ok(mut line) = serde_json::to_vec(&answer) {
         line.push(b'\n');
-        // If it does not arrive, the end of the stream does.
+        // If the line is lost, the end of the stream still arrives.
         let _ = send.write_all(&line).await;
         let _ = send.finish();
         let _ = send.stopped().await;
@@ -275,22 +274,22 @@ async fn tell_time(mut send: SendStream, mut receive: RecvStream) {
 #[derive(Debug)]
 pub struct Remote {
     name: String,
-    /// There until it is dropped.
+    /// Present until this is dropped.
     runtime: Option<Runtime>,
     endpoint: Endpoint,
     connection: Connection,
     lines: SendStream,
     answers: Receiver<io::Result<String>>,
     clock: (SendStream, RecvStream),
-    /// By how much its clock is ahead of ours, and the error, in nanoseconds.
+    /// How far its clock is ahead of ours, and the error, in nanoseconds.
     ahead: Option<(i64, u64)>,
 }
 
 impl Remote {
-    /// Calls the agent at an address, which has to have this key, and shows it ours.
+    /// Calls the agent at an address, which must have this key, and shows it our key.
     ///
     /// # Errors
-    /// Nobody answers, or somebody else does.
+    /// There is no answer, or the agent has another key.
     pub fn connect(
         name: &str,
         address: SocketAddr,
@@ -301,7 +300,7 @@ impl Remote {
             host: name.to_owned(),
             why: format!("{address}: {why}"),
         };
-        // An alert is what the agent says to a key that it does not trust.
+        // An agent answers a key that it does not trust with a TLS alert.
         let lost = |reason: &ConnectionError| match reason {
             ConnectionError::PeerClosed(error) if error.code.tls_alert().is_some() => {
                 HostError::Ended {
@@ -317,7 +316,7 @@ impl Remote {
             .build();
         let mut config = ClientConfig::new(tls.map_err(|error| failed(error.to_string()))?);
         config.transport = transport();
-        // A thread of its own: the connection stays alive while nobody asks.
+        // Runs on a thread of its own, so that the connection stays alive between requests.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -329,8 +328,8 @@ impl Remote {
             let called = tokio::time::timeout(PATIENCE, calling)
                 .await
                 .map_err(|_| failed(format!("no answer within {} s", PATIENCE.as_secs())))?;
-            // Our handshake is done before the agent looks at our key: it may end the call before
-            // or after we know of that.
+            // Our handshake is complete before the agent checks our key, so it may end the
+            // connection before or after we know that it was established.
             let (endpoint, connection) = called.map_err(|error| match error {
                 ConnectError::Handshake(reason) => lost(&reason),
                 other => failed(other.to_string()),
@@ -359,8 +358,8 @@ impl Remote {
         })
     }
 
-    /// By how much its clock (`CLOCK_MONOTONIC`) is ahead of ours and how wrong that may be, both
-    /// in nanoseconds; nothing before the first run was prepared.
+    /// How far its clock (`CLOCK_MONOTONIC`) is ahead of ours, and the error, both in nanoseconds;
+    /// `None` before the first run is prepared.
     pub fn clock(&self) -> Option<(i64, u64)> {
         self.ahead
     }
@@ -373,10 +372,10 @@ impl Remote {
         }
     }
 
-    /// Asks what machine it is on.
+    /// Asks for a description of its machine.
     ///
     /// # Errors
-    /// It does not answer, works for another laboratory, or is too old to know the question.
+    /// It does not answer, works for another laboratory, or is too old for this request.
     pub fn machine(&mut self) -> Result<Machine, HostError> {
         self.ask(Ask::Hello)?;
         match self.answer(PATIENCE)? {
@@ -453,7 +452,7 @@ async fn open(connection: &Connection, kind: u8) -> Result<(SendStream, RecvStre
     Ok((send, receive))
 }
 
-/// Hands on the lines an agent says.
+/// Passes on the lines that an agent sends.
 async fn forward(receive: RecvStream, say: std::sync::mpsc::Sender<io::Result<String>>) {
     let mut receive = BufReader::new(receive);
     loop {
@@ -513,13 +512,13 @@ impl Drop for Remote {
         self.connection.close(0, b"");
         let (runtime, endpoint) = (self.runtime.take(), self.endpoint.clone());
         let Some(runtime) = runtime else { return };
-        // On a thread of its own: whoever drops this may be a task, which must not wait.
+        // On a thread of its own, since this may be dropped in a task, which must not block.
         let farewell = thread::spawn(move || {
             // The agent may be gone.
             let _ = runtime
                 .block_on(async { tokio::time::timeout(FAREWELL, endpoint.wait_idle()).await });
         });
-        // It has panicked already, or it said what it had to.
+        // Its result does not matter, not even a panic.
         let _ = farewell.join();
     }
 }

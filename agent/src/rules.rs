@@ -1,4 +1,4 @@
-//! What an agent may do for whoever asks it.
+//! What an agent may do for a laboratory.
 
 use anabranch_lab::contender::{Contender, Terms};
 use anabranch_lab::hosts::{Job, Role, Serving};
@@ -13,9 +13,9 @@ use std::sync::{Arc, OnceLock};
 /// Where an agent may write qlog files.
 #[derive(Debug, Clone)]
 pub(crate) enum QlogAt {
-    /// Where the job says: who asks has this user's rights anyway.
+    /// Where the job says: the laboratory has this user's rights anyway.
     Anywhere,
-    /// In a folder of each run's own in this one.
+    /// In this folder, in a subfolder for each run.
     Under(PathBuf),
     /// Nowhere.
     Nowhere,
@@ -28,7 +28,7 @@ impl QlogAt {
         };
         let path = match self {
             Self::Anywhere => wanted.clone(),
-            // The id was checked: it names no other folder.
+            // The id was checked: it cannot name another folder.
             Self::Under(root) => root.join(&job.run_id),
             Self::Nowhere => {
                 return Err(
@@ -43,21 +43,21 @@ impl QlogAt {
     }
 }
 
-/// Where a server may be reached.
+/// Where a server can be reached.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Doors {
-    /// Ports to choose from; the kernel's choice if not given.
+    /// Ports to choose from; the kernel's choice if `None`.
     pub(crate) ports: Option<RangeInclusive<u16>>,
-    /// Whether the addresses of a job are those that a laboratory elsewhere calls: behind a
-    /// translation of addresses they are not this machine's.
+    /// Whether the addresses of a job are those that a remote laboratory calls: behind address
+    /// translation they are not this machine's.
     pub(crate) called_from_afar: bool,
 }
 
 impl Doors {
-    /// Binds something at an address, at the first port that is free.
+    /// Binds something to an address, at the first free port.
     ///
     /// # Errors
-    /// What the system said last.
+    /// The system's last error.
     pub(crate) fn open<T>(
         &self,
         local: IpAddr,
@@ -93,10 +93,10 @@ impl Doors {
 }
 
 impl Doors {
-    /// A port that is free for a program, whether it speaks TCP or UDP.
+    /// A port that is free for both TCP and UDP, for a program.
     ///
     /// # Errors
-    /// What the system said last.
+    /// The system's last error.
     pub(crate) fn free_port(&self) -> io::Result<u16> {
         self.open(Ipv4Addr::UNSPECIFIED.into(), |at| {
             let listener = TcpListener::bind(at)?;
@@ -107,21 +107,21 @@ impl Doors {
     }
 }
 
-/// All of it.
+/// All rules.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
     pub(crate) qlog: QlogAt,
     pub(crate) doors: Doors,
-    /// Programs of others it may start.
+    /// Third-party programs it may start.
     pub(crate) programs: Vec<Contender>,
-    /// Whether it may be the client of a run, who calls where its laboratory says.
+    /// Whether it may be the client of a run, which calls the addresses that its laboratory gives.
     pub(crate) may_call: bool,
-    /// The machine, once it was examined.
+    /// The machine, once it has been examined.
     pub(crate) machine: Arc<OnceLock<Machine>>,
 }
 
 impl Rules {
-    /// For an agent whose laboratory started it itself.
+    /// The rules of an agent that its laboratory started itself.
     pub(crate) fn own() -> Self {
         Self {
             qlog: QlogAt::Anywhere,
@@ -132,15 +132,15 @@ impl Rules {
         }
     }
 
-    /// The machine as it is now. Programs are started for it once at most.
+    /// The current state of the machine. Other programs are started for it at most once.
     pub(crate) fn machine(&self) -> Machine {
         self.machine.get_or_init(Machine::examine).look_again()
     }
 
-    /// Refuses what this agent does for nobody who asks.
+    /// Refuses jobs that this agent does for no laboratory.
     ///
     /// # Errors
-    /// The job is of such a kind.
+    /// Why the job is refused.
     pub(crate) fn check(&self, job: &Job) -> Result<(), String> {
         if job.role == Role::Client && !self.may_call {
             return Err(
@@ -151,10 +151,10 @@ impl Rules {
         Ok(())
     }
 
-    /// The program a laboratory wants, with its terms for this host.
+    /// The program that a laboratory asks for, with its terms for this host.
     ///
     /// # Errors
-    /// It is none of those allowed, or there is no port for it.
+    /// It is not allowed, or there is no port for it.
     pub(crate) fn program(&self, serving: Serving) -> Result<(Contender, Terms), String> {
         let Serving {
             contender,
@@ -169,7 +169,7 @@ impl Rules {
         };
         let port = self.doors.free_port();
         terms.port = port.map_err(|error| format!("no port for `{contender}`: {error}"))?;
-        // Which interface packets come by is the routing's business here.
+        // Routing decides here which interface packets come in on.
         terms.interfaces.clear();
         Ok((allowed.clone(), terms))
     }

@@ -1,4 +1,4 @@
-//! One run: from a job that makes sense to a report.
+//! One run, from a valid job to a report.
 
 use crate::ledger::Ledger;
 use crate::machine::Usage;
@@ -11,20 +11,20 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval_at};
 
-/// Time between samples if no series is wanted.
+/// Sampling interval if no series is wanted.
 const STEP: Duration = Duration::from_millis(100);
 
-/// Time between words about progress.
+/// Interval of progress reports.
 const PROGRESS: Duration = Duration::from_millis(500);
 
-/// How long the flows of a run that is cut off go on, so that the other host, whose clock is a
-/// little behind, meets its own limit and no broken connection.
+/// How long the flows continue after a run is cut off. The other host's clock may be a little
+/// behind: it then reaches its own limit instead of seeing a broken connection.
 const AFTER_CUT: Duration = Duration::from_secs(1);
 
-/// How a run ended that nothing broke.
+/// How a run ended without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Everything was carried.
+    /// Everything was delivered.
     Done,
     /// The other host cut it off.
     Cut,
@@ -44,7 +44,7 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Makes everything a run needs.
+    /// Creates everything that a run needs.
     ///
     /// # Errors
     /// What cannot be done, in words.
@@ -71,8 +71,8 @@ impl Prepared {
         }
     }
 
-    /// Carries the flows. Says how far it is, then what came of it, and leaves when the other host
-    /// knows what it must.
+    /// Carries the flows. Reports progress, then the result, and leaves when the other host knows
+    /// what it must.
     pub(crate) async fn run(
         self,
         ready: Option<Ready>,
@@ -94,14 +94,14 @@ impl Prepared {
                         let cut = result == Ok(Ending::Cut);
                         break (result.err().unwrap_or_default(), cut);
                     }
-                    // A laboratory that is gone wants no more either.
+                    // Also resolves if the laboratory is gone.
                     _ = &mut stop => break (String::new(), true),
                     () = ledger.wait_until(self.job.stop) => break (String::new(), true),
                     _ = bins.tick() => {
                         series.note(ledger.elapsed(), ledger.received(), self.carrying.now());
                     }
                     _ = progress.tick() => {
-                        // Nobody listens any more: the end comes by `stop`.
+                        // Fails if the laboratory is gone; then `stop` ends the run.
                         let _ = answers.send(Answer::Progress(ledger.received()));
                     }
                 }
@@ -160,8 +160,8 @@ impl Carrying {
     }
 }
 
-/// Closes the account and the last bin with the same figures: the other host may still send, and
-/// what comes in while paths are asked for theirs is in neither.
+/// Ends the account and the last bin with the same figures. The other host may still be sending;
+/// what arrives while the paths are sampled is counted in neither.
 fn conclude(
     ledger: &Ledger,
     series: &mut Series,
@@ -184,7 +184,7 @@ mod tests {
     use anabranch_lab::hosts::{JobFlow, Role};
     use anabranch_lab::scenario::{FlowKind, Way};
 
-    /// A server that gets bytes for a second.
+    /// A server that receives bytes for a second.
     fn job() -> Job {
         Job {
             run_id: "test".to_owned(),

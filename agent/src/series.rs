@@ -1,10 +1,10 @@
-//! Samples of what is carried, and what becomes of them: bins, means, percentiles.
+//! Samples the progress of a run, and turns the samples into bins, means and percentiles.
 
 use anabranch_lab::hosts::{HostBin, HostReport, PathReport};
 use anabranch_lab::stats::quantile;
 use std::time::Duration;
 
-/// One path at one time. Bytes are totals from the start.
+/// The state of one path. Bytes are totals from the start.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct PathNow {
     pub(crate) sent_bytes: u64,
@@ -17,34 +17,34 @@ pub(crate) struct PathNow {
     pub(crate) spurious: Option<u64>,
 }
 
-/// All that is sampled.
+/// One sample.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Now {
     /// The paths in the order of the job.
     pub(crate) paths: Vec<PathNow>,
-    /// The most bytes that waited behind a gap since the last sample, if that is known.
+    /// The most bytes that waited behind a gap since the last sample, if known.
     pub(crate) reseq_bytes: Option<u64>,
-    /// Credit of flow control left.
+    /// Flow-control credit left.
     pub(crate) credit_bytes: u64,
-    /// Time so far in which the receive window stopped this host.
+    /// Total time in which the receive window has stopped this host.
     pub(crate) blocked: Duration,
 }
 
-/// What was sampled so far.
+/// The samples so far.
 #[derive(Debug, Default)]
 pub(crate) struct Series {
     rows: Vec<HostBin>,
     last: Now,
     received: u64,
     srtts: Vec<Vec<f64>>,
-    /// Sum and count of windows.
+    /// Sum and number of congestion windows.
     windows: Vec<(f64, u64)>,
-    /// Sum and count of bytes that waited.
+    /// Sum and number of samples of waiting bytes.
     waiting: (f64, u64),
 }
 
 impl Series {
-    /// Takes a sample; `received` is what the application has got so far.
+    /// Takes a sample; `received` is the number of bytes delivered to the application so far.
     pub(crate) fn note(&mut self, at: Duration, received: u64, now: Now) {
         let t_s = at.as_secs_f64();
         self.srtts.resize(now.paths.len(), Vec::new());
@@ -91,7 +91,7 @@ impl Series {
         self.last = now;
     }
 
-    /// Writes down the paths, and the series if it is wanted.
+    /// Adds the paths to the report, and the series if wanted.
     pub(crate) fn report(&mut self, wanted: bool, report: &mut HostReport) {
         if wanted {
             report.series = std::mem::take(&mut self.rows);

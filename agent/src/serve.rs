@@ -1,4 +1,4 @@
-//! An agent's conversation: lines of JSON in, lines of JSON out.
+//! The conversation with an agent: lines of JSON in, lines of JSON out.
 
 use crate::rules::Rules;
 use crate::run::Prepared;
@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWrite
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-/// Bytes of a line that cannot be understood that are said back.
+/// How many bytes of an unintelligible line are quoted.
 const EXCERPT: usize = 80;
 
 /// Lines of bounded length.
@@ -17,7 +17,7 @@ const EXCERPT: usize = 80;
 struct Lines<R> {
     input: R,
     line: Vec<u8>,
-    /// Whether `line` was handed out.
+    /// Whether `line` has been returned to the caller.
     taken: bool,
 }
 
@@ -30,7 +30,7 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
         }
     }
 
-    /// The next line without its end; none when there are no more. Cancelling loses nothing.
+    /// The next line without its line end; `None` at the end of the input. It is cancel safe.
     async fn next(&mut self) -> io::Result<Option<&[u8]>> {
         if std::mem::take(&mut self.taken) {
             self.line.clear();
@@ -57,11 +57,11 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
     }
 }
 
-/// Turns of all tasks after which what a run left behind is gone: the driver of its endpoint is a
-/// task of its own, and closes removed sockets when it is its turn.
+/// How often all tasks must get a turn until what a run left behind is gone: the driver of its
+/// endpoint is a task of its own, and closes removed sockets in its turn.
 const TURNS: usize = 3;
 
-/// A run under way, or one whose report was given and whose sockets still linger.
+/// A run in progress, or one that has reported but whose sockets linger.
 #[derive(Debug)]
 struct Running {
     stop: Option<oneshot::Sender<()>>,
@@ -91,7 +91,7 @@ impl State {
             Self::Prepared(prepared) => drop(prepared),
             Self::Running(mut running) => {
                 running.task.abort();
-                // It ended, or it was just ended.
+                // It has ended, or was just aborted.
                 let _ = (&mut running.task).await;
             }
         }
@@ -104,7 +104,7 @@ impl State {
 /// Answers until the input ends.
 ///
 /// # Errors
-/// The input or the output broke.
+/// The input or the output failed.
 pub(crate) async fn serve(
     input: impl AsyncRead + Unpin,
     mut output: impl AsyncWrite + Unpin,
@@ -119,7 +119,7 @@ pub(crate) async fn serve(
                 Ok(Some(line)) => react(&mut state, line, &rules).await,
                 Ok(None) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    // Where the next line begins is anybody's guess.
+                    // It is unknown where the next line begins.
                     return say(&mut output, &Answer::Failed(error.to_string())).await;
                 }
                 Err(error) => return Err(error),
@@ -139,7 +139,7 @@ async fn say(output: &mut (impl AsyncWrite + Unpin), answer: &Answer) -> io::Res
     output.flush().await
 }
 
-/// What a run says next; never anything if there is none.
+/// The next answer of a run; waits forever if there is no run.
 async fn next_answer(state: &mut State) -> Answer {
     let State::Running(running) = state else {
         return std::future::pending().await;
@@ -149,7 +149,7 @@ async fn next_answer(state: &mut State) -> Answer {
     }
     let answer = running.answers.recv().await;
     match answer {
-        // A program of others is ready some time after it was started.
+        // A third-party program becomes ready some time after its start.
         Some(answer @ (Answer::Progress(_) | Answer::Ready(_))) => answer,
         Some(answer) => {
             running.done = true;
@@ -162,7 +162,7 @@ async fn next_answer(state: &mut State) -> Answer {
     }
 }
 
-/// Starts work that is told when to stop and says what it has to say.
+/// Starts a task with a signal to stop and a channel for its answers.
 fn running<F: Future<Output = ()> + Send + 'static>(
     work: impl FnOnce(oneshot::Receiver<()>, mpsc::UnboundedSender<Answer>) -> F,
 ) -> State {
@@ -176,7 +176,7 @@ fn running<F: Future<Output = ()> + Send + 'static>(
     })
 }
 
-/// Does what a line asks for.
+/// Carries out a request.
 async fn react(state: &mut State, line: &[u8], rules: &Rules) -> Option<Answer> {
     let failed = |what: &str| Some(Answer::Failed(what.to_owned()));
     let ask: Ask = match serde_json::from_slice(line) {
@@ -229,7 +229,7 @@ async fn react(state: &mut State, line: &[u8], rules: &Rules) -> Option<Answer> 
         },
         Ask::Stop => {
             match state {
-                // Its report comes in its own time.
+                // Its report follows later.
                 State::Running(running) if !running.done => drop(running.stop.take()),
                 _ => state.clear().await,
             }

@@ -48,7 +48,7 @@ impl Agent {
         self.input.write_all(&line).await.unwrap();
     }
 
-    /// The next answer that is more than progress.
+    /// The next answer other than progress.
     async fn answer(&mut self) -> Answer {
         loop {
             let line = soon(self.output.next_line()).await.unwrap().unwrap();
@@ -98,7 +98,7 @@ fn quic() -> Carrier {
 
 fn tcp() -> Carrier {
     Carrier::Tcp {
-        // The one that every user may ask for.
+        // The only one that every user may set.
         congestion: "reno".to_owned(),
         buffers: None,
     }
@@ -300,7 +300,7 @@ async fn datagrams_are_late_after_their_deadline_only() {
     for carrier in [quic(), tcp()] {
         let flows = [
             flow(kind(Duration::from_secs(10)), Way::Forward),
-            // Nothing is as fast as that.
+            // No datagram can meet this deadline.
             flow(kind(Duration::from_nanos(1)), Way::Forward),
         ];
         let [client, server] = run(&carrier, &flows).await;
@@ -484,7 +484,7 @@ async fn a_run_that_is_stopped_tells_what_it_has_and_the_next_one_works() {
     }
 }
 
-/// Below those the kernel chooses from by itself.
+/// Below the ports that the kernel assigns.
 const PORT: u16 = 21_417;
 
 #[tokio::test]
@@ -499,7 +499,7 @@ async fn one_port_a_path_is_enough_for_run_after_run() {
             },
             ..Rules::own()
         });
-        // Prepared, and then not wanted.
+        // Prepared, then stopped before it starts.
         server.prepare(job(Role::Server, &carrier, &flows)).await;
         server.ask(&Ask::Stop).await;
         for _ in 0..2 {
@@ -510,7 +510,7 @@ async fn one_port_a_path_is_enough_for_run_after_run() {
             server.ask(&Ask::Start(None)).await;
             client.ask(&Ask::Start(Some(ready))).await;
             assert_eq!(server.report().await.received_bytes, MB);
-            // Its sockets linger now, and the client is soon gone without a word.
+            // Its sockets linger now, and the client soon disappears without closing.
             client.report().await;
         }
     }
@@ -576,7 +576,7 @@ async fn hosts_that_run_out_of_time_say_so_and_nothing_else() {
         let ready = server.prepare(far).await;
         client.prepare(near).await;
         server.ask(&Ask::Start(None)).await;
-        // Its time is over a little later.
+        // So the client's time ends a little later.
         tokio::time::sleep(Duration::from_millis(50)).await;
         client.ask(&Ask::Start(Some(ready))).await;
         for report in [client.report().await, server.report().await] {
@@ -600,7 +600,7 @@ async fn buffers_of_tcp_are_those_asked_for() {
         "{}",
         client.kernel
     );
-    // What is under way is bounded by the receiver's window and the sender's buffer.
+    // Bytes in flight are limited by the receiver's window and the sender's buffer.
     let most = client.series.iter().map(|row| row.inflight_bytes).max();
     assert!(most < Some(200_000), "{most:?}");
 }

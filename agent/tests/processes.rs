@@ -1,4 +1,4 @@
-//! Agents as processes and behind connections: what a laboratory sees of them.
+//! Agents as processes and behind connections, as a laboratory sees them.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Fails a test instead of letting it hang.
+/// After this time a test fails instead of hanging.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 const AGENT: &str = env!("CARGO_BIN_EXE_anabranch-agent");
@@ -28,7 +28,7 @@ fn local(name: &str) -> Local {
     Local::start(name, Command::new(AGENT)).unwrap()
 }
 
-/// The address of a host on a path.
+/// Gives the address of a host on a path.
 type Address = dyn Fn(Role, u8) -> IpAddr;
 
 fn loopback(role: Role, path: u8) -> IpAddr {
@@ -245,7 +245,7 @@ fn what_is_no_agent_is_found_out() {
     assert!(matches!(error, HostError::Silent { .. }), "{error}");
 }
 
-/// An agent that listens, and where.
+/// A listening agent, with its address and identity.
 fn service(labs: &[&Identity]) -> (SocketAddr, Identity) {
     let identity = Identity::generate().unwrap();
     let service = Service::bind(&Listen {
@@ -276,7 +276,7 @@ fn an_agent_elsewhere_speaks_the_same_lines_and_its_clock_is_compared() {
         far_report.clock_ahead_ns.unwrap(),
         far_report.clock_error_ns.unwrap(),
     );
-    // Both are on one machine: the estimate is right within its error.
+    // Both are on one machine, so the true offset is zero and must lie within the error.
     assert!(
         ahead.unsigned_abs() <= error && error > 0,
         "{ahead} {error}"
@@ -302,14 +302,14 @@ fn who_has_the_wrong_key_is_not_served_and_does_not_ask() {
     let (address, agent) = service(&[&lab]);
     let wrong = Remote::connect("far", address, stranger.fingerprint(), &lab);
     assert!(matches!(wrong, Err(HostError::Unreachable { .. })));
-    // A client has its own handshake done before the server looks at its key.
+    // A client's handshake completes before the server checks its key.
     let job = job(Role::Server, &quic(), BULK, &loopback);
     let asked = Remote::connect("far", address, agent.fingerprint(), &stranger)
         .and_then(|mut far| far.ask(Ask::Prepare(Box::new(job))));
     assert!(asked.is_err());
 }
 
-/// Two hosts with two links of 20 Mbit/s between them; nothing where there are no namespaces.
+/// Two hosts with two links of 20 Mbit/s between them; `None` without namespaces.
 fn two_links(name: &str, net: u8) -> Option<(Testbed, Node, Node)> {
     let mut bed = Testbed::require(name)?;
     let (near, far) = (bed.node("client").unwrap(), bed.node("server").unwrap());

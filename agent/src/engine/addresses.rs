@@ -1,4 +1,4 @@
-//! Interfaces whose address changes while a run goes on: the paths over them get another socket.
+//! Follows interfaces whose address changes during a run: the paths over them get new sockets.
 
 use super::{Host, bind_path, lock};
 use crate::rules::Doors;
@@ -10,14 +10,14 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// What to do about a path after its interface changed.
+/// What happens to a path after its interface has changed.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
-    /// It leaves from an address that is there.
+    /// Its address still exists.
     Stays,
     /// Its address is gone, and there is no other one yet.
     Lost,
-    /// Its address is gone, and this one is there.
+    /// Its address is gone, but this one exists.
     Moves(IpAddr),
 }
 
@@ -41,11 +41,11 @@ fn judge(path: &HostPath, local: IpAddr, interfaces: &[Interface]) -> Verdict {
     }
 }
 
-/// Where a path leaves from, as far as it was followed.
+/// The current local address of a path.
 #[derive(Debug)]
 struct Followed {
     local: IpAddr,
-    /// Whether it was said that nothing passes there any more.
+    /// Whether the loss of this address has been reported.
     is_told: bool,
 }
 
@@ -57,7 +57,8 @@ impl Followed {
         }
     }
 
-    /// Whether a verdict is bad news: it is told once, however often other interfaces change.
+    /// Whether a verdict is news of a lost address. A loss is reported once, however often other
+    /// interfaces change.
     fn is_news(&mut self, verdict: &Verdict) -> bool {
         let is_gone = *verdict != Verdict::Stays;
         !std::mem::replace(&mut self.is_told, is_gone) && is_gone
@@ -72,7 +73,8 @@ impl Followed {
 }
 
 impl Host {
-    /// Watches the interfaces of the paths. Tells of each path which socket it has.
+    /// Watches the interfaces of the paths. Returns a channel for each path with its current
+    /// socket.
     pub(super) fn follow_addresses(
         self: &Arc<Self>,
         tasks: &mut JoinSet<()>,
@@ -86,7 +88,7 @@ impl Host {
     }
 }
 
-/// Moves paths as their addresses change. Keeps the channels open in any case.
+/// Moves paths as their addresses change. Never returns, so that the channels stay open.
 async fn follow(host: Arc<Host>, moved: Vec<watch::Sender<SocketId>>) {
     let paths = &host.job.paths;
     let mut followed: Vec<Followed> = paths.iter().map(Followed::new).collect();
@@ -124,7 +126,7 @@ fn move_all(
             local,
             ..path.clone()
         };
-        // An address that cannot be used yet is tried again with the next change.
+        // An address that cannot be used yet is tried again at the next change.
         if let Ok(socket) = bind_path(&path, &host.endpoint, &Doors::default()) {
             followed[index].moved(local);
             lock(&host.sockets)[index].push(socket);

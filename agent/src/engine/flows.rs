@@ -12,14 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// The most bytes taken by one read.
+/// The most bytes of one read.
 const READ: usize = 256 << 10;
 
-/// How much longer a flow that lasts a given time is sent than it is measured, so that its end does
-/// not show.
+/// How much longer than measured a flow of a given duration is sent, so that its end does not
+/// affect the figures.
 pub(crate) const AFTERGLOW: Duration = Duration::from_secs(1);
 
-/// Does this host's part of a flow, but for what the other host begins.
+/// Carries this host's part of a flow, except for what the other host starts.
 pub(super) async fn carry(
     connection: Connection,
     ledger: Arc<Ledger>,
@@ -72,7 +72,7 @@ async fn send_unit(
     Ok(())
 }
 
-/// Writes a head and as many bytes as it says.
+/// Writes a head and as many bytes as it announces.
 async fn write(stream: &mut SendStream, head: &Head) -> Result<(), Failure> {
     stream.write_bytes(head.encode()).await?;
     fill(stream, head.length).await?;
@@ -90,7 +90,7 @@ async fn fill(stream: &mut SendStream, bytes: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sends until then, and goes on for a while in the background.
+/// Sends until `end`, and a little longer in the background.
 async fn send_for(
     connection: Connection,
     ledger: &Arc<Ledger>,
@@ -109,7 +109,7 @@ async fn send_for(
         stream.write_bytes(head.encode()).await?;
         while clock.elapsed() < end + AFTERGLOW {
             match stream.write_bytes(piece(ENDLESS)).await {
-                // By its clock, which is a little ahead, the other host has seen enough.
+                // The other host's clock is a little ahead, and says that the flow is over.
                 Err(WriteError::Stopped(_)) => break,
                 result => result?,
             }
@@ -156,12 +156,12 @@ async fn send_datagrams(
         match connection.send_datagram(bytes) {
             Ok(()) => taken = true,
             Err(SendDatagramError::Full) => {}
-            // Packets may grow: MTU discovery takes its time.
+            // Packets may still grow: MTU discovery takes time.
             Err(error @ SendDatagramError::TooLarge { .. }) => too_large = Some(error),
             Err(SendDatagramError::Connection(error)) => return Err(error.into()),
             Err(error) => return Err(Failure::other(&error)),
         }
-        // What the connection did not take was made all the same, and is late.
+        // A datagram that the connection did not accept counts as sent, and is late.
         ledger.sent(index);
         number += 1;
         next += interval;
@@ -172,7 +172,7 @@ async fn send_datagrams(
     }
 }
 
-/// Asks at equal intervals, whatever became of earlier requests.
+/// Sends requests at equal intervals, whether earlier ones are answered or not.
 async fn ask_all(
     connection: &Connection,
     ledger: &Arc<Ledger>,
@@ -207,7 +207,7 @@ async fn ask(
     unit: u64,
     size: u64,
 ) -> Result<(), Failure> {
-    // Waiting for a stream counts: the person asked now.
+    // The time spent waiting for a stream counts, since the user asked now.
     let stamp_ns = clock_ns();
     let (mut send, mut receive) = connection.open_bi().await?;
     let head = Head {
@@ -224,7 +224,7 @@ async fn ask(
     Ok(())
 }
 
-/// Takes what the other host sends, for as long as the connection lives.
+/// Receives what the other host sends, until the connection ends.
 pub(super) async fn receive(connection: Connection, ledger: Arc<Ledger>) {
     let mut readers = JoinSet::new();
     loop {
@@ -243,11 +243,11 @@ pub(super) async fn receive(connection: Connection, ledger: Arc<Ledger>) {
                     ledger.datagram(flow, number, stamp_ns, bytes.len() as u64);
                 }
             }
-            // What broke a stream broke the connection, or was done on purpose.
+            // A stream fails only with its connection, or on purpose.
             Some(_) = readers.join_next(), if !readers.is_empty() => {}
         }
     }
-    // Streams that are complete can still be read to their ends.
+    // Complete streams can still be read to the end.
     while readers.join_next().await.is_some() {}
 }
 
@@ -257,7 +257,7 @@ async fn read_head(stream: &mut RecvStream) -> Option<Head> {
     Some(Head::decode(&bytes))
 }
 
-/// Reads a unit; tells its length if it is whole.
+/// Reads a unit; returns its length if it is complete.
 async fn read_unit(mut stream: RecvStream, ledger: Arc<Ledger>) -> Option<()> {
     let head = read_head(&mut stream).await?;
     let flow = ledger.flow(head.flow)?;

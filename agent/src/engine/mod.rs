@@ -34,28 +34,28 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// The application protocol both hosts agree on.
+/// The application protocol of both hosts.
 const ALPN: &[u8] = b"anabranch-lab";
 
-/// The name by which clients ask for the server.
+/// The name by which clients address the server.
 const SERVER_NAME: &str = "host.lab";
 
-/// The code of a connection whose host has all it waited for.
+/// The application error code of a host that has received everything it waited for.
 const DONE: u64 = 0;
 
-/// The code of a connection that was cut off.
+/// The application error code of a run that was cut off.
 const CUT: u64 = 1;
 
-/// How long a host that has everything stays, so that the other one learns that.
+/// How long a host that has everything waits for the other one to learn that.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// How long a host that leaves tries to say so.
+/// How long a leaving host tries to deliver its CONNECTION_CLOSE.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// Why a flow broke off.
+/// Why a flow failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The connection ended, which tells more itself.
+    /// The connection ended; its own error says more.
     Connection,
     /// Something else.
     Other(String),
@@ -91,7 +91,7 @@ impl From<ReadError> for Failure {
     }
 }
 
-/// Counters of paths by connection and path ID, kept when the path is gone.
+/// Counters of paths by connection and path ID, kept after the path is gone.
 type Known = BTreeMap<(usize, PathId), (usize, PathStats)>;
 
 /// A host that is ready to carry flows.
@@ -99,7 +99,7 @@ type Known = BTreeMap<(usize, PathId), (usize, PathStats)>;
 pub(crate) struct Host {
     job: Job,
     endpoint: Endpoint,
-    /// The sockets each path had so far, the one it has now last.
+    /// All sockets that each path has had; the last one is current.
     sockets: Mutex<Vec<Vec<SocketId>>>,
     listens: Vec<SocketAddr>,
     identity: Option<Identity>,
@@ -109,7 +109,7 @@ pub(crate) struct Host {
     known: Mutex<Known>,
     handshake: Mutex<Option<Duration>>,
     stripe: Option<stripe::Stripe>,
-    /// Why nobody notices when an address changes, if nobody does.
+    /// Why changes of address are not noticed, if they are not.
     unfollowed: Mutex<Option<String>>,
 }
 
@@ -118,7 +118,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Host {
-    /// Binds the sockets and understands the transport.
+    /// Binds the sockets and interprets the transport.
     ///
     /// # Errors
     /// What cannot be done, in words.
@@ -173,16 +173,16 @@ impl Host {
         paths::index_of(&self.job.paths, &lock(&self.sockets), id, tuple)
     }
 
-    /// The socket a path has now.
+    /// The current socket of a path.
     fn socket(&self, index: usize) -> SocketId {
         let sockets = lock(&self.sockets);
         *sockets[index].last().expect("each path has a socket")
     }
 
-    /// Carries the flows until all is done.
+    /// Carries the flows until all are done.
     ///
     /// # Errors
-    /// What broke, in words.
+    /// What failed, in words.
     pub(crate) async fn run(
         self: &Arc<Self>,
         ready: Option<Ready>,
@@ -214,7 +214,7 @@ impl Host {
         self.watch(&ledger, &mut work, &mut ends).await
     }
 
-    /// Waits until all is sent and received.
+    /// Waits until everything is sent and received.
     async fn watch(
         &self,
         ledger: &Ledger,
@@ -237,7 +237,7 @@ impl Host {
                 () = &mut settled, if !all_here => all_here = true,
                 Some(end) = ends.join_next() => {
                     let error = end.map_err(|error| error.to_string())?;
-                    // The last bytes may wait to be read.
+                    // The last bytes may not have been read yet.
                     let rest = tokio::time::timeout(FAREWELL, &mut settled);
                     all_here = all_here || rest.await.is_ok();
                     return closed(&error, all_here);
@@ -314,7 +314,7 @@ impl Host {
         Ok(config)
     }
 
-    /// Waits for the client.
+    /// Waits for the client to connect.
     async fn accept(
         self: &Arc<Self>,
         ledger: &Arc<Ledger>,
@@ -336,7 +336,7 @@ impl Host {
         Ok(connections)
     }
 
-    /// How the paths are now.
+    /// The current state of the paths.
     pub(crate) fn now(&self) -> Now {
         let connections = lock(&self.connections);
         let mut known = lock(&self.known);
@@ -378,7 +378,7 @@ impl Host {
         now
     }
 
-    /// Writes down what the engine knows.
+    /// Adds what the engine knows to the report.
     pub(crate) fn report(&self, ledger: &Ledger, report: &mut HostReport) {
         let handshake = lock(&self.handshake).filter(|_| self.job.role == Role::Client);
         report.handshake_s = handshake.map(|time| time.as_secs_f64());
@@ -429,7 +429,8 @@ impl Host {
         }
     }
 
-    /// Leaves: at once if the run was cut off, else when the other host has learnt what it must.
+    /// Leaves: at once if the run was cut off, else once the other host has closed or `LINGER` has
+    /// passed.
     pub(crate) async fn leave(&self, well: bool) {
         let connections = lock(&self.connections).clone();
         if well {
@@ -438,7 +439,7 @@ impl Host {
                     connection.closed().await;
                 }
             };
-            // Time runs out unless the other host is faster.
+            // A timeout is fine: both sides have everything.
             let _ = tokio::time::timeout(LINGER, all).await;
         }
         let (code, words): (u64, &[u8]) = if well {
@@ -455,8 +456,8 @@ impl Host {
 }
 
 impl Drop for Host {
-    /// Lets go of the sockets, or what connections still have to say would keep the ports from the
-    /// next run.
+    /// Removes the sockets; otherwise connections that are still closing would hold the ports of
+    /// the next run.
     fn drop(&mut self) {
         for socket in lock(&self.sockets).iter().flatten() {
             self.endpoint.remove_socket(*socket);
@@ -506,7 +507,7 @@ fn transport(job: &Job) -> Result<TransportConfig, String> {
     })
 }
 
-/// Where this run's randomness comes from: another place for each host.
+/// The random seed of this host in this run; the two hosts' seeds differ.
 fn seed(job: &Job) -> [u8; 32] {
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&job.seed.to_be_bytes());
@@ -517,9 +518,8 @@ fn seed(job: &Job) -> [u8; 32] {
     seed
 }
 
-/// Binds a socket for each path. Paths by which a client leaves from the same address and interface
-/// share one; a server has one for each, so that it knows the path of whoever calls it, also behind
-/// a NAT.
+/// Binds a socket for each path. A client's paths from the same address and interface share one. A
+/// server has one for each path, so that even behind a NAT it can tell which path a packet came by.
 fn bind(
     job: &Job,
     endpoint: &Endpoint,

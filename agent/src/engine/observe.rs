@@ -1,4 +1,4 @@
-//! What the engine's observers see: order of arrival, decisions, and qlog.
+//! What the engine's observers record: order of arrival, decisions, and qlog.
 
 use anabranch_lab::hosts::HostReport;
 use anabranch_lab::qlog::Folder;
@@ -10,21 +10,21 @@ use anabranch_proto::wire::PathId;
 use anabranch_sim::record::{Histogram, Probe, Watch};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The one connection each probe watches.
+/// Each probe watches only one connection.
 const ONLY: usize = 0;
 
-/// Decisions told at most.
+/// The most decisions that are reported.
 const MAX_DECISIONS: usize = 1_000_000;
 
-/// What is seen of one connection.
+/// The observations of one connection.
 #[derive(Debug, Clone)]
 struct Seen {
     probe: Probe,
-    /// When it began by the engine's clock, and by the machine's.
+    /// Its start by the engine's clock, and by the machine's.
     began: (Instant, std::time::Instant),
 }
 
-/// The observers of all connections of a host. Clones share what they see.
+/// The observers of all connections of a host. Clones share their observations.
 #[derive(Debug, Clone)]
 pub(super) struct Eyes {
     decisions: bool,
@@ -45,7 +45,7 @@ impl Eyes {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the observer of each connection.
+    /// Creates the observers of each connection.
     pub(super) fn factory(&self) -> ObserverFactory {
         let eyes = self.clone();
         let both = ObserverFactory::from_fn(move |subject| {
@@ -69,14 +69,14 @@ impl Eyes {
         }
     }
 
-    /// The most bytes that waited behind a gap since this was last asked.
+    /// The most bytes that waited behind a gap since the last call.
     pub(super) fn take_waiting(&self) -> u64 {
         let seen = self.lock();
         let peaks = seen.iter().map(|one| one.probe.take_recent_peaks(ONLY).0);
         peaks.sum()
     }
 
-    /// Stream bytes that a path brought first, over all connections.
+    /// Stream bytes that arrived over a path first, over all connections.
     pub(super) fn first_copy(&self, path: PathId) -> u64 {
         let seen = self.lock();
         let bytes = seen.iter().map(|one| {
@@ -86,8 +86,8 @@ impl Eyes {
         bytes.sum()
     }
 
-    /// Writes down waiting and decisions. `since_start` tells time by the machine's clock, `path`
-    /// the number of a path.
+    /// Adds waits and decisions to the report. `since_start` converts the machine's time, `path`
+    /// gives the number of a path.
     pub(super) fn report(
         &self,
         report: &mut HostReport,
@@ -129,7 +129,7 @@ impl Eyes {
         });
     }
 
-    /// What went wrong with qlog, if anything.
+    /// The first error of writing qlog, if any.
     pub(super) fn qlog_error(&self) -> Option<String> {
         let error = self.qlog.as_ref()?.error()?;
         Some(format!("qlog: {error}"))
@@ -148,7 +148,7 @@ fn words(decision: &Decision) -> (&'static str, Option<PathId>) {
     }
 }
 
-/// Observers that see the same.
+/// Passes every event to several observers.
 #[derive(Debug)]
 struct Several(Vec<Box<dyn Observer>>);
 

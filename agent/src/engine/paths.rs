@@ -1,4 +1,4 @@
-//! The paths of a connection: opened at their times, opened again when they are lost, used as the
+//! The paths of a connection: opened at their times, opened again after a loss, and used as the
 //! scenario says.
 
 use super::Host;
@@ -14,17 +14,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How long after it was given up a path is opened again.
+/// How long after it was abandoned a path is opened again.
 const REOPEN: Duration = Duration::from_secs(1);
 
-/// How long to wait before a path is asked for again that could not be opened: at first, and at
-/// most.
+/// How long to wait before trying again to open a path: at first, and at most.
 const RETRY: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(500)];
 
-/// The code with which a path from an address that is gone is given up.
+/// The code with which a path is abandoned when its address is gone.
 const PATH_UNSTABLE: TransportErrorCode = TransportErrorCode::PATH_UNSTABLE_OR_POOR;
 
-/// How a path is to be used.
+/// The options of a path, from the job.
 pub(super) fn options(path: &HostPath) -> PathOptions {
     PathOptions {
         status: if path.backup {
@@ -39,19 +38,19 @@ pub(super) fn options(path: &HostPath) -> PathOptions {
     }
 }
 
-/// One path a client keeps open.
+/// One path that a client keeps open.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
-    /// The socket it has: another one after its address has changed.
+    /// Its socket, which is replaced when its address changes.
     pub(super) socket: watch::Receiver<SocketId>,
     pub(super) remote: SocketAddr,
     pub(super) options: PathOptions,
     pub(super) opens: Duration,
-    /// The path that is open already, if it is the first one.
+    /// The path's ID if it is open already, as the first one is.
     pub(super) open: Option<PathId>,
 }
 
-/// Opens a path and keeps it open for as long as the connection lives.
+/// Opens a path and keeps it open until the connection ends.
 pub(super) async fn keep_open(connection: Connection, mut plan: Plan, ledger: Arc<Ledger>) {
     let mut notices = connection.path_notices();
     let mut current = plan.open;
@@ -102,7 +101,7 @@ fn is_final(error: OpenPathError) -> bool {
     )
 }
 
-/// Waits until a path is given up. False if the connection has ended.
+/// Waits until a path is abandoned. False if the connection has ended.
 async fn lost(connection: &Connection, notices: &mut PathNotices, id: PathId) -> bool {
     loop {
         match notices.next().await {
@@ -116,8 +115,8 @@ async fn lost(connection: &Connection, notices: &mut PathNotices, id: PathId) ->
     }
 }
 
-/// Opens a path from the new socket and gives the old one up once that works. Where there is only
-/// one path, that one moves (RFC 9000, section 9). Says which one is to be kept now, if any.
+/// Opens a path from the new socket and abandons the old one once that works. Without multipath,
+/// the only path migrates (RFC 9000, section 9). Returns the path to keep, if any.
 async fn replace(
     connection: &Connection,
     notices: &mut PathNotices,
@@ -130,7 +129,7 @@ async fn replace(
         match connection.open_path(socket, plan.remote, plan.options) {
             Ok(new) => {
                 opened(connection, notices, new).await;
-                // It may be gone by itself, and the last one that works cannot be given up.
+                // It may have ended by itself, and the last working path cannot be abandoned.
                 let _ = connection.abandon_path(old, PATH_UNSTABLE);
                 return Some(new).filter(|new| connection.path_stats(*new).is_some());
             }
@@ -142,7 +141,7 @@ async fn replace(
                 };
                 match connection.migrate_path(old, to) {
                     Err(MigrateError::NotYet | MigrateError::NoCid) => {}
-                    // What cannot move stays where it is, and ends in its own time.
+                    // If it cannot migrate, it stays and times out by itself.
                     Ok(()) | Err(_) => return Some(old),
                 }
             }
@@ -154,7 +153,7 @@ async fn replace(
     }
 }
 
-/// Waits until a path works or is given up.
+/// Waits until a path works or is abandoned.
 async fn opened(connection: &Connection, notices: &mut PathNotices, id: PathId) {
     loop {
         match notices.next().await {
@@ -170,7 +169,8 @@ async fn opened(connection: &Connection, notices: &mut PathNotices, id: PathId) 
     }
 }
 
-/// Uses the paths a client opens as the server's job says, for as long as the connection lives.
+/// Applies the options of the server's job to the paths that a client opens, until the connection
+/// ends.
 pub(super) async fn follow(connection: Connection, host: Arc<Host>) {
     let mut notices = connection.path_notices();
     for (id, stats) in connection.paths() {
@@ -198,12 +198,13 @@ fn use_as_planned(connection: &Connection, host: &Host, id: PathId, tuple: &Tupl
 
 fn set_options(connection: &Connection, id: PathId, options: PathOptions) {
     if options != PathOptions::default() {
-        // The path may be gone again, which is told by a notice.
+        // The path may be gone again; a notice reports that.
         let _ = connection.with_engine(|engine| engine.set_path_options(id, options));
     }
 }
 
-/// Which path of the job one of the engine's is: by socket and far end, by either, else in turn.
+/// The index in the job of one of the engine's paths: by socket and remote address, by either, else
+/// in turn.
 pub(super) fn index_of(
     paths: &[HostPath],
     sockets: &[Vec<SocketId>],
@@ -225,7 +226,7 @@ pub(super) fn index_of(
         .unwrap_or(paths.len() - 1)
 }
 
-/// The path of the job a path's counters belong to.
+/// The index in the job of the path that these counters belong to.
 pub(super) fn index_of_stats(host: &Host, stats: &PathStats) -> usize {
     host.index_of(stats.id, &stats.tuple)
 }

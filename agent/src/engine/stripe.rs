@@ -1,5 +1,5 @@
 //! Striping above the transport, as in the first paper: one transfer in chunks over several
-//! connections for each path, put in order again by the receiver.
+//! connections for each path, which the receiver puts back in order.
 //!
 //! Turns are strict: the next chunk waits for the connection whose turn it is, even if others have
 //! room.
@@ -18,13 +18,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
-/// Bytes of a chunk, unless the scenario says.
+/// Bytes of a chunk, unless the scenario sets them.
 const CHUNK: u64 = 10_000;
 
-/// Bytes before each chunk: its number and its length.
+/// Header bytes of each chunk: its number and its length.
 const HEADER: usize = 16;
 
-/// The most bytes taken by one read.
+/// The most bytes of one read.
 const READ: usize = 256 << 10;
 
 /// The flow that is striped.
@@ -37,12 +37,12 @@ pub(super) struct Stripe {
     bytes: u64,
     connections: usize,
     processing: Option<Processing>,
-    /// Turns in a round of each path.
+    /// The turns of each path in a round.
     turns: Vec<u32>,
     order: Arc<Mutex<Order>>,
 }
 
-/// Chunks that arrived before those before them.
+/// Chunks that arrived ahead of earlier ones.
 #[derive(Debug, Default)]
 struct Order {
     waiting: BTreeMap<u64, u64>,
@@ -51,10 +51,10 @@ struct Order {
     next: u64,
 }
 
-/// A chunk on its way to a connection, which is busy with it for as long as the permit lives.
+/// A chunk given to a connection, which is busy with it until the permit is dropped.
 type Given = (u64, u64, OwnedSemaphorePermit);
 
-/// Whether a job can be striped.
+/// Checks whether a job can be striped.
 ///
 /// # Errors
 /// Why it cannot.
@@ -70,7 +70,7 @@ pub(super) fn check(job: &Job) -> Result<(), String> {
 }
 
 impl Stripe {
-    /// The stripe of a job, if it is one.
+    /// The stripe of a job, if the job has one.
     pub(super) fn of(job: &Job) -> Option<Self> {
         let Carrier::Anabranch {
             profile: Profile::Stripe,
@@ -98,13 +98,13 @@ impl Stripe {
         })
     }
 
-    /// The path of each connection, in the order in which they are made.
+    /// The path of each connection, in the order in which connections are opened.
     pub(super) fn lanes(&self, paths: usize) -> Vec<usize> {
         let lanes = (0..paths).flat_map(|path| std::iter::repeat_n(path, self.connections));
         lanes.collect()
     }
 
-    /// Does this host's part. The connections are in the order of their making.
+    /// Carries this host's part. Connections are in the order in which they were opened.
     pub(super) fn carry(
         &self,
         connections: &[Connection],
@@ -148,7 +148,7 @@ impl Stripe {
                 let permit = Arc::clone(idle).acquire_owned().await;
                 let permit = permit.map_err(|error| Failure::other(&error))?;
                 let length = chunk.min(bytes - number * chunk);
-                // A connection that is gone tells so itself.
+                // A connection that ended reports that itself.
                 if sender.send((number, length, permit)).await.is_err() {
                     return Err(Failure::Connection);
                 }
@@ -158,7 +158,7 @@ impl Stripe {
         });
     }
 
-    /// Writes down how far out of order chunks came.
+    /// Adds to the report how far out of order chunks arrived.
     pub(super) fn report(&self, report: &mut HostReport) {
         let order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         report.reseq_peak_bytes = Some(order.peak_bytes);
@@ -167,7 +167,7 @@ impl Stripe {
     }
 }
 
-/// Writes the chunks that are given to a connection, then waits until they have arrived.
+/// Writes the chunks given to a connection, then waits until they have arrived.
 async fn write_chunks(
     connection: Connection,
     mut given: mpsc::Receiver<Given>,
@@ -197,7 +197,7 @@ async fn write_chunks(
     Ok(())
 }
 
-/// Takes the chunks of one connection.
+/// Receives the chunks of one connection.
 async fn collect(
     connection: Connection,
     order: Arc<Mutex<Order>>,
@@ -205,7 +205,7 @@ async fn collect(
     expected: u64,
 ) {
     while let Ok(stream) = connection.accept_uni().await {
-        // A stream that breaks off breaks the connection, which is told elsewhere.
+        // A stream fails only with its connection, which is reported elsewhere.
         let _ = read_chunks(stream, &order, &ledger, expected).await;
     }
 }
@@ -244,7 +244,7 @@ async fn read_chunks(
 }
 
 impl Order {
-    /// A chunk arrived; tells how many bytes are in order now that were not before.
+    /// Takes a chunk that arrived; returns how many more bytes are in order now.
     fn take(&mut self, number: u64, length: u64) -> u64 {
         if number >= self.next && self.waiting.insert(number, length).is_none() {
             self.waiting_bytes += length;

@@ -1,4 +1,4 @@
-//! What the kernel says of its TCP connections: `TCP_INFO` through netlink, and counters of
+//! The kernel's figures of its TCP connections: `TCP_INFO` through netlink, and counters of
 //! multipath TCP.
 
 use netlink_packet_core::{
@@ -16,10 +16,10 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 
-/// Header of a segment with timestamps, in bytes: what is added to payload for bytes of packets.
+/// Header bytes of a segment with timestamps, by which payload bytes become packet bytes.
 const SEGMENT_HEADER: u64 = 32;
 
-/// The kernel's counters of the network stack, in the namespace of this thread.
+/// The kernel's network statistics, in the namespace of this thread.
 const NETSTAT: &str = "/proc/thread-self/net/netstat";
 
 /// The scheduler of multipath TCP, in the namespace of this thread.
@@ -59,11 +59,12 @@ impl Flow {
     }
 }
 
-/// All TCP connections of this namespace in one family of addresses, but for those that have no
+/// All TCP connections of this namespace in one address family, except those that no longer have
+/// figures.
 /// figures any more.
 ///
 /// # Errors
-/// The kernel does not tell.
+/// The kernel does not answer.
 pub(super) fn flows(ipv4: bool) -> io::Result<Vec<Flow>> {
     let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
     socket.bind_auto()?;
@@ -96,7 +97,7 @@ pub(super) fn flows(ipv4: bool) -> io::Result<Vec<Flow>> {
     }
 }
 
-/// Takes the messages of one datagram; tells whether they were the last.
+/// Parses the messages of one datagram; returns whether they were the last.
 fn take(bytes: &[u8], flows: &mut Vec<Flow>) -> io::Result<bool> {
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -131,7 +132,7 @@ fn flow(response: InetResponse) -> Option<Flow> {
     })
 }
 
-/// How often multipath TCP became plain TCP so far; nothing if the kernel does not count.
+/// How often multipath TCP has fallen back to plain TCP; `None` if the kernel does not count that.
 pub(super) fn fallbacks() -> Option<u64> {
     counters(&fs::read_to_string(NETSTAT).ok()?)
 }

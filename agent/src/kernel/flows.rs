@@ -1,4 +1,4 @@
-//! The flows of a run over the kernel's TCP: a connection for each, its units one after the other.
+//! The flows of a run over the kernel's TCP: a connection for each, its units one after another.
 
 use crate::engine::AFTERGLOW;
 use crate::ledger::{Ledger, due, interval};
@@ -13,17 +13,17 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
-/// What a receiver answers when it has a whole unit.
+/// A receiver's answer once it has a whole unit.
 const HAVE_IT: u8 = 1;
 
-/// The most bytes taken by one read.
+/// The most bytes of one read.
 const READ: usize = 256 << 10;
 
-/// By how much clocks of hosts may differ on when a flow is over.
+/// How far the hosts' clocks may differ about the end of a flow.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// Does this host's part of a flow. Gives the connection back, whose counters are still wanted,
-/// unless the flow goes on for a while.
+/// Carries this host's part of a flow. Returns the connection, whose counters are still needed,
+/// unless the flow goes on in the background.
 pub(super) async fn carry(
     mut stream: TcpStream,
     ledger: Arc<Ledger>,
@@ -111,7 +111,7 @@ async fn fill(stream: &mut (impl AsyncWrite + Unpin), bytes: u64) -> io::Result<
     Ok(())
 }
 
-/// Sends until then, and goes on for a while in the background.
+/// Sends until `end`, and a little longer in the background.
 async fn send_for(
     mut stream: TcpStream,
     ledger: &Arc<Ledger>,
@@ -134,7 +134,7 @@ async fn send_for(
     });
     tokio::select! {
         result = &mut writer => {
-            // Close to the end the other host has seen enough by its clock.
+            // Close to the end, the other host may have left because its clock is ahead.
             if ledger.elapsed() + SLACK < end {
                 result.map_err(io::Error::other)??;
             }
@@ -146,7 +146,7 @@ async fn send_for(
     Ok(())
 }
 
-/// Makes datagrams at their times, and writes them as fast as the connection takes them.
+/// Creates datagrams at their times, and writes them as fast as the connection accepts them.
 async fn send_datagrams(
     stream: &mut TcpStream,
     ledger: &Arc<Ledger>,
@@ -186,7 +186,7 @@ async fn send_datagrams(
         }
     }
     maker.abort();
-    // The other host waits for late ones only so long.
+    // After that, the other host may have stopped waiting for late ones.
     if ledger.elapsed() < start + duration {
         result?;
     }
@@ -233,7 +233,8 @@ async fn receive_units(
     Ok(())
 }
 
-/// Asks one after the other; a request that waits for its turn waits from when it was due.
+/// Sends requests one after another. A request is timed from when it was due, even if it had to
+/// wait.
 async fn ask_all(
     stream: &mut TcpStream,
     ledger: &Ledger,
@@ -273,7 +274,7 @@ async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Head> {
     Ok(Head::decode(&bytes))
 }
 
-/// Reads so many bytes and tells of each piece.
+/// Reads this many bytes and reports each piece.
 async fn skip(
     stream: &mut (impl AsyncRead + Unpin),
     bytes: u64,

@@ -1,4 +1,4 @@
-//! Flows over the kernel's TCP or multipath TCP, watched through netlink.
+//! Flows over the kernel's TCP or multipath TCP, observed through netlink.
 
 mod diag;
 mod flows;
@@ -20,13 +20,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// How long a client may take to say which flow a connection is for.
+/// How long a client may take to name the flow of a connection.
 const HELLO: Duration = Duration::from_secs(30);
 
-/// How long a host that has everything stays, so that the other one learns that.
+/// How long a host that has everything waits for the other one to learn that.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Connections and subflows by their ends, with the path each belongs to.
+/// Connections and subflows by their addresses, with the path of each.
 type Known = BTreeMap<(SocketAddr, SocketAddr), (usize, Flow)>;
 
 /// A host that is ready to carry flows.
@@ -39,20 +39,20 @@ pub(crate) struct Host {
     port: Mutex<Option<u16>>,
     /// Connections whose flows are over, kept for their counters.
     kept: Mutex<Vec<TcpStream>>,
-    /// All that was ever seen; what is gone keeps its last figures.
+    /// All connections ever seen; those that are gone keep their last figures.
     known: Mutex<Known>,
     told: Mutex<Told>,
-    /// Times multipath TCP had fallen back before.
+    /// How often multipath TCP had fallen back before this run.
     fallbacks: Option<u64>,
 }
 
-/// What the kernel said besides figures.
+/// What the kernel reported besides figures.
 #[derive(Debug, Default)]
 struct Told {
     congestion: Option<String>,
     /// Connections made so far.
     connections: usize,
-    /// The most subflows of a connection, on the average of all.
+    /// The largest number of subflows for each connection, averaged over the connections.
     subflows: usize,
     handshake: Option<Duration>,
     error: Option<String>,
@@ -65,7 +65,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Host {
-    /// Makes the listening socket, or looks whether sockets of this kind can be made.
+    /// Creates the listening socket; a client checks whether it can create sockets of this kind.
     ///
     /// # Errors
     /// What cannot be done, in words.
@@ -85,7 +85,7 @@ impl Host {
         Ok(Self {
             job: job.clone(),
             kind,
-            // A client's was made to find out what the kernel can do.
+            // The client's socket only tested what the kernel can do.
             listener: Some(listener).filter(|_| server),
             port: Mutex::new(Some(address.port()).filter(|_| server)),
             kept: Mutex::default(),
@@ -110,10 +110,10 @@ impl Host {
         }
     }
 
-    /// Carries the flows until all is done.
+    /// Carries the flows until all are done.
     ///
     /// # Errors
-    /// What broke, in words.
+    /// What failed, in words.
     pub(crate) async fn run(
         self: &Arc<Self>,
         ready: Option<Ready>,
@@ -147,7 +147,7 @@ impl Host {
                     accepted.spawn(hello(stream?));
                 }
                 Some(hello) = accepted.join_next(), if !accepted.is_empty() => {
-                    // Somebody else who knocked says nothing, or nothing that makes sense.
+                    // A stranger's connection sends nothing, or nothing that makes sense.
                     if let Ok(Some((index, stream))) = hello {
                         self.note(&stream, None);
                         let ledger = Arc::clone(&ledger);
@@ -158,12 +158,12 @@ impl Host {
                 }
             }
         }
-        // Figures of what is about to be closed.
+        // The last figures before connections are closed.
         self.look();
         Ok(Ending::Done)
     }
 
-    /// Connects for a flow and does this host's part of it.
+    /// Connects for a flow and carries this host's part of it.
     async fn dial(
         &self,
         server: SocketAddr,
@@ -190,7 +190,7 @@ impl Host {
         }
     }
 
-    /// Asks the kernel for the figures of this run's connections.
+    /// Reads the kernel's figures of this run's connections.
     fn look(&self) -> BTreeSet<(SocketAddr, SocketAddr)> {
         let paths = &self.job.paths;
         let port = *lock(&self.port);
@@ -217,7 +217,7 @@ impl Host {
                 .position(|path| (path.local, path.remote) == (near, far));
             let local = || paths.iter().position(|path| path.local == near);
             let remote = || paths.iter().position(|path| path.remote == far);
-            // Behind a translation of addresses nobody is who he was said to be.
+            // Behind address translation, neither address may be the one in the job.
             let only = || (paths.len() == 1).then_some(0);
             let Some(path) = both.or_else(local).or_else(remote).or_else(only) else {
                 continue;
@@ -233,7 +233,7 @@ impl Host {
         live
     }
 
-    /// How the paths are now.
+    /// The current state of the paths.
     pub(crate) fn now(&self) -> Now {
         let live = self.look();
         let mut now = Now {
@@ -258,7 +258,7 @@ impl Host {
         now
     }
 
-    /// Writes down what the kernel knows.
+    /// Adds what the kernel knows to the report.
     pub(crate) fn report(&self, report: &mut HostReport) {
         let told = lock(&self.told);
         let known = lock(&self.known);
@@ -277,7 +277,8 @@ impl Host {
             let scheduler = diag::scheduler();
             report.kernel = format!("scheduler={scheduler} {} fallback={fell}", report.kernel);
         } else {
-            // Subflows share a window: what each of them says of it is not what the sender met.
+            // Not for multipath TCP: subflows share a window, so figures of each do not describe
+            // the sender.
             let seconds = |micros: u64| Duration::from_micros(micros).as_secs_f64();
             report.blocked_receive_s = Some(seconds(sum(|flow| flow.info.rwnd_limited)));
             report.blocked_send_s = Some(seconds(sum(|flow| flow.info.sndbuf_limited)));
@@ -290,8 +291,8 @@ impl Host {
         }
     }
 
-    /// Stays for a moment if all went well: a connection that is closed with unread bytes is reset,
-    /// and the other host may still write.
+    /// Stays for a moment if all went well. A connection closed with unread bytes is reset, and the
+    /// other host may still be writing.
     pub(crate) async fn leave(&self, well: bool) {
         if well {
             tokio::time::sleep(LINGER).await;
@@ -313,7 +314,7 @@ async fn accept(listener: Option<&TcpListener>) -> Result<TcpStream, String> {
     Ok(stream)
 }
 
-/// Which flow a client's connection is for.
+/// The flow that a client's connection is for.
 async fn hello(mut stream: TcpStream) -> Option<(u32, TcpStream)> {
     let index = tokio::time::timeout(HELLO, stream.read_u32())
         .await

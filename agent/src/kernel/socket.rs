@@ -1,4 +1,4 @@
-//! Sockets of the kernel's TCP, set up as a job says and read back.
+//! Sockets of the kernel's TCP, configured as a job says and verified.
 
 use crate::rules::Doors;
 use anabranch_lab::hosts::{Carrier, HostPath};
@@ -9,13 +9,13 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-/// Connections that wait to be accepted.
+/// The most connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// Congestion controls the kernel has loaded.
+/// The congestion controls that the kernel has loaded.
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 
-/// How sockets are set up.
+/// How sockets are configured.
 #[derive(Debug, Clone)]
 pub(super) struct Kind {
     pub(super) multipath: bool,
@@ -24,7 +24,7 @@ pub(super) struct Kind {
 }
 
 impl Kind {
-    /// The kind of a carrier; nothing for the engine.
+    /// The kind of a carrier; `None` for the engine.
     pub(super) fn of(carrier: &Carrier) -> Option<Self> {
         let (multipath, congestion, buffers) = match carrier {
             Carrier::Tcp {
@@ -44,8 +44,8 @@ impl Kind {
         })
     }
 
-    /// A socket that listens for clients of this path. That of multipath TCP listens on all
-    /// addresses, or subflows to others than the first would find nobody.
+    /// A socket that listens for clients of this path. For multipath TCP it listens on all
+    /// addresses, or subflows to any but the first would be refused.
     ///
     /// # Errors
     /// What the kernel refused.
@@ -57,11 +57,11 @@ impl Kind {
         } else {
             IpAddr::from(Ipv6Addr::UNSPECIFIED)
         };
-        // What cannot be done at any port is told first.
+        // What cannot be done at any port is reported first.
         self.make(path)?;
         let listening = doors.open(at, |at| {
             let socket = self.make(path).map_err(io::Error::other)?;
-            // A port of the run before is free although its connections linger.
+            // Makes the port of an earlier run available although its connections linger.
             socket.set_reuse_address(true)?;
             socket.bind(&SockAddr::from(at))?;
             socket.listen(BACKLOG)?;
@@ -73,7 +73,7 @@ impl Kind {
     /// Connects along a path.
     ///
     /// # Errors
-    /// What the kernel refused, or that nobody answered.
+    /// What the kernel refused, or that there was no answer.
     pub(super) async fn connect(
         &self,
         path: &HostPath,
@@ -89,7 +89,7 @@ impl Kind {
         connected.map_err(|error| format!("cannot connect from {local} to {remote}: {error}"))
     }
 
-    /// A socket that is bound to the path's interface, but to no address yet.
+    /// A socket bound to the path's interface, but not to an address yet.
     fn make(&self, path: &HostPath) -> Result<Socket, String> {
         let protocol = if self.multipath {
             Protocol::MPTCP
@@ -115,7 +115,7 @@ impl Kind {
         if let Some((receive, send)) = self.buffers {
             set_buffers(&socket, receive as usize, send as usize)?;
         }
-        // A subflow of multipath TCP has its own interface, which the route from its address says.
+        // A subflow of multipath TCP uses the interface that the route from its address leads to.
         if let Some(interface) = path.interface.as_deref().filter(|_| !self.multipath) {
             let bound = socket.bind_device(Some(interface.as_bytes()));
             bound.map_err(|error| format!("cannot bind to interface `{interface}`: {error}"))?;
@@ -123,7 +123,7 @@ impl Kind {
         Ok(socket)
     }
 
-    /// Sets the congestion control, and looks whether the kernel did.
+    /// Sets the congestion control and verifies it.
     fn control(&self, socket: &Socket) -> Result<(), String> {
         let wanted = &self.congestion;
         if let Err(error) = socket.set_tcp_congestion(wanted.as_bytes()) {
@@ -143,8 +143,8 @@ impl Kind {
     }
 }
 
-/// Sets both buffers, beyond the limits of the system if this process may, and looks whether the
-/// kernel did: it counts its own bookkeeping in and doubles what it is asked for (socket(7)).
+/// Sets both buffers and verifies them, beyond the system's limits if this process may. The kernel
+/// doubles the size it is asked for, to have room for its own bookkeeping (socket(7)).
 fn set_buffers(socket: &Socket, receive: usize, send: usize) -> Result<(), String> {
     if setsockopt(socket, sockopt::RcvBufForce, &receive).is_err() {
         let set = socket.set_recv_buffer_size(receive);
@@ -179,7 +179,7 @@ fn read_control(socket: &Socket) -> io::Result<String> {
 /// The congestion control a connection uses.
 ///
 /// # Errors
-/// The kernel does not tell.
+/// The kernel does not say.
 pub(super) fn control_of(stream: &TcpStream) -> io::Result<String> {
     let socket = socket2::SockRef::from(stream);
     let bytes = socket.tcp_congestion()?;
