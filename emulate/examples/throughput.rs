@@ -1,11 +1,11 @@
-//! How much the emulator carries: kernel TCP over several links at once, one connection each.
+//! How much the emulator can carry: kernel TCP over several links at once, one connection each.
 //!
 //! ```text
 //! cargo run --release -p anabranch-emulate --example throughput -- [SECONDS [LINKS [MBIT/S]]]
 //! ```
 //!
-//! Without arguments 3 seconds over 2 links of 600 Mbit/s, 5 ms each way. It prints the sum of what
-//! the receivers got, and what it cost the emulator.
+//! By default it runs for 3 seconds over 2 links of 600 Mbit/s, 5 ms each way. It prints the sum of
+//! what the receivers got, and the emulator's processor time.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let nodes = [bed.node("client")?, bed.node("server")?];
     for node in &nodes {
-        // The machine's default may pace, which takes a timer a packet and is not our cost.
+        // The machine's default may pace, and a timer for each packet is not the emulator's cost.
         node.set_sysctl("ipv4/tcp_congestion_control", "reno")?;
     }
     let plans: Result<Vec<_>, _> = (0..links).map(|link| plan(&nodes, link, mbit)).collect();
@@ -69,7 +69,7 @@ fn report(layer: &mut dyn LinkLayer, links: u64, sum: f64) -> Result<(), Box<dyn
 fn plan(nodes: &[Node; 2], link: u64, mbit: u64) -> Result<LinkPlan, Box<dyn Error>> {
     let rate = NonZeroU64::new(mbit * 1_000_000).ok_or("a rate above 0")?;
     let config = LinkConfig {
-        // What 30 ms bring, and a little for the token bucket of the sender's own bursts.
+        // The data of 30 ms, with some room for the sender's own bursts.
         queue: Queue::TailDropBytes(mbit * 1_000_000 / 8 / 33),
         ..LinkConfig::new(
             Rate::Fixed {
@@ -96,7 +96,7 @@ fn plan(nodes: &[Node; 2], link: u64, mbit: u64) -> Result<LinkPlan, Box<dyn Err
     })
 }
 
-/// Sends over one link for a time; returns what arrived.
+/// Sends over one link for `duration`; returns the bytes that arrived.
 fn transfer(nodes: &[Node; 2], link: u64, duration: Duration) -> Result<u64, std::io::Error> {
     let system = |e: anabranch_testbed::Error| std::io::Error::other(e.to_string());
     let to = format!("10.77.{link}.2:5000");

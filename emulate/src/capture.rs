@@ -1,7 +1,7 @@
 //! What both ends of a link send and receive, as a pcapng file.
 //!
-//! A thread of its own writes: a slow disk must not hold up packets. When it falls behind by more
-//! than [`BACKLOG`] packets, further ones are missing from the file, and counted.
+//! A separate thread writes it, since a slow disk must not delay packets. If the thread falls
+//! behind by more than [`BACKLOG`] packets, further ones are left out of the file and counted.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Packets that may wait to be written.
 const BACKLOG: usize = 16_384;
 
-/// Blocks and options of draft-ietf-opsawg-pcapng.
+/// Block types and options of draft-ietf-opsawg-pcapng.
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
@@ -24,15 +24,15 @@ const LINKTYPE_ETHERNET: u16 = 1;
 const OPTION_NAME: u16 = 2;
 const OPTION_FLAGS: u16 = 2;
 const OPTION_TIME_RESOLUTION: u16 = 9;
-/// Times in units of ten to the minus this.
+/// The time unit: ten to the minus this many seconds.
 const NANOSECONDS: u8 = 9;
 
-/// What an end did with a frame.
+/// What a host did with a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Did {
-    /// It left this end.
+    /// The link delivered it at this end.
     Receive = 1,
-    /// It entered at this end.
+    /// It entered the link at this end.
     Send = 2,
 }
 
@@ -50,13 +50,13 @@ struct Record {
 pub(crate) struct Capture {
     records: Option<SyncSender<Record>>,
     writer: Option<JoinHandle<()>>,
-    /// The wall clock when the emulator's clock was 0.
+    /// The wall-clock time at which the emulator's clock was 0.
     epoch: u64,
     lost: Arc<AtomicU64>,
 }
 
 impl Capture {
-    /// Begins a file. `names` are the interfaces at both ends.
+    /// Creates a file. `names` are the interfaces at both ends.
     pub(crate) fn create(path: &Path, names: [&str; 2], now: u64) -> io::Result<Self> {
         let mut file = BufWriter::new(File::create(path)?);
         file.write_all(&head(names))?;
@@ -100,13 +100,13 @@ impl Drop for Capture {
     fn drop(&mut self) {
         self.records = None;
         if let Some(writer) = self.writer.take() {
-            // It panics only if it has a bug, and then there is nothing to add.
+            // The thread panics only because of a bug, which the panic has reported.
             let _ = writer.join();
         }
     }
 }
 
-/// Writes until nobody can send any more. After an error, such as a full disk, it only counts.
+/// Writes until all senders are gone. After an error, such as a full disk, it only counts.
 fn write_all(records: &Receiver<Record>, mut file: BufWriter<File>, lost: &AtomicU64) {
     let mut written = Ok(());
     while let Ok(record) = records.recv() {
@@ -150,7 +150,7 @@ const OPTIONS_END: [u8; 4] = [0; 4];
 fn head(names: [&str; 2]) -> Vec<u8> {
     let mut section = Vec::new();
     section.extend(BYTE_ORDER_MAGIC.to_le_bytes());
-    // Version 1.0, and a length of the section that is not known.
+    // Version 1.0, and an unspecified section length.
     section.extend(1_u16.to_le_bytes());
     section.extend(0_u16.to_le_bytes());
     section.extend(u64::MAX.to_le_bytes());
@@ -158,7 +158,7 @@ fn head(names: [&str; 2]) -> Vec<u8> {
     for name in names {
         let mut interface = Vec::new();
         interface.extend(LINKTYPE_ETHERNET.to_le_bytes());
-        // Reserved; and no limit to the length of packets.
+        // Reserved; no limit to the length of packets.
         interface.extend([0; 6]);
         interface.extend(option(OPTION_NAME, name.as_bytes()));
         interface.extend(option(OPTION_TIME_RESOLUTION, &[NANOSECONDS]));
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn a_full_disk_is_counted_and_holds_up_nobody() {
         let capture = Capture::create(Path::new("/dev/full"), ["a", "b"], 0);
-        // The head does not fit either.
+        // Even the header does not fit.
         assert!(capture.is_err());
     }
 

@@ -1,20 +1,20 @@
-//! The interfaces at the ends of a link, whatever carries it: addresses, neighbours, and going down
-//! and up again.
+//! The interfaces at the ends of a link, for either layer: addresses, neighbours, and going down
+//! and up.
 
 use anabranch_testbed::Address;
 
 use crate::{End, Error, LinkPlan};
 
-/// Linux names no interface with more bytes.
+/// The longest interface name that Linux accepts.
 const NAME_BYTES: usize = 15;
 /// The smallest MTU that IPv6 accepts (RFC 8200, section 5).
 const MTU_MIN_IPV6: u32 = 1280;
-/// The smallest that IPv4 accepts (RFC 791, section 3.2).
+/// The smallest MTU that IPv4 accepts (RFC 791, section 3.2).
 const MTU_MIN_IPV4: u32 = 68;
-/// The largest a TAP device accepts: 64 KiB with room for the Ethernet header.
+/// The largest MTU that a TAP device accepts: 64 KiB, less room for the Ethernet header.
 const MTU_MAX: u32 = 65_521;
 
-/// What can be seen to be wrong before anything is built.
+/// Checks everything that can be checked before anything is built.
 pub(crate) fn check(links: &[LinkPlan]) -> Result<(), Error> {
     let mut interfaces = Vec::new();
     let mut addresses = Vec::new();
@@ -80,7 +80,7 @@ fn has_ipv6(end: &End) -> bool {
     end.addresses.iter().any(|address| address.ip().is_ipv6())
 }
 
-/// A locally administered address that depends on nothing but the places of link and end.
+/// A locally administered address that depends only on the indices of link and end.
 pub(crate) fn mac(link: usize, end: usize) -> [u8; 6] {
     let [.., high, low] = link.to_be_bytes();
     [0x02, 0xab, 0x00, high, low, end as u8 + 1]
@@ -90,15 +90,15 @@ pub(crate) fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// Gives an interface that exists and is down everything it needs, and takes it up.
+/// Configures an existing interface that is down, and takes it up.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// The kernel's refusal.
 pub(crate) fn set_up(link: usize, plan: &LinkPlan, end: usize) -> Result<(), Error> {
     let here = &plan.ends[end];
     let name = &here.interface;
-    // What the kernel would send by itself at times nobody chose: it would count for a loss process
-    // that counts packets.
+    // Suppresses what the kernel sends by itself at unpredictable times, which would disturb a loss
+    // process that counts packets.
     let ipv6 = format!("ipv6/conf/{name}");
     if std::path::Path::new("/proc/sys/net/ipv6").exists() {
         if has_ipv6(here) {
@@ -106,7 +106,7 @@ pub(crate) fn set_up(link: usize, plan: &LinkPlan, end: usize) -> Result<(), Err
                 ("accept_ra", "0"),
                 ("router_solicitations", "0"),
                 ("addr_gen_mode", "1"),
-                // Or going down would take addresses and the routes of their networks.
+                // Keeps addresses, and the routes of their networks, when the interface goes down.
                 ("keep_addr_on_down", "1"),
             ] {
                 here.node.set_sysctl(&format!("{ipv6}/{key}"), value)?;
@@ -128,18 +128,19 @@ pub(crate) fn set_up(link: usize, plan: &LinkPlan, end: usize) -> Result<(), Err
 }
 
 fn add_address(address: Address, interface: &str) -> String {
-    // Without detection of duplicates, or it could not be used for its first second.
+    // Without duplicate address detection, during which the address could not be used for its first
+    // second.
     let nodad = if address.ip().is_ipv6() { " nodad" } else { "" };
     format!("address replace {address} dev {interface}{nodad}")
 }
 
-/// Neighbours that are known for good: a silent link would else turn into errors from the kernel's
-/// own probes after some seconds.
+/// Permanent neighbour entries. Without them, the kernel's own probes would fail after some seconds
+/// of a silent link and cause errors.
 fn neighbours(link: usize, plan: &LinkPlan, end: usize) -> Vec<String> {
     let (here, there) = (&plan.ends[end], &plan.ends[1 - end]);
     let other_mac = mac_text(mac(link, 1 - end));
     let reachable = there.addresses.iter().filter(|address| {
-        // A neighbour of a family that the interface does not speak is refused.
+        // The kernel refuses a neighbour of an address family that the interface does not have.
         address.ip().is_ipv4() || has_ipv6(here)
     });
     reachable
@@ -153,7 +154,7 @@ fn neighbours(link: usize, plan: &LinkPlan, end: usize) -> Vec<String> {
         .collect()
 }
 
-/// Routes that an interface loses when it goes down, as commands that put them back.
+/// Commands that restore the routes that an interface loses when it goes down.
 #[derive(Debug, Default)]
 pub(crate) struct SavedRoutes {
     ends: [Vec<String>; 2],
@@ -173,7 +174,7 @@ pub(crate) fn take_down(plan: &LinkPlan) -> Result<SavedRoutes, Error> {
                 "dev",
                 &end.interface,
             ];
-            // A kernel without a family has no routes of it.
+            // A kernel without an address family has no routes of it.
             let shown = end.node.run("ip", &arguments).unwrap_or_default();
             let lost = shown.lines().filter_map(|line| {
                 let route = to_restore(line, family == "-6")?;
@@ -189,8 +190,8 @@ pub(crate) fn take_down(plan: &LinkPlan) -> Result<SavedRoutes, Error> {
     Ok(saved)
 }
 
-/// A line of `ip route show` as arguments of `ip route replace`, unless the kernel makes that route
-/// by itself.
+/// Turns a line of `ip route show` into arguments of `ip route replace`; `None` if the kernel
+/// restores that route by itself.
 fn to_restore(line: &str, is_ipv6: bool) -> Option<String> {
     let line = line.trim();
     let own = |kind| line.starts_with(kind);
@@ -202,7 +203,7 @@ fn to_restore(line: &str, is_ipv6: bool) -> Option<String> {
     {
         return None;
     }
-    // States are shown but not accepted, and `default` says nothing of the family.
+    // States are shown but not accepted, and `default` does not name the address family.
     let everywhere = if is_ipv6 { "::/0" } else { "0.0.0.0/0" };
     let words = line.split_whitespace().filter_map(|word| match word {
         "linkdown" | "dead" => None,
@@ -212,7 +213,7 @@ fn to_restore(line: &str, is_ipv6: bool) -> Option<String> {
     Some(words.collect::<Vec<_>>().join(" "))
 }
 
-/// Takes both interfaces up and puts back what went with them.
+/// Takes both interfaces up and restores what they had lost.
 pub(crate) fn bring_up(link: usize, plan: &LinkPlan, saved: &SavedRoutes) -> Result<(), Error> {
     for (index, end) in plan.ends.iter().enumerate() {
         let mut commands = vec![format!("link set dev {} up", end.interface)];
@@ -221,7 +222,7 @@ pub(crate) fn bring_up(link: usize, plan: &LinkPlan, saved: &SavedRoutes) -> Res
         commands.extend(neighbours(link, plan, index));
         end.node.ip(&commands)?;
     }
-    // After both are up: a route is refused while its interface has no carrier.
+    // After both are up, since a route is refused while its interface has no carrier.
     for (end, routes) in plan.ends.iter().zip(&saved.ends) {
         if !routes.is_empty() {
             end.node.ip(routes)?;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Why a link could not be built or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The plan cannot be carried out on any machine.
+    /// The plan is impossible on any machine.
     #[error("link `{link}`: {reason}")]
     Plan {
         /// The link's name.
@@ -14,43 +14,43 @@ pub enum Error {
         /// What is wrong, and what was expected.
         reason: String,
     },
-    /// This layer or this kernel cannot do what the configuration asks for.
+    /// The layer or the kernel does not support the configuration.
     #[error("link `{link}`, {way}: the {layer} cannot do {what}")]
     Unsupported {
         /// The link's name.
         link: String,
-        /// Which direction.
+        /// The direction.
         way: crate::Way,
-        /// Which layer.
+        /// The layer.
         layer: &'static str,
-        /// Which parts of the configuration, and why.
+        /// The unsupported parts of the configuration, with the reason.
         what: String,
     },
-    /// There is no link in this place.
+    /// There is no link with this index.
     #[error("there is no link {link}: the network has {count}, counted from 0")]
     NoSuchLink {
-        /// What was asked for.
+        /// The index.
         link: usize,
-        /// How many there are.
+        /// The number of links.
         count: usize,
     },
     /// A namespace or an interface could not be set up.
     #[error(transparent)]
     Testbed(#[from] anabranch_testbed::Error),
-    /// A TAP device could not be made.
+    /// A TAP device could not be created.
     #[error(
         "cannot make the TAP device `{interface}` in `{node}`: {reason}; it needs root and \
          /dev/net/tun (`modprobe tun`)"
     )]
     Tap {
-        /// The name it should have had.
+        /// Its intended name.
         interface: String,
-        /// The host it should have been in.
+        /// Its intended host.
         node: String,
         /// What the system said.
         reason: io::Error,
     },
-    /// A capture file could not be made.
+    /// A capture file could not be created.
     #[error("cannot write the capture {}: {reason}", path.display())]
     Capture {
         /// The file.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Width of the fine steps, up to [`COARSE`] of them.
+/// Width of the fine steps, which end at [`COARSE`].
 const FINE_STEP_NS: u64 = 5_000;
 /// Steps of each width; the last coarse one holds everything later.
 const STEPS: usize = 1000;
@@ -50,8 +50,8 @@ impl Lateness {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// The lateness that this share of packets stays below, rounded up to a step; zero if there was
-    /// no packet.
+    /// The lateness that this share of packets does not exceed, rounded up to a step; zero without
+    /// packets.
     pub(crate) fn quantile(&self, share: f64) -> Duration {
         let rank = (self.total as f64 * share).ceil() as u64;
         let mut seen = 0;

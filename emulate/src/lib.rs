@@ -1,18 +1,18 @@
 //! Links between network namespaces that behave as a [`LinkConfig`] says: the laboratory's network.
 //!
-//! Two layers carry links and are used alike, as a [`LinkLayer`]:
+//! Two layers can carry links, with a common interface, [`LinkLayer`]:
 //!
 //! - [`emulator()`]: a TAP device at each end and one thread between, with a model of
-//!   `anabranch-link` for each direction. It is the simulator's model in real time, so that both
-//!   read a configuration alike, and it needs nothing of the kernel but TAP devices.
+//!   `anabranch-link` for each direction. This is the simulator's model in real time, so both
+//!   interpret a configuration alike, and it needs nothing of the kernel but TAP devices.
 //! - [`kernel()`]: a namespace between the ends, with `tbf`, `netem` and filters on its interfaces.
-//!   It can do what the kernel can do, and refuses the rest.
+//!   It does what the kernel can do, and refuses the rest.
 //!
-//! Neither keeps packets in the queue of the host that sends, where waiting distorts what the
-//! host's TCP believes of the network. [`kernel_in_hosts`] does exactly that, to measure how much.
+//! Neither keeps packets in the sending host's queue, where waiting distorts that host's view of
+//! the network. [`kernel_in_hosts`] does exactly that, to measure the effect.
 //!
 //! Rates and bytes are those of IP packets, without the Ethernet header of 14 bytes, as in the
-//! simulator. [`validate()`] measures whether links are as configured.
+//! simulator. [`validate()`] measures whether links behave as configured.
 
 mod capture;
 mod emulator;
@@ -42,9 +42,9 @@ const ETHERNET_BYTES: u32 = 14;
 pub struct End {
     /// The host.
     pub node: Node,
-    /// The name its interface gets; at most 15 bytes, and free on this host.
+    /// The name of its interface: at most 15 bytes, and unused on this host.
     pub interface: String,
-    /// What the interface is called by.
+    /// The addresses of its interface.
     pub addresses: Vec<Address>,
     /// The largest IP packet in bytes.
     pub mtu: u32,
@@ -53,15 +53,16 @@ pub struct End {
 /// A link to build.
 #[derive(Debug, Clone)]
 pub struct LinkPlan {
-    /// What messages call it.
+    /// Its name in messages.
     pub name: String,
     /// The hosts it joins.
     pub ends: [End; 2],
-    /// What it is like, from the first end to the second and back.
+    /// The configurations from the first end to the second, and back.
     pub configs: [LinkConfig; 2],
-    /// Decides about loss, jitter and early drops in the emulator. The kernel draws as it likes.
+    /// The seed of loss, jitter and early drops in the emulator. The kernel's layer does not use
+    /// it.
     pub seed: u64,
-    /// Where to write what both ends send and receive, as pcapng; the emulator only.
+    /// A pcapng file for what both ends send and receive; only in the emulator.
     pub pcap: Option<PathBuf>,
 }
 
@@ -78,7 +79,7 @@ impl Way {
     /// Both directions.
     pub const BOTH: [Self; 2] = [Self::Forward, Self::Backward];
 
-    /// The place of the sending end, and of the direction in [`LinkPlan::configs`].
+    /// The index of the sending end, and of the direction in [`LinkPlan::configs`].
     fn index(self) -> usize {
         match self {
             Self::Forward => 0,
@@ -96,43 +97,43 @@ impl fmt::Display for Way {
     }
 }
 
-/// All links of one network, from when they are built until they are dropped. Links are named by
-/// their places in the plan.
+/// All links of one network, from their creation until this is dropped. Links are numbered as in
+/// the plan.
 pub trait LinkLayer: fmt::Debug + Send {
-    /// Which layer this is: `emulator` or `kernel`.
+    /// The layer's name: `emulator` or `kernel`.
     fn name(&self) -> &'static str;
 
-    /// Makes one direction like this from now on. Packets that wait or are under way stay.
+    /// Changes the configuration of one direction. Packets already in the queue or in flight stay.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for what this layer cannot do, [`Error::NoSuchLink`], and whatever
     /// the kernel refuses.
     fn change(&mut self, link: usize, way: Way, config: LinkConfig) -> Result<(), Error>;
 
-    /// Makes one direction lose everything, or ends that. Neither end is told.
+    /// Makes one direction lose everything, or ends that. Neither end notices.
     ///
     /// # Errors
     /// [`Error::NoSuchLink`], and whatever the kernel refuses.
     fn set_silent(&mut self, link: usize, way: Way, silent: bool) -> Result<(), Error>;
 
-    /// Takes the interfaces at both ends down, or up again. Hosts are told, and what waits is lost.
-    /// Addresses, neighbours and the routes that used the interfaces are put back.
+    /// Takes the interfaces at both ends down, or up again. Hosts notice, and waiting packets are
+    /// lost. Coming up restores addresses, neighbours and the routes that used the interfaces.
     ///
     /// # Errors
     /// [`Error::NoSuchLink`], and whatever the kernel refuses.
     fn set_admin(&mut self, link: usize, up: bool) -> Result<(), Error>;
 
-    /// What one direction has done so far.
+    /// The totals of one direction.
     ///
     /// # Errors
     /// [`Error::NoSuchLink`], and whatever the kernel refuses.
     fn counters(&mut self, link: usize, way: Way) -> Result<Counters, Error>;
 
-    /// How well the layer itself has done so far.
+    /// How well the layer itself has worked so far.
     fn health(&mut self) -> Health;
 }
 
-/// What one direction of a link has done since it was built. Bytes are those of IP packets.
+/// The totals of one direction since the link was built. Bytes are those of IP packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets that entered.
@@ -143,34 +144,34 @@ pub struct Counters {
     pub packets_delivered: u64,
     /// Their bytes.
     pub bytes_delivered: u64,
-    /// Packets that found no room in the queue, or were dropped to keep it short.
+    /// Packets dropped because the queue was full, or to keep it short.
     pub dropped_queue: u64,
-    /// Packets that vanished by chance.
+    /// Packets lost at random.
     pub dropped_chance: u64,
-    /// Packets that vanished because the direction was silent, or down.
+    /// Packets lost because the direction was silent or down.
     pub dropped_silent: u64,
-    /// Frames that did not enter because a link does not carry their kind; not among
+    /// Frames of kinds that a link does not carry, which never entered it; not part of
     /// [`Self::packets_in`].
     pub ignored: u64,
-    /// Bytes that wait now.
+    /// Bytes waiting now.
     pub queue_bytes: u64,
-    /// The most bytes that waited at a time. The kernel's layer knows only the moments at which it
+    /// The most bytes that waited at any time. The kernel's layer only knows the times at which it
     /// was asked.
     pub queue_max_bytes: u64,
-    /// Mean time in the queue; not known in the kernel's layer.
+    /// Mean time in the queue; unknown in the kernel's layer.
     pub mean_sojourn: Option<Duration>,
 }
 
-/// How well a layer has done since it was built.
+/// How well a layer has worked since it was built.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Health {
-    /// How late half of the packets left, at most. Zero where it is not known.
+    /// Median lateness of the packets that left; zero if unknown.
     pub late_p50: Duration,
-    /// How late 99 of 100 packets left, at most.
+    /// 99th percentile of their lateness.
     pub late_p99: Duration,
-    /// How late the latest one left.
+    /// Largest lateness.
     pub late_max: Duration,
-    /// Packets the layer itself lost: it did not fetch them in time, or had no room.
+    /// Packets that the layer itself lost, because it fetched them too late or had no room.
     pub own_drops: u64,
     /// Packets missing from captures because the disk was slow.
     pub capture_lost: u64,
@@ -180,6 +181,6 @@ pub struct Health {
     pub wall: Duration,
     /// The largest share of a core used over a second, from 0 to 1.
     pub busiest_second: f64,
-    /// Why what was measured on these links is invalid; nothing if it is not.
+    /// Why measurements on these links are invalid; `None` if they are valid.
     pub verdict: Option<String>,
 }

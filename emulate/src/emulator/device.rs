@@ -5,16 +5,16 @@ use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
 use crate::{Error, LinkPlan};
 
-/// Frames the kernel keeps for the emulator until it fetches them: some 40 ms at 1 Gbit/s. When
-/// there are more, the kernel loses them, and the run is invalid.
+/// Frames that the kernel holds for the emulator to fetch: some 40 ms at 1 Gbit/s. If there are
+/// more, the kernel drops them, and the run is invalid.
 const RING_FRAMES: u32 = 4096;
 
-/// Makes the device. It is down, has no address, and vanishes when closed.
+/// Creates the device. It is down, has no address, and vanishes when closed.
 pub(crate) fn open(plan: &LinkPlan, end: usize) -> Result<SyncDevice, Error> {
     let (node, name) = (&plan.ends[end].node, &plan.ends[end].interface);
     let made = node.enter(|| {
-        // Without offloads the kernel hands over packets as they would be on a wire: cut to the
-        // MTU and with their checksums.
+        // Without offloads the kernel hands over packets as they would be on a wire: no larger than
+        // the MTU, with checksums.
         let device = DeviceBuilder::new()
             .name(name)
             .layer(Layer::L2)
@@ -31,20 +31,20 @@ pub(crate) fn open(plan: &LinkPlan, end: usize) -> Result<SyncDevice, Error> {
         node: node.name().to_owned(),
         reason,
     })?;
-    // No batches of segments, which would leave the host at one instant; and no queue but the
+    // No batches of segments, which would leave the host all at once, and no queue but the
     // emulator's.
     node.ip(&[format!("link set dev {name} gso_max_segs 1")])?;
     node.tc(&[format!("qdisc replace dev {name} root noqueue")])?;
     Ok(device)
 }
 
-/// Frames that the kernel lost at both ends because the emulator did not fetch them in time.
+/// Frames that the kernel dropped at both ends because the emulator did not fetch them in time.
 pub(crate) fn missed(plan: &LinkPlan) -> u64 {
     let ends = plan.ends.iter();
     ends.map(|end| dropped(&end.node, &end.interface)).sum()
 }
 
-/// What the kernel counts as dropped on sending, or zero if the interface is gone.
+/// Frames that the kernel dropped on sending; zero if the interface is gone.
 fn dropped(node: &Node, interface: &str) -> u64 {
     let read = node.enter(|| std::fs::read_to_string("/proc/thread-self/net/dev"));
     let Ok(Ok(text)) = read else { return 0 };
@@ -52,7 +52,8 @@ fn dropped(node: &Node, interface: &str) -> u64 {
         let (name, counts) = line.split_once(':')?;
         (name.trim() == interface).then_some(counts)
     });
-    // proc_pid_net(5): eight counts of reception, then bytes, packets, errors and drops of sending.
+    // proc_pid_net(5): eight receive counters, then the bytes, packets, errors and drops of
+    // sending.
     let dropped = counts.and_then(|counts| counts.split_whitespace().nth(11));
     dropped
         .and_then(|count| count.parse().ok())

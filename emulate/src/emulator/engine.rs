@@ -1,12 +1,13 @@
-//! The emulator's thread: reads frames, asks the models when they leave, and writes them then.
+//! The emulator's thread: reads frames, asks the models when they leave, and writes them at that
+//! time.
 //!
 //! ```text
 //! TAP a -> read -> Link a to b -> write -> TAP b
 //! TAP a <- write <- Link b to a <- read <- TAP b
 //! ```
 //!
-//! It sleeps until a frame comes, a frame is due, or somebody asks for something. Port `p` is the
-//! device of end `p % 2` of link `p / 2`; direction `p` begins there and ends at port `p ^ 1`.
+//! It sleeps until a frame arrives, a frame is due, or a command comes. Port `p` is the device of
+//! end `p % 2` of link `p / 2`; direction `p` begins there and ends at port `p ^ 1`.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -26,25 +27,25 @@ use crate::capture::{Capture, Did};
 use crate::lateness::Lateness;
 use crate::{Counters, ETHERNET_BYTES, Health, LinkPlan, Way};
 
-/// The shortest time from one wake-up to the next. Where frames come or are due more densely than
-/// that, they are worked off together: going to sleep costs more than carrying a frame.
+/// The shortest time between two wake-ups. Frames that come more densely are processed together:
+/// going to sleep costs more than carrying a frame.
 const REST: u64 = 50_000;
-/// Frames read from one device before anything else is looked at: some 50 µs of work.
+/// How many frames are read from one device before others get their turn: some 50 µs of work.
 const BATCH: usize = 16;
-/// The most bytes a direction holds, waiting and under way: a second at 2 Gbit/s.
+/// The most bytes that a direction holds, queued or in flight: a second at 2 Gbit/s.
 const HELD_BYTES_MAX: usize = 256 << 20;
-/// How long the thread works without a measure of its processor time.
+/// The interval at which the thread measures its processor time.
 const SECOND: u64 = 1_000_000_000;
-/// Real-time priority, from 1 to 99: above all that is not real-time, and below the kernel's own
-/// threads that are.
+/// Real-time priority, from 1 to 99: above everything that is not real-time, below the kernel's own
+/// real-time threads.
 const PRIORITY: u8 = 10;
-/// Share of a core beyond which there is no room for surprises.
+/// A larger share of a core leaves no reserve.
 const BUSY_MAX: f64 = 0.8;
-/// Lateness of 99 of 100 packets beyond which a run is invalid, and the same as a share of the
-/// delay; the larger one counts.
+/// The largest 99th percentile of lateness of a valid run, as a time and as a share of the delay;
+/// the larger one applies.
 const LATE_MAX: Duration = Duration::from_millis(1);
 const LATE_SHARE_MAX: f64 = 0.02;
-/// With fewer packets one that was late says nothing.
+/// With fewer packets, a single late one means nothing.
 const LATE_PACKETS_MIN: u64 = 100;
 
 /// Nanoseconds since the emulator was built.
@@ -61,7 +62,7 @@ impl Clock {
     }
 }
 
-/// What the thread is asked to do; all of them answer.
+/// A command to the thread; every command is answered.
 #[derive(Debug)]
 pub(super) enum Command {
     Change {
@@ -94,18 +95,18 @@ pub(super) enum Command {
 /// One direction of a link, and what happened to its frames outside the model.
 #[derive(Debug)]
 pub(super) struct Direction {
-    /// For messages.
+    /// Its name in messages.
     label: String,
     link: Link<Box<[u8]>>,
-    /// As configured; the model's own may be down for another reason.
+    /// The configuration; the model itself may be down for another reason.
     config: LinkConfig,
     silent: bool,
     admin_up: bool,
     frames_max: usize,
     ignored: u64,
-    /// Frames for which there was no room.
+    /// Frames dropped because the direction held too many.
     no_room: u64,
-    /// Frames that came out while the far end was down.
+    /// Frames that left the model while the far end was down.
     far_end_down: u64,
     /// Bytes of these frames, which the model counts as delivered.
     far_end_down_bytes: u64,
@@ -117,7 +118,8 @@ pub(super) struct Direction {
 impl Direction {
     pub(super) fn new(plan: &LinkPlan, way: Way, capture: Option<Arc<Capture>>) -> Self {
         let config = plan.configs[way.index()].clone();
-        // Both directions of a link, and links of one seed, must not repeat each other's luck.
+        // Both directions of a link, and links with the same seed, must not draw the same random
+        // numbers.
         let seed = plan.seed ^ (way.index() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let frame_bytes = plan.ends[0].mtu + ETHERNET_BYTES;
         Self {
@@ -137,7 +139,7 @@ impl Direction {
         }
     }
 
-    /// Applies what it is configured to be and what it was told on top.
+    /// Applies the configuration, silence and administrative state to the model.
     fn apply(&mut self, now: u64) {
         let up = self.config.up && !self.silent && self.admin_up;
         let config = LinkConfig {
@@ -180,7 +182,7 @@ impl Direction {
         }
     }
 
-    /// Why what was measured on this direction is invalid.
+    /// Why measurements on this direction are invalid; `None` if they are valid.
     fn verdict(&self) -> Option<String> {
         let label = &self.label;
         if self.no_room > 0 {
@@ -202,14 +204,14 @@ impl Direction {
     }
 }
 
-/// One device.
+/// The device at one end.
 struct Port {
     device: SyncDevice,
-    /// Until its namespace is removed.
+    /// False once its namespace has been removed.
     alive: bool,
 }
 
-/// Processor time by the second.
+/// Processor time, measured every second.
 #[derive(Debug)]
 struct Load {
     since: u64,
@@ -227,7 +229,7 @@ impl Load {
     }
 }
 
-/// All that the thread owns.
+/// Everything that the thread owns.
 pub(super) struct Engine {
     clock: Clock,
     ports: Vec<Port>,
@@ -259,7 +261,7 @@ impl Engine {
             directions,
             commands,
             wake,
-            // Whatever the MTU, a frame fits.
+            // Large enough for a frame of any MTU.
             buffer: vec![0; 1 << 16],
             carried: 0,
             load: Load {
@@ -300,7 +302,7 @@ impl Engine {
                 self.read(*port);
             }
             if asked {
-                // Several commands may come with one wake-up.
+                // One wake-up may stand for several commands.
                 let _ = self.wake.read();
                 while let Ok(command) = self.commands.try_recv() {
                     self.obey(command);
@@ -309,8 +311,8 @@ impl Engine {
         }
     }
 
-    /// Sleeps until there is something to do; lists the ports that have frames and tells whether
-    /// there are commands.
+    /// Sleeps until there is something to do. Adds the ports that have frames to `ready`; returns
+    /// whether there are commands.
     fn wait(&mut self, now: u64, ready: &mut Vec<usize>) -> bool {
         let deadlines = self.directions.iter().filter_map(|d| d.link.deadline());
         let timeout = deadlines.min().map(|deadline| {
@@ -324,7 +326,7 @@ impl Engine {
             let fd = self.ports[port].device.as_fd();
             polled.push(PollFd::new(fd, PollFlags::POLLIN));
         }
-        // An interrupted call is a wake-up for nothing.
+        // An interrupted call counts as a wake-up without events.
         if ppoll(&mut polled, timeout, None).unwrap_or(0) == 0 {
             return false;
         }
@@ -334,10 +336,10 @@ impl Engine {
         has_come(&polled[0])
     }
 
-    /// Sleeps for a time whatever comes, and lists all ports.
+    /// Sleeps for a fixed time, whatever arrives, then lists all ports.
     fn rest(&self, nanos: u64, ready: &mut Vec<usize>) {
         let time = TimeSpec::from_duration(Duration::from_nanos(nanos));
-        // An interrupted rest is a short one.
+        // If interrupted, it rests for a shorter time.
         let _ = ppoll(&mut [], Some(time), None);
         ready.extend((0..self.ports.len()).filter(|port| self.ports[*port].alive));
     }
@@ -352,7 +354,7 @@ impl Engine {
                     self.carried += 1;
                 }
                 Err(Errno::EAGAIN | Errno::EINTR) => return,
-                // The device went with its namespace.
+                // The device vanished with its namespace.
                 Err(_) => {
                     port.alive = false;
                     return;
@@ -361,7 +363,7 @@ impl Engine {
         }
     }
 
-    /// Writes what is due.
+    /// Writes the frames that are due.
     fn release(&mut self, index: usize) {
         let far_end = index ^ 1;
         let direction = &mut self.directions[index];
@@ -372,7 +374,7 @@ impl Engine {
             };
             self.carried += 1;
             if nix::unistd::write(self.ports[far_end].device.as_fd(), &frame).is_err() {
-                // EIO: the interface is down. Others: it is gone.
+                // EIO: the interface is down. Other errors: it is gone.
                 direction.far_end_down += 1;
                 direction.far_end_down_bytes += frame.len() as u64 - u64::from(ETHERNET_BYTES);
                 continue;
@@ -387,7 +389,7 @@ impl Engine {
 
     fn obey(&mut self, command: Command) {
         let now = self.clock.now();
-        // Answers go nowhere if whoever asked has stopped waiting.
+        // The caller may have stopped waiting for its answer.
         match command {
             Command::Change {
                 direction,
@@ -462,9 +464,9 @@ impl Engine {
     }
 }
 
-/// Lets the thread run as soon as it can, also while all cores are busy, and wakes it when it said
-/// rather than at the kernel's convenience. Neither is vital: without them the thread is late more
-/// often, and says so.
+/// Lets the thread run promptly even while all cores are busy, and wakes it on time rather than at
+/// the kernel's convenience. Neither is essential: without them, the thread is late more often, and
+/// reports it.
 fn prefer_this_thread() {
     use thread_priority::{
         RealtimeThreadSchedulePolicy, ThreadPriority, ThreadPriorityValue, ThreadSchedulePolicy,

@@ -5,17 +5,17 @@ use crate::ETHERNET_BYTES;
 const IPV4: [u8; 2] = [0x08, 0x00];
 const ARP: [u8; 2] = [0x08, 0x06];
 const IPV6: [u8; 2] = [0x86, 0xdd];
-/// Frames to IPv6 multicast groups begin so (RFC 2464, section 7).
+/// The first bytes of frames to IPv6 multicast groups (RFC 2464, section 7).
 const IPV6_MULTICAST: [u8; 2] = [0x33, 0x33];
-/// All routers, and those that listen for reports of group members (RFC 3810, section 5.2.14).
+/// All routers, and the routers that receive multicast listener reports (RFC 3810, section 5.2.14).
 const ROUTERS: [[u8; 4]; 2] = [[0, 0, 0, 2], [0, 0, 0, 0x16]];
 
-/// Whether a frame enters a link.
+/// Whether a link carries a frame.
 ///
-/// IP does, and so does ARP, for hosts that change their hardware addresses, as bonds do. What
-/// hosts tell routers that are not there does not: router solicitations and reports of multicast
-/// members come at times nobody chose, and would count for a loss process that counts packets.
-/// Nor does anything else, such as LLDP or spanning trees.
+/// It carries IP, and ARP for hosts that change their hardware addresses, as bonds do. It does not
+/// carry router solicitations and multicast listener reports: no router is there to receive them,
+/// and since they are sent at unpredictable times, they would disturb a loss process that counts
+/// packets. Nor does it carry anything else, such as LLDP or spanning tree frames.
 pub(crate) fn is_carried(frame: &[u8]) -> bool {
     let Some((header, _)) = frame.split_at_checked(ETHERNET_BYTES as usize) else {
         return false;

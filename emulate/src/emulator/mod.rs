@@ -1,7 +1,7 @@
-//! The emulator: TAP devices at the ends, one thread between them.
+//! The emulator: TAP devices at the ends, and one thread between them.
 //!
-//! This half belongs to the caller: it builds the ends, starts the thread and asks it. What the
-//! thread does is in [`engine`].
+//! This is the caller's half: it builds the ends, starts the thread and sends it commands. The
+//! thread itself is in [`engine`].
 
 mod device;
 mod engine;
@@ -21,8 +21,8 @@ use crate::ends::{self, SavedRoutes};
 use crate::{Counters, Error, Health, LinkLayer, LinkPlan, Way};
 use engine::{Clock, Command, Direction, Engine};
 
-/// Builds links that a thread of this process carries between TAP devices. They vanish with what is
-/// returned, or with the process.
+/// Builds links that a thread of this process carries between TAP devices. They vanish when the
+/// returned object is dropped, or with the process.
 ///
 /// # Errors
 /// [`Error::Plan`] for a plan that no machine can carry out, [`Error::Tap`] and
@@ -82,7 +82,7 @@ pub fn emulator(links: Vec<LinkPlan>) -> Result<Box<dyn LinkLayer>, Error> {
 #[derive(Debug)]
 struct Emulator {
     links: Vec<LinkPlan>,
-    /// What links that are down will get back.
+    /// What is restored when a link comes up again.
     saved: Vec<Option<SavedRoutes>>,
     commands: Sender<Command>,
     wake: Arc<EventFd>,
@@ -97,12 +97,12 @@ impl Emulator {
         })
     }
 
-    /// Gives the thread a command and waits until it is done.
+    /// Sends the thread a command and waits for the answer.
     fn ask<T>(&self, command: impl FnOnce(SyncSender<T>) -> Command) -> Result<T, Error> {
         let stopped = || Error::Stopped("its thread ended before it was told to".to_owned());
         let (reply, answer) = sync_channel(1);
         self.commands.send(command(reply)).map_err(|_| stopped())?;
-        // It fails only if the thread has been woken 2^64 times already.
+        // Fails only after 2^64 unread wake-ups.
         let _ = self.wake.write(1);
         answer.recv().map_err(|_| stopped())
     }
@@ -180,7 +180,7 @@ impl Drop for Emulator {
     fn drop(&mut self) {
         let _ = self.ask(|done| Command::Stop { done });
         if let Some(thread) = self.thread.take() {
-            // Its panic has been printed, and was an error to whoever asked for something.
+            // A panic has been printed, and made later commands fail.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! The emulator between namespaces of the kernel it runs on.
+//! The emulator between namespaces of the kernel that the tests run on.
 
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, UdpSocket};
@@ -11,9 +11,9 @@ use anabranch_testbed::{Node, Testbed};
 use super::*;
 use crate::End;
 
-/// After so much silence nothing more comes.
+/// After this much silence, nothing more arrives.
 const MOMENT: Duration = Duration::from_millis(400);
-/// Where a test would wait for ever if it failed.
+/// A bound where a failing test would wait for ever.
 const NEVER: Duration = Duration::from_secs(120);
 
 fn wire() -> LinkConfig {
@@ -42,7 +42,7 @@ struct Pair {
     layer: Box<dyn LinkLayer>,
     a: Node,
     b: Node,
-    /// Hosts live as long.
+    /// Keeps the hosts alive.
     bed: Testbed,
 }
 
@@ -104,7 +104,7 @@ fn receive(receiver: &UdpSocket) -> bool {
     }
 }
 
-/// Receives until nothing comes for the socket's time-out.
+/// Counts packets until none arrives within the socket's timeout.
 fn drain(receiver: &UdpSocket) -> u64 {
     let all = std::iter::repeat_with(|| receive(receiver)).take_while(|came| *came);
     all.count() as u64
@@ -181,7 +181,7 @@ fn a_change_of_rate_keeps_what_waits() {
         return;
     };
     let (sender, receiver) = pair.sockets();
-    // A second each at this rate: nothing leaves before the change.
+    // At this rate each packet takes a second, so nothing leaves before the change.
     send(&sender, 20);
     pair.wait_until_in(20);
     let waiting = pair.forward();
@@ -228,7 +228,7 @@ fn silence_takes_one_way_and_tells_nobody() {
     };
     let (sender, receiver) = pair.sockets();
     pair.layer.set_silent(0, Way::Forward, true).unwrap();
-    // Neither a new configuration nor a link that comes up ends it.
+    // Neither a new configuration nor the link coming up ends the silence.
     pair.layer.change(0, Way::Forward, delayed(1)).unwrap();
     send(&sender, 5);
     assert_eq!(drain(&receiver), 0);
@@ -286,7 +286,7 @@ fn a_capture_holds_what_both_ends_sent_and_received() {
     assert_eq!(pair.layer.health().capture_lost, 0);
     drop(pair);
     let bytes = std::fs::read(&path).unwrap();
-    // Every block tells its length: they lead from one to the next, to the end.
+    // The lengths of the blocks lead from one to the next, up to the end of the file.
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
     let (mut at, mut packets) = (0, [0, 0]);
     while at < bytes.len() {
@@ -370,10 +370,10 @@ fn plans_that_cannot_be_are_refused_before_anything_is_built() {
     drop(emulator(vec![plan]).unwrap());
 }
 
-/// Names the namespaces of a process that holds links until it is killed.
+/// Names the namespaces in a process that holds links until it is killed.
 const HOLD: &str = "ANABRANCH_TEST_NAMESPACES";
 
-/// Builds links, says so, and waits to be killed.
+/// Builds links, reports that, and waits to be killed.
 fn hold_links(name: &str) -> ! {
     let mut bed = Testbed::new(name).unwrap();
     let (a, b) = (bed.node("a").unwrap(), bed.node("b").unwrap());
@@ -393,7 +393,7 @@ fn hold_links(name: &str) -> ! {
 
 #[test]
 fn devices_vanish_with_their_process_and_hosts_with_the_next_start() {
-    // The process to be killed is this same test once more.
+    // The process to be killed runs this test again.
     if let Ok(name) = std::env::var(HOLD) {
         hold_links(&name);
     }
@@ -425,7 +425,7 @@ fn devices_vanish_with_their_process_and_hosts_with_the_next_start() {
     child.kill().unwrap();
     child.wait().unwrap();
     let started = Instant::now();
-    // Another test may be quicker and remove the namespace as a whole.
+    // Another test may remove the whole namespace first.
     while interfaces().contains("path0") {
         assert!(started.elapsed() < NEVER, "the device is still there");
         std::thread::sleep(Duration::from_millis(5));

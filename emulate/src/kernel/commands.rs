@@ -1,4 +1,4 @@
-//! What is said to `ip` and `tc`.
+//! Commands for `ip` and `tc`.
 
 use std::time::Duration;
 
@@ -6,28 +6,28 @@ use anabranch_link::{Jitter, LinkConfig, Loss, LossClock, LossPlace, Probability
 
 use crate::{ETHERNET_BYTES, LinkPlan, Way};
 
-/// Packets netem holds unless told.
+/// Packets that netem holds by default.
 pub(super) const NETEM_DEFAULT_PACKETS: u32 = 1000;
-/// Packets it holds in the middle: more than any delay can contain.
+/// Packets that netem holds in the middle namespace: more than any delay needs.
 const NETEM_PACKETS: u32 = 1_000_000;
-/// A token bucket passes what this time brings at once. It fills no further, so that a timer that
-/// is later than this costs the link its rate: a busy machine's are late by a millisecond.
+/// The burst of a token bucket, as time at the link's rate. If a timer is later than this, the link
+/// falls short of its rate; on a busy machine, timers are a millisecond late.
 const BURST: Duration = Duration::from_millis(2);
-/// What stands for no limit: a bucket that is there cannot be removed without what waits in it.
+/// Stands for no limit, because a bucket cannot be removed without the packets waiting in it.
 const UNLIMITED: u64 = 100_000_000_000;
-/// Room of a queue that nothing waits in.
+/// The size of a queue that stays empty.
 const ROOM: u64 = 64 << 20;
 
-/// Devices of the middle that a direction passes, in order.
+/// The devices of the middle namespace that a direction passes, in order.
 #[derive(Debug)]
 pub(super) struct Stations {
-    /// Where packets of the sending host come in.
+    /// Receives packets from the sending host.
     pub(super) entry: String,
-    /// Where they wait for the rate.
+    /// Holds packets to limit the rate.
     pub(super) shaper: String,
-    /// The other end of that one.
+    /// The other end of `shaper`.
     pub(super) between: String,
-    /// Where they wait for the delay and leave for the other host.
+    /// Holds packets for the delay, and passes them to the other host.
     pub(super) exit: String,
 }
 
@@ -47,7 +47,7 @@ impl Stations {
     }
 }
 
-/// What of a configuration these parts cannot do, if anything.
+/// What a configuration asks for that these parts cannot do, if anything.
 pub(super) fn lacking(config: &LinkConfig) -> Option<String> {
     let loses = config.loss != Loss::None;
     let jitters = config.jitter != Jitter::None;
@@ -80,14 +80,14 @@ pub(super) fn lacking(config: &LinkConfig) -> Option<String> {
     (!names.is_empty()).then(|| names.join("; "))
 }
 
-/// Whether a configuration takes netem.
+/// Whether a configuration needs netem.
 pub(super) fn needs_netem(config: &LinkConfig) -> bool {
     !config.delay.is_zero()
         || config.jitter != Jitter::None
         || matches!(config.loss, Loss::GilbertElliott(_))
 }
 
-/// Makes the devices of a link.
+/// Creates the devices of a link.
 pub(super) fn devices(link: usize, plan: &LinkPlan) -> Vec<String> {
     let mtu = plan.ends[0].mtu;
     let mut commands = Vec::new();
@@ -108,12 +108,12 @@ pub(super) fn devices(link: usize, plan: &LinkPlan) -> Vec<String> {
     commands
 }
 
-/// The devices of a link whose other ends are in the hosts.
+/// The devices of the middle namespace whose other ends are in the hosts.
 pub(super) fn to_hosts(link: usize) -> [String; 2] {
     ["a", "b"].map(|letter| format!("{letter}{link}"))
 }
 
-/// Leads packets from device to device.
+/// Redirects packets from device to device.
 pub(super) fn redirections(link: usize) -> Vec<String> {
     let mut commands = Vec::new();
     for way in Way::BOTH {
@@ -124,7 +124,8 @@ pub(super) fn redirections(link: usize) -> Vec<String> {
         ];
         for (from, to) in steps {
             commands.push(format!("qdisc add dev {from} clsact"));
-            // A classic program that matches all; not every kernel has the filter made for that.
+            // A classic BPF program that matches everything; not every kernel has the filter
+            // `matchall`.
             commands.push(format!(
                 "filter add dev {from} ingress protocol all prio 2 handle 1 \
                  bpf bytecode '1,6 0 0 {ALL},' action mirred egress redirect dev {to}"
@@ -148,10 +149,10 @@ pub(super) fn shaping(stations: &Stations, config: &LinkConfig, mtu: u32) -> Vec
         let bytes = u128::from(rate) * time.as_nanos() / 8_000_000_000;
         u64::try_from(bytes).unwrap_or(u64::MAX)
     };
-    // A packet that does not fit the bucket would never pass, and two leave room for a late timer.
+    // A packet larger than the bucket would never pass; room for two allows for a late timer.
     let frames = 2 * u64::from(mtu + ETHERNET_BYTES);
     let burst = burst.max(bytes_of(BURST)).max(frames);
-    // The packet on its way out does not count as waiting, but waits here as well.
+    // The packet being sent is in this queue too, although it does not count as waiting.
     let extra = u64::from(mtu);
     let limit = match config.queue {
         _ if rate == UNLIMITED => ROOM,
@@ -183,7 +184,7 @@ pub(super) fn shaping(stations: &Stations, config: &LinkConfig, mtu: u32) -> Vec
     commands
 }
 
-/// Sets what netem does on a device.
+/// Configures netem on a device.
 pub(super) fn delaying(device: &str, config: &LinkConfig, limit: Option<u32>) -> String {
     let limit = limit.unwrap_or(NETEM_PACKETS);
     let micros = |time: Duration| format!("{}us", time.as_nanos() as f64 / 1e3);
@@ -209,12 +210,12 @@ pub(super) fn delaying(device: &str, config: &LinkConfig, limit: Option<u32>) ->
     )
 }
 
-/// Lets a host's packets go as they leave: netem takes them from their socket if it delays at all.
+/// Detaches a host's packets from their socket as they leave, which netem does if it has any delay.
 pub(super) fn releasing(device: &str) -> String {
     format!("qdisc replace dev {device} root handle 3: netem limit {NETEM_PACKETS} delay 1us")
 }
 
-/// Sets the filters: loss by chance in one place, silence in both.
+/// Sets the filters: random loss in one place, silence in both.
 pub(super) fn losing(stations: &Stations, config: &LinkConfig, silent: bool) -> Vec<String> {
     let chance = match config.loss {
         Loss::Independent(probability) => probability.as_f64(),
@@ -230,7 +231,7 @@ pub(super) fn losing(stations: &Stations, config: &LinkConfig, silent: bool) -> 
             (false, true) => chance,
             (false, false) => 0.0,
         };
-        // Replacing what is there changes the filter without a moment's gap.
+        // Replacing changes the filter without a gap.
         format!(
             "filter replace dev {device} ingress protocol all prio 1 handle 1 \
              bpf direct-action bytecode {}",
@@ -240,7 +241,7 @@ pub(super) fn losing(stations: &Stations, config: &LinkConfig, silent: bool) -> 
     commands.into()
 }
 
-/// A program's result that goes on with the next filter, and one that matches all packets.
+/// A program's result: match every packet or, with `direct-action`, continue with the next filter.
 const ALL: u32 = u32::MAX;
 
 /// A classic BPF program, quoted as `tc` reads it, that drops a packet with `probability`.

@@ -1,5 +1,5 @@
-//! Links out of the kernel's own parts: a namespace between the ends, in which each direction
-//! passes a rate and a queue, and then loss and delay.
+//! Links from the kernel's own parts: a namespace between the ends, in which each direction passes
+//! a rate limit with its queue, then loss and delay.
 //!
 //! ```text
 //!   | a0 -> (loss before) -> [tbf: rate, queue] f0 -> g0 -> (loss after) -> [netem] b0 |
@@ -7,13 +7,18 @@
 //!   | a0 [netem] <- (loss after) <- s0 <- r0 [tbf: rate, queue] <- (loss before) <- b0 |
 //! ```
 //!
-//! `f0`-`g0` and `r0`-`s0` are pairs within the middle, there for their queues alone. Rate and
-//! delay need queues of their own: a queue that delays counts what it delays against its limit.
-//! Packets would stay the sending socket's all the way, even from namespace to namespace, and its
-//! TCP would keep two of them in the bottleneck's queue (TCP small queues) where it fills a
-//! router's: so the host's interface has a netem of 1 us, which takes them from the socket.
-//! Packets go from device to device by redirection; loss by chance and silence are filters. After a
-//! change of rate the packet on its way out still leaves at the old one: `tbf` does not look again.
+//! `f0`-`g0` and `r0`-`s0` are pairs within the middle namespace that only provide queues. Rate and
+//! delay need separate queues, since a queue that delays counts the delayed packets against its
+//! limit.
+//!
+//! Packets would belong to the sending socket all the way, even across namespaces. Its TCP would
+//! then keep only two of them in the bottleneck's queue (TCP small queues), where it would fill a
+//! router's queue. So each host's interface has a netem of 1 us, which detaches them from the
+//! socket.
+//!
+//! Packets move between devices by redirection; random loss and silence are filters. After a change
+//! of rate, the packet being sent still leaves at the old rate, because `tbf` does not recompute
+//! its time.
 
 mod commands;
 #[cfg(test)]
@@ -31,11 +36,12 @@ use commands::Stations;
 
 /// How long the kernel may take to notice a carrier.
 const CARRIER: Duration = Duration::from_secs(60);
-/// What messages call it.
+/// The layer's name in messages.
 const LAYER: &str = "kernel's layer";
 
-/// Builds links out of `veth`, `tbf`, `netem` and filters, in a namespace of their own between the
-/// ends. They vanish with what is returned; what a killed process left, the next start removes.
+/// Builds links from `veth`, `tbf`, `netem` and filters, in a namespace between the ends. They
+/// vanish when the returned object is dropped; the next start removes what a killed process left
+/// behind.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for what the parts cannot do or this kernel lacks, [`Error::Plan`] for a
@@ -44,9 +50,9 @@ pub fn kernel(links: Vec<LinkPlan>) -> Result<Box<dyn LinkLayer>, Error> {
     build(links, DelayIn::Middle)
 }
 
-/// As [`kernel()`], but with the delay in the queue of the host that sends, where many put it with
-/// `tc qdisc add dev eth0 root netem delay`, and where it distorts TCP: the host believes these
-/// packets to be in its own hands. It is there to show just that.
+/// Builds links as [`kernel()`] does, but with the delay in the sending host's queue, where many
+/// put it with `tc qdisc add dev eth0 root netem delay`. There it distorts TCP, since the host
+/// takes delayed packets for unsent ones. This layer exists to show that.
 ///
 /// # Errors
 /// Those of [`kernel()`].
@@ -54,7 +60,7 @@ pub fn kernel_in_hosts(links: Vec<LinkPlan>) -> Result<Box<dyn LinkLayer>, Error
     build(links, DelayIn::Hosts)
 }
 
-/// Whose queue delays.
+/// The queue that delays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DelayIn {
     Middle,
@@ -77,7 +83,7 @@ fn build(links: Vec<LinkPlan>, delay_in: DelayIn) -> Result<Box<dyn LinkLayer>, 
     let mut bed = Testbed::new("links")?;
     let middle = bed.node("middle")?;
     for device in ["all", "default"] {
-        // Or the middle's devices would speak for themselves.
+        // Otherwise the devices in the middle would send packets of their own.
         if std::path::Path::new("/proc/sys/net/ipv6").exists() {
             middle.set_sysctl(&format!("ipv6/conf/{device}/disable_ipv6"), "1")?;
         }
@@ -109,13 +115,13 @@ fn unsupported(plan: &LinkPlan, way: Way, what: String) -> Error {
     }
 }
 
-/// What is remembered of a direction.
+/// The state of a direction.
 #[derive(Debug, Clone, Copy, Default)]
 struct Direction {
     silent: bool,
-    /// What the filters dropped in earlier times of silence.
+    /// What the filters dropped in earlier silences.
     silent_drops: u64,
-    /// What the filters had dropped when the present one began.
+    /// The filters' drop count at the start of the current silence.
     silent_since: Option<u64>,
     queue_max_bytes: u64,
 }
@@ -124,14 +130,14 @@ struct Direction {
 struct Kernel {
     links: Vec<LinkPlan>,
     directions: Vec<[Direction; 2]>,
-    /// What links that are down will get back.
+    /// What is restored when a link comes up again.
     saved: Vec<Option<SavedRoutes>>,
     middle: Node,
     delay_in: DelayIn,
     started: Instant,
-    /// Whether this kernel has netem, once that was asked.
+    /// Whether this kernel has netem, once that has been checked.
     has_netem: Option<bool>,
-    /// Owns the middle, and removes it.
+    /// Owns the middle namespace, and removes it.
     _bed: Testbed,
 }
 
@@ -140,7 +146,7 @@ impl Kernel {
         let plan = &self.links[link];
         self.middle.ip(&commands::devices(link, plan))?;
         for (index, end) in plan.ends.iter().enumerate() {
-            // One packet at a time, as on a wire; loss and queues mean packets.
+            // One packet at a time, as on a wire, since loss and queues count packets.
             let single = format!("link set dev {} gso_max_segs 1", end.interface);
             end.node.ip(&[single])?;
             ends::set_up(link, plan, index)?;
@@ -153,7 +159,7 @@ impl Kernel {
         self.wait_for_carriers(link)
     }
 
-    /// Makes the parts of a direction do what a configuration says.
+    /// Configures the parts of a direction.
     fn configure(&mut self, link: usize, way: Way, config: &LinkConfig) -> Result<(), Error> {
         let plan = &self.links[link];
         if let Some(what) = commands::lacking(config) {
@@ -227,8 +233,8 @@ impl Kernel {
         })
     }
 
-    /// The kernel notices a carrier some time after the other end came up; until then it drops what
-    /// is sent and tells nobody.
+    /// Waits until the kernel has noticed that both ends are up. Until then it silently drops what
+    /// is sent.
     fn wait_for_carriers(&self, link: usize) -> Result<(), Error> {
         let started = Instant::now();
         for end in &self.links[link].ends {
@@ -334,12 +340,12 @@ impl LinkLayer for Kernel {
 }
 
 impl Drop for Kernel {
-    /// The kernel removes what is in a namespace some time after the namespace: whoever builds the
-    /// same interfaces next would still meet these.
+    /// Deletes the devices first. The kernel removes the content of a namespace some time after the
+    /// namespace itself, and would refuse interfaces of the same names until then.
     fn drop(&mut self) {
         for link in 0..self.links.len() {
             for device in commands::to_hosts(link) {
-                // It is not there if building stopped before it.
+                // The device is missing if building stopped before it.
                 let _ = self.middle.ip(&[format!("link delete dev {device}")]);
             }
         }
@@ -370,7 +376,7 @@ struct Qdisc {
     bytes: u64,
     packets: u64,
     drops: u64,
-    /// Bytes that wait.
+    /// Bytes waiting.
     backlog: u64,
 }
 
@@ -386,7 +392,7 @@ struct Stats {
     tx: Sent,
 }
 
-/// What a device sent, with Ethernet headers.
+/// What a device sent, Ethernet headers included.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(default)]
 struct Sent {

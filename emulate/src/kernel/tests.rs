@@ -1,4 +1,4 @@
-//! The kernel's layer on the kernel these tests run on, which may lack netem.
+//! The kernel's layer on the kernel that the tests run on, which may lack netem.
 
 use std::io::ErrorKind;
 use std::net::UdpSocket;
@@ -8,7 +8,7 @@ use anabranch_link::{Loss, Probability, Queue, Rate};
 use super::*;
 use crate::End;
 
-/// After so much silence nothing more comes.
+/// After this much silence, nothing more arrives.
 const MOMENT: Duration = Duration::from_millis(400);
 
 struct Pair {
@@ -116,7 +116,7 @@ fn the_middle_has_a_rate_and_a_queue_and_keeps_it_through_changes() {
         ..slow
     };
     pair.layer.change(0, Way::Forward, fast).unwrap();
-    // The packet on its way out takes its second to the end.
+    // The packet being sent takes its full second.
     pair.receiver.set_read_timeout(Some(5 * MOMENT)).unwrap();
     assert_eq!(pair.drain() + waiting.dropped_queue, 60);
     assert_eq!(pair.forward().queue_bytes, 0);

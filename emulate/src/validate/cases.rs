@@ -1,4 +1,4 @@
-//! Which links are measured, under what load, and what counts as right.
+//! The links to measure, their load, and the tolerances.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -9,27 +9,28 @@ use anabranch_link::{GilbertElliott, Jitter, LinkConfig, Loss, Probability, Queu
 use super::probe::{Arrivals, Load};
 use super::{Row, Verdict};
 
-/// How far the median delay may be off.
+/// Tolerance of the median delay.
 const DELAY_ERROR_MS: f64 = 0.3;
-/// How far a rate may be off.
+/// Tolerance of a rate.
 const RATE_ERROR: f64 = 0.01;
-/// How far the busiest or calmest moments of a trace may be off: they have 50 opportunities each.
+/// Tolerance of the highest or lowest rates of a trace, with 50 delivery opportunities each.
 const TRACE_ERROR: f64 = 0.05;
-/// How far a standard deviation of 500 packets' delays may be off: some four of its own.
+/// Tolerance of the standard deviation of 500 packets' delays: some four of its own standard
+/// deviations.
 const SPREAD_ERROR: f64 = 0.12;
-/// Standard deviations of a binomial count that 999 of 1000 links keep within.
+/// The standard deviations within which a binomial count lies for 999 of 1000 links.
 const DEVIATIONS: f64 = 3.29;
 /// The load on a link whose rate is measured, as a multiple of it.
 const OVERLOAD: f64 = 1.3;
-/// The least of it that will do.
+/// The least load that makes such a measurement valid.
 const OFFERED: f64 = 1.1;
-/// For how long.
+/// The duration of the load.
 const OVERLOAD_TIME: Duration = Duration::from_millis(1500);
 const FULL_PACKET: u32 = 1500;
-/// The moments by which a trace is measured: half of each of its halves.
+/// The windows in which the rates of a trace are measured: half of each half of the trace.
 const MOMENT: Duration = Duration::from_millis(50);
 
-/// What is worked out from what arrived.
+/// The property that is computed from the arrivals.
 #[derive(Debug, Clone, Copy)]
 enum Measure {
     MedianDelay,
@@ -39,7 +40,7 @@ enum Measure {
     Trace { rates: [f64; 3] },
 }
 
-/// One link.
+/// One link to measure.
 #[derive(Debug, Clone)]
 pub(super) struct Case {
     pub(super) link: String,
@@ -90,7 +91,7 @@ pub(super) fn rate(mbit: u32) -> Case {
     Case {
         link: format!("rate {mbit} Mbit/s"),
         config: LinkConfig {
-            // 50 ms, or room for what a slow link's load brings at once.
+            // 50 ms, or room for the bursts of a slow link's load.
             queue: Queue::TailDropBytes(queue.max(30 * u64::from(FULL_PACKET))),
             ..LinkConfig::new(fixed, Duration::ZERO)
         },
@@ -134,7 +135,7 @@ pub(super) fn loss(share: f64) -> Case {
 fn bursts_of_loss() -> Case {
     let (share, mean_burst) = (0.02, 4.0);
     let model = GilbertElliott::from_mean(share, mean_burst).expect("there is such a model");
-    // Losses of a two-state chain are correlated by this much from packet to packet.
+    // The correlation of the losses of successive packets in a two-state chain.
     let memory = 1.0 - model.to_bad.as_f64() - model.to_good.as_f64();
     let variance = share * (1.0 - share) / f64::from(LOSS_LOAD.packets);
     Case {
@@ -168,7 +169,7 @@ fn jitter(link: &str, jitter: Jitter, configured_ms: f64) -> Case {
     }
 }
 
-/// A tenth of a second at one packet a millisecond, and another at four.
+/// A tenth of a second with a packet each millisecond, and another with four.
 fn trace() -> Case {
     let slow = (1..=100).map(|ms| format!("{ms}\n"));
     let fast = (101..=200).map(|ms| format!("{ms}\n").repeat(4));
@@ -188,7 +189,7 @@ fn trace() -> Case {
 }
 
 impl Case {
-    /// What a row says before anything is measured.
+    /// A row before its measurement.
     fn blank(&self, property: &'static str, unit: &'static str, configured: f64, off: f64) -> Row {
         Row {
             link: self.link.clone(),
@@ -239,14 +240,14 @@ impl Case {
         rows
     }
 
-    /// Whether the load was what a measurement of rates needs; others need no load.
+    /// Whether the load was high enough to measure a rate; other measurements need no minimum.
     fn was_offered(&self, arrivals: &Arrivals) -> bool {
         let needs_load = matches!(self.measure, Measure::Rate { .. } | Measure::Trace { .. });
         let planned = self.load.interval * self.load.packets;
         !needs_load || arrivals.sending < planned.mul_f64(OVERLOAD / OFFERED)
     }
 
-    /// What the arrivals say about the link.
+    /// What the arrivals show about the link.
     pub(super) fn rows(&self, arrivals: &Arrivals) -> Vec<Row> {
         let figures = match self.measure {
             Measure::MedianDelay => vec![median(delays_ms(arrivals))],
@@ -305,18 +306,18 @@ fn deviation(values: &[f64]) -> Option<f64> {
     (values.len() > 1).then(|| (squares / (count - 1.0)).sqrt())
 }
 
-/// Mbit/s from the first arrival on: to the last one, or over as many whole periods as there are.
+/// Mbit/s from the first arrival to the last, or over the largest number of whole periods.
 fn mean_rate(arrivals: &Arrivals, period: Option<Duration>) -> Option<f64> {
     let packets = &arrivals.packets;
     let (first, last) = (packets.first()?.1, packets.last()?.1);
     let bits = f64::from(arrivals.packet_bytes) * 8.0;
     let Some(period) = period else {
-        // The first packet's own time is not between these two.
+        // The transmission time of the first packet is not within this interval.
         let nanos = last.checked_sub(first).filter(|nanos| *nanos > 0)?;
         return Some((packets.len() - 1) as f64 * bits / nanos as f64 * 1e3);
     };
     let period = period.as_nanos() as u64;
-    // What arrived at first waited at the trace's start, and the end is not under load.
+    // The first arrivals were queued when the trace started, and the end is not under load.
     let start = first + period / 2;
     let periods = last.saturating_sub(start) / period;
     let nanos = NonZeroU64::new(periods * period)?.get();
@@ -325,9 +326,9 @@ fn mean_rate(arrivals: &Arrivals, period: Option<Duration>) -> Option<f64> {
     Some(count as f64 * bits / nanos as f64 * 1e3)
 }
 
-/// The least and the most Mbit/s of a [`MOMENT`], without the beginning and the end: of all moments
-/// that began a millisecond apart, those which one in twenty keeps below or above. A quarter of
-/// them lies within one rate of the trace; the very least is what the machine's own pauses make.
+/// The lowest and highest Mbit/s in a [`MOMENT`], leaving out the first and the last. The windows
+/// start a millisecond apart; these are their 5th and 95th percentiles. A quarter of the windows
+/// lies within one rate of the trace; the extremes are due to pauses of the machine.
 fn rates_of_moments(arrivals: &Arrivals) -> Option<[f64; 2]> {
     let arrived: Vec<u64> = arrivals.packets.iter().map(|packet| packet.1).collect();
     let moment = MOMENT.as_nanos() as u64;

@@ -1,8 +1,8 @@
-//! Whether links are as configured: each kind alone, under probes, in a table.
+//! Measures whether links behave as configured: each kind alone, under probes, in a table.
 //!
-//! Two namespaces, one link of a [`LinkLayer`] between them, and UDP packets
-//! whose sending and arrival the same clock tells. Arrivals are the kernel's own timestamps, so
-//! that it does not matter when the prober gets to run.
+//! Two namespaces, one link of a [`LinkLayer`] between them, and UDP packets that are timed with
+//! one clock at both ends. Arrivals are the kernel's own timestamps, so the result does not depend
+//! on when the prober gets to run.
 
 mod cases;
 mod probe;
@@ -18,10 +18,10 @@ use anabranch_testbed::{Node, Testbed};
 use crate::{End, Error, LinkLayer, LinkPlan, emulator, kernel};
 use cases::Case;
 
-/// Decides about loss and jitter of the links that are measured.
+/// The seed of loss and jitter of the measured links.
 const SEED: u64 = 20;
 
-/// Which layer carries the links.
+/// The layer that carries the links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
     /// [`crate::emulator()`].
@@ -52,53 +52,53 @@ impl fmt::Display for Layer {
     }
 }
 
-/// How far a validation has come.
+/// The progress of a validation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress<'a> {
     /// Links measured.
     pub done: usize,
     /// Links to measure.
     pub total: usize,
-    /// The one that is measured now.
+    /// The link being measured.
     pub link: &'a str,
 }
 
-/// What became of a row.
+/// The result of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// What was measured is acceptable.
+    /// The measured value is acceptable.
     Passed,
-    /// It is not, or the layer itself says that it was too slow; why.
+    /// It is not, or the layer reports that it was too slow; with the reason.
     Failed(String),
-    /// The layer cannot do this on this machine; what is missing.
+    /// The layer cannot do this on this machine; with what is missing.
     Skipped(String),
 }
 
 /// One property of one link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// The link, as `rate 10 Mbit/s`.
+    /// The link, such as `rate 10 Mbit/s`.
     pub link: String,
-    /// What was measured, as `median delay`.
+    /// The property, such as `median delay`.
     pub property: &'static str,
-    /// What all figures of the row are in, as `ms`.
+    /// The unit of all figures of the row, such as `ms`.
     pub unit: &'static str,
-    /// What the link should do.
+    /// The configured value.
     pub configured: f64,
-    /// What it did; nothing if it was skipped.
+    /// The measured value; `None` if it was skipped.
     pub measured: Option<f64>,
-    /// The least and the most that is acceptable.
+    /// The lowest and the highest acceptable value.
     pub accepted: [f64; 2],
-    /// How late 99 of 100 packets left, at most; zero where the layer does not know.
+    /// 99th percentile of the packets' lateness; zero if the layer does not know it.
     pub late_p99: Duration,
-    /// What became of it.
+    /// Its result.
     pub verdict: Verdict,
 }
 
 /// The table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Validation {
-    /// What carried the links.
+    /// The layer that carried the links.
     pub layer: Layer,
     /// In the order of measurement.
     pub rows: Vec<Row>,
@@ -114,7 +114,7 @@ impl Validation {
 }
 
 /// Measures links of a layer against their configurations: delays, rates, loss, jitter and a
-/// delivery trace. It takes about half a minute, and says what it does before each link.
+/// delivery trace. It takes about half a minute, and reports its progress before each link.
 ///
 /// # Errors
 /// [`Error::Testbed`] where there are no namespaces, and whatever stops a link from being built or

@@ -1,4 +1,4 @@
-//! UDP packets over a link, with the times of their sending and arrival.
+//! Sends UDP packets over a link, and records when they were sent and when they arrived.
 
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
@@ -19,11 +19,11 @@ const TO: &str = "10.78.0.2:7000";
 const FROM: &str = "10.78.0.1:0";
 /// Bytes of the IPv4 and UDP headers.
 const HEADERS: u32 = 28;
-/// Room for what arrives while the receiver does not get to run.
+/// Room for packets that arrive while the receiver does not get to run.
 const RECEIVE_BUFFER_BYTES: usize = 64 << 20;
-/// After so much silence at the end nothing more comes.
+/// After this much silence at the end, nothing more arrives.
 const SILENCE: Duration = Duration::from_millis(600);
-/// How long the receiver waits before it looks whether it should stop.
+/// How often the receiver checks whether it should stop.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// What is sent.
@@ -31,19 +31,18 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) struct Load {
     /// IP bytes of a packet.
     pub(super) packet_bytes: u32,
-    /// How many.
+    /// The number of packets.
     pub(super) packets: u32,
-    /// From the sending of one to that of the next. If the sender cannot keep up, it sends several
-    /// at once.
+    /// The time between two packets. A sender that falls behind sends several at once.
     pub(super) interval: Duration,
 }
 
-/// What arrived of a load.
+/// The packets of a load that arrived.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Arrivals {
-    /// How many were sent.
+    /// The number of packets sent.
     pub(super) sent: u32,
-    /// How long that took.
+    /// How long sending took.
     pub(super) sending: Duration,
     /// IP bytes of each.
     pub(super) packet_bytes: u32,
@@ -51,7 +50,7 @@ pub(super) struct Arrivals {
     pub(super) packets: Vec<(u64, u64)>,
 }
 
-/// Sends a load from one node to the other and waits for all that arrives.
+/// Sends a load from one node to the other and waits for everything that arrives.
 pub(super) fn run(nodes: &[Node; 2], link: &str, load: &Load) -> Result<Arrivals, Error> {
     let failed = |reason: io::Error| Error::Probe {
         what: format!("probes over the link `{link}`"),
@@ -96,13 +95,13 @@ fn wall_clock() -> u64 {
     since.unwrap_or_default().as_nanos() as u64
 }
 
-/// Each packet begins with the time of its sending. Returns how long it took to send them all.
+/// Sends the load; each packet begins with its sending time. Returns how long sending took.
 fn send(sender: &UdpSocket, load: &Load) -> io::Result<Duration> {
     let mut packet = vec![0; load.packet_bytes.saturating_sub(HEADERS).max(8) as usize];
     let started = Instant::now();
     for number in 0..load.packets {
         let early = (load.interval * number).saturating_sub(started.elapsed());
-        // Sleep pays for several packets where they follow each other closely.
+        // If packets follow each other closely, one sleep must serve for several.
         if early > LONG || (number % BUNCH == 0 && !early.is_zero()) {
             std::thread::sleep(early);
         }
@@ -112,12 +111,12 @@ fn send(sender: &UdpSocket, load: &Load) -> io::Result<Duration> {
     Ok(started.elapsed())
 }
 
-/// Packets that may leave together rather than sleep between them.
+/// The most packets that are sent together instead of sleeping between them.
 const BUNCH: u32 = 16;
-/// A pause worth a sleep of its own.
+/// A pause long enough for a sleep of its own.
 const LONG: Duration = Duration::from_micros(500);
 
-/// Receives until all is there, or nothing comes any more after the last was sent.
+/// Receives until everything has arrived, or nothing more arrives after the last packet was sent.
 fn receive(
     receiver: &UdpSocket,
     expected: u32,

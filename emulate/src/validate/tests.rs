@@ -1,4 +1,4 @@
-//! The probes measure what they should; how well links do is for an unloaded machine to say.
+//! The probes measure what they should; how good links are can only be judged on an idle machine.
 
 use super::probe::Arrivals;
 use super::*;
@@ -25,8 +25,8 @@ fn a_rate_is_measured_in_ip_bytes_by_either_layer() {
         let Some(row) = row(layer, "vrate", &cases::rate(10)) else {
             return;
         };
-        // Ethernet headers would make a difference of 0.9 %, which a busy machine hides; being
-        // faster than the link it cannot.
+        // Counting Ethernet headers would add 0.9 %. A busy machine may make the link slower and
+        // hide that, but never faster.
         let measured = row.measured.unwrap();
         assert!((7.0..10.05).contains(&measured), "{row:?}");
     }
@@ -55,7 +55,7 @@ fn what_a_layer_cannot_do_is_a_row_that_was_skipped() {
     }
 }
 
-/// Packets of 1500 bytes that arrive at these milliseconds.
+/// Packets of 1500 bytes that arrive at these times in milliseconds.
 fn arrivals(times_ms: impl Iterator<Item = u64>) -> Arrivals {
     let packets: Vec<_> = times_ms.map(|ms| (0, ms * 1_000_000)).collect();
     Arrivals {
@@ -68,7 +68,7 @@ fn arrivals(times_ms: impl Iterator<Item = u64>) -> Arrivals {
 
 #[test]
 fn figures_are_those_of_the_arrivals_and_verdicts_follow_from_them() {
-    // A packet each 12 ms is 1 Mbit/s; one each 12.5 ms is not.
+    // A packet every 12 ms is 1 Mbit/s; one every 12.5 ms is not.
     let exact = cases::rate(1).rows(&arrivals((0..100).map(|n| n * 12)));
     assert_eq!(exact[0].verdict, Verdict::Passed, "{exact:?}");
     let slow = cases::rate(1).rows(&arrivals((0..100).map(|n| n * 25 / 2)));
