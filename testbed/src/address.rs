@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::Error;
 
-/// An address and how many of its bits name the network, as in `10.0.0.1/24`.
+/// An address and how many of its bits name the network, such as `10.0.0.1/24`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
     ip: IpAddr,
@@ -32,7 +32,7 @@ impl Address {
         self.prefix_len
     }
 
-    /// The address alone.
+    /// The address without the prefix length.
     #[must_use]
     pub fn ip(self) -> IpAddr {
         self.ip

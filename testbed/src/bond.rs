@@ -1,4 +1,4 @@
-//! The kernel's bonding device over tunnels to the bond of another host.
+//! The kernel's bonding device, over tunnels to another host's bond.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -8,41 +8,42 @@ use crate::{Address, Error, Node};
 /// Bytes that a tunnel adds to an IP packet: Ethernet, GRE, IPv4.
 pub const TUNNEL_BYTES: u32 = 14 + 4 + 20;
 
-/// A bonding device at one host and its counterpart at the other.
+/// A bonding device at one host and its counterpart at another.
 ///
-/// Its links are Ethernet tunnels (GRE), since bonds bind Ethernet while what lies between two
-/// hosts may be routed. It takes them in turn, a packet each (balance-rr), whatever they are like.
+/// Its links are Ethernet tunnels (GRE), because bonds bind Ethernet interfaces, while the path
+/// between two hosts may be routed. It sends one packet over each in turn (balance-rr), whatever
+/// their quality.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bond {
-    /// The device's name, at most 12 bytes; its tunnels have a number after it.
+    /// The device's name, at most 12 bytes; the names of its tunnels append a number.
     pub interface: String,
     /// Its address.
     pub address: Address,
-    /// Its own hardware address, and that of the bond at the other host.
+    /// Its own hardware address, and that of the other host's bond.
     pub hardware: [[u8; 6]; 2],
-    /// The address of the bond at the other host.
+    /// The address of the other host's bond.
     pub peer: IpAddr,
-    /// Both ends of each tunnel, the own one first. No two may be alike.
+    /// Both ends of each tunnel, the own one first. No two tunnels may have the same ends.
     pub tunnels: Vec<(IpAddr, IpAddr)>,
-    /// The largest IP packet: at most what the tunnels' links carry less [`TUNNEL_BYTES`].
+    /// The largest IP packet: at most the MTU of the tunnels' links less [`TUNNEL_BYTES`].
     pub mtu: u32,
 }
 
 impl Node {
-    /// Makes a bonding device. It goes with the host.
+    /// Creates a bonding device, which is removed with the host.
     ///
     /// # Errors
     /// [`Error::Failed`] where the kernel has no bonding driver or no GRE, or refuses.
     pub fn bond(&self, bond: &Bond) -> Result<(), Error> {
         if Path::new("/proc/sys/net/ipv6").exists() {
-            // What the kernel would send by itself at times nobody chose.
+            // Suppresses what the kernel sends by itself at unpredictable times.
             self.set_sysctl("ipv6/conf/default/disable_ipv6", "1")?;
         }
         self.ip(&commands(bond)).map(drop)
     }
 }
 
-/// What `ip` is told.
+/// The commands for `ip`.
 fn commands(bond: &Bond) -> Vec<String> {
     let Bond {
         interface,
@@ -54,7 +55,7 @@ fn commands(bond: &Bond) -> Vec<String> {
     let [own, other] = bond
         .hardware
         .map(|bytes| bytes.map(|byte| format!("{byte:02x}")).join(":"));
-    // A batch of segments would take one link as a whole.
+    // A batch of segments would be sent over one link as a whole.
     let single = format!("gso_max_segs 1 mtu {mtu}");
     let mut commands = vec![format!(
         "link add name {interface} address {own} type bond mode balance-rr packets_per_slave 1"
@@ -71,7 +72,7 @@ fn commands(bond: &Bond) -> Vec<String> {
         format!("link set dev {interface} {single}"),
         format!("address add {address} dev {interface}"),
         format!("link set dev {interface} up"),
-        // Known for good: a question that is lost would cost a second.
+        // A permanent entry, since a lost ARP request would cost a second.
         format!("neighbour replace {peer} lladdr {other} dev {interface} nud permanent"),
     ]);
     commands

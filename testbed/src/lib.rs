@@ -1,14 +1,13 @@
 //! Linux network namespaces as hosts, links between them, and processes in them.
 //!
-//! A [`Testbed`] owns namespaces, the links between them and the processes in them, and removes all
-//! of it when dropped, also while a panic unwinds. What a killed process left behind is removed by
-//! the next [`Testbed`] on the machine, or by [`remove_stale`].
+//! A [`Testbed`] owns namespaces, the links between them and the processes in them. It removes them
+//! all when dropped, even if a panic unwinds. The next [`Testbed`] on the machine, or
+//! [`remove_stale`], removes what a killed process left behind.
 //!
-//! A link made here is a veth pair for tests. Its rate is a token bucket on each sending end,
-//! silence and random loss are filters on each receiving end, so a sender gets no hint of them. It
-//! has no delay of its own beyond its queue's, because not every kernel has netem. Links with
-//! delay, jitter, traces and all are those of `anabranch-emulate`, which needs the nodes alone.
-//!
+//! A link made here is a veth pair for tests. Its rate is a token bucket on each sending end;
+//! silence and random loss are filters on each receiving end, so a sender gets no hint of them. Its
+//! only delay is that of its queue, because not every kernel has netem. For links with delay,
+//! jitter, traces and more, use `anabranch-emulate`, which needs only the nodes.
 //! A [`Relay`] needs no namespaces: it is a path over the loopback interface.
 //!
 //! ```no_run
@@ -49,7 +48,7 @@ use link::Link;
 use process::Processes;
 use shell::ip;
 
-/// Beginning of the names of all namespaces made here.
+/// The prefix of the names of all namespaces made here.
 const PREFIX: &str = "ab";
 
 /// Why a network could not be built or changed.
@@ -77,7 +76,7 @@ pub enum Error {
     /// An address is not `IP/PREFIX`.
     #[error("`{0}` is not an address with a prefix length, like 10.0.0.1/24")]
     Address(String),
-    /// A program answered something unexpected.
+    /// A program gave an unexpected answer.
     #[error("cannot understand `{command}`: {reason}")]
     Answer {
         /// The command line.
@@ -85,10 +84,10 @@ pub enum Error {
         /// What was wrong with the answer.
         reason: String,
     },
-    /// The link, node or process is not this testbed's.
+    /// The link, node or process belongs to another testbed.
     #[error("{0} does not belong to this testbed")]
     Foreign(String),
-    /// Two nodes of one name, or a name a namespace cannot have.
+    /// Two nodes of the same name, or a name that a namespace cannot have.
     #[error("`{0}` cannot name another node: use fresh names of letters, digits and dashes")]
     NodeName(String),
     /// A system call failed.
@@ -101,10 +100,10 @@ pub enum Error {
     },
 }
 
-/// A network of namespaces; gone when dropped.
+/// A network of namespaces, removed when dropped.
 #[derive(Debug)]
 pub struct Testbed {
-    /// Common beginning of its namespaces' names.
+    /// The common prefix of its namespaces' names.
     name: String,
     nodes: Vec<Node>,
     links: Vec<Link>,
@@ -112,7 +111,7 @@ pub struct Testbed {
 }
 
 impl Testbed {
-    /// Makes an empty network. `name` shows in the namespaces' names only.
+    /// Creates an empty network. `name` appears in the namespaces' names only.
     ///
     /// # Errors
     /// [`Error::Unavailable`] where namespaces cannot be made: not root, or no `ip` or `tc`.
@@ -134,11 +133,11 @@ impl Testbed {
         })
     }
 
-    /// For the first line of a test: a network, or nothing where none can be made; then the test is
-    /// skipped.
+    /// Returns a network, or `None` if none can be made and the test is to be skipped. For the
+    /// first line of a test.
     ///
     /// # Panics
-    /// When none can be made and [`Need::Network`] is required.
+    /// If none can be made and [`Need::Network`] is required.
     #[must_use]
     #[track_caller]
     pub fn require(name: &str) -> Option<Self> {
@@ -147,10 +146,10 @@ impl Testbed {
             .ok()
     }
 
-    /// As [`Self::require`], for a test that calls further programs.
+    /// Does what [`Self::require`] does, for a test that also calls other programs.
     ///
     /// # Panics
-    /// When no network can be made or a program is missing, and [`Need::Network`] is required.
+    /// If no network can be made or a program is missing, and [`Need::Network`] is required.
     #[must_use]
     #[track_caller]
     pub fn require_with(name: &str, programs: &[&str]) -> Option<Self> {
@@ -166,7 +165,7 @@ impl Testbed {
         if !nix::unistd::geteuid().is_root() {
             return Err(Error::Unavailable("they need root".to_owned()));
         }
-        // Root of a container may not: a thread that ends at once tries.
+        // Even root may lack the right, in a container. A short-lived thread tries.
         std::thread::spawn(|| nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET))
             .join()
             .expect("a system call does not panic")
@@ -178,7 +177,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// Adds a host with nothing but a loopback interface.
+    /// Adds a host that has only a loopback interface.
     ///
     /// # Errors
     /// [`Error::NodeName`] for a name in use or unusable, [`Error::Failed`] if the kernel refuses.
@@ -188,7 +187,7 @@ impl Testbed {
         }
         let node = Node::new(name, format!("{}-{name}", self.name));
         if stale::exists(node.namespace()) {
-            // Of a killed process that had this one's number.
+            // Left by a killed process with the same process id.
             stale::remove_namespace(node.namespace());
         }
         ip(&["netns", "add", node.namespace()])?;
@@ -197,8 +196,8 @@ impl Testbed {
         Ok(node)
     }
 
-    /// Joins two hosts. The interface is called the same on both ends, `path0` for the first link
-    /// of the testbed, `path1` for the second.
+    /// Joins two hosts. The interface has the same name on both ends: `path0` for the testbed's
+    /// first link, `path1` for the second.
     ///
     /// # Errors
     /// [`Error::Foreign`] for another testbed's nodes, [`Error::Failed`] if the kernel refuses.
@@ -220,7 +219,7 @@ impl Testbed {
             .ok_or_else(|| Error::Foreign(format!("link {}", id.0)))
     }
 
-    /// The name of the link's interface, the same on both ends.
+    /// The name of the link's interface, which is the same on both ends.
     ///
     /// # Errors
     /// [`Error::Foreign`] for another testbed's link.
@@ -228,8 +227,8 @@ impl Testbed {
         Ok(self.get(id)?.interface().to_owned())
     }
 
-    /// Takes the link's interfaces down, or up again: both ends see it at once, as with a pulled
-    /// cable. Addresses stay.
+    /// Takes the link's interfaces down, or up again. Both ends notice at once, as when a cable is
+    /// pulled. Addresses stay.
     ///
     /// # Errors
     /// [`Error::Failed`] if the kernel refuses.
@@ -237,7 +236,7 @@ impl Testbed {
         self.get(id)?.set_up(up)
     }
 
-    /// Makes the link swallow every packet of a direction; neither end is told.
+    /// Makes the link lose every packet of a direction; neither end notices.
     ///
     /// # Errors
     /// [`Error::Failed`] if the kernel refuses.
@@ -253,8 +252,8 @@ impl Testbed {
         self.get(id)?.set_loss(direction, 0.0)
     }
 
-    /// Makes the link lose packets of a direction at random, each with `probability` (0 to 1),
-    /// drawn by the kernel: runs do not repeat.
+    /// Makes the link lose packets of a direction at random, each with `probability` (0 to 1). The
+    /// kernel draws, so runs are not repeatable.
     ///
     /// # Errors
     /// [`Error::Failed`] if the kernel refuses.
@@ -280,7 +279,7 @@ impl Testbed {
         self.get(id)?.set_rate(direction, rate)
     }
 
-    /// What went through the link so far.
+    /// What the link has carried so far.
     ///
     /// # Errors
     /// [`Error::Failed`] if the kernel does not say.
@@ -296,7 +295,7 @@ impl Testbed {
         self.processes.spawn(command)
     }
 
-    /// Whether a process has not ended yet.
+    /// Whether a process is still running.
     ///
     /// # Errors
     /// [`Error::Foreign`] for another testbed's process.
@@ -304,7 +303,7 @@ impl Testbed {
         self.processes.is_running(id)
     }
 
-    /// Kills a process and waits for it; fine if it has ended already.
+    /// Kills a process and waits for its end. It may have ended already.
     ///
     /// # Errors
     /// [`Error::Foreign`] for another testbed's process.

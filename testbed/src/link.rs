@@ -9,10 +9,10 @@ use crate::{Address, Error, Node};
 
 /// A full-size Ethernet frame.
 const FRAME_BYTES: u32 = 1514;
-/// How much data a token bucket lets through at once unless told, as time at the link's rate: small
-/// enough to look like a wire, large enough for the kernel's timers.
+/// The default burst of a token bucket, as time at the link's rate: small enough to resemble a
+/// wire, large enough for the kernel's timers.
 const DEFAULT_BURST: Duration = Duration::from_millis(1);
-/// How long a packet may wait in a full queue unless told: a common home router's order.
+/// The default for how long a packet may wait in a full queue, as in a typical home router.
 const DEFAULT_LATENCY: Duration = Duration::from_millis(50);
 
 /// How long the kernel may take to notice a carrier.
@@ -56,7 +56,7 @@ impl Rate {
     }
 }
 
-/// Which way through a link; A is the node named first when it was made.
+/// A direction of a link; A is the node given first when it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From A to B.
@@ -67,7 +67,7 @@ pub enum Direction {
     Both,
 }
 
-/// What a link is like when it is made.
+/// The initial properties of a link.
 #[derive(Debug, Clone)]
 pub struct LinkSpec {
     addr_a: Address,
@@ -97,14 +97,14 @@ impl LinkSpec {
         self
     }
 
-    /// Bytes a direction passes at once after a rest; a millisecond's worth if not given.
+    /// Bytes that a direction passes at once after a pause; by default a millisecond's worth.
     #[must_use]
     pub fn burst(mut self, bytes: u32) -> Self {
         self.burst_bytes = Some(bytes);
         self
     }
 
-    /// Longest time a packet waits in the queue before later ones are dropped; 50 ms if not given.
+    /// How long a packet may wait in the queue before later ones are dropped; by default 50 ms.
     #[must_use]
     pub fn latency(mut self, latency: Duration) -> Self {
         self.latency = latency;
@@ -132,7 +132,7 @@ pub struct Counters {
     pub b_to_a: Flow,
 }
 
-/// A veth pair whose ends carry the same name.
+/// A veth pair whose ends have the same name.
 #[derive(Debug)]
 pub(crate) struct Link {
     interface: String,
@@ -164,27 +164,27 @@ impl Link {
             (b, spec.addr_b, spec.addr_a, &mac_a),
         ];
         for (end, own, other, _) in ends {
-            // One packet at a time on the wire: loss and counters mean packets, as on a real link,
-            // and not the kernel's batches of up to 64 KiB.
+            // One packet at a time on the wire, so that loss and counters mean packets, as on a
+            // real link, and not the kernel's batches of up to 64 KiB.
             ip(&["-n", end, "link", "set", "dev", name, "gso_max_segs", "1"])?;
-            // The kernel says nothing of its own accord: without a link-local address it asks for
-            // neither duplicates nor routers, and counters count what tests send.
+            // Without a link-local address the kernel does not send duplicate address detection or
+            // router solicitations, so counters only count what tests send.
             ip(&["-n", end, "link", "set", "dev", name, "addrgenmode", "none"])?;
             let mut address = vec!["-n", end, "address", "add"];
             let own = own.to_string();
             address.extend([own.as_str(), "dev", name]);
             if other.ip().is_ipv6() {
-                // Or the address could not be used for its first second.
+                // Otherwise the address could not be used for its first second.
                 address.push("nodad");
             }
             ip(&address)?;
         }
-        // Before it is up: programs that wait for a link use it at once.
+        // Set before it is up, because programs that wait for a link use it at once.
         link.set_rate(Direction::Both, spec.rate)?;
         for (end, _, other, other_mac) in ends {
             ip(&["-n", end, "link", "set", "dev", name, "up"])?;
-            // Neighbours that are known for good: a silent link would else turn into errors from
-            // the kernel's own probes after some seconds.
+            // Permanent neighbour entries. Without them, the kernel's own probes would fail after
+            // some seconds of a silent link and cause errors.
             let other = other.ip().to_string();
             ip(&[
                 "-n",
@@ -208,7 +208,7 @@ impl Link {
         &self.interface
     }
 
-    /// The ends that send in `direction`, as positions.
+    /// The indices of the ends that send in `direction`.
     fn senders(direction: Direction) -> &'static [usize] {
         match direction {
             Direction::AToB => &[0],
@@ -237,8 +237,8 @@ impl Link {
         Ok(())
     }
 
-    /// The kernel notices a carrier some time after the other end came up; until then it drops what
-    /// is sent and tells nobody.
+    /// Waits until the kernel has noticed that both ends are up. Until then it silently drops what
+    /// is sent.
     fn wait_until_up(&self) -> Result<(), Error> {
         let started = Instant::now();
         for end in &self.ends {
@@ -263,7 +263,7 @@ impl Link {
         Ok(())
     }
 
-    /// Going down loses IPv6 addresses and permanent neighbours.
+    /// Restores the IPv6 addresses and permanent neighbours that going down removes.
     fn restore_after_down(&self) -> Result<(), Error> {
         let addresses = [self.spec.addr_a, self.spec.addr_b];
         for end in [0, 1] {
@@ -324,7 +324,7 @@ impl Link {
                 Some(bytes) => u64::from(bytes),
                 None => rate.bytes_in(DEFAULT_BURST),
             };
-            // Less than a frame and nothing would ever pass.
+            // With less than a frame, nothing would ever pass.
             let burst = burst.max(2 * u64::from(FRAME_BYTES)).to_string();
             let latency = format!("{}us", self.spec.latency.as_micros().max(1));
             let rate = format!("{}bit", rate.bits_per_second);
@@ -356,7 +356,7 @@ impl Link {
     pub(crate) fn set_loss(&self, direction: Direction, probability: f64) -> Result<(), Error> {
         for &sender in Self::senders(direction) {
             let receiver = self.ends[1 - sender].namespace();
-            // Replacing what is there changes the filter without a moment's gap.
+            // Replacing changes the filter without a gap.
             run(
                 "tc",
                 &[
@@ -439,8 +439,8 @@ impl Link {
     }
 }
 
-/// A locally administered address; interfaces of one name pair up, so the name makes it unique in
-/// its namespace.
+/// A locally administered address. Interfaces of the same name are a pair, so the name makes it
+/// unique in its namespace.
 fn mac(interface: &str, end: usize) -> String {
     let number: u16 = interface
         .trim_start_matches(char::is_alphabetic)

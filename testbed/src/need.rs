@@ -1,8 +1,7 @@
-//! What a test needs and not every machine has; a test that cannot run says so, and can be counted.
+//! What tests need that not every machine has. A test that cannot run says so, and can be counted.
 //!
-//! The line `skipped: TEST: REASON` goes to standard error past the harness, which shows what a
-//! test prints only if it fails. Where the variable of the need is `1`, a skipped test is a failed
-//! one.
+//! The line `skipped: TEST: REASON` goes straight to standard error, because the harness shows what
+//! a test prints only if it fails. If the need's variable is `1`, a skipped test fails.
 
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -10,7 +9,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// What a test needs of the machine.
+/// A requirement of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// Network namespaces, and the programs that tests of real kernels call.
@@ -32,16 +31,16 @@ impl Need {
         }
     }
 
-    /// Whether a test that cannot run for want of it fails.
+    /// Whether tests fail if they cannot run without it.
     #[must_use]
     pub fn is_required(self) -> bool {
         std::env::var_os(self.variable()).is_some_and(|value| value == "1")
     }
 
-    /// Says that a test is skipped, and why.
+    /// Reports that a test is skipped, and why.
     ///
     /// # Panics
-    /// When it is required.
+    /// If it is required.
     #[track_caller]
     pub fn skip(self, test: &str, why: impl Display) {
         let variable = self.variable();
@@ -49,16 +48,16 @@ impl Need {
             !self.is_required(),
             "{test}: {why}, and {variable} is set: nothing may be skipped"
         );
-        // `eprintln` would be kept by the harness. In one piece: other tests may say so too.
+        // The harness would capture `eprintln`. Written at once, since other tests may write too.
         let line = format!("skipped: {test}: {why}\n");
-        // There is nobody to tell that this failed.
+        // There is nowhere to report an error.
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
 
-    /// Whether all these programs are there; if not, the test is skipped.
+    /// Whether all these programs are installed; if not, reports that the test is skipped.
     ///
     /// # Panics
-    /// When they are required.
+    /// If they are required and one is missing.
     #[must_use]
     #[track_caller]
     pub fn programs(self, test: &str, names: &[&str]) -> bool {
@@ -78,7 +77,7 @@ fn missing<'n>(names: &[&'n str]) -> Vec<&'n str> {
     names.iter().filter(is_missing).copied().collect()
 }
 
-/// Where a program is that a name stands for, as a shell would look for it.
+/// The program that a name stands for, found as a shell would find it.
 fn find(name: &str, path: &OsStr) -> Option<PathBuf> {
     let is_program = |file: &Path| {
         let data = file.metadata();
@@ -102,7 +101,7 @@ mod tests {
         assert_eq!(find(name, &path), Some(program.clone()));
         assert_eq!(find(name, OsStr::new("/nonexistent")), None);
         assert_eq!(find(name, OsStr::new("")), None);
-        // A folder is no program, though it may be entered.
+        // A folder is not a program, even though it is executable.
         let outer = folder.parent().unwrap();
         let inner = folder.file_name().unwrap().to_str().unwrap();
         assert_eq!(find(inner, outer.as_os_str()), None);

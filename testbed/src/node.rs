@@ -1,4 +1,4 @@
-//! One host: a network namespace and ways into it.
+//! One host: a network namespace and ways to act in it.
 
 use std::fs::File;
 use std::process::Command;
@@ -28,13 +28,13 @@ impl Node {
         &self.name
     }
 
-    /// The name `ip netns` knows it by.
+    /// Its name for `ip netns`.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// A command that will run inside.
+    /// A command that will run in the namespace.
     #[must_use]
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
@@ -42,7 +42,7 @@ impl Node {
         command
     }
 
-    /// Runs a program inside to its end and returns what it printed.
+    /// Runs a program in the namespace until it ends, and returns what it printed.
     ///
     /// # Errors
     /// [`Error::Failed`] with what it wrote to standard error.
@@ -50,8 +50,8 @@ impl Node {
         shell::output(self.command(program).args(arguments))
     }
 
-    /// Runs commands of `ip`, one a line without the word itself, in one process and inside. It
-    /// stops at the first that fails.
+    /// Runs `ip` commands in one process in the namespace. Each line is a command without the word
+    /// `ip`. It stops at the first failure.
     ///
     /// # Errors
     /// [`Error::Failed`] with the command that failed and what the kernel said.
@@ -59,7 +59,7 @@ impl Node {
         self.batch("ip", commands)
     }
 
-    /// As [`Self::ip`], for queueing disciplines and filters.
+    /// Runs commands as [`Self::ip`] does, but of `tc`.
     ///
     /// # Errors
     /// [`Error::Failed`] with the command that failed and what the kernel said.
@@ -72,7 +72,7 @@ impl Node {
         shell::feed(program, &["-n", &self.namespace, "-batch", "-"], &input)
     }
 
-    /// Sets a variable of the host's network, named by its path below `/proc/sys/net`, as in
+    /// Sets a variable of the host's network, named by its path below `/proc/sys/net`, such as
     /// `ipv4/ip_forward`.
     ///
     /// # Errors
@@ -100,8 +100,8 @@ impl Node {
             })
     }
 
-    /// Runs `work` on a thread of its own inside and waits for it: sockets it opens belong to this
-    /// host, wherever they are used later.
+    /// Runs `work` on a separate thread in the namespace and waits for it. Sockets that it opens
+    /// belong to this host, wherever they are used later.
     ///
     /// # Errors
     /// [`Error::System`] if the namespace cannot be entered.

@@ -1,4 +1,4 @@
-//! Processes in namespaces, each killed by its own id.
+//! Processes in namespaces, each of which is killed by its own process id.
 
 use std::process::{Child, Command, Output, Stdio};
 
@@ -8,7 +8,7 @@ use crate::{Error, shell};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProcessId(usize);
 
-/// Every process a testbed started; an entry is empty once its output was taken.
+/// Every process that a testbed started; an entry is empty once its output was taken.
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
     children: Vec<Option<Child>>,
@@ -72,7 +72,7 @@ impl Processes {
 
 /// `ip netns exec` becomes the program it runs, so this ends the program itself.
 fn end(child: &mut Child) {
-    // Both fail only if the process has ended and been waited for.
+    // Both fail only if the process has ended and was reaped.
     let _ = child.kill();
     let _ = child.wait();
 }

@@ -1,10 +1,10 @@
 //! A path over the loopback interface that can be cut: a UDP relay between one client and one
 //! server.
 //!
-//! Both ends see the relay as the other end's address. It forwards until told to stop, in one
-//! direction or both, and can come to the server from another port, as a NAT does after it forgot.
-//! A thread of its own does that, and does by itself what is to be done after so many bytes: no
-//! program that is slow to say so makes it late.
+//! Each end sees the relay as the other end. It forwards until it is cut, in one direction or both,
+//! and can change the port from which it reaches the server, as a NAT does after losing its
+//! mapping. A thread of its own does that, including actions that are due after a number of bytes,
+//! so they are on time even if the test is slow.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -17,9 +17,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// The largest UDP payload.
 const MAX_DATAGRAM: usize = 65_535;
-/// How often a relay without traffic looks whether it is still wanted, in milliseconds.
+/// How often a relay without traffic checks whether it is still wanted, in milliseconds.
 const LOOK_MS: u8 = 20;
-/// Datagrams taken from one socket before the other is looked at.
+/// How many datagrams are taken from one socket before the other gets its turn.
 const BATCH: usize = 64;
 
 /// One direction.
@@ -29,12 +29,12 @@ struct Way {
     bytes: u64,
 }
 
-/// What a relay does at present; both directions together count for the two limits.
+/// The current state of a relay; the two byte limits apply to both directions together.
 #[derive(Debug)]
 struct State {
     to_server: Way,
     to_client: Way,
-    /// Towards the server.
+    /// The socket towards the server.
     upstream: Arc<UdpSocket>,
     cut_after: Option<u64>,
     rebind_after: Option<u64>,
@@ -70,11 +70,11 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Forwards what comes to `listen` (port 0 picks a free one) to `server`, and the answers back
-    /// to whoever sent last.
+    /// Forwards what arrives at `listen` (port 0 picks a free one) to `server`, and the answers to
+    /// the most recent client.
     ///
     /// # Errors
-    /// No socket or no thread can be had.
+    /// A socket or a thread cannot be created.
     pub fn start(listen: SocketAddr, server: SocketAddr) -> io::Result<Self> {
         let downstream = UdpSocket::bind(listen)?;
         downstream.set_nonblocking(true)?;
@@ -106,42 +106,42 @@ impl Relay {
         })
     }
 
-    /// Where clients send to.
+    /// The address that clients send to.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Forwards nothing more.
+    /// Stops forwarding.
     pub fn cut(&self) {
         lock(&self.state).cut();
     }
 
-    /// Forwards nothing more to the client; what it sends still arrives.
+    /// Stops forwarding to the client; what the client sends still arrives.
     pub fn cut_to_client(&self) {
         lock(&self.state).to_client.cut = true;
     }
 
-    /// Forwards so many bytes from now on, both directions together, and nothing after.
+    /// Forwards this many more bytes, both directions together, and then nothing.
     pub fn cut_after(&self, bytes: u64) {
         let mut state = lock(&self.state);
         state.cut_after = Some(state.total() + bytes);
     }
 
-    /// How long ago it was cut in both directions for the first time, if it was.
+    /// How long ago it was first cut in both directions, if it was.
     #[must_use]
     pub fn cut_for(&self) -> Option<Duration> {
         lock(&self.state).cut_at.map(|at| at.elapsed())
     }
 
-    /// Forwards again.
+    /// Resumes forwarding.
     pub fn restore(&self) {
         let mut state = lock(&self.state);
         state.cut_after = None;
         (state.to_server.cut, state.to_client.cut) = (false, false);
     }
 
-    /// Comes to the server from another port from now on; what is sent to the old one is lost.
+    /// Reaches the server from another port from now on; what is sent to the old one is lost.
     ///
     /// # Errors
     /// No socket can be bound.
@@ -151,14 +151,14 @@ impl Relay {
         Ok(())
     }
 
-    /// How often it has come from another port.
+    /// How often it has changed its port.
     #[must_use]
     pub fn rebinds(&self) -> u32 {
         lock(&self.state).moves
     }
 
-    /// Comes from another port once, after so many bytes from now on, both directions together;
-    /// earlier if [`Self::rebind`] is called before.
+    /// Changes its port once after this many more bytes, both directions together, or earlier if
+    /// [`Self::rebind`] is called.
     pub fn rebind_after(&self, bytes: u64) {
         let mut state = lock(&self.state);
         state.rebind_after = Some(state.total() + bytes);
@@ -182,12 +182,12 @@ impl Drop for Relay {
     }
 }
 
-/// The state has no invariant that a panic elsewhere could break.
+/// Locks the state, which has no invariant that a panic elsewhere could break.
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A socket with the relay's own address that talks to the server only.
+/// A socket with the relay's own IP address that is connected to the server.
 fn towards(relay: SocketAddr, server: SocketAddr) -> io::Result<Arc<UdpSocket>> {
     let socket = UdpSocket::bind(SocketAddr::new(relay.ip(), 0))?;
     socket.connect(server)?;
@@ -214,7 +214,7 @@ impl Worker {
                 }
                 Arc::clone(&state.upstream)
             };
-            // A datagram that cannot be sent or received is a lost one: ends are closed at any
+            // A datagram that cannot be sent or received counts as lost: ends may be closed at any
             // time.
             for _ in 0..BATCH {
                 let Ok((length, from)) = self.downstream.recv_from(&mut buffer) else {
@@ -238,13 +238,13 @@ impl Worker {
                 PollFd::new(self.downstream.as_fd(), PollFlags::POLLIN),
                 PollFd::new(upstream.as_fd(), PollFlags::POLLIN),
             ];
-            // A signal ends it early, which does no harm.
+            // Being interrupted by a signal does no harm.
             let _ = poll(&mut waiting, PollTimeout::from(LOOK_MS));
         }
     }
 
-    /// Counts a datagram if it may pass, and does what was to be done after so many bytes. The
-    /// socket towards the server.
+    /// Counts a datagram, if it may pass, and triggers what is due after this many bytes. Returns
+    /// the socket towards the server.
     fn pass(&self, to_server: bool, length: usize) -> Option<Arc<UdpSocket>> {
         let mut state = lock(&self.state);
         let way = if to_server {
@@ -295,7 +295,7 @@ mod tests {
         }
     }
 
-    /// What arrives next, and from where.
+    /// The next datagram, with its sender.
     fn arrival(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
         arrival_within(socket, Duration::from_secs(60)).expect("a datagram")
     }
@@ -305,7 +305,7 @@ mod tests {
         arrival_within(socket, Duration::from_millis(200)).is_none()
     }
 
-    /// Other tests' children end meanwhile: a signal is no answer.
+    /// Children of other tests may end meanwhile, so interruptions by signals are ignored.
     fn arrival_within(socket: &UdpSocket, limit: Duration) -> Option<(Vec<u8>, SocketAddr)> {
         let mut buffer = [0; 100];
         socket.set_read_timeout(Some(limit)).unwrap();

@@ -1,4 +1,4 @@
-//! Running programs to their end.
+//! Runs programs until they end.
 
 use std::process::{Command, Stdio};
 
@@ -32,7 +32,7 @@ pub(crate) fn feed(program: &str, arguments: &[&str], input: &str) -> Result<Str
     };
     let mut child = command.spawn().map_err(spawn_error)?;
     let mut stdin = child.stdin.take().expect("its standard input is a pipe");
-    // A program that does not read to the end failed, and says why by itself.
+    // A program that stops reading its input has failed, and reports the reason itself.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     let output = child.wait_with_output().map_err(spawn_error)?;
@@ -40,7 +40,7 @@ pub(crate) fn feed(program: &str, arguments: &[&str], input: &str) -> Result<Str
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
-    // `Command failed -:3` names the line at fault, which nobody but the caller can see.
+    // `Command failed -:3` names a line of the input, which only this function knows.
     let failed = stderr
         .rsplit_once("-:")
         .and_then(|(_, number)| number.trim().parse::<usize>().ok())
@@ -51,7 +51,7 @@ pub(crate) fn feed(program: &str, arguments: &[&str], input: &str) -> Result<Str
     })
 }
 
-/// Runs a prepared command to its end; a failure carries what it wrote to standard error.
+/// Runs a prepared command until it ends; an error carries its standard error.
 pub(crate) fn output(command: &mut Command) -> Result<String, Error> {
     let line = command_line(command);
     let output = command

@@ -1,7 +1,7 @@
-//! Removing namespaces: a testbed's own, and those of processes that were killed.
+//! Removes namespaces: a testbed's own, and those of killed processes.
 //!
-//! The name of a namespace says who made it: a process number, and when that process started, in
-//! the kernel's ticks. Process numbers are given out again; together with the start they are not.
+//! The name of a namespace identifies its maker by its process id and by its start time, in the
+//! kernel's ticks. Process ids are reused, but not together with a start time.
 
 use std::fmt;
 use std::path::Path;
@@ -21,15 +21,16 @@ pub(crate) struct Maker {
 }
 
 impl Maker {
-    /// This process; nothing where `/proc` does not tell.
+    /// This process; `None` if `/proc` does not say.
     pub(crate) fn this() -> Option<Self> {
         let pid = std::process::id();
         let started = start_of(pid)?;
         Some(Self { pid, started })
     }
 
-    /// What a namespace's name says; nothing if it is not one of ours. A name without the start is
-    /// not: somebody else may call a namespace by a number that no process has.
+    /// The maker that a namespace's name identifies; `None` if it is not one of ours. A name
+    /// without a start time is not, since others may give a namespace a name with an unused process
+    /// id.
     fn of(namespace: &str) -> Option<Self> {
         let rest = namespace.strip_prefix(PREFIX)?.strip_prefix('-')?;
         let (pid, rest) = rest.split_once('-')?;
@@ -51,10 +52,10 @@ impl fmt::Display for Maker {
     }
 }
 
-/// When a process started, unless there is none of this number or it only waits to be collected.
+/// When a process started; `None` if it does not exist or is a zombie.
 fn start_of(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The program's name is in brackets and may contain anything, brackets and spaces as well.
+    // The program's name is in parentheses and may itself contain parentheses and spaces.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
     // Field 22 of proc_pid_stat(5); the state is field 3.
@@ -62,10 +63,10 @@ fn start_of(pid: u32) -> Option<u64> {
     (state != "Z" && state != "X").then_some(started)
 }
 
-/// Removes every namespace whose maker is no longer alive, with the processes in it, and says which
-/// these were. A [`crate::Testbed`] does it when it is made.
+/// Removes every namespace whose maker is no longer alive, with the processes in it, and returns
+/// their names. A new [`crate::Testbed`] does this.
 ///
-/// What cannot be removed is not in the list; nothing is removed without root.
+/// Namespaces that cannot be removed are not listed; without root, none can.
 pub fn remove_stale() -> Vec<String> {
     let listing = ip(&["netns", "list"]).unwrap_or_default();
     let names = listing
@@ -82,11 +83,11 @@ pub fn remove_stale() -> Vec<String> {
 }
 
 /// Ends what still runs in a namespace and deletes it. Errors are ignored: it may be gone, and
-/// nobody could do more about it.
+/// nothing more could be done.
 pub(crate) fn remove_namespace(name: &str) {
     for pid in ip(&["netns", "pids", name]).unwrap_or_default().lines() {
         if let Ok(pid) = pid.trim().parse() {
-            // A thread of this process that entered the namespace counts as being in it.
+            // A thread of this process that entered the namespace counts as a process in it.
             if Pid::from_raw(pid) != Pid::this() {
                 let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
             }
@@ -111,7 +112,7 @@ mod tests {
         for other in ["ab-client", "abc-12-0", "lab-12-0-x", "ab-12", "default"] {
             assert_eq!(Maker::of(other), None, "{other}");
         }
-        // No process has the number, and no Testbed gave the name.
+        // The process id is unused, but no Testbed gave the name.
         for other in [
             "ab-4194999-0-bed-a",
             "ab-4194999-0-t5-a",

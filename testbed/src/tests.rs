@@ -1,4 +1,4 @@
-//! The testbed against the kernel it runs on.
+//! The testbed on the kernel that the tests run on.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// After so much silence nothing more comes. A busy machine delivers late what was sent before.
+/// After this much silence, nothing more arrives, even on a busy machine.
 const MOMENT: Duration = Duration::from_millis(500);
 
 /// Two hosts and one link between them.
@@ -52,8 +52,8 @@ impl Pair {
     }
 }
 
-/// Whether a packet came before the socket's time-out. Other tests' children end meanwhile: a
-/// signal is no answer.
+/// Whether a packet arrived before the socket's timeout. Children of other tests may end meanwhile,
+/// so interruptions by signals are ignored.
 fn receive(receiver: &UdpSocket) -> bool {
     loop {
         match receiver.recv(&mut [0; 2000]) {
@@ -64,7 +64,7 @@ fn receive(receiver: &UdpSocket) -> bool {
     }
 }
 
-/// Receives until nothing comes for the socket's time-out.
+/// Counts packets until none arrives within the socket's timeout.
 fn drain(receiver: &UdpSocket) -> usize {
     std::iter::repeat_with(|| receive(receiver))
         .take_while(|came| *came)
@@ -137,7 +137,7 @@ fn random_loss_takes_its_share() {
     pair.bed.set_loss(pair.link, Direction::AToB, 0.5).unwrap();
     let mut received = 0;
     for _ in 0..10 {
-        // Small ones: a hundred of them fit the receiver's buffer.
+        // Small packets, of which a hundred fit the receiver's buffer.
         for _ in 0..100 {
             sender.send(&[7; 100]).unwrap();
         }
@@ -172,7 +172,7 @@ fn a_rate_holds_and_can_be_changed() {
     assert!(time() >= Duration::from_millis(460));
     pair.bed.set_rate(pair.link, Direction::Both, None).unwrap();
     pair.bed.set_rate(pair.link, Direction::Both, None).unwrap();
-    // Without a limit it is the machine that sets the pace: once is enough.
+    // Without a limit the machine sets the pace, so a single fast attempt is enough.
     let is_fast = || time() < Duration::from_millis(200);
     assert!(
         std::iter::repeat_with(is_fast).take(20).any(|fast| fast),
@@ -190,7 +190,7 @@ fn a_full_queue_drops_and_counts_what_it_drops() {
     send(&sender, 100);
     let received = drain(&receiver);
     let drops = pair.bed.counters(pair.link).unwrap().a_to_b.queue_drops;
-    // Some ten, if the sender does not have to wait for a processor.
+    // About ten packets get through if the sender does not have to wait for a processor.
     assert!(drops > 0, "{received} of 100");
     assert_eq!(received as u64 + drops, 100);
 }
@@ -296,9 +296,9 @@ fn what_a_killed_test_left_is_removed_by_the_next_testbed() {
     if Testbed::require("stale").is_none() {
         return;
     }
-    // A process number the kernel does not give out.
+    // A process id that the kernel never assigns.
     let orphan = "ab-4194999-t1-0-stale-a";
-    // This process's own number, given out before.
+    // This process's id, but with an earlier start time.
     let elder = format!("ab-{}-t1-0-stale-a", std::process::id());
     for name in [orphan, &elder] {
         ip(&["netns", "add", name]).unwrap();
@@ -353,7 +353,7 @@ fn what_a_killed_test_of_the_same_number_left_is_in_nobodys_way() {
     let Some(mut bed) = Testbed::require("again") else {
         return;
     };
-    // Numbers of processes come round, in a container soon.
+    // Process ids are reused, soon in a container.
     let left = format!("{}-a", bed.name);
     ip(&["netns", "add", &left]).unwrap();
     ip(&[
