@@ -1,8 +1,8 @@
-//! The archive a kernel unpacks at its start: cpio, format `newc`
+//! The archive that a kernel unpacks when it starts: cpio in the format `newc`
 //! (Documentation/driver-api/early-userspace/buffer-format.rst in the kernel's tree).
 //!
-//! Written by hand: the format is a header of thirteen numbers, and the crates that write it pull
-//! in a compressor each. The archive is not compressed, which would take longer than it saves.
+//! Written by hand: the format is a header of thirteen numbers, and each crate that writes it pulls
+//! in a compressor. The archive is not compressed, which would take longer than it saves.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ const FILE: u32 = 0o100_000;
 const LINK: u32 = 0o120_777;
 const CHARACTER_DEVICE: u32 = 0o020_600;
 
-/// Writes entries one after the other.
+/// Writes entries one after another.
 #[derive(Debug)]
 pub(crate) struct Archive<W> {
     out: W,
@@ -32,7 +32,7 @@ impl<W: Write> Archive<W> {
         self.entry(path, DIRECTORY, (0, 0), &[])
     }
 
-    /// A file with the permissions `mode`.
+    /// Adds a file with the permissions `mode`.
     pub(crate) fn file(&mut self, path: &str, mode: u32, content: &[u8]) -> io::Result<()> {
         self.entry(path, FILE | (mode & 0o777), (0, 0), content)
     }
@@ -45,7 +45,7 @@ impl<W: Write> Archive<W> {
         self.entry(path, CHARACTER_DEVICE, number, &[])
     }
 
-    /// The end mark, without which the kernel complains.
+    /// Adds the end mark, without which the kernel complains.
     pub(crate) fn finish(mut self) -> io::Result<W> {
         self.entry("TRAILER!!!", 0, (0, 0), &[])?;
         Ok(self.out)
@@ -65,8 +65,8 @@ impl<W: Write> Archive<W> {
         let name_size = u32::try_from(name.len() + 1).map_err(|_| too_long())?;
         let (major, minor) = device;
         let links = if mode == DIRECTORY { 2 } else { 1 };
-        // Magic; inode, mode, user, group, links, time, size, device it is on, device it is, name,
-        // checksum (unused).
+        // Magic; inode, mode, user, group, links, time, size, device that holds it, device that it
+        // is, length of the name, checksum (unused).
         let fields = [
             self.inode, mode, 0, 0, links, 0, size, 0, 0, major, minor, name_size, 0,
         ];
@@ -86,7 +86,7 @@ impl<W: Write> Archive<W> {
         self.out.write_all(bytes)
     }
 
-    /// Names and contents end at multiples of four bytes.
+    /// Pads to a multiple of four bytes, where names and contents end.
     fn pad(&mut self) -> io::Result<()> {
         let missing = (4 - self.written % 4) % 4;
         self.put(&[0; 3][..missing as usize])

@@ -1,37 +1,38 @@
-//! Ending a guest from outside.
+//! Stops a guest from outside.
 
 use std::io::Write;
 use std::process::ChildStdin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What makes the guest's first process pass an interruption on: any line does.
+/// A line to the guest's first process, which then interrupts the command; any line would do.
 const INTERRUPT: &[u8] = b"interrupt\n";
 
-/// Ends a [`Machine`](crate::Machine) while it runs, from another thread. Clones are the same.
+/// Stops a running [`Machine`](crate::Machine) from another thread. Clones control the same
+/// machine.
 #[derive(Debug, Clone, Default)]
 pub struct Control(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     stopped: AtomicBool,
-    /// The guest's console, from when its command runs until it has ended.
+    /// The guest's console, present while its command runs.
     input: Mutex<Option<ChildStdin>>,
 }
 
 impl Control {
-    /// Sends the guest's command SIGINT, as Ctrl-C does to a program of this machine. A guest that
-    /// has not begun with its command is stopped.
+    /// Sends SIGINT to the guest's command, as Ctrl-C does to a local program. A guest that has not
+    /// started its command is stopped.
     pub fn interrupt(&self) {
         let mut input = self.0.input.lock().unwrap_or_else(PoisonError::into_inner);
         match input.as_mut() {
-            // A guest that is gone needs no interruption.
+            // Fails only if the guest is gone, and then there is nothing to interrupt.
             Some(input) => drop(input.write_all(INTERRUPT).and_then(|()| input.flush())),
             None => self.stop(),
         }
     }
 
-    /// Ends the machine at once. What its command made is lost.
+    /// Stops the machine at once. The results of its command are lost.
     pub fn stop(&self) {
         self.0.stopped.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! What the guest finds when it starts.
+//! The file system that the guest starts with.
 
 use crate::Error;
 use crate::archive::Archive;
@@ -9,33 +9,33 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The folder of the guest whose contents are there when it has stopped.
+/// The guest's folder whose contents remain after it has stopped.
 pub const RESULTS: &str = "/results";
 
-/// What the guest says before it runs its command. The machine waits for it.
+/// The line that the guest prints before it runs its command. The machine waits for it.
 pub(crate) const STARTED: &str = "@vm started";
-/// What it says after, with the command's exit code.
+/// The line that it prints afterwards, followed by the command's exit code.
 pub(crate) const ENDED: &str = "@vm ended ";
 
-/// What the results are written through: a disk and how to find it.
+/// The disk through which results are returned, and the modules it needs.
 const DISK: &str = "/dev/vda";
 const DISK_MODULES: [&str; 2] = ["virtio_pci", "virtio_blk"];
 
-/// The guest's file system with the command it runs.
+/// The guest's file system, and the command it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     command: Vec<String>,
-    /// Guest paths of files of this machine.
+    /// Files of this machine, by their guest paths.
     files: BTreeMap<String, PathBuf>,
-    /// Guest paths of files made for it.
+    /// Generated files, by their guest paths.
     texts: BTreeMap<String, Vec<u8>>,
-    /// Modules in the order they are loaded, as guest paths.
+    /// Guest paths of modules, in loading order.
     load: Vec<String>,
 }
 
 impl Image {
-    /// A guest that runs `command`, whose first word is one of its [programs](Self::program), and
-    /// stops.
+    /// A guest that runs `command` and stops. The first word must be one of its
+    /// [programs](Self::program).
     pub fn new<S: AsRef<str>>(command: &[S]) -> Self {
         Self {
             command: command
@@ -48,7 +48,7 @@ impl Image {
         }
     }
 
-    /// The same guest with another command.
+    /// Replaces the guest's command.
     #[must_use]
     pub fn command<S: AsRef<str>>(mut self, command: &[S]) -> Self {
         self.command = command
@@ -63,8 +63,8 @@ impl Image {
         self.files.contains_key(guest) || self.texts.contains_key(guest)
     }
 
-    /// Adds a program of this machine with its libraries, by name or path; the guest finds it by
-    /// its name.
+    /// Adds a program of this machine, given by name or path, with its libraries. The guest finds
+    /// it by its name.
     ///
     /// # Errors
     /// [`Error::System`] if there is none.
@@ -74,7 +74,7 @@ impl Image {
         self.program_at(&guest, program)
     }
 
-    /// As [`Self::program`], under another name of the guest.
+    /// Does what [`Self::program`] does, but under another name in the guest.
     ///
     /// # Errors
     /// [`Error::System`] if there is none.
@@ -90,7 +90,7 @@ impl Image {
         Ok(self)
     }
 
-    /// Adds all files below a folder of this machine, if there is one.
+    /// Adds all files below a folder of this machine, if it exists.
     ///
     /// # Errors
     /// [`Error::System`] if it cannot be listed.
@@ -103,7 +103,7 @@ impl Image {
             let path = entry.map_err(failed())?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let guest = format!("{guest}/{name}");
-            // What leads nowhere is nothing to take along.
+            // A link that leads nowhere is left out.
             if path.is_dir() {
                 self = self.folder(&guest, &path)?;
             } else if path.is_file() {
@@ -120,14 +120,14 @@ impl Image {
         self
     }
 
-    /// Adds a file with this content.
+    /// Adds a file with the given content.
     #[must_use]
     pub fn text(mut self, guest: &str, content: impl Into<Vec<u8>>) -> Self {
         self.texts.insert(guest.to_owned(), content.into());
         self
     }
 
-    /// Has modules loaded before the command runs, with what they need.
+    /// Loads modules, and those they depend on, before the command runs.
     ///
     /// # Errors
     /// [`Error::NoModule`] if the kernel has one of them neither as a module nor built in.
@@ -145,7 +145,7 @@ impl Image {
         Ok(self)
     }
 
-    /// Writes it as the kernel wants it.
+    /// Writes the image in the kernel's format.
     pub(crate) fn write(&self, kernel: &Kernel, out: impl Write) -> Result<(), Error> {
         let shell = require("busybox", "busybox-static")?;
         if !libraries(&shell)?.is_empty() {
@@ -190,7 +190,7 @@ impl Image {
         archive.finish().map_err(failed()).map(drop)
     }
 
-    /// The first process of the guest. Programs that were asked for come before the shell's own of
+    /// The guest's first process. Programs that were added take precedence over busybox's own of
     /// the same name.
     fn init(&self) -> String {
         let mut script = String::from(
@@ -209,10 +209,10 @@ impl Image {
         let modules = self.load.iter().map(|module| quoted(module));
         script.extend(modules.map(|file| format!("insmod {file} || echo cannot load {file}\n")));
         let words: Vec<String> = self.command.iter().map(|word| quoted(word)).collect();
-        // A line from outside is an interruption for the command, whose number does not change when
-        // its shell turns into it, and is known before anybody outside is told that there is a
-        // command. It speaks through a pipe, since it must not take the console for
-        // a terminal; what it said last is waited for, but not for what it left running.
+        // Any line from outside makes the loop interrupt the command. The command keeps the pid of
+        // the shell that becomes it, and the pid is written before STARTED is printed. Its output
+        // goes through a pipe, so that it does not take the console for a terminal. The script
+        // waits for its last output, but not for what it left running.
         script
             + &format!(
                 "mkfifo /run/said\n\
@@ -231,12 +231,12 @@ impl Image {
     }
 }
 
-/// Where a library is in the guest: where its program looks for it.
+/// The path of a library in the guest: where its program looks for it.
 fn guest_path(library: &Path) -> String {
     library.to_string_lossy().into_owned()
 }
 
-/// All folders above these paths, and those every guest has, parents first.
+/// All parent folders of these paths, and those that every guest has, parents first.
 fn folders<'a>(paths: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
     let always = [
         "/bin", "/busybox", "/dev", "/etc", "/proc", "/sys", "/tmp", "/run", RESULTS,
@@ -250,7 +250,7 @@ fn folders<'a>(paths: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
     all
 }
 
-/// A word as the shell takes it literally.
+/// A word quoted for the shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }

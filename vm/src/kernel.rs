@@ -6,10 +6,11 @@ use crate::programs::{output, require};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The package that depends on the current kernel for virtual machines: small, few drivers.
+/// The package that depends on the current kernel for virtual machines, which is small and has few
+/// drivers.
 const PACKAGE: &str = "linux-image-cloud-amd64";
 
-/// The file of a kernel's folder that says who executes it.
+/// The file in a kernel's folder that remembers the acceleration that works.
 const REMEMBERED: &str = "acceleration";
 
 /// A kernel to start.
@@ -17,9 +18,9 @@ const REMEMBERED: &str = "acceleration";
 pub struct Kernel {
     folder: PathBuf,
     release: String,
-    /// Modules by name, each with its file and those it needs, as paths below `modules()`.
+    /// Modules by name: the file of each, then those it depends on, as paths below `modules()`.
     modules: BTreeMap<String, Vec<String>>,
-    /// Names of what is part of the kernel itself.
+    /// The names of modules that are built in.
     builtin: Vec<String>,
 }
 
@@ -40,7 +41,7 @@ impl Kernel {
     }
 
     /// Fetches the distribution's kernel for virtual machines and unpacks it into `folder`, which
-    /// is replaced when all went well. Nothing is installed on this machine.
+    /// is replaced only if everything went well. Nothing is installed on this machine.
     ///
     /// # Errors
     /// [`Error::Missing`] where the package tools are not those of Debian, [`Error::Failed`] with
@@ -58,7 +59,7 @@ impl Kernel {
         let parent = folder.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(parent)
             .map_err(Error::system(format!("cannot make {}", parent.display())))?;
-        // Beside its destination, so that it can be moved there in one step.
+        // Beside its destination, to be moved there in one step.
         let work = tempfile::Builder::new()
             .prefix(".kernel-")
             .tempdir_in(parent)
@@ -112,7 +113,7 @@ impl Kernel {
         })
     }
 
-    /// Its release, as `uname -r` says it.
+    /// Its release, as printed by `uname -r`.
     pub fn release(&self) -> &str {
         &self.release
     }
@@ -122,13 +123,13 @@ impl Kernel {
         &self.folder
     }
 
-    /// Who executes its instructions on this machine, if that has been tried.
+    /// The acceleration that works on this machine, if that has been tried.
     pub fn remembered(&self) -> Option<Acceleration> {
         let text = std::fs::read_to_string(self.folder.join(REMEMBERED)).ok()?;
         Acceleration::from_name(text.trim())
     }
 
-    /// Remembers who does: a way that does not work need not be tried each time.
+    /// Remembers the acceleration that works, so that others need not be tried each time.
     ///
     /// # Errors
     /// [`Error::System`] if it cannot be written.
@@ -145,12 +146,12 @@ impl Kernel {
             .join(format!("vmlinuz-{}", self.release))
     }
 
-    /// Whether it has a module, or the same built in.
+    /// Whether it has a module, loadable or built in.
     pub fn has(&self, module: &str) -> bool {
         self.builtin.iter().any(|name| name == module) || self.modules.contains_key(module)
     }
 
-    /// The files of a module in the order they must be loaded: nothing if it is built in.
+    /// The files of a module and those it depends on, in loading order; empty if it is built in.
     pub(crate) fn files(&self, module: &str) -> Result<Vec<PathBuf>, Error> {
         if self.builtin.iter().any(|name| name == module) {
             return Ok(Vec::new());
@@ -160,13 +161,13 @@ impl Kernel {
             module: module.to_owned(),
         })?;
         let folder = self.folder.join("lib/modules").join(&self.release);
-        // `modules.dep` names what is needed first last.
+        // In `modules.dep`, the module to load first comes last.
         Ok(files.iter().rev().map(|file| folder.join(file)).collect())
     }
 }
 
 fn download(apt_get: &Path, package: &str, folder: &Path) -> Result<PathBuf, Error> {
-    // apt writes where it stands.
+    // apt writes to its working directory.
     let env = require("env", "coreutils")?;
     let folder_flag = format!("--chdir={}", folder.display());
     let words = [
@@ -218,7 +219,7 @@ fn release(folder: &Path) -> Result<String, Error> {
         .ok_or_else(|| wrong("no kernel in boot with modules in lib/modules".to_owned()))
 }
 
-/// The first package that a package depends on.
+/// The first package that this package depends on.
 fn dependency(listing: &str) -> Option<&str> {
     let mut lines = listing.lines().map(str::trim);
     lines.find_map(|line| line.strip_prefix("Depends: "))

@@ -1,4 +1,4 @@
-//! Runs a program of this machine under a kernel that has what this machine's kernel lacks.
+//! Runs a local program under another kernel, one that has what this machine's kernel lacks.
 //!
 //! ```text
 //! kernel     a distribution's kernel package, fetched and unpacked once
@@ -6,10 +6,10 @@
 //! machine    qemu with that kernel and image; its console by line, its results as a folder
 //! ```
 //!
-//! The guest has no disk of its own and no network; whatever it makes is gone when it stops, but
-//! for the folder it was told to leave. It starts in seconds, also without the processor's help:
-//! then its clock counts its own instructions, so that what it measures is what a machine of a
-//! thousand million instructions a second would, however slow or busy the one around it is.
+//! The guest has no disk of its own and no network. Whatever it creates is lost when it stops,
+//! except for the folder of results. It starts in seconds, even without hardware acceleration. In
+//! that case its clock counts its own instructions, so that it measures what a machine with a
+//! thousand million instructions a second would, however slow or busy the machine around it is.
 //!
 //! ```no_run
 //! use anabranch_vm::{Image, Kernel, Machine};
@@ -42,10 +42,10 @@ pub use programs::{Requirement, requirements};
 
 use std::path::PathBuf;
 
-/// Why there is no virtual machine, or none that got to its end.
+/// Why a virtual machine could not be started, or did not finish.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A program that is needed is not installed.
+    /// A required program is not installed.
     #[error(
         "`{program}` is not installed: `apt-get install {package}` puts it on a Debian machine"
     )]
@@ -79,7 +79,7 @@ pub enum Error {
     Failed {
         /// The command line.
         command: String,
-        /// The end of what it wrote.
+        /// The end of its output.
         output: String,
     },
     /// A file or process of this machine could not be used.
@@ -90,23 +90,23 @@ pub enum Error {
         /// What the system said.
         reason: std::io::Error,
     },
-    /// The guest did not get to the end of its command.
+    /// The guest stopped before its command ended.
     #[error("the virtual machine {what}; the end of its console:\n{console}")]
     Guest {
-        /// What it did instead.
+        /// What happened instead.
         what: String,
         /// Its last lines.
         console: String,
     },
-    /// Somebody stopped it.
+    /// It was stopped through its [`Control`].
     #[error("the virtual machine was stopped")]
     Stopped,
-    /// The guest ran for longer than it was given.
+    /// The guest ran for longer than it was allowed to.
     #[error(
         "the virtual machine was stopped after {seconds} s; the end of its console:\n{console}"
     )]
     TimedOut {
-        /// How long it had.
+        /// The time limit.
         seconds: u64,
         /// Its last lines.
         console: String,

@@ -1,4 +1,4 @@
-//! Starting a guest, listening to it, fetching what it left.
+//! Starts a guest, reads its console, and retrieves its results.
 
 use crate::Error;
 use crate::control::Control;
@@ -15,44 +15,45 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A guest whose processor is this one's says its first word within two seconds; more is silence
-/// for ever, as on machines that are guests themselves.
+/// With hardware acceleration a guest prints its first line within two seconds. If it is silent for
+/// longer, it stays silent, as it may on machines that are guests themselves.
 const FIRST_WORD: Duration = Duration::from_secs(20);
-/// The same in software on a busy machine.
+/// The limit for a guest in software, on a busy machine.
 const FIRST_WORD_SOFTWARE: Duration = Duration::from_secs(300);
 
-/// Room for results; the file behind it takes no more than what was written.
+/// Room for results; the file behind it only takes the space that was written.
 const DISK_BYTES: u64 = 4 << 30;
 /// The longest line of a console that is kept.
 const MAX_LINE: u64 = 64 * 1024;
-/// Lines of its end that are told when it fails.
+/// How many of the last lines are shown if it fails.
 const LAST_LINES: usize = 20;
-/// A machine that does not end when it is told to is killed after this time.
+/// A machine that does not stop when told to is killed after this time.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// How often it is looked whether it has ended.
+/// How often its end is checked for.
 const LOOK_END: Duration = Duration::from_millis(20);
-/// How often it is looked whether somebody wants it to end.
+/// How often a request to stop is checked for.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The guest's kernel is told by this word who executes it, as `anabranch.vm=tcg`.
+/// The kernel parameter that tells the guest its acceleration, such as `anabranch.vm=tcg`.
 pub const PARAMETER: &str = "anabranch.vm";
 
-/// Who executes the guest's instructions.
+/// What executes the guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Acceleration {
-    /// What is [remembered](Kernel::remembered); the processor if that works here, else software.
+    /// The [remembered](Kernel::remembered) one; else the processor if that works here, else
+    /// software.
     #[default]
     Auto,
     /// The processor (KVM).
     Hardware,
-    /// Software: works everywhere. The guest's clock counts its instructions, one a nanosecond, and
-    /// jumps while it sleeps: what is measured inside does not depend on how busy the machine
-    /// outside is, and takes longer or shorter there than it says.
+    /// Software, which works everywhere. The guest's clock counts its instructions, one a
+    /// nanosecond, and jumps while it sleeps. What is measured inside does not depend on how busy
+    /// the machine outside is; the time it takes outside may be longer or shorter.
     Software,
 }
 
 impl Acceleration {
-    /// What qemu calls it.
+    /// Its name in qemu.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -61,7 +62,7 @@ impl Acceleration {
         }
     }
 
-    /// The one of this name.
+    /// The acceleration of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Auto, Self::Hardware, Self::Software]
             .into_iter()
@@ -69,18 +70,19 @@ impl Acceleration {
     }
 }
 
-/// A virtual machine to be.
+/// Settings of a virtual machine.
 #[derive(Debug, Clone)]
 pub struct Machine {
-    /// Its processors. In software it has one: its clock could not count the instructions of more.
+    /// Its processors. In software it has one, because its clock can only count the instructions of
+    /// one.
     pub processors: u32,
-    /// Its memory in MiB; the image lies in it.
+    /// Its memory in MiB, which includes the image.
     pub memory_mib: u32,
-    /// Who executes its instructions.
+    /// What executes its instructions.
     pub acceleration: Acceleration,
-    /// It is stopped when its command has run for this time, by the clock outside.
+    /// How long its command may run before it is stopped, by the clock outside.
     pub limit: Duration,
-    /// Ends it before.
+    /// Stops it earlier.
     pub control: Control,
 }
 
@@ -96,24 +98,24 @@ impl Default for Machine {
     }
 }
 
-/// What a guest came to.
+/// The result of a guest.
 #[derive(Debug)]
 pub struct End {
-    /// The exit code of its command; 1 if what it left is not whole.
+    /// The exit code of its command; 1 if its results are incomplete.
     pub code: i32,
-    /// Who executed its instructions in the end.
+    /// The acceleration that was used.
     pub acceleration: Acceleration,
     results: TempDir,
     lost: Option<String>,
 }
 
 impl End {
-    /// What it left in [`RESULTS`](crate::RESULTS); gone with this object.
+    /// The contents of [`RESULTS`](crate::RESULTS); removed when this is dropped.
     pub fn results(&self) -> &Path {
         self.results.path()
     }
 
-    /// What went wrong when not all of it could be brought back.
+    /// Why some of the results could not be retrieved, if so.
     pub fn lost(&self) -> Option<&str> {
         self.lost.as_deref()
     }
@@ -121,14 +123,14 @@ impl End {
 
 /// Why a guest did not start.
 enum Start {
-    /// It never said a word: another way of executing it may do.
+    /// It printed nothing; another acceleration may work.
     Silent(Error),
-    /// It is of no use to try again.
+    /// Trying again is pointless.
     Failed(Error),
 }
 
 impl Machine {
-    /// Runs a guest to its end. `line` gets each line it writes, without line end.
+    /// Runs a guest until it stops. `line` gets each line it prints, without the line end.
     ///
     /// # Errors
     /// [`Error::Missing`] without qemu, [`Error::Guest`] if it stops before its command ends,
@@ -204,7 +206,7 @@ impl Machine {
     }
 
     fn command(&self, qemu: &Path, kernel: &Kernel, files: &Files, way: Acceleration) -> Command {
-        // A machine must not outlive whoever listens to it, nor take its Ctrl-C.
+        // The machine must neither outlive this process nor receive its Ctrl-C.
         let mut command = match find("setpriv") {
             Some(setpriv) => {
                 let mut command = Command::new(setpriv);
@@ -254,7 +256,7 @@ impl Machine {
     }
 }
 
-/// The files a guest is started with.
+/// The files that a guest is started with.
 struct Files {
     image: PathBuf,
     disk: PathBuf,
@@ -274,7 +276,7 @@ impl Files {
         Ok(files)
     }
 
-    /// What the guest left, and what went wrong with the rest.
+    /// The guest's results, and what went wrong with the rest.
     fn results(&self) -> Result<(TempDir, Option<String>), Error> {
         let folder = TempDir::with_prefix("anabranch-vm-").map_err(Error::system("no room"))?;
         let failed = || Error::system("cannot unpack what the virtual machine left");
@@ -286,8 +288,8 @@ impl Files {
     }
 }
 
-/// Unpacks entries as long as they are whole: an archive that did not fit on its disk has an end
-/// that is not. Says what is wrong with the rest.
+/// Unpacks complete entries. The last entry of an archive that did not fit on its disk is
+/// incomplete. Returns what is wrong with the rest.
 fn unpack<R: Read>(entries: tar::Entries<'_, R>, folder: &Path) -> Option<String> {
     for entry in entries {
         let mut entry = match entry {
@@ -295,7 +297,7 @@ fn unpack<R: Read>(entries: tar::Entries<'_, R>, folder: &Path) -> Option<String
             Err(error) => return Some(error.to_string()),
         };
         if let Err(error) = entry.unpack_in(folder) {
-            // Nobody shall take half of it for the whole.
+            // An incomplete file must not be mistaken for a complete one.
             if let Ok(path) = entry.path() {
                 let _ = std::fs::remove_file(folder.join(path));
             }
@@ -305,11 +307,11 @@ fn unpack<R: Read>(entries: tar::Entries<'_, R>, folder: &Path) -> Option<String
     None
 }
 
-/// A guest that runs; stopped when dropped.
+/// A running guest, which is stopped when dropped.
 struct Guest {
     process: Child,
     lines: Receiver<String>,
-    /// The end of what it wrote, and of what qemu complained.
+    /// The end of its output and of qemu's error messages.
     console: Vec<String>,
     control: Control,
 }
@@ -335,7 +337,7 @@ impl Guest {
         })
     }
 
-    /// Its next line. That somebody wants it to end looks like the end of its time.
+    /// Its next line. A request to stop is reported as a timeout.
     fn next(&mut self, until: Instant) -> Result<String, RecvTimeoutError> {
         let line = loop {
             let wait = until.saturating_duration_since(Instant::now());
@@ -360,7 +362,7 @@ impl Guest {
         false
     }
 
-    /// Passes lines on until the command has ended; returns its exit code.
+    /// Passes lines on until the command ends; returns its exit code.
     fn follow(
         &mut self,
         until: Instant,
@@ -371,7 +373,7 @@ impl Guest {
             match self.next(until) {
                 Ok(line) => {
                     if let Some(code) = line.strip_prefix(ENDED) {
-                        // It powers off by itself; what it wrote is on its disk already.
+                        // It powers off by itself; its results are on the disk already.
                         return code
                             .trim()
                             .parse()
@@ -411,7 +413,7 @@ impl Drop for Guest {
     fn drop(&mut self) {
         self.control.attach(None);
         if let Ok(pid) = i32::try_from(self.process.id()) {
-            // qemu then writes back what its disk holds, unlike when it is killed.
+            // On SIGTERM, unlike when it is killed, qemu writes back the contents of its disk.
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
         let until = Instant::now() + FAREWELL;
@@ -426,7 +428,7 @@ impl Drop for Guest {
     }
 }
 
-/// Reads lines until the other end closes or nobody wants them.
+/// Reads lines until the stream ends or the receiver is gone.
 fn pass_on(stream: Option<impl Read>, send: &dyn Fn(String) -> bool) {
     let Some(stream) = stream else { return };
     let mut stream = BufReader::new(stream);
@@ -486,7 +488,7 @@ mod tests {
         assert_eq!(lost(&whole, folder.path()), None);
         assert!(folder.path().join("out/second").is_file());
         let folder = tempfile::tempdir().unwrap();
-        // Two heads of 512 bytes, content of the first, half of the second's.
+        // Two headers of 512 bytes, the first file's content, half of the second's.
         assert!(lost(&whole[..4000], folder.path()).is_some());
         assert!(folder.path().join("out/first").is_file());
         assert!(!folder.path().join("out/second").exists());

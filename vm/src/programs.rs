@@ -1,25 +1,25 @@
-//! Programs of this machine: where they are, what they need, running them.
+//! Finds and runs programs of this machine, and finds their libraries.
 
 use crate::Error;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where administrators' programs are, which is not on everybody's `PATH`.
+/// Folders of administration programs, which are not on every user's `PATH`.
 const ALSO: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// A program that virtual machines need of this one.
+/// A program of this machine that virtual machines need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requirement {
     /// The program.
     pub program: &'static str,
     /// The Debian package it comes in.
     pub package: &'static str,
-    /// Where it is; nothing if it is not installed.
+    /// Its path; `None` if it is not installed.
     pub found: Option<PathBuf>,
 }
 
-/// What is needed to start a guest, and what of it is here.
+/// The programs needed to start a guest, with their paths if installed.
 pub fn requirements() -> Vec<Requirement> {
     let all = [
         ("qemu-system-x86_64", "qemu-system-x86"),
@@ -35,7 +35,7 @@ pub fn requirements() -> Vec<Requirement> {
     all.into_iter().map(requirement).collect()
 }
 
-/// Finds a program by name, or takes a path as it is.
+/// Finds a program by name, or returns a path as it is.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     if program.contains('/') {
         return Some(PathBuf::from(program)).filter(|path| path.is_file());
@@ -47,7 +47,7 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Finds a program, or says which package has it.
+/// Finds a program, or fails with the package that contains it.
 pub(crate) fn require(program: &str, package: &'static str) -> Result<PathBuf, Error> {
     find(program).ok_or_else(|| Error::Missing {
         program: program.to_owned(),
@@ -55,11 +55,11 @@ pub(crate) fn require(program: &str, package: &'static str) -> Result<PathBuf, E
     })
 }
 
-/// Runs a program to its end and returns what it printed.
+/// Runs a program until it ends, and returns what it printed.
 pub(crate) fn output<S: AsRef<OsStr>>(program: &Path, arguments: &[S]) -> Result<String, Error> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null());
-    // Listings are read by us, not by people.
+    // So that output does not depend on the user's language.
     command.env("LC_ALL", "C");
     let line = line(&command);
     let output = command
@@ -82,7 +82,7 @@ fn line(command: &Command) -> String {
     words.join(" ")
 }
 
-/// The end of a text that may be long.
+/// The last lines of a text.
 pub(crate) fn last_lines(text: &str, most: usize) -> String {
     let lines: Vec<&str> = text
         .lines()
@@ -92,12 +92,12 @@ pub(crate) fn last_lines(text: &str, most: usize) -> String {
     lines.get(from..).unwrap_or_default().join("\n")
 }
 
-/// The shared libraries a program loads, and its loader: nothing if it is static.
+/// The shared libraries that a program loads, and its loader; empty if it is static.
 pub(crate) fn libraries(program: &Path) -> Result<Vec<PathBuf>, Error> {
     let ldd = require("ldd", "libc-bin")?;
     match output(&ldd, &[program]) {
         Ok(listing) => Ok(listing.lines().filter_map(library).collect()),
-        // That is how `ldd` says "static".
+        // This is what `ldd` prints for a static program.
         Err(Error::Failed { output, .. }) if output.contains("not a dynamic executable") => {
             Ok(Vec::new())
         }

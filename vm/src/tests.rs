@@ -6,7 +6,7 @@ use anabranch_testbed::Need;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The archive's entries as (name, mode, content), read by the format's own rules.
+/// The archive's entries as (name, mode, content), read by the rules of the format.
 fn entries(bytes: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
     let mut all = Vec::new();
     let mut at = 0;
@@ -53,10 +53,10 @@ fn an_archive_gives_back_what_went_in_with_its_modes() {
     assert_eq!(read.len(), expected.len());
 }
 
-/// A kernel to start, if one is prepared here, with what starts it; without, the test is skipped.
+/// A prepared kernel, if there is one and qemu to start it; otherwise the test is skipped.
 #[track_caller]
 fn kernel() -> Option<(Kernel, MutexGuard<'static, ()>)> {
-    /// One guest at a time: each takes a processor.
+    /// One guest at a time, since each takes a processor.
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let missing = requirements().into_iter().find(|one| one.found.is_none());
@@ -188,7 +188,7 @@ fn an_interruption_reaches_the_command_and_its_results_come_back() {
         control: control.clone(),
         ..Machine::default()
     };
-    // It waits without sleeping: a guest that sleeps lets hours pass before anybody speaks to it.
+    // It waits without sleeping: for a sleeping guest, hours may pass before it is interrupted.
     let script =
         format!("trap 'echo heard >{RESULTS}/said; exit 3' INT; echo waiting; while :; do :; done");
     let image = Image::new(&["sh", "-c", &script]);
