@@ -98,7 +98,7 @@ pub enum Error {
         /// Its last lines.
         console: String,
     },
-    /// It was stopped through its [`Control`].
+    /// It was stopped on request.
     #[error("the virtual machine was stopped")]
     Stopped,
     /// The guest ran for longer than it was allowed to.
