@@ -7,7 +7,7 @@ use crate::error::TransportError;
 use crate::event::{LossTrigger, Metrics, Observation};
 use crate::handshake::Level;
 use crate::path::ecn::EcnOutcome;
-use crate::path::state::{Health, Path};
+use crate::path::state::Path;
 use crate::recovery::sent::SentFrame;
 use crate::recovery::{LargestNewlyAcked, PacketSpace, SentPacket, loss};
 use crate::sched::PathEvent;
@@ -89,7 +89,7 @@ impl Connection {
                 self.on_frame_acked(level, frame);
             }
         }
-        self.reset_probing(level, target);
+        self.reset_probing(level);
         if sum.eliciting {
             self.on_path_answered(now, target, acked);
         }
@@ -137,11 +137,8 @@ impl Connection {
         let now = arrival.now;
         let max_ack_delay = self.peer_max_ack_delay();
         let path = self.paths.path_mut(target)?;
-        if let Some(waited) = waited_for(path, now, acked) {
-            path.stalls.on_answer(now, waited, path.pto(max_ack_delay));
-        }
-        path.last_ack = Some(now);
-        path.answers_since.get_or_insert(now);
+        let pto = path.pto(max_ack_delay);
+        path.liveness.on_acked(now, oldest_awaited(acked), pto);
         let mut sum = Sum {
             prior_in_flight: path.route.in_flight,
             ..Sum::default()
@@ -520,19 +517,11 @@ impl Connection {
     }
 
     /// An acknowledgement shows that the path works in both directions (RFC 9002, section 6.2.1).
-    fn reset_probing(&mut self, level: Level, target: PathId) {
+    fn reset_probing(&mut self, level: Level) {
         // A client whose address the server has not proven yet keeps its backoff: the
         // acknowledgement may be all the server is allowed to send.
         if level != Level::Initial || self.identity.side.is_server() {
             self.early.pto_count = 0;
-        }
-        let now = self.clock;
-        if let Some(path) = self.paths.path_mut(target) {
-            if path.pto_count > 0 {
-                // What was asked during the silence has its full time from here on.
-                path.pto_from = path.pto_from.map(|_| now);
-            }
-            path.pto_count = 0;
         }
     }
 
@@ -550,7 +539,7 @@ impl Connection {
                     route.in_flight = route.in_flight.saturating_sub(u64::from(packet.size));
                 }
             }
-            path.pto_count = 0;
+            path.liveness.reset_backoff();
         }
         self.early.pto_count = 0;
         // Observers would go on counting what was in flight.
@@ -600,7 +589,7 @@ impl Connection {
             ssthresh: route.controller.ssthresh(),
             bytes_in_flight: route.in_flight,
             delivery_rate: route.rate.bandwidth(),
-            pto_count: path.pto_count,
+            pto_count: path.liveness.pto_count(),
             phase: route.controller.phase(),
             app_limited: route.app_limited,
         };
@@ -610,14 +599,12 @@ impl Connection {
     }
 }
 
-/// How long nothing was heard of the path while it owed an answer to what is acknowledged now.
-fn waited_for(path: &Path, now: Instant, acked: &[(u64, SentPacket)]) -> Option<Duration> {
+/// When the oldest packet was sent that was still waited for.
+fn oldest_awaited(acked: &[(u64, SentPacket)]) -> Option<Instant> {
     // In descending order: the last one was sent first.
     let mut packets = acked.iter().rev().map(|(_, packet)| packet);
-    let oldest = packets.find(|packet| packet.ack_eliciting && packet.lost_at.is_none())?;
-    let oldest = oldest.time_sent;
-    let heard = path.last_ack.map_or(oldest, |heard| heard.max(oldest));
-    Some(now.since(heard))
+    let oldest = packets.find(|packet| packet.ack_eliciting && packet.lost_at.is_none());
+    oldest.map(|packet| packet.time_sent)
 }
 
 /// Takes an RTT sample of the path's present route.
@@ -629,9 +616,8 @@ fn time_path(
     delay: Duration,
 ) {
     if arrival.level == Level::OneRtt {
-        let before = path.acks_came_by.replace(arrival.path);
-        if before.is_some_and(|by| by != arrival.path) {
-            // RFC 10069: an RTT spans both directions, so another return path is another RTT.
+        // RFC 10069: an RTT spans both directions, so another return path is another RTT.
+        if path.liveness.on_ack_by(arrival.path) {
             path.route.rtt.restart_min();
         }
     }
@@ -694,7 +680,7 @@ fn account_lost(
     }
     // A doubted path was silent, not congested; its controller starts over when it answers.
     if let Some(event) = &mut event
-        && path.health == Health::Active
+        && path.liveness.is_trusted()
     {
         let since = path.route.rtt.first_sample();
         event.persistent = loss::persistent_congestion(lost, &path.route.rtt, max_ack_delay, since);

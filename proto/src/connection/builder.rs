@@ -4,6 +4,7 @@ use super::Connection;
 use crate::congestion::SentEvent;
 use crate::event::{Observation, Purpose};
 use crate::handshake::{Handshake, Level};
+use crate::path::liveness::Sent;
 use crate::recovery::sent::{SentFrame, SentFrames};
 use crate::recovery::{SentPacket, rate};
 use crate::time::Instant;
@@ -51,6 +52,17 @@ impl Packet {
     /// Whether any frame was written.
     pub(super) fn has_frames(&self, buf: &[u8]) -> bool {
         buf.len() > self.pn_offset + self.pn_len
+    }
+
+    /// What it means for the silence that may follow.
+    fn awaits(&self) -> Sent {
+        if !self.level.is_data() || !self.ack_eliciting || self.is_validation {
+            Sent::Unawaited
+        } else if self.frames.is_empty() && !self.is_pto_probe {
+            Sent::Question
+        } else {
+            Sent::Awaited
+        }
     }
 
     fn purpose(&self) -> Purpose {
@@ -272,14 +284,7 @@ impl Connection {
         let Some(path) = self.paths.path_mut(packet.path) else {
             return;
         };
-        path.last_activity = now;
-        // What only asks again on a silent path does not put off the probe that repeats what is
-        // missing there: an application that keeps pinging would keep it from leaving for ever.
-        let asks_again = path.pto_count > 0 && packet.frames.is_empty() && !packet.is_pto_probe;
-        let is_question = packet.is_validation || asks_again;
-        if packet.level.is_data() && packet.ack_eliciting && !is_question {
-            path.pto_from = Some(now);
-        }
+        path.liveness.on_sent(now, packet.awaits());
         path.counters.sent_packets += 1;
         path.counters.sent_bytes += size as u64;
         path.shaper.on_sent(now, size as u64);

@@ -251,7 +251,7 @@ impl Connection {
     /// Sends a PING on a path: its RTT is measured anew.
     pub fn ping(&mut self, id: PathId) -> Result<(), PathUnknown> {
         let path = self.paths.open_path_mut(id).ok_or(PathUnknown)?;
-        path.ping_pending = true;
+        path.liveness.request_ping();
         Ok(())
     }
 

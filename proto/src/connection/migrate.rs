@@ -5,7 +5,6 @@ use crate::datagram::Tuple;
 use crate::event::{Observation, PathNotice};
 use crate::path::cids::RemoteCids;
 use crate::path::route::Route;
-use crate::path::state::Inquiry;
 use crate::time::Instant;
 use crate::wire::{PathId, ResetToken, TransportErrorCode};
 use smallvec::SmallVec;
@@ -194,7 +193,9 @@ impl Connection {
             let moved = path.previous.take().is_some();
             // Proof alone does not move a server (RFC 9000, section 9.3): something else must
             // follow, whether there is data or not.
-            path.ping_pending |= moved && self.identity.side.is_client();
+            if moved && self.identity.side.is_client() {
+                path.liveness.request_ping();
+            }
             if !path.route.rtt.has_sample() {
                 path.route.rtt.seed(rtt);
                 path.route.update_pacing(now);
@@ -205,7 +206,7 @@ impl Connection {
             self.sending.wake();
             self.fit_datagrams();
             self.announce_path(now, id);
-            self.on_inquiry_answered(now, id);
+            self.on_path_responded(now, id);
             return;
         }
         let previous = path
@@ -235,14 +236,14 @@ impl Connection {
         if !failed(&path.route) {
             return;
         }
-        if path.inquiry == Inquiry::Asked && path.route.validated {
+        if path.liveness.is_asked() && path.route.validated {
             // Nothing is acknowledged anywhere: this path may well be the first to come back. Where
             // there is no other any more, nobody needs to know.
             path.route.validation = None;
             if others {
                 path.route.validate(now, &mut self.rng);
             } else {
-                path.inquiry = Inquiry::None;
+                path.liveness.end_inquiry();
             }
             return;
         }

@@ -355,8 +355,7 @@ impl Connection {
         path.previous = None;
         path.elsewhere = Elsewhere::default();
         path.assigned = 0;
-        path.probes_owed = 0;
-        path.ping_pending = false;
+        path.liveness.on_closing();
         for (_, packet) in &packets {
             for frame in &packet.frames {
                 self.on_frame_lost(Level::OneRtt, id, frame);
@@ -425,12 +424,15 @@ impl Connection {
             }
         };
         let wanted = wanted.and_then(carrier).map(|slot| slot.id);
-        if wanted.is_some() && !path.detour.is_active(now) {
+        if wanted.is_some() && !path.liveness.takes_detour(now) {
             return wanted;
         }
         // A detour is worth it by a path that answers. Where none does, both sides may have doubts
         // about the one that works again: they learn of it only by answering there.
-        let answers = |id: &PathId| self.paths.path(*id).is_some_and(|path| path.pto_count == 0);
+        let answers = |id: &PathId| {
+            let path = self.paths.path(*id);
+            path.is_some_and(|path| path.liveness.pto_count() == 0)
+        };
         let best = self.control_path_except(wanted);
         best.filter(answers)
             .or_else(own)
@@ -440,7 +442,7 @@ impl Connection {
     /// Whether a path works, as far as is known.
     fn works(&self, id: PathId) -> bool {
         let path = self.paths.slot(id).and_then(|slot| slot.open());
-        path.is_some_and(|path| path.is_healthy() && path.pto_count == 0)
+        path.is_some_and(|path| path.is_healthy() && path.liveness.pto_count() == 0)
     }
 
     /// Chooses the path by which all acknowledgements return. One that is hardly faster than the

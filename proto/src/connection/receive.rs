@@ -456,7 +456,7 @@ impl Connection {
             return;
         };
         known.counters.received_packets += 1;
-        known.last_activity = now;
+        known.liveness.on_activity(now);
         let newest = known
             .space
             .received

@@ -3,33 +3,31 @@
 //! | timer | scope | owner |
 //! |---|---|---|
 //! | acknowledgement delay | space | `ReceivedPackets` |
-//! | loss time, probe time-out | space, path | `PacketSpace`, here |
-//! | silence | path | [`failover`](super::failover) |
-//! | no response while another path responds | path | [`inquiry`](super::inquiry) |
+//! | loss time | space | `PacketSpace` |
+//! | probe time-out, silence, no response while another path responds | path | [`Liveness`] |
+//! | keep-alive, path idle, the same while data is missing | path | [`Liveness`] |
 //! | challenge repeat, validation failure | route | `Validation` |
 //! | MTU probe | route | `MtuDiscovery` |
 //! | pacing, shaping | route, path | `Pacer`, `Shaper` |
-//! | keep-alive, path idle | path | here |
-//! | the same, while data is missing | path | [`gap`](super::gap) |
 //! | abandoned path discarded | slot | `Closing` |
 //! | hold of the scheduler | connection | `Sending` |
 //! | old keys | connection | `Handshake` |
+//! | probe time-out of the handshake | connection | here |
 //! | idle, closing, draining | connection | here, `Life` |
+//!
+//! [`Liveness`]: crate::path::liveness::Liveness
 
 use super::Connection;
 use super::builder::MIN_USEFUL_ROOM;
-use super::failover::{MAX_PROBE_INTERVAL, quiet_probe_deadline, silence_deadline};
+use super::silence::Census;
 use crate::error::ConnectionError;
 use crate::handshake::Level;
+use crate::path::liveness::{Alarm, MAX_BACKOFF};
 use crate::path::route::Route;
-use crate::path::state::{Health, Path};
+use crate::path::state::Path;
 use crate::recovery::PacketSpace;
-use crate::sched::PathEvent;
 use crate::time::{Duration, Instant};
-use crate::wire::{PathId, TransportErrorCode};
-
-/// Backoff stops doubling here: 2^10 probe time-outs outlast any idle time-out.
-const MAX_BACKOFF: u32 = 10;
+use crate::wire::PathId;
 
 /// Bytes below which the amplification limit leaves no room for a useful packet. A lone PING from a
 /// new address has to earn enough for a challenge.
@@ -37,11 +35,6 @@ pub(super) const MIN_BUDGET: u64 = MIN_USEFUL_ROOM as u64;
 
 /// The same for a long header with the longest connection IDs, and an acknowledgement.
 const MIN_EARLY_BUDGET: u64 = 128;
-
-/// Probe time-outs in which nothing is heard of a path while more and more is sent on it. The
-/// time-out itself restarts with each packet, so that a trickle on the only path would put it off
-/// until the window is full, and with it whatever else waits to be repeated.
-const PATIENCE_WHILE_SENDING: u32 = 2;
 
 /// How often a validation looks whether it is still kept from sending.
 const STUCK_VALIDATION: Duration = Duration::from_secs(1);
@@ -92,6 +85,18 @@ impl First {
     }
 }
 
+impl From<Alarm> for Timer {
+    fn from(alarm: Alarm) -> Self {
+        match alarm {
+            Alarm::Probe => Self::Pto,
+            Alarm::Silence => Self::Silence,
+            Alarm::Inquiry => Self::Inquiry,
+            Alarm::KeepAlive => Self::KeepAlive,
+            Alarm::Idle => Self::PathIdle,
+        }
+    }
+}
+
 impl Connection {
     /// When [`handle_timeout`](Self::handle_timeout) must be called, if nothing arrives before.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
@@ -105,11 +110,10 @@ impl Connection {
         }
         let mut first = First::default();
         let data = self.streams.has_unsent();
-        let healthy = self.healthy_count();
+        let census = self.census();
         for slot in self.paths.in_use() {
             if let Some(path) = slot.open() {
-                let others = healthy > usize::from(path.is_healthy());
-                self.offer_path_timers(path, data, others, &mut first);
+                self.offer_path_timers(path, data, census, &mut first);
             }
             let discard = slot.closing.and_then(|closing| closing.deadline());
             first.offer(discard, Timer::Discard);
@@ -128,28 +132,22 @@ impl Connection {
         first.0
     }
 
-    /// Offers the timers of a path; `data` tells whether any waits to be sent, `others` whether
-    /// another path answers.
-    fn offer_path_timers(&self, path: &Path, data: bool, others: bool, first: &mut First) {
+    /// Offers the timers of a path; `data` tells whether any waits to be sent.
+    fn offer_path_timers(&self, path: &Path, data: bool, census: Census, first: &mut First) {
+        let around = self.surroundings(path, census);
+        let own = path.under_way(self.peer_max_ack_delay());
         let size = u64::from(path.route.mtu.current());
         // Only a pacer that is the obstacle: what else stops data has a timer or event of its own.
-        let may_carry = path.is_healthy() || !others && path.route.is_open_to_data();
+        let may_carry = path.is_healthy() || !around.others_answer && path.route.is_open_to_data();
         let paced = (data && may_carry && path.room() >= size)
             .then(|| path.ready_at(self.clock, size))
             .filter(|ready| *ready > self.clock);
         first.offer(path.space.loss_time(), Timer::Loss);
-        if path.space.ack_eliciting_in_flight() > 0 {
-            let pto = path.pto(self.peer_max_ack_delay());
-            first.offer(self.pto_deadline(path, pto, others), Timer::Pto);
-            if others {
-                first.offer(silence_deadline(path, pto), Timer::Silence);
-            }
+        if let Some((at, alarm)) = path.liveness.deadline(&own, &around) {
+            first.offer(Some(at), alarm.into());
         }
-        first.offer(self.inquiry_deadline(path), Timer::Inquiry);
         first.offer(self.validation_deadline(path), Timer::Validation);
         first.offer(paced, Timer::Pacing);
-        first.offer(self.keep_alive_deadline(path), Timer::KeepAlive);
-        first.offer(self.path_idle_deadline(path), Timer::PathIdle);
     }
 
     /// When an acknowledgement is due that can be sent at all.
@@ -190,41 +188,6 @@ impl Connection {
             })
         });
         deadlines.min()
-    }
-
-    /// When to probe a path (RFC 9002, section 6.2) that has this PTO. If `others` answer, the
-    /// first probe means doubt: a path that answers late gets the time it takes.
-    fn pto_deadline(&self, path: &Path, pto: Duration, others: bool) -> Option<Instant> {
-        if path.space.loss_time().is_some() || path.space.ack_eliciting_in_flight() == 0 {
-            return None;
-        }
-        // Before, the peer may be unable to read or acknowledge 1-RTT packets.
-        if path.probes_owed > 0 || !self.handshake.is_confirmed() {
-            return None;
-        }
-        let sent = path.pto_from?;
-        let mut wait = pto;
-        if others && path.health == Health::Active {
-            wait = path.stalls.patience(sent, pto);
-        }
-        if path.pto_count > 0 {
-            wait = pto * (1 << path.pto_count.min(MAX_BACKOFF));
-            // The probes of a path that others stand in for are lone PINGs that tell nothing about
-            // congestion, and find soon that it works again. But a path that is slower than that
-            // must get the time to answer: each probe would find the one before unanswered.
-            if path.health != Health::Active {
-                wait = wait.min(MAX_PROBE_INTERVAL.max(pto));
-            }
-        }
-        let (usual, patience) = (sent + wait, wait * PATIENCE_WHILE_SENDING);
-        // `None` sorts before any time.
-        let heard = path.last_ack.max(path.last_pto);
-        if heard.is_some_and(|heard| heard + patience >= usual) {
-            return Some(usual);
-        }
-        let oldest = path.space.oldest_eliciting()?;
-        let silent_since = heard.unwrap_or(oldest).max(oldest);
-        Some(usual.min(silent_since + patience))
     }
 
     fn early_deadline(&self) -> Option<Instant> {
@@ -281,7 +244,7 @@ impl Connection {
             };
             self.early.spaces[level as usize].as_ref()?;
             let path = self.paths.path(PathId::ZERO)?;
-            Some((path.last_activity + wait, level))
+            Some((path.liveness.last_activity() + wait, level))
         })
     }
 
@@ -301,27 +264,6 @@ impl Connection {
         let theirs = Duration::from_millis(self.identity.peer.max_idle_timeout_ms);
         let theirs = Some(theirs).filter(|theirs| !theirs.is_zero());
         ours.into_iter().chain(theirs).min()
-    }
-
-    fn keep_alive_deadline(&self, path: &Path) -> Option<Instant> {
-        let quiet = path.route.validated && path.space.ack_eliciting_in_flight() == 0;
-        if !quiet || path.ping_pending {
-            return None;
-        }
-        let wished = self.config.keep_alive.map(|it| path.last_activity + it);
-        let needed = self.gap_probe_deadline(path);
-        let doubted = quiet_probe_deadline(path, path.pto(self.peer_max_ack_delay()));
-        wished.into_iter().chain(needed).chain(doubted).min()
-    }
-
-    fn path_idle_deadline(&self, path: &Path) -> Option<Instant> {
-        let Health::Doubtful { since } = path.health else {
-            return None;
-        };
-        let idle = self
-            .has_other_healthy(path.id)
-            .then(|| since + self.config.path_idle_timeout);
-        idle.into_iter().chain(self.gap_deadline(path)).min()
     }
 
     /// Time has passed. Calling early does nothing.
@@ -369,7 +311,7 @@ impl Connection {
             // A probe repeats what the peer may have missed.
             self.resend_crypto(level);
             if let Some(path) = self.paths.path_mut(PathId::ZERO) {
-                path.last_activity = now;
+                path.liveness.on_activity(now);
             }
         }
     }
@@ -400,48 +342,13 @@ impl Connection {
         let Some(path) = self.paths.open_path(id) else {
             return;
         };
-        if due(self.path_idle_deadline(path)) || due(self.inquiry_deadline(path)) {
-            let code = TransportErrorCode::PATH_UNSTABLE_OR_POOR.0;
-            self.abandon(now, id, code, false);
-            return;
-        }
-        let Some(path) = self.paths.open_path(id) else {
-            return;
-        };
-        let pto = path.pto(self.peer_max_ack_delay());
-        let others = self.has_other_healthy(id);
-        let probe = due(self.pto_deadline(path, pto, others));
-        let silent = others && due(silence_deadline(path, pto));
-        if probe || silent {
-            self.on_pto(now, id);
-        }
-        let Some(path) = self.paths.open_path(id) else {
-            return;
-        };
-        let keep_alive = due(self.keep_alive_deadline(path));
-        if let Some(path) = self.paths.open_path_mut(id) {
-            path.ping_pending |= keep_alive;
-        }
-    }
-
-    #[cold]
-    fn on_pto(&mut self, now: Instant, id: PathId) {
-        let others = self.has_other_healthy(id);
+        let around = self.surroundings(path, self.census());
+        let max_ack_delay = self.peer_max_ack_delay();
         let Some(path) = self.paths.open_path_mut(id) else {
             return;
         };
-        path.pto_count += 1;
-        path.last_pto = Some(now);
-        path.answers_since = None;
-        path.counters.ptos += 1;
-        path.probes_owed = if others { 1 } else { 2 };
-        self.sending.tell(&PathEvent::Pto { path: id });
-        self.sending.wake();
-        self.observe_metrics(now, id);
-        if others {
-            self.doubt(now, id);
-        } else {
-            self.consider_inquiry(now, id);
+        for verdict in path.on_timeout(now, max_ack_delay, &around) {
+            self.carry_out(now, id, verdict);
         }
     }
 }

@@ -270,7 +270,7 @@ impl Connection {
         if !path.route.validated {
             return None;
         }
-        if path.probes_owed > 0 {
+        if path.liveness.owes_probe() {
             return Some(Job::Probe { path: id });
         }
         if self.handshake.is_confirmed() && path.is_healthy() {
@@ -281,7 +281,7 @@ impl Connection {
                 return Some(Job::MtuProbe { path: id, size });
             }
         }
-        path.ping_pending.then_some(Job::Ping { path: id })
+        path.liveness.owes_ping().then_some(Job::Ping { path: id })
     }
 
     /// The path on which an acknowledgement that is due should travel.
@@ -320,7 +320,7 @@ impl Connection {
                 (
                     !path.route.validated,
                     !path.is_healthy(),
-                    path.pto_count,
+                    path.liveness.pto_count(),
                     path.route.rtt.smoothed(),
                 )
             })
@@ -438,7 +438,7 @@ impl Connection {
                 self.write_timestamp(now, &packet, buf);
                 packet.ack_eliciting = true;
                 if let Some(path) = self.paths.open_path_mut(path) {
-                    path.ping_pending = false;
+                    path.liveness.take_ping();
                 }
             }
             Job::Duplicate { path } => self.write_duplicate(now, path, &mut packet, buf),
@@ -463,8 +463,8 @@ impl Connection {
         }
         if let Some(path) = self.paths.open_path_mut(id) {
             match job {
-                Job::Probe { .. } => path.probes_owed = 0,
-                Job::Ping { .. } => path.ping_pending = false,
+                Job::Probe { .. } => path.liveness.drop_probes(),
+                Job::Ping { .. } => path.liveness.take_ping(),
                 Job::Data(_) => path.assigned = 0,
                 _ => {}
             }
@@ -523,7 +523,7 @@ impl Connection {
         let Some(path) = self.paths.open_path_mut(id) else {
             return;
         };
-        path.probes_owed -= 1;
+        path.liveness.take_probe();
         packet.is_pto_probe = true;
         let healthy = path.is_healthy() || alone;
         let unacked = path.space.iter_unacked().map(|(_, packet)| packet);

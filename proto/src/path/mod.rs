@@ -5,13 +5,13 @@ pub(crate) mod caps;
 pub mod cids;
 pub(crate) mod copies;
 pub mod ecn;
+pub(crate) mod liveness;
 pub(crate) mod manager;
 pub(crate) mod moves;
 pub mod mtu;
 pub(crate) mod route;
 mod set;
 pub mod shaper;
-pub(crate) mod stalls;
 pub(crate) mod state;
 pub mod validation;
 

@@ -2,13 +2,13 @@
 
 use super::caps::{Penalty, RecentMinimum};
 use super::copies::Copies;
+use super::liveness::{Liveness, Surroundings, UnderWay, Verdict, Verdicts};
 use super::moves::Moves;
 use super::route::Route;
 use super::shaper::{Shape, Shaper};
-use super::stalls::Stalls;
 use super::validation::Elsewhere;
 use crate::path::PathState;
-use crate::recovery::{PacketPairs, PacketSpace};
+use crate::recovery::{PacketPairs, PacketSpace, SentPacket};
 use crate::time::{Duration, Instant};
 use anabranch_wire::PathId;
 use anabranch_wire::frame::PathStatus;
@@ -37,45 +37,6 @@ impl Default for PathOptions {
             cost: 0,
             shape: None,
         }
-    }
-}
-
-/// Whether a path answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Health {
-    Active,
-    /// Potentially failed: probed, but no data is sent.
-    Doubtful {
-        since: Instant,
-    },
-}
-
-/// What a path said when nothing was acknowledged on any path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Inquiry {
-    None,
-    /// It is being challenged.
-    Asked,
-    /// It responded: it carries packets both ways.
-    Answered(Instant),
-}
-
-/// How the peer's lone PINGs on a path are answered: a peer that keeps probing did not see the
-/// acknowledgements that went back by the path itself.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Detour {
-    /// Packets in a row that held nothing but a PING.
-    pub(crate) lone_pings: u32,
-    /// Acknowledgements also travel on another path until then.
-    pub(crate) until: Option<Instant>,
-    /// How long the next detour lasts.
-    pub(crate) span: Duration,
-}
-
-impl Detour {
-    /// Whether acknowledgements take another path now.
-    pub(crate) fn is_active(&self, now: Instant) -> bool {
-        self.until.is_some_and(|until| now < until)
     }
 }
 
@@ -130,33 +91,10 @@ pub(crate) struct Path {
     pub(crate) moves: Moves,
     /// Challenges from addresses the path is not at.
     pub(crate) elsewhere: Elsewhere,
-    pub(crate) health: Health,
-    /// Probe time-outs since the last acknowledgement.
-    pub(crate) pto_count: u32,
-    /// Ack-eliciting packets owed to a probe time-out; they ignore the congestion window.
-    pub(crate) probes_owed: u8,
-    /// A PING is owed: keep-alive, or the application asked.
-    pub(crate) ping_pending: bool,
+    pub(crate) liveness: Liveness,
     /// Bytes the scheduler assigned to this path that are not sent yet.
     pub(crate) assigned: u64,
     pub(crate) copies: Copies,
-    pub(crate) detour: Detour,
-    pub(crate) inquiry: Inquiry,
-    /// When a packet was last sent or received.
-    pub(crate) last_activity: Instant,
-    /// When a packet was last sent whose acknowledgement is waited for: the base of the PTO.
-    /// Challenges do not count, nor PINGs on a silent path, or a path that is asked again and again
-    /// is never probed.
-    pub(crate) pto_from: Option<Instant>,
-    /// When the last probe time-out was.
-    pub(crate) last_pto: Option<Instant>,
-    pub(crate) last_ack: Option<Instant>,
-    /// How late it answers although it works.
-    pub(crate) stalls: Stalls,
-    /// Since when it answers everything in time.
-    pub(crate) answers_since: Option<Instant>,
-    /// The path by which acknowledgements of this one came last.
-    pub(crate) acks_came_by: Option<PathId>,
     /// What may be in flight whatever the congestion controller allows.
     pub(crate) cap: u64,
     pub(crate) recent_min: RecentMinimum,
@@ -189,21 +127,9 @@ impl Path {
             previous: None,
             moves: Moves::new(now),
             elsewhere: Elsewhere::default(),
-            health: Health::Active,
-            pto_count: 0,
-            probes_owed: 0,
-            ping_pending: false,
+            liveness: Liveness::new(now),
             assigned: 0,
             copies: Copies::default(),
-            detour: Detour::default(),
-            inquiry: Inquiry::None,
-            last_activity: now,
-            pto_from: None,
-            last_pto: None,
-            last_ack: None,
-            stalls: Stalls::default(),
-            answers_since: None,
-            acks_came_by: None,
             cap: u64::MAX,
             recent_min: RecentMinimum::default(),
             penalty: None,
@@ -218,7 +144,7 @@ impl Path {
 
     /// Whether the path answers and its far end is proven, as far as data needs that.
     pub(crate) fn is_healthy(&self) -> bool {
-        self.route.is_open_to_data() && self.health == Health::Active
+        self.route.is_open_to_data() && self.liveness.is_trusted()
     }
 
     /// The congestion window, or what mechanisms leave of it.
@@ -239,9 +165,10 @@ impl Path {
 
     /// What a scheduler is told of the health.
     pub(crate) fn state(&self) -> PathState {
-        match self.health {
-            Health::Active => PathState::Active,
-            Health::Doubtful { .. } => PathState::Doubtful,
+        if self.liveness.is_trusted() {
+            PathState::Active
+        } else {
+            PathState::Doubtful
         }
     }
 
@@ -271,5 +198,97 @@ impl Path {
     /// backoff.
     pub(crate) fn pto(&self, max_ack_delay: Duration) -> Duration {
         self.route.rtt.pto_base() + max_ack_delay
+    }
+
+    /// What [`Liveness`] has to know of the path.
+    pub(crate) fn under_way(&self, max_ack_delay: Duration) -> UnderWay {
+        UnderWay {
+            pto: self.pto(max_ack_delay),
+            validated: self.route.validated,
+            loss_pending: self.space.loss_time().is_some(),
+            awaits: self.space.ack_eliciting_in_flight() > 0,
+            oldest: self.space.oldest_eliciting(),
+            several: self.space.several_eliciting(),
+            last_sent: self.space.last_ack_eliciting_sent(),
+        }
+    }
+
+    /// Time has passed.
+    pub(crate) fn on_timeout(
+        &mut self,
+        now: Instant,
+        max_ack_delay: Duration,
+        around: &Surroundings,
+    ) -> Verdicts {
+        let own = self.under_way(max_ack_delay);
+        let verdicts = self.liveness.on_timeout(now, &own, around);
+        for verdict in &verdicts {
+            self.obey(now, *verdict);
+        }
+        verdicts
+    }
+
+    /// Something ack-eliciting among `acked` was acknowledged.
+    pub(crate) fn on_answered(
+        &mut self,
+        now: Instant,
+        max_ack_delay: Duration,
+        acked: &[(u64, SentPacket)],
+    ) -> Option<Verdict> {
+        let pto = self.pto(max_ack_delay);
+        let eliciting = acked.iter().filter(|(_, packet)| packet.ack_eliciting);
+        let sent = eliciting.map(|(_, packet)| packet.time_sent);
+        let verdict = self.liveness.on_answered(now, pto, sent)?;
+        Some(self.obey(now, verdict))
+    }
+
+    /// A challenge was answered, and the far end is proven.
+    pub(crate) fn on_responded(&mut self, now: Instant) -> Verdicts {
+        let verdicts = self.liveness.on_responded(now);
+        for verdict in &verdicts {
+            self.obey(now, *verdict);
+        }
+        verdicts
+    }
+
+    /// Another path responded to the inquiry.
+    pub(crate) fn on_other_responded(&mut self, now: Instant) -> Option<Verdict> {
+        let validated = self.route.validated;
+        let verdict = self.liveness.on_other_responded(now, validated)?;
+        Some(self.obey(now, verdict))
+    }
+
+    /// The driver was told that nothing passes, while another path answers.
+    pub(crate) fn on_refused(&mut self, now: Instant) -> Option<Verdict> {
+        let verdict = self.liveness.on_refused(now, self.route.validated)?;
+        Some(self.obey(now, verdict))
+    }
+
+    /// Nobody has to be asked any more which path is to blame.
+    pub(crate) fn end_inquiry(&mut self) {
+        if self.liveness.end_inquiry() && self.route.validated {
+            self.route.validation = None;
+        }
+    }
+
+    /// Does what a verdict means for the path itself.
+    #[cold]
+    fn obey(&mut self, now: Instant, verdict: Verdict) -> Verdict {
+        match verdict {
+            Verdict::Probe => self.counters.ptos += 1,
+            Verdict::Doubt => {
+                self.assigned = 0;
+                self.counters.doubts += 1;
+            }
+            // What is known of the capacity of a path that was only slow still holds.
+            Verdict::Trust {
+                was_slow: false, ..
+            } => {
+                self.route.controller.restart(now);
+                self.route.update_pacing(now);
+            }
+            _ => {}
+        }
+        verdict
     }
 }

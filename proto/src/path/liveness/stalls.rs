@@ -16,7 +16,7 @@ const MOST: Duration = Duration::from_millis(100);
 
 /// The waits of one path that turned out to be none for a dead one.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Stalls {
+pub(super) struct Stalls {
     /// When the path last answered something sent before it was doubted.
     last: Option<Instant>,
     /// The longest wait beyond a probe time-out of late, and when it ended.
@@ -25,13 +25,13 @@ pub(crate) struct Stalls {
 
 impl Stalls {
     /// The path was doubted, and was slow.
-    pub(crate) fn on_slow(&mut self, now: Instant) {
+    pub(super) fn on_slow(&mut self, now: Instant) {
         self.last = Some(now);
     }
 
     /// Something was acknowledged that had been `waited` for, without a word on the path, where a
     /// probe time-out is `pto`.
-    pub(crate) fn on_answer(&mut self, now: Instant, waited: Duration, pto: Duration) {
+    pub(super) fn on_answer(&mut self, now: Instant, waited: Duration, pto: Duration) {
         if waited <= pto || waited > most(pto) {
             return;
         }
@@ -43,13 +43,13 @@ impl Stalls {
     }
 
     /// Whether a path that was last heard of at `heard` had only been slow shortly before.
-    pub(crate) fn were_before(&self, heard: Instant) -> bool {
+    pub(super) fn were_before(&self, heard: Instant) -> bool {
         self.last.is_some_and(|last| heard < last + MEMORY)
     }
 
     /// How long it may be silent from `heard` on: a probe time-out, or a quarter more than the
     /// longest wait of late.
-    pub(crate) fn patience(&self, heard: Instant, pto: Duration) -> Duration {
+    pub(super) fn patience(&self, heard: Instant, pto: Duration) -> Duration {
         let known = self.longest.filter(|(_, at)| heard < *at + MEMORY);
         let learnt = known.map_or(Duration::ZERO, |(longest, _)| longest * 5 / 4);
         learnt.min(most(pto)).max(pto)
@@ -57,7 +57,7 @@ impl Stalls {
 }
 
 /// The longest silence that is taken for slowness.
-pub(crate) fn most(pto: Duration) -> Duration {
+pub(super) fn most(pto: Duration) -> Duration {
     pto.saturating_add(MOST)
 }
 
