@@ -64,7 +64,7 @@ impl Campaign<'_> {
     /// Runs whatever `plan` still lacks.
     ///
     /// # Errors
-    /// [`StoreError`] if a result could not be kept; runs under way are finished first.
+    /// [`StoreError`] if a result could not be kept; runs in progress are finished first.
     pub fn run(
         &self,
         plan: &Plan,

@@ -300,7 +300,7 @@ mod tests {
         arrival_within(socket, Duration::from_secs(60)).expect("a datagram")
     }
 
-    /// Whether nothing arrives for a moment.
+    /// Whether nothing arrives for a short time.
     fn is_silent(socket: &UdpSocket) -> bool {
         arrival_within(socket, Duration::from_millis(200)).is_none()
     }

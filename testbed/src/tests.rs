@@ -154,7 +154,7 @@ fn a_rate_holds_and_can_be_changed() {
         return;
     };
     let (sender, receiver) = pair.sockets();
-    // As many as fit the receiver's buffer while the sender waits for room in its own.
+    // As many as the receiver's buffer holds while the sender waits for room in its own.
     let time = || {
         let start = Instant::now();
         send(&sender, 60);

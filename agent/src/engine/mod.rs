@@ -49,7 +49,7 @@ const CUT: u64 = 1;
 /// How long a host that has everything waits for the other one to learn that.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// How long a leaving host tries to deliver its CONNECTION_CLOSE.
+/// How long a leaving host tries to deliver the end of the connection.
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Why a flow failed.

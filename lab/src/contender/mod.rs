@@ -37,7 +37,7 @@ pub struct Contender {
     pub paths: PathUse,
     /// Whether it can send from the client to the server, and from the server to the client.
     pub ways: [bool; 2],
-    /// Whether it can send for a given time, and a given number of bytes.
+    /// Whether it can send for a given time, and whether a given number of bytes.
     pub amounts: [bool; 2],
     /// The program that accepts the connection.
     pub server: Program,

@@ -18,7 +18,7 @@ const TAIL: usize = 400;
 /// The folder that both programs see, within the run's.
 const SHARED: &str = "shared";
 
-/// The most of a program's output that is read.
+/// The most bytes of a program's output that are read.
 const MOST_OUTPUT: u64 = 64 << 20;
 
 /// A folder for the output of a run's programs, removed when dropped.

@@ -67,7 +67,7 @@ pub struct Document {
     pub file: String,
     /// The top-level table.
     pub root: Node,
-    /// The schedulers and controllers it may name: those built in, unless told otherwise.
+    /// The schedulers and controllers it may name; by default the built-in ones.
     pub names: Arc<Names>,
 }
 

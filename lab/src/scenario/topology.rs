@@ -125,7 +125,7 @@ pub enum Action {
     Set(Sides, Box<Change>),
     /// The client's address on the link changes.
     Handover,
-    /// The NAT at the link's far end forgets its mappings.
+    /// The NAT at an end of the link forgets its mappings.
     Rebind,
 }
 

@@ -58,9 +58,9 @@ pub struct Marks {
 pub enum FlowKind {
     /// One stream of this many bytes.
     BulkBytes(u64),
-    /// One stream that goes on for this long.
+    /// One stream that sends for this long.
     BulkTime(Duration),
-    /// Files one after the other, each on a stream of its own.
+    /// Files, one after another, each on a stream of its own.
     Files {
         /// How many.
         count: u64,

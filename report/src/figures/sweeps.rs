@@ -413,7 +413,7 @@ pub(super) fn goodput_map(view: &View<'_>) -> Option<Figure> {
     let least = made.seen.iter().copied().fold(f64::INFINITY, f64::min);
     let most = made.seen.iter().copied().fold(0.0, f64::max);
     let unit = Unit::rate(most);
-    // Three digits that matter are what a cell has room for.
+    // A cell has room for three significant digits.
     let digits = decimals(most * unit.factor / 30.0).min(2);
     for cell in made
         .drawn

@@ -59,7 +59,7 @@ pub trait Reach: Debug + Send + Sync {
     /// Calls the peer's agent.
     ///
     /// # Errors
-    /// It does not answer, or somebody else does.
+    /// It does not answer, or the answer is not from this agent.
     fn far(&self) -> Result<Box<dyn Host>, HostError>;
 }
 

@@ -19,7 +19,7 @@ const OVERHEAD: Duration = Duration::from_millis(800);
 pub enum Burden {
     /// Easily.
     Light,
-    /// Perhaps: runs in which links were late will say so. Bits per second through all links.
+    /// Perhaps: runs in which links were late report it. Bits per second through all links.
     Heavy(u64),
     /// No. Bits per second through all links.
     TooMuch(u64),

@@ -8,7 +8,7 @@
 //! job        the jobs for the agents
 //! bond       the kernel's bonding driver between agents
 //! command    third-party programs instead of agents
-//! background traffic beside the flows
+//! background traffic that is not measured
 //! estimate   how much a plan demands of a machine
 //! script     events at their times, and samples of the links' counters
 //! totals     what links carried, in the terms of results

@@ -204,7 +204,7 @@ fn a_script_really_happens_and_everything_is_removed() {
     assert!(outcome.paths[1].delivered_bytes > 0);
 }
 
-/// A path over a link that the hosts beside it use too.
+/// A path over a link that other hosts use too.
 const FURTHER: &str = r#"
 format = 1
 name = "further"

@@ -1,4 +1,4 @@
-//! Traffic beside the flows.
+//! Background traffic.
 
 use super::network::{Beside, Built};
 use crate::backend::drawn;

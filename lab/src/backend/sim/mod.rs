@@ -106,7 +106,7 @@ impl Sim {
         Ok(outcome)
     }
 
-    /// Puts the engine and its flows on the hosts.
+    /// Installs the engine and its flows on the hosts.
     fn contest(
         &self,
         built: &mut Built<'_>,

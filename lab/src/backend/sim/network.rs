@@ -18,7 +18,7 @@ use anabranch_sim::{
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// One piece of traffic beside the flows.
+/// One piece of background traffic.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Beside {
     pub(super) ends: [Interface; 2],
@@ -37,7 +37,7 @@ pub(super) struct Built<'a> {
     pub(super) nodes: Vec<NodeId>,
     /// The hosts behind the gateways of a bond, the client's first, with the links to them.
     pub(super) inside: Option<[(NodeId, LinkId); 2]>,
-    /// Traffic beside the flows.
+    /// The background traffic.
     pub(super) beside: Vec<Beside>,
     /// Links the client has sockets on, as indices of the scenario's, in socket order.
     sockets: Vec<usize>,
@@ -123,7 +123,7 @@ impl<'a> Built<'a> {
         warm.unwrap_or(Instant::ZERO)
     }
 
-    /// When the last flow that lasts a given time is over; `None` if there is none.
+    /// When the last flow of a given duration is over; `None` if there is none.
     pub(super) fn over_at(&self) -> Option<Instant> {
         let flows = self.scenario.flows.iter().zip(&self.starts);
         let over = flows.filter_map(|(flow, start)| match flow.kind {
@@ -133,7 +133,7 @@ impl<'a> Built<'a> {
         over.max()
     }
 
-    /// Whether all flows last a given time.
+    /// Whether all flows have a given duration.
     pub(super) fn only_timed(&self) -> bool {
         let mut flows = self.scenario.flows.iter();
         flows.all(|flow| matches!(flow.kind, FlowKind::BulkTime(_)))
@@ -169,7 +169,7 @@ impl<'a> Built<'a> {
         (outside.unwrap_or(client), server)
     }
 
-    /// What the flows sent between the ends of a path, without the traffic beside them.
+    /// What the flows sent between the ends of a path, without background traffic.
     pub(super) fn flow_stats(&self, path: usize, way: Way) -> FlowStats {
         let (from, to) = match way {
             Way::Forward => self.ends(path),

@@ -1,4 +1,4 @@
-//! TCP, bonds, and what runs beside the flows.
+//! TCP, bonds, and background traffic.
 
 use super::*;
 use anabranch_sim::Direction;
@@ -129,7 +129,7 @@ fn traffic_beside_a_flow_takes_its_part_and_is_not_counted() {
     assert!(goodput > free * 0.95, "{goodput} of {free}");
 }
 
-/// A path over a link that the hosts beside it use too.
+/// A path over a link that other hosts use too.
 const FURTHER: &str = r#"
 format = 1
 name = "further"
