@@ -15,6 +15,7 @@ use crate::trust::ClientTrust;
 use crate::tuning::Tuning;
 use crate::url::ServerUrl;
 use anabranch_net::connection::Connection;
+use anabranch_net::defaults;
 use anabranch_net::endpoint::Endpoint;
 use anabranch_net::engine::tls::Fingerprint;
 use anabranch_net::engine::{ClientConfig, ConnectionError, Resume, TransportConfig};
@@ -216,7 +217,7 @@ fn configure(url: &ServerUrl, options: &Options<'_>) -> Outcome<ClientConfig> {
     let mut transport = TransportConfig {
         keep_alive: Some(KEEP_ALIVE),
         timestamps: options.timestamps,
-        ..TransportConfig::default()
+        ..defaults::transport()
     };
     options
         .tuning

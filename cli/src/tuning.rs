@@ -6,7 +6,7 @@ use crate::output::units::ByteSize;
 use anabranch_net::connection::Connection;
 use anabranch_net::engine::TransportConfig;
 use anabranch_proto::congestion::Registry as Controllers;
-use anabranch_proto::sched::{Registry as Schedulers, SchedulerFactory};
+use anabranch_proto::sched::SchedulerFactory;
 use anabranch_proto::spec::{Spec, SpecError};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -49,7 +49,7 @@ pub(crate) struct Tuning {
 /// A scheduler's name with parameters, checked.
 pub(crate) fn scheduler(text: &str) -> Result<Spec, SpecError> {
     let spec = text.parse()?;
-    Schedulers::builtin().build(&spec)?;
+    anabranch_schedulers::builtin().build(&spec)?;
     Ok(spec)
 }
 
@@ -96,7 +96,7 @@ impl Tuning {
     /// Changes the settings of connections to come.
     pub(crate) fn configure(&self, transport: &mut TransportConfig) -> Result<(), SpecError> {
         if let Some(spec) = &self.scheduler {
-            transport.scheduler = SchedulerFactory::new(&Schedulers::builtin(), spec)?;
+            transport.scheduler = SchedulerFactory::new(&anabranch_schedulers::builtin(), spec)?;
         }
         if let Some(spec) = &self.congestion {
             transport.congestion = Controllers::builtin().factory(spec)?;
@@ -110,7 +110,7 @@ impl Tuning {
     /// Changes a connection. One that has ended stays as it was.
     pub(crate) fn apply(&self, connection: &Connection) -> Result<(), SpecError> {
         if let Some(spec) = &self.scheduler {
-            let scheduler = Schedulers::builtin().build(spec)?;
+            let scheduler = anabranch_schedulers::builtin().build(spec)?;
             let _ = connection.with_engine(|engine| engine.set_scheduler(scheduler));
         }
         if let Some(spec) = &self.congestion {
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn all_choices_reach_the_engine() {
-        let mut transport = TransportConfig::default();
+        let mut transport = anabranch_net::defaults::transport();
         tuning().configure(&mut transport).unwrap();
         assert!(transport.scheduler.name().starts_with("weighted"));
         assert_eq!(

@@ -6,9 +6,9 @@
 
 #![allow(clippy::print_stdout, reason = "it shows what came")]
 
-use anabranch_net::engine::{ClientConfig, tls};
+use anabranch_net::engine::tls;
 use anabranch_net::identity::provider;
-use anabranch_net::{Endpoint, PathsConfig, Target};
+use anabranch_net::{Endpoint, PathsConfig, Target, defaults};
 use std::error::Error;
 
 #[tokio::main]
@@ -18,7 +18,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: client ADDRESS FINGERPRINT, as `server` prints them".into());
     };
     let tls = tls::ClientConfig::pinned(provider(), fingerprint.parse()?);
-    let config = ClientConfig::new(tls.alpn(&[b"echo"]).build()?);
+    let config = defaults::client(tls.alpn(&[b"echo"]).build()?);
     let target = Target {
         name: "localhost".into(),
         remotes: vec![address.parse()?],

@@ -6,16 +6,16 @@
 
 #![allow(clippy::print_stdout, reason = "it shows what came")]
 
-use anabranch_net::engine::{ClientConfig, ServerConfig, tls};
+use anabranch_net::engine::tls;
 use anabranch_net::identity::provider;
-use anabranch_net::{Endpoint, Identity, PathsConfig, Target};
+use anabranch_net::{Endpoint, Identity, PathsConfig, Target, defaults};
 use std::error::Error;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let identity = Identity::generate()?;
     let tls = identity.server(&["localhost"])?.alpn(&[b"ticks"]).build()?;
-    let server = Endpoint::server(ServerConfig::new(tls), &["127.0.0.1:0".parse()?])?;
+    let server = Endpoint::server(defaults::server(tls), &["127.0.0.1:0".parse()?])?;
     let target = Target {
         name: "localhost".into(),
         remotes: server.local_addrs(),
@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     });
 
     let tls = tls::ClientConfig::pinned(provider(), identity.fingerprint());
-    let config = ClientConfig::new(tls.alpn(&[b"ticks"]).build()?);
+    let config = defaults::client(tls.alpn(&[b"ticks"]).build()?);
     let client = Endpoint::client()?;
     let paths = PathsConfig::default();
     let (connection, _paths) = client.connect(&target, config, &paths).await?;

@@ -6,8 +6,7 @@
 
 #![allow(clippy::print_stdout, reason = "it shows what came")]
 
-use anabranch_net::engine::ServerConfig;
-use anabranch_net::{Connection, Endpoint, Identity};
+use anabranch_net::{Connection, Endpoint, Identity, defaults};
 use std::error::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -17,7 +16,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // A new key for each run; `Identity::load_or_create` keeps one.
     let identity = Identity::generate()?;
     let tls = identity.server(&["localhost"])?.alpn(&[b"echo"]).build()?;
-    let endpoint = Endpoint::server(ServerConfig::new(tls), &[address.parse()?])?;
+    let endpoint = Endpoint::server(defaults::server(tls), &[address.parse()?])?;
     println!("{} {}", endpoint.local_addrs()[0], identity.fingerprint());
     let mut input = tokio::io::stdin();
     loop {

@@ -6,16 +6,16 @@
 
 #![allow(clippy::print_stdout, reason = "it shows what came")]
 
-use anabranch_net::engine::{ClientConfig, ServerConfig, tls};
+use anabranch_net::engine::tls;
 use anabranch_net::identity::provider;
-use anabranch_net::{Endpoint, Identity, PathsConfig, Target};
+use anabranch_net::{Endpoint, Identity, PathsConfig, Target, defaults};
 use std::error::Error;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let identity = Identity::generate()?;
     let tls = identity.server(&["localhost"])?.alpn(&[b"bulk"]).build()?;
-    let server = Endpoint::server(ServerConfig::new(tls), &["127.0.0.1:0".parse()?])?;
+    let server = Endpoint::server(defaults::server(tls), &["127.0.0.1:0".parse()?])?;
     let remotes = server.local_addrs();
     let serving = tokio::spawn(async move {
         let connection = server.accept().await.expect("a client");
@@ -25,7 +25,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     });
 
     let tls = tls::ClientConfig::pinned(provider(), identity.fingerprint());
-    let config = ClientConfig::new(tls.alpn(&[b"bulk"]).build()?);
+    let config = defaults::client(tls.alpn(&[b"bulk"]).build()?);
     // In real use these name interfaces, such as "eth0" and "wwan*", or "auto" for all of them.
     let paths = PathsConfig {
         specs: vec!["127.0.0.2".parse()?, "127.0.0.3".parse()?],

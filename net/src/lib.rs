@@ -7,14 +7,15 @@
 //! buy: an [`Identity`] is a key, and a client pins its fingerprint.
 //!
 //! ```
-//! use anabranch_net::engine::{ClientConfig, ServerConfig, tls};
-//! use anabranch_net::{Endpoint, Identity, PathsConfig, Target, identity::provider};
+//! use anabranch_net::engine::tls;
+//! use anabranch_net::identity::provider;
+//! use anabranch_net::{Endpoint, Identity, PathsConfig, Target, defaults};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let identity = Identity::generate()?;
 //! let tls = identity.server(&["localhost"])?.alpn(&[b"hello"]).build()?;
-//! let server = Endpoint::server(ServerConfig::new(tls), &["127.0.0.1:0".parse()?])?;
+//! let server = Endpoint::server(defaults::server(tls), &["127.0.0.1:0".parse()?])?;
 //! let remotes = server.local_addrs();
 //! tokio::spawn(async move {
 //!     let connection = server.accept().await.expect("a client");
@@ -25,7 +26,7 @@
 //! });
 //!
 //! let tls = tls::ClientConfig::pinned(provider(), identity.fingerprint());
-//! let config = ClientConfig::new(tls.alpn(&[b"hello"]).build()?);
+//! let config = defaults::client(tls.alpn(&[b"hello"]).build()?);
 //! let target = Target { name: "localhost".into(), remotes };
 //! // `specs` names interfaces or addresses, one for each path; none leaves it to the kernel.
 //! let paths = PathsConfig { specs: vec!["127.0.0.1".parse()?], ..PathsConfig::default() };
@@ -42,6 +43,7 @@
 
 pub mod clock;
 pub mod connection;
+pub mod defaults;
 mod driver;
 mod early;
 pub mod endpoint;

@@ -11,7 +11,7 @@ use crate::interfaces::spec::PathSpec;
 use crate::manager::EntryState;
 use crate::namespace::{in_namespace, ip};
 use crate::{Connection, Endpoint, PathsConfig, Target};
-use anabranch_proto::sched::{Registry, SchedulerFactory};
+use anabranch_proto::sched::SchedulerFactory;
 use anabranch_proto::wire::PathId;
 use bytes::Bytes;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -31,7 +31,7 @@ struct Pair {
 
 /// A server on all addresses, and a client that trusts it.
 fn pair() -> Pair {
-    pair_with(TransportConfig::default())
+    pair_with(crate::defaults::transport())
 }
 
 /// A server with these transport settings, and a client that trusts it.
@@ -48,7 +48,7 @@ fn pair_with(transport: TransportConfig) -> Pair {
     server.transport = Arc::new(transport);
     let server = Endpoint::server(server, &[any]).unwrap();
     let client_tls = tls::ClientConfig::pinned(provider(), identity.fingerprint());
-    let config = ClientConfig::new(client_tls.alpn(&[ALPN]).build().unwrap());
+    let config = crate::defaults::client(client_tls.alpn(&[ALPN]).build().unwrap());
     let remote = SocketAddr::from((Ipv4Addr::LOCALHOST, server.local_addrs()[0].port()));
     let target = Target {
         name: "localhost".into(),
@@ -83,8 +83,8 @@ impl Pair {
     fn use_paths_in_turn(&mut self) {
         let spec = "round-robin".parse().unwrap();
         self.config.transport = Arc::new(TransportConfig {
-            scheduler: SchedulerFactory::new(&Registry::builtin(), &spec).unwrap(),
-            ..TransportConfig::default()
+            scheduler: SchedulerFactory::new(&anabranch_schedulers::builtin(), &spec).unwrap(),
+            ..crate::defaults::transport()
         });
     }
 

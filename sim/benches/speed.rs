@@ -118,12 +118,12 @@ fn config(unprotected: bool) -> TransportConfig {
     #[cfg(feature = "null-protection")]
     return TransportConfig {
         null_protection: unprotected,
-        ..TransportConfig::default()
+        ..anabranch_schedulers::transport()
     };
     #[cfg(not(feature = "null-protection"))]
     {
         assert!(!unprotected, "the feature is off");
-        TransportConfig::default()
+        anabranch_schedulers::transport()
     }
 }
 

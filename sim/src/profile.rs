@@ -143,7 +143,7 @@ pub struct Names {
 impl Default for Names {
     fn default() -> Self {
         Self {
-            schedulers: Registry::builtin(),
+            schedulers: anabranch_schedulers::builtin(),
             controllers: congestion::Registry::builtin(),
         }
     }
@@ -196,7 +196,7 @@ pub fn transport(
     names: &Names,
 ) -> Result<TransportConfig, SpecError> {
     let mut config = match profile {
-        Profile::Quic => TransportConfig::default(),
+        Profile::Quic => anabranch_schedulers::transport(),
         Profile::CmtSctp => cmt_sctp(names)?,
         Profile::Mptcp => mptcp(names)?,
         Profile::Stripe => stripe(names)?,
@@ -308,7 +308,7 @@ fn cmt_sctp(names: &Names) -> Result<TransportConfig, SpecError> {
             unpaced: true,
             ..Mechanisms::default()
         },
-        ..TransportConfig::default()
+        ..anabranch_schedulers::transport()
     };
     fix_datagram_size(&mut config, CMT_DATAGRAM);
     config.chunk = Some(CMT_CHUNK_DATA);
@@ -334,7 +334,7 @@ fn mptcp(names: &Names) -> Result<TransportConfig, SpecError> {
             unpaced: true,
             ..Mechanisms::default()
         },
-        ..TransportConfig::default()
+        ..anabranch_schedulers::transport()
     };
     // TCP with timestamps carries 1448 bytes of payload in a packet of 1500 bytes. A datagram of
     // 1472 bytes leaves about as much for stream data, a few bytes less for headers and tag.

@@ -28,7 +28,7 @@ fn transport(congestion: &str, timestamps: bool) -> TransportConfig {
             .controller(congestion)
             .expect("a known name"),
         timestamps,
-        ..TransportConfig::default()
+        ..anabranch_schedulers::transport()
     }
 }
 

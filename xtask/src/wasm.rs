@@ -16,7 +16,12 @@ use std::process::{Command, Stdio};
 
 const TARGET: &str = "wasm32-unknown-unknown";
 /// The crates for which this must hold.
-const PACKAGES: &[&str] = &["anabranch-wire", "anabranch-proto", "anabranch-link"];
+const PACKAGES: &[&str] = &[
+    "anabranch-wire",
+    "anabranch-proto",
+    "anabranch-schedulers",
+    "anabranch-link",
+];
 /// Debian's packages with a compiler and the matching source of the standard library.
 const DEBIAN: &[&str] = &["rustc-web", "rust-web-src", "libstd-rust-web-dev"];
 /// Crates whose purpose is to call an operating system.

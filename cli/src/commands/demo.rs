@@ -17,11 +17,11 @@ use crate::output::table::Table;
 use crate::output::{self, units};
 use crate::trust::ALPN_H3;
 use crate::tuning::{self, Granted, Tuning};
+use anabranch_net::defaults;
 use anabranch_net::endpoint::Endpoint;
-use anabranch_net::engine::{ServerConfig, tls};
+use anabranch_net::engine::tls;
 use anabranch_net::identity::{Identity, provider};
 use anabranch_proto::rng::Rng;
-use anabranch_proto::sched::Registry;
 use relay::Shape;
 use run::{Figures, Plan, Target};
 use serde::Serialize;
@@ -179,7 +179,7 @@ fn plans(args: &Demo) -> Outcome<Vec<(String, Plan)>> {
             plan(&[*path], "min-rtt", None)?,
         ));
     }
-    let registry = Registry::builtin();
+    let registry = anabranch_schedulers::builtin();
     for entry in registry.entries() {
         if !args.all && !SHOWN.contains(&entry.name) {
             continue;
@@ -201,10 +201,7 @@ fn serve(root: &Path) -> Outcome<(Endpoint, Target)> {
     let server = server.alpn(&[ALPN_H3]).build().map_err(Failure::failed)?;
     let client = tls::ClientConfig::pinned(provider(), identity.fingerprint());
     let client = client.alpn(&[ALPN_H3]).build().map_err(Failure::failed)?;
-    let endpoint = Endpoint::server(
-        ServerConfig::new(server),
-        &[(Ipv4Addr::LOCALHOST, 0).into()],
-    );
+    let endpoint = Endpoint::server(defaults::server(server), &[(Ipv4Addr::LOCALHOST, 0).into()]);
     let endpoint = endpoint.map_err(|error| Failure::io("no socket", &error))?;
     let service = Service::new(root, None);
     let service = Arc::new(service.map_err(|error| Failure::io("cannot serve", &error))?);

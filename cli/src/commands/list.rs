@@ -5,7 +5,6 @@ use crate::failure::Outcome;
 use crate::output;
 use crate::output::table::Table;
 use anabranch_proto::congestion::Registry as Controllers;
-use anabranch_proto::sched::Registry as Schedulers;
 use anabranch_proto::spec::ParamDoc;
 use serde::Serialize;
 
@@ -29,8 +28,8 @@ struct Parameter {
 
 /// Lists the schedulers.
 pub(crate) fn schedulers(args: &Listing) -> Outcome {
-    let registry = Schedulers::builtin();
-    let default = anabranch_proto::sched::SchedulerFactory::default();
+    let registry = anabranch_schedulers::builtin();
+    let default = anabranch_schedulers::recommended();
     let entries = registry.entries().iter();
     let entries = entries.map(|entry| {
         make(

@@ -13,6 +13,7 @@ use crate::trust::ALPN_HQ;
 use crate::tuning::Granted;
 use crate::url::{Host, ServerUrl};
 use crate::{http3, http09};
+use anabranch_net::defaults;
 use anabranch_net::endpoint::Endpoint;
 use anabranch_net::engine::{ConnectionError, ServerConfig, TransportConfig, tls};
 use anabranch_net::interfaces::{self, Interface, Kind};
@@ -58,7 +59,7 @@ pub(crate) async fn run(args: &Serve, quiet: bool) -> Outcome {
     // Used by clients that ask for them.
     let mut transport = TransportConfig {
         timestamps: true,
-        ..TransportConfig::default()
+        ..defaults::transport()
     };
     args.tuning
         .configure(&mut transport)

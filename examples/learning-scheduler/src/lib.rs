@@ -30,7 +30,7 @@ pub fn register(registry: &mut Registry) {
 
 /// The built-in schedulers and this one.
 pub fn registry() -> Registry {
-    let mut registry = Registry::builtin();
+    let mut registry = anabranch_schedulers::builtin();
     register(&mut registry);
     registry
 }

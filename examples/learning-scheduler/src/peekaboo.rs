@@ -18,12 +18,12 @@
 use crate::bandit::Arm;
 use anabranch_proto::path::MAX_OPEN_PATHS;
 use anabranch_proto::sched::{
-    Choice, Entry, ParamDoc, PathEvent, PathView, Patience, Reason, Scheduler, SendView, UnitKind,
-    lowest_rtt,
+    Choice, Entry, ParamDoc, PathEvent, PathView, Reason, Scheduler, SendView, UnitKind, lowest_rtt,
 };
 use anabranch_proto::spec::{Params, SpecError};
 use anabranch_proto::time::{Duration, Instant};
 use anabranch_proto::wire::PathId;
+use anabranch_schedulers::toolkit::Patience;
 
 /// What users see of it: `--scheduler peekaboo:alpha=0.75` in a program that registers it.
 pub const PEEKABOO: Entry = Entry {

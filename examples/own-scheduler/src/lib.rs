@@ -43,7 +43,7 @@ pub const CHEAPEST: Entry = Entry {
 
 /// The built-in schedulers and this one.
 pub fn registry() -> Registry {
-    let mut registry = Registry::builtin();
+    let mut registry = anabranch_schedulers::builtin();
     registry.register(CHEAPEST);
     registry
 }

@@ -4,7 +4,7 @@ use crate::Outcome;
 use anabranch_interop::Request;
 use anabranch_net::engine::TransportConfig;
 use anabranch_net::interfaces::spec::PathSpec;
-use anabranch_proto::sched::{Registry, SchedulerFactory};
+use anabranch_proto::sched::SchedulerFactory;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::net::{IpAddr, SocketAddr};
@@ -58,10 +58,10 @@ pub(crate) enum Action {
 
 impl Options {
     pub(crate) fn transport(&self) -> Outcome<TransportConfig> {
-        let mut config = TransportConfig::default();
+        let mut config = anabranch_schedulers::transport();
         if let Some(spec) = &self.scheduler {
             let spec = spec.parse()?;
-            config.scheduler = SchedulerFactory::new(&Registry::builtin(), &spec)?;
+            config.scheduler = SchedulerFactory::new(&anabranch_schedulers::builtin(), &spec)?;
         }
         Ok(config)
     }

@@ -18,7 +18,7 @@ use anabranch_net::error::ConnectError;
 use anabranch_net::identity::provider;
 use anabranch_net::sockets::SocketConfig;
 use anabranch_net::{Connection, Endpoint, Notice};
-use anabranch_proto::sched::{Registry, SchedulerFactory};
+use anabranch_proto::sched::SchedulerFactory;
 use anabranch_proto::wire::PathId;
 use anabranch_proto::wire::frame::PathStatus;
 use anabranch_testbed::Need;
@@ -153,8 +153,8 @@ pub(crate) fn has_ipv6() -> bool {
 pub(crate) fn in_turn() -> TransportConfig {
     let spec = "round-robin".parse().unwrap();
     TransportConfig {
-        scheduler: SchedulerFactory::new(&Registry::builtin(), &spec).unwrap(),
-        ..TransportConfig::default()
+        scheduler: SchedulerFactory::new(&anabranch_schedulers::builtin(), &spec).unwrap(),
+        ..anabranch_schedulers::transport()
     }
 }
 
@@ -174,7 +174,7 @@ impl Default for Setup {
             listen: Ipv4Addr::LOCALHOST.into(),
             retry: false,
             resumption: false,
-            transport: TransportConfig::default(),
+            transport: anabranch_schedulers::transport(),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! cannot tell: with full windows there is no choice.
 
 use super::Statement;
-use anabranch_proto::sched::{Backlog, Decision, PathView, Registry, SendView, Unit};
+use anabranch_proto::sched::{Backlog, Decision, PathView, SendView, Unit};
 use anabranch_proto::wire::PathId;
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ fn takes_first(spec: &str, delays: [(u64, u64); 2]) -> Option<bool> {
         ..SendView::default()
     };
     let spec = spec.parse().ok()?;
-    let mut scheduler = Registry::builtin().build(&spec).ok()?;
+    let mut scheduler = anabranch_schedulers::builtin().build(&spec).ok()?;
     match scheduler.select(&view).decision {
         Decision::Send(PathId(id)) => Some(id == 0),
         _ => None,

@@ -728,8 +728,8 @@ fn a_host_that_is_as_near_as_a_router_is_not_on_the_way() {
 
 #[test]
 fn a_file_may_name_the_schedulers_of_the_program_that_reads_it() {
-    use anabranch_proto::sched::{Entry, Registry};
-    let builtin = Registry::builtin();
+    use anabranch_proto::sched::Entry;
+    let builtin = anabranch_schedulers::builtin();
     let entry = *builtin
         .entries()
         .iter()

@@ -8,7 +8,7 @@ use crate::namespace::{Elsewhere, in_namespace, ip};
 use crate::{Connection, Endpoint, Notice, PathManager, PathNotices, Target};
 use anabranch_proto::path::PathCounters;
 use anabranch_proto::path::PathState;
-use anabranch_proto::sched::{Registry, SchedulerFactory};
+use anabranch_proto::sched::SchedulerFactory;
 use anabranch_proto::wire::PathId;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl Linked {
     async fn by_one_link() -> Self {
         let scheduler = "round-robin".parse().unwrap();
         let transport = Arc::new(TransportConfig {
-            scheduler: SchedulerFactory::new(&Registry::builtin(), &scheduler).unwrap(),
+            scheduler: SchedulerFactory::new(&anabranch_schedulers::builtin(), &scheduler).unwrap(),
             path_idle_timeout: Duration::from_secs(3600),
             ..TransportConfig::default()
         });

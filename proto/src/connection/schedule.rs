@@ -366,7 +366,7 @@ impl Connection {
         let choice = if let Some(choice) = decided {
             choice
         } else if std::mem::take(&mut self.sending.overdue) && !idle {
-            MinRtt::default().select(&view)
+            MinRtt.select(&view)
         } else {
             self.sending.scheduler.select(&view)
         };

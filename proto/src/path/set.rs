@@ -1,4 +1,4 @@
-//! How one speaks of a connection's paths: how many there can be, whether one can be counted on, and
+//! Words for the paths of a connection: how many there can be, whether one can be counted on, and
 //! small sets of them.
 
 use anabranch_wire::PathId;

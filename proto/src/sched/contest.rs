@@ -1,7 +1,8 @@
 //! The fastest path against the one that could send now, for policies that may wait.
 
-use super::min_rtt::rank;
 use super::{Choice, PathView, Reason, SendView, UnitKind};
+use crate::time::Duration;
+use anabranch_wire::PathId;
 use anabranch_wire::frame::PathStatus;
 
 /// A retransmission goes to a path that has not carried it, unless that path is slower than one
@@ -11,11 +12,11 @@ const TOO_SLOW: u32 = 4;
 
 /// The path that policies of waiting would rather use, and the one that could send now.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Contest<'a> {
+pub struct Contest<'a> {
     /// The lowest RTT of all candidates, full or not.
-    pub(super) fastest: &'a PathView,
+    pub fastest: &'a PathView,
     /// The lowest RTT of those that can send.
-    pub(super) open: &'a PathView,
+    pub open: &'a PathView,
     only: bool,
 }
 
@@ -24,7 +25,7 @@ impl<'a> Contest<'a> {
     ///
     /// What was lost goes to a path that has not carried it, if one is free, and does not wait for
     /// another.
-    pub(super) fn of(view: &SendView<'a>) -> Option<Self> {
+    pub fn of(view: &SendView<'a>) -> Option<Self> {
         let mut fastest: Option<&PathView> = None;
         let mut open: Option<&PathView> = None;
         let mut unused: Option<&PathView> = None;
@@ -64,12 +65,12 @@ impl<'a> Contest<'a> {
     }
 
     /// Whether there is nothing to weigh: the fastest path can send, or no path that was measured.
-    pub(super) fn is_decided(&self) -> bool {
+    pub fn is_decided(&self) -> bool {
         self.open.id == self.fastest.id || self.open.smoothed_rtt.is_zero()
     }
 
     /// Sends on the path that can.
-    pub(super) fn send(&self) -> Choice {
+    pub fn send(&self) -> Choice {
         let is_first = self.open.id == self.fastest.id;
         let reason = match (self.open.status, self.only, is_first) {
             (PathStatus::Backup, ..) => Reason::Backup,
@@ -79,6 +80,12 @@ impl<'a> Contest<'a> {
         };
         Choice::send(self.open.id, reason)
     }
+}
+
+/// The order of preference by smoothed RTT: paths without a sample come last, ties go to the lowest
+/// ID.
+pub fn rank(path: &PathView) -> (bool, Duration, PathId) {
+    (path.smoothed_rtt.is_zero(), path.smoothed_rtt, path.id)
 }
 
 /// Sends on the candidate with the lowest smoothed RTT that can send, or holds if none can. A path
@@ -94,8 +101,6 @@ mod tests {
     use super::super::tests::{fresh, full, send};
     use super::*;
     use crate::path::PathSet;
-    use crate::time::Duration;
-    use anabranch_wire::PathId;
 
     fn path(id: u32, rtt_ms: u64) -> PathView {
         PathView {

@@ -53,9 +53,10 @@ impl SchedulerFactory {
     }
 }
 
+/// The plain `min-rtt`.
 impl Default for SchedulerFactory {
     fn default() -> Self {
-        Self::from_fn("min-rtt", || Box::new(MinRtt::default()))
+        Self::from_fn("min-rtt", || Box::new(MinRtt))
     }
 }
 

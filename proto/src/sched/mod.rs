@@ -4,95 +4,23 @@
 //! else: the connection enforces congestion windows, pacing, amplification limits and validation on
 //! every answer, so a scheduler can be slow but never unsafe. An answer that cannot be carried out
 //! (an unknown path, a full one) counts as a hold.
+//!
+//! Here is what every scheduler needs and one plain policy, [`MinRtt`]. The crate
+//! `anabranch-schedulers` has all the others, wrappers around them, and a toolkit for new ones.
 
-mod adaptive_redundant;
-mod affinity;
-mod arrival;
-mod atsss;
-mod bandwidth_aware;
-mod blest;
-mod booked;
-mod budget;
 mod contest;
-mod critical_redundant;
-mod cwnd_aware;
-mod daps;
-mod deadline_redundant;
-mod delays;
-mod delivery_delay;
-mod demote;
-mod dynamic_weighted;
-mod ecf;
-mod edpf;
 mod factory;
-mod fdps;
-mod flow_table;
-mod guard;
-mod idd;
-mod late;
-mod linger;
 mod min_rtt;
-mod mlppp;
-mod on_demand;
-mod osia;
-mod otias;
-mod patience;
-mod per_path;
-mod placing;
-mod priority;
-mod prober;
-mod rates;
-mod redundant;
 mod registry;
-mod round_robin;
-mod sa_ecf;
-mod shares;
-mod sttf;
-mod target_rate;
 #[cfg(test)]
 mod tests;
-mod units;
 mod view;
-mod weighted;
-mod window_score;
-mod wlb;
 
-pub use adaptive_redundant::AdaptiveRedundant;
-pub use affinity::Affinity;
-pub use atsss::{Atsss, Steering, SteeringAccess, SteeringError, SteeringRule};
-pub use bandwidth_aware::BandwidthAware;
-pub use blest::Blest;
-pub use contest::lowest_rtt;
-pub use critical_redundant::CriticalRedundant;
-pub use cwnd_aware::WindowAware;
-pub use daps::DelayAware;
-pub use deadline_redundant::DeadlineRedundant;
-pub use delivery_delay::DeliveryDelay;
-pub use dynamic_weighted::DynamicWeighted;
-pub use ecf::Ecf;
-pub use edpf::EarliestDelivery;
+pub use contest::{Contest, lowest_rtt, rank};
 pub use factory::SchedulerFactory;
-pub use fdps::ForwardDelay;
-pub use guard::Guard;
-pub use idd::IntelligentDelay;
-pub use linger::Linger;
 pub use min_rtt::MinRtt;
-pub use mlppp::Fragments;
-pub use on_demand::OnDemand;
-pub use osia::OutOfOrder;
-pub use otias::Otias;
-pub use patience::Patience;
-pub use priority::Priority;
-pub use redundant::Redundant;
 pub use registry::{Entry, ParamDoc, Registry, Wrap, Wrapper};
-pub use round_robin::RoundRobin;
-pub use sa_ecf::SaEcf;
-pub use sttf::Sttf;
-pub use target_rate::TargetRate;
 pub use view::{Backlog, MAX_STREAM_VIEWS, PathView, SendView, StreamView, Unit, UnitKind};
-pub use weighted::Weighted;
-pub use window_score::WindowScore;
-pub use wlb::Wlb;
 
 use crate::path::PathSet;
 use crate::time::{Duration, Instant};

@@ -1,11 +1,6 @@
 //! Schedulers by name, alone or inside wrappers: `[WRAPPER+...]NAME[:key=value,...]`.
 
-use super::{
-    Scheduler, adaptive_redundant, affinity, atsss, bandwidth_aware, blest, critical_redundant,
-    cwnd_aware, daps, deadline_redundant, delivery_delay, dynamic_weighted, ecf, edpf, fdps, guard,
-    idd, linger, min_rtt, mlppp, on_demand, osia, otias, priority, redundant, round_robin, sa_ecf,
-    sttf, target_rate, weighted, window_score, wlb,
-};
+use super::{Scheduler, min_rtt};
 pub use crate::spec::ParamDoc;
 use crate::spec::{Params, Spec, SpecError};
 
@@ -42,53 +37,23 @@ pub struct Wrapper {
 }
 
 /// The schedulers and wrappers a program offers.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Registry {
     entries: Vec<Entry>,
     wrappers: Vec<Wrapper>,
 }
 
-impl Registry {
-    /// The schedulers of this crate, the usual default first.
-    pub fn builtin() -> Self {
-        let entries = [
-            min_rtt::ENTRY,
-            round_robin::ENTRY,
-            weighted::ENTRY,
-            priority::ENTRY,
-            redundant::ENTRY,
-            dynamic_weighted::ENTRY,
-            mlppp::ENTRY,
-            delivery_delay::ENTRY,
-            idd::ENTRY,
-            osia::ENTRY,
-            fdps::ENTRY,
-            daps::ENTRY,
-            otias::ENTRY,
-            bandwidth_aware::ENTRY,
-            on_demand::ENTRY,
-            edpf::ENTRY,
-            window_score::ENTRY,
-            cwnd_aware::ENTRY,
-            blest::ENTRY,
-            ecf::ENTRY,
-            sa_ecf::ENTRY,
-            sttf::ENTRY,
-            linger::ENTRY,
-            adaptive_redundant::ENTRY,
-            critical_redundant::ENTRY,
-            deadline_redundant::ENTRY,
-            target_rate::ENTRY,
-            affinity::ENTRY,
-            wlb::ENTRY,
-            atsss::ENTRY,
-        ];
+/// The plain policy, `min-rtt`, alone.
+impl Default for Registry {
+    fn default() -> Self {
         Self {
-            entries: entries.to_vec(),
-            wrappers: vec![guard::ENTRY],
+            entries: vec![min_rtt::ENTRY],
+            wrappers: Vec::new(),
         }
     }
+}
 
+impl Registry {
     /// Adds a scheduler. One that has the same name already is replaced.
     pub fn register(&mut self, entry: Entry) {
         match self
@@ -175,140 +140,101 @@ mod tests {
     use super::*;
     use crate::sched::MinRtt;
 
+    const OWN: Entry = Entry {
+        name: "own",
+        summary: "mine",
+        params: &[],
+        build: |_| Ok(Box::new(MinRtt)),
+    };
+
+    const AROUND: Wrapper = Wrapper {
+        name: "around",
+        summary: "nothing",
+        params: &[ParamDoc {
+            key: "margin",
+            default: "1",
+            summary: "ignored",
+        }],
+        build: |params, inner| {
+            params.take_in("margin", 1.0, 0.0..=1.0)?;
+            Ok(inner)
+        },
+    };
+
+    fn registry() -> Registry {
+        let mut registry = Registry::default();
+        registry.register(OWN);
+        registry.register_wrapper(AROUND);
+        registry.register_wrapper(Wrapper {
+            name: "beside",
+            params: &[],
+            build: |_, inner| Ok(inner),
+            ..AROUND
+        });
+        registry
+    }
+
     fn build(text: &str) -> Result<Box<dyn Scheduler>, String> {
-        Registry::builtin()
+        registry()
             .build(&text.parse().unwrap())
             .map_err(|error| error.to_string())
     }
 
     #[test]
-    fn every_builtin_can_be_built_by_name_alone() {
-        for entry in Registry::builtin().entries() {
-            assert!(build(entry.name).is_ok(), "{}", entry.name);
-            assert!(!entry.summary.is_empty());
-        }
-    }
-
-    #[test]
-    fn every_documented_parameter_is_taken() {
-        for entry in Registry::builtin().entries() {
-            for doc in entry.params {
-                // A value no parameter can have is refused by its value, not by its key.
-                let message = build(&format!("{}:{}=?", entry.name, doc.key)).unwrap_err();
-                assert!(message.contains("cannot use"), "{message}");
-            }
-        }
-    }
-
-    #[test]
-    fn mistakes_name_what_is_nearest() {
-        let message = build("round-robbin").unwrap_err();
-        assert!(message.contains("did you mean `round-robin`?"), "{message}");
-        let message = build("weighted:wight=1/2").unwrap_err();
-        assert!(message.contains("did you mean `weights`?"), "{message}");
-        let message = build("priority:mode=strickt").unwrap_err();
-        assert!(message.contains("expected backup or strict"), "{message}");
-    }
-
-    #[test]
-    fn every_wrapper_goes_around_every_scheduler() {
-        let registry = Registry::builtin();
-        for wrapper in registry.wrappers() {
-            assert!(!wrapper.summary.is_empty());
-            for entry in registry.entries() {
-                assert!(build(&format!("{}+{}", wrapper.name, entry.name)).is_ok());
-            }
-            for doc in wrapper.params {
-                let text = format!("{0}+min-rtt:{0}.{1}=?", wrapper.name, doc.key);
-                let message = build(&text).unwrap_err();
-                assert!(message.contains("cannot use"), "{message}");
-            }
-        }
-    }
-
-    #[test]
-    fn parameters_belong_to_the_one_they_name() {
-        assert!(build("guard+blest:scale=1.1,guard.margin=0.9").is_ok());
-        let message = build("guard+blest:margin=0.9").unwrap_err();
-        assert!(
-            message.starts_with("`blest` has no parameter `margin`"),
-            "{message}"
-        );
-        let message = build("guard+blest:guard.margn=0.9").unwrap_err();
-        assert!(
-            message.starts_with("`guard` has no parameter `margn`"),
-            "{message}"
-        );
-        assert!(message.contains("did you mean `margin`?"), "{message}");
-        let message = build("blest:guard.margin=0.9").unwrap_err();
-        assert!(message.contains("no parameter `guard.margin`"), "{message}");
-        let message = build("guard+blest:guard.margin=2").unwrap_err();
-        assert!(
-            message.starts_with("`guard` cannot use `margin=2`"),
-            "{message}"
-        );
-    }
-
-    #[test]
-    fn a_chain_that_makes_no_sense_is_refused() {
+    fn parameters_go_to_the_wrapper_that_they_name() {
+        assert!(build("around+own:around.margin=0.9").is_ok());
+        assert!(build("beside+around+own:around.margin=0.9").is_ok());
         for (text, expected) in [
-            ("guard", "a wrapper needs a scheduler inside"),
-            ("min-rtt+guard", "a wrapper needs a scheduler inside"),
+            ("around+own:margin=0.9", "`own` has no parameter `margin`"),
+            ("around+own:around.margn=0.9", "did you mean `margin`?"),
+            ("own:around.margin=0.9", "no parameter `around.margin`"),
             (
-                "gard+min-rtt",
-                "there is no wrapper `gard`, did you mean `guard`?",
-            ),
-            ("guard+guard+min-rtt", "each wrapper comes once"),
-            ("min-rtt+blest", "there is no wrapper `min-rtt`"),
-            (
-                "guard+blesst",
-                "there is no scheduler `blesst`, did you mean `blest`?",
+                "around+own:around.margin=2",
+                "`around` cannot use `margin=2`",
             ),
         ] {
             let message = build(text).unwrap_err();
             assert!(message.contains(expected), "{text}: {message}");
         }
-        assert!("guard+".parse::<Spec>().is_err() && "+blest".parse::<Spec>().is_err());
+    }
+
+    #[test]
+    fn a_chain_that_makes_no_sense_is_refused() {
+        for (text, expected) in [
+            ("around", "a wrapper needs a scheduler inside"),
+            ("own+around", "a wrapper needs a scheduler inside"),
+            ("arund+own", "did you mean `around`?"),
+            ("around+around+own", "each wrapper comes once"),
+            ("own+min-rtt", "there is no wrapper `own`"),
+            ("around+min-rrt", "did you mean `min-rtt`?"),
+        ] {
+            let message = build(text).unwrap_err();
+            assert!(message.contains(expected), "{text}: {message}");
+        }
+        assert!("around+".parse::<Spec>().is_err() && "+own".parse::<Spec>().is_err());
     }
 
     #[test]
     fn a_program_can_add_and_replace_wrappers() {
-        let own = Wrapper {
-            name: "own",
-            summary: "nothing",
-            params: &[],
-            build: |_, inner| Ok(inner),
-        };
-        let mut registry = Registry::builtin();
-        registry.register_wrapper(own);
-        let chain = "own+guard+min-rtt:guard.margin=0.5,idle=hold";
-        assert!(registry.build(&chain.parse().unwrap()).is_ok());
+        let mut registry = registry();
         let count = registry.wrappers().len();
-        registry.register_wrapper(own);
+        registry.register_wrapper(AROUND);
         assert_eq!(registry.wrappers().len(), count);
     }
 
     #[test]
     fn a_program_can_add_and_replace_schedulers() {
-        let own = Entry {
-            name: "own",
-            summary: "mine",
-            params: &[],
-            build: |_| Ok(Box::new(MinRtt::default())),
-        };
-        let mut registry = Registry::builtin();
+        let mut registry = Registry::default();
         let before = registry.entries().len();
-        registry.register(own);
+        registry.register(OWN);
         assert!(registry.build(&"own".parse().unwrap()).is_ok());
         assert!(registry.build(&"own:x=1".parse().unwrap()).is_err());
         registry.register(Entry {
             summary: "mine, again",
-            ..own
+            ..OWN
         });
         assert_eq!(registry.entries().len(), before + 1);
-        assert_eq!(
-            registry.entries().last().map(|entry| entry.summary),
-            Some("mine, again")
-        );
+        let last = registry.entries().last().map(|entry| entry.summary);
+        assert_eq!(last, Some("mine, again"));
     }
 }

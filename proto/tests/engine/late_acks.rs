@@ -7,12 +7,12 @@
 )]
 
 use crate::pair::{MBIT, Pair, Way};
+use crate::policies;
 use crate::raw::{RawPeer, Setup};
 use anabranch_proto::config::TransportConfig;
 use anabranch_proto::connection::PathStats;
 use anabranch_proto::path::PathCounters;
 use anabranch_proto::path::PathState;
-use anabranch_proto::sched::{Registry, SchedulerFactory};
 use anabranch_proto::wire::{Dir, PathId, StreamId};
 use bytes::Bytes;
 use std::time::Duration;
@@ -28,12 +28,10 @@ fn ms(ms: u64) -> Duration {
 
 /// A server with two paths of 10 ms to a client that announces 10 ms of delay.
 fn connected() -> RawPeer {
-    let policy = "round-robin".parse().expect("a scheduler");
-    let scheduler = SchedulerFactory::new(&Registry::builtin(), &policy).expect("a scheduler");
     let mut peer = RawPeer::client(Setup {
         // Both paths carry data all the time.
         transport: TransportConfig {
-            scheduler,
+            scheduler: policies::turns(),
             ..TransportConfig::default()
         },
         params: |params| {

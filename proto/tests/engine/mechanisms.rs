@@ -1,10 +1,11 @@
 //! Mechanisms of the multipath literature in running connections.
 
 use crate::pair::{MBIT, Pair, Way};
+use crate::policies;
 use anabranch_proto::config::{Mechanisms, Rescue, RetransmissionPolicy, Split, TransportConfig};
 use anabranch_proto::connection::PathStats;
 use anabranch_proto::path::{PathOptions, Shape};
-use anabranch_proto::sched::{Choice, Reason, Registry, Scheduler, SchedulerFactory, SendView};
+use anabranch_proto::sched::{Choice, Reason, Scheduler, SchedulerFactory, SendView};
 use anabranch_proto::streams::{Limits, Release};
 use anabranch_proto::wire::PathId;
 use anabranch_proto::wire::frame::PathStatus;
@@ -13,18 +14,20 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(120);
 const SLOW: PathId = PathId(1);
 
-/// Lowest RTT without the copies that it makes by default.
+/// Lowest RTT first.
 fn with(mechanisms: Mechanisms, streams: Limits) -> TransportConfig {
-    scheduled("min-rtt:idle=hold", mechanisms, streams)
+    scheduled(SchedulerFactory::default(), mechanisms, streams)
 }
 
-fn scheduled(spec: &str, mechanisms: Mechanisms, streams: Limits) -> TransportConfig {
-    let spec = spec.parse().expect("a specification");
-    let scheduler = SchedulerFactory::new(&Registry::builtin(), &spec);
+fn scheduled(
+    scheduler: SchedulerFactory,
+    mechanisms: Mechanisms,
+    streams: Limits,
+) -> TransportConfig {
     TransportConfig {
         mechanisms,
         streams,
-        scheduler: scheduler.expect("a scheduler"),
+        scheduler,
         ..TransportConfig::default()
     }
 }
@@ -61,7 +64,7 @@ fn watch(pair: &mut Pair, length: u64, mut look: impl FnMut(&mut Pair)) -> Durat
 #[test]
 fn receive_buffer_blocking_is_counted_and_blamed_on_the_path_with_the_hole() {
     let limits = Limits::default().with_shared_receive_buffer(32 << 10);
-    let config = scheduled("round-robin", Mechanisms::default(), limits);
+    let config = scheduled(policies::turns(), Mechanisms::default(), limits);
     let mut pair = connected(unequal(), config);
     let took = pair.transfer(true, 1_000_000, LIMIT);
     let blocked = pair.client_conn().stats().blocked;
@@ -138,7 +141,7 @@ fn rescued_data_shortens_a_transfer_through_a_small_window() {
             rescue,
             ..Mechanisms::default()
         };
-        let config = scheduled("round-robin", mechanisms, limits);
+        let config = scheduled(policies::turns(), mechanisms, limits);
         let mut pair = connected(unequal(), config);
         let mut penalised = false;
         let took = watch(&mut pair, 1_000_000, |pair| {

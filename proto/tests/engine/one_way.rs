@@ -1,9 +1,10 @@
 //! Forward and backward delays of paths, told apart by timestamps or by a common way back.
 
 use crate::pair::{MBIT, Pair, Way};
+use crate::policies;
 use anabranch_proto::config::{AckReturn, TransportConfig};
 use anabranch_proto::recovery::{DelayDifference, DelayMethod};
-use anabranch_proto::sched::{Choice, Reason, Registry, Scheduler, SchedulerFactory, SendView};
+use anabranch_proto::sched::{Choice, Reason, Scheduler, SchedulerFactory, SendView};
 use anabranch_proto::wire::PathId;
 use std::time::Duration;
 
@@ -27,10 +28,9 @@ fn returning(ack_return: AckReturn) -> TransportConfig {
 
 /// A client whose packets take both paths in turn.
 fn taking_turns(timestamps: bool) -> TransportConfig {
-    let spec = "round-robin".parse().expect("a specification");
     TransportConfig {
         timestamps,
-        scheduler: SchedulerFactory::new(&Registry::builtin(), &spec).expect("a scheduler"),
+        scheduler: policies::turns(),
         ..TransportConfig::default()
     }
 }

@@ -1,10 +1,10 @@
 //! Traces of real connections: complete, readable, true.
 
 use crate::pair::{MBIT, Pair, Way};
+use crate::policies;
 use anabranch_proto::config::{ClientConfig, ServerConfig, TransportConfig};
 use anabranch_proto::event::{Observer, ObserverFactory, Subject};
 use anabranch_proto::qlog::{EVENT_SCHEMAS, Header, Qlog};
-use anabranch_proto::sched::{Registry, SchedulerFactory};
 use anabranch_proto::wire::PathId;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -280,10 +280,8 @@ fn a_path_that_goes_silent_leaves_its_story_in_the_trace() {
 
 #[test]
 fn copies_are_marked_and_their_reason_is_given() {
-    let spec = "redundant".parse().expect("a specification");
-    let scheduler = SchedulerFactory::new(&Registry::builtin(), &spec).expect("a scheduler");
     let (client, trace) = traced(&TransportConfig {
-        scheduler,
+        scheduler: policies::everywhere(),
         ..TransportConfig::default()
     });
     let mut pair = Pair::with(ways(), client, TransportConfig::default());

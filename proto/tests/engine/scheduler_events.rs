@@ -36,7 +36,7 @@ fn listened_to() -> (Pair, Vec<PathEvent>) {
     let into = events.clone();
     let scheduler = SchedulerFactory::from_fn("listener", move || {
         Box::new(Listener {
-            inner: MinRtt::default(),
+            inner: MinRtt,
             events: into.clone(),
         })
     });

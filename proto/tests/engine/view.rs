@@ -52,7 +52,7 @@ fn the_view_shows_pacing_ages_and_windows() {
         }
         seen.2 = seen.2.max(backlog.send_window);
         assert!(backlog.send_window >= backlog.credit.min(backlog.unacked));
-        MinRtt::default().select(view)
+        MinRtt.select(view)
     });
     pair.client_conn().set_scheduler(Box::new(ask));
     pair.transfer(true, 1_000_000, Duration::from_secs(10));

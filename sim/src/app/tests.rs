@@ -4,7 +4,6 @@ use super::*;
 use crate::quic::{QuicHost, SessionId, configs};
 use crate::scene::{FIRST, Hosts, Scene};
 use anabranch_link::{LinkConfig, Queue, Rate};
-use anabranch_proto::config::TransportConfig;
 use anabranch_proto::time::Instant;
 use std::time::Duration;
 
@@ -28,7 +27,10 @@ fn run(
     server: impl crate::quic::App,
 ) -> (Scene, Hosts) {
     let mut scene = Scene::new(1, links);
-    let (near, far) = scene.pair(TransportConfig::default(), TransportConfig::default());
+    let (near, far) = scene.pair(
+        anabranch_schedulers::transport(),
+        anabranch_schedulers::transport(),
+    );
     let hosts = scene.start(near.app(client), far.app(server));
     let ends = [hosts.client, hosts.server];
     assert!(scene.world.run_hosts(&ends, at_ms(60_000)), "unfinished");
@@ -140,7 +142,10 @@ fn datagrams_are_counted_and_timed() {
         at_ms(1_200),
     );
     let mut scene = Scene::new(1, &[link(10, 30)]);
-    let (near, far) = scene.pair(TransportConfig::default(), TransportConfig::default());
+    let (near, far) = scene.pair(
+        anabranch_schedulers::transport(),
+        anabranch_schedulers::transport(),
+    );
     let sink = DatagramSink::new(FIRST, Duration::from_millis(50));
     let hosts = scene.start(near.app(source), far.app(sink));
     scene.world.run_until(at_ms(2_000));
@@ -159,7 +164,10 @@ fn datagrams_are_counted_and_timed() {
 fn striped(mbit: [u64; 2], weights: [u32; 2], chunk: u64, processing: Option<Processing>) -> f64 {
     const BYTES: u64 = 3_000_000;
     let mut scene = Scene::new(1, &[link(mbit[0], 10), link(mbit[1], 10)]);
-    let (client, server) = configs(TransportConfig::default(), TransportConfig::default());
+    let (client, server) = configs(
+        anabranch_schedulers::transport(),
+        anabranch_schedulers::transport(),
+    );
     let (mut near, far) = scene.hosts(server);
     let plans = scene.plans();
     let lanes = [0, 1].map(|at| {
@@ -200,7 +208,10 @@ fn a_processor_that_handles_many_chunks_sets_the_pace() {
 fn a_session_that_does_not_exist_is_waited_for_without_end() {
     let bulk = Bulk::new(SessionId(3), Amount::Bytes(1), Instant::ZERO);
     let mut scene = Scene::new(1, &[link(10, 10)]);
-    let (near, far) = scene.pair(TransportConfig::default(), TransportConfig::default());
+    let (near, far) = scene.pair(
+        anabranch_schedulers::transport(),
+        anabranch_schedulers::transport(),
+    );
     let hosts = scene.start(near.app(bulk), far);
     assert!(!scene.world.run_hosts(&[hosts.client], at_ms(1_000)));
 }
@@ -219,7 +230,10 @@ fn two_sources_of_datagrams_are_told_apart_and_what_is_due_too_early_is_refused(
         .numbered(number)
     };
     let mut scene = Scene::new(1, &[link(10, 10)]);
-    let (client, server) = scene.pair(TransportConfig::default(), TransportConfig::default());
+    let (client, server) = scene.pair(
+        anabranch_schedulers::transport(),
+        anabranch_schedulers::transport(),
+    );
     let late = Duration::from_millis(50);
     let hosts = scene.start(
         client.app(source(10, 0)).app(source(20, 1)),
@@ -252,7 +266,10 @@ fn the_engine_drops_datagrams_that_are_worth_nothing_any_more() {
     );
     let expired = |deadline: Option<Duration>| {
         let mut scene = Scene::new(1, &[(slow.clone(), slow.clone())]);
-        let (client, server) = scene.pair(TransportConfig::default(), TransportConfig::default());
+        let (client, server) = scene.pair(
+            anabranch_schedulers::transport(),
+            anabranch_schedulers::transport(),
+        );
         let every = Duration::from_millis(1);
         let source = DatagramSource::new(FIRST, 1000, every, Instant::ZERO, end);
         let sink = DatagramSink::new(FIRST, Duration::from_millis(100));
@@ -270,7 +287,10 @@ fn the_engine_drops_datagrams_that_are_worth_nothing_any_more() {
 fn a_chunk_that_is_not_where_it_belongs_is_noticed() {
     let corrupt = |length: u64| {
         let mut scene = Scene::new(1, &[link(10, 10)]);
-        let (client, server) = scene.pair(TransportConfig::default(), TransportConfig::default());
+        let (client, server) = scene.pair(
+            anabranch_schedulers::transport(),
+            anabranch_schedulers::transport(),
+        );
         let chunks = Chunks::new(&[(FIRST, 1)], 50_000, 5000);
         let sink = ChunkSink::new(50_000).verify(length);
         let hosts = scene.start(client.app(chunks), server.app(sink));

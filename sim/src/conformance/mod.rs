@@ -249,7 +249,7 @@ impl Kit {
     /// If nothing gets through a network on either path.
     pub fn on(networks: Vec<Network>) -> Self {
         let alone = |network: Network| {
-            let scheduler = SchedulerFactory::default();
+            let scheduler = anabranch_schedulers::recommended();
             let times = network.links.iter().filter_map(|link| {
                 let link = std::slice::from_ref(link);
                 trial::bulk(&scheduler, link, network.bytes(), Trouble::None).took

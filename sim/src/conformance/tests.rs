@@ -136,7 +136,7 @@ fn a_scheduler_that_serves_one_stream_after_the_other_is_found_out() {
 
 #[test]
 fn a_path_that_is_late_now_and_then_costs_next_to_nothing() {
-    let late = calm(&SchedulerFactory::default());
+    let late = calm(&anabranch_schedulers::recommended());
     let names: Vec<_> = late.iter().map(|late| late.finding.network).collect();
     assert_eq!(names, ["a late peer", "jitter", "brief stalls"]);
     for measured in late {
@@ -155,7 +155,7 @@ fn bytes_that_are_sent_again_break_the_rule_about_lateness() {
         name: "10 % loss",
         links: [lossy.clone(), lossy],
     };
-    let scheduler = SchedulerFactory::default();
+    let scheduler = anabranch_schedulers::recommended();
     let measured = lateness(&scheduler, &network, Trouble::None);
     assert!(!measured.finding.kept, "{measured:?}");
 }

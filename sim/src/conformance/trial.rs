@@ -148,9 +148,9 @@ fn start(
     let sender = TransportConfig {
         scheduler: scheduler.clone(),
         observer: Some(watch.factory()),
-        ..TransportConfig::default()
+        ..anabranch_schedulers::transport()
     };
-    let (near, far) = scene.pair(sender, TransportConfig::default());
+    let (near, far) = scene.pair(sender, anabranch_schedulers::transport());
     let (near, expected) = if streams {
         let file = File::new(Instant::ZERO, bytes / STREAMS);
         let files = vec![file; STREAMS as usize];

@@ -1,7 +1,7 @@
 //! The worked examples of the papers, and whether ours reproduce them.
 
 use super::{critical, delivery};
-use anabranch_proto::sched::{Registry, Scheduler};
+use anabranch_proto::sched::Scheduler;
 
 /// A statement of a paper beside what our run gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,9 @@ pub fn verdicts() -> Vec<Verdict> {
 /// A scheduler of the engine, by name.
 pub(super) fn scheduler(spec: &str) -> Box<dyn Scheduler> {
     let spec = spec.parse().expect("a specification");
-    Registry::builtin().build(&spec).expect("a known scheduler")
+    anabranch_schedulers::builtin()
+        .build(&spec)
+        .expect("a known scheduler")
 }
 
 /// A verdict that requires equality.

@@ -4,7 +4,6 @@ use super::*;
 use crate::app::{Amount, Bulk, Receiver};
 use crate::{Change, Direction, LinkId, NodeId, NodeKind, ProcessId, World};
 use anabranch_link::{LinkConfig, Queue, Rate};
-use anabranch_proto::config::TransportConfig;
 use anabranch_proto::event::PathNotice;
 use std::time::Duration;
 
@@ -40,8 +39,10 @@ fn bench(seed: u64, access: &[LinkConfig], upload: bool, bytes: u64) -> Bench {
     let remote = SocketAddr::new(world.address(server, last), PORT);
     let sockets = links.iter().map(|link| world.address(client, *link));
     let sockets: Vec<_> = sockets.map(|ip| SocketAddr::new(ip, 1000)).collect();
-    let (client_config, server_config) =
-        configs(TransportConfig::default(), TransportConfig::default());
+    let (client_config, server_config) = configs(
+        anabranch_schedulers::transport(),
+        anabranch_schedulers::transport(),
+    );
     let seed = world.seed();
     let sender = Bulk::new(SessionId(0), Amount::Bytes(bytes), Instant::ZERO);
     let receiver = Receiver::new(1).verify();

@@ -475,7 +475,7 @@ fn random_config(dice: &mut Dice, names: &Names) -> TransportConfig {
             AckReturn::SamePath,
             AckReturn::LowestRtt,
         ]),
-        ..TransportConfig::default()
+        ..anabranch_schedulers::transport()
     };
     if dice.below(4) == 0 {
         config.streams = Limits {

@@ -5,7 +5,6 @@ use crate::app::{Amount, Bulk, Receiver};
 use crate::scene::{FIRST, Hosts, Scene};
 use anabranch_link::{LinkConfig, Loss, Probability, Queue, Rate};
 use anabranch_proto::config::TransportConfig;
-use anabranch_proto::sched::Registry;
 
 const BYTES: u64 = 4_000_000;
 
@@ -29,7 +28,7 @@ fn start(
     settings: impl Fn(&mut TransportConfig),
 ) -> (Scene, Hosts) {
     let mut scene = Scene::new(1, links);
-    let mut sender = TransportConfig::default();
+    let mut sender = anabranch_schedulers::transport();
     settings(&mut sender);
     let mut receiver = sender.clone();
     sender.observer = probe.map(Probe::sender);
@@ -148,7 +147,8 @@ fn time_blocked_by_a_small_send_buffer_is_told_apart() {
 fn a_scheduler_that_keeps_to_turns_is_seen_waiting() {
     let spec = "round-robin:mode=hold".parse().unwrap();
     let scheduler =
-        anabranch_proto::sched::SchedulerFactory::new(&Registry::builtin(), &spec).unwrap();
+        anabranch_proto::sched::SchedulerFactory::new(&anabranch_schedulers::builtin(), &spec)
+            .unwrap();
     let links = [link(10, 10, 0.0), link(2, 10, 0.0)];
     let (mut scene, mut recorder) = record(&links, ALL, |config| {
         config.scheduler = scheduler.clone();

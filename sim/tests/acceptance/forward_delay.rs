@@ -161,11 +161,11 @@ fn clocks_that_differ_and_drift_change_no_choice() {
     let sender = TransportConfig {
         timestamps: true,
         scheduler: Names::default().scheduler("delivery-delay").unwrap(),
-        ..TransportConfig::default()
+        ..anabranch_schedulers::transport()
     };
     let receiver = TransportConfig {
         timestamps: true,
-        ..TransportConfig::default()
+        ..anabranch_schedulers::transport()
     };
     let mut scene = Scene::new(1, &delays(200));
     let (near, far) = scene.pair(sender, receiver);

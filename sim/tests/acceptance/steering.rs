@@ -224,9 +224,9 @@ fn flows(scheduler: &str, count: u64, mbps: f64, links: &[crate::trial::Link]) -
     let mut scene = Scene::new(1, links);
     let sender = TransportConfig {
         scheduler: Names::default().scheduler(scheduler).unwrap(),
-        ..TransportConfig::default()
+        ..anabranch_schedulers::transport()
     };
-    let (near, far) = scene.pair(sender, TransportConfig::default());
+    let (near, far) = scene.pair(sender, anabranch_schedulers::transport());
     let size = 1100;
     let load = Flows {
         count,

@@ -97,8 +97,8 @@ impl Trial {
             seed: 1,
             options: Vec::new(),
             script: Vec::new(),
-            sender: TransportConfig::default(),
-            receiver: TransportConfig::default(),
+            sender: anabranch_schedulers::transport(),
+            receiver: anabranch_schedulers::transport(),
             packets: false,
         }
     }

@@ -55,10 +55,10 @@ pub(super) fn parts(
         parts.push(match name.as_str() {
             "engine" => Part::Worlds {
                 name: "engine",
-                program: test_program(root, &["--test", "engine"], "engine")?,
-                folder: root.join("proto"),
+                program: test_program(root, &["--test", "connections"], "connections")?,
+                folder: root.join("schedulers"),
                 variables: "ANABRANCH",
-                replay: "cargo test --workspace --locked --test engine random_worlds_settle",
+                replay: "cargo test --workspace --locked --test connections random_worlds_settle",
             },
             "simulator" => Part::Worlds {
                 name: "simulator",

@@ -1,7 +1,8 @@
 //! Which crate of ours may depend on which.
 //!
 //! ```text
-//! wire <- proto <- { tunnel, net, sim } <- lab <- { agent, report } <- { cli, py }
+//! wire <- proto <- { schedulers, tunnel } <- { net, sim } <- lab
+//! lab <- { agent, report } <- { cli, py }
 //! link <- { sim, emulate };  testbed <- emulate <- lab
 //! ```
 
@@ -20,6 +21,11 @@ struct Rule {
 const RULES: &[Rule] = &[
     rule("anabranch-wire", &[], &[]),
     rule("anabranch-proto", &["anabranch-wire"], &["anabranch-link"]),
+    rule(
+        "anabranch-schedulers",
+        &["anabranch-wire", "anabranch-proto"],
+        &["anabranch-link"],
+    ),
     rule("anabranch-link", &[], &[]),
     rule(
         "anabranch-tunnel",
@@ -28,7 +34,7 @@ const RULES: &[Rule] = &[
     ),
     rule(
         "anabranch-net",
-        &["anabranch-wire", "anabranch-proto"],
+        &["anabranch-wire", "anabranch-proto", "anabranch-schedulers"],
         &["anabranch-link", "anabranch-testbed"],
     ),
     rule(
@@ -36,6 +42,7 @@ const RULES: &[Rule] = &[
         &[
             "anabranch-wire",
             "anabranch-proto",
+            "anabranch-schedulers",
             "anabranch-link",
             "anabranch-tunnel",
         ],
@@ -68,9 +75,10 @@ const RULES: &[Rule] = &[
 ];
 
 /// What ships, each after all that it may stand on.
-const FLOORS: [&str; 12] = [
+const FLOORS: [&str; 13] = [
     "anabranch-wire",
     "anabranch-proto",
+    "anabranch-schedulers",
     "anabranch-link",
     "anabranch-tunnel",
     "anabranch-net",
@@ -82,12 +90,13 @@ const FLOORS: [&str; 12] = [
     "anabranch-report",
     "anabranch-vm",
 ];
-const BELOW_LAB: &[&str] = FLOORS.split_at(8).0;
-const WITH_LAB: &[&str] = FLOORS.split_at(9).0;
+const BELOW_LAB: &[&str] = FLOORS.split_at(9).0;
+const WITH_LAB: &[&str] = FLOORS.split_at(10).0;
 const BELOW_CLI: &[&str] = &FLOORS;
-const TEST_CRATES_MAY_USE: [&str; 5] = [
+const TEST_CRATES_MAY_USE: [&str; 6] = [
     "anabranch-wire",
     "anabranch-proto",
+    "anabranch-schedulers",
     "anabranch-link",
     "anabranch-net",
     "anabranch-testbed",
@@ -204,6 +213,11 @@ mod tests {
             1
         );
         assert_eq!(found("anabranch-net", "anabranch-testbed", None).len(), 1);
+        for below in ["anabranch-proto", "anabranch-tunnel"] {
+            for kind in [None, Some("dev")] {
+                assert_eq!(found(below, "anabranch-schedulers", kind).len(), 1);
+            }
+        }
     }
 
     #[test]

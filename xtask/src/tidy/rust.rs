@@ -9,7 +9,7 @@ use crate::Finding;
 use crate::source::Source;
 
 /// Crates that read no clock, open no socket and iterate in one order: same inputs, same outputs.
-const DETERMINISTIC: &[&str] = &["wire", "proto", "link", "tunnel", "sim"];
+const DETERMINISTIC: &[&str] = &["wire", "proto", "schedulers", "link", "tunnel", "sim"];
 /// The one crate that may hold `unsafe` code.
 const UNSAFE_ALLOWED: &[&str] = &["net"];
 /// Token sequences deterministic crates may not contain, and what to use.

@@ -6,8 +6,9 @@ use crate::files::digest::{REPR_DIGEST, Sum};
 use crate::session::{H3_NO_ERROR, stream_error};
 use crate::tuning::Tuning;
 use anabranch_net::connection::Connection;
+use anabranch_net::defaults;
 use anabranch_net::endpoint::Endpoint;
-use anabranch_net::engine::{ClientConfig, OpenPathError, PathOptions, TransportConfig, tls};
+use anabranch_net::engine::{ClientConfig, OpenPathError, PathOptions, tls};
 use anabranch_net::h3::H3Connection;
 use anabranch_net::sockets::SocketConfig;
 use anabranch_proto::wire::PathId;
@@ -130,7 +131,7 @@ async fn connect(
     plan: &Plan,
     relays: &[Relay],
 ) -> Outcome<Connection> {
-    let mut transport = TransportConfig::default();
+    let mut transport = defaults::transport();
     plan.tuning
         .configure(&mut transport)
         .map_err(Failure::usage)?;

@@ -19,7 +19,7 @@ fn every_path_and_every_scheduler_has_its_run() {
         all: true,
         ..args()
     };
-    let schedulers = Registry::builtin().entries().len();
+    let schedulers = anabranch_schedulers::builtin().entries().len();
     let others = SHAPES.len() + 1;
     assert_eq!(plans(&every).unwrap().len(), others + schedulers);
     let plans = plans(&args()).unwrap();
