@@ -64,7 +64,7 @@ impl Connection {
         let policy = AckPolicy::asked(wish);
         for slot in self.paths.slots_mut() {
             if let Some(path) = &mut slot.path {
-                path.space.received.set_policy(now, policy);
+                path.space_mut().received.set_policy(now, policy);
             }
         }
         Ok(())
@@ -96,7 +96,7 @@ impl Connection {
     /// Whether data on a path is to be answered at once, as the peer may be waiting for more than
     /// comes: nothing is under way that would be acknowledged before.
     pub(super) fn is_first_after_quiet(&self, path: &Path) -> bool {
-        self.ack_requests.is_reduced() && path.space.ack_eliciting_in_flight() == 0
+        self.ack_requests.is_reduced() && path.space().ack_eliciting_in_flight() == 0
     }
 
     /// Whether what was just written is the last for now, so that nothing will come behind it to
@@ -121,12 +121,12 @@ impl Connection {
         let in_use = || {
             let open = self.paths.open().filter_map(Slot::open);
             open.filter(|path| {
-                let is_full = path.id == target && !path.route.app_limited;
-                let carries = is_full || path.space.ack_eliciting_in_flight() > 0;
-                path.is_healthy() && path.route.rtt.has_sample() && carries
+                let is_full = path.id() == target && !path.route().app_limited;
+                let carries = is_full || path.space().ack_eliciting_in_flight() > 0;
+                path.is_healthy() && path.route().rtt.has_sample() && carries
             })
         };
-        let packets = in_use().map(|path| path.window() / u64::from(path.route.mtu.current()));
+        let packets = in_use().map(|path| path.window() / u64::from(path.route().mtu.current()));
         let Some(packets) = packets.min() else {
             return;
         };
@@ -135,7 +135,7 @@ impl Connection {
             packets: USUAL_PACKETS,
             delay: announced,
         };
-        let rtts = || in_use().map(|path| path.route.rtt.smoothed());
+        let rtts = || in_use().map(|path| path.route().rtt.smoothed());
         let wish = match part.min(most) {
             0..=USUAL_PACKETS => usual,
             packets => Wish {

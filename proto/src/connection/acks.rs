@@ -2,11 +2,12 @@
 
 use super::Connection;
 use super::receive::Arrival;
-use crate::congestion::{AckEvent, CongestionEvent, Member, SpuriousLoss};
+use crate::congestion::{CongestionEvent, Member};
 use crate::error::TransportError;
 use crate::event::{LossTrigger, Metrics, Observation};
 use crate::handshake::Level;
 use crate::path::ecn::EcnOutcome;
+use crate::path::packets::{Acked, Lost, Sample};
 use crate::path::state::Path;
 use crate::recovery::sent::SentFrame;
 use crate::recovery::{LargestNewlyAcked, PacketSpace, SentPacket, loss};
@@ -14,18 +15,6 @@ use crate::sched::PathEvent;
 use crate::time::{Duration, Instant};
 use crate::wire::PathId;
 use crate::wire::frame::{Ack, EcnCounts};
-
-/// Weight of one packet in the moving share of losses.
-const LOSS_GAIN: f32 = 1.0 / 256.0;
-
-/// What the packets of one acknowledgement add up to on the current route.
-#[derive(Default)]
-struct Sum {
-    bytes: u64,
-    eliciting: bool,
-    marked: u64,
-    prior_in_flight: u64,
-}
 
 impl Connection {
     pub(super) fn on_ack(
@@ -74,16 +63,19 @@ impl Connection {
         }
         let sample = newly.ack_eliciting && newly.is_largest_ever;
         let delay = self.ack_delay(level, ack.delay);
-        let Some(sum) =
-            self.account_acked(arrival, target, acked, sample.then_some((newly, delay)))
-        else {
+        let max_ack_delay = self.peer_max_ack_delay();
+        let Some(path) = self.paths.path_mut(target) else {
             return;
         };
+        let by = (level == Level::OneRtt).then_some(arrival.path);
+        let timed = sample.then_some(Sample { newly, delay });
+        let sum = path.on_acked(now, by, acked, timed, max_ack_delay);
+        path.on_spurious(now, acked);
+        self.note_mtu(now, target, sum.mtu);
         if sample && level == Level::OneRtt {
             self.note_echo(target, newly, acked, ack.delay);
         }
         self.bottlenecks.on_packets(target, acked.len() as u64, 0);
-        self.note_spurious(now, target, acked);
         for (_, packet) in acked {
             for frame in &packet.frames {
                 self.on_frame_acked(level, frame);
@@ -103,7 +95,10 @@ impl Connection {
             self.review_ack_frequency(now, target);
         }
         self.sending.wake();
-        let rtt = self.paths.path(target).map(|path| path.route.rtt.latest());
+        let rtt = self
+            .paths
+            .path(target)
+            .map(|path| path.route().rtt.latest());
         self.sending.tell(&PathEvent::Acked {
             path: target,
             bytes: sum.bytes,
@@ -126,93 +121,12 @@ impl Connection {
         }
     }
 
-    /// Takes acknowledged packets off the routes' accounts and takes the RTT sample.
-    fn account_acked(
-        &mut self,
-        arrival: &Arrival,
-        target: PathId,
-        acked: &[(u64, SentPacket)],
-        sample: Option<(&LargestNewlyAcked, Duration)>,
-    ) -> Option<Sum> {
-        let now = arrival.now;
-        let max_ack_delay = self.peer_max_ack_delay();
-        let path = self.paths.path_mut(target)?;
-        let pto = path.pto(max_ack_delay);
-        path.liveness.on_acked(now, oldest_awaited(acked), pto);
-        let mut sum = Sum {
-            prior_in_flight: path.route.in_flight,
-            ..Sum::default()
-        };
-        if let Some((newly, delay)) = sample {
-            time_path(path, arrival, acked, newly, delay);
-        }
-        if arrival.level == Level::OneRtt {
-            path.pairs.on_ack(now, acked, path.route.mtu.current());
-        }
-        let mut grown = false;
-        for (pn, packet) in acked {
-            sum.eliciting |= packet.ack_eliciting;
-            let current = packet.tuple_generation == path.route.generation;
-            let Some(route) = path.route_of(packet.tuple_generation) else {
-                continue;
-            };
-            if packet.in_flight {
-                route.in_flight = route.in_flight.saturating_sub(u64::from(packet.size));
-            }
-            if !current {
-                continue;
-            }
-            route.rate.on_packet_acked(now, packet);
-            if packet.is_mtu_probe {
-                let old = route.mtu.current();
-                if let Some(new) = route.mtu.on_probe_acked(packet.size) {
-                    grown = true;
-                    route.controller.on_mtu(new);
-                    let path = target;
-                    self.outbox
-                        .observe(now, &Observation::MtuUpdated { path, old, new });
-                }
-            } else {
-                route.mtu.on_acked(packet.size, *pn);
-                route.mtu.resume(now, packet.size);
-            }
-            if packet.in_flight {
-                sum.bytes += u64::from(packet.size);
-            }
-            sum.marked += u64::from(packet.ecn_marked);
-            path.loss -= path.loss * LOSS_GAIN;
-        }
-        path.counters.acked_bytes += sum.bytes;
-        if grown {
+    /// The size of a path's packets changed.
+    fn note_mtu(&mut self, now: Instant, path: PathId, change: Option<(u16, u16)>) {
+        if let Some((old, new)) = change {
+            self.outbox
+                .observe(now, &Observation::MtuUpdated { path, old, new });
             self.fit_datagrams();
-        }
-        Some(sum)
-    }
-
-    /// Losses that were none: the controller may take back what it did for them.
-    fn note_spurious(&mut self, now: Instant, target: PathId, acked: &[(u64, SentPacket)]) {
-        let Some(path) = self.paths.path_mut(target) else {
-            return;
-        };
-        for (_, packet) in acked {
-            let Some(lost_at) = packet.lost_at else {
-                continue;
-            };
-            // As with the loss: probes are no sign of congestion, and the route before had a window
-            // of its own.
-            if packet.is_mtu_probe {
-                continue;
-            }
-            path.counters.spurious_losses += 1;
-            if packet.tuple_generation == path.route.generation {
-                let bytes = u64::from(packet.size);
-                let event = SpuriousLoss {
-                    now,
-                    bytes,
-                    lost_at,
-                };
-                path.route.controller.on_spurious_loss(&event);
-            }
         }
     }
 
@@ -324,13 +238,13 @@ impl Connection {
         match level {
             Level::OneRtt => {
                 if let Some(path) = self.paths.path_mut(target) {
-                    path.space.detect_lost(now, &path.route.rtt, &mut lost);
+                    path.detect_lost(now, &mut lost);
                 }
             }
             early => {
                 let space = self.early.spaces[early as usize].as_mut();
                 if let (Some(space), Some(path)) = (space, self.paths.path(PathId::ZERO)) {
-                    space.detect_lost(now, &path.route.rtt, &mut lost);
+                    space.detect_lost(now, &path.route().rtt, &mut lost);
                 }
             }
         }
@@ -365,23 +279,11 @@ impl Connection {
         let Some(path) = self.paths.path_mut(target) else {
             return;
         };
-        let old = path.route.mtu.current();
-        let event = account_lost(path, now, lost, max_ack_delay);
-        let new = path.route.mtu.current();
-        if new != old {
-            let path = target;
-            self.outbox
-                .observe(now, &Observation::MtuUpdated { path, old, new });
-            self.fit_datagrams();
-        }
+        let Lost { event, mtu } = path.on_lost(now, lost, max_ack_delay);
+        self.note_mtu(now, target, mtu);
         let Some(event) = event else {
             return;
         };
-        if event.persistent
-            && let Some(path) = self.paths.path_mut(target)
-        {
-            path.route.rtt.restart_min();
-        }
         self.notify_congestion(now, target, &event);
         self.sending.fresh_loss = true;
         self.sending.wake();
@@ -398,22 +300,19 @@ impl Connection {
         now: Instant,
         target: PathId,
         counts: Option<EcnCounts>,
-        sum: &Sum,
+        sum: &Acked,
         newly: &LargestNewlyAcked,
     ) {
         let Some(path) = self.paths.path_mut(target) else {
             return;
         };
-        let outcome = path
-            .route
-            .ecn
-            .on_ack(counts, sum.marked, newly.is_largest_ever);
+        let outcome = path.on_ecn(counts, sum.marked, newly.is_largest_ever);
         if outcome == EcnOutcome::Congestion {
             let event = CongestionEvent {
                 now,
                 last_sent: newly.time_sent,
                 bytes_lost: 0,
-                bytes_in_flight: path.route.in_flight,
+                bytes_in_flight: path.route().in_flight,
                 persistent: false,
                 ecn: true,
                 sent_in_flight: sum.prior_in_flight,
@@ -430,41 +329,22 @@ impl Connection {
     fn notify_congestion(&mut self, now: Instant, target: PathId, event: &CongestionEvent) {
         let members = self.snapshot_members(target);
         if let Some(path) = self.paths.path_mut(target) {
-            path.route.controller.on_congestion(event, &members);
-            path.route.update_pacing(now);
+            path.on_congestion(now, event, &members);
         }
         self.scratch.members = members;
     }
 
-    fn grow_window(&mut self, now: Instant, target: PathId, largest_sent: Instant, sum: &Sum) {
+    fn grow_window(&mut self, now: Instant, target: PathId, largest_sent: Instant, sum: &Acked) {
         let members = self.snapshot_members(target);
         if let Some(path) = self.paths.path_mut(target) {
-            let route = &mut path.route;
-            let rate = route.rate.finish_ack(now, route.rtt.min());
-            if let Some(sample) = &rate {
-                path.shaper.on_rate(now, sample);
-            }
-            if sum.bytes > 0 {
-                let event = AckEvent {
-                    now,
-                    bytes: sum.bytes,
-                    largest_sent,
-                    bytes_in_flight: route.in_flight,
-                    prior_in_flight: sum.prior_in_flight,
-                    rtt: route.rtt.view(),
-                    rate,
-                    app_limited: route.app_limited,
-                };
-                route.controller.on_ack(&event, &members);
-            }
-            route.update_pacing(now);
+            path.grow_window(now, largest_sent, sum, &members);
         }
         self.scratch.members = members;
         let slowest = self
             .paths
             .open()
             .filter_map(|slot| slot.open())
-            .map(|p| p.route.rtt.smoothed());
+            .map(|p| p.route().rtt.smoothed());
         if let Some(rtt) = slowest.max() {
             self.streams.set_tuning(rtt, now);
         }
@@ -486,18 +366,18 @@ impl Connection {
     fn snapshot_members(&mut self, target: PathId) -> Vec<Member> {
         let mut members = std::mem::take(&mut self.scratch.members);
         members.clear();
-        let asks = |path: &Path| path.route.controller.is_coupled();
+        let asks = |path: &Path| path.route().controller.is_coupled();
         if !self.paths.path(target).is_some_and(asks) {
             return members;
         }
         let open = || self.paths.open().filter_map(|slot| slot.open());
-        let own = open().find(|path| path.id == target);
+        let own = open().find(|path| path.id() == target);
         members.extend(open().map(|path| {
-            let controller = &path.route.controller;
-            let rtt = &path.route.rtt;
+            let controller = &path.route().controller;
+            let rtt = &path.route().rtt;
             Member {
-                path: path.id,
-                is_self: path.id == target,
+                path: path.id(),
+                is_self: path.id() == target,
                 window: controller.window(),
                 ssthresh: controller.ssthresh(),
                 smoothed_rtt: if rtt.has_sample() {
@@ -506,11 +386,11 @@ impl Connection {
                     Duration::ZERO
                 },
                 bytes_between_losses: controller.bytes_between_losses(),
-                active: path.is_healthy() && !path.route.app_limited,
+                active: path.is_healthy() && !path.route().app_limited,
                 shares_bottleneck: own.is_some_and(|own| self.shares_bottleneck(own, path)),
                 probing_rtt: controller.is_probing_rtt()
                     && path.is_healthy()
-                    && path.route.in_flight > 0,
+                    && path.route().in_flight > 0,
             }
         }));
         members
@@ -532,14 +412,7 @@ impl Connection {
         };
         self.early.probes_owed[level as usize] = 0;
         if let Some(path) = self.paths.path_mut(PathId::ZERO) {
-            for (_, packet) in space.take_all() {
-                if packet.in_flight
-                    && let Some(route) = path.route_of(packet.tuple_generation)
-                {
-                    route.in_flight = route.in_flight.saturating_sub(u64::from(packet.size));
-                }
-            }
-            path.liveness.reset_backoff();
+            path.on_space_gone(&space.take_all());
         }
         self.early.pto_count = 0;
         // Observers would go on counting what was in flight.
@@ -579,7 +452,7 @@ impl Connection {
         let Some(path) = self.paths.path(target) else {
             return;
         };
-        let route = &path.route;
+        let route = path.route();
         let metrics = Metrics {
             smoothed_rtt: route.rtt.smoothed(),
             rttvar: route.rtt.rttvar(),
@@ -589,7 +462,7 @@ impl Connection {
             ssthresh: route.controller.ssthresh(),
             bytes_in_flight: route.in_flight,
             delivery_rate: route.rate.bandwidth(),
-            pto_count: path.liveness.pto_count(),
+            pto_count: path.liveness().pto_count(),
             phase: route.controller.phase(),
             app_limited: route.app_limited,
         };
@@ -597,93 +470,4 @@ impl Connection {
         self.outbox
             .observe(now, &Observation::Metrics { path, metrics });
     }
-}
-
-/// When the oldest packet was sent that was still waited for.
-fn oldest_awaited(acked: &[(u64, SentPacket)]) -> Option<Instant> {
-    // In descending order: the last one was sent first.
-    let mut packets = acked.iter().rev().map(|(_, packet)| packet);
-    let oldest = packets.find(|packet| packet.ack_eliciting && packet.lost_at.is_none());
-    oldest.map(|packet| packet.time_sent)
-}
-
-/// Takes an RTT sample of the path's present route.
-fn time_path(
-    path: &mut Path,
-    arrival: &Arrival,
-    acked: &[(u64, SentPacket)],
-    newly: &LargestNewlyAcked,
-    delay: Duration,
-) {
-    if arrival.level == Level::OneRtt {
-        // RFC 10069: an RTT spans both directions, so another return path is another RTT.
-        if path.liveness.on_ack_by(arrival.path) {
-            path.route.rtt.restart_min();
-        }
-    }
-    // The route before had an RTT of its own (RFC 9000, section 9.4).
-    let current = path.route.generation;
-    let mut packets = acked.iter();
-    if packets.any(|(pn, packet)| *pn == newly.pn && packet.tuple_generation == current) {
-        let rtt = arrival.now.since(newly.time_sent);
-        path.route.rtt.on_sample(rtt, delay, arrival.now);
-    }
-}
-
-/// Takes lost packets off the accounts; returns the congestion event they amount to, if any.
-fn account_lost(
-    path: &mut Path,
-    now: Instant,
-    lost: &[(u64, SentPacket)],
-    max_ack_delay: Duration,
-) -> Option<CongestionEvent> {
-    let mut event = None;
-    for (pn, packet) in lost {
-        let current = packet.tuple_generation == path.route.generation;
-        let Some(route) = path.route_of(packet.tuple_generation) else {
-            continue;
-        };
-        let size = u64::from(packet.size);
-        if packet.in_flight {
-            route.in_flight = route.in_flight.saturating_sub(size);
-        }
-        if packet.is_mtu_probe {
-            route.mtu.on_probe_lost(*pn);
-            continue;
-        }
-        route.rate.on_lost(size);
-        if packet.ecn_marked {
-            route.ecn.on_lost(1);
-        }
-        if let Some(mtu) = route.mtu.on_lost(now, packet.size, *pn, packet.time_sent) {
-            route.controller.on_mtu(mtu);
-        }
-        let bytes_in_flight = route.in_flight;
-        path.counters.lost_packets += 1;
-        path.counters.lost_bytes += size;
-        path.loss += (1.0 - path.loss) * LOSS_GAIN;
-        // What the route before lost says nothing about the present one.
-        if packet.in_flight && current {
-            let event = event.get_or_insert(CongestionEvent {
-                now,
-                last_sent: packet.time_sent,
-                bytes_lost: 0,
-                bytes_in_flight,
-                persistent: false,
-                ecn: false,
-                sent_in_flight: packet.bytes_in_flight_after,
-            });
-            event.bytes_lost += size;
-            event.last_sent = event.last_sent.max(packet.time_sent);
-            event.bytes_in_flight = bytes_in_flight;
-        }
-    }
-    // A doubted path was silent, not congested; its controller starts over when it answers.
-    if let Some(event) = &mut event
-        && path.liveness.is_trusted()
-    {
-        let since = path.route.rtt.first_sample();
-        event.persistent = loss::persistent_congestion(lost, &path.route.rtt, max_ack_delay, since);
-    }
-    event
 }

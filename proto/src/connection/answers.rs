@@ -23,37 +23,18 @@ impl Connection {
             return;
         };
         if arrival.level == Level::ZeroRtt {
-            // Anybody can repeat such a packet from anywhere.
-            if path.route.tuple == arrival.tuple {
-                path.route.responses.push(data);
-            }
+            path.on_early_challenge(arrival.tuple, data);
             return;
         }
-        for route in [Some(&mut path.route), path.previous.as_mut()]
-            .into_iter()
-            .flatten()
-        {
-            // A client answers where it sends from, whichever socket the question came by.
-            if route.tuple == arrival.tuple
-                || route.tuple.remote == arrival.tuple.remote && !may_answer_elsewhere
-            {
-                route.responses.push(data);
-                return;
-            }
-        }
-        if may_answer_elsewhere {
-            let Arrival {
-                tuple, pn, size, ..
-            } = *arrival;
-            path.elsewhere.push(tuple, data, pn, size);
-        }
+        let elsewhere = may_answer_elsewhere.then_some((arrival.pn, arrival.size));
+        path.on_challenge(arrival.tuple, data, elsewhere);
     }
 
     /// The next datagram to an address that asked without being a path's.
     pub(super) fn transmit_answer(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         loop {
-            let waits = |path: &&Path| !path.elsewhere.is_empty();
-            let id = self.paths.open().filter_map(Slot::open).find(waits)?.id;
+            let waits = |path: &&Path| path.has_answers();
+            let id = self.paths.open().filter_map(Slot::open).find(waits)?.id();
             if let Some(transmit) = self.write_answer(now, id, buf) {
                 return Some(transmit);
             }
@@ -67,7 +48,7 @@ impl Connection {
             tuple,
             data,
             budget,
-        } = path.elsewhere.pop()?;
+        } = path.take_answers()?;
         let size = usize::try_from(budget).map_or(MIN_DATAGRAM_SIZE, |b| b.min(MIN_DATAGRAM_SIZE));
         let dcid = self.cid_for_answer(id, tuple)?;
         let start = buf.len();

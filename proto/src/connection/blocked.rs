@@ -6,7 +6,6 @@ use super::schedule::{Carry, Payload, can_send};
 use super::stats::{BlockedStats, BlockedTime};
 use crate::config::Rescue;
 use crate::path::PathSet;
-use crate::path::caps::Penalty;
 use crate::path::manager::Slot;
 use crate::path::state::Path;
 use crate::sched::PathEvent;
@@ -88,7 +87,7 @@ fn is_worth_copying(fast: Duration, slow: Duration, slow_window: u64, packet: u6
 
 /// How much of a hole, from its first byte on, a packet of the path carries.
 fn carried_by(path: &Path, hole: &Hole) -> u64 {
-    let packets = path.space.iter_unacked().take(MAX_SEARCHED);
+    let packets = path.space().iter_unacked().take(MAX_SEARCHED);
     let frames = packets.flat_map(|(_, packet)| packet.frames.iter());
     let mut carried = frames.map(|frame| Streams::carried(frame, hole));
     carried.find(|bytes| *bytes > 0).unwrap_or(0)
@@ -105,7 +104,7 @@ impl Connection {
         if let Some((path, span)) = self.blocked.turn(now, cause, owner)
             && let Some(path) = self.paths.open_path_mut(path)
         {
-            path.counters.blocking += span;
+            path.counters_mut().blocking += span;
         }
     }
 
@@ -129,7 +128,7 @@ impl Connection {
         let paths = self.paths.in_use().filter_map(|slot| slot.path.as_ref());
         paths
             .filter(|path| carried_by(path, hole) > 0)
-            .map(|path| path.id)
+            .map(|path| path.id())
             .collect()
     }
 
@@ -149,8 +148,8 @@ impl Connection {
         let carriers = self.carriers(hole);
         let carriers = carriers.iter().filter_map(|id| self.paths.path(id));
         carriers
-            .min_by_key(|path| path.route.rtt.smoothed())
-            .map(|path| path.id)
+            .min_by_key(|path| path.route().rtt.smoothed())
+            .map(Path::id)
     }
 
     /// Copies the data that everything waits for onto a faster path, if a blockade lasts and the
@@ -168,15 +167,16 @@ impl Connection {
             .open()
             .filter(|slot| slot.remote_cids.has_active());
         let paths = open.filter_map(Slot::open);
-        let free = paths
-            .filter(|path| path.id != from && !hole.ever.contains(path.id) && can_send(path, now));
-        let fast = free.min_by_key(|path| path.route.rtt.smoothed())?;
-        let (id, rtt) = (fast.id, fast.route.rtt.smoothed());
+        let free = paths.filter(|path| {
+            path.id() != from && !hole.ever.contains(path.id()) && can_send(path, now)
+        });
+        let fast = free.min_by_key(|path| path.route().rtt.smoothed())?;
+        let (id, rtt) = (fast.id(), fast.route().rtt.smoothed());
         let penalise = mode == Rescue::CopyAndPenalise && blockade == Blockade::ReceiveWindow;
         if penalise {
             self.penalise(now, from, rtt);
         }
-        let slow = &self.paths.path(from)?.route;
+        let slow = &self.paths.path(from)?.route();
         let packet = u64::from(slow.mtu.current());
         let window = slow.controller.window();
         let live = hole.live.len().max(1);
@@ -201,17 +201,7 @@ impl Connection {
         let Some(path) = self.paths.open_path_mut(slow) else {
             return;
         };
-        let route = &path.route;
-        let recent = path.penalised_at.is_some_and(|at| now.since(at) < fast_rtt);
-        if recent || route.rtt.smoothed() <= fast_rtt || route.controller.in_recovery() {
-            return;
-        }
-        let window = path.window() / 2;
-        path.penalty = Some(Penalty {
-            window: window.max(u64::from(route.mtu.current())),
-            since: now,
-        });
-        path.penalised_at = Some(now);
+        path.penalise(now, fast_rtt);
     }
 }
 

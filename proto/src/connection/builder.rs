@@ -1,12 +1,12 @@
 //! One packet under construction: header, frames, padding, protection, bookkeeping.
 
 use super::Connection;
-use crate::congestion::SentEvent;
 use crate::event::{Observation, Purpose};
 use crate::handshake::{Handshake, Level};
 use crate::path::liveness::Sent;
+use crate::path::packets::Leaving;
 use crate::recovery::sent::{SentFrame, SentFrames};
-use crate::recovery::{SentPacket, rate};
+use crate::recovery::{PacketSpace, SentPacket};
 use crate::time::Instant;
 use crate::wire::cursor::Reader;
 use crate::wire::frame;
@@ -15,9 +15,6 @@ use crate::wire::{ConnectionId, PathId, packet_number};
 
 /// Room below which starting a packet is not worth its header and tag.
 pub(super) const MIN_USEFUL_ROOM: usize = 64;
-
-/// The generation that no route ever has.
-const NO_ROUTE: u32 = u32::MAX;
 
 /// A packet whose frames are being written.
 pub(super) struct Packet {
@@ -284,86 +281,47 @@ impl Connection {
         let Some(path) = self.paths.path_mut(packet.path) else {
             return;
         };
-        path.liveness.on_sent(now, packet.awaits());
-        path.counters.sent_packets += 1;
-        path.counters.sent_bytes += size as u64;
-        path.shaper.on_sent(now, size as u64);
-        let app_limited = path.route.app_limited;
-        let route = &mut path.route;
-        route.amplification.on_sent(size as u64);
-        let in_flight = packet.ack_eliciting || padded;
-        let ecn_marked = packet.level.is_data() && route.ecn.marking().is_some();
-        route.ecn.on_sent(ecn_marked);
-        let mut snapshot = rate::Snapshot::default();
-        if in_flight {
-            snapshot = route.rate.on_sent(now, route.in_flight);
-            route.in_flight += size as u64;
-            route.pacer.on_sent(now, size as u64);
-            route.controller.on_sent(&SentEvent {
-                now,
-                bytes: size as u64,
-                bytes_in_flight: route.in_flight,
-                app_limited,
-            });
-        }
-        if packet.is_mtu_probe {
-            route.mtu.on_probe_sent(now, size as u16, packet.pn);
-        }
-        let sent = SentPacket {
-            time_sent: now,
-            lost_at: None,
-            size: size as u16,
-            ack_eliciting: packet.ack_eliciting,
-            in_flight,
-            is_copy: packet.is_copy,
-            is_mtu_probe: packet.is_mtu_probe,
-            ecn_marked,
-            tuple_generation: route.generation,
-            bytes_in_flight_after: route.in_flight,
-            rate: snapshot,
-            frames: std::mem::take(&mut packet.frames),
-        };
+        let sent = path.on_sent(
+            now,
+            Leaving {
+                pn: packet.pn,
+                size,
+                is_data: packet.level.is_data(),
+                ack_eliciting: packet.ack_eliciting,
+                in_flight: packet.ack_eliciting || padded,
+                is_copy: packet.is_copy,
+                is_mtu_probe: packet.is_mtu_probe,
+                awaits: packet.awaits(),
+                frames: std::mem::take(&mut packet.frames),
+            },
+        );
         if sent.ack_eliciting && packet.level.is_data() {
             self.sending.on_sent(packet.path, &sent);
         }
-        self.put_into_space(packet.level, packet.path, packet.pn, sent);
+        let space = match packet.level {
+            Level::Initial => self.early.spaces[0].as_mut(),
+            Level::Handshake => self.early.spaces[1].as_mut(),
+            Level::OneRtt | Level::ZeroRtt => Some(path.space_mut()),
+        };
+        put_into(space, packet.pn, sent);
     }
 
-    /// Remembers a packet that did not leave by the path's route: its number is used up, and that
-    /// is all. What becomes of it says nothing about RTT, congestion or MTU of the route (RFC 9000,
-    /// section 9.4), and nothing in it is repeated: it asks or answers, and the asker repeats.
+    /// Remembers a packet that did not leave by the path's route.
     fn remember_elsewhere(&mut self, now: Instant, packet: &mut Packet, size: usize) {
-        let Some(path) = self.paths.path_mut(packet.path) else {
-            return;
-        };
-        path.counters.sent_packets += 1;
-        path.counters.sent_bytes += size as u64;
-        if let (Via::Previous, Some(previous)) = (packet.via, &mut path.previous) {
-            previous.amplification.on_sent(size as u64);
+        let by_previous = packet.via == Via::Previous;
+        let frames = std::mem::take(&mut packet.frames);
+        if let Some(path) = self.paths.path_mut(packet.path) {
+            let sent = path.on_sent_elsewhere(now, size, by_previous, frames);
+            put_into(Some(path.space_mut()), packet.pn, sent);
         }
-        let sent = SentPacket {
-            time_sent: now,
-            lost_at: None,
-            size: size as u16,
-            ack_eliciting: false,
-            in_flight: false,
-            is_copy: false,
-            is_mtu_probe: false,
-            ecn_marked: false,
-            tuple_generation: NO_ROUTE,
-            bytes_in_flight_after: path.route.in_flight,
-            rate: rate::Snapshot::default(),
-            frames: std::mem::take(&mut packet.frames),
-        };
-        self.put_into_space(packet.level, packet.path, packet.pn, sent);
     }
+}
 
-    fn put_into_space(&mut self, level: Level, path: PathId, pn: u64, sent: SentPacket) {
-        if let Some(space) = self.space_mut(level, path) {
-            let next = space.next_pn();
-            debug_assert_eq!(next, pn, "the packet number was announced by peek_pn");
-            space.on_sent(next, sent);
-        }
+fn put_into(space: Option<&mut PacketSpace>, pn: u64, sent: SentPacket) {
+    if let Some(space) = space {
+        let next = space.next_pn();
+        debug_assert_eq!(next, pn, "the packet number was announced by peek_pn");
+        space.on_sent(next, sent);
     }
 }
 

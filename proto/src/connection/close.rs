@@ -140,7 +140,7 @@ impl Connection {
         let validated: Vec<_> = self
             .paths
             .open()
-            .filter(|slot| slot.open().is_some_and(|path| path.route.validated))
+            .filter(|slot| slot.open().is_some_and(|path| path.route().validated))
             .map(|slot| slot.id)
             .collect();
         if !validated.is_empty() {
@@ -241,7 +241,7 @@ impl Connection {
         path: PathId,
         buf: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        let route = &self.paths.path(path)?.route;
+        let route = &self.paths.path(path)?.route();
         let (tuple, budget) = (route.tuple, route.amplification.budget());
         let size = u64::from(route.mtu.current()).min(budget) as usize;
         let start = buf.len();

@@ -2,7 +2,7 @@
 
 use super::{Connection, ConnectionStats, PathStats};
 use crate::config::AckReturn;
-use crate::congestion::{ControllerFactory, ControllerInit};
+use crate::congestion::ControllerFactory;
 use crate::datagram::Tuple;
 use crate::event::Observer;
 use crate::handshake::{ExportError, KeyUpdateRefused};
@@ -200,7 +200,7 @@ impl Connection {
         code: impl Into<ErrorCode>,
     ) -> Result<(), AbandonPathError> {
         let open = self.paths.open().filter_map(|slot| slot.open());
-        let others = open.filter(|path| path.id != id && path.route.validated);
+        let others = open.filter(|path| path.id() != id && path.route().validated);
         let is_open = self
             .paths
             .slot(id)
@@ -223,7 +223,7 @@ impl Connection {
         slot.own_status = Some((status, sequence));
         slot.status_pending = true;
         if let Some(path) = &mut slot.path {
-            path.options.status = status;
+            path.set_status(status);
         }
         self.control.paths_dirty = true;
         self.sending.wake();
@@ -237,9 +237,8 @@ impl Connection {
         options: PathOptions,
     ) -> Result<(), PathUnknown> {
         let path = self.paths.open_path_mut(id).ok_or(PathUnknown)?;
-        let status = path.options.status;
-        path.options = options;
-        path.shaper.set(options.shape, self.clock);
+        let status = path.options().status;
+        path.set_options(options, self.clock);
         self.sending.wake();
         if status == options.status {
             Ok(())
@@ -251,7 +250,7 @@ impl Connection {
     /// Sends a PING on a path: its RTT is measured anew.
     pub fn ping(&mut self, id: PathId) -> Result<(), PathUnknown> {
         let path = self.paths.open_path_mut(id).ok_or(PathUnknown)?;
-        path.liveness.request_ping();
+        path.request_ping();
         Ok(())
     }
 
@@ -289,14 +288,9 @@ impl Connection {
 
     /// Replaces the congestion controllers of all paths by new ones, for these and later paths.
     pub fn set_congestion(&mut self, now: Instant, factory: ControllerFactory) {
-        for (id, path) in self.paths.open_mut() {
-            path.route.controller = factory.build(&ControllerInit {
-                max_datagram_size: path.route.mtu.current(),
-                now,
-                seed: self.rng.below(u64::MAX),
-                path: id,
-            });
-            path.route.update_pacing(now);
+        for (_, path) in self.paths.open_mut() {
+            let seed = self.rng.below(u64::MAX);
+            path.replace_controller(now, &factory, seed);
         }
         let mut config = (*self.config).clone();
         config.congestion = factory;

@@ -79,7 +79,7 @@ impl Connection {
         let Some(slot) = self.paths.slot_mut(id) else {
             return false;
         };
-        let is_new = slot.open().is_some_and(|path| !path.route.validated);
+        let is_new = slot.open().is_some_and(|path| !path.route().validated);
         if !is_new {
             return false;
         }

@@ -30,7 +30,7 @@ impl Connection {
         let losses = self.streams.losses();
         let mut oldest = None;
         for other in others {
-            let copies = &self.paths.path(path)?.copies;
+            let copies = self.paths.path(path)?.copies();
             let (from, copied) = (copies.first(other, losses), copies.copied(other));
             let found = self.first_copyable(other, from, path);
             debug_assert_eq!(
@@ -40,9 +40,9 @@ impl Connection {
             );
             let next = match found {
                 Some(original) => original.pn,
-                None => self.paths.path(other)?.space.peek_pn(),
+                None => self.paths.path(other)?.space().peek_pn(),
             };
-            let copies = &mut self.paths.open_path_mut(path)?.copies;
+            let copies = self.paths.open_path_mut(path)?.copies_mut();
             copies.pass(other, next, losses);
             oldest = oldest.into_iter().chain(found).min();
         }
@@ -52,7 +52,7 @@ impl Connection {
     /// The first packet of `other`, from number `from` on, with data that is worth a copy on
     /// `path`.
     fn first_copyable(&self, other: PathId, from: u64, path: PathId) -> Option<Original> {
-        let mut packets = self.paths.path(other)?.space.unacked_from(from);
+        let mut packets = self.paths.path(other)?.space().unacked_from(from);
         let (pn, packet) = packets.find(|(_, packet)| {
             !packet.is_copy
                 && packet.ack_eliciting
@@ -78,7 +78,7 @@ impl Connection {
                 return;
             };
             let frames = self.paths.path(from).and_then(|path| {
-                let (_, original) = path.space.unacked_from(pn).next()?;
+                let (_, original) = path.space().unacked_from(pn).next()?;
                 Some(original.frames.clone())
             });
             let frames = frames.unwrap_or_default();
@@ -91,8 +91,8 @@ impl Connection {
             let Some(path) = self.paths.open_path_mut(id) else {
                 return;
             };
-            path.counters.copied_bytes += bytes;
-            path.copies.on_copied(from, next);
+            path.counters_mut().copied_bytes += bytes;
+            path.copies_mut().on_copied(from, next);
             if rest || bytes == 0 {
                 return;
             }
@@ -114,8 +114,8 @@ impl Connection {
         let sent = &mut packet.frames;
         let bytes = self.streams.write_copy(buf, end, from, id, &[frame], sent);
         if let Some(path) = self.paths.open_path_mut(id) {
-            path.counters.copied_bytes += bytes;
-            path.counters.rescued_bytes += bytes;
+            path.counters_mut().copied_bytes += bytes;
+            path.counters_mut().rescued_bytes += bytes;
         }
     }
 }

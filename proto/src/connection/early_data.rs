@@ -83,7 +83,7 @@ impl Connection {
         let params = remembered.params();
         self.streams.on_peer_params(params);
         if let Some(path) = self.paths.path_mut(PathId::ZERO) {
-            path.route.mtu.set_peer_limit(params.max_udp_payload_size);
+            path.set_peer_limit(params.max_udp_payload_size);
         }
         self.early.data = EarlyData::Offered(Box::new(remembered));
     }
@@ -152,10 +152,8 @@ impl Connection {
         let Some(path) = self.paths.path_mut(PathId::ZERO) else {
             return Vec::new();
         };
-        let sent = path.space.take_all();
-        let in_flight = sent.iter().filter(|(_, packet)| packet.in_flight);
-        let bytes = in_flight.map(|(_, packet)| u64::from(packet.size)).sum();
-        path.route.in_flight = path.route.in_flight.saturating_sub(bytes);
+        let sent = path.space_mut().take_all();
+        path.forget_in_flight(&sent);
         sent.into_iter().map(|(_, packet)| packet).collect()
     }
 

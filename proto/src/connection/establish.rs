@@ -78,7 +78,7 @@ impl Connection {
                     .on_new(&frame, self.config.active_connection_id_limit)?;
             }
             if let Some(path) = &mut slot.path {
-                path.route.mtu.set_peer_limit(params.max_udp_payload_size);
+                path.set_peer_limit(params.max_udp_payload_size);
             }
         }
         self.one_way.set_exponent(params.ack_delay_exponent);
@@ -130,8 +130,7 @@ impl Connection {
         self.outbox
             .observe(now, &Observation::HandshakeComplete { alpn });
         if let Some(path) = self.paths.path_mut(PathId::ZERO) {
-            path.route.validated = true;
-            path.route.amplification.set_validated();
+            path.set_validated();
         }
         self.outbox.events.push_back(Event::Connected);
         self.conclude_early_data(now);
@@ -150,7 +149,7 @@ impl Connection {
         let Some(path) = self.paths.path(PathId::ZERO) else {
             return;
         };
-        let address = [path.route.tuple.remote.ip()];
+        let address = [path.route().tuple.remote.ip()];
         self.control.new_token = Some(self.identity.keys.seal_new_token(
             now,
             &address,
@@ -163,8 +162,7 @@ impl Connection {
     /// the answer.
     fn spare_first_window(&mut self) {
         if let Some(path) = self.paths.path_mut(PathId::ZERO) {
-            let next = path.space.peek_pn();
-            path.route.mtu.hold_until_acked(next);
+            path.hold_mtu();
         }
     }
 
@@ -219,8 +217,7 @@ impl Connection {
         // Only the owner of the address can have read our Handshake keys' secrets
         // (RFC 9000, section 8.1).
         if let Some(path) = self.paths.path_mut(PathId::ZERO) {
-            path.route.amplification.set_validated();
-            path.route.validated = true;
+            path.set_validated();
         }
     }
 
@@ -272,11 +269,7 @@ impl Connection {
         };
         let sent = space.take_all();
         if let Some(path) = self.paths.path_mut(PathId::ZERO) {
-            let bytes = sent
-                .iter()
-                .filter(|(_, p)| p.in_flight)
-                .map(|(_, p)| u64::from(p.size));
-            path.route.in_flight = path.route.in_flight.saturating_sub(bytes.sum());
+            path.forget_in_flight(&sent);
         }
         self.early.pto_count = 0;
         self.early.probes_owed = [0; 2];

@@ -4,7 +4,7 @@ use super::Connection;
 use crate::datagram::Tuple;
 use crate::event::{Observation, PathNotice};
 use crate::path::cids::RemoteCids;
-use crate::path::route::Route;
+use crate::path::migration::{Failed, Response};
 use crate::time::Instant;
 use crate::wire::{PathId, ResetToken, TransportErrorCode};
 use smallvec::SmallVec;
@@ -40,11 +40,9 @@ impl Connection {
         let Some(path) = self.paths.open_path_mut(id) else {
             return;
         };
-        let is_return = path.previous.as_ref().is_some_and(|old| old.tuple == tuple);
-        if !is_return && !path.moves.take(now) {
-            return;
+        if path.may_follow(now, tuple) {
+            self.move_route(now, id, tuple, bytes);
         }
-        self.move_route(now, id, tuple, bytes);
     }
 
     /// Sends a path's packets along `tuple` from now on. The old route is kept until the new one is
@@ -79,7 +77,7 @@ impl Connection {
         }
         self.move_route(now, id, tuple, 0);
         if let Some(path) = self.paths.open_path_mut(id) {
-            path.route.amplification.set_validated();
+            path.lift_amplification_limit();
         }
         Ok(())
     }
@@ -99,7 +97,7 @@ impl Connection {
         let Some(tuple) = self
             .paths
             .open_path(PathId::ZERO)
-            .map(|path| path.route.tuple)
+            .map(|path| path.route().tuple)
         else {
             return;
         };
@@ -118,35 +116,18 @@ impl Connection {
         let Some(path) = self.paths.open_path(id) else {
             return;
         };
-        let is_return = path.previous.as_ref().is_some_and(|old| old.tuple == tuple);
-        let kept = path.previous.as_ref().map_or(0, |old| old.generation);
-        let generation = path.route.generation.max(kept) + 1;
-        let fresh = (!is_return).then(|| self.new_route(now, id, tuple, generation));
+        let is_return = path.is_return(tuple);
+        let generation = path.next_generation();
+        let fresh = (!is_return).then(|| {
+            let mut fresh = self.new_route(now, id, tuple, generation);
+            fresh.amplification.on_received(bytes);
+            fresh
+        });
         let Some(path) = self.paths.open_path_mut(id) else {
             return;
         };
-        let (next, kept) = match fresh {
-            Some(mut fresh) => {
-                fresh.amplification.on_received(bytes);
-                (Some(fresh), path.previous.take())
-            }
-            None => (path.previous.take(), None),
-        };
-        let Some(next) = next else { return };
-        let mut old = path.exchange_route(next, self.config.ecn);
-        if !path.route.validated {
-            let pto = old.rtt.pto_base();
-            path.route.validate_after(now, &mut self.rng, pto);
-        }
-        let may_return = old.validated;
-        path.previous = if may_return {
-            // The old address is asked too: if it still answers, the move was somebody else's doing
-            // (RFC 9000, section 9.3.3).
-            old.validate(now, &mut self.rng);
-            Some(old)
-        } else {
-            kept.map(|kept| kept.with_measured(old))
-        };
+        let moved = path.move_to(now, &mut self.rng, fresh, self.config.ecn);
+        let Some(may_return) = moved else { return };
         self.change_cids(id, |cids| {
             if is_return {
                 cids.move_back();
@@ -176,49 +157,18 @@ impl Connection {
         let Some(path) = self.paths.open_path_mut(id) else {
             return;
         };
-        let current = path
-            .route
-            .validation
-            .as_mut()
-            .and_then(|v| v.on_response(data, now));
-        if let Some(rtt) = current {
-            path.route.amplification.set_validated();
-            let proven = path.route.validation.take();
-            if proven.is_some_and(|validation| validation.needs_size_check()) {
-                // The address is proven, but not yet that full-size packets pass.
-                path.route.validate(now, &mut self.rng);
-                return;
-            }
-            path.route.validated = true;
-            let moved = path.previous.take().is_some();
-            // Proof alone does not move a server (RFC 9000, section 9.3): something else must
-            // follow, whether there is data or not.
-            if moved && self.identity.side.is_client() {
-                path.liveness.request_ping();
-            }
-            if !path.route.rtt.has_sample() {
-                path.route.rtt.seed(rtt);
-                path.route.update_pacing(now);
-            }
-            if moved {
-                self.change_cids(id, RemoteCids::forget_kept);
-            }
-            self.sending.wake();
-            self.fit_datagrams();
-            self.announce_path(now, id);
-            self.on_path_responded(now, id);
+        let is_client = self.identity.side.is_client();
+        let response = path.on_response(now, &mut self.rng, data, is_client);
+        let Response::Proven { moved } = response else {
             return;
+        };
+        if moved {
+            self.change_cids(id, RemoteCids::forget_kept);
         }
-        let previous = path
-            .previous
-            .as_mut()
-            .and_then(|route| route.validation.as_mut());
-        if previous.and_then(|v| v.on_response(data, now)).is_some() {
-            // The old address answers; the new one is still being asked.
-            if let Some(route) = &mut path.previous {
-                route.validation = None;
-            }
-        }
+        self.sending.wake();
+        self.fit_datagrams();
+        self.announce_path(now, id);
+        self.on_path_responded(now, id);
     }
 
     /// Gives up on routes that did not answer.
@@ -227,41 +177,19 @@ impl Connection {
         let Some(path) = self.paths.open_path_mut(id) else {
             return;
         };
-        let failed = |route: &Route| route.validation.as_ref().is_some_and(|v| v.failed(now));
-        if let Some(previous) = path.previous.as_mut().filter(|previous| failed(previous)) {
-            // It was valid once, and is the one to return to should the new one fail as well
-            // (RFC 9000, section 9.3.2).
-            previous.validation = None;
-        }
-        if !failed(&path.route) {
-            return;
-        }
-        if path.liveness.is_asked() && path.route.validated {
-            // Nothing is acknowledged anywhere: this path may well be the first to come back. Where
-            // there is no other any more, nobody needs to know.
-            path.route.validation = None;
-            if others {
-                path.route.validate(now, &mut self.rng);
-            } else {
-                path.liveness.end_inquiry();
-            }
-            return;
-        }
-        match path.previous.take() {
-            Some(previous) if previous.validated => {
-                path.exchange_route(previous, self.config.ecn);
-                path.route.validation = None;
-                let tuple = path.route.tuple;
+        match path.on_validation_timeout(now, &mut self.rng, others, self.config.ecn) {
+            Some(Failed::Returned(tuple)) => {
                 self.change_cids(id, RemoteCids::move_back);
                 self.sending.wake();
                 self.outbox
                     .observe(now, &Observation::RouteAssigned { path: id, tuple });
                 self.notice(now, PathNotice::Moved { id, tuple });
             }
-            _ => {
+            Some(Failed::Lost) => {
                 let code = TransportErrorCode::PATH_UNSTABLE_OR_POOR.0;
                 self.abandon(now, id, code, false);
             }
+            None => {}
         }
     }
 }

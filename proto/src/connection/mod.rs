@@ -336,7 +336,7 @@ impl Connection {
     /// (RFC 10069 makes it the largest over all paths).
     fn three_pto(&self) -> Duration {
         let open = self.paths.open().filter_map(|slot| slot.open());
-        let largest = open.map(|path| path.route.rtt.pto_base()).max();
+        let largest = open.map(|path| path.route().rtt.pto_base()).max();
         let largest = largest.map(|base| base + self.peer_max_ack_delay());
         largest.unwrap_or(self.config.initial_rtt * 3) * 3
     }

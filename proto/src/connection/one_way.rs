@@ -65,7 +65,7 @@ impl Connection {
             return;
         };
         let packet = acked.iter().find(|(pn, _)| *pn == newly.pn);
-        let generation = path.route.generation;
+        let generation = path.route().generation;
         if packet.is_none_or(|(_, packet)| packet.tuple_generation != generation) {
             return;
         }
@@ -93,10 +93,10 @@ impl Connection {
     pub(super) fn settle_delays(&mut self, arrival: &Arrival) {
         let path = self.paths.slot(arrival.path).and_then(|slot| slot.open());
         let carrier = path
-            .filter(|path| path.route.tuple == arrival.tuple)
+            .filter(|path| path.route().tuple == arrival.tuple)
             .map(|path| Carrier {
                 path: arrival.path,
-                generation: path.route.generation,
+                generation: path.route().generation,
                 received: arrival.now,
             });
         match carrier {
@@ -113,9 +113,9 @@ impl Connection {
     /// Whether two paths share a bottleneck: as measured, or else assumed if they have an end in
     /// common.
     pub(super) fn shares_bottleneck(&self, path: &Path, other: &Path) -> bool {
-        let (one, two) = (&path.route.tuple, &other.route.tuple);
+        let (one, two) = (&path.route().tuple, &other.route().tuple);
         self.bottlenecks
-            .shares(path.id, other.id)
+            .shares(path.id(), other.id())
             .unwrap_or_else(|| one.socket == two.socket || one.remote.ip() == two.remote.ip())
     }
 

@@ -11,7 +11,6 @@ use crate::path::MAX_OPEN_PATHS;
 use crate::path::manager::{Closing, Slot};
 use crate::path::route::Route;
 use crate::path::state::{Path, PathOptions};
-use crate::path::validation::Elsewhere;
 use crate::recovery::{AckPolicy, PacketSpace};
 use crate::rng::Rng;
 use crate::sched::PathEvent;
@@ -97,9 +96,8 @@ impl Connection {
         // the new path is mute and keeps what it owes; if none comes, its validation fails.
         self.create_path(now, id, tuple, PathOptions::default());
         if let Some(path) = self.paths.path_mut(id) {
-            path.route.amplification.on_received(bytes);
-            path.counters.received_packets += 1;
-            path.counters.received_bytes += bytes;
+            path.on_datagram(tuple, bytes);
+            path.counters_mut().received_packets += 1;
         }
     }
 
@@ -116,12 +114,10 @@ impl Connection {
         let Some(path) = slot.path.as_mut() else {
             return;
         };
-        if path.announced {
+        if !path.announce(now) {
             return;
         }
-        path.announced = true;
-        let (tuple, status) = (path.route.tuple, path.options.status);
-        path.route.update_pacing(now);
+        let (tuple, status) = (path.route().tuple, path.options().status);
         // Said again after validation even if said before: some peers forget what they hear of a
         // path that is not open yet (docs/interop.md, D4).
         if status == PathStatus::Backup {
@@ -140,8 +136,8 @@ impl Connection {
     #[cold]
     pub(super) fn fit_datagrams(&mut self) {
         let open = self.paths.open().filter_map(|slot| slot.open());
-        let validated = open.filter(|path| path.route.validated);
-        if let Some(smallest) = validated.map(|path| path.route.mtu.current()).min() {
+        let validated = open.filter(|path| path.route().validated);
+        if let Some(smallest) = validated.map(|path| path.route().mtu.current()).min() {
             let room = usize::from(smallest).saturating_sub(ONE_RTT_OVERHEAD);
             self.streams.set_datagram_room(room);
         }
@@ -331,7 +327,7 @@ impl Connection {
         self.one_way.forget(now, id);
         self.bottlenecks.forget(id);
         for (_, other) in self.paths.open_mut() {
-            other.copies.forget(id);
+            other.copies_mut().forget(id);
         }
         if self.paths.path(id).is_some() {
             self.release(id);
@@ -350,12 +346,7 @@ impl Connection {
         let Some(path) = self.paths.path_mut(id) else {
             return;
         };
-        let packets = path.space.take_all();
-        path.route.in_flight = 0;
-        path.previous = None;
-        path.elsewhere = Elsewhere::default();
-        path.assigned = 0;
-        path.liveness.on_closing();
+        let packets = path.on_closing();
         for (_, packet) in &packets {
             for frame in &packet.frames {
                 self.on_frame_lost(Level::OneRtt, id, frame);
@@ -409,11 +400,11 @@ impl Connection {
     /// Where the acknowledgement of `path` travels.
     pub(super) fn ack_route(&self, now: Instant, closing: bool, path: &Path) -> Option<PathId> {
         let carrier = |id: PathId| self.paths.slot(id).filter(|slot| can_carry(slot));
-        let own = || carrier(path.id).map(|slot| slot.id);
+        let own = || carrier(path.id()).map(|slot| slot.id);
         if !self.multipath_active() {
             return own();
         }
-        let home = (!closing && path.is_healthy()).then_some(path.id);
+        let home = (!closing && path.is_healthy()).then_some(path.id());
         let wanted = match self.config.ack_return {
             AckReturn::LowestRtt => self.control.ack_home.filter(|id| self.works(*id)),
             AckReturn::Path(id) if self.works(id) => Some(id),
@@ -424,14 +415,14 @@ impl Connection {
             }
         };
         let wanted = wanted.and_then(carrier).map(|slot| slot.id);
-        if wanted.is_some() && !path.liveness.takes_detour(now) {
+        if wanted.is_some() && !path.liveness().takes_detour(now) {
             return wanted;
         }
         // A detour is worth it by a path that answers. Where none does, both sides may have doubts
         // about the one that works again: they learn of it only by answering there.
         let answers = |id: &PathId| {
             let path = self.paths.path(*id);
-            path.is_some_and(|path| path.liveness.pto_count() == 0)
+            path.is_some_and(|path| path.liveness().pto_count() == 0)
         };
         let best = self.control_path_except(wanted);
         best.filter(answers)
@@ -442,7 +433,7 @@ impl Connection {
     /// Whether a path works, as far as is known.
     fn works(&self, id: PathId) -> bool {
         let path = self.paths.slot(id).and_then(|slot| slot.open());
-        path.is_some_and(|path| path.is_healthy() && path.liveness.pto_count() == 0)
+        path.is_some_and(|path| path.is_healthy() && path.liveness().pto_count() == 0)
     }
 
     /// Chooses the path by which all acknowledgements return. One that is hardly faster than the
@@ -451,7 +442,7 @@ impl Connection {
         if self.config.ack_return != AckReturn::LowestRtt {
             return;
         }
-        let smoothed = |id: PathId| self.paths.path(id).map(|path| path.route.rtt.smoothed());
+        let smoothed = |id: PathId| self.paths.path(id).map(|path| path.route().rtt.smoothed());
         let best = self.control_path();
         let kept = self.control.ack_home.filter(|home| {
             let much_slower = smoothed(*home) > best.and_then(smoothed).map(|rtt| rtt * 9 / 8);
@@ -471,11 +462,11 @@ impl Connection {
             .in_use()
             .filter_map(|slot| slot.path.as_ref().map(|path| (slot, path)))
             .filter(|(slot, path)| {
-                path.space.received.has_unreported()
-                    && (path.id == carrier && rides_along
+                path.space().received.has_unreported()
+                    && (path.id() == carrier && rides_along
                         || self.ack_route(now, slot.closing.is_some(), path) == Some(carrier))
             })
-            .map(|(_, path)| path.id)
+            .map(|(_, path)| path.id())
             .collect()
     }
 }
@@ -487,6 +478,6 @@ pub(crate) fn random_cid(rng: &mut Rng, length: usize) -> ConnectionId {
 
 /// Whether a packet with any frame may be sent on the path.
 pub(super) fn can_carry(slot: &Slot) -> bool {
-    let budget = slot.open().map(|path| path.route.amplification.budget());
+    let budget = slot.open().map(|path| path.route().amplification.budget());
     slot.remote_cids.has_active() && budget.is_some_and(|budget| budget >= MIN_BUDGET)
 }

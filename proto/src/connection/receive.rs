@@ -5,6 +5,8 @@ use crate::datagram::{Ecn, Tuple};
 use crate::error::{ConnectionError, TransportError};
 use crate::event::{DropReason, Observation};
 use crate::handshake::{Level, OpenError};
+use crate::path::packets::Received;
+use crate::path::state::Path;
 use crate::recovery::PacketSpace;
 use crate::time::Instant;
 use crate::wire::cursor::Reader;
@@ -99,7 +101,7 @@ impl Connection {
     fn is_foreign(&self, tuple: Tuple, path: PathId) -> bool {
         let remote = tuple.remote;
         let path = self.paths.path(path);
-        if path.is_some_and(|path| path.route.tuple.remote == remote) {
+        if path.is_some_and(|path| path.route().tuple.remote == remote) {
             return false;
         }
         if self.identity.side.is_client() {
@@ -112,7 +114,7 @@ impl Connection {
     #[cold]
     fn knows_server_at(&self, remote: SocketAddr) -> bool {
         let paths = self.paths.in_use().filter_map(|slot| slot.path.as_ref());
-        let mut routes = paths.flat_map(|path| path.previous.iter().chain([&path.route]));
+        let mut routes = paths.flat_map(|path| path.previous().into_iter().chain([path.route()]));
         self.identity.handshake_remote == remote
             || self.preferred_remote(remote.is_ipv4()) == Some(remote)
             || routes.any(|route| route.tuple.remote == remote)
@@ -120,15 +122,7 @@ impl Connection {
 
     fn account_received(&mut self, tuple: Tuple, path: PathId, bytes: u64) {
         if let Some(path) = self.paths.path_mut(path) {
-            path.counters.received_bytes += bytes;
-            for route in [Some(&mut path.route), path.previous.as_mut()]
-                .into_iter()
-                .flatten()
-            {
-                if route.tuple == tuple {
-                    route.amplification.on_received(bytes);
-                }
-            }
+            path.on_datagram(tuple, bytes);
         }
     }
 
@@ -455,17 +449,10 @@ impl Connection {
         let Some(known) = slot.path.as_mut() else {
             return;
         };
-        known.counters.received_packets += 1;
-        known.liveness.on_activity(now);
-        let newest = known
-            .space
-            .received
-            .largest()
-            .is_none_or(|largest| pn > largest);
+        let may_have_moved = known.on_authentic(now, pn, tuple);
         // RFC 9000, section 9.3. With several paths there is no need to probe an address under a
         // path ID that is elsewhere: whatever comes from there is the path.
-        let elsewhere = is_open && known.route.tuple != tuple;
-        if elsewhere && newest && (multipath || !is_probing(payload)) {
+        if is_open && may_have_moved && (multipath || !is_probing(payload)) {
             self.on_new_tuple(now, path, tuple, size as u64);
         }
     }
@@ -534,34 +521,40 @@ impl Connection {
             pn,
             ..
         } = *arrival;
-        if let Some(space) = self.space_mut(level, path) {
-            space
-                .received
-                .on_received(now, pn, contents.ack_eliciting, ecn);
-            let of_handshake = !level.is_data() && contents.ack_eliciting;
-            if of_handshake || contents.immediate {
-                // Initial and Handshake packets are acknowledged at once (RFC 9000, section
-                // 13.2.1), and what asks for it by IMMEDIATE_ACK.
-                space.received.request_immediate();
-            }
-        }
         if !level.is_data() {
+            if let Some(space) = self.space_mut(level, path) {
+                let received = &mut space.received;
+                received.on_received(now, pn, contents.ack_eliciting, ecn);
+                if contents.ack_eliciting || contents.immediate {
+                    // Initial and Handshake packets are acknowledged at once (RFC 9000, section
+                    // 13.2.1).
+                    received.request_immediate();
+                }
+            }
             return;
         }
+        let Some(slot) = self.paths.slot_mut(path) else {
+            return;
+        };
+        let is_open = slot.closing.is_none();
+        let Some(known) = slot.path.as_mut() else {
+            return;
+        };
         let lone_ping =
             contents.ack_eliciting && !contents.more_than_ping && payload_len <= MAX_LONE_PING;
-        if lone_ping && contents.timestamp {
-            // It measures: it wants an answer now, and by the same way. Probes have no timestamp.
-            if let Some(space) = self.space_mut(level, path) {
-                space.received.request_immediate();
-            }
-        } else {
-            self.note_detour(now, path, lone_ping, contents.ack_eliciting);
-        }
-        if ecn == Some(Ecn::Ce)
-            && let Some(path) = self.paths.path_mut(path)
-        {
-            path.counters.ce_marks += 1;
+        let received = Received {
+            pn,
+            ecn,
+            ack_eliciting: contents.ack_eliciting,
+            immediate: contents.immediate,
+            lone_ping,
+            // Probes have no timestamp.
+            measures: lone_ping && contents.timestamp,
+            is_open,
+        };
+        if let Some(until) = known.on_received(now, received) {
+            self.outbox
+                .observe(now, &Observation::Detour { path, until });
         }
     }
 
@@ -582,7 +575,7 @@ impl Connection {
         match level {
             Level::Initial => self.early.spaces[0].as_ref(),
             Level::Handshake => self.early.spaces[1].as_ref(),
-            Level::OneRtt | Level::ZeroRtt => self.paths.path(path).map(|path| &path.space),
+            Level::OneRtt | Level::ZeroRtt => self.paths.path(path).map(Path::space),
         }
     }
 
@@ -591,7 +584,7 @@ impl Connection {
         match level {
             Level::Initial => self.early.spaces[0].as_mut(),
             Level::Handshake => self.early.spaces[1].as_mut(),
-            Level::OneRtt | Level::ZeroRtt => self.paths.path_mut(path).map(|path| &mut path.space),
+            Level::OneRtt | Level::ZeroRtt => self.paths.path_mut(path).map(Path::space_mut),
         }
     }
 }

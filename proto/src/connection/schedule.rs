@@ -282,29 +282,27 @@ impl Connection {
     /// The rest of an earlier decision that covered more than a packet.
     fn assigned(&self, now: Instant) -> Option<Carry> {
         self.sending.chunk?;
-        let ready = |path: &&Path| path.assigned > 0 && can_send(path, now);
+        let ready = |path: &&Path| path.assigned() > 0 && can_send(path, now);
         let path = self.paths.open().filter_map(Slot::open).find(ready)?;
         let what = Payload::Waiting { skip: 0 };
         Some(Carry {
-            path: path.id,
+            path: path.id(),
             what,
-            budget: path.assigned,
+            budget: path.assigned(),
             also: PathSet::EMPTY,
         })
     }
 
     fn drop_assignments(&mut self) {
         if self.sending.chunk.is_some() {
-            self.paths
-                .open_mut()
-                .for_each(|(_, path)| path.assigned = 0);
+            self.paths.open_mut().for_each(|(_, path)| path.assign(0));
         }
     }
 
     fn ask(&mut self, now: Instant, idle: bool) -> Option<Carry> {
         // The cheap question first: most often no window has room.
         let has_room = |path: &Path| {
-            let size = u64::from(path.route.mtu.current());
+            let size = u64::from(path.route().mtu.current());
             path.room() >= size && path.ready_at(now, size) <= now
         };
         if !self.is_urgent() && !self.candidates().any(|(_, path)| has_room(path)) {
@@ -323,7 +321,7 @@ impl Connection {
             .paths
             .in_use()
             .filter_map(|slot| Some((slot, slot.open()?)));
-        open.filter(|(slot, path)| path.route.is_open_to_data() && slot.remote_cids.has_active())
+        open.filter(|(slot, path)| path.route().is_open_to_data() && slot.remote_cids.has_active())
     }
 
     fn consult(&mut self, now: Instant, idle: bool, views: &[PathView]) -> Option<Carry> {
@@ -437,7 +435,7 @@ impl Connection {
         {
             budget = chunk;
             if let Some(path) = self.paths.open_path_mut(path) {
-                path.assigned = chunk;
+                path.assign(chunk);
             }
         }
         Some(Carry {
@@ -498,8 +496,8 @@ impl Connection {
         };
         for (slot, path) in self.candidates() {
             let mut view = snapshot(slot, path, now);
-            view.forward_delay_us = self.one_way.forward(now, path.id);
-            view.bottleneck = self.bottlenecks.group(path.id);
+            view.forward_delay_us = self.one_way.forward(now, path.id());
+            view.bottleneck = self.bottlenecks.group(path.id());
             views.push(view);
         }
         if copies {
@@ -513,15 +511,15 @@ impl Connection {
 
 /// Whether window and pacer let a full packet go now.
 pub(super) fn can_send(path: &Path, now: Instant) -> bool {
-    let size = u64::from(path.route.mtu.current());
+    let size = u64::from(path.route().mtu.current());
     path.is_healthy() && path.room() >= size && path.ready_at(now, size) <= now
 }
 
 fn snapshot(slot: &Slot, path: &Path, now: Instant) -> PathView {
-    let route = &path.route;
+    let route = path.route();
     let size = route.mtu.current();
     PathView {
-        id: path.id,
+        id: path.id(),
         status: slot.status(),
         state: path.state(),
         smoothed_rtt: if route.rtt.has_sample() {
@@ -537,19 +535,19 @@ fn snapshot(slot: &Slot, path: &Path, now: Instant) -> PathView {
         congestion_window: path.window(),
         ssthresh: route.controller.ssthresh(),
         bytes_in_flight: route.in_flight,
-        queued: path.assigned,
+        queued: path.assigned(),
         delivery_rate: route.rate.bandwidth(),
         pacing_rate: route.pacer.rate().unwrap_or(0),
         pacer_ready: path.ready_at(now, u64::from(size)),
-        loss: path.loss,
-        pto_count: path.liveness.pto_count(),
-        last_ack: path.liveness.last_ack(),
+        loss: path.loss(),
+        pto_count: path.liveness().pto_count(),
+        last_ack: path.liveness().last_ack(),
         in_recovery: route.controller.in_recovery(),
         app_limited: route.app_limited,
         max_datagram_size: size,
-        weight: path.options.weight,
-        priority: path.options.priority,
-        cost: path.options.cost,
+        weight: path.options().weight,
+        priority: path.options().priority,
+        cost: path.options().cost,
         bottleneck: 0,
         copyable: false,
         copyable_since: None,

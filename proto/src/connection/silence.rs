@@ -45,8 +45,8 @@ impl Connection {
         let several = census.open > 1 && self.multipath_active();
         // Data waits in vain for what should have come before it, and may come elsewhere.
         let starves = several && self.streams.has_gap();
-        let doubted = path.liveness.doubted_since().filter(|_| starves);
-        let is_asked = path.liveness.is_asked();
+        let doubted = path.liveness().doubted_since().filter(|_| starves);
+        let is_asked = path.liveness().is_asked();
         Surroundings {
             others_answer: census.healthy > usize::from(path.is_healthy()),
             several,
@@ -54,13 +54,13 @@ impl Connection {
             answering_since: doubted.and_then(|doubt| {
                 let healthy = self.healthy();
                 healthy
-                    .filter_map(|path| path.liveness.answers_since(doubt))
+                    .filter_map(|path| path.liveness().answers_since(doubt))
                     .min()
             }),
             first_response: is_asked
                 .then(|| {
                     self.healthy()
-                        .filter_map(|path| path.liveness.responded_at())
+                        .filter_map(|path| path.liveness().responded_at())
                         .min()
                 })
                 .flatten(),
@@ -106,13 +106,7 @@ impl Connection {
 
     fn challenge_all(&mut self, now: Instant) {
         for (_, path) in self.paths.open_mut() {
-            let route = &mut path.route;
-            if path
-                .liveness
-                .ask(route.validated && route.validation.is_none())
-            {
-                route.validate(now, &mut self.rng);
-            }
+            path.ask(now, &mut self.rng);
         }
     }
 
@@ -131,7 +125,7 @@ impl Connection {
             return;
         };
         let frames: Vec<SentFrame> = path
-            .space
+            .space()
             .iter_unacked()
             .flat_map(|(_, packet)| packet.frames.iter().copied())
             .collect();
@@ -144,7 +138,7 @@ impl Connection {
             }
         }
         if let Some(path) = self.paths.open_path_mut(id) {
-            path.counters.reinjected_bytes += reinjected;
+            path.counters_mut().reinjected_bytes += reinjected;
         }
         let (path, bytes) = (id, reinjected);
         self.outbox
@@ -179,7 +173,7 @@ impl Connection {
         let Some(path) = self.paths.open_path_mut(id) else {
             return;
         };
-        for verdict in path.on_responded(now) {
+        for verdict in path.on_proven(now) {
             self.carry_out(now, id, verdict);
         }
     }
@@ -195,36 +189,12 @@ impl Connection {
         self.on_refused(now, |other| other == tuple);
     }
 
-    /// Notices that the peer probes in vain, so that acknowledgements go back another way too.
-    pub(super) fn note_detour(
-        &mut self,
-        now: Instant,
-        id: PathId,
-        lone_ping: bool,
-        ack_eliciting: bool,
-    ) {
-        let Some(path) = self.paths.open_path_mut(id) else {
-            return;
-        };
-        if !lone_ping {
-            if ack_eliciting {
-                path.liveness.on_other_question();
-            }
-            return;
-        }
-        path.space.received.request_immediate();
-        if let Some(until) = path.liveness.on_lone_ping(now) {
-            self.outbox
-                .observe(now, &Observation::Detour { path: id, until });
-        }
-    }
-
     fn on_refused(&mut self, now: Instant, concerns: impl Fn(Tuple) -> bool) {
         // The last one that answers goes on.
         let mut left = self.census().healthy;
         self.doubt_where(now, |path| {
             let others = left - usize::from(path.is_healthy());
-            if others == 0 || !concerns(path.route.tuple) {
+            if others == 0 || !concerns(path.route().tuple) {
                 return None;
             }
             let verdict = path.on_refused(now);

@@ -72,9 +72,9 @@ pub struct PathStats {
 
 impl PathStats {
     pub(super) fn of(slot: &Slot, path: &Path, one_way: &OneWay, now: Instant) -> Self {
-        let route = &path.route;
+        let route = path.route();
         Self {
-            id: path.id,
+            id: path.id(),
             tuple: route.tuple,
             validated: route.validated,
             closing: slot.closing.is_some(),
@@ -89,15 +89,15 @@ impl PathStats {
             ssthresh: route.controller.ssthresh(),
             bytes_in_flight: route.in_flight,
             delivery_rate: route.rate.bandwidth(),
-            pair_rate: path.pairs.estimate(),
+            pair_rate: path.pairs().estimate(),
             mtu: route.mtu.current(),
             ecn: route.ecn.is_capable(),
-            pto_count: path.liveness.pto_count(),
-            acks_came_by: path.liveness.acks_came_by(),
-            forward_delay_us: one_way.forward(now, path.id),
-            backward_delay_us: one_way.backward(now, path.id),
+            pto_count: path.liveness().pto_count(),
+            acks_came_by: path.liveness().acks_came_by(),
+            forward_delay_us: one_way.forward(now, path.id()),
+            backward_delay_us: one_way.backward(now, path.id()),
             bottleneck: 0,
-            counters: path.counters,
+            counters: *path.counters(),
         }
     }
 }

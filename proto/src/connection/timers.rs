@@ -136,14 +136,15 @@ impl Connection {
     fn offer_path_timers(&self, path: &Path, data: bool, census: Census, first: &mut First) {
         let around = self.surroundings(path, census);
         let own = path.under_way(self.peer_max_ack_delay());
-        let size = u64::from(path.route.mtu.current());
+        let size = u64::from(path.route().mtu.current());
         // Only a pacer that is the obstacle: what else stops data has a timer or event of its own.
-        let may_carry = path.is_healthy() || !around.others_answer && path.route.is_open_to_data();
+        let may_carry =
+            path.is_healthy() || !around.others_answer && path.route().is_open_to_data();
         let paced = (data && may_carry && path.room() >= size)
             .then(|| path.ready_at(self.clock, size))
             .filter(|ready| *ready > self.clock);
-        first.offer(path.space.loss_time(), Timer::Loss);
-        if let Some((at, alarm)) = path.liveness.deadline(&own, &around) {
+        first.offer(path.space().loss_time(), Timer::Loss);
+        if let Some((at, alarm)) = path.liveness().deadline(&own, &around) {
             first.offer(Some(at), alarm.into());
         }
         first.offer(self.validation_deadline(path), Timer::Validation);
@@ -158,7 +159,7 @@ impl Connection {
             .filter_map(|slot| Some((slot, slot.path.as_ref()?)));
         let due = paths.filter_map(|(slot, path)| {
             // The cheap question first: few paths have an acknowledgement to send.
-            let at = path.space.received.deadline()?;
+            let at = path.space().received.deadline()?;
             let closing = slot.closing.is_some();
             self.ack_route(self.clock, closing, path).map(|_| at)
         });
@@ -169,12 +170,12 @@ impl Connection {
     /// of amplification budget or of a connection ID, waits for the peer.
     fn validation_deadline(&self, path: &Path) -> Option<Instant> {
         let is_settled = |route: &Route| route.validation.is_none();
-        if is_settled(&path.route) && path.previous.as_ref().is_none_or(is_settled) {
+        if is_settled(path.route()) && path.previous().is_none_or(is_settled) {
             return None;
         }
-        let cids = &self.paths.slot(path.id)?.remote_cids;
-        let current = (&path.route, cids.has_active());
-        let previous = path.previous.as_ref();
+        let cids = &self.paths.slot(path.id())?.remote_cids;
+        let current = (path.route(), cids.has_active());
+        let previous = path.previous();
         let previous = previous.map(|route| (route, cids.has_active() && cids.kept().is_some()));
         let routes = [current].into_iter().chain(previous);
         let deadlines = routes.filter_map(|(route, has_cid)| {
@@ -212,12 +213,12 @@ impl Connection {
     /// Whether the amplification limit leaves room for an Initial or Handshake packet.
     pub(super) fn may_send_early(&self) -> bool {
         let path = self.paths.path(PathId::ZERO);
-        path.is_some_and(|path| path.route.amplification.budget() >= MIN_EARLY_BUDGET)
+        path.is_some_and(|path| path.route().amplification.budget() >= MIN_EARLY_BUDGET)
     }
 
     /// When to probe during the handshake, and at which level.
     fn early_pto(&self) -> Option<(Instant, Level)> {
-        let route = &self.paths.path(PathId::ZERO)?.route;
+        let route = &self.paths.path(PathId::ZERO)?.route();
         // A server that may not send any more must wait for the client (RFC 9002, section 6.2.2.1).
         if self.handshake.is_confirmed() || !self.may_send_early() {
             return None;
@@ -244,7 +245,7 @@ impl Connection {
             };
             self.early.spaces[level as usize].as_ref()?;
             let path = self.paths.path(PathId::ZERO)?;
-            Some((path.liveness.last_activity() + wait, level))
+            Some((path.liveness().last_activity() + wait, level))
         })
     }
 
@@ -311,7 +312,7 @@ impl Connection {
             // A probe repeats what the peer may have missed.
             self.resend_crypto(level);
             if let Some(path) = self.paths.path_mut(PathId::ZERO) {
-                path.liveness.on_activity(now);
+                path.on_handshake_probe(now);
             }
         }
     }
@@ -335,7 +336,7 @@ impl Connection {
         let Some(path) = self.paths.open_path(id) else {
             return;
         };
-        if due(path.space.loss_time()) {
+        if due(path.space().loss_time()) {
             self.detect_lost(now, Level::OneRtt, id);
         }
         self.handle_validation_timeout(now, id);

@@ -128,7 +128,7 @@ impl Connection {
             .filter(|level| self.wants_handshake_packet(now, *level))
             .collect();
         let last = *wanted.last()?;
-        let route = &self.paths.path(PathId::ZERO)?.route;
+        let route = &self.paths.path(PathId::ZERO)?.route();
         let size = u64::from(route.mtu.current()).min(route.amplification.budget()) as usize;
         let tuple = route.tuple;
         let start = buf.len();
@@ -177,8 +177,8 @@ impl Connection {
 
     fn handshake_room(&self) -> bool {
         self.paths.path(PathId::ZERO).is_some_and(|path| {
-            path.route.room() > 0
-                && path.route.amplification.budget() >= MIN_DATAGRAM_SIZE as u64 / 2
+            path.route().room() > 0
+                && path.route().amplification.budget() >= MIN_DATAGRAM_SIZE as u64 / 2
         })
     }
 
@@ -216,7 +216,7 @@ impl Connection {
         self.data_level()?;
         let is_proven = |id: &PathId| {
             let path = self.paths.open_path(*id);
-            path.is_some_and(|path| path.route.validated)
+            path.is_some_and(|path| path.route().validated)
         };
         // Connection IDs must be there before the path that uses them. Where no address is proven,
         // the little that may be sent is for the challenge.
@@ -256,32 +256,34 @@ impl Connection {
 
     /// What a path needs for itself, whatever waits on the connection.
     fn path_control(&self, now: Instant, slot: &Slot, path: &Path) -> Option<Job> {
-        let id = path.id;
+        let id = path.id();
         let proves = |route: &Route| {
             let validation = route.validation.as_ref();
             (validation.is_some_and(|it| it.wants_challenge(now)) || !route.responses.is_empty())
                 && route.amplification.budget() >= MIN_BUDGET
         };
-        let previous = path.previous.as_ref().is_some_and(proves) && !proves(&path.route);
+        let previous = path.previous().is_some_and(proves) && !proves(path.route());
         let previous = previous && slot.remote_cids.kept().is_some();
-        if previous || proves(&path.route) {
+        if previous || proves(path.route()) {
             return Some(Job::Validate { path: id, previous });
         }
-        if !path.route.validated {
+        if !path.route().validated {
             return None;
         }
-        if path.liveness.owes_probe() {
+        if path.liveness().owes_probe() {
             return Some(Job::Probe { path: id });
         }
         if self.handshake.is_confirmed() && path.is_healthy() {
             // A probe must not wait behind a full window for ever, nor exceed it.
-            if let Some(size) = path.route.mtu.probe_due()
-                && path.route.room() >= u64::from(size)
+            if let Some(size) = path.route().mtu.probe_due()
+                && path.route().room() >= u64::from(size)
             {
                 return Some(Job::MtuProbe { path: id, size });
             }
         }
-        path.liveness.owes_ping().then_some(Job::Ping { path: id })
+        path.liveness()
+            .owes_ping()
+            .then_some(Job::Ping { path: id })
     }
 
     /// The path on which an acknowledgement that is due should travel.
@@ -290,7 +292,7 @@ impl Connection {
             .paths
             .in_use()
             .filter_map(|slot| slot.path.as_ref().map(|path| (slot, path)))
-            .filter(|(_, path)| path.space.received.ack_due(now));
+            .filter(|(_, path)| path.space().received.ack_due(now));
         due.find_map(|(slot, path)| self.ack_route(now, slot.closing.is_some(), path))
     }
 
@@ -303,7 +305,7 @@ impl Connection {
         let able = |slot: &&Slot| Some(slot.id) == by && can_carry(slot);
         let slot = self.paths.open().find(able)?;
         let path = slot.open()?;
-        (path.route.validated && path.is_healthy()).then_some(path.id)
+        (path.route().validated && path.is_healthy()).then_some(path.id())
     }
 
     /// The best path for frames that any path may carry: the healthiest, then the fastest.
@@ -318,13 +320,13 @@ impl Connection {
         able.filter_map(|slot| slot.open().map(|path| (slot, path)))
             .min_by_key(|(_, path)| {
                 (
-                    !path.route.validated,
+                    !path.route().validated,
                     !path.is_healthy(),
-                    path.liveness.pto_count(),
-                    path.route.rtt.smoothed(),
+                    path.liveness().pto_count(),
+                    path.route().rtt.smoothed(),
                 )
             })
-            .map(|(_, path)| path.id)
+            .map(|(_, path)| path.id())
     }
 
     /// Writes datagrams for one route, starting with `job`, while the next job fits the batch.
@@ -336,9 +338,9 @@ impl Connection {
         buf: &mut Vec<u8>,
     ) -> Option<Transmit> {
         let path = self.paths.path(first.path())?;
-        let (route, ecn) = match (&path.previous, first) {
+        let (route, ecn) = match (path.previous(), first) {
             (Some(previous), Job::Validate { previous: true, .. }) => (previous, None),
-            _ => (&path.route, path.route.ecn.marking()),
+            _ => (path.route(), path.route().ecn.marking()),
         };
         let (tuple, generation) = (route.tuple, route.generation);
         let mut limit = usize::from(route.mtu.current());
@@ -372,11 +374,9 @@ impl Connection {
                     break;
                 }
             }
-            if self
-                .paths
-                .path(first.path())
-                .is_none_or(|p| p.route.generation != generation || p.route.ecn.marking() != ecn)
-            {
+            if self.paths.path(first.path()).is_none_or(|p| {
+                p.route().generation != generation || p.route().ecn.marking() != ecn
+            }) {
                 break;
             }
         }
@@ -397,11 +397,11 @@ impl Connection {
         let Some(path) = self.paths.path(job.path()) else {
             return 0;
         };
-        let budget = match (&path.previous, job) {
+        let budget = match (path.previous(), job) {
             (Some(previous), Job::Validate { previous: true, .. }) => {
                 previous.amplification.budget()
             }
-            _ => path.route.amplification.budget(),
+            _ => path.route().amplification.budget(),
         };
         let end = end.min(start + usize::try_from(budget).unwrap_or(usize::MAX).min(1 << 16));
         let via = match job {
@@ -438,7 +438,7 @@ impl Connection {
                 self.write_timestamp(now, &packet, buf);
                 packet.ack_eliciting = true;
                 if let Some(path) = self.paths.open_path_mut(path) {
-                    path.liveness.take_ping();
+                    path.take_ping();
                 }
             }
             Job::Duplicate { path } => self.write_duplicate(now, path, &mut packet, buf),
@@ -463,9 +463,9 @@ impl Connection {
         }
         if let Some(path) = self.paths.open_path_mut(id) {
             match job {
-                Job::Probe { .. } => path.liveness.drop_probes(),
-                Job::Ping { .. } => path.liveness.take_ping(),
-                Job::Data(_) => path.assigned = 0,
+                Job::Probe { .. } => path.drop_probes(),
+                Job::Ping { .. } => path.take_ping(),
+                Job::Data(_) => path.assign(0),
                 _ => {}
             }
         }
@@ -483,10 +483,7 @@ impl Connection {
         let Some(path) = self.paths.open_path_mut(packet.path) else {
             return false;
         };
-        let route = match &mut path.previous {
-            Some(previous) if packet.via == Via::Previous => previous,
-            _ => &mut path.route,
-        };
+        let route = path.route_for_proof(packet.via == Via::Previous);
         let mut wrote = false;
         while buf.len() + 9 <= limit
             && let Some(data) = route.responses.pop()
@@ -523,10 +520,10 @@ impl Connection {
         let Some(path) = self.paths.open_path_mut(id) else {
             return;
         };
-        path.liveness.take_probe();
+        path.take_probe();
         packet.is_pto_probe = true;
         let healthy = path.is_healthy() || alone;
-        let unacked = path.space.iter_unacked().map(|(_, packet)| packet);
+        let unacked = path.space().iter_unacked().map(|(_, packet)| packet);
         let mut useful = unacked.filter(|packet| packet.ack_eliciting && !packet.frames.is_empty());
         // What is oldest is what the peer waits for, and it may not know what it must do to answer.
         let oldest = useful.next().map(|packet| packet.frames.clone());
@@ -568,7 +565,7 @@ impl Connection {
     ) {
         let owes = |slot: &Slot| {
             let path = slot.path.as_ref();
-            path.is_some_and(|path| path.space.received.has_unreported())
+            path.is_some_and(|path| path.space().received.has_unreported())
         };
         if !alone && !self.paths.in_use().any(owes) {
             return;
@@ -583,7 +580,7 @@ impl Connection {
         };
         let reported = |id: &PathId| {
             let path = self.paths.path(*id);
-            path.is_some_and(|path| path.space.received.has_unreported())
+            path.is_some_and(|path| path.space().received.has_unreported())
         };
         let before = buf.len();
         if travelling.iter().any(reported) {
@@ -594,9 +591,9 @@ impl Connection {
             let limit = packet.end;
             // Also those of a path that is given up: what came on it is acknowledged elsewhere.
             if let Some(path) = self.paths.path_mut(id)
-                && path.space.received.has_unreported()
+                && path.space().received.has_unreported()
             {
-                let (received, frames) = (&mut path.space.received, &mut packet.frames);
+                let (received, frames) = (&mut path.space_mut().received, &mut packet.frames);
                 received.write_ack(now, buf, limit, form, id, ACK_DELAY_EXPONENT, frames);
             }
         }
@@ -607,7 +604,7 @@ impl Connection {
         let silent = self
             .paths
             .path(carrier)
-            .map_or(0, |p| p.space.sent_since_ack_eliciting());
+            .map_or(0, |p| p.space().sent_since_ack_eliciting());
         if alone && silent >= ACKS_BEFORE_PING && packet.room(buf) > 0 && packet.has_frames(buf) {
             Frame::Ping.encode(buf, Form::Plain);
             packet.ack_eliciting = true;
@@ -635,7 +632,7 @@ impl Connection {
                 continue;
             }
             if let Some(path) = self.paths.open_path_mut(path) {
-                path.counters.copied_bytes += bytes;
+                path.counters_mut().copied_bytes += bytes;
             }
             return;
         }
@@ -673,7 +670,7 @@ impl Connection {
                     .write_fresh_data(buf, limit, skip, carry.budget, frames);
                 self.count_stream_bytes(id, bytes, 0);
                 if let Some(path) = self.paths.open_path_mut(id) {
-                    path.assigned = path.assigned.saturating_sub(bytes);
+                    path.on_carried(bytes);
                 }
             }
             Payload::Stream(stream) => {
@@ -700,7 +697,7 @@ impl Connection {
                 self.sending.fresh_loss &= again == 0;
                 self.count_stream_bytes(id, bytes, again);
                 if let Some(path) = self.paths.open_path_mut(id) {
-                    path.assigned = path.assigned.saturating_sub(bytes);
+                    path.on_carried(bytes);
                 }
                 if !carry.also.is_empty() {
                     let frames: SentFrames = packet.frames[before..].iter().copied().collect();
@@ -719,21 +716,15 @@ impl Connection {
     /// Counts stream bytes written on a path, `again` of them not for the first time.
     fn count_stream_bytes(&mut self, id: PathId, bytes: u64, again: u64) {
         if let Some(path) = self.paths.open_path_mut(id) {
-            path.counters.fresh_bytes += bytes.saturating_sub(again);
-            path.counters.retransmitted_bytes += again;
+            path.counters_mut().fresh_bytes += bytes.saturating_sub(again);
+            path.counters_mut().retransmitted_bytes += again;
         }
     }
 
-    /// Room that nobody used must not grow windows nor count as capacity (RFC 9002, section 7.8).
+    /// Nothing more is to be sent.
     fn note_app_limited(&mut self, now: Instant) {
         for (_, path) in self.paths.open_mut() {
-            let size = u64::from(path.route.mtu.current());
-            if path.route.room() >= size && path.route.pacer.ready_at(now, size) <= now {
-                path.route.app_limited = true;
-                path.route.rate.set_app_limited(path.route.in_flight);
-            } else {
-                path.route.app_limited = false;
-            }
+            path.note_app_limited(now);
         }
     }
 }

@@ -56,6 +56,22 @@ fn bloat_cap(window: u64, min: Duration, smoothed: Duration, factor: f64, packet
 }
 
 impl Path {
+    /// A path that blocked others while a faster one had room gets half its window, unless that was
+    /// done within the faster one's RTT.
+    pub(crate) fn penalise(&mut self, now: Instant, fast_rtt: Duration) {
+        let route = &self.route;
+        let recent = self.penalised_at.is_some_and(|at| now.since(at) < fast_rtt);
+        if recent || route.rtt.smoothed() <= fast_rtt || route.controller.in_recovery() {
+            return;
+        }
+        let window = self.window() / 2;
+        self.penalty = Some(Penalty {
+            window: window.max(u64::from(route.mtu.current())),
+            since: now,
+        });
+        self.penalised_at = Some(now);
+    }
+
     /// The cap that comes from what the path itself did.
     pub(crate) fn own_cap(&mut self, now: Instant, mechanisms: &Mechanisms) -> u64 {
         let route = &self.route;

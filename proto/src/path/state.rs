@@ -6,7 +6,9 @@ use super::liveness::{Liveness, Surroundings, UnderWay, Verdict, Verdicts};
 use super::moves::Moves;
 use super::route::Route;
 use super::shaper::{Shape, Shaper};
-use super::validation::Elsewhere;
+use super::validation::{Elsewhere, ElsewhereAnswers};
+use crate::congestion::{ControllerFactory, ControllerInit};
+use crate::datagram::Tuple;
 use crate::path::PathState;
 use crate::recovery::{PacketPairs, PacketSpace, SentPacket};
 use crate::time::{Duration, Instant};
@@ -82,36 +84,263 @@ pub struct PathCounters {
 /// One open path: its packet numbers, its route, its health.
 #[derive(Debug)]
 pub(crate) struct Path {
-    pub(crate) id: PathId,
-    pub(crate) options: PathOptions,
-    pub(crate) space: PacketSpace,
-    pub(crate) route: Route,
+    pub(super) id: PathId,
+    pub(super) options: PathOptions,
+    pub(super) space: PacketSpace,
+    pub(super) route: Route,
     /// The route before a migration, kept until the new one is validated.
-    pub(crate) previous: Option<Route>,
-    pub(crate) moves: Moves,
+    pub(super) previous: Option<Route>,
+    pub(super) moves: Moves,
     /// Challenges from addresses the path is not at.
-    pub(crate) elsewhere: Elsewhere,
-    pub(crate) liveness: Liveness,
+    pub(super) elsewhere: Elsewhere,
+    pub(super) liveness: Liveness,
     /// Bytes the scheduler assigned to this path that are not sent yet.
-    pub(crate) assigned: u64,
-    pub(crate) copies: Copies,
+    pub(super) assigned: u64,
+    pub(super) copies: Copies,
     /// What may be in flight whatever the congestion controller allows.
-    pub(crate) cap: u64,
-    pub(crate) recent_min: RecentMinimum,
-    pub(crate) penalty: Option<Penalty>,
-    pub(crate) penalised_at: Option<Instant>,
-    pub(crate) shaper: Shaper,
-    pub(crate) pairs: PacketPairs,
+    pub(super) cap: u64,
+    pub(super) recent_min: RecentMinimum,
+    pub(super) penalty: Option<Penalty>,
+    pub(super) penalised_at: Option<Instant>,
+    pub(super) shaper: Shaper,
+    pub(super) pairs: PacketPairs,
     /// Moving share of packets lost.
-    pub(crate) loss: f32,
+    pub(super) loss: f32,
     /// Whether the peer's announcement of the path was followed by [`PathNotice::Opened`].
     ///
     /// [`PathNotice::Opened`]: crate::event::PathNotice::Opened
-    pub(crate) announced: bool,
-    pub(crate) counters: PathCounters,
+    pub(super) announced: bool,
+    pub(super) counters: PathCounters,
 }
 
 impl Path {
+    pub(crate) fn id(&self) -> PathId {
+        self.id
+    }
+
+    pub(crate) fn options(&self) -> &PathOptions {
+        &self.options
+    }
+
+    /// Its 1-RTT packet number space.
+    pub(crate) fn space(&self) -> &PacketSpace {
+        &self.space
+    }
+
+    /// Its 1-RTT packet number space.
+    pub(crate) fn space_mut(&mut self) -> &mut PacketSpace {
+        &mut self.space
+    }
+
+    pub(crate) fn route(&self) -> &Route {
+        &self.route
+    }
+
+    /// The route before a migration, until the new one is validated.
+    pub(crate) fn previous(&self) -> Option<&Route> {
+        self.previous.as_ref()
+    }
+
+    /// The route a challenge or its answer leaves by.
+    pub(crate) fn route_for_proof(&mut self, previous: bool) -> &mut Route {
+        match &mut self.previous {
+            Some(route) if previous => route,
+            _ => &mut self.route,
+        }
+    }
+
+    pub(crate) fn liveness(&self) -> &Liveness {
+        &self.liveness
+    }
+
+    /// Where to look for packets to copy.
+    pub(crate) fn copies(&self) -> &Copies {
+        &self.copies
+    }
+
+    pub(crate) fn pairs(&self) -> &PacketPairs {
+        &self.pairs
+    }
+
+    /// Moving share of packets lost.
+    pub(crate) fn loss(&self) -> f32 {
+        self.loss
+    }
+
+    pub(crate) fn counters(&self) -> &PathCounters {
+        &self.counters
+    }
+
+    /// For those who count what they did for the path.
+    pub(crate) fn counters_mut(&mut self) -> &mut PathCounters {
+        &mut self.counters
+    }
+
+    /// Bytes the scheduler assigned to this path that are not sent yet.
+    pub(crate) fn assigned(&self) -> u64 {
+        self.assigned
+    }
+
+    /// The scheduler assigns this many bytes.
+    pub(crate) fn assign(&mut self, bytes: u64) {
+        self.assigned = bytes;
+    }
+
+    /// So many of the bytes that were assigned are sent.
+    pub(crate) fn on_carried(&mut self, bytes: u64) {
+        self.assigned = self.assigned.saturating_sub(bytes);
+    }
+
+    pub(crate) fn set_status(&mut self, status: PathStatus) {
+        self.options.status = status;
+    }
+
+    pub(crate) fn set_options(&mut self, options: PathOptions, now: Instant) {
+        self.options = options;
+        self.shaper.set(options.shape, now);
+    }
+
+    /// What may be in flight whatever the congestion controller allows.
+    pub(crate) fn set_cap(&mut self, cap: u64) {
+        self.cap = cap;
+    }
+
+    /// The far end needs no proof any more.
+    pub(crate) fn set_validated(&mut self) {
+        self.route.amplification.set_validated();
+        self.route.validated = true;
+    }
+
+    /// The client chose the address itself: nobody is amplified at.
+    pub(crate) fn lift_amplification_limit(&mut self) {
+        self.route.amplification.set_validated();
+    }
+
+    /// The peer takes no larger datagrams.
+    pub(crate) fn set_peer_limit(&mut self, limit: u64) {
+        self.route.mtu.set_peer_limit(limit);
+    }
+
+    /// Larger packets are tried once the next one is acknowledged.
+    pub(crate) fn hold_mtu(&mut self) {
+        let next = self.space.peek_pn();
+        self.route.mtu.hold_until_acked(next);
+    }
+
+    /// Packets will never be acknowledged, which says nothing about congestion.
+    pub(crate) fn forget_in_flight(&mut self, sent: &[(u64, SentPacket)]) {
+        let in_flight = sent.iter().filter(|(_, packet)| packet.in_flight);
+        let bytes: u64 = in_flight.map(|(_, packet)| u64::from(packet.size)).sum();
+        self.route.in_flight = self.route.in_flight.saturating_sub(bytes);
+    }
+
+    /// A new controller, as the factory makes them, for the present route.
+    pub(crate) fn replace_controller(
+        &mut self,
+        now: Instant,
+        factory: &ControllerFactory,
+        seed: u64,
+    ) {
+        self.route.controller = factory.build(&ControllerInit {
+            max_datagram_size: self.route.mtu.current(),
+            now,
+            seed,
+            path: self.id,
+        });
+        self.route.update_pacing(now);
+    }
+
+    /// Whether the path is announced to the application for the first time.
+    pub(crate) fn announce(&mut self, now: Instant) -> bool {
+        if self.announced {
+            return false;
+        }
+        self.announced = true;
+        self.route.update_pacing(now);
+        true
+    }
+
+    /// Room that nobody used must not grow windows nor count as capacity (RFC 9002, section 7.8).
+    pub(crate) fn note_app_limited(&mut self, now: Instant) {
+        let route = &mut self.route;
+        let size = u64::from(route.mtu.current());
+        route.app_limited = route.room() >= size && route.pacer.ready_at(now, size) <= now;
+        if route.app_limited {
+            route.rate.set_app_limited(route.in_flight);
+        }
+    }
+
+    /// Where to look for packets to copy.
+    pub(crate) fn copies_mut(&mut self) -> &mut Copies {
+        &mut self.copies
+    }
+
+    /// A probe time-out of the handshake was.
+    pub(crate) fn on_handshake_probe(&mut self, now: Instant) {
+        self.liveness.on_activity(now);
+    }
+
+    /// Somebody wants to know whether the path answers.
+    pub(crate) fn request_ping(&mut self) {
+        self.liveness.request_ping();
+    }
+
+    /// The PING that was owed is written, or cannot be.
+    pub(crate) fn take_ping(&mut self) {
+        self.liveness.take_ping();
+    }
+
+    /// A probe is written.
+    pub(crate) fn take_probe(&mut self) {
+        self.liveness.take_probe();
+    }
+
+    /// The probes that are owed cannot be sent.
+    pub(crate) fn drop_probes(&mut self) {
+        self.liveness.drop_probes();
+    }
+
+    /// The peer asks whether its packets come by here. Challenges that arrive by none of the path's
+    /// routes are answered where they came from if `elsewhere` tells their packet's number and
+    /// size.
+    pub(crate) fn on_challenge(
+        &mut self,
+        tuple: Tuple,
+        data: [u8; 8],
+        elsewhere: Option<(u64, usize)>,
+    ) {
+        for route in [Some(&mut self.route), self.previous.as_mut()]
+            .into_iter()
+            .flatten()
+        {
+            // A client answers where it sends from, whichever socket the question came by.
+            if route.tuple == tuple || route.tuple.remote == tuple.remote && elsewhere.is_none() {
+                route.responses.push(data);
+                return;
+            }
+        }
+        if let Some((pn, size)) = elsewhere {
+            self.elsewhere.push(tuple, data, pn, size);
+        }
+    }
+
+    /// The same of a 0-RTT packet: anybody can repeat such a one from anywhere.
+    pub(crate) fn on_early_challenge(&mut self, tuple: Tuple, data: [u8; 8]) {
+        if self.route.tuple == tuple {
+            self.route.responses.push(data);
+        }
+    }
+
+    /// Whether somebody who is not the path's far end waits for an answer.
+    pub(crate) fn has_answers(&self) -> bool {
+        !self.elsewhere.is_empty()
+    }
+
+    /// The next of these answers.
+    pub(crate) fn take_answers(&mut self) -> Option<ElsewhereAnswers> {
+        self.elsewhere.pop()
+    }
+
     pub(crate) fn new(
         id: PathId,
         space: PacketSpace,
@@ -172,28 +401,6 @@ impl Path {
         }
     }
 
-    /// Goes on by `next`; returns the route left. Where only the peer's port differs, what was
-    /// measured is kept (RFC 9000, section 9.4).
-    pub(crate) fn exchange_route(&mut self, mut next: Route, use_ecn: bool) -> Route {
-        if next.tuple.differs_by_port(&self.route.tuple) {
-            self.route.swap_far_end(&mut next);
-        } else {
-            next.ecn = self.route.ecn.after_move(use_ecn);
-            std::mem::swap(&mut self.route, &mut next);
-        }
-        next
-    }
-
-    /// The route that sent a packet, if it is still there.
-    pub(crate) fn route_of(&mut self, generation: u32) -> Option<&mut Route> {
-        if self.route.generation == generation {
-            return Some(&mut self.route);
-        }
-        self.previous
-            .as_mut()
-            .filter(|route| route.generation == generation)
-    }
-
     /// The time to wait for an acknowledgement before probing (RFC 9002, section 6.2.1), without
     /// backoff.
     pub(crate) fn pto(&self, max_ack_delay: Duration) -> Duration {
@@ -242,38 +449,15 @@ impl Path {
         Some(self.obey(now, verdict))
     }
 
-    /// A challenge was answered, and the far end is proven.
-    pub(crate) fn on_responded(&mut self, now: Instant) -> Verdicts {
-        let verdicts = self.liveness.on_responded(now);
-        for verdict in &verdicts {
-            self.obey(now, *verdict);
-        }
-        verdicts
-    }
-
-    /// Another path responded to the inquiry.
-    pub(crate) fn on_other_responded(&mut self, now: Instant) -> Option<Verdict> {
-        let validated = self.route.validated;
-        let verdict = self.liveness.on_other_responded(now, validated)?;
-        Some(self.obey(now, verdict))
-    }
-
     /// The driver was told that nothing passes, while another path answers.
     pub(crate) fn on_refused(&mut self, now: Instant) -> Option<Verdict> {
         let verdict = self.liveness.on_refused(now, self.route.validated)?;
         Some(self.obey(now, verdict))
     }
 
-    /// Nobody has to be asked any more which path is to blame.
-    pub(crate) fn end_inquiry(&mut self) {
-        if self.liveness.end_inquiry() && self.route.validated {
-            self.route.validation = None;
-        }
-    }
-
     /// Does what a verdict means for the path itself.
     #[cold]
-    fn obey(&mut self, now: Instant, verdict: Verdict) -> Verdict {
+    pub(super) fn obey(&mut self, now: Instant, verdict: Verdict) -> Verdict {
         match verdict {
             Verdict::Probe => self.counters.ptos += 1,
             Verdict::Doubt => {
