@@ -25,6 +25,12 @@ const BANNED: &[(&[&str], &str)] = &[
     (&["UdpSocket"], "I/O belongs to anabranch-net"),
 ];
 
+/// Structs with behaviour, each in its file: whoever wants something of them calls a method.
+const OWNERS: &[(&str, &str)] = &[
+    ("proto/src/path/state.rs", "Path"),
+    ("proto/src/path/liveness/mod.rs", "Liveness"),
+];
+
 /// Adds what is wrong with `source`.
 pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
     let mut add = |line: usize, message: String| {
@@ -51,6 +57,9 @@ pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
             format!("`{name}` has {lines} lines, {MAX_FUNCTION_LINES} are allowed"),
         );
     }
+    for (line, message) in open_fields(&source.path, &file) {
+        add(line, message);
+    }
     let Ok(stream) = source.text.parse::<TokenStream>() else {
         return;
     };
@@ -75,6 +84,43 @@ pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
                 }
             }
         }
+    }
+}
+
+/// Fields of owners that code outside their module could reach into, and owners that are not where
+/// they are looked for.
+fn open_fields(path: &str, file: &syn::File) -> Vec<(usize, String)> {
+    let mut findings = Vec::new();
+    for (_, name) in OWNERS.iter().filter(|(at, _)| *at == path) {
+        let owner = file.items.iter().find_map(|item| match item {
+            syn::Item::Struct(item) if item.ident == *name => Some(item),
+            _ => None,
+        });
+        let Some(owner) = owner else {
+            findings.push((1, format!("the owner `{name}` is expected here")));
+            continue;
+        };
+        for field in &owner.fields {
+            if is_open(&field.vis) {
+                let ident = field.ident.as_ref().map(ToString::to_string);
+                let ident = ident.unwrap_or_default();
+                let line = field.span().start().line;
+                findings.push((
+                    line,
+                    format!("`{name}::{ident}`: an owner's fields are private to its module"),
+                ));
+            }
+        }
+    }
+    findings
+}
+
+/// Whether more than a module and what is inside it may use something: `pub` and `pub(crate)`.
+fn is_open(visibility: &syn::Visibility) -> bool {
+    match visibility {
+        syn::Visibility::Inherited => false,
+        syn::Visibility::Public(_) => true,
+        syn::Visibility::Restricted(to) => !to.path.is_ident("super") && !to.path.is_ident("self"),
     }
 }
 
@@ -210,5 +256,26 @@ mod tests {
     #[test]
     fn code_that_does_not_parse_is_a_finding() {
         assert_eq!(lines("cli/a.rs", "//! x\nfn f( {}\n"), [2]);
+    }
+
+    #[test]
+    fn fields_of_an_owner_that_others_may_use_are_found() {
+        let (path, name) = OWNERS[0];
+        let check = |fields: &str| {
+            let file = syn::parse_file(&format!("struct {name} {{ {fields} }}")).unwrap();
+            open_fields(path, &file).len()
+        };
+        assert_eq!(check("a: u8, pub(super) b: u8, pub(self) c: u8"), 0);
+        assert_eq!(
+            check("pub a: u8, pub(crate) b: u8, pub(in crate::x) c: u8"),
+            3
+        );
+        let elsewhere = syn::parse_file("struct Other;").unwrap();
+        assert_eq!(
+            open_fields(path, &elsewhere).len(),
+            1,
+            "the owner is missing"
+        );
+        assert!(open_fields("proto/src/lib.rs", &elsewhere).is_empty());
     }
 }
