@@ -58,10 +58,12 @@ impl std::fmt::Display for Finding {
     }
 }
 
-/// The root of the workspace in which this program was built.
+/// The root of the workspace whose cargo runs this program: a folder of builds that was copied or
+/// moved has it from elsewhere. Started by hand, that of the workspace in which it was built.
 pub(crate) fn root() -> PathBuf {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    package
+    let package = std::env::var_os("CARGO_MANIFEST_DIR");
+    let package = package.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&package)
         .parent()
         .expect("the package lies in the workspace")
         .to_path_buf()
