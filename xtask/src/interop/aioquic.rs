@@ -4,7 +4,6 @@ use super::case::{Case, Role};
 use super::cases::{Bench, NAME, PATIENCE, ensure, ensure_said, free, number};
 use super::install::{self, Installed};
 use super::{Peer, Shop};
-use anabranch_testbed::Relay;
 use std::process::Command;
 
 pub(crate) const PEER: Peer = Peer {
@@ -14,9 +13,6 @@ pub(crate) const PEER: Peer = Peer {
     install,
     cases,
 };
-
-/// Bytes after which something happens in the middle of a transfer.
-const MIDDLE: u64 = 1_000_000;
 
 fn install(shop: &Shop) -> Result<Installed, String> {
     let python = install::python(shop)?;
@@ -176,14 +172,11 @@ fn get(
         .args(theirs);
     let mut server = bench.start("their-server", &mut server)?;
     server.listens(address)?;
-    let relay = Relay::start(free(1)?, address).map_err(|e| e.to_string())?;
     if is_moved {
-        relay.rebind_after(MIDDLE);
+        bench.get_through_nat(address)?;
+    } else {
+        bench.get(address.port())?;
     }
-    bench.get(relay.addr().port())?;
-    ensure(!is_moved || relay.rebinds() > 0, || {
-        "the NAT forgot nothing".to_owned()
-    })?;
     let output = server.said();
     said.iter().try_for_each(|line| ensure_said(&output, line))
 }

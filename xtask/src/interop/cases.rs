@@ -3,7 +3,9 @@
 use super::Shop;
 use super::case::Case;
 use super::install::{Installed, Ours};
+use super::links::{Links, SERVER};
 use super::process::Running;
+use anabranch_testbed::Relay;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -102,10 +104,24 @@ impl<'a> Bench<'a> {
         Running::start(self.logs()?, name, command)
     }
 
-    /// `anabranch serve` of the files, listening.
+    /// `anabranch serve` of the files, listening on the loopback interface.
     pub(crate) fn serve(&self, options: &[&str]) -> Result<(SocketAddr, Running), String> {
         let address = free(1)?;
-        let mut command = Command::new(&self.ours.anabranch);
+        let command = Command::new(&self.ours.anabranch);
+        Ok((address, self.serve_by(command, address, options)?))
+    }
+
+    /// The same on the server's host of these links.
+    pub(crate) fn serve_behind(&self, links: &Links, options: &[&str]) -> Result<Running, String> {
+        self.serve_by(links.on_server(&self.ours.anabranch), SERVER, options)
+    }
+
+    fn serve_by(
+        &self,
+        mut command: Command,
+        address: SocketAddr,
+        options: &[&str],
+    ) -> Result<Running, String> {
         command
             .args([
                 "serve",
@@ -122,7 +138,16 @@ impl<'a> Bench<'a> {
             .args(options);
         let mut running = self.start("our-server", &mut command)?;
         running.listens(address)?;
-        Ok((address, running))
+        Ok(running)
+    }
+
+    /// The same through a NAT that takes another port on the way.
+    pub(crate) fn get_through_nat(&self, server: SocketAddr) -> Result<String, String> {
+        let relay = Relay::start(free(1)?, server).map_err(|e| e.to_string())?;
+        relay.rebind_after(BEFORE_REBINDING);
+        let said = self.get(relay.addr().port())?;
+        ensure(relay.rebinds() > 0, || "the NAT forgot nothing".to_owned())?;
+        Ok(said)
     }
 
     /// `anabranch get` of the file from a server of theirs, which is compared.
@@ -145,6 +170,9 @@ impl<'a> Bench<'a> {
         Ok(running.said())
     }
 }
+
+/// What a NAT lets through before it forgets: a part of the file.
+const BEFORE_REBINDING: u64 = 1_000_000;
 
 /// A loopback address 127.0.0.`last` with a port that is free.
 pub(crate) fn free(last: u8) -> Result<SocketAddr, String> {

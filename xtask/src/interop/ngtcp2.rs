@@ -3,8 +3,11 @@
 use super::case::{Case, Role};
 use super::cases::{Bench, NAME, PATIENCE, ensure, ensure_said, free};
 use super::install::{self, Installed};
+use super::links::{Links, RATE, SERVER};
+use super::process::Running;
 use super::{Peer, Shop};
 use std::fs;
+use std::net::SocketAddr;
 use std::process::Command;
 
 pub(crate) const PEER: Peer = Peer {
@@ -38,20 +41,21 @@ type FromThem = (
     &'static str,
 );
 
-/// The client acts this long after the handshake: by then it has a part of the file. Its rebinding
-/// by a NAT is not tried: it may have nothing to send any more, and then no server learns of it.
+/// The client acts this long after the handshake: the file takes six times as long at least. Its
+/// rebinding by a NAT is not tried: it ignores what still comes to its old address, has nothing to
+/// send by the new one, and no server learns of it.
 const FROM_THEM: &[FromThem] = &[
     ("GET, content equal", &[], &[], ""),
     ("Retry", &[], &["--retry", "always"], ""),
     (
         "key update by the peer",
-        &["--key-update=5ms"],
+        &["--key-update=100ms"],
         &[],
         "Initiate key update",
     ),
     (
         "migration",
-        &["--change-local-addr=5ms"],
+        &["--change-local-addr=100ms"],
         &[],
         "Local address is now",
     ),
@@ -69,13 +73,17 @@ fn cases() -> Vec<Case> {
     cases.push(Case::run("GET, content equal", Role::OurClient, |bench| {
         get(bench, &[]).map(|_| ())
     }));
+    cases.push(Case::run("rebinding by a NAT", Role::OurClient, |bench| {
+        let (address, _server) = serve(bench, &[])?;
+        bench.get_through_nat(address).map(|_| ())
+    }));
     cases.push(Case::run("Retry", Role::OurClient, |bench| {
         get(bench, &["--validate-addr"]).map(|_| ())
     }));
     cases.push(Case::cannot(
         "preferred address",
         Role::TheirClient,
-        "our server offers none",
+        "`serve` offers none",
     ));
     cases.push(Case::run("preferred address", Role::OurClient, |bench| {
         let preferred = free(2)?.to_string();
@@ -90,10 +98,11 @@ fn cases() -> Vec<Case> {
 
 fn fetch(bench: &mut Bench<'_>, theirs: &[&str], ours: &[&str], said: &str) -> Result<(), String> {
     bench.offer_file()?;
-    let (address, _server) = bench.serve(ours)?;
+    let links = Links::new(Some(RATE))?;
+    let _server = bench.serve_behind(&links, ours)?;
     let arrived = bench.logs()?.join("arrived");
     fs::create_dir_all(&arrived).map_err(|e| e.to_string())?;
-    let mut client = Command::new(&bench.theirs.client);
+    let mut client = links.on_client(&bench.theirs.client);
     client
         .args([
             "--no-quic-dump",
@@ -103,8 +112,8 @@ fn fetch(bench: &mut Bench<'_>, theirs: &[&str], ours: &[&str], said: &str) -> R
         ])
         .arg(&arrived)
         .args(theirs)
-        .args([address.ip().to_string(), address.port().to_string()])
-        .arg(format!("https://localhost:{}/{NAME}", address.port()));
+        .args([SERVER.ip().to_string(), SERVER.port().to_string()])
+        .arg(format!("https://localhost:{}/{NAME}", SERVER.port()));
     let mut client = bench.start("their-client", &mut client)?;
     client.succeeds(PATIENCE)?;
     bench.compare(&arrived.join(NAME))?;
@@ -115,6 +124,12 @@ fn fetch(bench: &mut Bench<'_>, theirs: &[&str], ours: &[&str], said: &str) -> R
 
 /// Our client gets the file. Returns its result, JSON.
 fn get(bench: &mut Bench<'_>, options: &[&str]) -> Result<String, String> {
+    let (address, _server) = serve(bench, options)?;
+    bench.get(address.port())
+}
+
+/// Their server of the file, listening.
+fn serve(bench: &Bench<'_>, options: &[&str]) -> Result<(SocketAddr, Running), String> {
     bench.offer_file()?;
     let address = free(1)?;
     let mut server = Command::new(&bench.theirs.server);
@@ -127,5 +142,5 @@ fn get(bench: &mut Bench<'_>, options: &[&str]) -> Result<String, String> {
         .arg(&bench.ours.cert);
     let mut server = bench.start("their-server", &mut server)?;
     server.listens(address)?;
-    bench.get(address.port())
+    Ok((address, server))
 }

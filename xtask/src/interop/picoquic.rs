@@ -2,16 +2,15 @@
 //!
 //! Its sources come with the Python package aiopquic, the only registry that has a release.
 
-use super::case::{Case, NOT_RUN, Role};
-use super::cases::{Bench, PATIENCE, ensure, ensure_said, free, number};
+use super::case::{Case, Role};
+use super::cases::{Bench, PATIENCE, ensure, ensure_said, number};
 use super::install::{self, Installed};
+use super::links::{CLIENT, Links, RATE, SERVER};
 use super::process::Running;
 use super::{Peer, Shop};
-use anabranch_testbed::{LinkSpec, Node, Rate, Relay, Testbed};
-use std::net::SocketAddr;
+use anabranch_testbed::{Rate, Relay};
+use std::path::Path;
 use std::process::Command;
-use std::thread::sleep;
-use std::time::Duration;
 
 pub(crate) const PEER: Peer = Peer {
     name: "picoquic",
@@ -23,11 +22,15 @@ pub(crate) const PEER: Peer = Peer {
 
 /// What is moved: enough that something can happen in the middle.
 const BYTES: u64 = 20_000_000;
-/// What a relay lets through before it falls silent or forgets.
-const BEFORE_FAULT: u64 = 500_000;
+/// Of each link while something happens that takes its own time: the content takes 16 s at least.
+const SLOW: Rate = Rate::mbit(5);
+/// What a relay lets through before it falls silent or forgets: by then there are two paths.
+const BEFORE_FAULT: u64 = 4_000_000;
 /// Bytes of datagrams that arrive for each byte of content, at most: headers take 0.024. What a
 /// busy peer's socket drops has to be sent again and does not arrive, so that it does not count.
 const ARRIVED: f64 = 1.05;
+/// Of the bytes, those that may have passed when the last step is done: later it shows nothing.
+const IN_TIME: f64 = 0.75;
 /// Of the bytes, those that each of two paths must carry.
 const SHARE: f64 = 0.1;
 /// Of the bytes, what a path may carry that is backup after a quarter of the transfer.
@@ -107,7 +110,7 @@ enum Fault {
     Rebind,
 }
 
-/// What must be so afterwards, beside equal content.
+/// What must be so afterwards, beside equal content and every step done in time.
 #[derive(Debug, Clone, Copy)]
 enum Check {
     /// Both paths carried their share.
@@ -118,8 +121,11 @@ enum Check {
     Ours(&'static str),
     /// Their end said this.
     Theirs(&'static str),
-    /// The path carried little.
+    /// The path carried little: it was given up.
     Spared(u32),
+    /// Our end sent little on the path, which is backup. What picoquic sends there is its affair:
+    /// once a retransmission timer has fired on the other path, it takes the backup.
+    Obeyed(u32),
     /// Hardly anything was sent again by our end.
     Sparing,
 }
@@ -128,7 +134,7 @@ enum Check {
 struct Plan {
     feature: &'static str,
     request: &'static str,
-    /// After how many bytes the client opens a second path; 0 is before the request.
+    /// After how many bytes the client opens a second path.
     second_path: Option<u64>,
     ours: &'static [&'static str],
     theirs: &'static [&'static str],
@@ -146,8 +152,10 @@ const PLAIN: Plan = Plan {
     checks: &[],
 };
 
+/// The second path opens when the first has carried some of the content. picoquic never answers on
+/// a path whose first packet overtakes the connection IDs for it, which travel on the first path.
 const TWO: Plan = Plan {
-    second_path: Some(0),
+    second_path: Some(1_000_000),
     ..PLAIN
 };
 
@@ -212,7 +220,7 @@ const PLANS: &[Plan] = &[
         theirs: &["5000000:backup:1"],
         checks: &[
             Check::Theirs("did backup"),
-            Check::Spared(1),
+            Check::Obeyed(1),
             Check::Sparing,
         ],
         ..TWO
@@ -290,54 +298,41 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// One end's command, before addresses.
-fn end(bench: &Bench<'_>, is_ours: bool) -> Command {
-    let program = if is_ours {
+/// One end's program.
+fn end<'a>(bench: &'a Bench<'_>, is_ours: bool) -> &'a Path {
+    if is_ours {
         &bench.ours.our_end
     } else {
         &bench.theirs.client
-    };
-    Command::new(program)
+    }
 }
 
 fn transfer(bench: &mut Bench<'_>, plan: &Plan, role: Role, retry: bool) -> Result<(), String> {
     let we_serve = role == Role::TheirClient;
-    let address = free(1)?;
-    let steps = |is_ours: bool| {
-        let steps = if is_ours { plan.ours } else { plan.theirs };
-        steps.iter().flat_map(|step| ["--at", step])
-    };
-    let mut server = end(bench, we_serve);
-    server
-        .arg("serve")
-        .arg(&bench.ours.cert)
-        .arg(&bench.ours.key);
-    server.arg(address.to_string()).args(steps(we_serve));
+    // On one path nothing depends on how long the transfer takes.
+    let rate = plan.second_path.map(|_| RATE);
+    let links = Links::new(rate)?;
+    let mut server = serve(bench, &links, we_serve);
+    server.args(orders(plan, we_serve));
     if retry {
         server.arg("--retry");
     }
-    spread(&mut server, we_serve, plan);
     let mut server = bench.start("server", &mut server)?;
     server.says("listening")?;
-    let relays = [relay(plan, 0, address)?, relay(plan, 1, address)?];
-    let ways = [0, 1].map(|at| relays[at].as_ref().map_or(address, Relay::addr));
+    let relays = [relay(&links, plan, 0)?, relay(&links, plan, 1)?];
+    let ways = [0, 1].map(|at| relays[at].as_ref().map_or(SERVER, Relay::addr));
 
-    let mut client = end(bench, !we_serve);
-    client.args([
-        plan.request,
-        &BYTES.to_string(),
-        &ways[0].to_string(),
-        "127.0.0.1",
-    ]);
+    let mut client = links.on_client(end(bench, !we_serve));
+    client.args([plan.request, &BYTES.to_string()]);
+    client.args([&ways[0].to_string(), CLIENT[0]]);
     if !we_serve {
         client.arg(&bench.ours.cert);
     }
     if let Some(after) = plan.second_path {
-        let pair = format!("127.0.0.2={}", ways[1]);
+        let pair = format!("{}={}", CLIENT[1], ways[1]);
         client.args(["--path", &pair, "--at", &format!("{after}:open:1")]);
     }
-    client.args(steps(!we_serve));
-    spread(&mut client, !we_serve, plan);
+    client.args(orders(plan, !we_serve));
     let mut client = bench.start("client", &mut client)?;
     client.succeeds(PATIENCE)?;
     server.succeeds(PATIENCE)?;
@@ -353,15 +348,29 @@ fn transfer(bench: &mut Bench<'_>, plan: &Plan, role: Role, retry: bool) -> Resu
     judge(plan, role, ours, theirs)
 }
 
-/// Both paths are to be used, whichever is the quicker one.
-fn spread(command: &mut Command, is_ours: bool, plan: &Plan) {
+/// A server of either side, before what only one plan wants of it.
+fn serve(bench: &Bench<'_>, links: &Links, is_ours: bool) -> Command {
+    let mut command = links.on_server(end(bench, is_ours));
+    command
+        .arg("serve")
+        .arg(&bench.ours.cert)
+        .arg(&bench.ours.key)
+        .arg(SERVER.to_string());
+    command
+}
+
+/// What an end is told for a plan: its steps, and ours to use both paths, whichever is quicker.
+fn orders(plan: &Plan, is_ours: bool) -> Vec<&'static str> {
+    let steps = if is_ours { plan.ours } else { plan.theirs };
+    let mut words: Vec<_> = steps.iter().flat_map(|step| ["--at", step]).collect();
     if is_ours && plan.second_path.is_some() {
-        command.args(["--scheduler", "round-robin"]);
+        words.extend(["--scheduler", "round-robin"]);
     }
+    words
 }
 
 /// What stands before the server on this path, if something has to.
-fn relay(plan: &Plan, path: usize, server: SocketAddr) -> Result<Option<Relay>, String> {
+fn relay(links: &Links, plan: &Plan, path: usize) -> Result<Option<Relay>, String> {
     let is_here = match plan.fault {
         Fault::None => false,
         Fault::Cut(at) => at == path,
@@ -370,7 +379,7 @@ fn relay(plan: &Plan, path: usize, server: SocketAddr) -> Result<Option<Relay>, 
     if !is_here {
         return Ok(None);
     }
-    let relay = Relay::start(free(1)?, server).map_err(|e| e.to_string())?;
+    let relay = links.relay()?;
     match plan.fault {
         Fault::Cut(_) => relay.cut_after(BEFORE_FAULT),
         _ => relay.rebind_after(BEFORE_FAULT),
@@ -385,6 +394,7 @@ fn judge(plan: &Plan, role: Role, ours: &Running, theirs: &Running) -> Result<()
     let way = if we_send { "out" } else { "in" };
     let carried =
         |path: u32| Ok::<f64, String>(number(&ours, &format!("path {path} "), way)? / BYTES as f64);
+    in_time(plan, &[&ours, &theirs])?;
     plan.checks.iter().try_for_each(|check| match *check {
         Check::BothPaths => {
             let shares = [carried(0)?, carried(1)?];
@@ -395,7 +405,8 @@ fn judge(plan: &Plan, role: Role, ours: &Running, theirs: &Running) -> Result<()
                 )
             })
         }
-        Check::Spared(path) => {
+        Check::Obeyed(_) | Check::Sparing if !we_send => Ok(()),
+        Check::Spared(path) | Check::Obeyed(path) => {
             let share = carried(path)?;
             ensure(share <= BACKUP_SHARE, || {
                 format!("path {path} carried {share:.2} of the content all the same")
@@ -406,7 +417,6 @@ fn judge(plan: &Plan, role: Role, ours: &Running, theirs: &Running) -> Result<()
         }),
         Check::Ours(line) => ensure_said(&ours, line),
         Check::Theirs(line) => ensure_said(&theirs, line),
-        Check::Sparing if !we_send => Ok(()),
         Check::Sparing => {
             let arrived = arrived(&theirs)? / BYTES as f64;
             ensure((1.0..=ARRIVED).contains(&arrived), || {
@@ -416,78 +426,67 @@ fn judge(plan: &Plan, role: Role, ours: &Running, theirs: &Running) -> Result<()
     })
 }
 
+/// Whether both ends did what they were told while there was enough to come.
+fn in_time(plan: &Plan, said: &[&str]) -> Result<(), String> {
+    let told = plan.ours.len() + plan.theirs.len() + usize::from(plan.second_path.is_some());
+    let lines = said.iter().flat_map(|said| said.lines());
+    let done: Vec<_> = lines.filter(|line| line.starts_with("did ")).collect();
+    ensure(done.len() == told, || {
+        format!("of {told} steps {} were done", done.len())
+    })?;
+    done.iter().try_for_each(|line| {
+        let at = number(line, "did ", "at")?;
+        ensure(at <= IN_TIME * BYTES as f64, || format!("too late: {line}"))
+    })
+}
+
 /// Bytes of datagrams that the peer received, by its own count for each pair of addresses.
 fn arrived(theirs: &str) -> Result<f64, String> {
     let roads = theirs.lines().filter(|line| line.starts_with("road "));
     roads.map(|line| number(line, "road ", "in")).sum()
 }
 
-/// Our client's path manager and picoquic as server, over two links of which one loses its carrier.
+/// Our client's path manager and picoquic as server; one of two links loses its carrier, and the
+/// client says what it makes of it. Until that is over the links are slow.
 fn flap(bench: &mut Bench<'_>) -> Result<(), String> {
-    let unable = |e: anabranch_testbed::Error| format!("{NOT_RUN}{e}");
-    let mut bed = Testbed::new("interop").map_err(unable)?;
-    let broken = |e: anabranch_testbed::Error| e.to_string();
-    let (client, server) = (
-        bed.node("client").map_err(broken)?,
-        bed.node("server").map_err(broken)?,
-    );
-    let mut links = Vec::new();
-    for at in 1..=2 {
-        let [near, far] = [1, 2].map(|host| format!("10.{at}.0.{host}/24"));
-        let spec = LinkSpec::new(near.parse().map_err(broken)?, far.parse().map_err(broken)?);
-        let rate = Rate::mbit(30);
-        links.push(
-            bed.link(&client, &server, &spec.rate(rate))
-                .map_err(broken)?,
-        );
-    }
-    single_address(&client, &server).map_err(broken)?;
-    let mut serving = entered(&server, &bench.theirs.server);
-    serving
-        .arg("serve")
-        .arg(&bench.ours.cert)
-        .arg(&bench.ours.key)
-        .arg("10.9.9.9:4433");
-    let mut serving = bench.start("server", &mut serving)?;
-    serving.says("listening")?;
-    let mut fetching = entered(&client, &bench.ours.our_end);
-    fetching
-        .args(["get", &BYTES.to_string(), "10.9.9.9:4433", "10.1.0.1"])
-        .arg(&bench.ours.cert)
-        .args(["--uplink", "path0", "--uplink", "path1"]);
-    let mut fetching = bench.start("client", &mut fetching)?;
-    fetching.says("event opened 1")?;
+    let mut links = Links::new(Some(SLOW))?;
+    let mut server = bench.start("server", &mut serve(bench, &links, false))?;
+    server.says("listening")?;
+    let mut client = links.on_client(&bench.ours.our_end);
+    client.args(["get", &BYTES.to_string()]);
+    client.args([&SERVER.to_string(), CLIENT[0]]);
+    client.arg(&bench.ours.cert);
+    client.args(["--uplink", "path0", "--uplink", "path1"]);
+    let mut client = bench.start("client", &mut client)?;
+    client.says("event opened")?;
     for _ in 0..2 {
-        for up in [false, true] {
-            sleep(Duration::from_millis(600));
-            bed.set_up(links[1], up).map_err(broken)?;
-        }
-        add_route(&client, 2).map_err(broken)?;
+        let abandoned = client.count("event abandoned");
+        links.set_up(1, false)?;
+        client.says_more("event abandoned", abandoned)?;
+        let opened = client.count("event opened");
+        links.set_up(1, true)?;
+        client.says_more("event opened", opened)?;
     }
-    fetching.succeeds(PATIENCE)?;
-    ensure_said(&fetching.said(), "event opened 2")
+    links.set_rate(None)?;
+    client.succeeds(PATIENCE)?;
+    server.succeeds(PATIENCE)
 }
 
-/// A program in a host's namespace.
-fn entered(node: &Node, program: &std::path::Path) -> Command {
-    node.command(&program.display().to_string())
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The server's one address, to which every link leads.
-fn single_address(client: &Node, server: &Node) -> Result<(), anabranch_testbed::Error> {
-    server.run("ip", &["address", "add", "10.9.9.9/32", "dev", "lo"])?;
-    (1..=2).try_for_each(|at| add_route(client, at))
-}
-
-/// A link's route to the server goes with its carrier.
-fn add_route(client: &Node, at: usize) -> Result<(), anabranch_testbed::Error> {
-    let (via, device) = (format!("10.{at}.0.2"), format!("path{}", at - 1));
-    let metric = format!("{at}00");
-    let way = ["via", &via, "dev", &device, "metric", &metric];
-    client
-        .run(
-            "ip",
-            &[&["route", "replace", "10.9.9.9/32"][..], &way].concat(),
-        )
-        .map(|_| ())
+    #[test]
+    fn a_step_that_comes_late_or_never_fails_the_case() {
+        let plan = Plan {
+            ours: &["5000000:keys"],
+            ..TWO
+        };
+        let opened = "did Open(0) at 0\n";
+        let early = format!("{opened}did Keys at 5012345\n");
+        assert_eq!(in_time(&plan, &[&early, "ready"]), Ok(()));
+        let late = format!("{opened}did Keys at 19000000\n");
+        assert!(in_time(&plan, &[&late, "ready"]).is_err());
+        assert!(in_time(&plan, &[opened, "ready"]).is_err());
+    }
 }

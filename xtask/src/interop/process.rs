@@ -49,20 +49,36 @@ impl Running {
     /// Waits until it has bound this address. Trying to bind it here would take it from the server.
     pub(crate) fn listens(&mut self, address: SocketAddr) -> Result<(), String> {
         let until = Instant::now() + START;
-        while !is_bound(address.port())? {
+        loop {
+            // First: of a process that has ended there is nothing to read.
             self.check_alive()?;
+            if is_bound(self.child.id(), address.port())? {
+                return Ok(());
+            }
             if Instant::now() > until {
                 return Err(format!("{} does not listen after {START:?}", self.name));
             }
             sleep(TICK);
         }
-        Ok(())
     }
 
     /// Waits until it has written a line that begins like this.
     pub(crate) fn says(&mut self, beginning: &str) -> Result<(), String> {
+        self.says_more(beginning, 0)
+    }
+
+    /// Lines so far that begin like this.
+    pub(crate) fn count(&self, beginning: &str) -> usize {
+        let said = self.said();
+        said.lines()
+            .filter(|line| line.starts_with(beginning))
+            .count()
+    }
+
+    /// Waits until it has written more than so many such lines.
+    pub(crate) fn says_more(&mut self, beginning: &str, than: usize) -> Result<(), String> {
         let until = Instant::now() + START;
-        while !self.said().lines().any(|line| line.starts_with(beginning)) {
+        while self.count(beginning) <= than {
             self.check_alive()?;
             if Instant::now() > until {
                 return Err(format!("{} does not say `{beginning}`", self.name));
@@ -101,11 +117,12 @@ impl Running {
     }
 }
 
-/// Whether a UDP socket of this network namespace has this port.
-fn is_bound(port: u16) -> Result<bool, String> {
+/// Whether a UDP socket of the network namespace that this process is in has this port.
+fn is_bound(process: u32, port: u16) -> Result<bool, String> {
     let end = format!(":{port:04X}");
-    for table in ["/proc/self/net/udp", "/proc/self/net/udp6"] {
-        let sockets = fs::read_to_string(table).map_err(|e| format!("{table}: {e}"))?;
+    for table in ["udp", "udp6"] {
+        let table = format!("/proc/{process}/net/{table}");
+        let sockets = fs::read_to_string(&table).map_err(|e| format!("{table}: {e}"))?;
         let mut local = sockets
             .lines()
             .filter_map(|line| line.split_whitespace().nth(1));

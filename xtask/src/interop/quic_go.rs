@@ -47,7 +47,9 @@ fn cases() -> Vec<Case> {
         Case::run("GET, content equal", TheirClient, |bench| {
             fetch(bench, &[], &[], "status 200")
         }),
-        Case::run("GET, content equal", OurClient, |bench| get(bench, &[])),
+        Case::run("GET, content equal", OurClient, |bench| {
+            get(bench, &[], false)
+        }),
         Case::run("GET by hq-interop", TheirClient, |bench| {
             fetch(bench, &["-hq"], &[], "bytes")
         }),
@@ -55,7 +57,10 @@ fn cases() -> Vec<Case> {
         Case::run("Retry", TheirClient, |bench| {
             fetch(bench, &[], &["--retry", "always"], "status 200")
         }),
-        Case::run("Retry", OurClient, |bench| get(bench, &["-retry"])),
+        Case::run("Retry", OurClient, |bench| get(bench, &["-retry"], false)),
+        Case::run("rebinding by a NAT", OurClient, |bench| {
+            get(bench, &[], true)
+        }),
         Case::run("migration", TheirClient, |bench| {
             fetch(bench, &["-migrate", "1000000"], &[], "did migrate")
         }),
@@ -92,7 +97,8 @@ fn put(bench: &mut Bench<'_>) -> Result<(), String> {
     bench.compare(&bench.root.join("sent.bin"))
 }
 
-fn get(bench: &mut Bench<'_>, theirs: &[&str]) -> Result<(), String> {
+/// Our client gets the file, through a NAT that forgets if `is_moved`.
+fn get(bench: &mut Bench<'_>, theirs: &[&str], is_moved: bool) -> Result<(), String> {
     bench.offer_file()?;
     let address = free(1)?;
     let mut server = Command::new(&bench.theirs.server);
@@ -106,5 +112,10 @@ fn get(bench: &mut Bench<'_>, theirs: &[&str]) -> Result<(), String> {
         .args(theirs);
     let mut server = bench.start("their-server", &mut server)?;
     server.says("listening")?;
-    bench.get(address.port()).map(|_| ())
+    if is_moved {
+        bench.get_through_nat(address)?;
+    } else {
+        bench.get(address.port())?;
+    }
+    Ok(())
 }
