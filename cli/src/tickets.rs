@@ -7,6 +7,7 @@
 use crate::output;
 use crate::trust::state_directory;
 use anabranch_net::engine::ResumptionState;
+use anabranch_proto::resumption::MAX_STATES;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use nix::errno::Errno;
@@ -23,8 +24,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const FILE: &str = "tickets.json";
 /// Its lock's: the file itself is replaced.
 const LOCK: &str = "tickets.lock";
-/// Tickets kept for one server; the oldest goes.
-const PER_SERVER: usize = 4;
+/// Tickets kept for one server, as many as a visit leaves; the oldest goes.
+const PER_SERVER: usize = MAX_STATES;
 /// Tickets kept in all.
 const IN_ALL: usize = 64;
 /// The largest file that is read, in bytes.

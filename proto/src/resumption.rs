@@ -11,6 +11,7 @@ use anabranch_wire::cursor::{Reader, UnexpectedEnd};
 use anabranch_wire::params::TransportParameters;
 use anabranch_wire::varint;
 use sha2::{Digest, Sha256};
+use std::collections::VecDeque;
 use std::fmt;
 
 /// What an encoded state begins with; the last byte is the version of the encoding.
@@ -19,6 +20,13 @@ const MAGIC: [u8; 5] = *b"ABRS\x01";
 const CHECKSUM: usize = 8;
 /// The longest encoded state, in bytes: a ticket, a few certificates, a token.
 pub const MAX_STATE: usize = 64 * 1024;
+/// States that one connection leaves at most: so many tickets a server gives and a client keeps,
+/// with a token for each. A resumed connection may be over before new tickets come, so that one
+/// visit is worth some more.
+pub const MAX_STATES: usize = 6;
+/// The longest token kept, in bytes: it has to fit into a client's first packet beside a
+/// `ClientHello`.
+const MAX_TOKEN: usize = 512;
 /// The most certificates of a server that are kept.
 const MAX_CHAIN: usize = 16;
 
@@ -120,9 +128,9 @@ impl ResumptionState {
         self.session.lifetime()
     }
 
-    /// Whether it proves the client's address, as the first state of a connection does. To others a
-    /// server sends at most three times what it got until it heard of them again (RFC 9000, section
-    /// 8.1).
+    /// Whether it proves the client's address, as a state does if the server gave tokens enough. To
+    /// others a server sends at most three times what it got until it heard of them again (RFC
+    /// 9000, section 8.1).
     pub fn has_token(&self) -> bool {
         !self.token.is_empty()
     }
@@ -219,6 +227,33 @@ impl fmt::Debug for ResumptionState {
             .field("server_name", &self.server_name)
             .field("lifetime", &self.lifetime())
             .finish_non_exhaustive()
+    }
+}
+
+/// The tokens that a server gave a client for later connections (RFC 9000, section 8.1.3).
+#[derive(Debug, Default)]
+pub(crate) struct Tokens(VecDeque<Vec<u8>>);
+
+impl Tokens {
+    /// Keeps the newest ones. One that comes again was sent again.
+    pub(crate) fn add(&mut self, token: &[u8]) {
+        if token.len() > MAX_TOKEN || self.0.iter().any(|known| known == token) {
+            return;
+        }
+        if self.0.len() == MAX_STATES {
+            self.0.pop_front();
+        }
+        self.0.push_back(token.to_vec());
+    }
+
+    /// The one that [`take`](Self::take) would take.
+    pub(crate) fn newest(&self) -> Option<&[u8]> {
+        self.0.back().map(Vec::as_slice)
+    }
+
+    /// The newest one: each is for one connection.
+    pub(crate) fn take(&mut self) -> Option<Vec<u8>> {
+        self.0.pop_back()
     }
 }
 
@@ -327,6 +362,20 @@ mod tests {
         let mut large = state();
         large.token = vec![5; MAX_STATE];
         assert_eq!(large.if_storable(), None);
+    }
+
+    #[test]
+    fn few_tokens_are_kept_each_once_and_none_that_fills_a_packet() {
+        let mut tokens = Tokens::default();
+        for token in 0..100_u8 {
+            tokens.add(&[token]);
+            tokens.add(&[token]);
+        }
+        tokens.add(&[7; MAX_TOKEN + 1]);
+        assert_eq!(tokens.newest(), Some(&[99][..]));
+        let taken: Vec<_> = std::iter::from_fn(|| tokens.take()).collect();
+        let newest: Vec<_> = (0..MAX_STATES as u8).map(|back| vec![99 - back]).collect();
+        assert_eq!(taken, newest);
     }
 
     proptest! {

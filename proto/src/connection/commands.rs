@@ -382,8 +382,9 @@ impl Connection {
         self.identity.original_dcid
     }
 
-    /// The token for the next connection to this server, once it sent one.
+    /// The token for the next connection to this server, once it sent one. The next
+    /// [resumption](Self::take_resumption) takes it.
     pub fn next_token(&self) -> &[u8] {
-        &self.identity.next_token
+        self.identity.next_tokens.newest().unwrap_or_default()
     }
 }

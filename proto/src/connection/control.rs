@@ -13,10 +13,10 @@ use crate::wire::frame::{Form, Frame};
 pub(super) struct Control {
     /// `HANDSHAKE_DONE` must be sent (server).
     pub(super) handshake_done: bool,
-    /// A token for later connections must be sent (server).
-    pub(super) new_token: Option<Vec<u8>>,
-    /// A token was sent and not acknowledged: kept to be sent again.
-    pub(super) new_token_sent: Option<Vec<u8>>,
+    /// Tokens for later connections, one each, must be sent (server). They leave in one packet.
+    pub(super) new_token: Option<Vec<Vec<u8>>>,
+    /// They were sent and not acknowledged: kept to be sent again.
+    pub(super) new_token_sent: Option<Vec<Vec<u8>>>,
     /// Something about paths or connection IDs waits in a slot or the manager.
     pub(super) paths_dirty: bool,
     /// The application was told that it can open a path, and has not been turned away since.
@@ -57,15 +57,24 @@ impl Connection {
         if self.ack_requests.is_pending() {
             self.write_ack_request(packet, buf);
         }
-        if let Some(token) = self.control.new_token.take() {
-            if put(&Frame::NewToken { token: &token }, buf, limit) {
-                packet.sent(SentFrame::NewToken);
-                self.control.new_token_sent = Some(token);
-            } else {
-                self.control.new_token = Some(token);
-            }
-        }
+        self.write_new_tokens(packet, buf);
         packet.note_eliciting();
+    }
+
+    /// Writes all tokens or none: what is acknowledged or lost are all of them.
+    fn write_new_tokens(&mut self, packet: &mut Packet, buf: &mut Vec<u8>) {
+        let Some(tokens) = self.control.new_token.take() else {
+            return;
+        };
+        let before = buf.len();
+        let put_one = |token: &Vec<u8>| put(&Frame::NewToken { token }, buf, packet.end);
+        if tokens.iter().all(put_one) {
+            packet.sent(SentFrame::NewToken);
+            self.control.new_token_sent = Some(tokens);
+        } else {
+            buf.truncate(before);
+            self.control.new_token = Some(tokens);
+        }
     }
 
     /// Announces on a path that is being opened, beside the challenge, the connection ID that the

@@ -173,7 +173,7 @@ impl Connection {
                 "an empty token",
             ));
         }
-        self.identity.next_token = token.to_vec();
+        self.identity.next_tokens.add(token);
         Ok(())
     }
 

@@ -73,7 +73,7 @@ impl Connection {
             server_name: self.identity.server_name.clone(),
             session,
             remembered: Remembered::of(&self.identity.peer),
-            token: std::mem::take(&mut self.identity.next_token),
+            token: self.identity.next_tokens.take().unwrap_or_default(),
         };
         state.if_storable()
     }

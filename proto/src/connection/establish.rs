@@ -136,7 +136,7 @@ impl Connection {
         self.conclude_early_data(now);
         if self.identity.side.is_server() {
             self.control.handshake_done = true;
-            self.queue_new_token(now);
+            self.queue_new_tokens(now);
             self.spare_first_window();
             self.on_confirmed(now);
         }
@@ -145,16 +145,16 @@ impl Connection {
         Ok(())
     }
 
-    fn queue_new_token(&mut self, now: Instant) {
+    /// A token for each ticket, as both are good once; at least one.
+    fn queue_new_tokens(&mut self, now: Instant) {
         let Some(path) = self.paths.path(PathId::ZERO) else {
             return;
         };
         let address = [path.route().tuple.remote.ip()];
-        self.control.new_token = Some(self.identity.keys.seal_new_token(
-            now,
-            &address,
-            &mut self.rng,
-        ));
+        let (keys, rng) = (&self.identity.keys, &mut self.rng);
+        let tokens = (0..self.handshake.tickets_given().max(1))
+            .map(|_| keys.seal_new_token(now, &address, rng));
+        self.control.new_token = Some(tokens.collect());
     }
 
     /// The client's first request comes with the end of its handshake, or right behind it: a server

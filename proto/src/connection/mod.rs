@@ -48,6 +48,7 @@ use crate::path::manager::Manager;
 use crate::path::route::Route;
 use crate::path::state::{Path, PathOptions};
 use crate::recovery::{AckRequests, OneWay, PacketSpace, SentPacket};
+use crate::resumption::Tokens;
 use crate::rng::Rng;
 use crate::streams::{SendBudget, Streams};
 use crate::time::{Duration, Instant};
@@ -122,8 +123,8 @@ struct Identity {
     retry_scid: Option<ConnectionId>,
     /// The token to put into Initials.
     token: Vec<u8>,
-    /// The token for a later connection that came last.
-    next_token: Vec<u8>,
+    /// For later connections.
+    next_tokens: Tokens,
     /// What the peer announced; defaults until known.
     peer: TransportParameters,
 }
@@ -249,7 +250,7 @@ impl Connection {
             peer_scid: side.is_server().then_some(from.remote_cid),
             retry_scid: from.retry_scid,
             token: from.token,
-            next_token: Vec::new(),
+            next_tokens: Tokens::default(),
             peer: TransportParameters::default(),
         };
         let mut streams = Streams::new(side, &config.streams);

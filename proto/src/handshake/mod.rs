@@ -293,6 +293,11 @@ impl Handshake {
         self.session.take_session()
     }
 
+    /// How many sessions a server lets its client resume.
+    pub(crate) fn tickets_given(&self) -> usize {
+        self.session.tickets_given()
+    }
+
     /// Whether there is one.
     pub(crate) fn has_session(&self) -> bool {
         self.session.has_session()

@@ -28,6 +28,7 @@ pub use rustls::pki_types::UnixTime;
 pub use rustls::time_provider::TimeProvider;
 pub(crate) use session::{KeyChange, Session};
 
+use crate::resumption::MAX_STATES;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption, WebPkiServerVerifier};
 use rustls::pki_types::CertificateDer;
@@ -41,10 +42,6 @@ use std::fmt;
 use std::sync::Arc;
 use tickets::{Origin, Tickets};
 use verify::PinVerifier;
-
-/// Tickets a server gives out in each connection. A resumed one may be over before new tickets
-/// come, so one visit is worth some more.
-const TICKETS: usize = 4;
 
 /// A configuration or a connection attempt that cannot work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -416,6 +413,11 @@ impl ServerConfig {
         self.initial
     }
 
+    /// Tickets for each connection.
+    fn tickets_given(&self) -> usize {
+        self.tickets.as_ref().map_or(0, |_| MAX_STATES)
+    }
+
     /// The same for a client at this address, which shares the memory for tickets with the others.
     pub(crate) fn for_client(&self, client: Origin) -> Self {
         Self {
@@ -540,7 +542,7 @@ impl ServerConfigBuilder {
                 tls.key_log = Arc::clone(&self.key_log);
                 tls.send_tls13_tickets = 0;
                 if let Some(resumption) = &resumption {
-                    tls.send_tls13_tickets = TICKETS;
+                    tls.send_tls13_tickets = MAX_STATES;
                     tls.time_provider = Arc::clone(&resumption.clock);
                     // QUIC knows no other amounts (RFC 9001, section 4.6.1).
                     tls.max_early_data_size = if resumption.early_data { u32::MAX } else { 0 };

@@ -6,7 +6,7 @@ use anabranch_proto::config::{ClientConfig, RetryPolicy, ServerConfig, Transport
 use anabranch_proto::error::{ConnectionError, TransportError};
 use anabranch_proto::handshake::{Handshake, Level};
 use anabranch_proto::recovery::sent::SentFrames;
-use anabranch_proto::resumption::{Resume, ResumptionState};
+use anabranch_proto::resumption::{MAX_STATES, Resume, ResumptionState};
 use anabranch_proto::time::Instant;
 use anabranch_proto::tls::{
     self, ClientAuth, Fingerprint, Identity, KeyPair, ServerResumption, TimeProvider, UnixTime,
@@ -21,6 +21,7 @@ use anabranch_proto::{Endpoint, Event};
 use bytes::Bytes;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::kx_group::SECP256R1;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -224,15 +225,39 @@ fn the_first_answer_comes_one_round_trip_after_the_first_packet() {
     assert_eq!(fetch(&mut pair, 3), Duration::from_millis(20));
 }
 
-/// A server sends others three times what they sent, and the rest after a round trip.
+/// Without a token a server sends three times what it got, and the rest after a round trip.
 #[test]
-fn the_first_state_of_a_connection_proves_the_address_and_further_ones_do_not() {
+fn each_state_of_a_connection_proves_the_address() {
     let mut pair = House::new().connect(None);
     pair.connect();
     pair.run_for(Duration::from_millis(100));
-    let mut take = || pair.client_conn().take_resumption().expect("a ticket");
-    let states = [take(), take()];
-    assert_eq!(states.map(|state| state.has_token()), [true, false]);
+    let states: Vec<_> = std::iter::from_fn(|| pair.client_conn().take_resumption()).collect();
+    assert_eq!(states.len(), MAX_STATES);
+    assert!(states.iter().all(ResumptionState::has_token));
+    let tokens: BTreeSet<_> = states.iter().map(ResumptionState::encode).collect();
+    assert_eq!(tokens.len(), MAX_STATES, "each is another one");
+}
+
+/// Such answers end before new tickets come.
+#[test]
+fn a_series_of_short_answers_takes_one_round_trip_each() {
+    let house = House::new();
+    let mut way = Way::new(0);
+    way.delay = Duration::from_millis(100);
+    let (client, server) = (house.client.clone(), house.server.clone());
+    let mut pair = Pair::with_configs(vec![way], client, server);
+    pair.connect();
+    assert_eq!(fetch(&mut pair, 8_000), Duration::from_millis(200));
+    let states: Vec<_> = std::iter::from_fn(|| pair.client_conn().take_resumption()).collect();
+    for state in states.iter().take(6) {
+        pair.come_again(ClientConfig {
+            resume: Some(early(state)),
+            ..house.client.clone()
+        });
+        assert_eq!(fetch(&mut pair, 8_000), Duration::from_millis(200));
+        assert_eq!(pair.client_conn().early_data_accepted(), Some(true));
+    }
+    assert!(states.len() >= 6);
 }
 
 #[test]

@@ -40,6 +40,8 @@ pub(crate) struct Running {
     trust: [u8; 32],
     /// The client offered a session of an earlier connection.
     has_resumed: bool,
+    /// Sessions that a server lets its client resume later.
+    tickets: usize,
 }
 
 pub(crate) struct Listening {
@@ -76,6 +78,7 @@ impl Session {
             collector: config.remembers.then(Collector::default),
             trust: config.trust,
             has_resumed,
+            tickets: 0,
         })))
     }
 
@@ -101,6 +104,7 @@ impl Session {
                     collector: None,
                     trust: [0; 32],
                     has_resumed: false,
+                    tickets: listening.config.tickets_given(),
                 });
                 let result = running.read(&hello);
                 *self = Self::Running(running);
@@ -186,6 +190,14 @@ impl Session {
             key,
             chain: chain.iter().map(|part| part.to_vec()).collect(),
         })
+    }
+
+    /// How many tickets a server gives its client.
+    pub(crate) fn tickets_given(&self) -> usize {
+        match self {
+            Self::Running(running) => running.tickets,
+            Self::Listening(_) => 0,
+        }
     }
 
     pub(crate) fn has_session(&self) -> bool {

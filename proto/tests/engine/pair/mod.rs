@@ -257,6 +257,25 @@ impl Pair {
         }
     }
 
+    /// The client's connection ends, and some time later a client comes to the same server again.
+    pub fn come_again(&mut self, client: ClientConfig) {
+        let now = self.now;
+        self.client_conn().close(now, 0, b"");
+        self.run_for(Duration::from_secs(5));
+        let mut seed = [1; 32];
+        seed[0] = self.dice.next() as u8;
+        self.client = Endpoint::new(EndpointConfig::default(), seed);
+        let connected = self
+            .client
+            .connect(self.now, client, self.ways[0].client, "server.test");
+        self.client_handle = connected.expect("a connection attempt");
+        self.server_handle = None;
+        self.client_events.clear();
+        self.server_events.clear();
+        self.received.clear();
+        self.finished.clear();
+    }
+
     /// The connection of one side, while it is there.
     pub fn side(&mut self, server: bool) -> Option<&mut Connection> {
         if server {

@@ -16,6 +16,7 @@ mod tap;
 
 use super::verify::PinVerifier;
 use super::{ClientConfig, CryptoProvider, KeyPair, NoClock};
+use crate::resumption::MAX_STATES;
 use crate::time::Duration;
 use anabranch_wire::cursor::Reader;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -40,8 +41,6 @@ const NEW_SESSION_TICKET: u8 = 4;
 const HEADER: usize = 4;
 /// The longest message of a server after the handshake that is collected.
 const MAX_MESSAGE: usize = 8 * 1024;
-/// Tickets kept of a connection until somebody asks for them.
-const MAX_TICKETS: usize = 4;
 /// Turns in which a rehearsal is over: client, server, client, server.
 const MAX_TURNS: usize = 6;
 
@@ -132,7 +131,8 @@ impl Collector {
             self.message = Vec::new();
             self.keys.clear();
         }
-        while self.found.len() > MAX_TICKETS {
+        // Until somebody asks for them.
+        while self.found.len() > MAX_STATES {
             self.found.pop_front();
         }
         result
