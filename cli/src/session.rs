@@ -17,7 +17,7 @@ use crate::url::ServerUrl;
 use anabranch_net::connection::Connection;
 use anabranch_net::defaults;
 use anabranch_net::endpoint::Endpoint;
-use anabranch_net::engine::tls::Fingerprint;
+use anabranch_net::engine::tls::{self, Fingerprint};
 use anabranch_net::engine::{ClientConfig, ConnectionError, Resume, TransportConfig};
 use anabranch_net::error::ConnectError;
 use anabranch_net::h3::H3Connection;
@@ -89,7 +89,7 @@ impl Session {
     ///
     /// There is no such server, it is not who it ought to be, or nothing answers.
     pub(crate) async fn open(url: &ServerUrl, options: &Options<'_>) -> Outcome<Self> {
-        let mut config = configure(url, options)?;
+        let config = configure(url, options)?;
         let shown = options.trust.fingerprint();
         let target = look_up(url).await?;
         let endpoint = Endpoint::client().map_err(|error| Failure::io("no socket", &error))?;
@@ -104,14 +104,16 @@ impl Session {
         }
         let tickets = Tickets::of_user(options.quiet).filter(|_| !options.trust.no_resume);
         let tickets = tickets.map(|tickets| (tickets, url.hosts_text()));
-        if let Some((tickets, server)) = &tickets
-            && options.early.is_some()
-        {
-            config.resume = resume(tickets, server, &config, &target.name).await;
-        }
         let asking = Asking::new(url, options.early.clone())?;
+        let tls = config.tls.clone();
+        let resume = async || match &tickets {
+            Some((tickets, server)) if options.early.is_some() => {
+                resume(tickets, server, &tls, &target.name).await
+            }
+            _ => None,
+        };
         let connected = endpoint
-            .connect_early(&target, config, &wanted, |connection| {
+            .connect_early(&target, config, &wanted, resume, |connection| {
                 asking.begin(connection);
             })
             .await;
@@ -247,11 +249,11 @@ fn head(method: &str, url: &ServerUrl, headers: HeaderMap) -> Outcome<Request<()
 async fn resume(
     tickets: &Tickets,
     server: &str,
-    config: &ClientConfig,
+    tls: &tls::ClientConfig,
     name: &str,
 ) -> Option<Resume> {
     let (tickets, server) = (tickets.clone(), server.to_owned());
-    let (tls, name) = (config.tls.clone(), name.to_owned());
+    let (tls, name) = (tls.clone(), name.to_owned());
     let taken = spawn_blocking(move || tickets.take(&server, |state| state.fits(&tls, &name)));
     let (state, age) = taken.await.ok()??;
     Some(Resume {

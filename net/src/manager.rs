@@ -20,7 +20,7 @@ pub use table::{EntryState, PathEntry};
 
 use crate::connection::{Connection, Notice, PathNotices, WeakConnection};
 use crate::endpoint::Endpoint;
-use crate::engine::{ClientConfig, OpenPathError, PathOptions};
+use crate::engine::{ClientConfig, OpenPathError, PathOptions, Resume};
 use crate::error::ConnectError;
 use crate::interfaces::spec::{Candidate, PathSpec, SpecOptions, resolve};
 use crate::interfaces::{Change, Watch};
@@ -165,13 +165,18 @@ impl Endpoint {
         config: ClientConfig,
         paths: &PathsConfig,
     ) -> Result<(Connection, PathManager), ConnectError> {
-        self.connect_early(target, config, paths, |_| {}).await
+        let no_more = async || None;
+        self.connect_early(target, config, paths, no_more, |_| {})
+            .await
     }
 
-    /// Like [`connect`](Self::connect), but hands `early` a connection on which early data can be
-    /// sent, as soon as there is one. It belongs to the first attempt, which is the only one that
-    /// resumes, since a ticket may be used only once. If another attempt wins, the early data has
+    /// Like [`connect`](Self::connect), but hands `early` each connection on which early data can
+    /// be sent, as soon as it begins. Only one of them is returned; what was sent on the others has
     /// to be sent again.
+    ///
+    /// The first attempt resumes from [`ClientConfig::resume`]. A state may be used for one
+    /// connection only, so each further attempt asks `resume` when it begins: no state is spent on
+    /// an attempt that is not made.
     ///
     /// # Errors
     ///
@@ -181,17 +186,24 @@ impl Endpoint {
         target: &Target,
         mut config: ClientConfig,
         paths: &PathsConfig,
+        resume: impl AsyncFn() -> Option<Resume>,
         early: impl Fn(Connection),
     ) -> Result<(Connection, PathManager), ConnectError> {
-        let resume = Mutex::new(config.resume.take());
+        let first = Mutex::new(config.resume.take());
         let Start {
             mut candidates,
             follow,
         } = start(paths, target).await?;
         let attempts = race(&candidates, paths.stagger, |candidate| {
             let mut config = config.clone();
-            config.resume = resume.lock().unwrap_or_else(PoisonError::into_inner).take();
-            self.attempt(candidate, target, config, &early)
+            config.resume = first.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let (resume, early) = (&resume, &early);
+            async move {
+                if config.resume.is_none() {
+                    config.resume = resume().await;
+                }
+                self.attempt(candidate, target, config, early).await
+            }
         });
         let won = timeout(paths.timeout, attempts).await;
         let won = won.map_err(|_| ConnectError::TimedOut(paths.timeout))?;

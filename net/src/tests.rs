@@ -600,6 +600,47 @@ async fn what_is_written_before_the_handshake_ends_is_read_by_a_server_that_know
 }
 
 #[tokio::test]
+async fn each_attempt_of_a_race_resumes_from_a_state_of_its_own() {
+    let mut pair = resuming_pair();
+    let (connection, accepted, _) = pair.connect(&[]).await;
+    let mut states = Vec::new();
+    soon(async {
+        while states.len() < 3 {
+            connection.resumable().await;
+            states.extend(connection.take_resumption());
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    drop((connection, accepted));
+    // The first address does not answer.
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    pair.target.remotes.insert(0, silent.local_addr().unwrap());
+    let left = std::sync::Mutex::new(states);
+    let begun = std::sync::Mutex::new(Vec::new());
+    let resume = async || {
+        Some(crate::engine::Resume {
+            state: left.lock().unwrap().pop()?,
+            age: Duration::ZERO,
+            early_data: true,
+        })
+    };
+    let (target, config) = (&pair.target, pair.config.clone());
+    let paths = PathsConfig::default();
+    let early = |connection| begun.lock().unwrap().push(connection);
+    let connecting = pair
+        .client
+        .connect_early(target, config, &paths, resume, early);
+    let (connection, _manager) = soon(connecting).await.unwrap();
+    assert!(connection.is_resumed());
+    assert_eq!(connection.early_data_accepted(), Some(true));
+    let begun = begun.into_inner().unwrap();
+    assert!(begun.len() == 2 && begun[1].is(&connection));
+    // None was spent on attempts that were not made.
+    assert_eq!(left.into_inner().unwrap().len(), 1);
+}
+
+#[tokio::test]
 async fn a_program_may_end_as_soon_as_the_peer_was_told() {
     let pair = pair();
     let (connection, accepted, _) = pair.connect(&[]).await;

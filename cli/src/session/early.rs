@@ -32,12 +32,13 @@ impl Early {
     }
 }
 
-/// What asks early, if there is something to ask and a connection that may carry it.
+/// What asks early, if there is something to ask, each connection that may carry it.
 pub(super) struct Asking {
     path: String,
     /// The request, and its header fields once more: they tell later whether it is the one wanted.
     request: Option<(Request<()>, HeaderMap)>,
-    begun: Mutex<Option<Begun>>,
+    /// One for each attempt of a race of paths.
+    begun: Mutex<Vec<Begun>>,
 }
 
 /// A connection that was asked something.
@@ -61,7 +62,7 @@ impl Asking {
         Ok(Self {
             path: url.request_path(),
             request,
-            begun: Mutex::new(None),
+            begun: Mutex::default(),
         })
     }
 
@@ -76,7 +77,8 @@ impl Asking {
             headers,
             task,
         };
-        *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
+        let mut all = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(begun);
     }
 
     /// Begins to speak HTTP/3 on the connection that was made, unless that was done early.
@@ -89,26 +91,26 @@ impl Asking {
         connection: &Connection,
     ) -> Result<(Requests, Option<Early>), String> {
         let begun = self.begun.into_inner();
-        let path = self.path;
-        match begun.unwrap_or_else(PoisonError::into_inner) {
-            Some(begun) if begun.connection.is(connection) => {
-                let asked = begun.task.await.map_err(|error| error.to_string())?;
-                let (requests, exchange) = asked?;
-                let early = Early {
-                    path,
-                    headers: begun.headers,
-                    exchange,
-                };
-                Ok((requests, Some(early)))
-            }
-            lost => {
+        let mut won = None;
+        for begun in begun.unwrap_or_else(PoisonError::into_inner) {
+            if begun.connection.is(connection) {
+                won = Some(begun);
+            } else {
                 // Another path was faster: what went early was for nothing.
-                if let Some(lost) = lost {
-                    lost.connection.close(H3_NO_ERROR, b"");
-                }
-                Ok((speak(connection).await?, None))
+                begun.connection.close(H3_NO_ERROR, b"");
             }
         }
+        let Some(begun) = won else {
+            return Ok((speak(connection).await?, None));
+        };
+        let asked = begun.task.await.map_err(|error| error.to_string())?;
+        let (requests, exchange) = asked?;
+        let early = Early {
+            path: self.path,
+            headers: begun.headers,
+            exchange,
+        };
+        Ok((requests, Some(early)))
     }
 }
 
