@@ -27,7 +27,7 @@ use anabranch_proto::wire::TransportErrorCode;
 use bytes::Bytes;
 use h3::client::{RequestStream, SendRequest};
 use h3::error::StreamError;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Request, Response, StatusCode};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -149,9 +149,6 @@ impl Session {
         url: &ServerUrl,
         headers: HeaderMap,
     ) -> Outcome<Exchange> {
-        if let Some(exchange) = self.take_early(method, url, &headers) {
-            return Ok(exchange);
-        }
         let request = head(method, url, headers)?;
         // Requests of one connection share nothing but the connection.
         let mut requests = self.requests.clone();
@@ -161,7 +158,8 @@ impl Session {
             .map_err(|error| self.broken(&error))
     }
 
-    /// Asks for something without content, and waits for the head of the answer.
+    /// Asks for something without content, unless that was asked early, and waits for the head of
+    /// the answer.
     ///
     /// # Errors
     ///
@@ -172,7 +170,18 @@ impl Session {
         url: &ServerUrl,
         headers: HeaderMap,
     ) -> Outcome<(Exchange, Response<()>)> {
-        let mut exchange = self.request(method, url, headers).await?;
+        if let Some(exchange) = self.take_early(method, url, &headers) {
+            let (exchange, response) = self.answer(exchange).await?;
+            if response.status() != StatusCode::TOO_EARLY {
+                return Ok((exchange, response));
+            }
+            // RFC 8470, section 5.2. If the handshake fails, the next request tells why.
+            let _ = self.connection.established().await;
+        }
+        self.answer(self.request(method, url, headers).await?).await
+    }
+
+    async fn answer(&self, mut exchange: Exchange) -> Outcome<(Exchange, Response<()>)> {
         // A server that has answered may have said that it needs no more of the request, which is
         // no error (RFC 9114, section 4.1). If something is wrong the answer tells.
         let _ = exchange.finish().await;
@@ -181,11 +190,15 @@ impl Session {
         Ok((exchange, response))
     }
 
-    /// The request that went early, if it is this one.
+    /// The request that went early, if it is this one; another one is called off.
     fn take_early(&self, method: &str, url: &ServerUrl, headers: &HeaderMap) -> Option<Exchange> {
         let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
-        let asked = early.take_if(|early| method == "GET" && early.asks(url, headers));
-        asked.map(|early| early.exchange)
+        let early = early.take()?;
+        if method == "GET" && early.asks(url, headers) {
+            return Some(early.exchange);
+        }
+        early.call_off();
+        None
     }
 
     /// Waits until every path that is wanted is open, or for so long.

@@ -10,6 +10,7 @@ use anabranch_net::connection::Connection;
 use anabranch_net::h3::H3Connection;
 use bytes::Bytes;
 use h3::client::SendRequest;
+use h3::error::Code;
 use http::{HeaderMap, Request};
 use std::sync::{Mutex, PoisonError};
 use tokio::task::JoinHandle;
@@ -29,6 +30,12 @@ impl Early {
     /// Whether it is what a GET of `url` with these header fields would send.
     pub(super) fn asks(&self, url: &ServerUrl, headers: &HeaderMap) -> bool {
         self.path == url.request_path() && self.headers == *headers
+    }
+
+    /// Nobody wants the answer: the server need not send it.
+    pub(super) fn call_off(mut self) {
+        self.exchange.stop_sending(Code::H3_REQUEST_CANCELLED);
+        self.exchange.stop_stream(Code::H3_REQUEST_CANCELLED);
     }
 }
 
@@ -133,3 +140,6 @@ async fn ask(connection: Connection, request: Request<()>) -> Result<(Requests, 
     sent.map(|exchange| (requests, exchange))
         .map_err(|error| stream_error(&error))
 }
+
+#[cfg(test)]
+mod tests;
