@@ -3,9 +3,11 @@
 use crate::files::digests::Turns;
 use crate::files::service::Service;
 use crate::files::uploads::Account;
+use crate::http3::pauses::{Origin, Pauses};
 use crate::tuning::{Granted, Tuning};
 use anabranch_net::connection::Connection;
 use http::HeaderMap;
+use std::net::Ipv6Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A client that is being served.
@@ -19,6 +21,8 @@ pub(crate) struct Guest {
     pub(crate) account: Arc<Account>,
     /// Its turns at having files hashed.
     pub(crate) turns: Arc<Turns>,
+    /// Where it was when it came; nowhere if it was gone at once.
+    origin: Origin,
     /// What of the ways to send it may choose.
     granted: Granted,
     /// What it has chosen.
@@ -28,14 +32,22 @@ pub(crate) struct Guest {
 impl Guest {
     /// A client that has asked for nothing yet.
     pub(crate) fn new(connection: Connection, service: Arc<Service>, granted: Granted) -> Self {
+        let first = connection.paths().first().map(|(_, stats)| stats.tuple);
+        let address = first.map_or(Ipv6Addr::UNSPECIFIED.into(), |tuple| tuple.remote.ip());
         Self {
             connection,
+            origin: address.into(),
             service,
             account: Arc::default(),
             turns: Arc::default(),
             granted,
             chosen: Mutex::default(),
         }
+    }
+
+    /// How long a request of its may take nothing more.
+    pub(crate) fn pauses(&self) -> Pauses {
+        Pauses::new(self.origin, Arc::clone(&self.service.paused))
     }
 
     /// Counts the packets that came from it, by the paths that are open: another number than before

@@ -2,7 +2,7 @@
 
 use crate::files::reader::Reader;
 use crate::guest::Guest;
-use crate::http3::{Done, Pauses, REQUESTS, STALL, patient, slices};
+use crate::http3::{Done, REQUESTS, STALL, slices};
 use anabranch_net::streams::{RecvStream, SendStream};
 use std::sync::Arc;
 use std::time::Instant;
@@ -88,11 +88,13 @@ async fn send_file(
     let body = body.map_err(|refusal| format!("{refusal:?}"))?;
     let reader = Reader::start(body.file, body.version, body.span, None);
     let mut reader = reader.map_err(|error| error.to_string())?;
-    let mut pauses = Pauses::default();
+    let mut pauses = guest.pauses();
     while let Some(piece) = reader.next().await.map_err(|error| error.to_string())? {
         for slice in slices(piece) {
             *bytes += slice.len() as u64;
-            let written = patient(|| guest.heard(), &mut pauses, send.write_bytes(slice)).await;
+            let written = pauses
+                .patient(|| guest.heard(), send.write_bytes(slice))
+                .await;
             written
                 .ok_or_else(|| format!("no progress for {} s", STALL.as_secs()))?
                 .map_err(|error| error.to_string())?;

@@ -1,5 +1,6 @@
 //! The server's side of HTTP/3: carries answers to clients.
 
+pub(crate) mod pauses;
 mod speed;
 
 use crate::files::digest::{CONTENT_DIGEST, REPR_DIGEST, Sum};
@@ -15,6 +16,7 @@ use bytes::{Buf, Bytes};
 use h3::error::{Code, StreamError};
 use h3::server::{RequestResolver, RequestStream};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use pauses::Pauses;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,10 +29,6 @@ pub(crate) const REQUESTS: usize = 8;
 
 /// A request that makes no progress for so long is given up, so that it holds no files.
 pub(crate) const STALL: Duration = Duration::from_secs(60);
-
-/// How long a client that is there may take nothing more of a file, all pauses of a request
-/// together: somebody reads what a pager shows.
-const PAUSE: Duration = Duration::from_secs(3600);
 
 /// How long a client is kept waiting for the digest of a whole file. A disk reads a hundred
 /// gigabytes meanwhile; without it the client is told no digest.
@@ -89,7 +87,7 @@ impl From<Refusal> for Broken {
 }
 
 /// What one request did so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Tally {
     status: u16,
     bytes: u64,
@@ -132,7 +130,11 @@ async fn handle(resolver: RequestResolver<H3Connection, Bytes>, guest: &Guest) -
         .ok()?
         .ok()?;
     let paths = guest.connection.paths().len();
-    let mut tally = Tally::default();
+    let mut tally = Tally {
+        status: 0,
+        bytes: 0,
+        pauses: guest.pauses(),
+    };
     let result = respond(&request, &mut exchange, guest, &mut tally).await;
     if let Err(broken) = &result {
         let code = match broken {
@@ -264,49 +266,14 @@ fn is_timely(request: &Request<()>, is_established: bool) -> bool {
     is_established || (is_safe && !request.headers().contains_key(HEADER))
 }
 
-/// What is left to a request of [`PAUSE`].
-#[derive(Debug)]
-pub(crate) struct Pauses(Duration);
-
-impl Default for Pauses {
-    fn default() -> Self {
-        Self(PAUSE)
-    }
-}
-
 /// Waits until something has been sent, as long as the client is there.
 async fn leaves<T>(
     guest: &Guest,
     pauses: &mut Pauses,
     step: impl Future<Output = Result<T, StreamError>>,
 ) -> Result<T, Broken> {
-    let done = patient(|| guest.heard(), pauses, step).await;
+    let done = pauses.patient(|| guest.heard(), step).await;
     done.ok_or(Broken::Stalled)?.map_err(Broken::Stream)
-}
-
-/// Waits for something to leave. None if the client, of which `heard` counts the packets, says
-/// nothing for [`STALL`], or has used up its `pauses`: a client whose flow control stops us still
-/// acknowledges and keeps its connection alive, and one that is gone does not. What takes less
-/// than half of [`STALL`] is slow and no pause.
-pub(crate) async fn patient<T>(
-    heard: impl Fn() -> u64,
-    pauses: &mut Pauses,
-    step: impl Future<Output = T>,
-) -> Option<T> {
-    let mut step = std::pin::pin!(step);
-    // Not counted before it takes long: it nearly never does.
-    let mut before = None;
-    loop {
-        if let Ok(done) = timeout(STALL / 2, &mut step).await {
-            return Some(done);
-        }
-        pauses.0 = pauses.0.saturating_sub(STALL / 2);
-        let now = heard();
-        if before == Some(now) || pauses.0.is_zero() {
-            return None;
-        }
-        before = Some(now);
-    }
 }
 
 /// A piece of a file in parts, so that progress shows.
@@ -575,51 +542,6 @@ mod tests {
         }
         let test = Request::builder().header(HEADER, "1").body(()).unwrap();
         assert!(!is_timely(&test, false) && is_timely(&test, true));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_client_that_is_there_may_pause_and_one_that_is_gone_is_given_up() {
-        use std::sync::atomic::{AtomicU64, Ordering};
-        let began = tokio::time::Instant::now();
-        let packets = AtomicU64::new(0);
-        let alive = || packets.fetch_add(1, Ordering::Relaxed);
-        let paused = tokio::time::sleep(10 * STALL);
-        let pauses = Pauses::default;
-        assert!(patient(alive, &mut pauses(), paused).await.is_some());
-        assert_eq!(began.elapsed().as_secs(), 10 * STALL.as_secs());
-        let began = tokio::time::Instant::now();
-        let gone = std::future::pending::<()>();
-        assert!(patient(|| 7, &mut pauses(), gone).await.is_none());
-        assert_eq!(began.elapsed().as_secs(), STALL.as_secs());
-        let began = tokio::time::Instant::now();
-        let mut left = pauses();
-        let held = patient(alive, &mut left, std::future::pending::<()>());
-        assert!(held.await.is_none(), "no file is held for ever");
-        assert_eq!(began.elapsed().as_secs(), PAUSE.as_secs());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_request_has_an_hour_for_all_its_pauses_together() {
-        use std::sync::atomic::{AtomicU64, Ordering};
-        let packets = AtomicU64::new(0);
-        let alive = || packets.fetch_add(1, Ordering::Relaxed);
-        let began = tokio::time::Instant::now();
-        let mut pauses = Pauses::default();
-        let mut pieces = 0;
-        while pieces < 10 {
-            let pause = tokio::time::sleep(PAUSE / 3);
-            if patient(alive, &mut pauses, pause).await.is_none() {
-                break;
-            }
-            pieces += 1;
-        }
-        assert!(pieces <= 3, "{pieces} pieces, a long pause before each");
-        assert!(began.elapsed() < PAUSE + 2 * STALL);
-        let mut pauses = Pauses::default();
-        for _ in 0..1000 {
-            let slow = tokio::time::sleep(STALL / 4);
-            assert!(patient(alive, &mut pauses, slow).await.is_some(), "slow");
-        }
     }
 
     #[tokio::test(start_paused = true)]
