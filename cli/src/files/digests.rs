@@ -7,6 +7,8 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -16,8 +18,9 @@ use tokio::time::timeout;
 /// for a while and goes to its end, so that short ones are not held up by long ones.
 const AT_ONCE: usize = 2;
 
-/// How long a digest of a whole file waits for its first turn: when so many are under way that it
-/// gets none, the client does without, which it can. One that has begun goes on.
+/// How long a digest of a whole file waits for its first turn, and whoever waits for somebody else
+/// to hash the same file: when so many are under way that it gets none, the client does without,
+/// which it can. One that has begun goes on.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Makes digests and remembers them.
@@ -26,7 +29,15 @@ pub(crate) struct Digests {
     cache: Cache,
     turns: Turns,
     /// The files that are being hashed whole, each by one of those who want its digest.
-    under_way: Mutex<BTreeMap<Version, Weak<Semaphore>>>,
+    under_way: Mutex<BTreeMap<Version, Weak<Alone>>>,
+}
+
+/// What whoever hashes a file holds.
+#[derive(Debug)]
+struct Alone {
+    one: Semaphore,
+    /// Whether it had its first turn.
+    has_begun: AtomicBool,
 }
 
 impl Default for Digests {
@@ -79,13 +90,21 @@ impl Digests {
     /// ends the work and closes the file.
     pub(crate) async fn whole(&self, file: File, version: Version, client: &Turns) -> Option<Sum> {
         let alone = self.alone(version);
-        // Somebody else may be at it.
-        let _alone = alone.acquire().await.ok()?;
+        let mut one = pin!(alone.one.acquire());
+        let held = match timeout(PATIENCE, &mut one).await {
+            Ok(one) => one,
+            // Somebody else is at it, and does not wait for a turn either.
+            Err(_) if alone.has_begun.load(Ordering::Relaxed) => one.await,
+            Err(_) => return None,
+        };
+        let _one = held.ok()?;
         if let Some(sum) = self.known(&version) {
             return Some(sum);
         }
+        alone.has_begun.store(false, Ordering::Relaxed);
+        let begun = || alone.has_begun.store(true, Ordering::Relaxed);
         let turns = [&client.wholes, &self.turns.wholes];
-        let hashed = hash(file, version.length, turns, Some(PATIENCE)).await;
+        let hashed = hash(file, version.length, turns, Some(PATIENCE), begun).await;
         let (file, hash) = hashed.ok()?;
         let unchanged = Version::of(&file.metadata().ok()?) == version;
         let sum = unchanged.then(|| Sum::of(hash))?;
@@ -93,15 +112,17 @@ impl Digests {
         Some(sum)
     }
 
-    /// What whoever hashes this file holds.
-    fn alone(&self, version: Version) -> Arc<Semaphore> {
+    fn alone(&self, version: Version) -> Arc<Alone> {
         let under_way = self.under_way.lock();
         let mut under_way = under_way.unwrap_or_else(PoisonError::into_inner);
         under_way.retain(|_, alone| alone.strong_count() > 0);
         if let Some(alone) = under_way.get(&version).and_then(Weak::upgrade) {
             return alone;
         }
-        let alone = Arc::new(Semaphore::new(1));
+        let alone = Arc::new(Alone {
+            one: Semaphore::new(1),
+            has_begun: AtomicBool::new(false),
+        });
         under_way.insert(version, Arc::downgrade(&alone));
         alone
     }
@@ -118,7 +139,7 @@ impl Digests {
         client: &Turns,
     ) -> io::Result<(File, Sha256)> {
         let turns = [&client.prefixes, &self.turns.prefixes];
-        hash(file, length, turns, None).await
+        hash(file, length, turns, None, || {}).await
     }
 }
 
@@ -133,12 +154,14 @@ async fn hash(
     length: u64,
     turns: [&Arc<Semaphore>; 2],
     patience: Option<Duration>,
+    begun: impl FnOnce(),
 ) -> io::Result<(File, Sha256)> {
     if length == 0 {
         return Ok((file, Sha256::new()));
     }
     let mut hashing = Hashing::new(file, length);
     let mut turn = turn(turns, patience).await?;
+    begun();
     loop {
         let (back, is_whole) = for_a_while(hashing, turn).await?;
         if is_whole {
@@ -315,5 +338,30 @@ mod tests {
         let whole = digests.whole(file, version, &client);
         let told = timeout(Duration::from_secs(20), whole).await;
         assert_eq!(told, Ok(None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nor_does_who_waits_for_somebody_else_to_hash_the_same_file() {
+        let digests = Arc::new(Digests::default());
+        let taken = digests.turns.wholes.acquire_many(AT_ONCE as u32).await;
+        let (file, version) = small();
+        let ask = |file: File| {
+            let digests = Arc::clone(&digests);
+            async move { digests.whole(file, version, &Turns::default()).await }
+        };
+        let began = tokio::time::Instant::now();
+        let copies = (0..8).map(|_| ask(file.try_clone().unwrap()));
+        let told = futures_util::future::join_all(copies).await;
+        assert!(told.iter().all(Option::is_none));
+        assert!(began.elapsed() <= 2 * PATIENCE, "{:?}", began.elapsed());
+        // Who hashes has begun: the others wait for the end.
+        let alone = digests.alone(version);
+        let one = alone.one.acquire().await.unwrap();
+        alone.has_begun.store(true, Ordering::Relaxed);
+        let waiting = tokio::spawn(ask(file));
+        tokio::time::sleep(10 * PATIENCE).await;
+        assert!(!waiting.is_finished());
+        drop((taken, one));
+        assert!(waiting.await.unwrap().is_some());
     }
 }
