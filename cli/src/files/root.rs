@@ -70,9 +70,12 @@ impl From<Errno> for Refusal {
 
 impl From<io::Error> for Refusal {
     fn from(error: io::Error) -> Self {
-        error
-            .raw_os_error()
-            .map_or(Self::Internal, |code| Errno::from_raw(code).into())
+        match (error.raw_os_error(), error.kind()) {
+            (Some(code), _) => Errno::from_raw(code).into(),
+            // Others have their turns at the disk.
+            (None, io::ErrorKind::TimedOut) => Self::Busy,
+            _ => Self::Internal,
+        }
     }
 }
 

@@ -28,6 +28,9 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// ask and dear to answer, such as listings.
 const ANSWERS: usize = 64;
 
+/// When somebody who is told that the server is busy may ask again.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+
 /// A served directory.
 #[derive(Debug)]
 pub(crate) struct Service {
@@ -128,9 +131,12 @@ impl Answer {
     /// A status with an explanation for a person.
     pub(crate) fn words(status: StatusCode, words: impl Into<String>) -> Self {
         let text = words.into() + "\n";
-        let head = Head::new(status)
+        let mut head = Head::new(status)
             .with(header::CONTENT_TYPE, "text/plain; charset=utf-8")
             .with(header::CONTENT_LENGTH, text.len());
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            head = head.with(header::RETRY_AFTER, RETRY_AFTER.as_secs());
+        }
         Self::Text(head, text.into())
     }
 

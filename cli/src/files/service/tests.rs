@@ -272,3 +272,13 @@ fn what_is_wrong_with_an_upload_is_told_apart() {
     assert_eq!(put("/file", &[("if-match", "\"old\"")]).0, 412);
     assert_eq!(put("/file", &[("if-match", "*")]).0, 0);
 }
+
+#[test]
+fn who_is_told_that_the_server_is_busy_is_told_when_to_ask_again() {
+    // Hashing what an upload goes on behind took too long.
+    let late = io::Error::from(io::ErrorKind::TimedOut);
+    let answer = Answer::from(Refusal::from(late));
+    let head = head_of(&answer);
+    assert_eq!(head.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(head.headers[header::RETRY_AFTER], "10");
+}
