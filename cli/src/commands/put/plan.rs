@@ -15,7 +15,7 @@ use nix::sys::stat::Mode;
 use std::collections::BTreeSet;
 use std::fs::{self, DirEntry, File};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -112,19 +112,17 @@ impl Plan {
         }];
         while let Some(directory) = pending.pop() {
             places.push((directory.local.clone(), directory.url.clone()));
-            let listed = fs::read_dir(&directory.local).and_then(Iterator::collect);
-            let mut entries: Vec<DirEntry> = match listed {
+            let entries = match list(&directory) {
                 Ok(entries) => entries,
-                Err(error) => {
-                    self.fail(&directory.local, &error.to_string());
+                Err(why) => {
+                    self.fail(&directory.local, &why);
                     continue;
                 }
             };
-            entries.sort_by_key(DirEntry::file_name);
             let before = pending.len();
             for entry in entries {
                 if let Err(why) = self.add(&entry, &directory, &mut pending) {
-                    self.fail(&entry.path(), &why);
+                    self.fail(&directory.local.join(entry.file_name()), &why);
                 }
             }
             // One with directories in it is made with them.
@@ -141,7 +139,7 @@ impl Plan {
         pending: &mut Vec<Pending>,
     ) -> Result<(), String> {
         let kind = entry.file_type().map_err(|error| error.to_string())?;
-        let local = entry.path();
+        let local = directory.local.join(entry.file_name());
         if !kind.is_dir() && !kind.is_file() {
             let kind = if kind.is_symlink() {
                 "a symbolic link"
@@ -194,6 +192,22 @@ impl Plan {
     }
 }
 
+/// What is in a directory, by name. It may have become a symbolic link since it was found, or been
+/// put behind one: then it is not looked into.
+fn list(directory: &Pending) -> Result<Vec<DirEntry>, String> {
+    let opened = open_below(&directory.root, &directory.local, OFlag::O_DIRECTORY);
+    let opened = opened.map_err(|error| match error {
+        Errno::ELOOP | Errno::ENOTDIR => BEHIND_A_LINK.into(),
+        error => io::Error::from(error).to_string(),
+    })?;
+    let listed = fs::read_dir(format!("/proc/self/fd/{}", opened.as_raw_fd()));
+    let listed = listed.and_then(Iterator::collect);
+    let mut entries: Vec<DirEntry> = listed.map_err(|error| error.to_string())?;
+    entries.sort_by_key(DirEntry::file_name);
+    Ok(entries)
+}
+
+const BEHIND_A_LINK: &str = "it is behind a symbolic link now";
 const NOT_UTF_8: &str = "its name is no UTF-8 text, which no URL of ours can tell";
 
 /// Opens a file to be sent. One that was found in a directory may have become a symbolic link since
@@ -206,12 +220,11 @@ pub(super) fn open(job: &Job) -> Outcome<File> {
     match &job.below {
         None => open_named(&job.local),
         Some(root) => {
-            let opened = open_below(root, &job.local).map_err(|error| match error {
+            let opened = open_below(root, &job.local, OFlag::empty());
+            let opened = opened.map_err(|error| match error {
                 Errno::ELOOP | Errno::ENOTDIR => {
                     let local = job.local.display();
-                    Failure::failed(format!(
-                        "{local}: not sent: it is behind a symbolic link now"
-                    ))
+                    Failure::failed(format!("{local}: not sent: {BEHIND_A_LINK}"))
                 }
                 error => unreadable(&job.local, &error.into()),
             });
@@ -232,7 +245,7 @@ fn open_named(local: &Path) -> Outcome<File> {
 }
 
 /// Opens one name after the other, so that none of them can be a link.
-fn open_below(root: &Path, local: &Path) -> Result<OwnedFd, Errno> {
+fn open_below(root: &Path, local: &Path, last: OFlag) -> Result<OwnedFd, Errno> {
     let inner = local.strip_prefix(root).map_err(|_| Errno::ENOENT)?;
     let flags = OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
     let on_the_way = flags | OFlag::O_PATH | OFlag::O_DIRECTORY;
@@ -241,7 +254,7 @@ fn open_below(root: &Path, local: &Path) -> Result<OwnedFd, Errno> {
     while let Some(name) = names.next() {
         let flags = match names.peek() {
             Some(_) => on_the_way,
-            None => flags | OFlag::O_RDONLY,
+            None => flags | OFlag::O_RDONLY | last,
         };
         let flags = flags | OFlag::O_NOFOLLOW;
         at = openat(at.as_fd(), name.as_os_str(), flags, Mode::empty())?;

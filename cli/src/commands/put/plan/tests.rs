@@ -155,6 +155,33 @@ fn what_becomes_a_link_after_it_was_found_is_not_followed() {
 }
 
 #[test]
+fn a_directory_that_becomes_a_link_after_it_was_found_is_not_looked_into() {
+    let here = tree();
+    let at = |name: &str| here.path().join(name);
+    let found = |local: &str| Pending {
+        root: at("tree"),
+        local: at(local),
+        url: "anabranch://host/tree/".parse().unwrap(),
+        depth: 1,
+    };
+    let names = |listed: Vec<DirEntry>| listed.iter().map(DirEntry::file_name).collect::<Vec<_>>();
+    assert_eq!(names(list(&found("tree/sub")).unwrap()), ["b c", "empty"]);
+    fs::rename(at("tree/sub"), at("gone")).unwrap();
+    symlink(at("gone"), at("tree/sub")).unwrap();
+    for behind in ["tree/sub", "tree/sub/empty"] {
+        let refused = list(&found(behind)).unwrap_err();
+        assert!(refused.contains("symbolic link"), "{refused}");
+    }
+    // What was named may be a link.
+    symlink("tree", at("named")).unwrap();
+    let named = Pending {
+        root: at("named"),
+        ..found("named")
+    };
+    assert_eq!(names(list(&named).unwrap()), ["a", "sub"]);
+}
+
+#[test]
 fn a_pipe_is_not_waited_for() {
     let here = tempfile::tempdir().unwrap();
     let mode = Mode::S_IRUSR;
