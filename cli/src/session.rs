@@ -38,7 +38,7 @@ pub(crate) const H3_NO_ERROR: u32 = 0x100;
 
 /// How often a silent path is asked whether it is alive, so that a transfer that waits does not
 /// end.
-const KEEP_ALIVE: Duration = Duration::from_secs(5);
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// Bytes of header fields a server may send.
 const MAX_FIELD_BYTES: u64 = 64 << 10;

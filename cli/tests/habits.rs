@@ -18,6 +18,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -355,6 +356,29 @@ fn the_speed_is_measured_both_ways_where_the_server_allows_it() {
     let output = run(here.path(), &["speed", &refusing.url]);
     assert_eq!(code(&output), Some(1));
     assert!(stderr(&output).contains("--speed"), "{}", stderr(&output));
+}
+
+#[test]
+fn the_speed_of_a_server_that_is_gone_is_not_told() {
+    let mut server = Server::start(&["--speed"]);
+    let here = tempfile::tempdir().unwrap();
+    let mut command = client(here.path(), &["speed", &server.url, "--time", "60"]);
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("measuring") {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "it ended");
+    }
+    server.process.kill().unwrap();
+    let rest = std::thread::spawn(move || {
+        let mut rest = String::new();
+        said.read_to_string(&mut rest).unwrap();
+        rest
+    });
+    assert_eq!(code(&ended(child)), Some(1));
+    let rest = rest.join().unwrap();
+    assert!(rest.contains("nothing came from the server"), "{rest}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::args::Speed;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, units};
 use crate::paths::{self, Direction, Row, Samples};
-use crate::session::{Options, Session, words};
+use crate::session::{KEEP_ALIVE, Options, Session, words};
 use crate::speed::{HEADER, Received};
 use bytes::{Buf, Bytes};
 use h3::error::Code;
@@ -13,13 +13,20 @@ use http::header::{HeaderMap, HeaderValue};
 use http::{Response, StatusCode};
 use serde::Serialize;
 use std::time::{Duration, Instant};
-use tokio::time::timeout_at;
+use tokio::time::{sleep, timeout_at};
 
 /// How long paths are given to open before anything is measured.
 const OPENING: Duration = Duration::from_millis(1500);
 
 /// How much longer than the test its result may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A server of which nothing came for so long is gone: one that is there acknowledges what it is
+/// sent, and the packets that ask whether it is alive ([`KEEP_ALIVE`]).
+const SILENCE: Duration = KEEP_ALIVE.saturating_add(Duration::from_secs(3));
+
+/// Time between two looks whether something came.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Bytes sent at a time.
 const PIECE: usize = 64 << 10;
@@ -72,6 +79,10 @@ pub(crate) async fn run(args: &Speed, quiet: bool) -> Outcome {
     let result = tokio::select! {
         result = test.run() => result,
         () = interrupted() => Err(Failure::failed("interrupted")),
+        () = silence(|| heard(&session)) => {
+            let what = format!("nothing came from the server for {} s", SILENCE.as_secs());
+            Err(Failure::failed(what).hint("is it still running, and is there a network?"))
+        }
     };
     session.close().await;
     let report = result?;
@@ -85,6 +96,25 @@ pub(crate) async fn run(args: &Speed, quiet: bool) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Counts packets of the server, by the paths that are open: another number means that it is there.
+fn heard(session: &Session) -> u64 {
+    let paths = session.connection.paths();
+    let packets = paths.iter().map(|(_, path)| path.counters.received_packets);
+    packets.sum()
+}
+
+/// Returns when `heard` has told the same for [`SILENCE`].
+async fn silence(heard: impl Fn() -> u64) {
+    let (mut last, mut since) = (heard(), tokio::time::Instant::now());
+    while since.elapsed() < SILENCE {
+        sleep(LOOK).await;
+        let now = heard();
+        if now != last {
+            (last, since) = (now, tokio::time::Instant::now());
+        }
+    }
 }
 
 /// A test under way.
@@ -168,7 +198,7 @@ impl Test<'_> {
         let response = tokio::select! {
             response = recv.recv_response() => response.map_err(|error| broken(&error))?,
             () = sending => return Err(Failure::failed("sending ended")),
-            () = tokio::time::sleep(self.time() + PATIENCE) => {
+            () = sleep(self.time() + PATIENCE) => {
                 return Err(Failure::failed("the server tells no result"));
             }
         };
@@ -249,5 +279,27 @@ fn refused(response: &Response<()>, words: &str) -> Failure {
         StatusCode::FORBIDDEN => failure.hint("the server has to be started with `--speed`"),
         StatusCode::BAD_REQUEST => failure.hint("the server may know other schedulers than we do"),
         _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use tokio::time::{Instant, timeout};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_is_gone_when_nothing_came_of_it_for_some_seconds() {
+        let began = Instant::now();
+        // It answers once in a while for a minute.
+        let packets = || began.elapsed().as_secs().min(60) / KEEP_ALIVE.as_secs();
+        silence(packets).await;
+        let ended = began.elapsed().as_secs();
+        let expected = 60 + SILENCE.as_secs();
+        assert!((expected..=expected + 1).contains(&ended), "{ended}");
+        let count = Cell::new(0);
+        let there = || count.replace(count.get() + 1);
+        let for_ever = timeout(Duration::from_secs(600), silence(there)).await;
+        assert!(for_ever.is_err(), "it was there all the time");
     }
 }
