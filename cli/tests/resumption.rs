@@ -9,6 +9,7 @@ mod files;
 #[path = "common/listening.rs"]
 mod listening;
 
+use anabranch_proto::wire::header::{self, Header, LongType};
 use files::noise;
 use std::collections::HashMap;
 use std::fs;
@@ -16,63 +17,123 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_anabranch");
 
-/// How long a datagram takes each way. Over loopback alone a handshake may be complete before the
-/// client has anything to send early; so may it over a short way, where a machine is busy.
-const DELAY: Duration = Duration::from_millis(500);
+/// How long answers are held back that early data may come before, and never does.
+const BRIEFLY: Duration = Duration::from_millis(500);
+/// How long they are held back for early data that is to come: a busy machine takes its time.
+const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A datagram that is on its way: when it arrives, and what happens then.
-type OnTheWay = (Instant, Box<dyn FnOnce() + Send>);
+/// The way to the server. Over loopback alone a handshake may be complete before the client has
+/// anything to send early, so nothing comes back before early data has gone there, or the time for
+/// it is over.
+#[derive(Default)]
+struct Way {
+    turn: Mutex<Turn>,
+    changed: Condvar,
+}
 
-/// A long way to the server, until the test's process ends.
-fn long_way_to(server: SocketAddr) -> SocketAddr {
-    let bind = || Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
-    let (way, arriving) = mpsc::channel::<OnTheWay>();
-    thread::spawn(move || {
-        for (due, arrive) in arriving {
-            thread::sleep(due.saturating_duration_since(Instant::now()));
-            arrive();
+/// One client's use of the way.
+#[derive(Default)]
+struct Turn {
+    /// How long the server's answers wait for early data, from the first one on.
+    patience: Duration,
+    until: Option<Instant>,
+    has_early_data: bool,
+}
+
+impl Way {
+    /// The next client comes, and is to send early data or not.
+    fn next(&self, early: bool) {
+        *self.turn.lock().unwrap() = Turn {
+            patience: if early { PATIENCE } else { BRIEFLY },
+            ..Turn::default()
+        };
+    }
+
+    /// A datagram goes to the server.
+    fn note(&self, datagram: &[u8]) {
+        if has_early_data(datagram) {
+            self.turn.lock().unwrap().has_early_data = true;
+            self.changed.notify_all();
         }
-    });
-    let front = bind();
-    let address = front.local_addr().unwrap();
-    thread::spawn(move || {
-        let mut clients = HashMap::new();
-        let mut buffer = vec![0; 1 << 16];
-        while let Ok((length, client)) = front.recv_from(&mut buffer) {
-            let upstream = clients.entry(client).or_insert_with(|| {
-                let upstream = bind();
-                upstream.connect(server).unwrap();
-                let (from, to) = (Arc::clone(&upstream), Arc::clone(&front));
-                let back = way.clone();
-                thread::spawn(move || {
-                    let mut buffer = vec![0; 1 << 16];
-                    while let Ok(length) = from.recv(&mut buffer) {
-                        let (datagram, to) = (buffer[..length].to_vec(), Arc::clone(&to));
-                        let arrive = move || drop(to.send_to(&datagram, client));
-                        let _ = back.send((Instant::now() + DELAY, Box::new(arrive)));
-                    }
+    }
+
+    /// Until datagrams may come back.
+    fn wait(&self) {
+        let (mut turn, now) = (self.turn.lock().unwrap(), Instant::now());
+        let patience = turn.patience;
+        let until = *turn.until.get_or_insert(now + patience);
+        let left = until.saturating_duration_since(now);
+        let waits = |turn: &mut Turn| !turn.has_early_data;
+        drop(self.changed.wait_timeout_while(turn, left, waits).unwrap());
+    }
+
+    /// Leads to the server, until the test's process ends.
+    fn to(self: &Arc<Self>, server: SocketAddr) -> SocketAddr {
+        let bind = || Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+        let front = bind();
+        let address = front.local_addr().unwrap();
+        let way = Arc::clone(self);
+        thread::spawn(move || {
+            let mut clients = HashMap::new();
+            let mut buffer = vec![0; 1 << 16];
+            while let Ok((length, client)) = front.recv_from(&mut buffer) {
+                let upstream = clients.entry(client).or_insert_with(|| {
+                    let upstream = bind();
+                    upstream.connect(server).unwrap();
+                    let (from, to) = (Arc::clone(&upstream), Arc::clone(&front));
+                    let way = Arc::clone(&way);
+                    thread::spawn(move || {
+                        let mut buffer = vec![0; 1 << 16];
+                        while let Ok(length) = from.recv(&mut buffer) {
+                            way.wait();
+                            let _ = to.send_to(&buffer[..length], client);
+                        }
+                    });
+                    upstream
                 });
-                upstream
-            });
-            let (datagram, upstream) = (buffer[..length].to_vec(), Arc::clone(upstream));
-            let arrive = move || drop(upstream.send(&datagram));
-            let _ = way.send((Instant::now() + DELAY, Box::new(arrive)));
-        }
-    });
-    address
+                let _ = upstream.send(&buffer[..length]);
+                way.note(&buffer[..length]);
+            }
+        });
+        address
+    }
+}
+
+/// Whether a datagram has a 0-RTT packet in it, alone or behind others.
+fn has_early_data(mut datagram: &[u8]) -> bool {
+    while let Ok(
+        Header::Initial { packet_len, .. }
+        | Header::Long {
+            packet_len,
+            kind: LongType::Handshake,
+            ..
+        },
+    ) = header::parse(datagram, 8)
+    {
+        datagram = &datagram[packet_len..];
+    }
+    let next = header::parse(datagram, 8);
+    matches!(
+        next,
+        Ok(Header::Long {
+            kind: LongType::ZeroRtt,
+            ..
+        })
+    )
 }
 
 /// A server with one file, and a user who fetches it again and again.
 struct House {
     directory: TempDir,
     process: Child,
+    way: Arc<Way>,
     url: String,
     data: Vec<u8>,
 }
@@ -89,10 +150,12 @@ impl House {
         command.arg(directory.path().join("identity"));
         let (process, url) = listening::start(command.args(options));
         let (pin, server) = url.split_once('@').unwrap();
-        let url = format!("{pin}@{}", long_way_to(server.parse().unwrap()));
+        let way = Arc::new(Way::default());
+        let url = format!("{pin}@{}", way.to(server.parse().unwrap()));
         Self {
             directory,
             process,
+            way,
             url,
             data,
         }
@@ -102,13 +165,19 @@ impl House {
         self.directory.path().join(name)
     }
 
-    /// Fetches the file; tells whether the request went before the handshake was complete.
-    fn get(&self, name: &str, options: &[&str]) -> bool {
-        self.get_and_say(name, options).0
+    /// Fetches the file, and asks for it before the handshake is complete.
+    fn gets_early(&self, name: &str, options: &[&str]) {
+        self.get(name, options, true);
     }
 
-    /// Tells also what was said.
-    fn get_and_say(&self, name: &str, options: &[&str]) -> (bool, String) {
+    /// Fetches the file, and asks for it when the handshake is complete.
+    fn gets_late(&self, name: &str, options: &[&str]) -> String {
+        self.get(name, options, false)
+    }
+
+    /// Tells what was said.
+    fn get(&self, name: &str, options: &[&str], early: bool) -> String {
+        self.way.next(early);
         let qlog = self.path(&format!("{name}.qlog"));
         let mut get = Command::new(PROGRAM);
         get.args(["get", &format!("{}/file", self.url), "-o"])
@@ -121,7 +190,8 @@ impl House {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{said}");
         assert_eq!(fs::read(self.path(name)).unwrap(), self.data);
-        (has_early_packets(&qlog), said)
+        assert_eq!(has_early_packets(&qlog), early, "{name}: {said}");
+        said
     }
 
     fn kept(&self) -> std::path::PathBuf {
@@ -145,59 +215,59 @@ fn has_early_packets(directory: &Path) -> bool {
 #[test]
 fn a_second_get_asks_with_its_first_packets() {
     let house = House::new(&[]);
-    assert!(!house.get("first", &[]));
+    house.gets_late("first", &[]);
     let mode = fs::metadata(house.kept()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    assert!(house.get("second", &[]));
-    assert!(house.get("third", &[]));
-    assert!(!house.get("fourth", &["--no-resume"]));
+    house.gets_early("second", &[]);
+    house.gets_early("third", &[]);
+    house.gets_late("fourth", &["--no-resume"]);
 }
 
 #[test]
 fn a_server_may_read_nothing_early() {
     let house = House::new(&["--no-early-data"]);
-    assert!(!house.get("first", &[]));
-    assert!(!house.get("second", &[]));
+    house.gets_late("first", &[]);
+    house.gets_late("second", &[]);
 }
 
 #[test]
 fn a_damaged_store_costs_a_note_and_a_round_trip() {
     let house = House::new(&[]);
-    assert!(!house.get("first", &[]));
+    house.gets_late("first", &[]);
     fs::write(house.kept(), "[{").unwrap();
-    let (early, said) = house.get_and_say("second", &[]);
-    assert!(!early && said.contains("is damaged"), "{said}");
-    assert!(house.get("third", &[]));
+    let said = house.gets_late("second", &[]);
+    assert!(said.contains("is damaged"), "{said}");
+    house.gets_early("third", &[]);
     fs::write(house.kept(), "[{").unwrap();
-    let (early, said) = house.get_and_say("fourth", &["--quiet"]);
-    assert!(!early && said.is_empty(), "{said}");
+    let said = house.gets_late("fourth", &["--quiet"]);
+    assert!(said.is_empty(), "{said}");
 }
 
 #[test]
 fn whoever_holds_the_lock_of_the_store_holds_up_no_transfer() {
     let house = House::new(&[]);
-    assert!(!house.get("first", &[]));
+    house.gets_late("first", &[]);
     let lock = fs::File::open(house.kept().with_extension("lock")).unwrap();
     lock.lock().unwrap();
-    let (early, said) = house.get_and_say("second", &[]);
-    assert!(!early && said.contains("another process"), "{said}");
+    let said = house.gets_late("second", &[]);
+    assert!(said.contains("another process"), "{said}");
     lock.unlock().unwrap();
-    assert!(house.get("third", &[]));
+    house.gets_early("third", &[]);
 }
 
 #[test]
 fn a_user_without_a_place_to_keep_sessions_does_not_hear_of_it_each_time() {
     let house = House::new(&[]);
     fs::write(house.path("state"), "no directory").unwrap();
-    let (_, said) = house.get_and_say("first", &[]);
+    let said = house.gets_late("first", &[]);
     assert!(!said.contains("session"), "{said}");
-    let (_, said) = house.get_and_say("second", &["-v"]);
+    let said = house.gets_late("second", &["-v"]);
     assert!(said.contains("no session can be kept"), "{said}");
 }
 
 #[test]
 fn without_resumption_nothing_is_kept() {
     let house = House::new(&[]);
-    assert!(!house.get("first", &["--no-resume"]));
+    house.gets_late("first", &["--no-resume"]);
     assert!(!house.path("state").exists());
 }
