@@ -7,14 +7,14 @@ use crate::error::TransportError;
 use crate::event::{LossTrigger, Metrics, Observation};
 use crate::handshake::Level;
 use crate::path::ecn::EcnOutcome;
-use crate::path::packets::{Acked, Lost, Sample};
+use crate::path::packets::{Acked, Lost, News};
 use crate::path::state::Path;
 use crate::recovery::sent::SentFrame;
 use crate::recovery::{LargestNewlyAcked, PacketSpace, SentPacket, loss};
 use crate::sched::PathEvent;
 use crate::time::{Duration, Instant};
 use crate::wire::PathId;
-use crate::wire::frame::{Ack, EcnCounts};
+use crate::wire::frame::Ack;
 
 impl Connection {
     pub(super) fn on_ack(
@@ -64,13 +64,22 @@ impl Connection {
         let sample = newly.ack_eliciting && newly.is_largest_ever;
         let delay = self.ack_delay(level, ack.delay);
         let max_ack_delay = self.peer_max_ack_delay();
-        let Some(path) = self.paths.path_mut(target) else {
+        let Some(slot) = self.paths.slot_mut(target) else {
             return;
         };
-        let by = (level == Level::OneRtt).then_some(arrival.path);
-        let timed = sample.then_some(Sample { newly, delay });
-        let sum = path.on_acked(now, by, acked, timed, max_ack_delay);
-        path.on_spurious(now, acked);
+        let is_open = slot.closing.is_none();
+        let Some(path) = slot.path.as_mut() else {
+            return;
+        };
+        let news = News {
+            by: (level == Level::OneRtt).then_some(arrival.path),
+            newly,
+            delay: sample.then_some(delay),
+            ecn: ack.ecn,
+            max_ack_delay,
+            is_open,
+        };
+        let sum = path.on_acked(now, &news, acked);
         self.note_mtu(now, target, sum.mtu);
         if sample && level == Level::OneRtt {
             self.note_echo(target, newly, acked, ack.delay);
@@ -83,11 +92,12 @@ impl Connection {
         }
         self.reset_probing(level);
         if sum.eliciting {
-            self.on_path_answered(now, target, acked);
+            self.end_inquiry();
         }
-        if level == Level::OneRtt {
-            self.check_ecn(now, target, ack.ecn, &sum, newly);
+        if let Some(verdict) = sum.verdict {
+            self.carry_out(now, target, verdict);
         }
+        self.check_ecn(now, target, &sum, newly);
         self.detect_lost(now, level, target);
         self.grow_window(now, target, newly.time_sent, &sum);
         self.settle_ack_home();
@@ -95,14 +105,10 @@ impl Connection {
             self.review_ack_frequency(now, target);
         }
         self.sending.wake();
-        let rtt = self
-            .paths
-            .path(target)
-            .map(|path| path.route().rtt.latest());
         self.sending.tell(&PathEvent::Acked {
             path: target,
             bytes: sum.bytes,
-            rtt,
+            rtt: Some(sum.rtt),
         });
         self.observe_metrics(now, target);
     }
@@ -294,34 +300,25 @@ impl Connection {
         self.observe_metrics(now, target);
     }
 
-    /// ECN counts that grew mean congestion; counts that make no sense turn ECN off on the route.
-    fn check_ecn(
-        &mut self,
-        now: Instant,
-        target: PathId,
-        counts: Option<EcnCounts>,
-        sum: &Acked,
-        newly: &LargestNewlyAcked,
-    ) {
-        let Some(path) = self.paths.path_mut(target) else {
-            return;
-        };
-        let outcome = path.on_ecn(counts, sum.marked, newly.is_largest_ever);
-        if outcome == EcnOutcome::Congestion {
-            let event = CongestionEvent {
-                now,
-                last_sent: newly.time_sent,
-                bytes_lost: 0,
-                bytes_in_flight: path.route().in_flight,
-                persistent: false,
-                ecn: true,
-                sent_in_flight: sum.prior_in_flight,
-            };
-            self.notify_congestion(now, target, &event);
-        }
-        if outcome == EcnOutcome::Failed {
-            self.outbox
-                .observe(now, &Observation::EcnFailed { path: target });
+    /// ECN counts that grew mean congestion; counts that make no sense turned ECN off on the route.
+    fn check_ecn(&mut self, now: Instant, target: PathId, sum: &Acked, newly: &LargestNewlyAcked) {
+        match sum.ecn {
+            Some(EcnOutcome::Congestion) => {
+                let event = CongestionEvent {
+                    now,
+                    last_sent: newly.time_sent,
+                    bytes_lost: 0,
+                    bytes_in_flight: sum.in_flight,
+                    persistent: false,
+                    ecn: true,
+                    sent_in_flight: sum.prior_in_flight,
+                };
+                self.notify_congestion(now, target, &event);
+            }
+            Some(EcnOutcome::Failed) => self
+                .outbox
+                .observe(now, &Observation::EcnFailed { path: target }),
+            _ => {}
         }
     }
 

@@ -257,14 +257,10 @@ impl Connection {
             self.on_unusable(now, path, tail, packet.len(), DropReason::TooShort);
             return;
         };
-        let expected = self
-            .space(level, path)
-            .map_or(0, |space| space.received.expected());
+        let space = self.space(level, path);
+        let expected = space.map_or(0, |space| space.received.expected());
         let pn = crate::wire::packet_number::expand(header.pn, header.pn_len, expected);
-        if self
-            .space(level, path)
-            .is_some_and(|space| space.received.is_duplicate(pn))
-        {
+        if space.is_some_and(|space| space.received.is_duplicate(pn)) {
             self.on_duplicate(now, path, tail, packet.len());
             return;
         }
@@ -438,15 +434,10 @@ impl Connection {
             return;
         }
         let multipath = self.multipath_active();
-        if self.paths.path(path).is_none() {
+        let slot = self.paths.slot_mut(path);
+        let known = slot.and_then(|slot| Some((slot.closing.is_none(), slot.path.as_mut()?)));
+        let Some((is_open, known)) = known else {
             self.on_first_packet(now, path, tuple, size as u64);
-            return;
-        }
-        let Some(slot) = self.paths.slot_mut(path) else {
-            return;
-        };
-        let is_open = slot.open().is_some();
-        let Some(known) = slot.path.as_mut() else {
             return;
         };
         let may_have_moved = known.on_authentic(now, pn, tuple);

@@ -8,7 +8,6 @@ use crate::handshake::Level;
 use crate::path::liveness::{Surroundings, Verdict};
 use crate::path::manager::Slot;
 use crate::path::state::Path;
-use crate::recovery::SentPacket;
 use crate::recovery::sent::SentFrame;
 use crate::sched::PathEvent;
 use crate::time::{Duration, Instant};
@@ -150,21 +149,10 @@ impl Connection {
         self.notice(now, PathNotice::Recovered { id, after });
     }
 
-    /// Something ack-eliciting among the path's packets `acked` was acknowledged.
-    pub(super) fn on_path_answered(
-        &mut self,
-        now: Instant,
-        id: PathId,
-        acked: &[(u64, SentPacket)],
-    ) {
-        // The peer's acknowledgements find a way.
+    /// Something was acknowledged: the peer's acknowledgements find a way.
+    pub(super) fn end_inquiry(&mut self) {
         for (_, path) in self.paths.open_mut() {
             path.end_inquiry();
-        }
-        let max_ack_delay = self.peer_max_ack_delay();
-        let path = self.paths.open_path_mut(id);
-        if let Some(verdict) = path.and_then(|path| path.on_answered(now, max_ack_delay, acked)) {
-            self.carry_out(now, id, verdict);
         }
     }
 

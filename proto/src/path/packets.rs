@@ -2,7 +2,7 @@
 //!
 //! Each method returns what others have to know: the connection carries it to them.
 
-use super::liveness::Sent;
+use super::liveness::{Sent, Verdict};
 use super::route::Route;
 use super::state::Path;
 use crate::congestion::{AckEvent, CongestionEvent, Member, SentEvent, SpuriousLoss};
@@ -43,16 +43,30 @@ pub(crate) struct Acked {
     pub(crate) eliciting: bool,
     pub(crate) marked: u64,
     pub(crate) prior_in_flight: u64,
+    /// What is in flight now.
+    pub(crate) in_flight: u64,
+    /// The newest RTT sample.
+    pub(crate) rtt: Duration,
     /// The packet size before and now, if it changed.
     pub(crate) mtu: Option<(u16, u16)>,
+    /// The path is trusted again.
+    pub(crate) verdict: Option<Verdict>,
+    /// What the peer's ECN counts mean, if they were looked at.
+    pub(crate) ecn: Option<EcnOutcome>,
 }
 
-/// The RTT sample of an acknowledgement.
+/// An acknowledgement that told something new.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sample<'a> {
+pub(crate) struct News<'a> {
+    /// The path it came by; `None` if it is one of the handshake.
+    pub(crate) by: Option<PathId>,
     pub(crate) newly: &'a LargestNewlyAcked,
-    /// The peer's delay in answering, as far as it is believed.
-    pub(crate) delay: Duration,
+    /// The peer's delay in answering, as far as it is believed; `None` if nothing is timed.
+    pub(crate) delay: Option<Duration>,
+    pub(crate) ecn: Option<EcnCounts>,
+    pub(crate) max_ack_delay: Duration,
+    /// The path is not about to be given up.
+    pub(crate) is_open: bool,
 }
 
 /// What lost packets amount to.
@@ -198,26 +212,44 @@ impl Path {
         None
     }
 
-    /// Takes acknowledged packets off the routes' accounts and takes the RTT sample, if there is
-    /// one. `by` is the path of the acknowledgement, if that is one of 1-RTT packets.
+    /// Packets of the path were acknowledged.
     pub(crate) fn on_acked(
         &mut self,
         now: Instant,
-        by: Option<PathId>,
+        news: &News<'_>,
         acked: &[(u64, SentPacket)],
-        sample: Option<Sample<'_>>,
-        max_ack_delay: Duration,
     ) -> Acked {
-        let pto = self.pto(max_ack_delay);
+        let mut sum = self.account_acked(now, news, acked);
+        self.on_spurious(now, acked);
+        if sum.eliciting && news.is_open {
+            sum.verdict = self.on_answered(now, news.max_ack_delay, acked);
+        }
+        if news.by.is_some() {
+            let is_newest = news.newly.is_largest_ever;
+            sum.ecn = Some(self.route.ecn.on_ack(news.ecn, sum.marked, is_newest));
+        }
+        sum.in_flight = self.route.in_flight;
+        sum.rtt = self.route.rtt.latest();
+        sum
+    }
+
+    /// Takes acknowledged packets off the routes' accounts and takes the RTT sample.
+    fn account_acked(
+        &mut self,
+        now: Instant,
+        news: &News<'_>,
+        acked: &[(u64, SentPacket)],
+    ) -> Acked {
+        let pto = self.pto(news.max_ack_delay);
         self.liveness.on_acked(now, oldest_awaited(acked), pto);
         let mut sum = Acked {
             prior_in_flight: self.route.in_flight,
             ..Acked::default()
         };
-        if let Some(sample) = sample {
-            self.time(now, by, acked, sample);
+        if let Some(delay) = news.delay {
+            self.time(now, news, delay, acked);
         }
-        if by.is_some() {
+        if news.by.is_some() {
             self.pairs.on_ack(now, acked, self.route.mtu.current());
         }
         for (pn, packet) in acked {
@@ -257,26 +289,26 @@ impl Path {
     fn time(
         &mut self,
         now: Instant,
-        by: Option<PathId>,
+        news: &News<'_>,
+        delay: Duration,
         acked: &[(u64, SentPacket)],
-        sample: Sample<'_>,
     ) {
         // RFC 10069: an RTT spans both directions, so another return path is another RTT.
-        if by.is_some_and(|by| self.liveness.on_ack_by(by)) {
+        if news.by.is_some_and(|by| self.liveness.on_ack_by(by)) {
             self.route.rtt.restart_min();
         }
         // The route before had an RTT of its own (RFC 9000, section 9.4).
         let current = self.route.generation;
-        let newly = sample.newly;
+        let newly = news.newly;
         let mut packets = acked.iter();
         if packets.any(|(pn, packet)| *pn == newly.pn && packet.tuple_generation == current) {
             let rtt = now.since(newly.time_sent);
-            self.route.rtt.on_sample(rtt, sample.delay, now);
+            self.route.rtt.on_sample(rtt, delay, now);
         }
     }
 
     /// Losses that were none: the controller may take back what it did for them.
-    pub(crate) fn on_spurious(&mut self, now: Instant, acked: &[(u64, SentPacket)]) {
+    fn on_spurious(&mut self, now: Instant, acked: &[(u64, SentPacket)]) {
         for (_, packet) in acked {
             let Some(lost_at) = packet.lost_at else {
                 continue;
@@ -377,16 +409,6 @@ impl Path {
             event.last_sent = event.last_sent.max(packet.time_sent);
             event.bytes_in_flight = bytes_in_flight;
         }
-    }
-
-    /// The peer's ECN counts of an acknowledgement; counts that make no sense turn ECN off.
-    pub(crate) fn on_ecn(
-        &mut self,
-        counts: Option<EcnCounts>,
-        marked: u64,
-        is_largest_ever: bool,
-    ) -> EcnOutcome {
-        self.route.ecn.on_ack(counts, marked, is_largest_ever)
     }
 
     /// The controller hears of losses or marks.

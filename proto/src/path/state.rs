@@ -436,7 +436,7 @@ impl Path {
     }
 
     /// Something ack-eliciting among `acked` was acknowledged.
-    pub(crate) fn on_answered(
+    pub(super) fn on_answered(
         &mut self,
         now: Instant,
         max_ack_delay: Duration,
