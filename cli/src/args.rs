@@ -1,4 +1,4 @@
-//! What can be typed, as types that cannot be wrong.
+//! The command line, parsed into types that can only hold valid values.
 
 use crate::output::units::ByteSize;
 use crate::trust::ServerTrust;
@@ -188,7 +188,7 @@ pub(crate) struct Serve {
     pub(crate) report: Report,
 }
 
-/// With less than a congestion window for one connection nothing would move.
+/// Parses a send budget. With less than one connection's congestion window, nothing would move.
 fn send_budget(text: &str) -> Result<ByteSize, String> {
     let budget: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
     if budget.0 >= 1_000_000 {
@@ -246,7 +246,7 @@ fn demo_size(text: &str) -> Result<ByteSize, String> {
     }
 }
 
-/// An address with or without port, or a port alone as `:PORT`.
+/// An address with or without a port, or a port alone as `:PORT`.
 fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let port = crate::url::DEFAULT_PORT;
     if let Ok(address) = text.parse::<SocketAddr>() {

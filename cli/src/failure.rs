@@ -1,4 +1,4 @@
-//! How a command ends when it does not end well: the message, the hint and the exit code.
+//! How a command fails: the message, the hint and the exit code.
 
 use crate::output;
 use std::fmt::Display;
@@ -10,13 +10,13 @@ use std::process::ExitCode;
 pub(crate) enum Failure {
     /// A transfer or a check failed: exit code 1.
     Failed(Message),
-    /// The command cannot be carried out as it was given: exit code 2.
+    /// The command cannot be carried out as given: exit code 2.
     Usage(Message),
-    /// Whoever read our output has seen enough, which is no error: exit code 0.
+    /// The reader of our output closed the pipe, which is no error: exit code 0.
     PipeClosed,
 }
 
-/// What is said on stderr.
+/// What is printed on stderr.
 #[derive(Debug)]
 pub(crate) struct Message {
     what: String,
@@ -43,12 +43,12 @@ impl Failure {
         })
     }
 
-    /// An operation on a file or device went wrong.
+    /// An operation on a file or device failed.
     pub(crate) fn io(what: impl Display, error: &io::Error) -> Self {
         Self::failed(format!("{what}: {error}"))
     }
 
-    /// Adds what the user can do now.
+    /// Adds a hint: what the user can do now.
     pub(crate) fn hint(mut self, hint: impl Display) -> Self {
         if let Self::Failed(message) | Self::Usage(message) = &mut self {
             message.hint = Some(hint.to_string());
@@ -56,7 +56,7 @@ impl Failure {
         self
     }
 
-    /// Adds what the user can do now, unless something better is known.
+    /// Adds a hint, unless there is one already.
     pub(crate) fn hint_if_none(self, hint: impl Display) -> Self {
         match &self {
             Self::Failed(message) | Self::Usage(message) if message.hint.is_some() => self,
@@ -64,7 +64,7 @@ impl Failure {
         }
     }
 
-    /// The message, without hint.
+    /// The message, without the hint.
     pub(crate) fn what(&self) -> &str {
         match self {
             Self::Failed(message) | Self::Usage(message) => &message.what,
@@ -85,7 +85,7 @@ impl Failure {
         Some(text)
     }
 
-    /// Says that something failed, which keeps nothing else: `what` comes first.
+    /// Reports a failure that does not stop the rest of the command. `what` comes first.
     pub(crate) fn tell_of(&self, what: &str) {
         if let Some(text) = self.report_of(what) {
             output::say(text);

@@ -1,4 +1,4 @@
-//! One client's connection as the server sees it: what it may choose and what it has brought.
+//! One client's connection as the server sees it: what the client may choose and has uploaded.
 
 use crate::files::digests::Turns;
 use crate::files::service::Service;
@@ -15,15 +15,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) struct Guest {
     /// Its connection.
     pub(crate) connection: Connection,
-    /// What it is offered.
+    /// What it is served.
     pub(crate) service: Arc<Service>,
-    /// What it has brought.
+    /// What it has uploaded.
     pub(crate) account: Arc<Account>,
     /// Its turns at having files hashed.
     pub(crate) turns: Arc<Turns>,
-    /// Where it was when it came; nowhere if it was gone at once.
+    /// Its address at the start; unspecified if the connection ended at once.
     origin: Origin,
-    /// What of the ways to send it may choose.
+    /// Which sending parameters it may choose.
     granted: Granted,
     /// What it has chosen.
     chosen: Mutex<Tuning>,
@@ -45,24 +45,24 @@ impl Guest {
         }
     }
 
-    /// How long a request of its may take nothing more.
+    /// The pauses of a new request.
     pub(crate) fn pauses(&self) -> Pauses {
         Pauses::new(self.origin, Arc::clone(&self.service.paused))
     }
 
-    /// Counts the packets that came from it, by the paths that are open: another number than before
-    /// means that it is there.
+    /// Counts the packets received from the client on the open paths. A change means that the
+    /// client is alive.
     pub(crate) fn heard(&self) -> u64 {
         let paths = self.connection.paths();
         let packets = paths.iter().map(|(_, path)| path.counters.received_packets);
         packets.sum()
     }
 
-    /// Sends as the headers of a request ask for.
+    /// Sends from now on as the headers of a request ask.
     ///
     /// # Errors
     ///
-    /// What is wrong, or not for clients to choose, for the person who sent them.
+    /// What is wrong or not allowed, in words for the person who sent it.
     pub(crate) fn tune(&self, headers: &HeaderMap) -> Result<(), String> {
         let wanted = Tuning::from_headers(headers)?;
         if wanted == Tuning::default() {

@@ -10,13 +10,13 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// Bytes of a request.
+/// The longest request, in bytes.
 const MAX_LINE: usize = 4096;
 
-/// The code of a stream that ends without success, where the protocol knows none.
+/// The error code of a failed stream; the protocol defines none.
 const HQ_ERROR: u32 = 1;
 
-/// Serves a connection until it ends. `report` learns what became of each request.
+/// Serves a connection until it ends. `report` is called with the outcome of each request.
 pub(crate) async fn serve(guest: Guest, report: impl Fn(Done) + Clone + Send + 'static) {
     let guest = Arc::new(guest);
     let slots = Arc::new(Semaphore::new(REQUESTS));
@@ -54,8 +54,8 @@ async fn handle(mut send: SendStream, mut recv: RecvStream, guest: &Guest) -> Op
         // An error means that the client has given up already.
         let _ = send.reset(HQ_ERROR);
     } else {
-        // Dropping the stream before everything has arrived would be no harm; waiting keeps the
-        // number of open files bounded.
+        // The stream could be dropped before everything has arrived. Waiting keeps the number of
+        // open files bounded.
         let _ = timeout(STALL, send.stopped()).await;
     }
     Some(Done {
@@ -69,7 +69,7 @@ async fn handle(mut send: SendStream, mut recv: RecvStream, guest: &Guest) -> Op
     })
 }
 
-/// The path of `GET /path`, with or without a version behind it.
+/// The path of `GET /path`, with or without a version after it.
 fn path_of(line: &[u8]) -> Option<&str> {
     let line = str::from_utf8(line).ok()?.trim_end();
     let path = line.strip_prefix("GET ")?.split(' ').next()?;

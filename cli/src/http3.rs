@@ -27,27 +27,27 @@ use tokio::time::{timeout, timeout_at};
 /// Requests served at a time on one connection; further ones wait. Each holds two pieces of a file.
 pub(crate) const REQUESTS: usize = 8;
 
-/// A request that makes no progress for so long is given up, so that it holds no files.
+/// A request that makes no progress for this long is given up, so that it holds no files.
 pub(crate) const STALL: Duration = Duration::from_secs(60);
 
-/// How long a client is kept waiting for the digest of a whole file. A disk reads a hundred
-/// gigabytes meanwhile; without it the client is told no digest.
+/// How long a client is kept waiting while a file is hashed: a disk reads a hundred gigabytes
+/// meanwhile. After that the client gets no digest, or cannot continue its upload.
 const HASHING: Duration = Duration::from_secs(600);
 
-/// Bytes of a file that leave at a time, and that have to arrive within [`STALL`].
+/// Bytes of a file sent at a time, which must arrive within [`STALL`].
 const SLICE: usize = 16 << 10;
 
-/// Bytes of header fields a client may send.
+/// The most bytes of header fields that a client may send.
 const MAX_FIELD_BYTES: u64 = 16 << 10;
 
 type Exchange = RequestStream<BidiStream<Bytes>, Bytes>;
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Done {
-    /// What was asked.
+    /// The method.
     pub(crate) method: String,
-    /// Of what.
+    /// The path.
     pub(crate) path: String,
     /// The status sent.
     pub(crate) status: u16,
@@ -55,7 +55,7 @@ pub(crate) struct Done {
     pub(crate) bytes: u64,
     /// How long it took.
     pub(crate) duration: Duration,
-    /// Paths there were; a connection that ended meanwhile has none left.
+    /// Number of paths; none if the connection ended meanwhile.
     pub(crate) paths: usize,
     /// Why it broke off, if it did.
     pub(crate) error: Option<String>,
@@ -86,7 +86,7 @@ impl From<Refusal> for Broken {
     }
 }
 
-/// What one request did so far.
+/// What one request has done so far.
 #[derive(Debug)]
 struct Tally {
     status: u16,
@@ -94,7 +94,7 @@ struct Tally {
     pauses: Pauses,
 }
 
-/// Serves a connection until it ends. `report` learns what became of each request.
+/// Serves a connection until it ends. `report` is called with the outcome of each request.
 pub(crate) async fn serve(guest: Guest, report: impl Fn(Done) + Clone + Send + 'static) {
     let built = h3::server::builder()
         .max_field_section_size(MAX_FIELD_BYTES)
@@ -108,7 +108,7 @@ pub(crate) async fn serve(guest: Guest, report: impl Fn(Done) + Clone + Send + '
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
             return;
         };
-        // An error means that the connection has ended, one way or another.
+        // An error means that the connection has ended, for whatever reason.
         let Ok(Some(resolver)) = http.accept().await else {
             return;
         };
@@ -199,7 +199,7 @@ async fn respond(
     match answer {
         Answer::Text(head, text) => send_text(exchange, head, text, guest, tally).await,
         Answer::File(head, body) => send_file(exchange, head, body, guest, tally).await,
-        // Receiving ends with words, and a digest goes with a head.
+        // Receiving ends with a text, and a digest becomes a head without content.
         Answer::Digest(..) | Answer::Store(_) | Answer::Make(_) => Ok(()),
     }
 }
@@ -225,8 +225,8 @@ async fn make_directory(
     Ok(made.map_err(io::Error::other)?)
 }
 
-/// Begins work that costs much only when the handshake is complete: what came before may be
-/// repeated by an attacker. None if that fails, or if the work comes to nothing.
+/// Starts costly work only once the handshake is complete: an attacker may be replaying what came
+/// before. `None` if the handshake fails, or if the work yields nothing.
 async fn once_established<T, E>(
     established: impl Future<Output = Result<(), E>>,
     work: impl Future<Output = Option<T>>,
@@ -239,7 +239,7 @@ fn stream_of(exchange: &Exchange) -> StreamId {
     StreamId(exchange.id().into_inner())
 }
 
-/// Does what takes long without sending or receiving, unless the client gives up meanwhile.
+/// Does long work that neither sends nor receives, unless the client gives up meanwhile.
 async fn wanted<T>(
     stream: StreamId,
     guest: &Guest,
@@ -259,14 +259,14 @@ async fn soon<T>(step: impl Future<Output = Result<T, StreamError>>) -> Result<T
 }
 
 /// Whether a request may be answered now. Before the handshake is complete, an attacker may be
-/// repeating what a client sent: that does no harm to requests that change nothing (RFC 8470), and
-/// what costs much waits ([`once_established`]).
+/// replaying a client's request. That does no harm if the request changes nothing (RFC 8470);
+/// costly work waits ([`once_established`]).
 fn is_timely(request: &Request<()>, is_established: bool) -> bool {
     let is_safe = [Method::GET, Method::HEAD].contains(request.method());
     is_established || (is_safe && !request.headers().contains_key(HEADER))
 }
 
-/// Waits until something has been sent, as long as the client is there.
+/// Waits until something has been sent, as long as the client is alive.
 async fn leaves<T>(
     guest: &Guest,
     pauses: &mut Pauses,
@@ -276,7 +276,7 @@ async fn leaves<T>(
     done.ok_or(Broken::Stalled)?.map_err(Broken::Stream)
 }
 
-/// A piece of a file in parts, so that progress shows.
+/// Splits a piece of a file, so that progress shows.
 pub(crate) fn slices(mut piece: Bytes) -> impl Iterator<Item = Bytes> {
     std::iter::from_fn(move || {
         let length = piece.len().min(SLICE);
@@ -361,7 +361,7 @@ async fn send_file(
     leaves(guest, &mut tally.pauses, exchange.finish()).await
 }
 
-/// The same file with a position of its own.
+/// Opens the same file again, with a position of its own.
 fn reopen(file: &std::fs::File) -> io::Result<std::fs::File> {
     use std::os::fd::AsRawFd;
     std::fs::File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
@@ -382,7 +382,7 @@ fn trailers(sums: &Sums, whole: Option<Sum>) -> HeaderMap {
     trailers
 }
 
-/// Goes on behind what is here, which is hashed first.
+/// Prepares to append to what is here, after hashing it.
 async fn begin_writing(
     stream: StreamId,
     incoming: &Incoming,
@@ -418,7 +418,7 @@ async fn receive_file(
         Ok(given) => given,
         Err(Broken::Disk(error)) => return Ok(Refusal::from(error).into()),
         Err(broken) => {
-            // Kept, if the client gave it a name: it may go on another day.
+            // Kept if the client named the upload: it may be continued later.
             writer.keep().await;
             return match broken {
                 Broken::Refused(refusal) => Ok(refusal.into()),
@@ -466,7 +466,7 @@ async fn receive_file(
     })
 }
 
-/// How fast an upload has to be, so that nobody keeps one open with a byte now and then.
+/// The minimum speed of an upload, so that nobody keeps one open with a byte now and then.
 struct Pace {
     arrived: usize,
     until: tokio::time::Instant,
@@ -490,7 +490,7 @@ impl Pace {
     }
 }
 
-/// Receives what the client sends and the digest it says the whole file has.
+/// Receives the content, and the digest of the whole file that the client gives.
 async fn receive_body(
     exchange: &mut Exchange,
     writer: &mut Writer,

@@ -1,18 +1,18 @@
-//! A rate that is not to be exceeded, whatever shares it.
+//! A rate limit, shared by everything that uses it.
 
 use crate::output::units::ByteSize;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// How much later than planned bytes may pass without the plan being put off: what a busy machine
-/// missed is made up for, and a pause is not.
+/// How late bytes may pass while the schedule stays. Time lost on a busy machine is made up for; a
+/// pause is not.
 const SLACK: Duration = Duration::from_millis(200);
 
-/// Bytes that pass at once at most, so that a low rate does not become a burst and a pause.
+/// The most bytes that pass at once, so that a low rate does not become bursts and pauses.
 pub(crate) const STEP: usize = 16 << 10;
 
-/// Lets bytes pass at a rate, or at any.
+/// Lets bytes pass at a rate, or without a limit.
 #[derive(Debug)]
 pub(crate) struct Limit {
     bytes_per_second: Option<u64>,
@@ -20,7 +20,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// So many bytes a second; any number if nothing is given.
+    /// Limits to so many bytes a second; no limit if `None`.
     pub(crate) fn new(rate: Option<ByteSize>) -> Self {
         Self {
             bytes_per_second: rate.map(|rate| rate.0),
@@ -33,7 +33,7 @@ impl Limit {
         self.bytes_per_second.is_some()
     }
 
-    /// Returns when the next bytes may pass, after these ones.
+    /// Counts these bytes. Returns when the next ones may pass.
     pub(crate) async fn pass(&self, bytes: u64) {
         if let Some(at) = self.reserve(bytes, Instant::now()) {
             sleep_until(at).await;

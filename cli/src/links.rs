@@ -1,5 +1,4 @@
-//! What is said about links: those that lead nowhere, and those that change while a connection
-//! lasts.
+//! Messages about links: those that lead nowhere, and those that change during a connection.
 
 use crate::output;
 use anabranch_net::interfaces;
@@ -9,9 +8,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// Says which of the interfaces that the user named have no route to the server.
+/// Reports which of the interfaces that the user named have no route to the server.
 pub(crate) async fn tell_dead_ends(specs: &[PathSpec], remotes: &[SocketAddr]) {
-    // Without a list there is nothing to say here; connecting says what is wrong.
+    // Without a list there is nothing to say here; connecting reports what is wrong.
     let Ok(interfaces) = interfaces::list().await else {
         return;
     };
@@ -47,10 +46,10 @@ pub(crate) fn tell_changes(manager: &PathManager) {
     });
 }
 
-/// A link: interface, local address, and which of the paths over it.
+/// A link: interface index, local address, and number of the path over it.
 type Link = (u32, IpAddr, u32);
 
-/// The links as they were told last.
+/// The links as last reported.
 #[derive(Debug, Default)]
 struct Known(BTreeMap<Link, (String, EntryState)>);
 
@@ -108,7 +107,7 @@ fn news(before: EntryState, now: EntryState) -> Option<&'static str> {
     })
 }
 
-/// Of a link that was not there before.
+/// What is reported about a new link.
 fn first_news(now: EntryState) -> &'static str {
     match now {
         EntryState::Open(_) => "up",

@@ -50,7 +50,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Man { dir: None } => return commands::manual::man(),
         Command::Man { dir: Some(dir) } => return commands::manual::pages(dir),
         Command::Key(args) => return commands::key::run(args, cli.quiet),
-        // It has a runtime of its own, on one thread.
+        // It has its own runtime, on one thread.
         Command::Lab(Lab::Agent(args)) => return commands::lab::agent(args, cli.quiet),
         _ => {}
     }
@@ -59,7 +59,7 @@ fn run(cli: &Cli) -> Outcome {
         .build();
     let runtime = runtime.map_err(|error| Failure::io("cannot start", &error))?;
     let outcome = runtime.block_on(run_async(cli));
-    // A read or write that the disk keeps waiting must not keep the program from ending.
+    // A read or write delayed by the disk must not keep the program from ending.
     runtime.shutdown_background();
     outcome
 }
@@ -84,7 +84,7 @@ async fn run_async(cli: &Cli) -> Outcome {
     }
 }
 
-/// `RUST_LOG` overrules the flags.
+/// Sets up logging to stderr. `RUST_LOG` overrides the flags.
 fn log_to_stderr(verbose: u8, quiet: bool) {
     let level = match (quiet, verbose) {
         (true, _) => "error",
@@ -93,7 +93,7 @@ fn log_to_stderr(verbose: u8, quiet: bool) {
         (_, 2) => "debug",
         _ => "trace",
     };
-    // What the libraries that draw PNG files have to say helps nobody but who looks for it.
+    // Messages of the libraries that draw PNG files help only those who look for them.
     let level = match verbose {
         0 | 1 => format!("{level},resvg=off,usvg=off,tiny_skia=off,fontdb=off"),
         _ => level.to_owned(),

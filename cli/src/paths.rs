@@ -1,4 +1,4 @@
-//! What each path of a connection did: sampled while it lasts, shown at the end.
+//! What each path of a connection did: sampled during the connection, shown at the end.
 
 use crate::output::table::Table;
 use crate::output::units;
@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Paths remembered of one connection: paths that flap are replaced by new ones.
+/// The most paths remembered of one connection: a path that flaps is replaced by new ones.
 const MAX_PATHS: usize = 256;
 
-/// Which way the data goes, seen from here.
+/// The direction of the data, seen from here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// We receive it.
@@ -25,7 +25,7 @@ pub(crate) enum Direction {
     Out,
 }
 
-/// The interfaces and addresses behind path IDs. Remembers paths that are gone.
+/// The interfaces and addresses of path IDs, including those of paths that are gone.
 #[derive(Debug, Clone)]
 pub(crate) struct Labels {
     manager: PathManager,
@@ -39,7 +39,7 @@ struct Label {
 }
 
 impl Labels {
-    /// The labels of a connection that `manager` cares for.
+    /// The labels of a connection whose paths `manager` opens.
     pub(crate) fn new(manager: PathManager) -> Self {
         Self {
             manager,
@@ -47,7 +47,7 @@ impl Labels {
         }
     }
 
-    /// Returns when every path that is wanted is open, or the connection has ended.
+    /// Returns once every wanted path is open, or the connection has ended.
     pub(crate) async fn opened(&self) {
         let mut manager = self.manager.clone();
         let is_open = |entry: &PathEntry| matches!(entry.state, EntryState::Open(_));
@@ -90,16 +90,16 @@ impl Labels {
     }
 }
 
-/// The last that is known of each path, also of those that are gone.
+/// The last known statistics of each path, including those of paths that are gone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Samples {
     last: BTreeMap<PathId, PathStats>,
-    /// The paths that were there at the last look.
+    /// The paths that were open at the last sample.
     present: Vec<PathId>,
 }
 
 impl Samples {
-    /// Looks at the connection now.
+    /// Samples the connection now.
     pub(crate) fn take(&mut self, connection: &Connection, labels: &Labels) {
         labels.refresh();
         self.present.clear();
@@ -111,7 +111,7 @@ impl Samples {
         }
     }
 
-    /// What the paths did since an earlier look.
+    /// What the paths did since an earlier sample.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let mut since = self.clone();
         for (id, stats) in &mut since.last {
@@ -174,8 +174,8 @@ fn carried(stats: &PathStats, direction: Direction) -> u64 {
     }
 }
 
-/// Whether there was a sample of the RTT. Before the first one the estimator has an assumption in
-/// place of a measurement, and no latest sample.
+/// Whether the RTT was measured. Before the first sample, the estimator holds an assumption and has
+/// no latest sample.
 fn is_measured(stats: &PathStats) -> bool {
     stats.latest_rtt > Duration::ZERO
 }
@@ -206,7 +206,7 @@ pub(crate) struct Row {
     pub(crate) state: &'static str,
     /// Bytes in the direction of the data.
     pub(crate) bytes: u64,
-    /// Its share of them.
+    /// Its share of all such bytes.
     pub(crate) share: f64,
     /// Bytes sent from here.
     pub(crate) sent_bytes: u64,
@@ -218,16 +218,16 @@ pub(crate) struct Row {
     pub(crate) min_rtt_ms: Option<f64>,
     /// Packets sent from here.
     pub(crate) sent_packets: u64,
-    /// Those of them that were lost.
+    /// How many of these were lost.
     pub(crate) lost_packets: u64,
-    /// Times it went silent.
+    /// How often it went silent.
     pub(crate) doubts: u64,
     /// Largest UDP payload known to pass.
     pub(crate) mtu: u16,
 }
 
-/// The paths as a table, a row for each interface and address: what a path that was given up and
-/// the one that took its place carried is added up.
+/// The paths as a table with a row for each interface and address. A path that was given up and the
+/// paths that replaced it are added up.
 pub(crate) fn table(rows: &[Row], duration: Duration) -> Table {
     let head = [
         "interface",
@@ -245,7 +245,7 @@ pub(crate) fn table(rows: &[Row], duration: Duration) -> Table {
         let bytes = link.iter().map(|row| row.bytes).sum();
         let share: f64 = link.iter().map(|row| row.share).sum();
         let ids: Vec<String> = link.iter().map(|row| row.path.to_string()).collect();
-        // What there is now says more than what there was.
+        // The current path says more than earlier ones.
         let Some(now) = link.iter().max_by_key(|row| (is_there(row), row.path)) else {
             continue;
         };
@@ -266,7 +266,7 @@ pub(crate) fn table(rows: &[Row], duration: Duration) -> Table {
     table
 }
 
-/// The paths of each interface and address, in the order of their first paths.
+/// Groups the paths by interface and address, in the order of the first path of each.
 fn links(rows: &[Row]) -> Vec<Vec<&Row>> {
     let mut links: Vec<Vec<&Row>> = Vec::new();
     for row in rows {
@@ -286,7 +286,7 @@ fn is_there(row: &Row) -> bool {
     !matches!(row.state, "gone" | "closed")
 }
 
-/// Path IDs, or the first and last of many.
+/// A list of path IDs; if there are many, only the first and the last.
 fn shortened(ids: &[String]) -> String {
     match ids {
         [first, .., last] if ids.len() > 4 => format!("{first}...{last}"),

@@ -1,7 +1,7 @@
 //! Where qlog traces go: a file for each connection, below a directory of the user's choice.
 //!
-//! What is in them is `anabranch_proto::qlog`'s concern. A thread of its own writes to the disk: a
-//! slow disk costs records, which is told, and never time.
+//! `anabranch_proto::qlog` decides what is in them. A separate thread writes to the disk: a slow
+//! disk costs records, which is reported, but never time.
 
 use crate::failure::{Failure, Outcome};
 use anabranch_proto::event::{Observation, Observer, ObserverFactory, Subject};
@@ -25,15 +25,15 @@ static WRITER: OnceLock<SyncSender<Job>> = OnceLock::new();
 
 enum Job {
     Write(Arc<File>, Vec<u8>),
-    /// Answered when everything before it is written.
+    /// Answered once everything before it is written.
     Flush(SyncSender<()>),
 }
 
-/// Traces each connection in a file of its own below `directory`, which is made if need be.
+/// Traces each connection to its own file in `directory`, which is created if needed.
 ///
 /// # Errors
 ///
-/// The directory cannot be made.
+/// The directory cannot be created.
 pub(crate) fn into_directory(directory: &Path) -> Outcome<ObserverFactory> {
     fs::create_dir_all(directory).map_err(|error| {
         let what = format!("cannot make {}: {error}", directory.display());
@@ -51,7 +51,7 @@ pub(crate) fn into_directory(directory: &Path) -> Outcome<ObserverFactory> {
     ))
 }
 
-/// Waits until what was recorded is written.
+/// Waits until all records so far are written.
 pub(crate) fn flush() {
     let Some(writer) = WRITER.get() else { return };
     let (done, wait) = sync_channel(1);
@@ -88,7 +88,7 @@ fn write_all(jobs: &Receiver<Job>) {
     }
 }
 
-/// The observer of one connection: qlog, and a hand that brings it to the disk at the end.
+/// The observer of one connection: records qlog, and hands over the last batch when it closes.
 #[derive(Debug)]
 struct Trace {
     qlog: Qlog,
@@ -155,7 +155,7 @@ impl Batch {
 impl Observer for Trace {
     fn observe(&mut self, now: Instant, observation: &Observation<'_>) {
         self.qlog.observe(now, observation);
-        // The program may end before the connection is forgotten.
+        // The program may end before the connection is dropped.
         if matches!(observation, Observation::Closed { .. }) {
             self.hand_over();
         }

@@ -33,17 +33,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::spawn_blocking;
 
-/// The code of a connection that ends well (RFC 9114, section 8.1).
+/// The code that closes a connection without an error (RFC 9114, section 8.1).
 pub(crate) const H3_NO_ERROR: u32 = 0x100;
 
-/// How often a silent path is asked whether it is alive, so that a transfer that waits does not
-/// end.
+/// How often a silent path is probed, so that a transfer that waits is not ended.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// Bytes of header fields a server may send.
+/// The most bytes of header fields that a server may send.
 const MAX_FIELD_BYTES: u64 = 64 << 10;
 
-/// A request under way.
+/// A request in progress.
 pub(crate) type Exchange = RequestStream<anabranch_net::h3::BidiStream<Bytes>, Bytes>;
 
 /// A connection to a server.
@@ -53,32 +52,32 @@ pub(crate) struct Session {
     /// Which interface each path uses.
     pub(crate) labels: Labels,
     endpoint: Endpoint,
-    /// The key we showed.
+    /// The fingerprint of the key we showed.
     shown: Option<Fingerprint>,
     requests: SendRequest<H3Connection, Bytes>,
-    /// The request that went early.
+    /// The request that was sent early.
     early: Mutex<Option<Early>>,
-    /// Where to keep what the next connection begins with, and for whom.
+    /// Where tickets for the next connection are kept, and the server they are for.
     tickets: Option<(Tickets, String)>,
 }
 
 /// What a connection needs besides a URL.
 #[derive(Debug)]
 pub(crate) struct Options<'a> {
-    /// Where it leaves this machine.
+    /// Which paths it uses.
     pub(crate) paths: &'a Paths,
     /// How this side sends.
     pub(crate) tuning: &'a Tuning,
-    /// Whether nothing but errors is said.
+    /// Whether only errors are printed.
     pub(crate) quiet: bool,
-    /// Whom it believes.
+    /// Which servers it trusts, and which key it shows.
     pub(crate) trust: &'a ClientTrust,
     /// Where to write qlog.
     pub(crate) qlog: Option<&'a Path>,
     /// Whether it offers timestamps.
     pub(crate) timestamps: bool,
-    /// The header fields of a GET of the URL, which may go before the handshake is complete: it
-    /// does no harm if an attacker has the server read it twice.
+    /// The header fields of a GET of the URL that may be sent before the handshake is complete. It
+    /// does no harm if an attacker makes the server read it twice.
     pub(crate) early: Option<HeaderMap>,
 }
 
@@ -87,7 +86,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// There is no such server, it is not who it ought to be, or nothing answers.
+    /// There is no such server, it does not prove its identity, or nothing answers.
     pub(crate) async fn open(url: &ServerUrl, options: &Options<'_>) -> Outcome<Self> {
         let config = configure(url, options)?;
         let shown = options.trust.fingerprint();
@@ -158,12 +157,12 @@ impl Session {
             .map_err(|error| self.broken(&error))
     }
 
-    /// Asks for something without content, unless that was asked early, and waits for the head of
-    /// the answer.
+    /// Sends a request without content, unless it was sent early, and waits for the head of the
+    /// answer.
     ///
     /// # Errors
     ///
-    /// The connection ended, or the server broke the request off.
+    /// The connection ended, or the server aborted the request.
     pub(crate) async fn ask(
         &self,
         method: &str,
@@ -175,22 +174,23 @@ impl Session {
             if response.status() != StatusCode::TOO_EARLY {
                 return Ok((exchange, response));
             }
-            // RFC 8470, section 5.2. If the handshake fails, the next request tells why.
+            // Retry after the handshake (RFC 8470, section 5.2). If that fails, the next request
+            // says why.
             let _ = self.connection.established().await;
         }
         self.answer(self.request(method, url, headers).await?).await
     }
 
     async fn answer(&self, mut exchange: Exchange) -> Outcome<(Exchange, Response<()>)> {
-        // A server that has answered may have said that it needs no more of the request, which is
-        // no error (RFC 9114, section 4.1). If something is wrong the answer tells.
+        // A server that has answered may have stopped reading the request, which is no error
+        // (RFC 9114, section 4.1). If something is wrong, the answer says so.
         let _ = exchange.finish().await;
         let answered = exchange.recv_response().await;
         let response = answered.map_err(|error| self.broken(&error))?;
         Ok((exchange, response))
     }
 
-    /// The request that went early, if it is this one; another one is called off.
+    /// The request that was sent early, if it is this one. Any other one is cancelled.
     fn take_early(&self, method: &str, url: &ServerUrl, headers: &HeaderMap) -> Option<Exchange> {
         let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
         let early = early.take()?;
@@ -201,7 +201,7 @@ impl Session {
         None
     }
 
-    /// Waits until every path that is wanted is open, or for so long.
+    /// Waits until every wanted path is open, but no longer than `limit`.
     pub(crate) async fn opened(&self, limit: Duration) {
         if self.connection.has_multipath() {
             let _ = tokio::time::timeout(limit, self.labels.opened()).await;
@@ -213,7 +213,7 @@ impl Session {
         closed(&self.connection, self.shown).unwrap_or_else(|| Failure::failed(stream_error(error)))
     }
 
-    /// Closes the connection, tells the server, and keeps what the next connection begins with.
+    /// Closes the connection, tells the server, and keeps tickets for the next connection.
     pub(crate) async fn close(self) {
         let states = std::iter::from_fn(|| self.connection.take_resumption());
         let states: Vec<_> = states.collect();
@@ -258,7 +258,7 @@ fn head(method: &str, url: &ServerUrl, headers: HeaderMap) -> Outcome<Request<()
     Ok(request)
 }
 
-/// What an earlier connection to this server left, if the same is trusted now.
+/// What an earlier connection to this server left, if it fits what is trusted now.
 async fn resume(
     tickets: &Tickets,
     server: &str,
@@ -276,7 +276,7 @@ async fn resume(
     })
 }
 
-/// The addresses of all hosts of a URL. One that cannot be found is no error if another can.
+/// The addresses of all hosts of a URL. A host that cannot be resolved is no error if another can.
 async fn look_up(url: &ServerUrl) -> Outcome<Target> {
     let mut remotes = Vec::new();
     let mut failure = None;
@@ -328,9 +328,9 @@ enum Cause {
     Silence,
     /// The server has as many connections as it takes.
     Full,
-    /// We do not believe the server.
+    /// We do not trust the server.
     Trust,
-    /// The server does not believe us; what to do about it.
+    /// The server does not trust us. Says what to do about it.
     Refused(&'static str),
     Other,
 }
@@ -370,7 +370,7 @@ fn root_cause(error: &ConnectError) -> Cause {
 /// What the end of a connection means, if it has ended.
 fn closed(connection: &Connection, shown: Option<Fingerprint>) -> Option<Failure> {
     let reason = connection.close_reason()?;
-    // A server judges its clients last: to them the connection is there by then.
+    // A server checks its clients last, when the connection already exists for them.
     Some(match refusal(&reason) {
         Some(hint) => Failure::failed(format!("the server does not let us in: {reason}"))
             .hint(with_key(hint, shown)),
@@ -383,7 +383,7 @@ fn refusal(reason: &ConnectionError) -> Option<&'static str> {
     let ConnectionError::PeerClosed(error) = reason else {
         return None;
     };
-    // Numbers of RFC 8446, section 6.
+    // Alert numbers of RFC 8446, section 6.
     match error.code.tls_alert()? {
         HANDSHAKE_FAILURE => Some(
             "the server wants another proof of who you are: `--cert FILE --key FILE` where it was \
@@ -401,7 +401,7 @@ fn refusal(reason: &ConnectionError) -> Option<&'static str> {
     }
 }
 
-/// A hint about what we showed, with what the server's side has to be told to let it in.
+/// A hint about the key we showed, with the fingerprint that the server must be given.
 fn with_key(hint: &str, shown: Option<Fingerprint>) -> String {
     match shown {
         Some(key) => format!("{hint}; the key shown has the fingerprint {key}"),
@@ -427,7 +427,7 @@ pub(crate) fn stream_error(error: &StreamError) -> String {
     }
 }
 
-/// The server's words that explain a status, read from a response's body.
+/// The server's explanation of a status, read from a response's body.
 pub(crate) async fn words(exchange: &mut Exchange, response: &Response<()>) -> String {
     use bytes::Buf;
     const MAX_WORDS: usize = 500;
@@ -440,7 +440,7 @@ pub(crate) async fn words(exchange: &mut Exchange, response: &Response<()>) -> S
     }
     text.truncate(MAX_WORDS);
     let mut text = printable(String::from_utf8_lossy(&text).trim());
-    // An answer without content says it in its head.
+    // An answer without content has it in its head.
     let reason = response.headers().get(REASON_HEADER);
     if let (true, Some(reason)) = (text.is_empty(), reason) {
         text = String::from_utf8_lossy(reason.as_bytes()).into_owned();

@@ -1,11 +1,11 @@
-//! What both sides of a speed test know.
+//! What both sides of a speed test share.
 
 use serde::{Deserialize, Serialize};
 
-/// Request header: measure for so many seconds. `GET` moves data to the client, `PUT` from it.
+/// Request header: measure for this many seconds. `GET` moves data to the client, `PUT` from it.
 pub(crate) const HEADER: &str = "anabranch-speed";
 
-/// Seconds that one test takes at most.
+/// The most seconds that one test takes.
 pub(crate) const MAX_SECONDS: u64 = 60;
 
 /// What a server received.

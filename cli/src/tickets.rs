@@ -1,8 +1,8 @@
-//! What this user's client keeps of its connections, so that the next one to the same server is a
-//! round trip shorter: a file beside the client's key.
+//! Session tickets that the client keeps for this user, so that the next connection to the same
+//! server is a round trip shorter. They are in a file beside the client's key.
 //!
-//! The file holds secrets, so nobody else may read it. It is replaced as a whole. What is wrong
-//! with it costs a round trip and a note, never a transfer.
+//! The file holds secrets, so nobody else may read it. It is replaced as a whole. A fault in it
+//! costs a round trip and a note, never a transfer.
 
 use crate::output;
 use crate::trust::state_directory;
@@ -22,16 +22,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The file's name in the state directory.
 const FILE: &str = "tickets.json";
-/// Its lock's: the file itself is replaced.
+/// The name of its lock, a separate file because the tickets' file is replaced.
 const LOCK: &str = "tickets.lock";
-/// Tickets kept for one server, as many as a visit leaves; the oldest goes.
+/// Tickets kept for one server: as many as one connection leaves. The oldest is dropped.
 const PER_SERVER: usize = MAX_STATES;
 /// Tickets kept in all.
 const IN_ALL: usize = 64;
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 4 << 20;
 
-/// How long another process may have the lock before this one does without tickets.
+/// How long to wait for another process to release the lock before doing without tickets.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Time between two attempts to get it.
 const RETRY: Duration = Duration::from_millis(10);
@@ -53,7 +53,7 @@ impl Entry {
         ResumptionState::decode(&bytes).ok()
     }
 
-    /// How old it is; `None` if it comes from the future: the clock was set.
+    /// How old it is; `None` if it is from the future, because the clock was set.
     fn age(&self, now_ms: u64) -> Option<Duration> {
         now_ms.checked_sub(self.taken_ms).map(Duration::from_millis)
     }
@@ -67,20 +67,20 @@ pub(crate) struct Tickets {
 }
 
 impl Tickets {
-    /// Those in the user's state directory, if there is one. Nothing is said if `quiet`.
+    /// The tickets in the user's state directory, if there is one. Prints nothing if `quiet`.
     pub(crate) fn of_user(quiet: bool) -> Option<Self> {
         let directory = state_directory()?;
         Some(Self { directory, quiet })
     }
 
-    /// Takes the newest ticket for a server that `fits`, and its age. Nobody else gets it then.
-    /// Blocks on the disk, and for a short time on others.
+    /// Takes the newest ticket for a server that `fits`, with its age. No other process gets the
+    /// same one. Blocks on the disk, and for a short time on other processes.
     pub(crate) fn take(
         &self,
         server: &str,
         fits: impl Fn(&ResumptionState) -> bool,
     ) -> Option<(ResumptionState, Duration)> {
-        // Most machines have none: then nothing is made.
+        // Most machines have no tickets: then no file is created.
         if !self.directory.join(FILE).exists() {
             return None;
         }
@@ -106,8 +106,8 @@ impl Tickets {
         if states.is_empty() {
             return;
         }
-        // Those that prove the address come last, as the last one is taken first: more of the
-        // answer comes at once.
+        // Those that prove the address go last, as the last one is taken first: the server may then
+        // send more of its answer at once.
         let (proven, others): (Vec<_>, Vec<_>) = states.iter().partition(|state| state.has_token());
         self.change(|entries, now_ms| {
             entries.extend(others.into_iter().chain(proven).map(|state| Entry {
@@ -119,12 +119,12 @@ impl Tickets {
         });
     }
 
-    /// Changes the file while no other process does. A failure is told and changes nothing.
+    /// Changes the file while no other process does. A failure is reported and changes nothing.
     fn change(&self, change: impl FnOnce(&mut Vec<Entry>, u64)) {
         if let Err(error) = self.try_change(change) {
             let path = self.directory.join(FILE);
             let note = format!("no session can be kept in {}: {error}", path.display());
-            // Who has no place to keep any need not hear it of every command.
+            // A user who has no place for tickets need not be told by every command.
             if path.exists() {
                 self.note(&note);
             } else {
@@ -159,7 +159,7 @@ impl Tickets {
         fs::rename(&new, &path)
     }
 
-    /// What the file holds; nothing if it is damaged, which is told.
+    /// What the file holds; nothing if it is damaged, which is reported.
     fn load(&self, path: &Path) -> io::Result<Vec<Entry>> {
         let file = match File::open(path) {
             Ok(file) => file,
@@ -178,7 +178,7 @@ impl Tickets {
     }
 }
 
-/// Forgets the oldest tickets for `server`, and then the oldest of all, beyond what is kept.
+/// Drops the oldest tickets for `server`, and then the oldest of all, beyond the limits.
 fn keep_newest(entries: &mut Vec<Entry>, server: &str) {
     let mut of_server = 0;
     let mut keep: Vec<bool> = entries
@@ -194,7 +194,7 @@ fn keep_newest(entries: &mut Vec<Entry>, server: &str) {
     entries.drain(..excess);
 }
 
-/// Waits for a lock, but not for ever: somebody may have stopped a process that has it.
+/// Waits for a lock, but not forever: somebody may have stopped the process that holds it.
 fn lock(mut file: File) -> io::Result<Flock<File>> {
     let started = Instant::now();
     loop {

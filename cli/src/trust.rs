@@ -1,4 +1,4 @@
-//! Who this machine is, and whom it believes.
+//! Who this machine is, and whom it trusts.
 
 use crate::failure::{Failure, Outcome};
 use crate::url::ServerUrl;
@@ -12,13 +12,13 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// HTTP/3.
+/// The ALPN of HTTP/3.
 pub(crate) const ALPN_H3: &[u8] = b"h3";
 
-/// HTTP/0.9 as in the QUIC interop runner.
+/// The ALPN of HTTP/0.9, as in the QUIC interop runner.
 pub(crate) const ALPN_HQ: &[u8] = b"hq-interop";
 
-/// Where Linux distributions keep the authorities' certificates.
+/// Where Linux distributions keep the certificates of authorities.
 const SYSTEM_ROOTS: [&str; 3] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -71,7 +71,7 @@ pub(crate) struct ServerTrust {
     pub(crate) no_early_data: bool,
 }
 
-/// The secrets of connections go into the file that `SSLKEYLOGFILE` names, if it is set.
+/// Logs the secrets of connections to the file that `SSLKEYLOGFILE` names, if it is set.
 fn key_log() -> Option<Arc<dyn KeyLog>> {
     std::env::var_os("SSLKEYLOGFILE")?;
     Some(Arc::new(KeyLogFile::new()))
@@ -100,7 +100,7 @@ impl ClientTrust {
         builder.build().map_err(Failure::usage)
     }
 
-    /// The fingerprint of the key that servers are shown, if it can be read.
+    /// The fingerprint of the key that is shown to servers, if it can be read.
     pub(crate) fn fingerprint(&self) -> Option<Fingerprint> {
         let key = match (&self.identity, &self.key) {
             (Some(directory), _) => Identity::load_or_create(directory).ok()?.key().clone(),
@@ -151,8 +151,7 @@ impl ServerTrust {
     }
 }
 
-/// Where this machine's key is: in the directory that was given, else in the user's state
-/// directory.
+/// The directory of this machine's key: the one given, else the user's state directory.
 pub(crate) fn identity_directory(given: Option<&Path>) -> Outcome<PathBuf> {
     let directory = given.map(Path::to_owned).or_else(state_directory);
     directory.ok_or_else(|| {
@@ -161,7 +160,7 @@ pub(crate) fn identity_directory(given: Option<&Path>) -> Outcome<PathBuf> {
     })
 }
 
-/// This machine's key: in the directory that was given, else in the user's state directory.
+/// This machine's key, from the directory given, else from the user's state directory.
 pub(crate) fn own_identity(given: Option<&Path>) -> Outcome<Identity> {
     let directory = identity_directory(given)?;
     Identity::load_or_create(&directory).map_err(|error| {
@@ -169,7 +168,7 @@ pub(crate) fn own_identity(given: Option<&Path>) -> Outcome<Identity> {
     })
 }
 
-/// Where this user's programs keep what they need again: XDG's state directory.
+/// Where this user's programs keep their state: XDG's state directory.
 pub(crate) fn state_directory() -> Option<PathBuf> {
     let absolute = |name: &str| {
         std::env::var_os(name)

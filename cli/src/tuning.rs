@@ -1,5 +1,5 @@
-//! How data is spread over paths: what a user may choose, on the command line or, for downloads,
-//! in a request. The sender decides, so that a download is tuned by headers the server reads.
+//! How data is spread over paths: what a user may choose, on the command line or, for downloads, in
+//! a request. The sender decides, so a download is tuned by headers that the server reads.
 
 use crate::files::{CHUNK_HEADER, CHUNK_RANGE, CONGESTION_HEADER, SCHEDULER_HEADER};
 use crate::output::units::ByteSize;
@@ -10,24 +10,24 @@ use anabranch_proto::sched::SchedulerFactory;
 use anabranch_proto::spec::{Spec, SpecError};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// Congestion controls that a client may ask a server for. Not among them: `constant`, which knows
-/// no congestion.
+/// Congestion controls that a client may ask a server for. `constant` is left out, because it
+/// ignores congestion.
 const GRANTED_CONTROLS: [&str; 11] = [
     "cubic", "new-reno", "bbr", "lia", "olia", "balia", "wvegas", "cmt", "cmt-rpv1", "cmt-rpv2",
     "westwood",
 ];
 
-/// Their parameters that a client may ask for. Not among them: those that set a window, so that a
-/// server sends into a network it does not know as carefully as RFC 9002 wants.
+/// Their parameters that a client may ask for. Those that set a window are left out, so that a
+/// server starts in an unknown network as carefully as RFC 9002 wants.
 const GRANTED_PARAMETERS: [&str; 3] = ["coupling", "fast-convergence", "hystart"];
 
-/// What clients may choose of how a server sends.
+/// Which sending parameters clients may choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Granted {
     Nothing,
     /// What does no harm to the networks in between.
     Harmless,
-    /// For clients that are this very program.
+    /// For clients that run in this very process.
     Everything,
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn chunk(text: &str) -> Result<u64, String> {
 }
 
 impl Tuning {
-    /// Changes the settings of connections to come.
+    /// Changes the settings of future connections.
     pub(crate) fn configure(&self, transport: &mut TransportConfig) -> Result<(), SpecError> {
         if let Some(spec) = &self.scheduler {
             transport.scheduler = SchedulerFactory::new(&anabranch_schedulers::builtin(), spec)?;
@@ -107,7 +107,7 @@ impl Tuning {
         Ok(())
     }
 
-    /// Changes a connection. One that has ended stays as it was.
+    /// Changes a connection. Has no effect on one that has ended.
     pub(crate) fn apply(&self, connection: &Connection) -> Result<(), SpecError> {
         if let Some(spec) = &self.scheduler {
             let scheduler = anabranch_schedulers::builtin().build(spec)?;
@@ -123,12 +123,12 @@ impl Tuning {
         Ok(())
     }
 
-    /// Whether a client may have this by asking. A scheduler may be any of ours: none gets past a
+    /// Whether a client may ask for this. Any of our schedulers is allowed: none can exceed a
     /// congestion window.
     ///
     /// # Errors
     ///
-    /// What it may not have.
+    /// What is not allowed.
     pub(crate) fn check(&self, granted: Granted) -> Result<(), String> {
         match (granted, &self.congestion) {
             (Granted::Nothing, _) => {
@@ -139,12 +139,12 @@ impl Tuning {
         }
     }
 
-    /// Takes over what a client asks for on its connection; tells what of it is new.
+    /// Adopts what a client asks for on its connection; returns what of it is new.
     ///
     /// # Errors
     ///
-    /// It wants another congestion control than it chose before: a new one would know nothing of
-    /// the losses so far.
+    /// It asks for a different congestion control than before: a new one would not know of the
+    /// losses so far.
     pub(crate) fn choose(&mut self, wanted: Self) -> Result<Self, String> {
         let mut news = wanted;
         match (&self.congestion, &news.congestion) {

@@ -9,7 +9,7 @@
 //! Without it the server must have a certificate for the (first) host's name. Several addresses of
 //! one server are separated by commas; a port that is left out is 4433.
 //!
-//! Everything behind the third slash is the path. Characters may be escaped as `%20`, and need not
+//! Everything after the third slash is the path. Characters may be escaped as `%20`, but need not
 //! be: a name can be appended as it is, including `?` and `#`.
 
 use anabranch_proto::tls::Fingerprint;
@@ -26,7 +26,7 @@ pub(crate) const DEFAULT_PORT: u16 = 4433;
 /// Addresses one server may have.
 const MAX_HOSTS: usize = 16;
 
-/// Which server, and what on it.
+/// A server, and a path on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ServerUrl {
     /// The server's key.
@@ -46,7 +46,7 @@ pub(crate) struct Host {
     pub(crate) port: u16,
 }
 
-/// A text that is no such URL.
+/// A text that is not such a URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UrlError {
     /// Another scheme, or none.
@@ -108,7 +108,7 @@ impl FromStr for Host {
             Some(rest) => {
                 let (name, port) = rest.split_once(']').ok_or_else(error)?;
                 let address: std::net::Ipv6Addr = name.parse().map_err(|_| error())?;
-                // One address has many spellings and is one server.
+                // An IPv6 address has many spellings, which all name one server.
                 spelling = address.to_string();
                 (
                     spelling.as_str(),
@@ -147,7 +147,7 @@ impl ServerUrl {
         (!name.is_empty() && name != "." && name != "..").then_some(name)
     }
 
-    /// Whether both are on one server, reached alike.
+    /// Whether both name one server, by the same key and hosts.
     pub(crate) fn is_same_server(&self, other: &Self) -> bool {
         (self.pin, &self.hosts) == (other.pin, &other.hosts)
     }
@@ -193,8 +193,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// Replaces `%41` and the like by their bytes. A `%` that introduces no two digits stands for
-/// itself.
+/// Replaces `%41` and the like by their bytes. A `%` without two digits after it stands for itself.
 pub(crate) fn unescape(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());

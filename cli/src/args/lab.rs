@@ -1,4 +1,4 @@
-//! What can be typed after `anabranch lab`.
+//! The command line of `anabranch lab`.
 
 use crate::args::report::{Compare, Report};
 use crate::args::road::{Peer, RoadSpec};

@@ -1,4 +1,4 @@
-//! What can be typed after `anabranch lab report` and `anabranch lab compare`.
+//! The command lines of `anabranch lab report` and `anabranch lab compare`.
 
 use clap::Args;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Where the paths of a scenario lead in reality, as it is typed.
+//! Command-line values that map the paths of a scenario to real interfaces and addresses.
 
 use crate::url::Host;
 use anabranch_proto::tls::Fingerprint;
@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// The other machine of a laboratory, and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Peer {
-    /// The key it has to have.
+    /// The key it must have.
     pub(crate) key: Fingerprint,
     /// Where its agent listens.
     pub(crate) host: Host,
@@ -33,16 +33,16 @@ impl FromStr for Peer {
     }
 }
 
-/// What was typed of one path.
+/// What the command line says about one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RoadSpec {
     /// The path's name in the scenario.
     pub(crate) path: String,
-    /// The interface by which it leaves.
+    /// The interface it uses.
     pub(crate) interface: String,
-    /// Which of its addresses; the one that suits if not given.
+    /// Which of the interface's addresses to use; a suitable one unless given.
     pub(crate) local: Option<IpAddr>,
-    /// The address it leads to; the peer's if not given.
+    /// The address it leads to; the peer's unless given.
     pub(crate) remote: Option<IpAddr>,
 }
 

@@ -1,4 +1,4 @@
-//! What can be typed after `anabranch sim`.
+//! The command line of `anabranch sim`.
 
 use crate::args::Listing;
 use clap::{Args, Subcommand};

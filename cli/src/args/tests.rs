@@ -1,4 +1,4 @@
-//! What is understood, what is refused, and what the help says.
+//! Which command lines are accepted, which are refused, and what the help says.
 
 use super::*;
 use clap::CommandFactory;
@@ -84,7 +84,7 @@ fn listen_addresses_may_lack_a_port_or_be_one() {
     assert!(listen_address("example.org").is_err());
 }
 
-/// Set `ANABRANCH_BLESS` to write what is there now.
+/// Set `ANABRANCH_BLESS` to accept the current help as the new snapshot.
 #[test]
 fn the_help_is_as_reviewed() {
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! What can be typed to move files and to measure: `get`, `put`, `ping`, `speed`, `key`.
+//! The command lines that move files and measure: `get`, `put`, `ping`, `speed`, `key`.
 
 use super::Report;
 use crate::output::units::ByteSize;
@@ -182,7 +182,7 @@ pub(crate) struct Key {
 }
 
 impl Paths {
-    /// The path specifications, each with a number of paths; `auto` if there are none.
+    /// The path specifications, each with its number of paths; `auto` if none was given.
     pub(crate) fn specs(&self) -> Vec<PathSpec> {
         let with_default = |spec: &PathSpec| {
             let mut spec = spec.clone();
@@ -198,7 +198,7 @@ impl Paths {
         specs
     }
 
-    /// Whether the user left the choice to us.
+    /// Whether the user named no paths.
     pub(crate) fn are_default(&self) -> bool {
         self.specs.is_empty()
     }
@@ -214,8 +214,8 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "expected seconds, 0.01 to 3600".into())
 }
 
-/// Bytes a second. A lower rate than the least one would take so long for a packet that connections
-/// end.
+/// Parses bytes a second. Below the minimum, one packet would take so long that connections time
+/// out.
 fn rate(text: &str) -> Result<ByteSize, String> {
     let rate: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
     if rate.0 >= 1000 {

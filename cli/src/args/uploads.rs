@@ -1,4 +1,4 @@
-//! What clients may bring to a server.
+//! What clients may upload to a server.
 
 use crate::files::uploads::Limits;
 use crate::output::units::ByteSize;
@@ -42,7 +42,7 @@ pub(crate) struct Uploads {
 }
 
 impl Uploads {
-    /// What clients may bring; none if nothing is taken.
+    /// The limits on uploads; `None` if the server accepts none.
     pub(crate) fn limits(&self) -> Option<Limits> {
         self.writable.then(|| Limits {
             bytes: self.max_upload.map_or(u64::MAX, |ByteSize(bytes)| bytes),

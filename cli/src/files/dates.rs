@@ -4,7 +4,7 @@ use super::digest::Version;
 use http::{HeaderMap, header};
 use std::time::{Duration, SystemTime};
 
-/// Seconds of the years that such a date can have: 1970 to 9999.
+/// The seconds since 1970 that such a date can express: the years 1970 to 9999.
 const SECONDS: std::ops::RangeInclusive<i128> = 0..=253_402_300_799;
 
 /// The date of a version, in whole seconds; none before 1970.
@@ -14,7 +14,7 @@ pub(crate) fn of(version: &Version) -> Option<SystemTime> {
     is_date.then(|| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds as u64))
 }
 
-/// A date as a field's value. It must be one of [`of`] or [`field`].
+/// A date as a field's value. It must come from [`of`] or [`field`].
 pub(crate) fn to_field(date: SystemTime) -> String {
     httpdate::fmt_http_date(date)
 }

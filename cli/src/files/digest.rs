@@ -13,7 +13,7 @@ pub(crate) const CONTENT_DIGEST: &str = "content-digest";
 /// Trailer or header: the digest of the whole file, whatever part of it this message carries.
 pub(crate) const REPR_DIGEST: &str = "repr-digest";
 
-/// Digests remembered at a time.
+/// The most digests kept at a time.
 const CACHED: usize = 4096;
 
 /// A SHA-256 digest.
@@ -21,7 +21,7 @@ const CACHED: usize = 4096;
 pub(crate) struct Sum(pub(crate) [u8; 32]);
 
 impl Sum {
-    /// What `hash` has been fed.
+    /// The digest of everything that `hash` was fed.
     pub(crate) fn of(hash: Sha256) -> Self {
         Self(hash.finalize().into())
     }
@@ -53,13 +53,13 @@ impl fmt::Debug for Sum {
     }
 }
 
-/// What a file was when it was hashed. A file that changes gets another one, except if it is
-/// written within the clock's granularity and keeps its length.
+/// Identifies the content of a file at the time it was hashed. A file that changes gets a different
+/// version, unless it is written again within the clock's granularity and keeps its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Version {
     /// The device it is on.
     pub(crate) device: u64,
-    /// Its number there.
+    /// Its inode number on that device.
     pub(crate) inode: u64,
     /// Its length in bytes.
     pub(crate) length: u64,
@@ -80,14 +80,14 @@ impl Version {
         }
     }
 
-    /// As an entity tag (RFC 9110, section 8.8.3). The device is left out: it says nothing to
+    /// As an entity tag (RFC 9110, section 8.8.3), without the device, which means nothing to
     /// others.
     pub(crate) fn etag(&self) -> String {
         format!("\"{:x}-{:x}-{:x}\"", self.inode, self.length, self.modified)
     }
 }
 
-/// Digests of files that were read whole. Bounded; the oldest are forgotten.
+/// Digests of files that were read whole. Bounded: the oldest are dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     inner: Mutex<(BTreeMap<Version, Sum>, VecDeque<Version>)>,

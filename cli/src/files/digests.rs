@@ -1,5 +1,5 @@
-//! Digests of files: made by few at a time and by one for each client, remembered, and given up
-//! together with the request that wanted them.
+//! Digests of files. Only a few files are hashed at a time, and one for each client. Digests are
+//! cached. Hashing ends when the request that wanted it is dropped.
 
 use super::digest::{Cache, Sum, Version};
 use super::reader::{Hashing, for_a_while};
@@ -14,13 +14,13 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// Files of each kind hashed at a time, for all clients. The others wait in a row: each is hashed
-/// for a while and goes to its end, so that short ones are not held up by long ones.
+/// Files of each kind hashed at a time, for all clients. The others queue: each is hashed for a
+/// while and then goes to the end of the queue, so that long files do not hold up short ones.
 const AT_ONCE: usize = 2;
 
-/// How long a digest of a whole file waits for its first turn, and whoever waits for somebody else
-/// to hash the same file: when so many are under way that it gets none, the client does without,
-/// which it can. One that has begun goes on.
+/// How long the digest of a whole file waits for its first turn, and a request for it waits while
+/// another one that hashes the same file has had no turn. After that the client gets no digest,
+/// which it can do without. Hashing that has begun continues.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Makes digests and remembers them.
@@ -28,15 +28,16 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Digests {
     cache: Cache,
     turns: Turns,
-    /// The files that are being hashed whole, each by one of those who want its digest.
+    /// The files being hashed whole. One request hashes; the others that want the digest wait for
+    /// it.
     under_way: Mutex<BTreeMap<Version, Weak<Alone>>>,
 }
 
-/// What whoever hashes a file holds.
+/// Lets one request at a time hash a file.
 #[derive(Debug)]
 struct Alone {
     one: Semaphore,
-    /// Whether it had its first turn.
+    /// Whether the hashing has had its first turn.
     has_begun: AtomicBool,
 }
 
@@ -50,8 +51,8 @@ impl Default for Digests {
     }
 }
 
-/// Turns at hashing. Whole files and what uploads go on behind have turns of their own: whoever
-/// asks for digests holds up no upload.
+/// Turns at hashing. Whole files and the prefixes of continued uploads have separate turns, so that
+/// requests for digests hold up no upload.
 #[derive(Debug)]
 pub(crate) struct Turns {
     wholes: Arc<Semaphore>,
@@ -68,7 +69,7 @@ impl Turns {
 }
 
 impl Default for Turns {
-    /// The turns of one client: however much it asks for, it keeps no other one from its turn.
+    /// The turns of one client: only one, so that a client that asks for much delays no other.
     fn default() -> Self {
         Self::new(1)
     }
@@ -85,15 +86,15 @@ impl Digests {
         self.cache.remember(version, sum);
     }
 
-    /// The digest of a whole file; hashes it unless that was done before. `None` if the file cannot
-    /// be read or changes meanwhile, or if too many others are being hashed. Dropping the future
-    /// ends the work and closes the file.
+    /// The digest of a whole file; hashes the file unless the digest is known. `None` if the file
+    /// cannot be read or changes meanwhile, or if too many others are being hashed. Dropping the
+    /// future ends the work and closes the file.
     pub(crate) async fn whole(&self, file: File, version: Version, client: &Turns) -> Option<Sum> {
         let alone = self.alone(version);
         let mut one = pin!(alone.one.acquire());
         let held = match timeout(PATIENCE, &mut one).await {
             Ok(one) => one,
-            // Somebody else is at it, and does not wait for a turn either.
+            // Another request is hashing this file, and is past its first turn.
             Err(_) if alone.has_begun.load(Ordering::Relaxed) => one.await,
             Err(_) => return None,
         };
@@ -143,7 +144,7 @@ impl Digests {
     }
 }
 
-/// Hashes in turns, one for each [`for_a_while`]. Nothing needs no turn.
+/// Hashes in turns, one for each [`for_a_while`]. An empty prefix needs no turn.
 ///
 /// # Errors
 ///
@@ -172,8 +173,8 @@ async fn hash(
     }
 }
 
-/// Waits for a turn of the client and then for one of the server, so that no client waits for the
-/// server's more than once at a time. Those who wait are served in the order they came.
+/// Waits for a turn of the client and then for one of the server. A client thus waits for only one
+/// of the server's turns at a time. Turns are given in order of arrival.
 async fn turn(
     [own, common]: [&Arc<Semaphore>; 2],
     patience: Option<Duration>,
@@ -197,7 +198,7 @@ mod tests {
     use std::time::Duration;
     use tokio::time::timeout;
 
-    /// A file that takes minutes to hash and no room.
+    /// A sparse file that takes minutes to hash and no room on disk.
     fn endless() -> (tempfile::NamedTempFile, Version) {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(200 << 30).unwrap();
@@ -205,7 +206,7 @@ mod tests {
         (file, version)
     }
 
-    /// How often this process has a file open.
+    /// How many times this process has a file open.
     fn times_open(path: &std::path::Path) -> usize {
         let open = std::fs::read_dir("/proc/self/fd").unwrap();
         let targets = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
@@ -236,7 +237,7 @@ mod tests {
             let whole = digests.whole(file.reopen().unwrap(), version, &client);
             assert!(timeout(Duration::from_millis(5), whole).await.is_err());
         }
-        // The piece in hand is read to its end.
+        // The current piece is read to its end.
         let closed = async {
             while times_open(file.path()) > before {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -354,7 +355,7 @@ mod tests {
         let told = futures_util::future::join_all(copies).await;
         assert!(told.iter().all(Option::is_none));
         assert!(began.elapsed() <= 2 * PATIENCE, "{:?}", began.elapsed());
-        // Who hashes has begun: the others wait for the end.
+        // Some request is hashing: the others wait for its end.
         let alone = digests.alone(version);
         let one = alone.one.acquire().await.unwrap();
         alone.has_begun.store(true, Ordering::Relaxed);

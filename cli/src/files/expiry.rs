@@ -1,4 +1,4 @@
-//! Unfinished uploads that nobody goes on with: removed when they are old enough.
+//! Removes unfinished uploads that nobody continues, once they are old enough.
 
 use super::MAX_DEPTH;
 use super::root::{RelPath, Root};
@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime};
 
 /// Removes parts below the root that were last written longer than `age` ago and that nobody is
-/// writing; tells how many. Symbolic links are not followed. Blocks.
+/// writing. Returns how many. Symbolic links are not followed. Blocks.
 pub(crate) fn sweep(root: &Root, age: Duration) -> usize {
     let Some(before) = SystemTime::now().checked_sub(age) else {
         return 0;
@@ -24,7 +24,7 @@ pub(crate) fn sweep(root: &Root, age: Duration) -> usize {
     top.map_or(0, |top| sweep_directory(&top, before, MAX_DEPTH))
 }
 
-/// What cannot be read is left alone: the next sweep sees it again.
+/// Sweeps one directory. Skips what cannot be read: the next sweep tries again.
 fn sweep_directory(directory: &OwnedFd, before: SystemTime, depth: usize) -> usize {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let Ok(mut stream) = Dir::openat(directory, ".", flags, Mode::empty()) else {
@@ -62,7 +62,7 @@ fn remove_if_old(directory: &OwnedFd, name: &CStr, before: SystemTime) -> nix::R
     if modified.map_err(|_| Errno::EIO)? > before {
         return Err(Errno::EBUSY);
     }
-    // Who writes it holds the lock.
+    // Whoever writes it holds the lock.
     let locked = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| error)?;
     let (locked, named) = (
         fstat(&*locked)?,

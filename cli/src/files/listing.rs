@@ -1,4 +1,4 @@
-//! What is in a directory.
+//! Lists a directory.
 
 use super::root::{Refusal, RelPath, Root, is_part};
 use crate::url;
@@ -9,24 +9,24 @@ use nix::sys::stat::{FileStat, Mode, fstatat};
 use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
 
-/// Entries shown at most; what the file system names first counts.
+/// The most entries shown: the first ones in the order of the file system.
 const MAX_ENTRIES: usize = 100_000;
 
 /// One entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Entry {
-    /// Its name, escaped as in a URL where it is not plain text; directories end in a slash.
+    /// Its name; escaped as in a URL if it is not plain text. Directories end in a slash.
     pub(crate) name: String,
-    /// Length in bytes, of files.
+    /// Length in bytes; files only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bytes: Option<u64>,
-    /// Whether the name is escaped, since it is no UTF-8 text: no URL of ours leads there.
+    /// Whether the name is escaped because it is not UTF-8: none of our URLs leads there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) escaped: bool,
 }
 
-/// Reads the directory that `path` names: files and directories only, by name; unfinished uploads
-/// are left out. A symbolic link is shown as what it leads to, unless that is not below the root.
+/// Reads the directory that `path` names: only files and directories, sorted by name, without
+/// unfinished uploads. A symbolic link is shown as its target, unless that is outside the root.
 ///
 /// # Errors
 ///
@@ -49,7 +49,7 @@ pub(crate) fn read(
         }
         let here = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok();
         let stat = here.and_then(|stat| {
-            // The kernel follows it as it does when the file is asked for: not out of the root.
+            // The kernel follows it as in a request for the file: never out of the root.
             let is_link = is(&stat, nix::libc::S_IFLNK);
             if is_link {
                 root.stat(&path.join(bytes)).ok()

@@ -1,4 +1,4 @@
-//! What kind of content a file has, by its name.
+//! The content type of a file, by its name.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::path::Path;
 pub(super) fn content_type(name: &OsStr) -> String {
     match mime_guess::from_path(Path::new(name)).first_raw() {
         None => "application/octet-stream".into(),
-        // Without it some browsers guess by the language of their user.
+        // Without a charset, some browsers guess one from the user's language.
         Some(text) if text.starts_with("text/") => format!("{text}; charset=utf-8"),
         Some(kind) => kind.into(),
     }

@@ -1,18 +1,18 @@
-//! Files: what is served, what is stored, and how a part of one is found again.
+//! Files: what is served, what is stored, and how an unfinished transfer is continued.
 //!
 //! | module | does |
 //! |---|---|
-//! | [`root`] | finds a file below the served directory, and nothing beside it |
+//! | [`root`] | finds a file below the served directory, and nothing outside it |
 //! | [`service`] | answers requests: what is sent, with which status and headers |
 //! | [`reader`], [`writer`] | move bytes between disk and network, and hash them on the way |
 //! | [`partial`] | the client's unfinished download |
-//! | [`naming`] | gives a file its name, and takes nobody's |
+//! | [`naming`] | gives a file its name unless the name is taken |
 //! | [`upload`] | the server's unfinished upload |
-//! | [`uploads`] | how many there may be and how much they may bring |
-//! | [`expiry`] | removes uploads that nobody goes on with |
+//! | [`uploads`] | limits the number and the size of uploads |
+//! | [`expiry`] | removes uploads that nobody continues |
 //! | [`digests`] | digests of whole files, made once |
 //! | [`digest`] | the HTTP fields of RFC 9530 |
-//! | [`range`], [`dates`] | those of RFC 9110, sections 14 and 8.8 |
+//! | [`range`], [`dates`] | the HTTP fields of RFC 9110, sections 14 and 8.8 |
 //! | [`media`] | what kind of content a file has |
 
 pub(crate) mod dates;
@@ -31,10 +31,10 @@ pub(crate) mod upload;
 pub(crate) mod uploads;
 pub(crate) mod writer;
 
-/// Directories within each other at most, the served one included.
+/// The deepest nesting of directories, the served one included.
 pub(crate) const MAX_DEPTH: usize = 64;
 
-/// Request header: tells one upload from another, so that a broken one is found again.
+/// Request header: identifies an upload, so that a broken one can be continued.
 pub(crate) const UPLOAD_HEADER: &str = "anabranch-upload";
 
 /// Response header: bytes the server has of an upload.
@@ -43,7 +43,7 @@ pub(crate) const OFFSET_HEADER: &str = "anabranch-offset";
 /// Response header of an upload's `HEAD`: length of the file that has the name now.
 pub(crate) const LENGTH_HEADER: &str = "anabranch-length";
 
-/// Response header of a refused `HEAD`, which has no content: what else would be said there.
+/// Response header of a refused `HEAD`, which has no content: the reason.
 pub(crate) const REASON_HEADER: &str = "anabranch-reason";
 
 /// Request header: asks for the digest of the whole file (RFC 9530, section 4).
@@ -58,5 +58,5 @@ pub(crate) const CONGESTION_HEADER: &str = "anabranch-congestion";
 /// Request header: bytes per scheduling decision.
 pub(crate) const CHUNK_HEADER: &str = "anabranch-chunk";
 
-/// Bytes per scheduling decision that can be asked for.
+/// Bytes per scheduling decision that a client may ask for.
 pub(crate) const CHUNK_RANGE: std::ops::RangeInclusive<u64> = 500..=65_536;

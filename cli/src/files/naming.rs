@@ -1,4 +1,4 @@
-//! A file gets its final name, if that is one.
+//! Gives files their final names, and tells which names are safe.
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, RenameFlags, renameat2};
@@ -6,14 +6,14 @@ use nix::unistd::{UnlinkatFlags, linkat, unlinkat};
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// Renames `from` to `to`, unless something has that name: `EEXIST` then.
+/// Renames `from` to `to`. Fails with `EEXIST` if `to` exists.
 pub(crate) fn rename_new(directory: impl AsFd, from: &Path, to: &Path) -> Result<(), Errno> {
     let here = directory.as_fd();
     match renameat2(here, from, here, to, RenameFlags::RENAME_NOREPLACE) {
         // File systems that cannot do it in one step (NFS, some of FUSE).
         Err(Errno::EINVAL | Errno::ENOSYS) => {
             linkat(here, from, here, to, AtFlags::empty())?;
-            // What cannot be removed stays: it is a second name and does no harm.
+            // If the old name cannot be removed, it stays: a second name does no harm.
             let _ = unlinkat(here, from, UnlinkatFlags::NoRemoveDir);
             Ok(())
         }
@@ -21,7 +21,7 @@ pub(crate) fn rename_new(directory: impl AsFd, from: &Path, to: &Path) -> Result
     }
 }
 
-/// Whether a name is that of something in a directory and of nothing else, and can be shown.
+/// Whether a name is one printable path component, and neither `.` nor `..`.
 pub(crate) fn is_safe(name: &str) -> bool {
     let is_unfit = |c: char| c == '/' || c.is_control();
     !name.is_empty() && name != "." && name != ".." && !name.contains(is_unfit)

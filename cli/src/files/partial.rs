@@ -1,9 +1,9 @@
-//! An unfinished download: `FILE.part` until it is whole, and what is needed to go on with it
+//! An unfinished download: `FILE.part` until it is whole, and a note that lets it be continued
 //! later.
 //!
 //! ```text
 //! FILE.part        the bytes received so far
-//! FILE.part.etag   which version of the server's file they are of
+//! FILE.part.etag   which version of the server's file they belong to
 //! FILE             appears at the end, by renaming: whole and verified, or not at all
 //! ```
 
@@ -27,7 +27,7 @@ use std::time::SystemTime;
 /// The longest note that is read, in bytes.
 const NOTE_BYTES: u64 = 4096;
 
-/// How often a part is opened anew because another process finished with it meanwhile.
+/// How often opening a part is retried because another process finished with it meanwhile.
 const OPENINGS: usize = 10;
 
 /// Which version of the server's file a part belongs to.
@@ -40,7 +40,7 @@ pub(crate) struct Note {
 /// Where an earlier download stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ResumePoint {
-    /// Bytes there are.
+    /// Bytes that are here already.
     pub(crate) length: u64,
     /// The entity tag they belong to.
     pub(crate) etag: String,
@@ -56,7 +56,7 @@ impl ResumePoint {
     }
 }
 
-/// An unfinished download. One process at a time can have it.
+/// An unfinished download, locked: one process at a time can have it.
 #[derive(Debug)]
 pub(crate) struct PartFile {
     target: PathBuf,
@@ -70,8 +70,8 @@ impl PartFile {
     ///
     /// # Errors
     ///
-    /// The directory cannot be written, another process is downloading the same file, or what
-    /// has the name of the part or of the note is not of an earlier download.
+    /// The directory cannot be written, another process is downloading the same file, or the part
+    /// or its note was not made by an earlier download.
     pub(crate) fn open(target: &Path) -> Outcome<Self> {
         let (part, note) = (part_of(target), note_of(target));
         let file = open_locked(&part)?;
@@ -93,7 +93,8 @@ impl PartFile {
         Err(failure)
     }
 
-    /// What is in the way and not of ours: a note comes before the first byte of its part.
+    /// The file in the way that is not ours, if any. Our note is written before the part's first
+    /// byte, so a part that is not empty and has no note is not ours.
     fn foreign(&self) -> Option<&Path> {
         let is_noted = match fs::symlink_metadata(&self.note) {
             Ok(_) if read_note(&self.note).is_some() => return None,
@@ -116,21 +117,21 @@ impl PartFile {
         ResumePoint::read(self.file.metadata().ok()?.len(), &self.note)
     }
 
-    /// Where an earlier download of `target` stopped. Its part is not opened: another process may
-    /// go on with it meanwhile.
+    /// Where an earlier download of `target` stopped. Does not open the part: another process may
+    /// be writing it.
     pub(crate) fn look(target: &Path) -> Option<ResumePoint> {
         let length = fs::metadata(part_of(target)).ok()?.len();
         ResumePoint::read(length, &note_of(target))
     }
 
-    /// Starts anew with this version of the server's file. Without entity tag the part cannot be
-    /// continued later.
+    /// Starts over with this version of the server's file. Without an entity tag, the part cannot
+    /// be continued later.
     ///
     /// # Errors
     ///
     /// The disk refuses.
     pub(crate) fn begin(&self, etag: Option<&str>) -> io::Result<()> {
-        // The part first: never may an old part stand beside a new note.
+        // The part first: an old part must never stand beside a new note.
         self.file.set_len(0)?;
         let etag = etag.map(str::to_owned);
         let note = serde_json::to_vec(&Note { etag })?;
@@ -139,7 +140,7 @@ impl PartFile {
         unfollowed(options).open(&self.note)?.write_all(&note)
     }
 
-    /// Goes on behind the first `length` bytes.
+    /// Continues after the first `length` bytes.
     ///
     /// # Errors
     ///
@@ -154,7 +155,7 @@ impl PartFile {
         Writer::start(file, length, hash)
     }
 
-    /// Sets when the file was changed last, as its name will show. What is written later changes
+    /// Sets the file's modification time, which it keeps when it gets its name. Later writes change
     /// it again.
     ///
     /// # Errors
@@ -164,8 +165,7 @@ impl PartFile {
         self.file.set_modified(time)
     }
 
-    /// Gives the file its name: it is whole. Another file of this name is replaced only if so
-    /// wished.
+    /// Gives the file its name: it is whole. Replaces another file of this name only if `replace`.
     ///
     /// # Errors
     ///
@@ -184,14 +184,14 @@ impl PartFile {
         File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
     }
 
-    /// Throws away what was received: it is wrong, or nothing.
+    /// Discards what was received: it is wrong, or empty.
     pub(crate) fn discard(self) {
-        // What cannot be removed is found out by the next attempt.
+        // If one cannot be removed, the next attempt reports it.
         let _ = remove_if_there(&self.part);
         let _ = remove_if_there(&self.note);
     }
 
-    /// Throws the part away if nothing was received.
+    /// Discards the part if nothing was received.
     pub(crate) fn discard_if_empty(self) {
         if self.is_empty() {
             self.discard();
@@ -228,8 +228,8 @@ fn open_locked(part: &Path) -> Outcome<Flock<File>> {
             };
             Failure::usage(format!("cannot use {}: {reason}", part.display()))
         })?;
-        // Between opening and locking another process may have finished with it: what is locked
-        // then is that one's file, and no part any more.
+        // Between opening and locking, another process may have finished the part: then the locked
+        // file is that process's finished file and no longer a part.
         if is_at(&file, part) {
             return Ok(file);
         }
@@ -252,7 +252,7 @@ pub(crate) fn part_of(target: &Path) -> PathBuf {
     with_suffix(target, ".part")
 }
 
-/// The note of a target. No part ends like that, so that it is not also another file's part.
+/// The note of a target. Its suffix is not that of a part, so it is never another file's part.
 pub(crate) fn note_of(target: &Path) -> PathBuf {
     with_suffix(target, ".part.etag")
 }
@@ -277,7 +277,7 @@ pub(crate) fn target_of(name: &Path) -> Option<PathBuf> {
     Some(OsStr::from_bytes(target).into())
 }
 
-/// A symbolic link at the end would lead to somebody else's file; nor is a pipe waited for.
+/// Does not follow a symbolic link, which may lead to somebody else's file, nor wait for a pipe.
 fn unfollowed(options: &mut fs::OpenOptions) -> &mut fs::OpenOptions {
     options.custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
 }

@@ -3,8 +3,8 @@
 /// What a `Range` field asks for, given the file's length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// Everything: no field, or one that is not understood and therefore ignored (several ranges
-    /// among them).
+    /// Everything: the field is missing, or not understood and therefore ignored (several ranges,
+    /// for example).
     All,
     /// These bytes, at least one.
     Part(Span),
@@ -17,7 +17,7 @@ pub(crate) enum Wanted {
 pub(crate) struct Span {
     /// The first byte.
     pub(crate) start: u64,
-    /// Behind the last byte.
+    /// One past the last byte.
     pub(crate) end: u64,
 }
 
@@ -27,13 +27,13 @@ impl Span {
         self.end - self.start
     }
 
-    /// As a `Content-Range` field of a file of `total` bytes. Must not be empty.
+    /// As a `Content-Range` field of a file of `total` bytes. The span must not be empty.
     pub(crate) fn to_content_range(self, total: u64) -> String {
         format!("bytes {}-{}/{total}", self.start, self.end - 1)
     }
 
-    /// Reads a `Content-Range` field; returns the span and the total. Of `bytes */N` and
-    /// `bytes a-b/*` none can be used here.
+    /// Reads a `Content-Range` field; returns the span and the total. `bytes */N` and `bytes a-b/*`
+    /// are of no use here and give `None`.
     pub(crate) fn from_content_range(value: &str) -> Option<(Self, u64)> {
         let (span, total) = value
             .trim()

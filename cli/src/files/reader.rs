@@ -13,7 +13,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 /// Bytes read at once. Two pieces exist at a time.
 const PIECE_BYTES: u64 = 256 << 10;
 
-/// How long a thread hashes before others have their turn. Some tens of megabytes.
+/// How long a thread hashes before others get a turn: enough for some tens of megabytes.
 const WHILE: Duration = Duration::from_millis(100);
 
 /// Reads a span of a file.
@@ -29,11 +29,11 @@ struct State {
     version: Version,
     left: u64,
     content: Sha256,
-    /// Hashes the whole file if the bytes before the span are known to it.
+    /// Hashes the whole file, if it was fed the bytes before the span.
     whole: Option<Sha256>,
 }
 
-/// What is known once everything was read.
+/// The digests, once everything was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sums {
     /// Of the span.
@@ -43,11 +43,11 @@ pub(crate) struct Sums {
 }
 
 impl Reader {
-    /// Starts reading. `before` has been fed the bytes before the span, if it is given.
+    /// Starts reading. `before`, if given, has been fed the bytes before the span.
     ///
     /// # Errors
     ///
-    /// The file cannot be positioned.
+    /// Seeking in the file failed.
     pub(crate) fn start(
         mut file: File,
         version: Version,
@@ -73,7 +73,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// Reading failed, or the file was changed or cut meanwhile.
+    /// Reading failed, or the file was changed or truncated meanwhile.
     pub(crate) async fn next(&mut self) -> io::Result<Option<Bytes>> {
         let Some(ahead) = self.ahead.take() else {
             return Ok(None);
@@ -88,7 +88,7 @@ impl Reader {
         Ok(Some(piece))
     }
 
-    /// The digests, once [`next`](Self::next) has told the end.
+    /// The digests, once [`next`](Self::next) has reached the end.
     pub(crate) fn finish(self) -> Option<Sums> {
         let State { content, whole, .. } = self.done?;
         Some(Sums {
@@ -121,7 +121,7 @@ impl State {
     }
 }
 
-/// Hashes the beginning of a file, with pauses wherever somebody wants them.
+/// Hashes the beginning of a file, and can pause between pieces.
 #[derive(Debug)]
 pub(crate) struct Hashing {
     file: File,
@@ -131,7 +131,7 @@ pub(crate) struct Hashing {
 }
 
 impl Hashing {
-    /// Will hash the first `length` bytes. Leaves the position of the file alone.
+    /// Will hash the first `length` bytes. Does not move the file's position.
     pub(crate) fn new(file: File, length: u64) -> Self {
         Self {
             file,
@@ -141,8 +141,8 @@ impl Hashing {
         }
     }
 
-    /// Goes on as long as `may_go_on`, which is asked before each piece; tells whether all is
-    /// hashed. Blocks.
+    /// Hashes as long as `may_go_on`, which is asked before each piece. Returns whether everything
+    /// is hashed. Blocks.
     ///
     /// # Errors
     ///
@@ -164,7 +164,7 @@ impl Hashing {
         Ok(self.at >= self.end)
     }
 
-    /// The file, and the hash that was fed what has been read of it.
+    /// The file, and the hash of what has been read of it.
     pub(crate) fn finish(self) -> (File, Sha256) {
         (self.file, self.hash)
     }
@@ -183,7 +183,7 @@ pub(crate) fn hash_prefix(file: &File, length: u64) -> io::Result<Sha256> {
 }
 
 /// Feeds the first `length` bytes of a file to a hash, off the runtime's threads. Hashing ends soon
-/// after this is dropped.
+/// after the future is dropped.
 ///
 /// # Errors
 ///
@@ -199,9 +199,9 @@ pub(crate) async fn hash_apart(file: File, length: u64) -> io::Result<Sha256> {
     }
 }
 
-/// Goes on hashing for [`WHILE`] at most, off the runtime's threads; tells whether all is hashed.
-/// What is `held` is let go of then, also if nobody waits for the end any more: work under way
-/// cannot be taken from its thread, so it is short instead.
+/// Hashes for [`WHILE`] at most, off the runtime's threads. Returns whether everything is hashed.
+/// `held` is dropped at the end, even if nobody waits for the result any more: running work cannot
+/// be taken off its thread, so it is kept short.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
-//! The served directory: finds what a request names below it, and nothing beside it.
+//! The served directory: finds what a request names below it, and nothing outside it.
 //!
-//! The kernel does the confining (`openat2` with `RESOLVE_BENEATH`): neither `..` nor a symbolic
-//! link leads out, also if the tree changes meanwhile. Links that stay inside work.
+//! The kernel confines the lookup (`openat2` with `RESOLVE_BENEATH`): neither `..` nor a symbolic
+//! link leads out, even if the tree changes meanwhile. Links that stay inside work.
 
 use super::MAX_DEPTH;
 use crate::url;
@@ -19,28 +19,28 @@ use std::path::{Path, PathBuf};
 /// The longest name of a file, in bytes (Linux's `NAME_MAX`).
 const NAME_MAX: usize = 255;
 
-/// Why a request gets nothing.
+/// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// There is no such file.
     NotFound,
-    /// There is, but not for the client; also what leads out of the directory.
+    /// The client may not have it, or it is outside the directory.
     Forbidden,
     /// The directory of an upload does not exist.
     NoDirectory,
-    /// There is a directory where a file is to be.
+    /// There is a directory where a file should be.
     IsDirectory,
-    /// There is something else where a directory is to be.
+    /// There is something else where a directory should be.
     NoPlace,
     /// Somebody else is sending this upload.
     InUse,
-    /// There is such a file, and there must not be.
+    /// The file exists, but must not.
     Exists,
     /// The file is not what the client expects it to be.
     Changed,
-    /// This is more than a connection may bring.
+    /// This is more than a connection may upload.
     TooLarge,
-    /// These are more files than a connection may bring.
+    /// These are more files than a connection may upload.
     TooMany,
     /// The server has run out of something.
     Busy,
@@ -72,7 +72,7 @@ impl From<io::Error> for Refusal {
     fn from(error: io::Error) -> Self {
         match (error.raw_os_error(), error.kind()) {
             (Some(code), _) => Errno::from_raw(code).into(),
-            // Others have their turns at the disk.
+            // The request got no turn at the disk in time.
             (None, io::ErrorKind::TimedOut) => Self::Busy,
             _ => Self::Internal,
         }
@@ -88,11 +88,11 @@ pub(crate) struct RelPath {
 }
 
 impl RelPath {
-    /// The path of a request, as escaped as it came.
+    /// Parses the path of a request, which is still escaped.
     ///
     /// # Errors
     ///
-    /// A part that cannot name anything below the root.
+    /// One of its parts cannot name anything below the root.
     pub(crate) fn parse(path: &str) -> Result<Self, Refusal> {
         let mut parts = Vec::new();
         for part in path.split('/').filter(|part| !part.is_empty()) {
@@ -127,7 +127,7 @@ impl RelPath {
         ))
     }
 
-    /// What `name` names in this directory.
+    /// The path of `name` in this directory.
     pub(crate) fn join(&self, name: &[u8]) -> Self {
         let mut parts = self.parts.clone();
         parts.push(OsString::from_vec(name.to_vec()));
@@ -152,7 +152,7 @@ impl RelPath {
     }
 }
 
-/// Whether a name is that of an unfinished upload: those are not shown.
+/// Whether a name is that of an unfinished upload. Those are not shown.
 pub(crate) fn is_part(name: &[u8]) -> bool {
     name.starts_with(b".") && name.ends_with(b".part")
 }
@@ -205,7 +205,7 @@ impl Root {
         }
     }
 
-    /// What kind of thing `path` names, and its length, without opening it.
+    /// The kind and length of what `path` names, found without opening it.
     ///
     /// # Errors
     ///
@@ -228,8 +228,8 @@ impl Root {
         }
     }
 
-    /// Makes a directory below the root, and those it is in; tells whether it was not there. `make`
-    /// makes one of a name in another, and tells whether it was not there.
+    /// Makes a directory below the root and its missing parents. Returns whether it is new. `make`
+    /// makes a directory of a given name in another one, and returns whether that is new.
     ///
     /// # Errors
     ///
@@ -239,7 +239,7 @@ impl Root {
         path: &RelPath,
         make: impl Fn(&OwnedFd, &OsStr) -> Result<bool, Refusal>,
     ) -> Result<bool, Refusal> {
-        // Names of unfinished uploads are neither shown nor swept as directories.
+        // A directory named like an unfinished upload would be neither listed nor swept.
         let is_reserved = path.parts.iter().any(|name| is_part(name.as_bytes()));
         if is_reserved || path.parts.len() >= MAX_DEPTH {
             return Err(Refusal::NotFound);
@@ -281,7 +281,7 @@ impl Root {
     }
 }
 
-/// Makes a directory, unless somebody else does meanwhile or something has its name.
+/// Makes a directory. Returns false if something of this name exists.
 pub(super) fn make_in(directory: &OwnedFd, name: &OsStr) -> Result<bool, Refusal> {
     match mkdirat(directory, name, Mode::from_bits_truncate(0o777)) {
         Ok(()) => {

@@ -1,4 +1,4 @@
-//! Answers requests for files, whatever carries them.
+//! Answers requests for files, over any protocol.
 
 use super::digest::{REPR_DIGEST, Sum, Version};
 use super::digests::Digests;
@@ -24,25 +24,25 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Requests whose answers are looked for on the disk at a time, each by a thread: some are cheap to
-/// ask and dear to answer, such as listings.
+/// Answers prepared from disk at a time, each on a thread: some requests, such as listings, are
+/// cheap to send and costly to answer.
 const ANSWERS: usize = 64;
 
-/// When somebody who is told that the server is busy may ask again.
+/// When a client that was told that the server is busy may ask again.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
 /// A served directory.
 #[derive(Debug)]
 pub(crate) struct Service {
     root: Root,
-    /// None where nothing is taken.
+    /// `None` if uploads are not accepted.
     uploads: Option<Arc<Uploads>>,
     /// Digests of its files.
     pub(crate) digests: Digests,
     turns: Semaphore,
-    /// Requests that pause.
+    /// Requests whose clients pause.
     pub(crate) paused: Arc<Paused>,
-    /// Turns of clients that measure the speed, if that is allowed.
+    /// Permits for clients that measure the speed, if that is allowed.
     pub(crate) speed: Option<Semaphore>,
 }
 
@@ -55,18 +55,18 @@ pub(crate) struct Head {
     pub(crate) headers: HeaderMap,
 }
 
-/// What a request gets.
+/// The answer to a request.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// A status and perhaps a few words.
     Text(Head, Bytes),
     /// A file or a part of it.
     File(Head, Body),
-    /// No content; the head lacks the digest of the whole file, which the client wants to know.
+    /// No content. The head still lacks the digest of the whole file, which the client asked for.
     Digest(Head, Body),
-    /// The request's body is wanted.
+    /// The request's body is an upload, to be stored.
     Store(Box<Incoming>),
-    /// The request's body must turn out to be empty: then [`Service::make`] answers.
+    /// The request's body must be empty; then [`Service::make`] answers.
     Make(Making),
 }
 
@@ -75,7 +75,7 @@ pub(crate) enum Answer {
 pub(crate) struct Body {
     /// The file.
     pub(crate) file: File,
-    /// What it was when it was opened.
+    /// Its version when it was opened.
     pub(crate) version: Version,
     /// The part.
     pub(crate) span: Span,
@@ -86,13 +86,13 @@ pub(crate) struct Body {
 pub(crate) struct Incoming {
     /// Where it goes.
     pub(crate) upload: Upload,
-    /// Bytes there are already.
+    /// Bytes that an earlier attempt left.
     pub(crate) start: u64,
-    /// Bytes there will be, if the client said so.
+    /// The length of the whole file, if the client gave it.
     pub(crate) total: Option<u64>,
     /// Whether a file is replaced.
     pub(crate) replaces: bool,
-    /// What must hold when it takes its name.
+    /// What must hold when it gets its name.
     pub(crate) precondition: Precondition,
     /// When its content last changed, if the client said so.
     pub(crate) modified: Option<SystemTime>,
@@ -114,14 +114,14 @@ impl Head {
     }
 
     fn with(mut self, name: HeaderName, value: impl Display) -> Self {
-        // All values are made here: what a client sent is escaped before it gets into one.
+        // All values are made here: text from a client is escaped before it becomes part of one.
         if let Ok(value) = HeaderValue::try_from(format!("{value}")) {
             self.headers.insert(name, value);
         }
         self
     }
 
-    /// The same with the digest of the whole file.
+    /// Adds the digest of the whole file.
     pub(crate) fn with_digest(self, sum: Sum) -> Self {
         self.with(HeaderName::from_static(REPR_DIGEST), sum.to_field())
     }
@@ -140,7 +140,7 @@ impl Answer {
         Self::Text(head, text.into())
     }
 
-    /// To who sends content for a directory.
+    /// The answer to content that was sent for a directory.
     pub(crate) fn directory_with_content() -> Self {
         let words = "the path ends in a slash: a directory has no content";
         Self::words(StatusCode::BAD_REQUEST, words)
@@ -148,7 +148,7 @@ impl Answer {
 }
 
 impl Answer {
-    /// What a `HEAD` gets (RFC 9110, section 9.3.2). The words of a refusal move to its head.
+    /// The answer to a `HEAD` (RFC 9110, section 9.3.2). The words of a refusal move into its head.
     fn without_content(self) -> Self {
         match self {
             Self::Text(head, text) if head.status.is_success() || text.is_empty() => {
@@ -213,7 +213,7 @@ impl From<Refusal> for Answer {
 }
 
 impl Service {
-    /// Serves the files below `root`; takes uploads within `limits`, if there are any.
+    /// Serves the files below `root`; accepts uploads within `limits`, if given.
     ///
     /// # Errors
     ///
@@ -229,18 +229,18 @@ impl Service {
         })
     }
 
-    /// Held while an answer is looked for.
+    /// A permit to hold while an answer is prepared.
     pub(crate) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
         self.turns.acquire().await.ok()
     }
 
-    /// Removes unfinished uploads that were last written longer than `age` ago; tells how many.
+    /// Removes unfinished uploads that were last written longer than `age` ago; returns how many.
     /// Blocks on the disk.
     pub(crate) fn expire(&self, age: Duration) -> usize {
         expiry::sweep(&self.root, age)
     }
 
-    /// What a request gets. `account` is what its connection has brought. Blocks on the disk.
+    /// Answers a request. `account` is what its connection has uploaded. Blocks on the disk.
     pub(crate) fn answer(
         &self,
         method: &Method,
@@ -306,7 +306,7 @@ impl Service {
             return Ok(Answer::Text(head, Bytes::new()));
         }
         let range = field(headers, &header::RANGE).filter(|_| {
-            // A range of another version is of no use: the whole file is sent instead.
+            // A range of another version is useless: the whole file is sent instead.
             field(headers, &header::IF_RANGE).is_none_or(|known| known == etag)
         });
         let (status, span) = match wanted(range, length) {
@@ -328,7 +328,7 @@ impl Service {
         let kind = media::content_type(parsed.name().unwrap_or_default());
         let mut head = Head::new(status)
             .with(header::CONTENT_TYPE, kind)
-            // A browser shall not take for a page what does not say so.
+            // A browser must not guess that other content is a web page.
             .with(header::X_CONTENT_TYPE_OPTIONS, "nosniff")
             .with(header::CONTENT_LENGTH, span.len())
             .with(header::ACCEPT_RANGES, "bytes")
@@ -443,8 +443,8 @@ impl Service {
         })))
     }
 
-    /// Makes a directory, and those it is in: what a `PUT` of a path that ends in a slash asks for.
-    /// Blocks on the disk.
+    /// Makes a directory and its missing parents, as a `PUT` of a path that ends in a slash asks
+    /// for. Blocks on the disk.
     pub(crate) fn make(&self, making: &Making, account: &Account) -> Answer {
         match self.try_make(making, account) {
             Ok(true) => Answer::words(StatusCode::CREATED, "the directory is made"),
@@ -453,7 +453,7 @@ impl Service {
         }
     }
 
-    /// Tells whether it was not there.
+    /// Returns whether it is new.
     fn try_make(
         &self,
         Making { path, precondition }: &Making,
@@ -479,8 +479,8 @@ impl Service {
     }
 }
 
-/// Where a directory is that was asked for like a file: a listing must not be taken for one, and
-/// the names in it are relative to the slash.
+/// Redirects a request for a directory to the path with a slash at the end. Otherwise its listing
+/// could be taken for a file, and the names in the listing are relative to the slash.
 fn add_slash(path: &str) -> Answer {
     let plain = url::unescape(path.trim_start_matches('/'));
     let location = format!("/{}/", url::escape(&plain));
@@ -521,7 +521,7 @@ fn precondition(headers: &HeaderMap) -> Precondition {
     }
 }
 
-/// The entity tags of a field. Ours have no comma in them.
+/// The entity tags of a field. Ours contain no commas.
 fn tags(headers: &HeaderMap, name: &HeaderName) -> Vec<String> {
     let values = headers.get_all(name).iter();
     let values = values.filter_map(|value| value.to_str().ok());

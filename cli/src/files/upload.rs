@@ -1,7 +1,7 @@
 //! An unfinished upload: `.NAME.KEY.part` beside the file it will become.
 //!
-//! The key comes from what the client calls its upload, so that a broken one is found again and two
-//! different ones do not meet. Uploads without name are removed when they break off.
+//! The key is made from the tag that the client gives its upload, so that a broken upload is found
+//! again and different ones do not collide. Uploads without a tag are removed when they break off.
 
 use super::digest::Version;
 use super::naming::rename_new;
@@ -21,20 +21,20 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-/// Bytes of a file's name that go into its part's name: with dots, key and suffix it stays below
-/// 255.
+/// Bytes of a file's name that go into its part's name: with dots, key and suffix, the whole stays
+/// below 255.
 const NAME_BYTES: usize = 200;
 
 /// Hexadecimal digits of a part's key.
 const KEY_DIGITS: usize = 16;
 
-/// How often a part is opened anew because somebody removed it before it was locked.
+/// How often opening a part is retried because somebody removed it before it was locked.
 const OPENINGS: usize = 10;
 
-/// Tells nameless uploads apart.
+/// Counts uploads without a tag, to tell them apart.
 static NAMELESS: AtomicU64 = AtomicU64::new(0);
 
-/// What must hold of the file that has the name, so that an upload may take its place.
+/// What must hold of the file that has the name before an upload may replace it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Precondition {
     /// Nothing.
@@ -53,11 +53,11 @@ pub(crate) struct Place {
     directory: OwnedFd,
     name: OsString,
     part: OsString,
-    /// Whether a broken upload is kept for another day.
+    /// Whether a broken upload is kept, to be continued later.
     keep: bool,
 }
 
-/// Names an upload for as long as its directory exists.
+/// Identifies an upload as long as its directory exists.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct UploadId {
     device: u64,
@@ -73,11 +73,11 @@ impl UploadId {
 }
 
 impl Place {
-    /// The place for `path`. `tag` is what the client calls its upload.
+    /// The place for `path`. `tag` is the client's name for the upload.
     ///
     /// # Errors
     ///
-    /// The directory does not exist, or there is a directory of the name.
+    /// The directory does not exist, or a directory has the name.
     pub(crate) fn new(root: &Root, path: &RelPath, tag: Option<&str>) -> Result<Self, Refusal> {
         let (parent, name) = path.split().ok_or(Refusal::IsDirectory)?;
         if path.is_directory {
@@ -96,11 +96,11 @@ impl Place {
         })
     }
 
-    /// Its name among uploads.
+    /// Identifies it among the uploads.
     ///
     /// # Errors
     ///
-    /// The directory cannot be looked at.
+    /// The directory's metadata cannot be read.
     pub(crate) fn id(&self) -> Result<UploadId, Refusal> {
         let stat = fstat(&self.directory)?;
         Ok(UploadId {
@@ -110,12 +110,12 @@ impl Place {
         })
     }
 
-    /// The directory, to ask for room.
+    /// The directory, whose file system must have room.
     pub(crate) fn directory(&self) -> &OwnedFd {
         &self.directory
     }
 
-    /// Bytes an earlier attempt left.
+    /// Bytes that an earlier attempt left.
     pub(crate) fn length(&self) -> u64 {
         let stat = self.stat(&self.part);
         stat.filter(is_file).map_or(0, |stat| stat.st_size as u64)
@@ -132,11 +132,11 @@ impl Place {
         entry_kind(&self.directory, &self.name).is_some()
     }
 
-    /// Compares the file that has the name with what the client expects.
+    /// Checks the precondition against the file that has the name.
     ///
     /// # Errors
     ///
-    /// It is not so.
+    /// The precondition does not hold.
     pub(crate) fn check(&self, precondition: &Precondition) -> Result<(), Refusal> {
         let now = self.stat(&self.name);
         match (precondition, now) {
@@ -170,8 +170,8 @@ impl Place {
                 Errno::EWOULDBLOCK => Refusal::InUse,
                 error => error.into(),
             })?;
-            // Between opening and locking the part may have been finished or removed: what is
-            // locked then is nobody's file any more.
+            // Between opening and locking, the part may have been finished or removed: then the
+            // locked file is no longer the part.
             if self.is_part(&*file)? {
                 return Ok(Upload {
                     place: self,
@@ -201,7 +201,7 @@ impl Place {
     }
 
     fn unlink(&self) {
-        // What cannot be removed stays: it is hidden and does no harm.
+        // If it cannot be removed, it stays: it is hidden and does no harm.
         let _ = unlinkat(
             &self.directory,
             self.part.as_os_str(),
@@ -244,7 +244,7 @@ fn part_name(name: &OsStr, tag: Option<&str>) -> OsString {
     OsString::from_vec(part)
 }
 
-/// Whether a name is one that this module gives to parts: only those are ever removed for age.
+/// Whether a name is one that this module gives to parts. Only such files are removed for age.
 pub(super) fn is_our_part(name: &[u8]) -> bool {
     let key = || {
         let rest = name.strip_prefix(b".")?.strip_suffix(b".part")?;
@@ -255,27 +255,27 @@ pub(super) fn is_our_part(name: &[u8]) -> bool {
     key().is_some()
 }
 
-/// An upload under way.
+/// An upload in progress.
 #[derive(Debug)]
 pub(crate) struct Upload {
     place: Place,
     file: Flock<File>,
-    /// Given back behind the lock, so that who waits for it finds the lock free.
+    /// Dropped after the lock, so that whoever waits for the claim finds the lock free.
     claim: Claim,
     ended: bool,
 }
 
 impl Upload {
-    /// What it counts against.
+    /// The claim it counts against.
     pub(crate) fn claim(&self) -> &Claim {
         &self.claim
     }
 
-    /// Another handle of the part.
+    /// Another handle to the part.
     ///
     /// # Errors
     ///
-    /// The process has too many.
+    /// The process has too many open files.
     pub(crate) fn file(&self) -> io::Result<File> {
         self.file.try_clone()
     }
@@ -285,24 +285,24 @@ impl Upload {
     ///
     /// # Errors
     ///
-    /// The precondition does not hold any more, or it cannot be renamed.
+    /// The precondition no longer holds, or the file cannot be renamed.
     pub(crate) fn commit(
         mut self,
         precondition: &Precondition,
         modified: Option<SystemTime>,
     ) -> Result<Version, Refusal> {
         let uploads = self.claim.uploads();
-        // One upload after another, so that none comes between the check and the renaming.
+        // One upload after another, so that none comes between check and renaming.
         let committing = uploads.commits();
         self.place.check(precondition)?;
         let received = self.file.metadata()?.modified();
         if let Some(modified) = modified {
-            // Before the file is seen: the time is part of its entity tag. A file system that keeps
-            // no such time is no reason to refuse the file.
+            // Set before the file is visible: the time is part of its entity tag. A file system
+            // that does not keep such times is no reason to refuse the file.
             let _ = self.file.set_modified(modified);
         }
         if let Err(error) = self.place.rename(precondition) {
-            // It is a part still, whose time tells how long nobody went on with it.
+            // It is still a part: its time tells for how long nobody has continued it.
             let _ = received.map(|received| self.file.set_modified(received));
             return Err(match error {
                 Errno::EEXIST if *precondition == Precondition::Absent => Refusal::Exists,
@@ -315,7 +315,7 @@ impl Upload {
         Ok(Version::of(&self.file.metadata()?))
     }
 
-    /// Throws away what was received: it is wrong.
+    /// Discards what was received: it is wrong.
     pub(crate) fn discard(mut self) {
         self.place.unlink();
         self.ended = true;

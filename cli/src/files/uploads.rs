@@ -1,4 +1,4 @@
-//! Uploads of a whole server: who has which, how many there may be and how much they may bring.
+//! All uploads of a server: who sends which, how many there may be and how large they may be.
 
 use super::root::{Refusal, RelPath, Root, make_in};
 use super::upload::{Place, Upload, UploadId};
@@ -12,32 +12,31 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// An upload that brought nothing for so long is taken over by a client that wants to go on with
-/// it: the connection it came by is probably dead, and its server learns that only half a minute
-/// later.
+/// After this long without data, another client may take over an upload to continue it. The
+/// connection it came by is probably dead, and the server learns that only half a minute later.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// How long the one that is taken over is given to bring what it has to the disk.
+/// How long the upload that is taken over has to write its data to the disk.
 const HANDOVER: Duration = Duration::from_secs(5);
 
-/// Bytes between two looks at how much room the disk has. An upload of unknown length has so much
-/// set aside for it at a time.
+/// Bytes between two checks of the room on the disk. An upload of unknown length reserves this much
+/// at a time.
 const LOOK_BYTES: u64 = 16 << 20;
 
-/// What part of the room there is one upload has set aside at its beginning, at most: a half.
+/// An upload first reserves at most one part in this many of the room on the disk: a half.
 const SHARE: u64 = 2;
 
-/// Bytes of the disk that a new directory takes.
+/// Bytes of the disk that a new directory is counted as.
 const DIRECTORY_BYTES: u64 = 4096;
 
-/// What clients may bring.
+/// What clients may upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Bytes over one connection.
+    /// Bytes per connection.
     pub(crate) bytes: u64,
-    /// Files over one connection.
+    /// Files per connection.
     pub(crate) files: u64,
-    /// Uploads at a time, of all clients.
+    /// Uploads at a time, of all clients together.
     pub(crate) at_once: usize,
     /// Bytes of the disk that uploads leave free.
     pub(crate) keep_free: u64,
@@ -54,7 +53,7 @@ impl Default for Limits {
     }
 }
 
-/// What one connection has brought.
+/// What one connection has uploaded.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     bytes: AtomicU64,
@@ -75,14 +74,14 @@ pub(crate) struct Uploads {
 /// An upload that somebody is sending.
 #[derive(Debug)]
 struct Active {
-    /// When it last brought something.
+    /// When it last received something.
     last: Mutex<Instant>,
-    /// Somebody else goes on with it.
+    /// Notified when somebody else continues the upload.
     taken_over: Notify,
-    /// Bytes it has yet to bring, if it said how many.
+    /// Bytes still to come, if the client announced how many.
     to_come: AtomicU64,
-    /// Bytes of the disk that are set aside for them. Not for all that is announced: the others
-    /// need room as well, and announcing costs nothing.
+    /// Bytes of the disk reserved for them. May be less than was announced: the others need room as
+    /// well, and announcing costs nothing.
     reserved: AtomicU64,
 }
 
@@ -97,7 +96,7 @@ impl Active {
 }
 
 impl Uploads {
-    /// None are there yet.
+    /// Starts without any uploads.
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -107,8 +106,8 @@ impl Uploads {
         }
     }
 
-    /// Begins or continues an upload of `announced` bytes. Waits for one of the same name that is
-    /// to be taken over. Blocks.
+    /// Begins or continues an upload of `announced` bytes. If it takes over another one of the same
+    /// name, waits for that to end. Blocks.
     ///
     /// # Errors
     ///
@@ -153,7 +152,7 @@ impl Uploads {
         place.open(claim)
     }
 
-    /// Makes a directory and those it is in; tells whether it was not there. Each that is made
+    /// Makes a directory and its missing parents; returns whether it is new. Each new directory
     /// counts as a file. Blocks.
     ///
     /// # Errors
@@ -166,7 +165,7 @@ impl Uploads {
         account: &Account,
     ) -> Result<bool, Refusal> {
         root.make(path, |parent, name| {
-            // Counted first, so that many at once are not more than there may be.
+            // Counted first, so that concurrent requests cannot exceed the limit.
             self.count_file(account)?;
             let made = self.make_in(parent, name);
             if made != Ok(true) {
@@ -189,11 +188,11 @@ impl Uploads {
         counted.map(drop).map_err(|_| Refusal::TooMany)
     }
 
-    /// Waits until nobody sends the upload any more. Blocks.
+    /// Waits until nobody is sending the upload any more. Blocks.
     ///
     /// # Errors
     ///
-    /// Somebody does.
+    /// Somebody still is.
     pub(crate) fn settle(&self, place: &Place) -> Result<(), Refusal> {
         self.settled(&place.id()?).map(drop)
     }
@@ -229,7 +228,7 @@ impl Uploads {
         Ok(())
     }
 
-    /// Room on the disk besides what is set aside for the uploads under way on it and what stays
+    /// Room on the disk, less what is reserved for the uploads in progress there and what must stay
     /// free.
     fn room(
         &self,
@@ -247,7 +246,7 @@ impl Uploads {
             .ok_or(Refusal::DiskFull)
     }
 
-    /// Room on the disk besides what stays free; not looked at if nothing has to.
+    /// Room on the disk, less what must stay free. Not looked up if nothing must stay free.
     fn free(&self, directory: impl AsFd) -> Result<u64, Refusal> {
         if self.limits.keep_free == 0 {
             return Ok(u64::MAX);
@@ -258,7 +257,7 @@ impl Uploads {
             .ok_or(Refusal::DiskFull)
     }
 
-    /// Held while a file gets its name.
+    /// A lock to hold while a file gets its name.
     pub(super) fn commits(&self) -> MutexGuard<'_, ()> {
         self.commits.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -270,28 +269,28 @@ impl Uploads {
     }
 }
 
-/// The right to send an upload. Dropped, somebody else may.
+/// The right to send an upload. Once it is dropped, somebody else may send it.
 #[derive(Debug)]
 pub(crate) struct Claim {
     uploads: Arc<Uploads>,
     account: Arc<Account>,
     id: UploadId,
     active: Arc<Active>,
-    /// Bytes at the last look at the disk.
+    /// Bytes since the last check of the disk.
     looked: AtomicU64,
 }
 
 impl Claim {
-    /// The uploads it is one of.
+    /// The uploads that this one belongs to.
     pub(super) fn uploads(&self) -> Arc<Uploads> {
         Arc::clone(&self.uploads)
     }
 
-    /// Counts bytes that came.
+    /// Counts received bytes.
     ///
     /// # Errors
     ///
-    /// They are more than the connection may bring, or than the disk has room for.
+    /// They are more than the connection may upload, or than the disk has room for.
     pub(crate) fn count(&self, file: impl AsFd, bytes: u64) -> Result<(), Refusal> {
         *self.active.last() = Instant::now();
         let all = self.account.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -308,7 +307,7 @@ impl Claim {
         self.uploads.free(file).map(drop)
     }
 
-    /// Takes bytes from what is set aside; sets more aside if that is not enough.
+    /// Takes bytes from the reservation; reserves more if that is not enough.
     fn use_room(&self, file: impl AsFd, bytes: u64) -> Result<(), Refusal> {
         let (to_come, reserved) = (&self.active.to_come, &self.active.reserved);
         let rest = to_come.load(Ordering::Relaxed).saturating_sub(bytes);
@@ -327,7 +326,7 @@ impl Claim {
         Ok(())
     }
 
-    /// Ready once somebody else goes on with it.
+    /// Completes once somebody else continues the upload.
     pub(crate) async fn taken_over(&self) {
         self.active.taken_over.notified().await;
     }
@@ -455,7 +454,7 @@ mod tests {
         let unknown = begin("/unknown", None).unwrap();
         assert_eq!(count(&unknown, 6 * tenth), Err(Refusal::DiskFull));
         assert_eq!(count(&unknown, tenth), Ok(()));
-        // Nothing is on the disk, in truth: what is brought is not to come any more.
+        // Nothing is really written to the disk: received bytes just no longer count as to come.
         assert_eq!(count(&first, 5 * tenth), Ok(()));
         let second = begin("/second", Some(5 * tenth)).unwrap();
         assert_eq!(

@@ -7,14 +7,14 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-/// Bytes collected before they are written. Twice as many may be in memory.
+/// Bytes collected before they are written. Up to twice as many are in memory.
 const BATCH_BYTES: usize = 1 << 20;
 
 /// Appends to a file.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    /// What waits for the disk, copied together: a handle of each piece would hold the datagram it
-    /// came in, which may be a thousand times as large as the piece.
+    /// Data waiting for the disk, copied into one buffer: a handle to each piece would keep the
+    /// datagram it came in, which may be a thousand times as large as the piece.
     batch: Vec<u8>,
     state: Option<State>,
     writing: Option<JoinHandle<(State, io::Result<()>)>>,
@@ -25,17 +25,17 @@ pub(crate) struct Writer {
 struct State {
     file: File,
     hash: Sha256,
-    /// The memory of the batch before, to be used again.
+    /// The buffer of the previous batch, for reuse.
     spare: Vec<u8>,
 }
 
 impl Writer {
-    /// Goes on behind the first `length` bytes of `file`, which `hash` has been fed; what follows
-    /// them is cut off.
+    /// Continues after the first `length` bytes of `file`, which `hash` has been fed. The rest of
+    /// the file is cut off.
     ///
     /// # Errors
     ///
-    /// The file cannot be positioned.
+    /// Truncating the file or seeking in it failed.
     pub(crate) fn start(mut file: File, length: u64, hash: Sha256) -> io::Result<Self> {
         file.set_len(length)?;
         file.seek(SeekFrom::Start(length))?;
@@ -48,7 +48,7 @@ impl Writer {
         })
     }
 
-    /// Bytes of the file, written or about to be.
+    /// The length of the file, including bytes not written yet.
     pub(crate) fn length(&self) -> u64 {
         self.length
     }
@@ -82,12 +82,12 @@ impl Writer {
 
     /// Waits for what is being written.
     async fn settle(&mut self) -> io::Result<State> {
-        // Taken only once it is done, so that a caller that is cancelled here loses nothing.
+        // Cleared only once it is done, so that nothing is lost if the caller is cancelled here.
         if let Some(writing) = &mut self.writing {
             let joined = writing.await;
             self.writing = None;
             let (state, result) = joined.map_err(io::Error::other)?;
-            // Kept also after an error: the file is needed to keep what was written.
+            // The state is kept after an error too: the file is needed to keep what was written.
             result.inspect_err(|_| self.batch.clear())?;
             return Ok(state);
         }
@@ -108,8 +108,8 @@ impl Writer {
         Ok((synced.map_err(io::Error::other)??, Sum::of(hash)))
     }
 
-    /// Writes what was received, for a transfer that goes on another day. Errors are of no use
-    /// here.
+    /// Writes what was received, for a transfer that is continued later. Errors are ignored: nobody
+    /// could act on them.
     pub(crate) async fn keep(mut self) {
         if self.flush().await.is_ok() {
             let _ = self.settle().await;
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(writer.length(), 2_500_000);
         writer.keep().await;
         assert_eq!(std::fs::read(file.path()).unwrap(), data[..2_500_000]);
-        // Part of what was written does not count: it is written again.
+        // Bytes after the given length do not count: they are written again.
         let hash = super::super::reader::hash_prefix(file.as_file(), 2_000_000).unwrap();
         let mut writer = Writer::start(file.reopen().unwrap(), 2_000_000, hash).unwrap();
         writer

@@ -1,7 +1,7 @@
-//! How long a client may take nothing more of what it asked for: somebody reads what a pager shows.
+//! How long a client may stop reading an answer, for example while its user reads in a pager.
 //!
-//! What a paused request holds, a file and two pieces of it, is the server's. So a pause ends, and
-//! clients of one address have few of them at a time.
+//! A paused request holds resources of the server: a file and two pieces of it. So a pause ends,
+//! and clients of one address have only a few of them at a time.
 
 use super::STALL;
 use std::collections::BTreeMap;
@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// All pauses of a request together.
+/// All pauses of one request together.
 pub(crate) const PAUSE: Duration = Duration::from_secs(3600);
 
-/// Requests of one address that pause at a time. Further ones are given up after [`STALL`].
+/// Requests of one address that may pause at a time. Further ones are given up after [`STALL`].
 const AT_ONCE: usize = 32;
 
-/// Whom an address belongs to, as far as it tells: an IPv4 address or a /64 of IPv6.
+/// A customer, as far as an address tells: an IPv4 address or a /64 of IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Origin(IpAddr);
 
@@ -29,7 +29,7 @@ impl From<IpAddr> for Origin {
     }
 }
 
-/// Requests that pause, by where their clients are.
+/// How many requests pause, by where their clients are.
 #[derive(Debug, Default)]
 pub(crate) struct Paused(Mutex<BTreeMap<Origin, usize>>);
 
@@ -46,7 +46,7 @@ impl Paused {
     }
 }
 
-/// One of the pauses of an address, as long as it is held.
+/// A permit to pause, returned when it is dropped.
 struct Place<'a>(&'a Pauses);
 
 impl<'a> Place<'a> {
@@ -74,7 +74,7 @@ pub(crate) struct Pauses {
 }
 
 impl Pauses {
-    /// Those of a request that has not paused yet.
+    /// The pauses of a new request.
     pub(crate) fn new(origin: Origin, paused: Arc<Paused>) -> Self {
         Self {
             left: PAUSE,
@@ -83,17 +83,17 @@ impl Pauses {
         }
     }
 
-    /// Waits for something to leave. None if the client, of which `heard` counts the packets, says
-    /// nothing for [`STALL`], has used up its time, or is one of too many that pause: a client
-    /// whose flow control stops us still acknowledges and keeps its connection alive, and one that
-    /// is gone does not. What takes less than half of [`STALL`] is slow and no pause.
+    /// Waits until something has been sent. `None` if the client sends nothing for [`STALL`]
+    /// (`heard` counts its packets), has used up its pauses, or is one of too many that pause. A
+    /// client whose flow control stops us still acknowledges and keeps its connection alive; a
+    /// client that is gone does not. Less than half of [`STALL`] is slow, but no pause.
     pub(crate) async fn patient<T>(
         &mut self,
         heard: impl Fn() -> u64,
         step: impl Future<Output = T>,
     ) -> Option<T> {
         let mut step = std::pin::pin!(step);
-        // Not counted before it takes long: it nearly never does.
+        // Not counted as a pause before it takes long, which it almost never does.
         if let Ok(done) = timeout(STALL / 2, &mut step).await {
             return Some(done);
         }
@@ -139,7 +139,7 @@ mod tests {
         Pauses::new(origin("192.0.2.1"), Arc::default())
     }
 
-    /// A client that is there.
+    /// A client that is alive.
     fn alive() -> impl Fn() -> u64 {
         let packets = AtomicU64::new(0);
         move || packets.fetch_add(1, Ordering::Relaxed)
@@ -186,7 +186,7 @@ mod tests {
         let paused = Arc::new(Paused::default());
         let begin = |address: &str| Pauses::new(origin(address), Arc::clone(&paused));
         let mut asked = tokio::task::JoinSet::new();
-        // They come after one another, from the addresses of one customer.
+        // They arrive one after another, from the addresses of one customer.
         for client in 0..2 * AT_ONCE {
             let mut pauses = begin(&format!("2001:db8::{client:x}"));
             asked.spawn(async move {

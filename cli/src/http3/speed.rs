@@ -1,7 +1,7 @@
-//! Speed tests: data for nobody's disk, in either direction.
+//! Speed tests: data in either direction that no disk reads or writes.
 //!
-//! A server does this only if it was told to, for one client at a time, for a bounded time and so
-//! many bytes: it shall not be of use as a source of traffic.
+//! A server does this only if told to, for one client at a time, and for a bounded time and number
+//! of bytes: it must not be of use as a source of traffic.
 
 use super::{Broken, Exchange, STALL, Tally, send_head, send_text, soon};
 use crate::files::service::{Answer, Head};
@@ -16,13 +16,13 @@ use tokio::time::{Instant, timeout, timeout_at};
 /// Bytes handed over at a time.
 const PIECE: usize = 64 << 10;
 
-/// Bytes that one test moves at most.
+/// The most bytes that one test moves.
 const MAX_BYTES: u64 = 64 << 30;
 
-/// A client ends a test itself; one that does not gets so much longer.
+/// A client ends a test itself. One that does not gets this much longer.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How long a client waits for its turn: until the end of its own last test is known here.
+/// How long a client waits for its turn: until this side has seen the end of its previous test.
 const TURN: Duration = Duration::from_secs(3);
 
 /// Answers a request that has the header of a speed test.
@@ -60,7 +60,7 @@ pub(super) async fn answer(
     }
 }
 
-/// Sends the head of an answer. Nobody may pause here: others wait for their turns.
+/// Sends the head of an answer. The client may not pause here: others wait for their turns.
 async fn begin(exchange: &mut Exchange, guest: &Guest, tally: &mut Tally) -> Result<(), Broken> {
     let head = Head {
         status: StatusCode::OK,
@@ -79,7 +79,7 @@ async fn send(
     begin(exchange, guest, tally).await?;
     let piece = Bytes::from(vec![0; PIECE]);
     let end = Instant::now() + time + GRACE;
-    // A stream that is always ready would never let the deadline be looked at.
+    // With a stream that is always ready, the timeout below would never expire.
     while Instant::now() < end && tally.bytes < MAX_BYTES {
         match timeout_at(end, exchange.send_data(piece.clone())).await {
             Ok(Ok(())) => tally.bytes += piece.len() as u64,
@@ -87,7 +87,7 @@ async fn send(
             Ok(Err(_)) | Err(_) => break,
         }
     }
-    // What waits in queues is of no use.
+    // Data that is still queued is of no use.
     exchange.stop_stream(Code::H3_NO_ERROR);
     Ok(())
 }
@@ -98,12 +98,12 @@ async fn receive(
     guest: &Guest,
     tally: &mut Tally,
 ) -> Result<(), Broken> {
-    // The time runs from the first byte: what came before was the way here.
+    // The time runs from the first byte: what came before was the journey here.
     let first = soon(exchange.recv_data()).await?;
     tally.bytes += first.map_or(0, |piece| piece.remaining() as u64);
     let started = Instant::now();
     let end = started + time;
-    // A stream that always has data would never let the deadline be looked at.
+    // With a stream that always has data, the timeout below would never expire.
     while Instant::now() < end && tally.bytes < MAX_BYTES {
         let Ok(piece) = timeout_at(end, exchange.recv_data()).await else {
             break;

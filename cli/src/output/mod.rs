@@ -1,4 +1,4 @@
-//! What goes where: data to stdout, talk to stderr.
+//! Where output goes: data to stdout, messages to stderr.
 
 pub(crate) mod progress;
 pub(crate) mod table;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
-/// Characters of a line where nothing tells how wide it may be.
+/// Characters per line if the width of the output is unknown.
 const WIDTH: usize = 100;
 
 /// Writes one line of data.
@@ -37,8 +37,8 @@ pub(crate) fn json(value: &impl Serialize) -> Outcome {
     }
 }
 
-/// Says something to the person at the terminal. Nobody listening is no error. No escape sequence
-/// gets through, whoever's words are among it.
+/// Prints a message for the person at the terminal. It is no error if nobody reads it. No escape
+/// sequence gets through, whoever wrote parts of the text.
 pub(crate) fn say(text: impl Display) {
     let text = text.to_string();
     let fit = |line: &str| {
@@ -53,7 +53,7 @@ pub(crate) fn say(text: impl Display) {
         .write_all(lines.collect::<String>().as_bytes());
 }
 
-/// How many characters a line of data has room for; what is no terminal gets the usual number.
+/// How many characters fit in a line of data; a default if stdout is no terminal.
 pub(crate) fn width() -> usize {
     let terminal = terminal_size::terminal_size_of(io::stdout());
     terminal.map_or(WIDTH, |(width, _)| usize::from(width.0))

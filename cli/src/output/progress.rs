@@ -54,7 +54,7 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
-        // What is there already must not count as fast.
+        // What is there already must not count towards the rate.
         bar.set_position(done);
         bar.reset_eta();
         let shared = Arc::new(Shared {
@@ -69,24 +69,24 @@ impl Progress {
         Self { shared, task }
     }
 
-    /// So many bytes more will have to be there at the end.
+    /// Adds bytes to the total.
     pub(crate) fn expect(&self, bytes: u64) {
         self.shared.bar.inc_length(bytes);
     }
 
-    /// So many bytes were there before, which must not count as fast.
+    /// Counts bytes that were there before; they do not count towards the rate.
     pub(crate) fn already(&self, bytes: u64) {
         let before = self.shared.done.fetch_add(bytes, Ordering::Relaxed);
         self.shared.bar.set_position(before + bytes);
         self.shared.bar.reset_eta();
     }
 
-    /// So many more bytes are there.
+    /// Counts bytes that have been transferred.
     pub(crate) fn advance(&self, bytes: u64) {
         self.shared.done.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Stops watching; tells what was seen.
+    /// Stops watching; returns what was seen.
     pub(crate) fn finish(self) -> Samples {
         self.shared.sample();
         self.shared.bar.finish_and_clear();

@@ -1,8 +1,8 @@
-//! Tables for people: columns as wide as they must be, numbers to the right.
+//! Tables for people: columns only as wide as needed, numbers aligned right.
 
 use std::fmt;
 
-/// Between columns.
+/// The space between columns.
 const GAP: &str = "  ";
 
 /// A table that is printed when it is complete.
@@ -13,7 +13,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// An empty table. A heading that starts with `>` makes its column flush right.
+    /// An empty table. A heading that starts with `>` aligns its column right.
     pub(crate) fn new(head: &[&'static str]) -> Self {
         Self {
             head: head.to_vec(),
@@ -26,8 +26,8 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// Breaks cells between words, so that no line has more than `width` characters where words are
-    /// short enough. The first column stays whole: one looks for the names in it.
+    /// Breaks cells between words so that no line has more than `width` characters, if words are
+    /// short enough. The first column stays whole: readers look for its names.
     pub(crate) fn within(mut self, width: usize) -> Self {
         let widths = self.widths_within(width);
         let rows = std::mem::take(&mut self.rows);
@@ -36,7 +36,8 @@ impl Table {
         self
     }
 
-    /// The widths of columns that fit, with as few broken cells as can be had bit by bit.
+    /// Column widths that fit. Narrows columns one character at a time, where it breaks the fewest
+    /// cells.
     fn widths_within(&self, width: usize) -> Vec<usize> {
         let mut widths: Vec<usize> = (0..self.head.len()).map(|at| self.width(at)).collect();
         let least = |at: usize| {
@@ -70,7 +71,7 @@ impl Table {
         rows.filter_map(move |row| row.get(column).map(String::as_str))
     }
 
-    /// As wide as its widest cell.
+    /// The width of the widest cell or of the title.
     fn width(&self, column: usize) -> usize {
         let widest = self.cells(column).map(length).max().unwrap_or(0);
         widest.max(length(self.title(column)))
@@ -116,7 +117,7 @@ fn length(text: &str) -> usize {
     text.chars().count()
 }
 
-/// A row as rows whose cells are not wider than their columns.
+/// Splits a row into rows whose cells are no wider than their columns.
 fn broken(row: &[String], widths: &[usize]) -> Vec<Vec<String>> {
     let cells = row.iter().zip(widths);
     let cells: Vec<Vec<String>> = cells.map(|(cell, width)| lines(cell, *width)).collect();
@@ -128,7 +129,7 @@ fn broken(row: &[String], widths: &[usize]) -> Vec<Vec<String>> {
     (0..height).map(line).collect()
 }
 
-/// The words of a text in lines of at most `width` characters; a longer word has one of its own.
+/// The words of a text in lines of at most `width` characters; a longer word gets its own line.
 pub(crate) fn lines(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

@@ -33,7 +33,7 @@ fn scaled(mut value: f64, units: &[&str]) -> String {
     format!("{value:.decimals$} {}", units[unit])
 }
 
-/// How many runs an interruption left: `1 run was not started`.
+/// How many runs an interruption left out: `1 run was not started`.
 pub(crate) fn runs_not(count: usize, what: &str) -> String {
     let verb = if count == 1 { "was" } else { "were" };
     format!("{} {verb} not {what}", counted(count, "run"))
@@ -63,7 +63,7 @@ pub(crate) fn json_seconds(time: Duration) -> f64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ByteSize(pub(crate) u64);
 
-/// A text that is no number of bytes.
+/// A text that is not a number of bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no number of bytes: expected digits and perhaps k, M, G (or Ki, Mi, Gi)")]
 pub(crate) struct ByteSizeError(String);

@@ -1,7 +1,7 @@
-//! The first request of a connection, sent with its first packets where an earlier connection's
+//! The first request of a connection. It is sent with the first packets if an earlier connection's
 //! session is resumed (0-RTT).
 //!
-//! Only a GET goes early: an attacker may have the server read it twice.
+//! Only a GET is sent early: an attacker may make the server read it twice.
 
 use super::{Exchange, H3_NO_ERROR, MAX_FIELD_BYTES, head, http_error, stream_error};
 use crate::failure::Outcome;
@@ -15,14 +15,14 @@ use http::{HeaderMap, Request};
 use std::sync::{Mutex, PoisonError};
 use tokio::task::JoinHandle;
 
-/// Where requests go.
+/// Sends requests.
 type Requests = SendRequest<H3Connection, Bytes>;
 
 /// A request that was sent early.
 pub(super) struct Early {
     path: String,
     headers: HeaderMap,
-    /// What becomes of it.
+    /// The request in progress.
     pub(super) exchange: Exchange,
 }
 
@@ -32,23 +32,23 @@ impl Early {
         self.path == url.request_path() && self.headers == *headers
     }
 
-    /// Nobody wants the answer: the server need not send it.
+    /// Cancels the request: nobody wants the answer.
     pub(super) fn call_off(mut self) {
         self.exchange.stop_sending(Code::H3_REQUEST_CANCELLED);
         self.exchange.stop_stream(Code::H3_REQUEST_CANCELLED);
     }
 }
 
-/// What asks early, if there is something to ask, each connection that may carry it.
+/// Sends a request early, if there is one, on each connection that may carry it.
 pub(super) struct Asking {
     path: String,
-    /// The request, and its header fields once more: they tell later whether it is the one wanted.
+    /// The request, and a copy of its header fields to recognise it later.
     request: Option<(Request<()>, HeaderMap)>,
     /// One for each attempt of a race of paths.
     begun: Mutex<Vec<Begun>>,
 }
 
-/// A connection that was asked something.
+/// A connection on which the request was sent early.
 struct Begun {
     connection: Connection,
     headers: HeaderMap,
@@ -56,11 +56,11 @@ struct Begun {
 }
 
 impl Asking {
-    /// A GET of `url` with these header fields; nothing without them.
+    /// A GET of `url` with these header fields; no request without them.
     ///
     /// # Errors
     ///
-    /// The URL makes no request.
+    /// The URL cannot be made into a request.
     pub(super) fn new(url: &ServerUrl, headers: Option<HeaderMap>) -> Outcome<Self> {
         let request = match headers {
             Some(headers) => Some((head("GET", url, headers.clone())?, headers)),
@@ -73,7 +73,7 @@ impl Asking {
         })
     }
 
-    /// Asks on a connection that may send early data.
+    /// Sends the request on a connection that may send early data.
     pub(super) fn begin(&self, connection: Connection) {
         let Some((request, headers)) = self.request.clone() else {
             return;
@@ -88,7 +88,7 @@ impl Asking {
         all.push(begun);
     }
 
-    /// Begins to speak HTTP/3 on the connection that was made, unless that was done early.
+    /// Starts HTTP/3 on the connection that won, unless that was done early.
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ impl Asking {
             if begun.connection.is(connection) {
                 won = Some(begun);
             } else {
-                // Another path was faster: what went early was for nothing.
+                // Another path was faster: this request was sent in vain.
                 begun.connection.close(H3_NO_ERROR, b"");
             }
         }
@@ -121,7 +121,7 @@ impl Asking {
     }
 }
 
-/// Begins to speak HTTP/3.
+/// Starts HTTP/3.
 async fn speak(connection: &Connection) -> Result<Requests, String> {
     let built = h3::client::builder()
         .max_field_section_size(MAX_FIELD_BYTES)
@@ -133,7 +133,7 @@ async fn speak(connection: &Connection) -> Result<Requests, String> {
     Ok(requests)
 }
 
-/// Begins to speak HTTP/3, with a request.
+/// Starts HTTP/3 and sends a request.
 async fn ask(connection: Connection, request: Request<()>) -> Result<(Requests, Exchange), String> {
     let mut requests = speak(&connection).await?;
     let sent = requests.send_request(request).await;

@@ -1,4 +1,4 @@
-//! Status and headers for good requests and bad ones.
+//! Status and headers for good and bad requests.
 
 use super::*;
 use std::fs;
@@ -275,7 +275,7 @@ fn what_is_wrong_with_an_upload_is_told_apart() {
 
 #[test]
 fn who_is_told_that_the_server_is_busy_is_told_when_to_ask_again() {
-    // Hashing what an upload goes on behind took too long.
+    // Hashing the earlier part of a continued upload took too long.
     let late = io::Error::from(io::ErrorKind::TimedOut);
     let answer = Answer::from(Refusal::from(late));
     let head = head_of(&answer);

@@ -96,7 +96,7 @@ async fn of_two_uploads_that_must_not_replace_anything_one_loses() {
     let lost = other.commit(&Precondition::Absent, None);
     assert_eq!(lost.unwrap_err(), Refusal::Exists);
     assert_eq!(fs::read(root.path().join("file")).unwrap(), b"one");
-    // A file that another program put there is seen by the kernel alone.
+    // Only the kernel notices a file that another program put there.
     let third = place(root.path(), "/file", None).unwrap();
     fs::write(root.path().join(&third.part), "x").unwrap();
     assert_eq!(third.rename(&Precondition::Absent), Err(Errno::EEXIST));

@@ -1,4 +1,4 @@
-//! What becomes of a request that went early, with a server that does as the tests want.
+//! What becomes of a request that was sent early, with a server that the tests control.
 
 use super::super::*;
 use super::Asking;
@@ -52,7 +52,7 @@ impl Server {
         requests
     }
 
-    /// A client whose request for `/early` is under way already.
+    /// A client whose request for `/early` has already been sent.
     async fn client(&self) -> Session {
         let tls = tls::ClientConfig::pinned(provider(), self.identity.fingerprint());
         let config = ClientConfig::new(tls.alpn(&[ALPN_H3]).build().unwrap());
@@ -146,7 +146,7 @@ async fn what_a_server_finds_too_early_is_asked_again() {
     });
     assert_eq!(response.await.status(), StatusCode::OK);
     assert!(answered.load(Ordering::Relaxed) >= 1);
-    // A server that says so of a request that did not go early is believed.
+    // If a request was not sent early, this status is final.
     let asking = session.ask("GET", &late, HeaderMap::new());
     let answering = async {
         let (_, mut stream) = requests.recv().await.unwrap();
