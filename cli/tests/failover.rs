@@ -1,7 +1,7 @@
-//! Links fall silent, lose their carrier, come back, come new, change their address, and flap; the
+//! Links go silent, lose their carrier, come back, appear, change their address, and flap. The
 //! transfer goes on, and every byte arrives.
 //!
-//! Two links of 30 Mbit/s each; their queues hold 50 ms, which makes most of the RTT.
+//! Two links of 30 Mbit/s each. Their queues hold 50 ms, which is most of the RTT.
 //! `ANABRANCH_LONG=N` makes them flap for N seconds (1 means 600).
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -21,23 +21,23 @@ use std::time::{Duration, Instant};
 
 const LINK: Rate = Rate::mbit(30);
 
-/// How long the file may stop growing when a link dies. It grows by a megabyte at a time, 140 ms
-/// apart with two links and 280 ms with one: the rest is what it took to notice and to send what
+/// How long the file may stop growing when a link dies. It grows by a megabyte at a time: every
+/// 140 ms with two links, every 280 ms with one. The rest is the time to notice, and to send what
 /// was lost over the other link.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// How soon a link that was repaired must be used again.
+/// How soon a repaired link must be used again.
 const REPAIRED: Duration = Duration::from_secs(1);
 
-/// How soon an interface that is new must be used.
+/// How soon a new interface must be used.
 const FOUND: Duration = Duration::from_secs(2);
 
-/// For what has no limit of its own but must not hang.
+/// For what has no limit of its own but must not take forever.
 const END: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Clone, Copy)]
 enum Outage {
-    /// Packets vanish, and nobody is told.
+    /// Packets vanish without any notice.
     Silent(Direction),
     /// The interface loses its carrier.
     Down,
@@ -72,7 +72,7 @@ enum Transfer {
     Put,
 }
 
-/// A transfer under way.
+/// A transfer in progress.
 struct Running {
     process: Process,
     server: Server,
@@ -80,7 +80,7 @@ struct Running {
 }
 
 impl Running {
-    /// Starts a transfer of so many bytes over the paths of `specs`.
+    /// Starts a transfer of this many bytes over the paths of `specs`.
     fn start(lab: &mut Lab, transfer: Transfer, length: usize, specs: &[&str]) -> Self {
         let server = lab.serve(&[lab.family.server()], &["--writable", "--json"]);
         let paths: Vec<&str> = specs.iter().flat_map(|spec| ["--path", spec]).collect();
@@ -120,7 +120,7 @@ impl Running {
         });
     }
 
-    /// The longest time that the file did not grow, from a moment up to so long from now.
+    /// The longest time that the file did not grow, from a moment until this long from now.
     fn longest_pause(&self, from: Mark, further: Duration) -> Duration {
         self.observer.wait(further);
         self.observer.longest_pause(from, self.observer.now())
@@ -272,7 +272,7 @@ fn measure_new_uplink() -> Option<Result<(), String>> {
     Some(judge(&[used_bar(used, FOUND)]))
 }
 
-/// A virtual interface counts as an uplink if the default route says so.
+/// Adds a default route: it makes a virtual interface count as an uplink.
 fn default_route(lab: &Lab, at: usize) {
     let gateway = Family::V4.address(at, 2).to_string();
     let (interface, metric) = (format!("path{at}"), (at + 50).to_string());
@@ -301,7 +301,7 @@ fn measure_new_address() -> Option<Result<(), String>> {
     change("add", "10.1.0.9/24");
     lab.add_route(0);
     let pause = running.longest_pause(before, Duration::from_secs(1));
-    // Up to now the server's packets to the old address may have been what the link carried.
+    // So far, the link may only have carried the server's packets to the old address.
     let used = running.until_used(0, REPAIRED);
     let report = running.finish(&lab);
     eprintln!(
@@ -335,7 +335,7 @@ fn measure_dead_first_link() -> Option<Result<(), String>> {
     let mut running = Running::start(&mut lab, Transfer::Get, 36_000_000, &["path0", "path1"]);
     running.wait_until_received(4_000_000);
     lab.bed.heal(lab.links[0], Direction::Both).unwrap();
-    // Between two attempts to open it there is a pause of a second, and later of more.
+    // Between two attempts to open the path there is a pause of a second, later of more.
     let limit = Duration::from_secs(6);
     let used = running.until_used(0, limit);
     let report = running.finish(&lab);
@@ -349,7 +349,7 @@ fn measure_dead_first_link() -> Option<Result<(), String>> {
     Some(judge(&[connected, used_bar(used, limit)]))
 }
 
-/// How long links flap if asked to, in seconds.
+/// How long links flap if the user asks for it, in seconds.
 fn long() -> Option<u64> {
     let wanted = std::env::var("ANABRANCH_LONG").ok();
     wanted.and_then(|text| text.parse().ok())
@@ -377,8 +377,8 @@ fn flap() -> Option<Result<(), String>> {
     let rates = [Rate::mbit(10); 3];
     let mut lab = Lab::new("flap", &rates)?;
     let time = flapping();
-    // About what they carry while they flap. They stop when a fifth of it is left, so that the
-    // last of what they broke is over before the file is.
+    // About what the links carry while they flap. They stop when a fifth of it is left, so that the
+    // last outages are over before the transfer is.
     let length = 2_000_000 * time.as_secs();
     let mut running = Running::start(&mut lab, Transfer::Get, length as usize, &["path*"]);
     running.wait_until_received(1_000_000);
@@ -425,8 +425,8 @@ fn flap() -> Option<Result<(), String>> {
     );
     for (early, late) in [client, server] {
         assert!(late < MEMORY_KIB, "too much memory: {memory:?}");
-        // Windows and buffers grow to what the links need: in less than the first third, if that is
-        // some minutes.
+        // Windows and buffers grow to what the links need; in a test of some minutes, that takes
+        // less than the first third.
         assert!(
             !is_long() || late < early + 16_384,
             "memory grows: {memory:?}"
@@ -439,10 +439,10 @@ fn flap() -> Option<Result<(), String>> {
     ]))
 }
 
-/// What a program may take while links flap, in KiB: several times what three links need.
+/// Memory that a program may use while links flap, in KiB: several times what three links need.
 const MEMORY_KIB: u64 = 131_072;
 
-/// Whether a path of a report was there at the end.
+/// Whether a path of a report still existed at the end.
 fn is_there(path: &serde_json::Value) -> bool {
     path["state"] != "closed" && path["state"] != "gone"
 }
@@ -457,7 +457,7 @@ fn growth(memory: &[[u64; 2]], side: usize) -> (u64, u64) {
     )
 }
 
-/// How many paths the server had when the request was over.
+/// How many paths the server had at the end of the request.
 fn paths_at_server(log: &std::path::Path) -> u64 {
     let mut paths = None;
     wait_for("the server's report", END, || {

@@ -1,9 +1,9 @@
-//! What the first of the papers claims of its system, shown of this one: packets of all paths are
-//! on their way at the same time and overtake each other, and copies of packets do no harm.
+//! Shows for this system what the first of the papers claims for its own: packets of all paths are
+//! in flight at the same time and overtake each other, and copies of packets do no harm.
 //!
-//! Its set-up, slowed down to what a debug build manages: a client with a fast wired link and two
-//! modems, a server with one address, one file from the client to the server. `ANABRANCH_LONG=1`
-//! sends the paper's 104 857 600 bytes.
+//! The paper's set-up, slowed down to what a debug build manages: a client with a fast wired link
+//! and two modems, a server with one address, one file from the client to the server.
+//! `ANABRANCH_LONG=1` sends the paper's 104 857 600 bytes.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 const END: Duration = Duration::from_secs(300);
 
-/// UDP, IP and a full QUIC packet: what carries data in bulk.
+/// An IP packet of at least this many bytes carries bulk data.
 const BULK: usize = 1000;
 
 #[test]
@@ -70,7 +70,7 @@ fn measure_concurrency() -> Option<Result<(), String>> {
     for Window { sources, changes } in windows {
         let sources: BTreeSet<String> = sources.iter().map(Ipv4Addr::to_string).collect();
         bars.push((sources == all, format!("{sources:?} alone in one second")));
-        // Three transfers one after the other would change path twice.
+        // Three transfers in sequence would change the path twice.
         bars.push((changes > 50, format!("hardly interleaved: {changes}")));
     }
     let fits = order.compared > sent.len() / 2;
@@ -84,7 +84,7 @@ fn measure_concurrency() -> Option<Result<(), String>> {
 #[derive(Default)]
 struct Window {
     sources: BTreeSet<Ipv4Addr>,
-    /// How often a packet had another source address than the one before.
+    /// How often a packet had a different source address than the one before.
     changes: usize,
 }
 
@@ -113,9 +113,9 @@ fn interleaving(sent: &[Packet]) -> Vec<Window> {
 struct Order {
     /// Packets found in both traces.
     compared: usize,
-    /// Those that arrived after one that was sent later.
+    /// Packets that arrived after one that was sent later.
     overtaken: usize,
-    /// How many packets lay between at most, in the order of sending.
+    /// The most packets that one was overtaken by, in the order of sending.
     furthest: usize,
 }
 
@@ -150,7 +150,8 @@ fn the_copy_that_arrives_later_is_dropped() {
     measured("duplicate", fetch_twice);
 }
 
-/// Fetches a file over two links, a copy by each: that takes no longer than over one of them alone.
+/// Fetches a file over two links, with a copy on each. That takes no longer than over one link
+/// alone.
 fn fetch_twice() -> Option<Result<(), String>> {
     const LINK: u64 = 20;
     let mut lab = Lab::new("duplicate", &[Rate::mbit(LINK); 2])?;
@@ -172,7 +173,7 @@ fn fetch_twice() -> Option<Result<(), String>> {
          one link at best; {}",
         shares(&report),
     );
-    // What is lost when a queue is full was sent on the other link, and comes once only.
+    // What is lost to a full queue arrives only once, over the other link.
     let came_twice = (0.9..=1.0).contains(&duplicates);
     Some(judge(&[
         (came_twice, format!("{duplicates} of the file came twice")),
@@ -214,7 +215,7 @@ fn cut_a_copy() -> Option<Result<(), String>> {
         number(&report, "seconds"),
         shares(&report),
     );
-    // After a stall of the machine a burst may overflow the other link's queue: that is sent again.
+    // After a stall of the machine, a burst may overflow the other link's queue and be sent again.
     let few = again < 0.01 * f64::from(length as u32);
     Some(judge(&[(few, format!("{again} bytes were sent again"))]))
 }

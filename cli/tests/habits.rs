@@ -1,4 +1,4 @@
-//! `get` and its neighbours do what users of curl, rsync and iperf3 are used to.
+//! `get` and the other commands do what users of curl, rsync and iperf3 are used to.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -98,7 +98,7 @@ fn a_file_that_is_here_is_replaced_only_by_force() {
     let again = get(here.path(), &server, &["/file", "--json"]);
     assert!(again.status.success(), "{}", stderr(&again));
     assert_eq!(lines(&again)[0]["unchanged"], true);
-    // The same length is not the same file.
+    // A file of the same length is not the same file.
     let mut other = data.clone();
     other[1000] ^= 1;
     fs::write(&target, &other).unwrap();
@@ -152,7 +152,7 @@ fn a_directory_is_fetched_with_all_that_is_in_it() {
     assert!(fs::read(got.join("deep/deeper/big")).unwrap() == big);
     let small = fs::read(got.join("deep/small 7%.bin")).unwrap();
     assert!(small == noise(1007));
-    // The second time there is nothing to do, and one that was changed here is not replaced.
+    // The second time there is nothing to do, and a file that was changed here is not replaced.
     fs::write(got.join("deep/small 7%.bin"), "mine").unwrap();
     let again = get(here.path(), &server, &["-r", "/tree/", "--json"]);
     assert_eq!(code(&again), Some(1), "{}", stderr(&again));
@@ -216,7 +216,7 @@ fn ping_tells_that_its_server_left() {
     let mut command = client(here.path(), &[&["ping", &server.url][..], &often].concat());
     let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = piped.spawn().unwrap();
-    // It may be at any step by then, and leaves in time at each.
+    // The command may be at any step by then, and must leave in time at each.
     std::thread::sleep(Duration::from_millis(500));
     kill(
         Pid::from_raw(server.process.id().cast_signed()),
@@ -310,7 +310,7 @@ fn an_interruption_keeps_what_is_there_of_every_file() {
         );
         std::thread::sleep(Duration::from_millis(20));
     }
-    // As `timeout` does: the process, and then its group.
+    // As `timeout` does: first the process, then its group.
     for _ in 0..2 {
         kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
         std::thread::sleep(Duration::from_millis(20));

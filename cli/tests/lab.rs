@@ -45,7 +45,7 @@ fn run(folder: &Path, words: &[&str]) -> Output {
     lab(folder, words).output().expect("the program starts")
 }
 
-/// The same on a stage.
+/// Runs `anabranch lab` on a stage.
 fn lab_on(stage: &Stage, folder: &Path, words: &[&str]) -> Command {
     let mut command = stage.command(folder, env!("CARGO_BIN_EXE_anabranch"));
     command.arg("lab").args(words);
@@ -56,7 +56,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The rows of `runs` as JSON.
+/// The rows of runs, from the JSON output.
 fn rows(output: &Output) -> Vec<serde_json::Value> {
     let lines = text(&output.stdout);
     let rows = lines
@@ -65,7 +65,7 @@ fn rows(output: &Output) -> Vec<serde_json::Value> {
     rows.collect()
 }
 
-/// Namespaces of laboratories that this process started.
+/// Namespaces of labs that this process started.
 fn namespaces_of(pid: u32) -> Vec<String> {
     let names = fs::read_dir("/run/netns").into_iter().flatten().flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());
@@ -102,7 +102,7 @@ fn the_engine_tcp_and_mptcp_meet_over_the_same_links() {
             assert_eq!(row["status"], "unsupported");
             continue;
         }
-        // A machine that is too busy for links of 8 Mbit/s says so, and is right.
+        // A machine that is too busy for links of 8 Mbit/s may report that.
         if row["status"] == "invalid" {
             continue;
         }
@@ -125,7 +125,7 @@ fn the_engine_tcp_and_mptcp_meet_over_the_same_links() {
     assert_eq!((&status["runs"], &status["done"]), (&4.into(), &4.into()));
 }
 
-/// Two paths, each behind a gateway that translates addresses and, on the way, forgets that it did.
+/// Two paths, each behind a gateway that translates addresses and forgets its mappings on the way.
 const BEHIND_NATS: &str = r#"
 format = 1
 name = "nats"
@@ -198,7 +198,7 @@ fn a_download_goes_on_over_both_paths_whose_nats_forget_their_mappings() {
         assert_eq!(rows.len(), 1, "{}", text(&output.stderr));
         let row = &rows[0];
         if row["status"] == "unsupported" {
-            // The programs are there; the kernel may not translate addresses.
+            // The programs are installed, but the kernel may be unable to translate addresses.
             Need::Network.skip("lab-nats", &row["reason"]);
             return None;
         }
@@ -210,14 +210,14 @@ fn a_download_goes_on_over_both_paths_whose_nats_forget_their_mappings() {
         let notes = fs::read_to_string(folder.path().join("out/notes.jsonl")).unwrap();
         let forgot = notes.matches("the NAT forgot its mappings").count();
         assert_eq!(forgot, 2, "{notes}");
-        // One path alone has 4 Mbit/s at most: both went on.
+        // One path alone has at most 4 Mbit/s, so both must have gone on.
         let goodput = row["goodput_bps"].as_f64().unwrap();
         Some(judge(&[(goodput > 5e6, format!("{goodput} bit/s"))]))
     });
 }
 
-/// The calibration scenario with the least in it, made shorter and, with few Mbit/s, so slow that
-/// a busy machine keeps up.
+/// Runs the smallest calibration scenario, made shorter and with few Mbit/s, so that a busy machine
+/// keeps up.
 fn calibrate(folder: &Path, backend: &str, out: &str, rate: &str) -> Vec<serde_json::Value> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/scenarios/calibration");
     let file = file.join("one-path.toml");
@@ -243,18 +243,18 @@ fn calibrate(folder: &Path, backend: &str, out: &str, rate: &str) -> Vec<serde_j
     rows
 }
 
-/// How often a calibration runs again what a busy machine spoilt.
+/// How often a calibration repeats runs that a busy machine spoilt.
 const CALIBRATIONS: usize = 3;
 
-/// Calibrates until no run is left in which links were late, or no more often. Whether enough runs
-/// count to compare them with others.
+/// Calibrates until no run is left in which links were late, up to the limit. Returns whether
+/// enough runs count for a comparison.
 fn is_calibrated(folder: &Path, backend: &str, out: &str) -> bool {
     let mut good = 0;
     for _ in 0..CALIBRATIONS {
         let rows = calibrate(folder, backend, out, "4Mbit/s");
         good = rows.iter().filter(|row| row["status"] == "ok").count();
         for row in rows.iter().filter(|row| row["status"] != "ok") {
-            // A machine that is too busy for a link of 4 Mbit/s says so, and is right.
+            // A machine that is too busy for a link of 4 Mbit/s may report that.
             let late = backend == "netns" && row["status"] == "invalid";
             assert!(late, "{row}");
             eprintln!("{out}: repetition {}: {}", row["repetition"], row["reason"]);
@@ -266,7 +266,7 @@ fn is_calibrated(folder: &Path, backend: &str, out: &str) -> bool {
     good >= 2
 }
 
-/// Fails if two results lie apart by more than 5 % and by more than chance.
+/// Fails if two results differ by more than 5 % and by more than chance.
 fn agree(folder: &Path, one: &str, other: &str) -> Result<(), String> {
     let output = run(folder, &["compare", one, other, "--json"]);
     let figures = rows(&output);
@@ -288,7 +288,7 @@ fn simulator_and_kernels_agree_and_so_do_two_runs_in_kernels() {
     let Some(_bed) = Testbed::require("lab-calibration") else {
         return;
     };
-    // Other tests run beside this one: what they delay is tried again.
+    // Other tests run at the same time: what they delay is tried again.
     measured("calibration", || {
         let folder = tempfile::tempdir().unwrap();
         for (backend, out) in [("sim", "sim"), ("netns", "one"), ("netns", "two")] {
@@ -354,8 +354,8 @@ fn what_is_wrong_is_told_before_anything_is_made() {
     assert!(!folder.path().join("lab-results").exists());
 }
 
-/// A scenario cannot give two nodes one address, since it gives none: the laboratory does. Over
-/// links that exist two paths could share theirs.
+/// A scenario cannot give two nodes the same address, since the lab assigns addresses. Over
+/// existing links, two paths could share theirs.
 #[test]
 fn addresses_in_a_scenario_and_two_paths_with_the_same_ones_are_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -420,7 +420,7 @@ fn a_single_run_is_counted_as_one() {
 #[test]
 fn a_report_of_runs_that_are_all_alike_says_nothing_but_where_it_is() {
     let folder = tempfile::tempdir().unwrap();
-    // Without chance every interval has the length 0.
+    // Without randomness, every interval has length 0.
     let scenario = format!("{TWO_PATHS}[repeat]\nruns = 3\n");
     fs::write(folder.path().join("two.toml"), scenario).unwrap();
     let made = run(folder.path(), &["run", "two.toml", "--backend", "sim"]);
@@ -471,15 +471,15 @@ fn write_short(folder: &Path) {
     fs::write(folder.join("short.toml"), scenario).expect("the folder can be written");
 }
 
-/// Waits for a command that does all it is asked to. A machine that is too busy for links of
-/// 8 Mbit/s says so, by exit code 1.
+/// Waits for a command that does everything it was asked to. A machine that is too busy for links
+/// of 8 Mbit/s may report that, with exit code 1.
 fn assert_done(mut command: Command) {
     let output = command.output().expect("the program starts");
     let talk = text(&output.stderr);
     assert!(matches!(output.status.code(), Some(0 | 1)), "{talk}");
 }
 
-/// Fails unless no agent of a laboratory runs. They end with the pipe to it.
+/// Fails unless all agents of a lab end, which they do when the pipe to it closes.
 fn assert_no_agents_of(pid: u32) {
     let program = format!("/proc/{pid}/exe");
     wait_for("its agents end", || !is_running(&program));
@@ -503,7 +503,7 @@ fn what_a_killed_laboratory_leaves_the_next_start_removes() {
     assert_eq!(stage.snapshot(), before);
     let (mut noise, mut killed, mut left) = (Noise::new(9), 0, 0);
     for tenth in 0..10_u32 {
-        // Anywhere within each tenth of a run.
+        // A random moment within each tenth of a run.
         let moment = whole * (100 * tenth + noise.below(100) as u32) / 1000;
         let mut child = start(&format!("killed-{tenth}"))
             .stdout(Stdio::null())
@@ -513,10 +513,10 @@ fn what_a_killed_laboratory_leaves_the_next_start_removes() {
         std::thread::sleep(moment);
         child.kill().unwrap();
         killed += u32::from(child.wait().unwrap().signal() == Some(9));
-        // A command that it had just started may make one more namespace.
+        // A command that the lab had just started may still make a namespace.
         wait_for("commands under way end", || stage.is_idle());
         left += u32::from(stage.snapshot() != before);
-        // This run has its result already: all that the start does is remove what was left.
+        // This run already has its result, so starting it again only removes what was left.
         assert_done(start("whole"));
         assert_eq!(stage.snapshot(), before, "killed after {moment:?}");
         assert_no_agents_of(child.id());
@@ -536,7 +536,7 @@ fn a_full_disk_is_told_and_everything_is_removed() {
     let (stage, folder) = (Stage::open(), tempfile::tempdir().unwrap());
     write_short(folder.path());
     fs::create_dir(folder.path().join("out")).unwrap();
-    // Nobody else sees this file system, and it goes with the stage.
+    // Nobody else sees this file system, and it disappears with the stage.
     let small = ["-t", "tmpfs", "-o", "size=1m", "tmpfs", "out"];
     let mut mount = stage.command(folder.path(), "mount");
     assert!(mount.args(small).status().unwrap().success());
@@ -569,7 +569,7 @@ fn a_full_disk_is_told_and_everything_is_removed() {
     assert!(shell("test -s out/runs.csv"), "the rest comes with room");
 }
 
-/// Whether a process runs whose command begins with this word.
+/// Whether a process is running whose command line begins with this word.
 fn is_running(word: &str) -> bool {
     let entries = fs::read_dir("/proc").expect("there is /proc").flatten();
     let mut commands = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());

@@ -1,5 +1,5 @@
-//! `anabranch lab run --backend host`: two machines that are namespaces, and links between them
-//! that the laboratory did not make. Also handovers, where an interface gets another address.
+//! `anabranch lab run --backend host`: two machines, which are namespaces, and links between them
+//! that the lab did not make. Also handovers, where an interface gets a new address.
 
 #![allow(
     clippy::unwrap_used,
@@ -35,7 +35,7 @@ name = "b"
 forward = { rate = "8Mbit/s", delay = "5ms" }
 "#;
 
-/// A program that carries nothing, and says at its server what it would have carried.
+/// A contender that transfers nothing; its server prints what it would have transferred.
 const FAKE: &str = r#"
 format = 1
 name = "fake"
@@ -61,7 +61,7 @@ struct Machines {
     far: Node,
     net: u8,
     folder: TempDir,
-    // Dropped last: it takes the machines with it.
+    // Dropped last, because it removes the machines.
     _bed: Testbed,
 }
 
@@ -129,7 +129,7 @@ impl Machines {
             let mut line = String::new();
             let _ = output.read_line(&mut line);
             let _ = say.send(line);
-            // The pipe stays open for as long as the agent lives.
+            // Keeps the pipe open while the agent lives.
             let _ = output.read_to_end(&mut Vec::new());
         });
         let peer = said.recv_timeout(PATIENCE).unwrap().trim().to_owned();
@@ -137,7 +137,7 @@ impl Machines {
         Agent { child, peer }
     }
 
-    /// `lab run` over both links, with a scenario of this flow and these contenders.
+    /// `lab run` over both links with this scenario.
     fn lab(&self, peer: &str, identity: &str, scenario: &str) -> Command {
         fs::write(self.folder.path().join("real.toml"), scenario).unwrap();
         let (a, b) = (self.interface(1), self.interface(2));
@@ -163,7 +163,7 @@ impl Machines {
     }
 }
 
-/// An agent that is ended when the test is.
+/// An agent that is ended with the test.
 struct Agent {
     child: Child,
     peer: String,
@@ -194,7 +194,8 @@ fn rows(output: &Output) -> Vec<serde_json::Value> {
     rows.collect()
 }
 
-/// What is there was measured over other links, and would be taken for these.
+/// A run over other links must be refused: the existing results would be taken for results over
+/// these.
 fn refuses_other_links(machines: &Machines, peer: &str) {
     let (a, b) = (machines.interface(1), machines.interface(2));
     let mut swapped = machines.command(&machines.near);
@@ -259,7 +260,7 @@ fn the_engine_and_tcp_run_over_links_that_exist() {
     ] {
         for path in used {
             let sent = sent_by(&machines, contender, path);
-            // What opens a path alone is some kilobytes.
+            // Merely opening a path takes some kilobytes.
             assert!(sent > 50_000, "{contender} over {path}: {sent}");
         }
     }
@@ -272,7 +273,7 @@ fn the_engine_and_tcp_run_over_links_that_exist() {
     for note in notes.lines() {
         let note: serde_json::Value = serde_json::from_str(note).unwrap();
         let [ahead, error] = [0, 1].map(|at| note["clock_ahead_s"][at].as_f64().unwrap());
-        // Both machines are one: the estimate is right within its error.
+        // Both machines are the same one: the estimate must be right within its error.
         assert!(ahead.abs() <= error && error > 0.0, "{note}");
     }
     assert!(agent.is_running());
@@ -399,7 +400,7 @@ fn a_peer_that_dies_fails_the_run_and_says_so() {
         reason.contains("server") || reason.contains("ended"),
         "{reason}"
     );
-    // An agent with the same key is there again, and another campaign finds it.
+    // A new agent with the same key is there, and another campaign finds it.
     let agent = machines.agent(&machines.key("lab"));
     let short = scenario.replace("50s", "500ms");
     fs::remove_dir_all(machines.folder.path().join("out")).unwrap();
@@ -407,7 +408,7 @@ fn a_peer_that_dies_fails_the_run_and_says_so() {
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
-/// Bytes that a contender sent over a path, by the tables of results.
+/// Bytes that a contender sent over a path, from the tables of results.
 fn sent_by(machines: &Machines, contender: &str, path: &str) -> u64 {
     let ids: Vec<String> = cells(&machines.read("runs.csv"), ["run_id", "contender"])
         .into_iter()
@@ -479,13 +480,14 @@ fn a_client_whose_address_changes_goes_on_from_the_new_one() {
     let rows = rows(&output);
     assert_eq!(rows.len(), 2, "{talk}");
     for row in &rows {
-        // A machine that is too busy for links of 8 Mbit/s says so, and is right.
+        // A machine that is too busy for links of 8 Mbit/s may report that.
         if row["status"] == "invalid" {
             continue;
         }
         assert_eq!(row["status"], "ok", "{row}\n{talk}");
-        // Alone, path `a` has to carry most of it after the move. Beside it, `b` would take six
-        // seconds more for the rest: time enough to notice, also where others keep the cores busy.
+        // If only path `a` is used, it has to carry most of the data after the move. If both are,
+        // `b` alone would take six seconds for the rest: time enough to notice the new address,
+        // even if others keep the cores busy.
         assert_eq!(row["bytes"], 8_000_000, "{row}");
         let after = delivered_after(folder.path(), row["run_id"].as_str().unwrap(), 2.0);
         assert!(after > 0, "nothing over the path that moved: {row}");
@@ -494,7 +496,7 @@ fn a_client_whose_address_changes_goes_on_from_the_new_one() {
     assert!(notes.contains("the client has another address"), "{notes}");
 }
 
-/// Bytes that the first path delivered after a time.
+/// Bytes that the first path delivered after a given time.
 fn delivered_after(folder: &Path, run: &str, from: f64) -> u64 {
     let table = fs::read_to_string(folder.join("out/series.csv")).unwrap();
     let mut lines = table.lines();

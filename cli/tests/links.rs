@@ -1,6 +1,6 @@
-//! Transfers over one, two and three links get what the links can carry together.
+//! Transfers over one, two and three links make use of their total rate.
 //!
-//! Each link carries 10 Mbit/s: three of them stay below what a debug build manages on two shared
+//! Each link carries 10 Mbit/s. Three of them stay below what a debug build manages on two shared
 //! processors with other work beside it (70 Mbit/s with three busy loops, 46 with ten builds), so
 //! that the network is the limit and not the machine. `ANABRANCH_LONG=1` moves 100 MB each time.
 
@@ -18,7 +18,7 @@ const LINK: u64 = 10;
 /// Mbit/s of the server's own links.
 const OWN: [u64; 2] = [LINK; 2];
 
-/// The part of the content rate that must be reached, from the first byte to the last.
+/// The share of the content rate that must be reached, from the first byte to the last.
 const ENOUGH: f64 = 0.95;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,11 +34,11 @@ enum Hosts {
     One,
     /// By its address on each link.
     OnEachLink,
-    /// By the addresses of two links of its own, behind a router.
+    /// By the addresses of two links of the server's own, behind a router.
     OfItsOwn,
 }
 
-/// A transfer, and over what.
+/// A transfer and its links.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     name: &'static str,
@@ -47,7 +47,7 @@ struct Case {
     family: Family,
     /// Mbit/s of each link.
     links: &'static [u64],
-    /// How long it lasts if all is well.
+    /// How long it takes if all is well.
     seconds: f64,
 }
 
@@ -62,7 +62,7 @@ impl Case {
     }
 }
 
-/// Moves a file and compares what is reported with what the links can carry.
+/// Moves a file and compares the report with what the links can carry.
 fn transfer(case: Case) {
     measured(case.name, || {
         let Outcome {
@@ -79,7 +79,7 @@ fn transfer(case: Case) {
     });
 }
 
-/// What a transfer reached, and what it must reach, in bits per second; and over how many paths.
+/// What a transfer reached and what it must reach, in bits per second, and its number of paths.
 struct Outcome {
     goodput: f64,
     least: f64,
@@ -144,7 +144,7 @@ fn assess(case: Case, report: &Value) -> Outcome {
         mbit(best),
         shares(report),
     );
-    // The best link alone would not do better than that either.
+    // The transfer must also be no slower than over the best link alone.
     Outcome {
         goodput,
         least: ENOUGH * sum.max(best),
@@ -252,8 +252,8 @@ fn a_slow_link_beside_a_fast_one_adds_its_share() {
     });
 }
 
-/// The slow link's queue overflows at first, and what was lost there is waited for: that costs a
-/// moment once, whatever the file's length.
+/// At first the slow link's queue overflows, and the transfer waits for what was lost there. That
+/// costs a moment once, whatever the file's length.
 #[test]
 fn a_very_slow_link_does_no_harm() {
     transfer(Case {

@@ -1,4 +1,4 @@
-//! What a second connection to the same server is spared, as a user meets it.
+//! What a second connection to the same server saves, as a user sees it.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -24,14 +24,14 @@ use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_anabranch");
 
-/// How long answers are held back that early data may come before, and never does.
+/// How long answers are held back for early data that should not come.
 const BRIEFLY: Duration = Duration::from_millis(500);
-/// How long they are held back for early data that is to come: a busy machine takes its time.
+/// How long they are held back for early data that should come: a busy machine takes its time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The way to the server. Over loopback alone a handshake may be complete before the client has
-/// anything to send early, so nothing comes back before early data has gone there, or the time for
-/// it is over.
+/// The way to the server. Over plain loopback, a handshake may be complete before the client has
+/// anything to send early. So this holds back the server's answers until early data has passed, or
+/// until the time for it is over.
 #[derive(Default)]
 struct Way {
     turn: Mutex<Turn>,
@@ -41,14 +41,14 @@ struct Way {
 /// One client's use of the way.
 #[derive(Default)]
 struct Turn {
-    /// How long the server's answers wait for early data, from the first one on.
+    /// How long the server's answers wait for early data, counted from the first answer.
     patience: Duration,
     until: Option<Instant>,
     has_early_data: bool,
 }
 
 impl Way {
-    /// The next client comes, and is to send early data or not.
+    /// Prepares for the next client, which should send early data or not.
     fn next(&self, early: bool) {
         *self.turn.lock().unwrap() = Turn {
             patience: if early { PATIENCE } else { BRIEFLY },
@@ -56,7 +56,7 @@ impl Way {
         };
     }
 
-    /// A datagram goes to the server.
+    /// Notes a datagram to the server.
     fn note(&self, datagram: &[u8]) {
         if has_early_data(datagram) {
             self.turn.lock().unwrap().has_early_data = true;
@@ -64,7 +64,7 @@ impl Way {
         }
     }
 
-    /// Until datagrams may come back.
+    /// Waits until datagrams may come back.
     fn wait(&self) {
         let (mut turn, now) = (self.turn.lock().unwrap(), Instant::now());
         let patience = turn.patience;
@@ -74,7 +74,7 @@ impl Way {
         drop(self.changed.wait_timeout_while(turn, left, waits).unwrap());
     }
 
-    /// Leads to the server, until the test's process ends.
+    /// Opens the way to the server, until the test's process ends.
     fn to(self: &Arc<Self>, server: SocketAddr) -> SocketAddr {
         let bind = || Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
         let front = bind();
@@ -106,7 +106,7 @@ impl Way {
     }
 }
 
-/// Whether a datagram has a 0-RTT packet in it, alone or behind others.
+/// Whether a datagram contains a 0-RTT packet, alone or after others.
 fn has_early_data(mut datagram: &[u8]) -> bool {
     while let Ok(
         Header::Initial { packet_len, .. }
@@ -165,17 +165,17 @@ impl House {
         self.directory.path().join(name)
     }
 
-    /// Fetches the file, and asks for it before the handshake is complete.
+    /// Fetches the file, with a request sent before the handshake is complete.
     fn gets_early(&self, name: &str, options: &[&str]) {
         self.get(name, options, true);
     }
 
-    /// Fetches the file, and asks for it when the handshake is complete.
+    /// Fetches the file, with a request sent only when the handshake is complete.
     fn gets_late(&self, name: &str, options: &[&str]) -> String {
         self.get(name, options, false)
     }
 
-    /// Tells what was said.
+    /// Returns what the client printed on stderr.
     fn get(&self, name: &str, options: &[&str], early: bool) -> String {
         self.way.next(early);
         let qlog = self.path(&format!("{name}.qlog"));

@@ -1,5 +1,5 @@
 //! Things that go wrong around a transfer: killed programs, full disks, wrong names, noise on the
-//! network. Nothing gets lost that was there, nobody is left waiting, and what is said helps.
+//! network. Existing data is not lost, nobody waits forever, and the messages help.
 
 mod common;
 
@@ -21,16 +21,16 @@ use std::time::{Duration, Instant};
 /// Two links: 2 MB/s together.
 const LINKS: [Rate; 2] = [Rate::mbit(8); 2];
 
-/// Five seconds' worth: enough for something to go wrong in the middle.
+/// Five seconds' worth: long enough for something to go wrong in the middle.
 const LENGTH: usize = 10_000_000;
 
-/// For what has no limit of its own but must not hang.
+/// For what has no limit of its own but must not take forever.
 const END: Duration = Duration::from_secs(300);
 
-/// For what must not wait for the idle time-out of half a minute, on however busy a machine.
+/// For what must not wait for the idle timeout of half a minute, however busy the machine.
 const AT_ONCE: Duration = Duration::from_secs(15);
 
-/// What `--connect-timeout` is unless given.
+/// The default of `--connect-timeout`.
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// A network with a server, and a file to fetch.
@@ -41,13 +41,14 @@ fn start(name: &str) -> Option<(Lab, Server)> {
     Some((lab, server))
 }
 
-/// Waits until so many bytes have been written to a directory.
+/// Waits until this many bytes have been written to a directory.
 #[track_caller]
 fn wait_until_written(lab: &Lab, directory: &str, bytes: u64, process: &mut Process) {
     wait_until_part(lab, directory, "", bytes, process);
 }
 
-/// Waits until so many bytes have been written to an unfinished file whose name begins like that.
+/// Waits until this many bytes have been written to an unfinished file whose name begins with
+/// `name`.
 #[track_caller]
 fn wait_until_part(lab: &Lab, directory: &str, name: &str, bytes: u64, process: &mut Process) {
     let directory = lab.path(directory);
@@ -73,7 +74,7 @@ fn assert_failed(ended: &Ended, code: i32, words: &[&str]) {
     assert!(ended.stdout.is_empty(), "{ended:?}");
 }
 
-/// The same command again brings the rest, and only that.
+/// Checks that the same command, given again, transfers the rest and only that.
 #[track_caller]
 fn assert_resumes(lab: &Lab, process: Process) {
     let report = process.wait(END).report();
@@ -141,8 +142,8 @@ fn an_upload_goes_on_after_the_client_was_killed() {
     );
     let early = lab.start_get(&server, "data", &["-o", "early"]).wait(END);
     assert_failed(&early, 1, &["404"]);
-    // The server believes in the first connection for half a minute; the upload need not wait for
-    // that.
+    // The server considers the first connection alive for half a minute; the upload need not
+    // wait for that.
     let again = lab.start_put(&server, "data", &[]).wait(END);
     assert!(!again.stderr.contains("409"), "{}", again.stderr);
     eprintln!(
@@ -191,7 +192,7 @@ fn a_full_disk_here_is_told_and_the_rest_comes_once_there_is_room() {
     let Some((lab, server)) = start("full-here") else {
         return;
     };
-    // `ip netns exec` makes a mount namespace too: nobody else sees this file system.
+    // `ip netns exec` also makes a mount namespace: nobody else sees this file system.
     let script = "mount -t tmpfs -o size=4m tmpfs . && cd \"$PWD\" && \
                   \"$0\" \"$@\"; echo code $? >&2; \
                   ls -A >&2; mount -o remount,size=64m . ; \"$0\" \"$@\" && cmp data ../files/data";
@@ -259,7 +260,7 @@ fn a_file_that_cannot_be_read_is_told() {
         let path = lab.make_file(name, 1000);
         fs::set_permissions(path, fs::Permissions::from_mode(0o000)).unwrap();
     }
-    // Even root cannot read it without these.
+    // Without these capabilities, even root cannot read it.
     let without = ["--bounding-set", "-dac_override,-dac_read_search", "--"];
     let server = lab.serve_with(&[lab.family.server()], &["--writable"], |node: &Node| {
         let mut command = node.command("setpriv");
@@ -344,7 +345,7 @@ fn noise_at_the_servers_port_does_not_stop_it_or_fill_its_memory() {
     let Some((mut lab, server)) = start("noise") else {
         return;
     };
-    // Noise comes by the second link, as fast as it goes; the transfer uses the first.
+    // Noise comes over the second link as fast as possible; the transfer uses the first.
     let quiet = server.process.memory_kib();
     let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
     let address = (Family::V4.address(1, 2), common::PORT);
@@ -375,7 +376,7 @@ fn noise_at_the_servers_port_does_not_stop_it_or_fill_its_memory() {
         number(&report, "goodput_bps") / 1e6,
     );
     assert!(loud < quiet + 64 * 1024, "{loud} KiB");
-    // And it still takes new clients.
+    // The server still accepts new clients.
     let again = lab
         .start_get(&server, "data", &["-o", "again"])
         .wait(END)
@@ -383,7 +384,7 @@ fn noise_at_the_servers_port_does_not_stop_it_or_fill_its_memory() {
     assert_eq!(again["verified"], "whole");
 }
 
-/// Sends what looks like the beginning of QUIC packets and like nothing at all.
+/// Sends datagrams that look like the beginning of QUIC packets, and random ones.
 fn make_noise(
     socket: &UdpSocket,
     address: (std::net::IpAddr, u16),
@@ -397,7 +398,7 @@ fn make_noise(
         noise.fill(&mut bytes);
         let length = match noise.below(4) {
             // An Initial packet of version 1 with two connection IDs of 8 bytes, no token and a
-            // length that fits: only its keys tell that it is noise.
+            // plausible length: only its keys reveal that it is noise.
             0 => {
                 bytes[..6].copy_from_slice(&[0xc3, 0, 0, 0, 1, 8]);
                 bytes[14] = 8;
@@ -409,7 +410,7 @@ fn make_noise(
                 bytes[0] |= 0xc0;
                 1200
             }
-            // A short header for a connection nobody has.
+            // A short header for a connection that does not exist.
             2 => {
                 bytes[0] = 0x40 | (bytes[0] & 0x3f);
                 40 + noise.below(1000) as usize

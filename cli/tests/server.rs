@@ -1,5 +1,5 @@
-//! The server against clients that do not behave: they cancel, stall, send crumbs, climb out of the
-//! directory, and bring more than they may.
+//! The server against misbehaving clients: they cancel, stall, send tiny pieces, try to leave the
+//! directory, and send more than they may.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -29,7 +29,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_anabranch");
 /// For what takes an instant on a machine with time for it.
 const SOON: Duration = Duration::from_secs(120);
 
-/// A server with a directory of its own; killed at the end.
+/// A server with its own directory; killed at the end.
 struct Server {
     directory: TempDir,
     process: Child,
@@ -67,7 +67,7 @@ impl Server {
         self.directory.path().join("root").join(name)
     }
 
-    /// A file that takes long to read, and no room.
+    /// Makes a file that takes long to read but needs no room on the disk.
     fn offer_endless(&self, name: &str) {
         let file = fs::File::create(self.root(name)).unwrap();
         file.set_len(200 << 30).unwrap();
@@ -77,7 +77,7 @@ impl Server {
         fs::read_to_string(self.directory.path().join("log")).unwrap()
     }
 
-    /// How often the server has files of its directory open.
+    /// How many files of its directory the server has open.
     fn open_files(&self) -> usize {
         let open = fs::read_dir(format!("/proc/{}/fd", self.process.id())).unwrap();
         let targets = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
@@ -142,7 +142,7 @@ impl Client {
         soon(sent).await.unwrap()
     }
 
-    /// Asks, sends `body` and waits for the answer.
+    /// Sends a request with `body` and waits for the response.
     async fn ask(
         &mut self,
         method: &str,
@@ -151,7 +151,7 @@ impl Client {
         body: &[u8],
     ) -> (StatusCode, HeaderMap, String) {
         let mut exchange = self.open(method, path, fields).await;
-        // A server that has seen enough of the body stops reading and answers.
+        // A server that has seen enough of the body stops reading and responds.
         if !body.is_empty() {
             let _ = soon(exchange.send_data(Bytes::copy_from_slice(body))).await;
         }
@@ -170,7 +170,7 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, future).await.expect("in time")
 }
 
-/// Waits until something is so.
+/// Waits until a condition is true.
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let waiting = async {
         while !is_so() {
@@ -195,11 +195,11 @@ async fn cancelled_requests_for_parts_leave_no_file_open() {
         assert_eq!(response.status(), 206);
         let mut piece = soon(exchange.recv_data()).await.unwrap().unwrap();
         piece.advance(piece.remaining());
-        // The digest of the whole comes next, and is not waited for.
+        // The digest of the whole file would come next, but the client does not wait for it.
         exchange.stop_sending(h3::error::Code::H3_REQUEST_CANCELLED);
     }
     until("the file is closed", || server.open_files() == 0).await;
-    // And another client gets its digest.
+    // Another client still gets its digest.
     fs::write(server.root("small"), "0123456789").unwrap();
     let fields = [("want-repr-digest", "sha-256=10")];
     let (status, headers, _) = client.ask("HEAD", "/small", &fields, b"").await;
@@ -268,7 +268,7 @@ async fn an_upload_whose_beginning_is_being_hashed_is_taken_over() {
     until("it is being hashed", || server.open_files() > 0).await;
     let mut other = server.client().await;
     let again = async {
-        // It has to be silent for a while.
+        // The first client has to be silent for a while.
         while other.ask("PUT", "/file", &[tag], b"whole").await.0 != 201 {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -449,7 +449,7 @@ async fn requests_given_up_at_every_step_leave_nothing_behind() {
             match (method, step) {
                 ("PUT", _) => {
                     let piece = Bytes::from(noise(10_000));
-                    // One that shares its name with another one is refused.
+                    // The server refuses an upload whose name another one is using.
                     let _ = soon(exchange.send_data(piece)).await;
                 }
                 (_, 0) => soon(exchange.finish()).await.unwrap(),

@@ -1,4 +1,4 @@
-//! The program as a user meets it: a server and clients as processes of their own, over loopback.
+//! The program as a user sees it: a server and clients in processes of their own, over loopback.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -56,7 +56,7 @@ fn a_broken_download_goes_on_where_it_stopped() {
     let data = server.offer("file", 2_000_000);
     let here = tempfile::tempdir().unwrap();
     let url = format!("{}/file", server.url);
-    // What an interrupted download leaves: a part, and the tag of the server's file.
+    // An interrupted download leaves a part and the tag of the server's file.
     let output = run(here.path(), &["get", &url, "-o", "whole", "--json"]);
     assert!(output.status.success(), "{}", stderr(&output));
     fs::write(here.path().join("file.part"), &data[..1_500_000]).unwrap();
@@ -194,7 +194,7 @@ fn a_port_without_server_is_told_in_time() {
     let started = Instant::now();
     let output = run(here.path(), &["get", &url, "--connect-timeout", "1"]);
     assert_eq!(output.status.code(), Some(1));
-    // What `--connect-timeout` is unless given.
+    // The default of `--connect-timeout`.
     assert!(started.elapsed() < Duration::from_secs(10));
     assert!(stderr(&output).contains("serve"), "{}", stderr(&output));
 }
@@ -224,7 +224,7 @@ fn an_upload_goes_on_after_the_server_was_killed() {
         .unwrap();
     let part = wait_for_part(&server.root(""), 2_000_000);
     let directory = server.kill();
-    // The client would find out by its idle time-out.
+    // The client would notice only by its idle timeout.
     put.kill().unwrap();
     put.wait().unwrap();
     assert!(fs::metadata(&part).unwrap().len() >= 2_000_000);
@@ -258,7 +258,7 @@ fn an_upload_whose_connection_died_unseen_goes_on_at_once() {
     wait_for_part(&server.root(""), 2_000_000);
     put.kill().unwrap();
     put.wait().unwrap();
-    // The server waits for the dead connection for half a minute.
+    // The server keeps the dead connection for half a minute.
     let url = format!("{}/sent", server.url);
     let output = run(here.path(), &["put", "file", &url, "--json"]);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -293,7 +293,8 @@ fn a_file_that_the_server_has_is_not_sent_again() {
     assert!(!put());
     assert_eq!(modified(server.root("sent")), then, "it keeps its time");
     assert!(put(), "nothing is left to send");
-    // A file put there by somebody else is compared too, and another one of this length is sent.
+    // A file that somebody else put there is compared too, and a different one of this length is
+    // sent.
     fs::write(server.root("sent"), &data).unwrap();
     assert!(put());
     fs::write(server.root("sent"), vec![0; 3_000_000]).unwrap();
@@ -322,7 +323,7 @@ fn what_keeps_an_upload_out_is_told_apart() {
     assert!(taken.contains("a directory has this name"), "{taken}");
 }
 
-/// Waits until an unfinished file in `directory` is so long.
+/// Waits until an unfinished file in `directory` has this length.
 fn wait_for_part(directory: &Path, length: u64) -> PathBuf {
     let deadline = Instant::now() + Duration::from_secs(180);
     loop {

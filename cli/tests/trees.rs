@@ -1,4 +1,4 @@
-//! Several files and whole directories to a server and back.
+//! Transfers of several files and whole directories to a server and back.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -24,7 +24,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Runs `put` in a directory; what begins with a slash is on the server.
+/// Runs `put` in a directory; arguments that begin with a slash are on the server.
 fn put(here: &Path, server: &Server, arguments: &[&str]) -> Output {
     let arguments = arguments.iter().map(|one| match one.strip_prefix('/') {
         Some(name) => format!("{}/{name}", server.url),
@@ -48,7 +48,7 @@ fn last_line(output: &Output) -> Value {
     serde_json::from_str(text.lines().last().unwrap()).unwrap()
 }
 
-/// What is in a directory and below: files with content and time, directories without.
+/// Everything in a directory and below: files with content and time, directories with `None`.
 fn tree(directory: &Path) -> BTreeMap<String, Option<(Vec<u8>, SystemTime)>> {
     let mut found = BTreeMap::new();
     for name in names(directory) {
@@ -69,7 +69,7 @@ fn tree(directory: &Path) -> BTreeMap<String, Option<(Vec<u8>, SystemTime)>> {
     found
 }
 
-/// A directory with some of everything.
+/// Makes a directory with some of everything.
 fn grow(at: &Path) {
     for directory in ["", "empty", "a/b/c", "with space & signs?#%41"] {
         fs::create_dir_all(at.join(directory)).unwrap();
@@ -86,7 +86,7 @@ fn grow(at: &Path) {
     }
 }
 
-/// Writes a file whose time HTTP can tell.
+/// Writes a file with a modification time in whole seconds, which HTTP can express.
 fn write(path: &Path, length: usize) {
     fs::write(path, noise(length)).unwrap();
     let file = fs::File::options().write(true).open(path).unwrap();
@@ -109,7 +109,7 @@ fn a_directory_that_is_sent_and_fetched_is_the_same() {
     let fetched = run(back.path(), &["get", "-r", &url]);
     assert_code(&fetched, 0, &[]);
     assert!(tree(&back.path().join("tree")) == tree(&there));
-    // Again, by other ways to say the same.
+    // Again, with other spellings of the same.
     for arguments in [
         ["-r", "tree/", "/deep/in/", "--json"],
         ["-r", "tree", "/deep/in/tree", "--json"],
@@ -175,7 +175,7 @@ fn what_has_no_place_on_the_server_is_told_and_keeps_no_other() {
     assert_code(&sent, 1, &words);
     assert_eq!(fs::read(server.root("tree/good/x")).unwrap(), b"x");
     assert_eq!(fs::read(server.root("tree/file")).unwrap(), b"in the way");
-    // A link that leads out of what is served is followed by nobody.
+    // A link that leads out of the served directory is never followed.
     fs::create_dir_all(here.path().join("out/in")).unwrap();
     let refused = put(here.path(), &server, &["-r", "out", "/tree/"]);
     assert_code(&refused, 1, &["403"]);
@@ -217,7 +217,7 @@ fn empty_files_that_are_there_count_no_more() {
     for name in all {
         fs::write(here.path().join("tree").join(name), "").unwrap();
     }
-    // The directory counts once, where it is made.
+    // A directory counts once, where it is made.
     let first = put(here.path(), &server, &["-r", "tree", "/"]);
     assert_code(&first, 1, &["429", "same command"]);
     let second = put(here.path(), &server, &["-r", "tree", "/", "--json"]);

@@ -1,4 +1,4 @@
-//! Who lets in whom: certificates and keys on both sides, as processes of their own over loopback.
+//! Who lets whom in: certificates and keys on both sides, in processes of their own over loopback.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -20,11 +20,11 @@ use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_anabranch");
 
-/// What takes a moment gets minutes, for a machine that is busy with something else.
+/// Minutes for what takes a moment, since the machine may be busy with something else.
 const END: Duration = Duration::from_secs(180);
 
-/// A directory with an authority, a certificate of it for the server and one for a client, and
-/// files to serve.
+/// A directory with a certificate authority, certificates from it for the server and for a client,
+/// and files to serve.
 struct Place {
     directory: TempDir,
     server_certificate: CertificateDer<'static>,
@@ -110,7 +110,7 @@ struct Server {
 }
 
 impl Server {
-    /// The URL without the key: the certificate has to prove who answers.
+    /// The URL without the key: the server has to prove its identity by its certificate.
     fn url_without_pin(&self) -> String {
         format!("anabranch://{}", self.address)
     }
@@ -150,7 +150,7 @@ fn a_server_is_believed_by_its_certificate_or_by_its_pinned_key() {
     let server = place.serve(&[]);
     place.assert_got(&place.get(&server.url, &[]));
     place.assert_got(&place.get(&server.url_without_pin(), &["--ca", "ca.pem"]));
-    // An authority that has nothing to do with the server.
+    // An authority unrelated to the server.
     let strange = Place::new();
     let ca = strange.directory.path().join("ca.pem");
     let output = place.get(&server.url_without_pin(), &["--ca", ca.to_str().unwrap()]);
@@ -190,7 +190,7 @@ fn a_server_with_client_pin_lets_in_clients_with_that_key_and_tells_others_what_
     place.assert_got(&place.get(&server.url, &["--identity", "somebody"]));
     let nameless = place.get(&server.url, &[]);
     assert_refused(&nameless, &["hint:", "--identity DIR"]);
-    // What has to be told to the server to let this one in too.
+    // The key that the server has to be given to let this client in too.
     let key = place.fingerprint("somebody-else");
     let other = place.get(&server.url, &["--identity", "somebody-else"]);
     assert_refused(&other, &["hint:", "--client-pin", &key]);
@@ -219,7 +219,7 @@ fn half_of_an_identity_is_a_mistake_in_usage() {
     }
 }
 
-/// Connects quinn, which knows nothing of multipath, by `hq-interop`.
+/// Connects with quinn, which knows nothing of multipath, and `hq-interop`.
 async fn quinn_client(place: &Place, server: &Server) -> quinn::Connection {
     let mut roots = rustls::RootCertStore::empty();
     let ca = read(&place.directory.path().join("ca.pem"));
@@ -239,7 +239,8 @@ async fn quinn_client(place: &Place, server: &Server) -> quinn::Connection {
     connecting.unwrap().await.unwrap()
 }
 
-/// A request of HTTP/0.9: a line, then everything up to the end of the stream is the answer.
+/// Sends an HTTP/0.9 request, which is one line; the answer is everything up to the end of the
+/// stream.
 async fn ask(connection: &quinn::Connection, line: &str) -> Result<Vec<u8>, quinn::ReadToEndError> {
     let (mut send, mut recv) = connection.open_bi().await.unwrap();
     send.write_all(line.as_bytes()).await.unwrap();
@@ -255,7 +256,7 @@ async fn another_stack_fetches_by_http_0_9() {
         let connection = quinn_client(&place, &server).await;
         let whole = ask(&connection, "GET /file\r\n").await.unwrap();
         assert!(whole == content(), "{} bytes", whole.len());
-        // Several at a time, more than are served at a time.
+        // Several at a time, more than the server handles at a time.
         let many = (0..20).map(|_| ask(&connection, "GET /file\r\n"));
         for answer in futures_util::future::join_all(many).await {
             assert!(answer.unwrap() == content());
@@ -269,7 +270,7 @@ async fn another_stack_fetches_by_http_0_9() {
             let reset = quinn::ReadError::Reset(1_u32.into());
             assert_eq!(refused, Err(quinn::ReadToEndError::Read(reset)), "{wrong}");
         }
-        // None of which has hurt the connection.
+        // None of these has harmed the connection.
         assert!(ask(&connection, "GET /file\r\n").await.is_ok());
         let der = connection.peer_identity().unwrap();
         let chain = der.downcast::<Vec<CertificateDer<'static>>>().unwrap();

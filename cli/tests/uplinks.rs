@@ -1,5 +1,5 @@
-//! Which uplinks are used when the user says nothing, or names one that leads nowhere, and what is
-//! said when they come and go.
+//! Which uplinks are used if the user names none, or names one that leads nowhere, and what is
+//! reported when they come and go.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const END: Duration = Duration::from_secs(120);
 
-/// Two uplinks of a client, one of a server, a router between.
+/// Two uplinks of a client and one of a server, with a router between them.
 fn two(name: &str) -> Option<(Lab, Server)> {
     let mut lab = Lab::through_router(name, &[Rate::mbit(20); 2], &[Rate::mbit(100)])?;
     let server = lab.serve(&[[10, 101, 0, 2].into()], &[]);
@@ -47,7 +47,7 @@ fn all_uplinks_are_used_unless_told_otherwise() {
         return;
     };
     lab.make_file("files/data", 8_000_000);
-    // A network that leads nowhere else is no uplink.
+    // A network that leads nowhere else is not an uplink.
     dead_end(&lab);
     let url = server.url_of("data");
     let report = lab.start(&["get", &url, "--json"]).wait(END).report();

@@ -1,5 +1,5 @@
-//! The laboratory in a virtual machine, from the command line. Skipped where there is no qemu or no
-//! kernel for it, unless `ANABRANCH_REQUIRE_VM` is 1.
+//! The lab in a virtual machine, from the command line. Skipped where qemu or its kernel is
+//! missing, unless `ANABRANCH_REQUIRE_VM` is 1.
 
 use anabranch_testbed::Need;
 use anabranch_vm::{Kernel, requirements};
@@ -67,7 +67,7 @@ fn parts(folder: &Path) -> Vec<(String, Vec<u8>)> {
     parts
 }
 
-/// Starts a campaign and sends it Ctrl-C after its first run; returns what came back.
+/// Starts a campaign and sends it Ctrl-C after its first run; returns the parts that came back.
 fn interrupted(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let mut first = lab(
         folder,
@@ -86,7 +86,7 @@ fn interrupted(folder: &Path) -> Vec<(String, Vec<u8>)> {
         assert!(read > 0, "it ended before its first run had");
     }
     kill(pid, Signal::SIGINT).expect("it runs");
-    // The run under way is finished, and all come back.
+    // The current run is finished, and all results come back.
     let mut rest = String::new();
     said.read_to_string(&mut rest).expect("its last words");
     assert_eq!(first.wait().expect("an end").code(), Some(1), "{rest}");
@@ -104,7 +104,7 @@ fn a_bond_carries_over_both_paths_and_an_interrupted_campaign_goes_on() {
     let out = folder.path().join("out");
     let before = interrupted(folder.path());
     assert!((1..100).contains(&before.len()), "{}", before.len());
-    // The same command goes on, here with fewer repetitions.
+    // The same command resumes, here with fewer repetitions.
     let words = "lab run bonded.toml --in-vm=tcg --runs 1 --out out --json";
     let output = lab(folder.path(), words).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", talk(&output));
@@ -120,7 +120,7 @@ fn a_bond_carries_over_both_paths_and_an_interrupted_campaign_goes_on() {
         row(name)["goodput_bps"].as_f64().unwrap()
     };
     assert!(goodput("bond") > 1.4 * goodput("one"), "{text}");
-    // What was there was not measured again.
+    // Existing results were not measured again.
     let after = parts(&out);
     assert!(before.iter().all(|part| after.contains(part)));
     let paths = fs::read_to_string(out.join("paths.csv")).unwrap();
@@ -139,7 +139,7 @@ fn a_bond_carries_over_both_paths_and_an_interrupted_campaign_goes_on() {
     let machine: serde_json::Value = serde_json::from_str(&machine).unwrap();
     assert_eq!(machine["vm"], "tcg");
     assert!(machine["host"]["cores"].as_u64().unwrap() > 0);
-    // Outside, they are another machine's.
+    // Outside, they count as the results of another machine.
     let output = lab(folder.path(), "lab run bonded.toml --out out")
         .output()
         .unwrap();

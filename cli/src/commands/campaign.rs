@@ -1,4 +1,4 @@
-//! Campaigns with a bar and an end that the user chooses.
+//! Runs campaigns with a progress bar, until they are done or the user ends them.
 
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -17,24 +17,25 @@ use tokio::task::spawn_blocking;
 /// How a campaign runs.
 #[derive(Debug)]
 pub(crate) struct How {
-    /// What runs its scenarios.
+    /// The backend that runs the scenarios.
     pub(crate) backend: Arc<dyn Backend>,
-    /// Runs at a time; one per core if 0.
+    /// Runs at a time; 0 means one per core.
     pub(crate) jobs: u32,
-    /// Which is next.
+    /// The order of the runs.
     pub(crate) order: Order,
     /// Set by the first signal: no further run begins.
     pub(crate) stop: Arc<AtomicBool>,
-    /// Set by the second signal, or by a request to terminate, if the backend breaks off runs:
-    /// it cleans up first. Without, the program ends at once.
+    /// Set by the second signal, or by a request to terminate, if the backend can break off a run:
+    /// it cleans up first. If `None`, the program ends at once.
     pub(crate) abort: Option<Arc<AtomicBool>>,
-    /// Whether nothing is shown.
+    /// Whether to show nothing.
     pub(crate) quiet: bool,
-    /// Whether a line is said for each run where there is no terminal to show a bar.
+    /// Whether to print a line for each run if there is no terminal for a progress bar.
     pub(crate) talk: bool,
 }
 
-/// Runs a plan; a signal ends it after the runs under way, a second one at once.
+/// Runs a plan. The first interrupt ends it after the current runs; a second one, or a request to
+/// terminate, ends it at once.
 pub(crate) async fn carry_out(
     plan: &Arc<Plan>,
     store: Option<Store>,
@@ -84,7 +85,7 @@ pub(crate) async fn carry_out(
     }
 }
 
-/// A result that could not be kept, with what helps if the disk is full.
+/// A failure to store a result, with a hint if the disk is full.
 fn not_kept(error: &StoreError) -> Failure {
     let failure = Failure::failed(error);
     match error {
@@ -101,7 +102,7 @@ fn not_kept(error: &StoreError) -> Failure {
     }
 }
 
-/// What the system or the user may send.
+/// The signals that end a campaign.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -116,7 +117,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next; whether it is urgent.
+    /// Waits for the next signal; returns whether it is urgent.
     async fn next(&mut self) -> bool {
         tokio::select! {
             _ = self.interrupt.recv() => false,
@@ -125,7 +126,7 @@ impl Signals {
     }
 }
 
-/// Shows how far a campaign is.
+/// Shows the progress of a campaign.
 struct Watch {
     bar: ProgressBar,
     talk: bool,
@@ -161,7 +162,7 @@ impl Watch {
     fn on(&self, progress: Progress<'_>) {
         let part = match progress {
             Progress::Found(part) => {
-                // What was there already must not count as fast.
+                // Results found on disk took no time and must not distort the estimate.
                 self.bar.inc(1);
                 self.bar.reset_eta();
                 part

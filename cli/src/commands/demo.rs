@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 /// The file's name on the server.
 const FILE: &str = "demo.bin";
 
-/// The three paths: unequal, as a cable, a radio link and a mobile network are.
+/// The three paths: unequal, like a cable, a radio link and a mobile network.
 const SHAPES: [Shape; 3] = [
     Shape {
         mbit: 100,
@@ -58,7 +58,8 @@ const SHAPES: [Shape; 3] = [
 /// Share of the file that has arrived when the best path is cut.
 const CUT_AT: f64 = 0.4;
 
-/// One scheduler of each kind, so that the table is there within a minute; `--all` shows the rest.
+/// One scheduler of each kind, so that the table is complete within a minute; `--all` shows the
+/// others.
 const SHOWN: [&str; 10] = [
     "min-rtt",
     "round-robin",
@@ -84,9 +85,9 @@ struct Row {
     bytes: u64,
     seconds: f64,
     goodput_bps: f64,
-    /// Goodput by the sum of the rates of all links.
+    /// Goodput divided by the sum of all link rates.
     of_sum: f64,
-    /// Goodput by that of the best path alone.
+    /// Goodput divided by the goodput of the best path alone.
     of_best: f64,
     /// Share of the received bytes, for each path.
     shares: Vec<Option<f64>>,
@@ -95,7 +96,7 @@ struct Row {
     /// After the cut, the longest time without data for the application.
     #[serde(skip_serializing_if = "Option::is_none")]
     pause_ms: Option<f64>,
-    /// The same in round trips of the path that was cut.
+    /// This pause in round trips of the path that was cut.
     #[serde(skip_serializing_if = "Option::is_none")]
     pause_rtts: Option<f64>,
 }
@@ -153,7 +154,7 @@ async fn demonstrate(args: &Demo, quiet: bool, scratch: &Scratch) -> Outcome<Vec
     Ok(rows)
 }
 
-/// Each path alone, schedulers over all, and the cut.
+/// The runs: each path alone, all paths with each scheduler, and the cut.
 fn plans(args: &Demo) -> Outcome<Vec<(String, Plan)>> {
     let plan = |paths: &[usize], scheduler: &str, cut_at| -> Outcome<Plan> {
         let scheduler = Some(tuning::scheduler(scheduler).map_err(Failure::usage)?);
@@ -184,7 +185,7 @@ fn plans(args: &Demo) -> Outcome<Vec<(String, Plan)>> {
         if !args.all && !SHOWN.contains(&entry.name) {
             continue;
         }
-        // What the parameters cannot know is told: weights in proportion to the rates.
+        // Schedulers cannot know the rates: `weighted` is given weights in proportion to them.
         let scheduler = match entry.name {
             "weighted" => "weighted:weights=5/3/2",
             name => name,
@@ -321,7 +322,7 @@ fn conclusion(rows: &[Row]) -> Option<String> {
     Some(text)
 }
 
-/// Writes a file that cannot be compressed; the seed decides about its content.
+/// Writes an incompressible file whose content depends on the seed.
 fn write_random(path: &Path, length: u64, seed: u64) -> io::Result<()> {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());
@@ -338,7 +339,7 @@ fn write_random(path: &Path, length: u64, seed: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// A directory that is removed at the end, also after a failure or Ctrl-C.
+/// A temporary directory that is removed at the end, even after a failure or Ctrl-C.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -357,7 +358,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed is the system's temporary directory's concern.
+        // If this fails, the system cleans up its temporary directory.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! `anabranch doctor`: what this machine can do, what is missing and how to get it.
+//! `anabranch doctor`: what this machine supports, what is missing and how to get it.
 
 mod checks;
 
@@ -9,10 +9,10 @@ use crate::output::table::Table;
 use anabranch_net::interfaces;
 use serde::Serialize;
 
-/// One thing that was looked at.
+/// One thing that was checked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Check {
-    /// What.
+    /// Its name.
     name: &'static str,
     /// Whether it is there.
     ok: bool,
@@ -26,7 +26,7 @@ struct Check {
 }
 
 impl Check {
-    /// Something that is needed for `remedy`'s purpose.
+    /// A check that is not essential; `remedy` is kept only if it failed.
     fn new(
         name: &'static str,
         ok: bool,
@@ -49,7 +49,7 @@ impl Check {
     }
 }
 
-/// Runs the command. Fails if something is missing without which nothing works.
+/// Runs the command. Fails if something essential is missing.
 pub(crate) async fn run(args: &Listing) -> Outcome {
     let checks = all().await;
     if args.json {

@@ -1,4 +1,4 @@
-//! How lists of experiments are printed: no wider than the terminal, and with every name.
+//! Prints lists of experiments, no wider than the terminal and with all names.
 
 use crate::failure::Outcome;
 use crate::output;
@@ -10,7 +10,7 @@ pub(super) fn name(experiment: &Experiment) -> String {
     experiment.names().into_iter().next().unwrap_or_default()
 }
 
-/// Prints what is told of experiments, and then by what other names they are asked for.
+/// Prints a table of experiments, then the other names they go by.
 pub(super) fn print(table: Table, experiments: &[Experiment]) -> Outcome {
     let width = output::width();
     output::data(table.within(width))?;
@@ -21,7 +21,7 @@ pub(super) fn print(table: Table, experiments: &[Experiment]) -> Outcome {
     output::data(format!("\n{}", other_names(&names, width)))
 }
 
-/// Each line says of which one, so that whoever searches for a name finds that too.
+/// Every line repeats the experiment's first name, so that a search for any name finds both.
 fn other_names(names: &[Vec<String>], width: usize) -> Table {
     let mut table = Table::new(&["experiment", "other names"]);
     let longest = names.iter().filter(|names| names.len() > 1);

@@ -3,12 +3,12 @@
 //! | module | does |
 //! |---|---|
 //! | [`plan`] | which files there are to fetch, and where each of them goes |
-//! | [`mod@file`] | one file: resumed, received, verified, named |
-//! | [`present`] | a file that is here already: is it the server's? |
+//! | [`mod@file`] | one file: resume, receive, verify, rename |
+//! | [`present`] | whether a file that is here already is the server's |
 //! | [`stdout`] | one file to stdout |
-//! | [`listing`] | a directory, listed or walked through |
+//! | [`listing`] | a directory: listed, or walked recursively |
 //! | [`batch`] | several files over one connection |
-//! | [`claims`] | no two of them need one name |
+//! | [`claims`] | makes sure that no two files need the same name |
 
 mod batch;
 mod claims;
@@ -36,8 +36,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// Signals that follow within this time are the same interruption: `timeout` and supervisors signal
-/// a process and then its group.
+/// Further signals within this time belong to the same interruption: `timeout` and supervisors
+/// signal a process and then its group.
 const SAME_INTERRUPT: Duration = Duration::from_millis(500);
 
 /// Runs the command.
@@ -51,7 +51,8 @@ pub(crate) async fn run(args: &Get, quiet: bool) -> Outcome {
         result = &mut work => return result,
         () = interrupted() => {}
     }
-    // Every download under way keeps what it has, and ends; unless that takes too long.
+    // Every download in progress keeps what it has and ends. A second interruption does not wait
+    // for that.
     stop.send_replace(true);
     let again = async {
         sleep(SAME_INTERRUPT).await;
@@ -63,7 +64,7 @@ pub(crate) async fn run(args: &Get, quiet: bool) -> Outcome {
     }
 }
 
-/// One server after the other. What cannot be had from one is told and does not keep the others.
+/// Works through the servers in turn. A failure is reported and does not stop the others.
 async fn all_servers(
     args: &Get,
     quiet: bool,
@@ -89,7 +90,7 @@ async fn all_servers(
     result
 }
 
-/// Fetches what one server has over a connection of its own.
+/// Fetches files from one server over a connection of its own.
 async fn with_session(
     args: &Get,
     quiet: bool,
@@ -135,7 +136,7 @@ async fn open(args: &Get, quiet: bool, plan: &Plan, url: &ServerUrl) -> Outcome<
     Session::open(url, &options).await
 }
 
-/// The header fields of the first request, if it is known before the connection is.
+/// The header fields of the first request, if it is known before connecting.
 fn early(args: &Get, plan: &Plan, url: &ServerUrl) -> Option<HeaderMap> {
     if args.recursive || !plan.is_single() {
         return None;
@@ -145,14 +146,14 @@ fn early(args: &Get, plan: &Plan, url: &ServerUrl) -> Option<HeaderMap> {
     }
     let point = match plan.job(url).place {
         Place::Stdout => None,
-        // What is here already is compared first.
+        // A file that is here already is compared first.
         Place::File(target) if !args.force && target.symlink_metadata().is_ok() => return None,
         Place::File(target) => PartFile::look(&target),
     };
     Some(file::headers(args, point.as_ref()))
 }
 
-/// What everything over one connection shares.
+/// What all transfers over one connection share.
 #[derive(Clone)]
 struct Run<'a> {
     args: &'a Get,
@@ -228,7 +229,7 @@ impl Run<'_> {
         )
     }
 
-    /// Works until the user wants the command to end.
+    /// Works until done, or until the user interrupts the command.
     async fn or_stopped<T>(&self, work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
         tokio::select! {
             done = work => done,
@@ -236,7 +237,7 @@ impl Run<'_> {
         }
     }
 
-    /// Ends when the user wants the command to end.
+    /// Completes when the user interrupts the command.
     async fn stopped(&self) {
         let mut stopped = self.stopped.clone();
         if stopped.wait_for(|stopped| *stopped).await.is_err() {

@@ -1,11 +1,11 @@
-//! `anabranch key`: by which fingerprint servers know this machine.
+//! `anabranch key`: the fingerprint by which servers know this machine.
 
 use crate::args::Key;
 use crate::failure::Outcome;
 use crate::output;
 use crate::trust::{identity_directory, own_identity};
 
-/// Runs the command: the key is made if there is none.
+/// Runs the command; makes a key if there is none.
 pub(crate) fn run(args: &Key, quiet: bool) -> Outcome {
     let directory = identity_directory(args.identity.as_deref())?;
     let fingerprint = own_identity(Some(&directory))?.fingerprint();

@@ -1,4 +1,4 @@
-//! `anabranch schedulers` and `anabranch congestion`: what there is.
+//! `anabranch schedulers` and `anabranch congestion`: list what is available.
 
 use crate::args::Listing;
 use crate::failure::Outcome;
@@ -13,7 +13,7 @@ struct Entry {
     name: &'static str,
     summary: &'static str,
     is_default: bool,
-    /// Goes around a scheduler, as in `guard+blest`, and is none itself.
+    /// Wraps another scheduler, as in `guard+blest`, and is not one itself.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_wrapper: bool,
     parameters: Vec<Parameter>,

@@ -1,4 +1,4 @@
-//! `anabranch man` and `anabranch completions`: made from the same definition as the help.
+//! `anabranch man` and `anabranch completions`: generated from the same definition as the help.
 
 use crate::args::Cli;
 use crate::failure::{Failure, Outcome};
@@ -9,8 +9,8 @@ use clap_mangen::Man;
 use std::io;
 use std::path::Path;
 
-/// Writes the manual as one page: the program's own, and a section for each command. It cites no
-/// other page, as nothing tells whether there is one.
+/// Writes the manual as one page with a section for each command. It cites no other page, since
+/// there may be none installed.
 pub(crate) fn man() -> Outcome {
     let page = page().map_err(|error| Failure::io("cannot write the manual", &error))?;
     output::raw(&page)
@@ -33,7 +33,7 @@ fn page() -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// One command and those below it.
+/// One command and its subcommands.
 fn section(command: &Command, parents: &str, page: &mut Vec<u8>) -> io::Result<()> {
     let name = format!("{parents} {}", command.get_name());
     page.extend_from_slice(format!(".SH \"{}\"\n", name.to_uppercase()).as_bytes());
@@ -63,7 +63,7 @@ fn commands(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(shown)
 }
 
-/// Writes a page for each command into a directory: each page that one of them cites is there.
+/// Writes a page for each command into a directory, so that every cited page is there.
 pub(crate) fn pages(directory: &Path) -> Outcome {
     let written = std::fs::create_dir_all(directory)
         .and_then(|()| clap_mangen::generate_to(Cli::command(), directory));

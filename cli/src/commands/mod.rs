@@ -19,8 +19,8 @@ mod transfer;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Waits until the user or the system wants the program to end. Listens from the call on, so that
-/// a signal that comes before the first look does not end the program unasked.
+/// Waits until the user or the system wants the program to end. Listens from the call on, not only
+/// from the first poll, so that an early signal does not kill the program.
 pub(crate) fn interrupted() -> impl Future<Output = ()> {
     let signals = (
         signal(SignalKind::interrupt()),
@@ -28,7 +28,7 @@ pub(crate) fn interrupted() -> impl Future<Output = ()> {
     );
     async move {
         let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
-            // Without handlers the signals end the program by themselves.
+            // Without handlers, signals end the program by themselves.
             return std::future::pending().await;
         };
         tokio::select! {

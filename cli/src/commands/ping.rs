@@ -1,9 +1,9 @@
 //! `anabranch ping`: measures each path on its own.
 //!
 //! A probe is a PING frame on one path; its acknowledgement yields an RTT sample of that path.
-//! An RTT is the sum of both directions. What is forward and what is backward delay, against
-//! another path, the server's timestamps tell, or a common way back of its acknowledgements: see
-//! `delays`.
+//! An RTT is the sum of both directions. How the forward and backward delays of two paths differ
+//! follows from the server's timestamps, or from its acknowledgements if they return over a common
+//! path: see `delays`.
 
 mod delays;
 
@@ -22,13 +22,13 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How long paths are given to open before the first probe.
+/// How long to wait for paths to open before the first probe.
 const OPENING: Duration = Duration::from_millis(1500);
 
-/// How often it is looked whether a probe was answered.
+/// How often to check whether a probe was answered.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// A probe without answer for so long, and for three round trips, is lost.
+/// A probe without an answer for this long, and for three round trips, is lost.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What is known of one path.
@@ -42,7 +42,7 @@ struct Series {
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     rtt: Duration,
-    /// Whether it came back by the path itself.
+    /// Whether it came back over the path itself.
     is_direct: bool,
 }
 
@@ -146,7 +146,7 @@ async fn probe_once(connection: &Connection, series: &mut BTreeMap<PathId, Serie
     let mut waiting: Vec<PathStats> = Vec::new();
     for (id, stats) in connection.paths() {
         let usable = stats.validated && !stats.closing;
-        // An error means that the path was abandoned just now.
+        // An error means that the path has just been abandoned.
         if usable && matches!(connection.with_engine(|engine| engine.ping(id)), Ok(Ok(()))) {
             series.entry(id).or_default().sent += 1;
             waiting.push(stats);
@@ -171,7 +171,7 @@ async fn probe_once(connection: &Connection, series: &mut BTreeMap<PathId, Serie
 }
 
 impl Series {
-    /// Round trips of the path itself, or by another path back if there were no such.
+    /// RTTs of the path itself, or, if there are none, those with an answer over another path.
     fn rtts(&self) -> Vec<Duration> {
         let direct = self.samples.iter().any(|sample| sample.is_direct);
         let comparable = self.samples.iter().filter(|s| s.is_direct || !direct);

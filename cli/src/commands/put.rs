@@ -3,8 +3,8 @@
 //! | module | does |
 //! |---|---|
 //! | [`plan`] | which files there are, and the name each gets |
-//! | [`claims`] | no two of them get one name |
-//! | [`mod@file`] | one file to the server: gone on with, verified |
+//! | [`claims`] | makes sure that no two of them get the same name |
+//! | [`mod@file`] | one file to the server: resumed and verified |
 //! | [`batch`] | several files over one connection, and the directories they need |
 
 mod batch;
@@ -60,7 +60,7 @@ pub(crate) async fn run(args: &Put, quiet: bool) -> Outcome {
     result
 }
 
-/// What everything over one connection shares.
+/// What all transfers over one connection share.
 struct Run<'a> {
     args: &'a Put,
     quiet: bool,
@@ -68,9 +68,9 @@ struct Run<'a> {
     limit: &'a Limit,
     /// How long it took to connect.
     connected: Duration,
-    /// The server takes nothing more over this connection.
+    /// Set once the server accepts nothing more over this connection.
     over: AtomicBool,
-    /// Whether the server takes no files at all, once it was asked and answered.
+    /// Whether the server accepts no files at all, once it was asked; `None` without an answer.
     takes_nothing: OnceCell<Option<bool>>,
 }
 
@@ -106,7 +106,7 @@ impl Run<'_> {
         )
     }
 
-    /// Whether further files need not be tried: they would fail alike.
+    /// Whether further files would fail too, so that they need not be tried.
     fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed) || self.session.connection.close_reason().is_some()
     }

@@ -25,28 +25,28 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Semaphore;
 
-/// How long clients are given to learn that the server leaves.
+/// How long clients have to learn that the server is leaving.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// What the key is used for besides showing who the server is: resetting connections it had before
-/// it was restarted.
+/// Label for the key's other use besides identifying the server: resetting connections from before
+/// a restart.
 const RESET_LABEL: &[u8] = b"anabranch stateless reset";
 
-/// Clients that measure the speed at a time: two would measure each other.
+/// Clients that may measure the speed at a time: two would measure each other.
 const SPEED_TESTS: usize = 1;
 
-/// Refused clients told of in a second; the log is not for strangers to fill.
+/// Refused clients logged per second: strangers must not fill the log.
 const REFUSALS_A_SECOND: u32 = 10;
 
-/// Time between two looks for uploads that nobody goes on with; where they are kept for less, that
-/// long, but not less than the second.
+/// Time between two searches for abandoned uploads. If uploads are kept for less, they are searched
+/// for that often, but not more often than `LEAST_SWEEP`.
 const SWEEP: Duration = Duration::from_secs(3600);
 const LEAST_SWEEP: Duration = Duration::from_secs(1);
 
-/// Characters of a path in the log.
+/// Characters of a path that the log shows.
 const PATH_CHARS: usize = 300;
 
-/// Addresses put into the URL at most.
+/// The most addresses in the URL.
 const MAX_HOSTS: usize = 8;
 
 /// Runs the command.
@@ -56,7 +56,7 @@ pub(crate) async fn run(args: &Serve, quiet: bool) -> Outcome {
             .hint("`--root` must be a directory that can be read (and Linux 5.6 or later)")
     })?;
     service.speed = args.speed.then(|| Semaphore::new(SPEED_TESTS));
-    // Used by clients that ask for them.
+    // Sent to clients that ask for timestamps.
     let mut transport = TransportConfig {
         timestamps: true,
         ..defaults::transport()
@@ -143,7 +143,7 @@ async fn accept(endpoint: &Endpoint, service: &Arc<Service>, log: Log, granted: 
     }
 }
 
-/// Tells which clients did not get in.
+/// Logs which clients did not get in.
 async fn watch_handshakes(endpoint: &Endpoint, log: Log) {
     let mut second = Instant::now();
     let mut told = 0;
@@ -162,7 +162,7 @@ async fn watch_handshakes(endpoint: &Endpoint, log: Log) {
     }
 }
 
-/// Why a client was not let in, or would not come in.
+/// Why a client was not let in, or chose not to come in.
 fn refusal(error: &ConnectionError) -> Option<String> {
     match error {
         ConnectionError::Transport(error) if error.code.tls_alert().is_some() => {
@@ -175,7 +175,7 @@ fn refusal(error: &ConnectionError) -> Option<String> {
     }
 }
 
-/// Removes uploads that nobody goes on with, now and then.
+/// Removes abandoned uploads from time to time.
 async fn expire(service: &Arc<Service>, age: Duration, log: Log) {
     loop {
         let service = Arc::clone(service);
@@ -187,12 +187,13 @@ async fn expire(service: &Arc<Service>, age: Duration, log: Log) {
     }
 }
 
-/// Many clients have many files open: takes as many as the system allows this user.
+/// Allows as many open files as the system permits this user: many clients have many open.
 fn raise_file_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard
     {
-        // Not allowed after all: clients beyond the limit are told that the server is busy.
+        // If it is not allowed after all, clients beyond the limit are told that the server is
+        // busy.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }
@@ -202,7 +203,7 @@ fn name_of(remote: SocketAddr) -> String {
     remote.ip().to_canonical().to_string()
 }
 
-/// Where it is told what happens.
+/// Where events are reported.
 #[derive(Debug, Clone, Copy)]
 struct Log {
     json: bool,
@@ -268,11 +269,11 @@ impl Log {
     }
 
     fn event(event: &serde_json::Value) {
-        // Nobody reading any more is no reason to stop serving.
+        // A closed stdout is no reason to stop serving.
         let _ = output::json(event);
     }
 
-    /// A line for a person. Much of it is a client's choice.
+    /// Writes a line for people. Clients choose much of what is in it.
     fn line(self, words: &str) {
         if !self.quiet {
             output::say(format!("{} {}", now(), printable(words)));
@@ -285,7 +286,7 @@ fn now() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 
-/// A path of which a line of the log holds enough.
+/// A path, shortened for the log.
 fn shortened(path: &str) -> String {
     match path.char_indices().nth(PATH_CHARS) {
         Some((end, _)) => format!("{}...", &path[..end]),
@@ -321,7 +322,7 @@ fn bind(config: &ServerConfig, reset_secret: [u8; 32], listen: &[SocketAddr]) ->
     }
     let port = crate::url::DEFAULT_PORT;
     match bind_to(&[(Ipv6Addr::UNSPECIFIED, port).into()]) {
-        // A machine without IPv6.
+        // This machine has no IPv6.
         Err(error) if error.raw_os_error() == Some(nix::libc::EAFNOSUPPORT) => {
             bind_to(&[(Ipv4Addr::UNSPECIFIED, port).into()]).map_err(fail)
         }
@@ -329,7 +330,7 @@ fn bind(config: &ServerConfig, reset_secret: [u8; 32], listen: &[SocketAddr]) ->
     }
 }
 
-/// The hosts under which sockets bound to `bound` are reached, for the URL.
+/// The hosts for the URL, under which sockets bound to `bound` can be reached.
 pub(super) async fn reachable(bound: &[SocketAddr]) -> Outcome<Vec<Host>> {
     let wildcard = bound.iter().any(|address| address.ip().is_unspecified());
     let own = if wildcard {
@@ -363,7 +364,7 @@ fn hosts(bound: &[SocketAddr], own: &[Interface]) -> Vec<Host> {
         if best.is_empty() {
             best = usable().collect();
         }
-        // Loopback is of use on this machine only.
+        // Loopback comes last: it is of use on this machine only.
         best.sort_by_key(|one| (one.kind == Kind::Loopback, !one.default_route));
         // The IPv6 wildcard serves IPv4 too. Link-local addresses mean nothing elsewhere.
         let fits = |other: &IpAddr| ip.is_ipv6() || other.is_ipv4();

@@ -15,23 +15,23 @@ use serde::Serialize;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout_at};
 
-/// How long paths are given to open before anything is measured.
+/// How long to wait for paths to open before anything is measured.
 const OPENING: Duration = Duration::from_millis(1500);
 
 /// How much longer than the test its result may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A server of which nothing came for so long is gone: one that is there acknowledges what it is
-/// sent, and the packets that ask whether it is alive ([`KEEP_ALIVE`]).
+/// A server that stays silent for this long is gone: a live one acknowledges data, and the packets
+/// that ask whether it is alive ([`KEEP_ALIVE`]).
 const SILENCE: Duration = KEEP_ALIVE.saturating_add(Duration::from_secs(3));
 
-/// Time between two looks whether something came.
+/// Time between two checks whether something has arrived.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Bytes sent at a time.
 const PIECE: usize = 64 << 10;
 
-/// Bytes of a result that are read.
+/// The most bytes of a result that are read.
 const MAX_RESULT: usize = 4096;
 
 /// The result of the command.
@@ -52,7 +52,7 @@ struct Measured {
     bytes: u64,
     seconds: f64,
     goodput_bps: f64,
-    /// What each path did meanwhile.
+    /// What each path did during the measurement.
     paths: Vec<Row>,
 }
 
@@ -98,14 +98,14 @@ pub(crate) async fn run(args: &Speed, quiet: bool) -> Outcome {
     Ok(())
 }
 
-/// Counts packets of the server, by the paths that are open: another number means that it is there.
+/// Counts the packets received from the server on open paths: any change means that it is there.
 fn heard(session: &Session) -> u64 {
     let paths = session.connection.paths();
     let packets = paths.iter().map(|(_, path)| path.counters.received_packets);
     packets.sum()
 }
 
-/// Returns when `heard` has told the same for [`SILENCE`].
+/// Returns once `heard` has not changed for [`SILENCE`].
 async fn silence(heard: impl Fn() -> u64) {
     let (mut last, mut since) = (heard(), tokio::time::Instant::now());
     while since.elapsed() < SILENCE {
@@ -117,7 +117,7 @@ async fn silence(heard: impl Fn() -> u64) {
     }
 }
 
-/// A test under way.
+/// A test in progress.
 struct Test<'a> {
     args: &'a Speed,
     quiet: bool,
@@ -152,7 +152,7 @@ impl Test<'_> {
             .session
             .request("GET", &self.args.url, self.headers())
             .await?;
-        // See `get`: a server may need no more of the request.
+        // Not a failure: the server may not need the rest of the request.
         let _ = exchange.finish().await;
         let response = exchange
             .recv_response()
@@ -164,7 +164,7 @@ impl Test<'_> {
         let (before, started) = (self.sample(), Instant::now());
         let end = tokio::time::Instant::from_std(started) + self.time();
         let mut bytes = 0;
-        // A stream that is always ready would never let the deadline be looked at.
+        // If data were always ready, `timeout_at` would never check the deadline.
         while tokio::time::Instant::now() < end {
             let Ok(piece) = timeout_at(end, exchange.recv_data()).await else {
                 break;
@@ -291,7 +291,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_server_is_gone_when_nothing_came_of_it_for_some_seconds() {
         let began = Instant::now();
-        // It answers once in a while for a minute.
+        // It answers now and then for a minute.
         let packets = || began.elapsed().as_secs().min(60) / KEEP_ALIVE.as_secs();
         silence(packets).await;
         let ended = began.elapsed().as_secs();

@@ -1,4 +1,4 @@
-//! What transfers tell about themselves: of each file, and of the connection that carried them.
+//! What transfers report: about each file, and about the connection that carried them.
 
 use crate::failure::Outcome;
 use crate::files::digest::Sum;
@@ -8,8 +8,8 @@ use crate::session::Session;
 use serde::Serialize;
 use std::time::Duration;
 
-/// Requests at a time over one connection: several small files share a round trip, and our servers
-/// answer more at a time.
+/// Requests at a time over one connection, so that small files share round trips. Our servers
+/// handle more than this at a time.
 pub(crate) const AT_ONCE: usize = 4;
 
 /// What became of one file.
@@ -23,30 +23,30 @@ pub(crate) struct FileReport {
     pub(crate) bytes: u64,
     /// Bytes that were there already.
     pub(crate) resumed_from: u64,
-    /// Whether all of it was there already, so that nothing was to be done.
+    /// Whether the whole file was there already, so that nothing had to be done.
     pub(crate) unchanged: bool,
     /// Duration of this attempt, without connecting.
     pub(crate) seconds: f64,
-    /// Bytes of the file moved now, in bits per second.
+    /// Bytes of the file moved in this attempt, in bits per second.
     pub(crate) goodput_bps: f64,
-    /// SHA-256 of the file in hexadecimal digits; nothing if it was not computed.
+    /// SHA-256 of the file in hexadecimal digits; `None` if it was not computed.
     pub(crate) sha256: Option<String>,
-    /// What was compared with the other side's digest: `whole`, or `none` if it told none.
+    /// What was compared with the other side's digest: `whole`, or `none` if it sent none.
     pub(crate) verified: &'static str,
 }
 
-/// What the connection did that carried one file or several.
+/// What the connection did that carried one or more files.
 #[derive(Debug, Serialize)]
 pub(crate) struct ConnectionReport {
-    /// Time until the connection stood.
+    /// Time until the connection was established.
     pub(crate) connect_seconds: f64,
     /// Whether both sides spoke multipath QUIC.
     pub(crate) multipath: bool,
-    /// Stream bytes received more than once, here.
+    /// Stream bytes received here more than once.
     pub(crate) duplicate_bytes: u64,
-    /// The most bytes that waited here behind a gap.
+    /// The most bytes that waited here behind a gap in a stream.
     pub(crate) reassembly_peak_bytes: u64,
-    /// Stream bytes sent again from here.
+    /// Stream bytes retransmitted from here.
     pub(crate) retransmitted_bytes: u64,
     /// The paths.
     pub(crate) paths: Vec<Row>,
@@ -61,31 +61,31 @@ pub(crate) struct Transfer {
     pub(crate) connection: ConnectionReport,
 }
 
-/// The result of a command that moves several files, behind that of each file.
+/// The result of a command that moves several files, printed after those of the files.
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
     /// `get` or `put`.
     pub(crate) command: &'static str,
-    /// Files that are there now, whole and right.
+    /// Files that are there now, complete and correct.
     pub(crate) files: u64,
-    /// Those of them that were there already.
+    /// How many of them were there already.
     pub(crate) unchanged: u64,
-    /// Files that are not.
+    /// Files that are not there.
     pub(crate) failed: u64,
     /// Directories that could not be made.
     pub(crate) failed_directories: u64,
-    /// Bytes moved now.
+    /// Bytes moved in this attempt.
     pub(crate) bytes: u64,
     /// Duration of this attempt, without connecting.
     pub(crate) seconds: f64,
-    /// Bytes moved now, in bits per second.
+    /// Bytes moved in this attempt, in bits per second.
     pub(crate) goodput_bps: f64,
     #[serde(flatten)]
     pub(crate) connection: ConnectionReport,
 }
 
 impl ConnectionReport {
-    /// What a session did so far.
+    /// What a session has done so far.
     pub(crate) fn of(session: &Session, connected: Duration, paths: Vec<Row>) -> Self {
         let stats = session.connection.stats();
         Self {
@@ -174,7 +174,7 @@ impl Summary {
     }
 }
 
-/// What a command that moves several files did so far.
+/// What a command that moves several files has done so far.
 #[derive(Debug)]
 pub(crate) struct Tally {
     command: &'static str,
@@ -184,19 +184,19 @@ pub(crate) struct Tally {
     bytes: u64,
 }
 
-/// How much is told of several files.
+/// How much to report about several files.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Talk {
-    /// JSON goes to stdout.
+    /// Whether JSON goes to stdout.
     pub(crate) json: bool,
-    /// Nothing else is said.
+    /// Whether nothing else is said.
     pub(crate) quiet: bool,
-    /// Each file is told, and not only all of them at the end.
+    /// Whether each file is reported, and not only the sum at the end.
     pub(crate) each: bool,
 }
 
 impl Tally {
-    /// `get` or `put` did nothing yet.
+    /// A tally for `get` or `put` before anything was done.
     pub(crate) fn of(command: &'static str) -> Self {
         Self {
             command,
@@ -207,17 +207,17 @@ impl Tally {
         }
     }
 
-    /// Files that are there now.
+    /// How many files are there now.
     pub(crate) fn files(&self) -> u64 {
         self.files
     }
 
-    /// So many directories could not be made.
+    /// Records how many directories could not be made.
     pub(crate) fn lost_directories(&mut self, count: u64) {
         self.failed_directories = count;
     }
 
-    /// One more file is there.
+    /// Adds one more file that is there.
     pub(crate) fn add(&mut self, report: &FileReport, talk: Talk) -> Outcome {
         self.files += 1;
         self.unchanged += u64::from(report.unchanged);
@@ -230,7 +230,7 @@ impl Tally {
         Ok(())
     }
 
-    /// Tells what was done in `duration`, after connecting took `connected`.
+    /// Reports what was done in `duration`, after connecting took `connected`.
     pub(crate) fn summary(
         &self,
         session: &Session,
@@ -260,7 +260,7 @@ impl Tally {
     }
 }
 
-/// What is compared of a file, given the other side's digest.
+/// How much of a file is compared, given the other side's digest.
 pub(crate) fn verified(theirs: Option<Sum>) -> &'static str {
     if theirs.is_some() { "whole" } else { "none" }
 }

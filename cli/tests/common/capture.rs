@@ -1,4 +1,4 @@
-//! What passed a host's interfaces, captured by tcpdump.
+//! Captures with tcpdump what passes a host's interfaces.
 
 use super::process::Process;
 use super::wait_for;
@@ -10,23 +10,23 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Bytes kept of each packet: all headers and the beginning of the payload, which is encrypted and
-/// therefore tells packets apart.
+/// Bytes kept of each packet: all headers and the beginning of the payload. The payload is
+/// encrypted, so its beginning identifies the packet.
 const KEPT: usize = 128;
 
-/// Bytes of the payload that make a packet's name.
+/// Bytes of the payload that identify a packet.
 const NAME: usize = 48;
 
-/// After so long without another packet written there is none that waits to be.
+/// If nothing was written for this long, no packet is waiting to be written.
 const QUIET: Duration = Duration::from_millis(700);
 
-/// A capture under way.
+/// A running capture.
 pub struct Capture {
     process: Process,
     file: PathBuf,
 }
 
-/// A UDP datagram over IPv4 that was seen.
+/// A captured UDP datagram over IPv4.
 #[derive(Debug, Clone)]
 pub struct Packet {
     /// Since 1970.
@@ -34,18 +34,18 @@ pub struct Packet {
     pub source: Ipv4Addr,
     /// Bytes of the whole IP packet.
     pub length: usize,
-    /// The beginning of its payload.
+    /// The beginning of its payload, which identifies the packet.
     pub name: Vec<u8>,
 }
 
 impl Capture {
-    /// Starts capturing what a filter lets through, on all interfaces of a host. Nothing where
-    /// there is no tcpdump.
+    /// Captures what a filter lets through on all interfaces of a host. Returns `None` if there is
+    /// no tcpdump.
     pub fn start(node: &Node, name: &str, filter: &str, directory: &TempDir) -> Option<Self> {
         let file = directory.path().join(name);
         let mut command = node.command("tcpdump");
         let kept = KEPT.to_string();
-        // One link type for all interfaces, a buffer of 32 MiB, and the right to write the file.
+        // One link type for all interfaces, a buffer of 32 MiB, and permission to write the file.
         let options = [
             "-i",
             "any",
@@ -74,8 +74,8 @@ impl Capture {
         Some(Self { process, file })
     }
 
-    /// Ends it once there is nothing more to write: what it has not read when it is told to end is
-    /// lost. The packets in the order they were seen, or why some are missing.
+    /// Ends the capture once nothing more is written: tcpdump loses what it has not read when it is
+    /// told to end. Returns the packets in the order they were seen, or why some are missing.
     #[track_caller]
     pub fn finish(self) -> Result<Vec<Packet>, String> {
         let length = || fs::metadata(&self.file).map_or(0, |data| data.len());

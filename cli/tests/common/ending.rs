@@ -1,4 +1,4 @@
-//! Programs under test that are to end by themselves.
+//! Waits for programs under test that should end by themselves.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
@@ -9,10 +9,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// How long a client may take, on a machine that is busy otherwise.
+/// How long a client may take on a machine that is busy with other work.
 const END: Duration = Duration::from_secs(300);
 
-/// Runs a program to its end; nothing is typed meanwhile.
+/// Runs a program to its end, with no input.
 #[track_caller]
 pub fn output(command: &mut Command) -> Output {
     let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -3,23 +3,23 @@
 use super::Family;
 use serde_json::Value;
 
-/// Bytes that Ethernet and UDP add to a datagram on the wire; the kernel's token bucket counts them
-/// (but neither preamble nor checksum).
+/// Bytes that Ethernet and UDP add to a datagram on the wire. The kernel's token bucket counts
+/// them, but neither preamble nor checksum.
 const ETHERNET_AND_UDP: f64 = 14.0 + 8.0;
 
-/// Bytes of a full packet that are no file content: first byte 1, connection ID 8, packet number 2,
-/// tag 16; STREAM frame: type 1, stream ID 1, offset 4 (below 1 GiB), length 2.
+/// Bytes of a full packet that are not file content: first byte 1, connection ID 8,
+/// packet number 2, tag 16; STREAM frame: type 1, stream ID 1, offset 4 (below 1 GiB), length 2.
 const QUIC: f64 = 1.0 + 8.0 + 2.0 + 16.0 + 1.0 + 1.0 + 4.0 + 2.0;
 
-/// The content rate of links of this rate in sum, in bits per second, with packets of `mtu` bytes
+/// The content rate of links with this total rate, in bits per second, with packets of `mtu` bytes
 /// of UDP payload:
 ///
 /// ```text
 /// content = rate * (mtu - QUIC) / (mtu + UDP + IP + Ethernet)
 /// ```
 ///
-/// HTTP/3's own frames are less than a thousandth. Acknowledgements go the other way, and cost
-/// nothing there.
+/// HTTP/3's own frames are less than a thousandth. Acknowledgements go the other way and cost
+/// nothing in this direction.
 pub fn content_rate(rate: f64, mtu: f64, family: Family) -> f64 {
     let ip = match family {
         Family::V4 => 20.0,
@@ -28,7 +28,7 @@ pub fn content_rate(rate: f64, mtu: f64, family: Family) -> f64 {
     rate * (mtu - QUIC) / (mtu + ETHERNET_AND_UDP + ip)
 }
 
-/// A number of a report.
+/// A number from a report.
 #[track_caller]
 pub fn number(report: &Value, name: &str) -> f64 {
     report[name]
@@ -44,7 +44,7 @@ pub fn paths(report: &Value) -> &[Value] {
         .unwrap_or_default()
 }
 
-/// The path over this interface that carried most, if there was one.
+/// The path over this interface that carried most; `None` if there was none.
 pub fn path_over<'a>(report: &'a Value, interface: &str) -> Option<&'a Value> {
     let over = paths(report)
         .iter()
@@ -52,7 +52,7 @@ pub fn path_over<'a>(report: &'a Value, interface: &str) -> Option<&'a Value> {
     over.max_by_key(|path| path["bytes"].as_u64())
 }
 
-/// Each interface with its share of the bytes, for people.
+/// Each interface with its share of the bytes, formatted for people.
 pub fn shares(report: &Value) -> String {
     let share = |path: &Value| {
         let interface = path["interface"].as_str().unwrap_or("?");

@@ -5,13 +5,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A reproducible generator (xorshift64): for bytes that repeat nowhere, so that misplaced ones are
-/// noticed, and for choices.
+/// A reproducible generator (xorshift64), for random choices and for bytes that never repeat, so
+/// that misplaced ones are noticed.
 pub struct Noise(u64);
 
 impl Noise {
     pub fn new(seed: u64) -> Self {
-        // Any state but zero does.
+        // Any state but zero works.
         Self((0x9e37_79b9_7f4a_7c15 ^ seed).max(1))
     }
 
@@ -34,15 +34,15 @@ impl Noise {
     }
 }
 
-/// So many bytes, the same ones each time.
+/// This many bytes, the same ones each time.
 pub fn noise(length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     Noise::new(length as u64).fill(&mut bytes);
     bytes
 }
 
-/// Where programs under test keep what they need again, for `XDG_STATE_HOME`: never where those of
-/// the developer do.
+/// The `XDG_STATE_HOME` of programs under test, where they keep what they need again: never the
+/// developer's own.
 pub fn state_home() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("state")
 }

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_anabranch");
 
-/// A server with a directory of its own; killed at the end.
+/// A server with its own directory; killed at the end.
 pub struct Server {
     pub directory: TempDir,
     pub process: Child,
@@ -53,7 +53,7 @@ impl Server {
         data
     }
 
-    /// A way to it that dies after so many bytes, and its URL by that way.
+    /// A relay to the server that dies after this many bytes, and the server's URL through it.
     pub fn behind_a_dying_link(&self, bytes: u64) -> (Relay, String) {
         let (pin, host) = self.url.split_once('@').unwrap();
         let any = (Ipv4Addr::LOCALHOST, 0).into();

@@ -6,7 +6,7 @@
 //!             path2: ...
 //! ```
 //!
-//! IPv6 is alike: `fd00:1::1`, `fd00:1::2`, and `fd00:99::1`.
+//! IPv6 addresses are similar: `fd00:1::1`, `fd00:1::2`, and `fd00:99::1`.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -64,7 +64,7 @@ impl Family {
         text.parse().expect("an address")
     }
 
-    /// The server's address that every link leads to.
+    /// The server's address, which every link leads to.
     pub fn server(self) -> IpAddr {
         match self {
             Self::V4 => [10, 99, 0, 1].into(),
@@ -88,14 +88,14 @@ pub struct Lab {
     pub family: Family,
     pub links: Vec<LinkId>,
     pub directory: TempDir,
-    /// Measurements do not run beside each other.
+    /// Keeps other measurements from running at the same time.
     _turn: Turn,
 }
 
-/// A server and the URL it is reached at.
+/// A server and its URL.
 pub struct Server {
     pub process: Process,
-    /// What it printed; a slash and a name go behind it.
+    /// The URL that it printed; callers append a slash and a name.
     pub url: String,
 }
 
@@ -107,7 +107,7 @@ impl Server {
 }
 
 impl Lab {
-    /// A network of IPv4 links; nothing, with the reason said, where namespaces cannot be made.
+    /// A network of IPv4 links. Returns `None`, and says why, where namespaces cannot be made.
     pub fn new(name: &str, rates: &[Rate]) -> Option<Self> {
         Self::with_family(name, Family::V4, rates)
     }
@@ -120,8 +120,8 @@ impl Lab {
         Some(lab)
     }
 
-    /// A gateway between the client and each of the links: what the client's interfaces show is the
-    /// order it sends in, before the links' queues.
+    /// A gateway between the client and each link: the client's interfaces then show the order in
+    /// which it sends, before the links' queues.
     ///
     /// ```text
     /// client, path0: 10.1.0.1 ---- gateway ----(rate)---- server
@@ -156,8 +156,8 @@ impl Lab {
         Some(lab)
     }
 
-    /// Links of the client and links of the server that meet in the middle. The program itself sees
-    /// to it that the server's answers leave by the link whose address was asked.
+    /// The client's links and the server's links meet in a router. The program itself makes the
+    /// server answer over the link whose address was asked.
     ///
     /// ```text
     /// client, path0: 10.1.0.1 ----+        +---- 10.101.0.2
@@ -240,7 +240,7 @@ impl Lab {
         self.links[at]
     }
 
-    /// The link's way to the server's single address.
+    /// Adds the link's route to the server's single address.
     pub fn add_route(&self, at: usize) {
         let gateway = self.family.address(at, 2).to_string();
         let (interface, metric) = (format!("path{at}"), (at + 10).to_string());
@@ -250,8 +250,8 @@ impl Lab {
         self.client.run("ip", &[&add[..], &route].concat()).unwrap();
     }
 
-    /// Pulls the cable of a link, or plugs it in again; then the route comes back too, as a network
-    /// manager would see to.
+    /// Pulls the cable of a link, or plugs it in again and restores its route, as a network manager
+    /// would.
     pub fn set_up(&mut self, at: usize, up: bool) {
         self.bed.set_up(self.links[at], up).unwrap();
         if up {
@@ -259,19 +259,19 @@ impl Lab {
         }
     }
 
-    /// `--path` for each link.
+    /// A `--path` option for each link.
     pub fn all_paths(&self) -> Vec<String> {
         (0..self.links.len())
             .flat_map(|at| ["--path".into(), format!("path{at}")])
             .collect()
     }
 
-    /// Starts a server of `files`, reached at these addresses.
+    /// Starts a server of `files` that is reached at these addresses.
     pub fn serve(&mut self, hosts: &[IpAddr], more: &[&str]) -> Server {
         self.serve_with(hosts, more, program)
     }
 
-    /// Starts a server by a command of the caller's making, to which the arguments are appended.
+    /// Starts a server with a command that the caller makes; the arguments are appended to it.
     pub fn serve_with(
         &mut self,
         hosts: &[IpAddr],
@@ -327,19 +327,19 @@ impl Lab {
         self.start(&[&arguments, more].concat())
     }
 
-    /// A place in the test's directory.
+    /// A path in the test's directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Makes a file whose bytes repeat nowhere, so that misplaced ones are noticed.
+    /// Makes a file whose bytes never repeat, so that misplaced ones are noticed.
     pub fn make_file(&self, name: &str, length: usize) -> PathBuf {
         let path = self.path(name);
         fs::write(&path, noise(length)).expect("room on the disk");
         path
     }
 
-    /// Fails unless both files have the same bytes.
+    /// Fails unless both files have the same content.
     #[track_caller]
     pub fn assert_same(&self, one: &str, other: &str) {
         let read = |name| fs::read(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -351,22 +351,22 @@ impl Lab {
         names(&self.path("got"))
     }
 
-    /// Bytes that a link has carried to the client and to the server, with Ethernet headers.
+    /// Bytes that a link has carried to the client and to the server, including Ethernet headers.
     pub fn carried(&mut self, at: usize) -> (u64, u64) {
         let counters = self.bed.counters(self.links[at]).unwrap();
         (counters.b_to_a.bytes, counters.a_to_b.bytes)
     }
 }
 
-/// Makes a host pass on what is for others.
+/// Makes a host forward packets.
 fn forward(node: &Node) {
     let setting = || fs::write("/proc/sys/net/ipv4/ip_forward", "1");
     node.enter(setting).unwrap().expect("a host of ours");
 }
 
-/// The program on a host, ahead of whatever else the machine does, if that is allowed: a queue of
-/// 50 ms runs empty while a program waits for a processor, and then the machine is measured instead
-/// of the program. The kernel leaves others a twentieth of the time.
+/// The program on a host, with real-time priority if that is allowed. Otherwise a queue of 50 ms
+/// runs empty while a program waits for a processor, and the test measures the machine instead of
+/// the program. The kernel leaves others a twentieth of the time.
 pub fn program(node: &Node) -> Command {
     const AHEAD: [&str; 2] = ["--rr", "1"];
     static IS_ALLOWED: OnceLock<bool> = OnceLock::new();
@@ -391,11 +391,11 @@ thread_local! {
     static HAS_TURN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// One measurement at a time on this machine, also among several test programs of one user.
+/// Allows one measurement at a time on this machine, even among several test programs of one user.
 struct Turn(Option<Flock<File>>);
 
 impl Turn {
-    /// Waits for the thread's turn, if it does not have it.
+    /// Waits for this thread's turn, unless it has it already.
     fn wait() -> Self {
         if HAS_TURN.get() {
             return Self(None);
@@ -425,20 +425,20 @@ impl Drop for Turn {
 /// How often a measurement may fall short on a machine that had time for it.
 const FAIR_TRIES: usize = 3;
 
-/// How often at most, and for how long, one is tried on a machine that had not.
+/// How often, and for how long, a measurement is tried at most if the machine was too busy.
 const TRIES: usize = 10;
 const BUDGET: Duration = Duration::from_secs(240);
 
-/// Measures until the result is good enough. `measure` tells what fell short, and returns nothing
-/// where it cannot be done.
+/// Measures until the result is good enough. `measure` returns what fell short, or `None` where it
+/// cannot be done.
 ///
-/// A machine that is busy with something else makes a result worse and never better: the best of
-/// three says more about the program than any one of them, and a try during which the machine was
-/// late (see [`Meter`]) is not counted among the three. What must hold however long it takes is
-/// asserted inside, and not tried again.
+/// A machine that is busy with something else makes results worse, never better. The best of three
+/// tries therefore says more about the program than any one of them, and a try during which the
+/// machine was late (see [`Meter`]) is not one of the three. What must hold however long it takes
+/// is asserted inside `measure` and not tried again.
 #[track_caller]
 pub fn measured(name: &str, mut measure: impl FnMut() -> Option<Result<(), String>>) {
-    // For all tries, and before time counts.
+    // Taken once for all tries, before the time is counted.
     let _turn = Turn::wait();
     let (started, mut fair, mut shortfalls) = (Instant::now(), 0, Vec::new());
     while fair < FAIR_TRIES && shortfalls.len() < TRIES && started.elapsed() < BUDGET {
@@ -462,7 +462,7 @@ pub fn measured(name: &str, mut measure: impl FnMut() -> Option<Result<(), Strin
     panic!("{name}, in {tries} tries, {fair} of them on a machine with time for it: {all}");
 }
 
-/// What fell short, if anything: each bar with what is to be said if it was missed.
+/// What fell short, if anything. Each bar comes with what to say if it was missed.
 pub fn judge(bars: &[(bool, String)]) -> Result<(), String> {
     let missed = bars.iter().filter(|(is_met, _)| !is_met);
     let missed: Vec<&str> = missed.map(|(_, what)| what.as_str()).collect();
@@ -473,7 +473,7 @@ pub fn judge(bars: &[(bool, String)]) -> Result<(), String> {
     }
 }
 
-/// Waits for something to become true.
+/// Waits for a condition to become true.
 #[track_caller]
 pub fn wait_for(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) -> Duration {
     let started = Instant::now();

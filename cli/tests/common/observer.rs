@@ -1,4 +1,4 @@
-//! Instruments that are not late: threads ahead of the programs under test.
+//! Instruments that are not late: threads with priority over the programs under test.
 
 use anabranch_testbed::Node;
 use nix::unistd::gettid;
@@ -10,32 +10,32 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Between two looks.
+/// Time between two looks.
 const PERIOD: Duration = Duration::from_millis(2);
 
-/// Two looks further apart than that tell that the machine did something else: an observer goes
-/// before the programs under test, so what it missed they could not use either.
+/// If two looks are further apart than this, the machine was busy with something else. An observer
+/// has priority over the programs under test, so they could not use that time either.
 const LATE: Duration = Duration::from_millis(20);
 
 /// What counts as bulk data.
 const BULK: u64 = 100_000;
 
-/// What was to be seen at one moment.
+/// What was seen at one moment.
 #[derive(Debug, Clone, Default)]
 struct Look {
-    /// The time observed up to now: gaps count as [`LATE`] at most.
+    /// The time observed so far; each gap counts as [`LATE`] at most.
     clock: Duration,
-    /// Bytes of the file that is being received.
+    /// Bytes of the file being received.
     received: u64,
-    /// Bytes, both ways, of the interfaces `path0`, `path1` and so on.
+    /// Bytes in both directions over the interfaces `path0`, `path1` and so on.
     carried: Vec<u64>,
 }
 
-/// A moment of an observation.
+/// A moment during an observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(usize);
 
-/// Looks at the file that a transfer writes and at the links of a host, until it is dropped.
+/// Watches the file that a transfer writes and the links of a host, until it is dropped.
 pub struct Observer {
     looks: Arc<Mutex<Vec<Look>>>,
     over: Arc<AtomicBool>,
@@ -43,8 +43,8 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Starts looking at the host's links and at the longest file in `directory` whose name has
-    /// `name` in it.
+    /// Starts watching the host's links and the longest file in `directory` whose name contains
+    /// `name`.
     pub fn start(host: &Node, directory: PathBuf, name: &'static str) -> Self {
         let looks: Arc<Mutex<Vec<Look>>> = Arc::default();
         let over: Arc<AtomicBool> = Arc::default();
@@ -82,7 +82,7 @@ impl Observer {
         Mark(self.looks.lock().unwrap().len() - 1)
     }
 
-    /// What had been received lately.
+    /// How much had been received at the last look.
     pub fn received(&self) -> u64 {
         self.looks
             .lock()
@@ -91,7 +91,7 @@ impl Observer {
             .map_or(0, |look| look.received)
     }
 
-    /// Observes for so long.
+    /// Observes for this long.
     pub fn wait(&self, time: Duration) {
         let start = self.now();
         while self.since(start) < time {
@@ -105,7 +105,7 @@ impl Observer {
         now.saturating_sub(looks[mark.0].clock)
     }
 
-    /// The longest time between two moments that the file did not grow.
+    /// The longest time between two moments during which the file did not grow.
     pub fn longest_pause(&self, from: Mark, to: Mark) -> Duration {
         let looks = self.looks.lock().unwrap();
         let (mut grown, mut longest) = (&looks[from.0], Duration::ZERO);
@@ -118,8 +118,8 @@ impl Observer {
         longest
     }
 
-    /// Waits until a link has carried bulk data after this moment; how long that took, or a little
-    /// more than the limit.
+    /// Waits until a link has carried bulk data after this moment. Returns how long that took, or a
+    /// little more than the limit.
     pub fn until_used(&self, link: usize, from: Mark, limit: Duration) -> Duration {
         let bytes = |look: &Look| look.carried.get(link).copied().unwrap_or(0);
         let mut next = from.0;
@@ -143,7 +143,7 @@ impl Drop for Observer {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic there has been reported already.
+            // A panic there has already been reported.
             let _ = thread.join();
         }
     }
@@ -156,8 +156,8 @@ fn longest(directory: &Path, name: &str) -> u64 {
     right.map(length).max().unwrap_or(0)
 }
 
-/// What the links of the thread's host have carried. A veth counts what its other end sends as
-/// received, whether or not a filter swallows it here.
+/// What the links of this thread's host have carried. A veth interface counts what its other end
+/// sends as received, even if a filter drops it here.
 fn carried() -> Vec<u64> {
     let table = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
     let mut bytes = Vec::new();
@@ -173,22 +173,22 @@ fn carried() -> Vec<u64> {
         if bytes.len() <= link {
             bytes.resize(link + 1, 0);
         }
-        // Received bytes and seven more columns, then sent bytes.
+        // Received bytes, seven more columns, then sent bytes.
         bytes[link] = numbers.first().unwrap_or(&0) + numbers.get(8).unwrap_or(&0);
     }
     bytes
 }
 
-/// Puts the calling thread ahead of the programs under test, if that is allowed.
+/// Gives the calling thread priority over the programs under test, if that is allowed.
 fn go_ahead() {
     let thread = gettid().to_string();
     let mut command = Command::new("chrt");
-    // Where it is not allowed, the programs under test are not put ahead of others either, which is
-    // said once.
+    // Where it is not allowed, the programs under test get no priority either, and that is reported
+    // once.
     let _ = command.args(["--rr", "--pid", "2", &thread]).output();
 }
 
-/// How late a machine was in letting a thread go on that has precedence.
+/// How late a machine was in resuming a thread that has priority.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Lateness {
     pub worst: Duration,
@@ -204,7 +204,7 @@ impl Lateness {
     }
 }
 
-/// Measures lateness from its start to its end.
+/// Measures lateness from start to end.
 pub struct Meter {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<Lateness>>,
@@ -223,7 +223,7 @@ impl Meter {
                 thread::sleep(PERIOD);
                 let late = before.elapsed().saturating_sub(PERIOD);
                 lateness.worst = lateness.worst.max(late);
-                // Timers of the kernel are not exact, and that is no fault of the machine's.
+                // Kernel timers are not exact, and that does not count as lateness.
                 lateness.sum += late.saturating_sub(PERIOD);
             }
             lateness.of = started.elapsed();

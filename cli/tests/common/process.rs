@@ -1,4 +1,4 @@
-//! Programs under test, with what they print in files.
+//! Programs under test; what they print goes to files.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long a program may take to say its first line, on a machine that is busy otherwise.
+/// How long a program may take to print its first line on a machine that is busy with other work.
 const START: Duration = Duration::from_secs(120);
 
 /// A program; killed when dropped.
@@ -28,7 +28,7 @@ pub struct Ended {
     pub status: ExitStatus,
     pub stdout: String,
     pub stderr: String,
-    /// Since it was started.
+    /// Time since it was started.
     pub after: Duration,
 }
 
@@ -56,7 +56,7 @@ impl Process {
         }
     }
 
-    /// The process ID; `ip netns exec` has become the program.
+    /// The process ID of the program, which `ip netns exec` has become.
     pub fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id().cast_signed())
     }
@@ -103,7 +103,7 @@ impl Process {
         number.unwrap_or_default()
     }
 
-    /// Waits for it to end by itself.
+    /// Waits for the program to end by itself.
     #[track_caller]
     pub fn wait(mut self, limit: Duration) -> Ended {
         let since = Instant::now();
@@ -136,12 +136,12 @@ impl Drop for Process {
 }
 
 impl Ended {
-    /// The exit code; a signal has none.
+    /// The exit code; `None` after a signal.
     pub fn code(&self) -> Option<i32> {
         self.status.code()
     }
 
-    /// What it reported as JSON, if all went well.
+    /// What the program reported as JSON. Fails unless the program succeeded.
     #[track_caller]
     pub fn report(&self) -> Value {
         assert!(self.status.success(), "{}: {}", self.status, self.stderr);

@@ -1,4 +1,4 @@
-//! A part of this machine that a test has for itself.
+//! A part of this machine that a test has to itself.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
@@ -7,18 +7,18 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// What a stage, and the commands of tests on it, are made with.
+/// The programs needed to make a stage and to run commands on it.
 pub const STAGED: [&str; 8] = [
     "unshare", "nsenter", "mount", "sh", "mkdir", "cat", "rm", "test",
 ];
 
-/// `ip netns` keeps its names in a folder: another one here than elsewhere. The last command stays
-/// until its input ends, which it does with this process at the latest, however that ends.
+/// `ip netns` keeps its names in a folder; the stage has its own. The last command stays until its
+/// input ends, at the latest when this process ends, however that happens.
 const SET_UP: &str = "mkdir -p /run/netns && mount -t tmpfs netns /run/netns && \
                       ip link set dev lo up && echo ready && exec cat";
 
 /// Interfaces, routes, namespaces and mounts that nobody else sees or changes, so that before and
-/// after can be compared to the letter while other tests make networks of their own.
+/// after can be compared exactly while other tests make networks of their own.
 pub struct Stage {
     keeper: Child,
 }
@@ -39,7 +39,7 @@ impl Stage {
         Self { keeper }
     }
 
-    /// A command in `folder`. Its process becomes the program's.
+    /// A command in `folder`. Its process becomes the program.
     pub fn command(&self, folder: &Path, program: &str) -> Command {
         let keeper = self.keeper.id().to_string();
         let mut command = Command::new("nsenter");
@@ -49,7 +49,7 @@ impl Stage {
         command
     }
 
-    /// Interfaces, rules of routing and namespaces, as `ip` lists them.
+    /// Interfaces, routing rules and namespaces, as `ip` lists them.
     pub fn snapshot(&self) -> String {
         let lists = ["-o link", "rule", "netns"].map(|words| {
             let mut command = self.command(Path::new("/"), "ip");
@@ -61,8 +61,8 @@ impl Stage {
         lists.concat()
     }
 
-    /// Whether no command runs here. What runs in a namespace made here has mounts of its own, and
-    /// does not count.
+    /// Whether no command is running here. Processes in namespaces made here have mounts of their
+    /// own and do not count.
     pub fn is_idle(&self) -> bool {
         let mounts = |process: &Path| fs::read_link(process.join("ns/mnt")).ok();
         let keeper = PathBuf::from(format!("/proc/{}", self.keeper.id()));
@@ -78,7 +78,7 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         drop(self.keeper.stdin.take());
-        // It fails only if it has ended and been waited for.
+        // This fails only if the process has ended and been waited for.
         let _ = self.keeper.wait();
     }
 }

@@ -5,9 +5,9 @@
 //! client <- [front] <- link <- [rear] <- server
 //! ```
 //!
-//! A thread of its own per path sleeps to the nanosecond the links ask for, as well as the kernel
-//! can: the runtime's timers are too coarse for this. What is due late is delivered late, but the
-//! links count time exactly, so that their rates hold.
+//! Each path has a thread of its own, which sleeps until the exact time that its links ask for, as
+//! closely as the kernel allows: the runtime's timers are too coarse. Packets may be delivered
+//! late, but the links keep exact time, so their rates hold.
 
 use anabranch_link::{Link, LinkConfig, Loss, Probability, Queue, Rate};
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -24,16 +24,16 @@ use std::time::{Duration, Instant};
 /// IPv4 and UDP headers, which count on a link.
 const HEADER_BYTES: u32 = 28;
 
-/// The longest sleep: how soon a relay notices that it is to stop or cut.
+/// The longest sleep, and so the time a relay may need to notice that it is to stop or cut.
 const NAP: Duration = Duration::from_millis(5);
 
-/// Datagrams taken from one socket before the other is looked at.
+/// Datagrams read from one socket before turning to the other.
 const BATCH: usize = 64;
 
 /// Buffers kept for reuse.
 const SPARE: usize = 1024;
 
-/// What a path is like one way.
+/// One direction of a path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Shape {
     /// Megabits per second.
@@ -50,7 +50,7 @@ impl Shape {
         f64::from(self.mbit) * 1e6
     }
 
-    /// The round trip without queueing, if the way back is alike.
+    /// The round trip without queueing, if the other direction has the same delay.
     pub(crate) fn rtt(self) -> Duration {
         Duration::from_millis(2 * u64::from(self.delay_ms))
     }
@@ -59,7 +59,7 @@ impl Shape {
         let rate = Rate::bits_per_second(u64::from(self.mbit) * 1_000_000);
         let delay = Duration::from_millis(u64::from(self.delay_ms));
         let mut config = LinkConfig::new(rate.unwrap_or(Rate::Unlimited), delay);
-        // Two round trips' worth of packets, as a router at home has.
+        // Two round trips' worth of packets, as in a home router.
         let round_trip = self.rate() / 8.0 * self.rtt().as_secs_f64();
         config.queue = Queue::TailDropBytes((2.0 * round_trip) as u64 + 60_000);
         if let Some(loss) = Probability::new(self.loss).filter(|_| self.loss > 0.0) {
@@ -72,7 +72,7 @@ impl Shape {
 /// A running path. Stops when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Relay {
-    /// Where the client sends to.
+    /// The address that the client sends to.
     pub(crate) front: SocketAddr,
     switches: Arc<Switches>,
     thread: Option<JoinHandle<()>>,
@@ -85,12 +85,12 @@ struct Switches {
 }
 
 impl Relay {
-    /// Starts a path from `ip` to `server`, shaped there and back. The seed decides which packets
-    /// get lost.
+    /// Starts a path from `ip` to `server` with a shape for each direction. The seed decides which
+    /// packets get lost.
     ///
     /// # Errors
     ///
-    /// No socket or thread.
+    /// A socket or the thread cannot be made.
     pub(crate) fn start(
         ip: IpAddr,
         server: SocketAddr,
@@ -126,7 +126,7 @@ impl Relay {
         })
     }
 
-    /// From now on nothing passes, silently, in either direction.
+    /// From now on drops everything silently, in both directions.
     pub(crate) fn cut(&self) {
         self.switches.cut.store(true, Ordering::Relaxed);
     }
@@ -136,7 +136,7 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.switches.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic there has been reported already.
+            // A panic there has already been reported.
             let _ = thread.join();
         }
     }
@@ -145,13 +145,13 @@ impl Drop for Relay {
 fn socket(ip: IpAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((ip, 0))?;
     socket.set_nonblocking(true)?;
-    // Best effort: with small buffers a burst may be lost that the link would have taken.
+    // Best effort: with small buffers, bursts may be lost that the link would have carried.
     let _ = setsockopt(&socket, sockopt::RcvBuf, &(4 << 20));
     let _ = setsockopt(&socket, sockopt::RcvBufForce, &(4 << 20));
     Ok(socket)
 }
 
-/// A socket, and the link whose packets leave by it.
+/// A socket and the link whose packets leave through it.
 struct Side {
     socket: UdpSocket,
     link: Link<Vec<u8>>,
@@ -197,7 +197,7 @@ impl Worker {
         }
     }
 
-    /// Takes what has arrived; true if there may be more.
+    /// Takes what has arrived; returns whether there may be more.
     fn receive(&mut self) -> bool {
         let mut more = false;
         for from_client in [true, false] {
@@ -231,7 +231,7 @@ impl Worker {
         true
     }
 
-    /// Sends what is due.
+    /// Sends the packets that are due.
     fn deliver(&mut self) {
         let now = self.now();
         while let Some(packet) = self.there.link.poll(now) {
@@ -291,7 +291,7 @@ mod tests {
         let client = UdpSocket::bind((ip, 0)).unwrap();
         client.connect(relay.front).unwrap();
         for socket in [&server, &client] {
-            // What takes a moment gets a minute, for a machine that is busy.
+            // A minute for what takes a moment: the machine may be busy.
             let patience = Duration::from_secs(60);
             socket.set_read_timeout(Some(patience)).unwrap();
         }
@@ -334,7 +334,7 @@ mod tests {
         relay.cut();
         let moment = Duration::from_millis(200);
         server.set_read_timeout(Some(moment)).unwrap();
-        // A busy machine lets the relay see the cut late: until then datagrams pass.
+        // On a busy machine the relay may notice the cut late; until then datagrams pass.
         let passes = || {
             client.send(b"ping").unwrap();
             server.recv_from(&mut [0; 16]).is_ok()

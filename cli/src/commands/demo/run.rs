@@ -23,10 +23,10 @@ use tokio::time::{sleep, timeout};
 /// The longest a transfer may take.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// How long paths are given to open.
+/// How long to wait for paths to open.
 const OPENING: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether a path has opened.
+/// How often to check whether a path has opened.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// The server of all runs.
@@ -34,18 +34,18 @@ const LOOK: Duration = Duration::from_millis(2);
 pub(super) struct Target {
     /// Its address.
     pub(super) address: SocketAddr,
-    /// What to believe.
+    /// What the client trusts.
     pub(super) tls: tls::ClientConfig,
     /// The file's name on it.
     pub(super) name: &'static str,
 }
 
-/// What is run.
+/// One transfer to run.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
-    /// The paths, by their place in `shapes`.
+    /// The paths, as indices into `shapes`.
     pub(super) paths: Vec<usize>,
-    /// All shapes.
+    /// The shapes of all paths.
     pub(super) shapes: Vec<Shape>,
     /// How the server sends.
     pub(super) tuning: Tuning,
@@ -55,18 +55,18 @@ pub(super) struct Plan {
     pub(super) cut_at: Option<f64>,
 }
 
-/// What came of it.
+/// The result of a transfer.
 #[derive(Debug, Clone)]
 pub(super) struct Figures {
     /// Bytes of the file.
     pub(super) bytes: u64,
     /// From request to last byte.
     pub(super) duration: Duration,
-    /// Share of the received bytes, for each shape; none where there was no path.
+    /// Share of the received bytes for each shape; `None` if it had no path.
     pub(super) shares: Vec<Option<f64>>,
-    /// The most bytes that waited behind a gap.
+    /// The most bytes that waited behind a gap in the stream.
     pub(super) reassembly_peak: u64,
-    /// Stream bytes that arrived again.
+    /// Stream bytes received more than once.
     pub(super) duplicates: u64,
     /// The longest time without data for the application after the cut.
     pub(super) pause: Option<Duration>,
@@ -182,7 +182,7 @@ async fn open_paths(
     Ok(ids)
 }
 
-/// Fetches the file and throws it away, but for its digest.
+/// Fetches the file and keeps only its digest.
 async fn fetch(
     connection: &Connection,
     target: &Target,
@@ -234,7 +234,7 @@ async fn fetch(
     Ok((bytes, duration, watch.pause))
 }
 
-/// Looks for the longest pause after the cut.
+/// Finds the longest pause after the cut.
 struct Watch {
     cut_at: Option<u64>,
     last: Option<Instant>,
@@ -250,7 +250,7 @@ impl Watch {
         }
     }
 
-    /// So many bytes are there. True if it is time to cut.
+    /// Records that this many bytes have arrived; returns whether it is time to cut.
     fn on_data(&mut self, bytes: u64) -> bool {
         if let Some(last) = self
             .last

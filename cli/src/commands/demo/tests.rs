@@ -65,7 +65,7 @@ async fn a_small_file_arrives_over_three_paths() {
         .into_iter()
         .find(|(name, _)| name == "round-robin")
         .unwrap();
-    // A demonstration on a machine that is too busy says so and ends.
+    // On a machine that is too busy, a transfer fails and is tried again.
     let started = Instant::now();
     let figures = loop {
         match run::run(&target, &plan).await {

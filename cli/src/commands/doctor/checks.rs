@@ -1,4 +1,4 @@
-//! The single checks. Each looks, and changes nothing that outlives it.
+//! The individual checks. None of them leaves a lasting change.
 
 use super::Check;
 use crate::commands::lab::vm;
@@ -12,17 +12,17 @@ use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::Path;
 
-/// Socket buffer that a fast path wants, in bytes: 1 Gbit/s for 30 ms.
+/// Socket buffer size for a fast path, in bytes: 1 Gbit/s for 30 ms.
 const BUFFER_BYTES: u64 = 4 << 20;
 
-/// Open files that a busy server wants.
+/// Open files that a busy server needs.
 const FILES: u64 = 4096;
 
 /// Bits of the capability sets (`capability.h`).
 const CAP_NET_ADMIN: u64 = 1 << 12;
 const CAP_SYS_ADMIN: u64 = 1 << 21;
 
-/// The interfaces and how many of them lead elsewhere.
+/// The interfaces, and how many of them lead to other networks.
 pub(super) fn interfaces(interfaces: &[Interface]) -> Vec<Check> {
     let usable = interfaces.iter().filter(|interface| interface.is_usable());
     let lines = usable.map(|interface| {
@@ -60,13 +60,13 @@ pub(super) fn interfaces(interfaces: &[Interface]) -> Vec<Check> {
     ]
 }
 
-/// Whether some default route leaves by it, in whichever table.
+/// Whether a default route leaves through it, in any routing table.
 fn leads_elsewhere(interface: &Interface) -> bool {
     let mut networks = interface.destinations.iter();
     interface.default_route || networks.any(|network| network.prefix_len == 0)
 }
 
-/// What would make a second uplink of what there is.
+/// How to get a second uplink from the interfaces there are.
 fn more_uplinks(interfaces: &[Interface]) -> String {
     let names = |is: &dyn Fn(&Interface) -> bool| {
         let real = |one: &&Interface| matches!(one.kind, Kind::Uplink | Kind::Virtual);
@@ -94,7 +94,7 @@ fn more_uplinks(interfaces: &[Interface]) -> String {
         .into()
 }
 
-/// What UDP sockets can do here.
+/// What UDP sockets support here.
 pub(super) fn sockets() -> Vec<Check> {
     let v4 = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0));
     let sockets = Check::new(
@@ -145,7 +145,7 @@ pub(super) fn sockets() -> Vec<Check> {
     checks
 }
 
-/// Limits that slow things down.
+/// System limits that slow transfers down.
 pub(super) fn limits() -> Vec<Check> {
     let read = |name: &str| {
         let text = fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?;
@@ -180,7 +180,7 @@ pub(super) fn limits() -> Vec<Check> {
     checks
 }
 
-/// What the kernel has for routes, labs and comparisons.
+/// What the kernel offers for routes, labs and comparisons.
 pub(super) fn kernel() -> Vec<Check> {
     let capabilities = capabilities();
     let may = |capability: u64| capabilities & capability != 0;
@@ -236,7 +236,7 @@ pub(super) fn kernel() -> Vec<Check> {
     checks
 }
 
-/// What `anabranch lab` finds here.
+/// What `anabranch lab` needs, and whether it is here.
 pub(super) fn lab() -> Vec<Check> {
     let check = |part: netns::Part| Check::new(part.name, part.ok, part.found, part.remedy);
     let vm = |part: vm::Part| Check::new(part.name, part.ok, part.found, part.remedy);

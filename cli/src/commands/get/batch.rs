@@ -1,4 +1,4 @@
-//! Several files over one connection, a few at a time. One that fails does not keep the others.
+//! Several files over one connection, a few at a time. One failure does not stop the others.
 
 use super::Run;
 use super::claims::Claims;
@@ -19,21 +19,21 @@ use http::HeaderMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Files and directories that one command fetches at most.
+/// The most files and directories that one command fetches.
 const MAX_ENTRIES: usize = 1_000_000;
 
 /// Files to fetch.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     jobs: Vec<Job>,
-    /// Files that cannot be fetched, told already.
+    /// Files that cannot be fetched, already reported.
     failed: u64,
-    /// Files and directories that servers named.
+    /// Files and directories found in listings.
     found: usize,
     claims: Claims,
 }
 
-/// A directory that was not looked into yet.
+/// A directory not yet looked into.
 struct Pending {
     url: ServerUrl,
     local: PathBuf,
@@ -123,7 +123,7 @@ impl Batch {
         Ok(())
     }
 
-    /// One more file or directory.
+    /// Counts one more file or directory.
     fn count(&mut self) -> Outcome {
         if self.found == MAX_ENTRIES {
             let what = format!("there are more than {MAX_ENTRIES} files and directories");
@@ -133,7 +133,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Where an entry goes, or why it goes nowhere.
+    /// The local path of an entry, or why it cannot have one.
     fn local(&mut self, directory: &Path, entry: &Entry) -> Result<PathBuf, String> {
         let name = entry.name.strip_suffix('/').unwrap_or(&entry.name);
         if entry.escaped {
@@ -147,7 +147,7 @@ impl Batch {
         Ok(local)
     }
 
-    /// Goes on without what cannot be had, unless nothing else could be had either.
+    /// Reports a failure and goes on, unless everything else would fail too.
     fn skip(&mut self, run: &Run<'_>, what: &str, failure: Failure) -> Outcome {
         if is_over(run) {
             return Err(failure);
@@ -163,12 +163,12 @@ impl Batch {
         self.failed += 1;
     }
 
-    /// Fetches them.
+    /// Fetches the files.
     pub(super) async fn fetch(mut self, run: &Run<'_>, connected: Duration) -> Outcome {
         let jobs = std::mem::take(&mut self.jobs);
         let total = jobs.len() as u64 + self.failed;
         let progress = run.progress();
-        // What goes to stdout goes there one after the other.
+        // Files on stdout must follow one another.
         let to_stdout = jobs.iter().any(|job| job.place == Place::Stdout);
         let at_once = if to_stdout { 1 } else { AT_ONCE };
         let started = Instant::now();
@@ -177,7 +177,7 @@ impl Batch {
             let progress = &progress;
             let mut under_way = stream::iter(&jobs)
                 .map(|job| async move {
-                    // Those under way end by themselves then, and keep what they have.
+                    // Downloads in progress end by themselves and keep what they have.
                     if is_over(run) {
                         return (job, None);
                     }
@@ -213,7 +213,7 @@ impl Batch {
     }
 }
 
-/// Whether further files need not be tried: they would fail alike.
+/// Whether further files would fail too, so that they need not be tried.
 fn is_over(run: &Run<'_>) -> bool {
     *run.stopped.borrow() || run.session.connection.close_reason().is_some()
 }

@@ -1,16 +1,16 @@
-//! The names that one command needs: those of the files, and beside each of them two while it is
+//! The names that one command needs: those of the files, and two more beside each file while it is
 //! fetched.
 
 use crate::files::partial::{note_of, part_of, target_of};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Targets so far, no two of which get into each other's way.
+/// The targets so far; none of them gets in another's way.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Claims(BTreeSet<PathBuf>);
 
 impl Claims {
-    /// Takes the name of a target, or tells why it cannot be had.
+    /// Claims the name of a target, or says why it is not available.
     pub(super) fn claim(&mut self, target: &Path) -> Result<(), String> {
         if self.0.contains(target) {
             return Err("two would get this name".into());

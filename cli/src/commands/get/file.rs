@@ -1,4 +1,4 @@
-//! One file: what is here of it is gone on with, the rest received, the whole verified and named.
+//! One file: resumes what is here, receives the rest, verifies the whole and names it.
 
 use super::listing;
 use super::plan::{Job, Place};
@@ -25,9 +25,9 @@ use std::time::{Duration, Instant, SystemTime};
 /// Why a download ended early.
 #[derive(Debug)]
 pub(super) enum Broken {
-    /// What was received is right and can be continued.
+    /// What was received is intact, and the download can be resumed.
     Resumable(Failure),
-    /// What was received is wrong.
+    /// What was received is wrong and must be discarded.
     Worthless(Failure),
     /// This is a directory, whose own URL ends in a slash.
     Directory(ServerUrl),
@@ -54,7 +54,7 @@ impl Broken {
     }
 }
 
-/// Fetches a file to where it goes.
+/// Fetches a file to its place.
 pub(super) async fn fetch(
     run: &Run<'_>,
     job: &Job,
@@ -100,7 +100,7 @@ pub(super) async fn fetch(
     }
 }
 
-/// What is here already stays, whatever it is.
+/// A file that is already here stays, whatever it is.
 fn leave(target: &Path, present: Present) -> Result<FileReport, Broken> {
     match present {
         Present::Same { length, sum } => Ok(unchanged(target, length, sum)),
@@ -139,8 +139,7 @@ fn again(part: &PartFile) -> String {
     )
 }
 
-/// A download under way. The writer is kept here, so that what was received survives an
-/// interruption.
+/// A download in progress. It holds the writer, so that what was received survives an interruption.
 struct Download<'a> {
     run: &'a Run<'a>,
     job: &'a Job,
@@ -149,7 +148,7 @@ struct Download<'a> {
     writer: Option<Writer>,
 }
 
-/// A file that is whole and right.
+/// A complete and correct file.
 struct Fetched {
     length: u64,
     start: u64,
@@ -212,7 +211,7 @@ impl Download<'_> {
         })
     }
 
-    /// Brings everything to the disk and compares its digest with the server's.
+    /// Writes everything to the disk and compares the digest with the server's.
     async fn verify(&mut self, theirs: Option<Sum>) -> Result<Sum, Broken> {
         let writer = self.writer.take();
         let writer = writer.ok_or_else(|| Failure::failed("nothing was written"))?;
@@ -259,7 +258,7 @@ impl Download<'_> {
                 return Err(self.disk(&error).into());
             }
             self.progress.advance(length);
-            // What is not read here the server may not send for long.
+            // This is the rate limit: flow control stops the server while nothing is read here.
             self.run.limit.pass(length).await;
         }
     }
@@ -279,7 +278,7 @@ impl Download<'_> {
 }
 
 impl Fetched {
-    /// Gives the file its name and the time when the server's was changed.
+    /// Gives the file its name and the modification time of the server's file.
     fn name(self, part: PartFile, target: &Path, replace: bool) -> Outcome<FileReport> {
         if let Some(modified) = self.modified
             && let Err(error) = part.set_modified(modified)
@@ -321,7 +320,7 @@ pub(super) fn headers(args: &Get, point: Option<&ResumePoint>) -> HeaderMap {
     headers
 }
 
-/// What the response offers; `None` if it is no success.
+/// What the response offers; `None` if it is not a success.
 fn offer(response: &Response<()>, point: Option<&ResumePoint>) -> Option<Result<Offer, Broken>> {
     let field = |name: &HeaderName| response.headers().get(name)?.to_str().ok();
     let etag = field(&header::ETAG).map(str::to_owned);
@@ -351,8 +350,8 @@ fn offer(response: &Response<()>, point: Option<&ResumePoint>) -> Option<Result<
     }
 }
 
-/// Where a broken download goes on: its last byte is fetched again, so that there is always
-/// something to ask for, also if only the digest is missing.
+/// Where a download resumes. Its last byte is fetched again, so that there is always a range to
+/// request, even if only the digest is missing.
 fn resume_at(point: &ResumePoint) -> u64 {
     point.length.saturating_sub(1)
 }
@@ -368,7 +367,7 @@ pub(super) fn their_sum(
         let field = in_trailers.or_else(|| response.headers().get(name))?;
         Sum::from_field(field.to_str().ok()?)
     };
-    // The digest of the content is that of the file only if all of it was sent.
+    // The digest of the content is the file's digest only if the whole file was sent.
     find(REPR_DIGEST).or_else(|| {
         if start == 0 {
             find(CONTENT_DIGEST)
@@ -378,13 +377,13 @@ pub(super) fn their_sum(
     })
 }
 
-/// When the server's file was changed last.
+/// When the server's file was last modified.
 pub(super) fn modified(response: &Response<()>) -> Option<SystemTime> {
     let field = response.headers().get(header::LAST_MODIFIED)?;
     httpdate::parse_http_date(field.to_str().ok()?).ok()
 }
 
-/// Why there is no such thing to fetch.
+/// Why the server refused the request, with a hint.
 pub(super) async fn refused(
     exchange: &mut Exchange,
     response: &Response<()>,

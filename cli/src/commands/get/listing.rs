@@ -1,4 +1,4 @@
-//! A directory of the server: asked for, told from a file, walked through.
+//! Directories on the server: how to list them and how to recognise them.
 
 use super::Run;
 use super::file::refused;
@@ -9,7 +9,7 @@ use bytes::Buf;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Response, StatusCode};
 
-/// Bytes of a directory's listing that are read.
+/// The most bytes of a listing that are read.
 const MAX_LISTING: usize = 64 << 20;
 
 /// Fetches the listing of the directory at `url`.
@@ -46,8 +46,8 @@ pub(super) fn headers() -> HeaderMap {
     headers
 }
 
-/// The directory's own URL, if the answer to a request for a file says that it is a directory by
-/// pointing to its name with a slash.
+/// The directory's own URL, if the response redirects from a file's URL to the same name with a
+/// slash.
 pub(super) fn instead(response: &Response<()>, url: &ServerUrl) -> Option<ServerUrl> {
     let field = |name| response.headers().get(name)?.to_str().ok();
     let mut directory = url.clone();

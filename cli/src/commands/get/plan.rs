@@ -1,4 +1,4 @@
-//! Which files are to be fetched, and where each of them goes. Nothing here touches the network.
+//! Which files to fetch, and where each of them goes. Nothing here touches the network.
 
 use super::claims::Claims;
 use crate::args::Get;
@@ -35,7 +35,7 @@ enum Output {
     Stdout,
 }
 
-/// What was asked for.
+/// What the user asked for.
 #[derive(Debug)]
 pub(super) struct Plan {
     urls: Vec<ServerUrl>,
@@ -74,7 +74,7 @@ impl Plan {
             }
         }
         let mut urls = args.urls.clone();
-        // Stable: within a server the order stays.
+        // The sort is stable: it keeps the order within a server.
         let rank = |url: &ServerUrl| args.urls.iter().position(|one| one.is_same_server(url));
         urls.sort_by_cached_key(rank);
         let plan = Self {
@@ -86,11 +86,11 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The names that what was asked for gets.
+    /// The names that the requested files will get.
     ///
     /// # Errors
     ///
-    /// Two of them get into each other's way.
+    /// Two of them get in each other's way.
     pub(super) fn claims(&self) -> Outcome<Claims> {
         let mut claims = Claims::default();
         for url in &self.urls {
@@ -123,16 +123,16 @@ impl Plan {
         self.urls.chunk_by(ServerUrl::is_same_server)
     }
 
-    /// Whether there is one URL only.
+    /// Whether there is only one URL.
     pub(super) fn is_single(&self) -> bool {
         self.urls.len() == 1
     }
 
-    /// Looks whether the files can be put where they are to go, before anything is asked for.
+    /// Checks that the files can be put where they belong, before any request is sent.
     ///
     /// # Errors
     ///
-    /// A directory cannot be written, or has the name of a file.
+    /// A directory cannot be written, or its name belongs to a file.
     pub(super) fn check_targets(&self, urls: &[ServerUrl]) -> Outcome {
         if self.recursive {
             return Ok(());
@@ -171,7 +171,7 @@ impl Plan {
         }
     }
 
-    /// The file at a URL.
+    /// The job for the file at a URL.
     pub(super) fn job(&self, url: &ServerUrl) -> Job {
         let name = url.file_name().unwrap_or_default();
         let place = match &self.output {
@@ -185,7 +185,7 @@ impl Plan {
         }
     }
 
-    /// The directory into which the content of the directory at a URL goes.
+    /// The local directory for the content of the directory at a URL.
     pub(super) fn directory(&self, url: &ServerUrl) -> PathBuf {
         let (Output::Into(base) | Output::Named(base)) = &self.output else {
             return PathBuf::new();
@@ -199,7 +199,7 @@ impl Plan {
     }
 }
 
-/// `several` files need a directory.
+/// What `-o` means; `several` files need a directory.
 fn output(given: Option<&Path>, several: bool) -> Outcome<Output> {
     let Some(path) = given else {
         return Ok(Output::Into(PathBuf::new()));
@@ -218,8 +218,8 @@ fn output(given: Option<&Path>, several: bool) -> Outcome<Output> {
     Ok(Output::Named(path.into()))
 }
 
-/// Makes `directory`, which is `root` or below it. Nothing below the root may be a symbolic link:
-/// it could lead elsewhere.
+/// Makes `directory`, which is `root` or below it. Nothing below the root may be a symbolic link,
+/// which could lead elsewhere.
 ///
 /// # Errors
 ///

@@ -1,6 +1,5 @@
-//! A file that is here already: is it the server's?
-//!
-//! By its SHA-256 if the server tells its own, else, as rsync does, by length and time.
+//! Compares a file that is already here with the server's: by SHA-256 if the server sends one,
+//! otherwise by length and time, as rsync does.
 
 use super::Run;
 use super::file::{modified, refused, their_sum};
@@ -18,21 +17,21 @@ use std::time::{Duration, SystemTime};
 /// Asks for the digest of the whole file (RFC 9530, section 4).
 const WANT_DIGEST: &str = "want-repr-digest";
 
-/// What a file that is here is.
+/// The result of a comparison.
 #[derive(Debug)]
 pub(super) enum Present {
-    /// The server's, by its digest or by length and time.
+    /// It is the server's file, by digest or by length and time.
     Same {
         /// Its length.
         length: u64,
-        /// Its digest, if that was compared.
+        /// Its digest, if digests were compared.
         sum: Option<Sum>,
     },
-    /// Another one; why.
+    /// It is a different file; why.
     Other(&'static str),
-    /// On the server it is a directory, with this URL.
+    /// The server has a directory there, with this URL.
     Directory(ServerUrl),
-    /// The server has nothing to compare with.
+    /// The server sends nothing to compare with.
     Unknown,
 }
 
@@ -83,7 +82,7 @@ pub(super) async fn compare(run: &Run<'_>, url: &ServerUrl, path: &Path) -> Outc
     )
 }
 
-/// HTTP tells whole seconds.
+/// HTTP dates have whole seconds.
 fn is_same_second(one: SystemTime, other: SystemTime) -> bool {
     let seconds = |time: SystemTime| {
         let since = time.duration_since(SystemTime::UNIX_EPOCH);

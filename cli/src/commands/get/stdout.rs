@@ -1,5 +1,5 @@
-//! One file to stdout. Who reads it has it before it can be verified, so that the exit code alone
-//! tells whether it was right.
+//! One file to stdout. The reader gets the data before it can be verified: only the exit code says
+//! whether it was right.
 
 use super::Run;
 use super::file::{Broken, headers, refused, their_sum};
@@ -17,10 +17,10 @@ use std::io::{self, Write};
 use std::time::Instant;
 use tokio::task::spawn_blocking;
 
-/// Bytes collected before they are written.
+/// Bytes collected before each write.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// Fetches a file and writes it to stdout as it comes.
+/// Fetches a file and writes it to stdout as it arrives.
 pub(super) async fn fetch(
     run: &Run<'_>,
     job: &Job,
@@ -88,7 +88,7 @@ async fn receive(run: &Run<'_>, job: &Job, progress: &Progress) -> Result<FileRe
     })
 }
 
-/// Stdout, written to and hashed off the runtime's threads.
+/// Stdout, written and hashed off the runtime's threads.
 #[derive(Default)]
 struct Out {
     waiting: Vec<Bytes>,

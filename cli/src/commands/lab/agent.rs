@@ -1,5 +1,5 @@
-//! `anabranch lab agent`: one end of each run, for the laboratory that started it or for those
-//! elsewhere.
+//! `anabranch lab agent`: one end of each run, for the lab that started it or for labs on other
+//! machines.
 
 use crate::args::lab::Agent;
 use crate::commands::{interrupted, serve};
@@ -60,10 +60,11 @@ fn listen(args: &Agent, address: SocketAddr, quiet: bool) -> Outcome {
     told.and(ended.map_err(|_| Failure::failed("the agent broke down: this is a mistake in it")))
 }
 
-/// Prints what `--peer` takes, once for each address by which this machine may be reached.
+/// Prints the argument for `--peer`, once for each address at which this machine may be reached.
 async fn tell(key: Fingerprint, bound: SocketAddr, quiet: bool) -> Outcome {
     let mut hosts = serve::reachable(&[bound]).await?;
-    // Of use on this machine only, where an agent listens for trials.
+    // Loopback addresses are kept only if there are no others: an agent may listen on one for
+    // trials.
     let is_loopback = |host: &Host| {
         let ip = host.name.parse::<IpAddr>();
         ip.is_ok_and(|ip| ip.is_loopback())

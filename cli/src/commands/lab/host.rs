@@ -1,4 +1,4 @@
-//! Runs over links that exist: what was typed against what there is, and the peer.
+//! Runs over existing links: checks the options against this machine and calls the peer.
 
 use super::target::Target;
 use crate::args::lab::{Backend, LinkLayer, Run};
@@ -22,10 +22,10 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::spawn_blocking;
 
-/// What the other end of a run is called in messages.
+/// What messages call the other end of a run.
 const SERVER: &str = "server";
 
-/// All that is known before the first run.
+/// Everything that is known before the first run.
 #[derive(Debug)]
 pub(super) struct Real {
     /// Where the paths lead.
@@ -34,7 +34,7 @@ pub(super) struct Real {
     machine: Machine,
 }
 
-/// A peer that was called.
+/// A peer that has answered a call.
 #[derive(Debug)]
 struct Called {
     address: SocketAddr,
@@ -56,10 +56,10 @@ impl Called {
 
 impl Reach for Reached {
     fn near(&self) -> Result<Box<dyn Host>, HostError> {
-        // The program itself, also after its file was replaced.
+        // The running program, even if its file has been replaced.
         let program = PathBuf::from(format!("/proc/{}/exe", std::process::id()));
         let mut command = Command::new(program);
-        // A group of its own: Ctrl-C is for the laboratory, which lets a run end first.
+        // A process group of its own: Ctrl-C is for the lab, which lets a run end first.
         command.args(["lab", "agent"]).process_group(0);
         Ok(Box::new(Local::start("client", command)?))
     }
@@ -75,12 +75,12 @@ impl Reach for Reached {
 }
 
 impl Real {
-    /// How both hosts are reached.
+    /// How to reach both hosts.
     pub(super) fn reach(&self) -> Box<dyn Reach> {
         Box::new(Reached(Arc::clone(&self.peer)))
     }
 
-    /// The peer and the paths, for those who read results.
+    /// The peer and the paths, for readers of the results.
     pub(super) fn facts(&self) -> serde_json::Value {
         let roads = self.roads.iter().map(|road| {
             serde_json::json!({
@@ -99,7 +99,7 @@ impl Real {
     }
 }
 
-/// Refuses what goes with another backend only.
+/// Refuses options that only suit another backend.
 pub(super) fn check_options(args: &Run, is_host: bool) -> Outcome {
     let wrong = if is_host && args.pcap {
         Some((
@@ -140,7 +140,7 @@ pub(super) fn check_options(args: &Run, is_host: bool) -> Outcome {
     }
 }
 
-/// Understands where paths lead, and calls the peer.
+/// Finds out where the paths lead, and calls the peer.
 pub(super) async fn prepare(args: &Run, targets: &[Target], quiet: bool) -> Outcome<Real> {
     let Some(peer) = &args.peer else {
         let failure = Failure::usage("--backend host needs the other machine: no --peer was given");
@@ -192,15 +192,15 @@ async fn address_of(peer: &Peer) -> Outcome<SocketAddr> {
     }
 }
 
-/// A path that somebody has to say of where it leads.
+/// A path for which the user has to say where it leads.
 #[derive(Debug)]
 struct Wanted {
     path: String,
-    /// The scenarios that have it, the first one first.
+    /// The scenarios that have it, in order.
     scenarios: Vec<String>,
 }
 
-/// The paths of all scenarios, in their order.
+/// The paths of all scenarios, in order.
 fn wanted(targets: &[Target]) -> Vec<Wanted> {
     let mut wanted: Vec<Wanted> = Vec::new();
     for run in targets.iter().flat_map(|target| &target.plan.runs) {
@@ -219,7 +219,7 @@ fn wanted(targets: &[Target]) -> Vec<Wanted> {
     wanted
 }
 
-/// Whether two paths are in one scenario.
+/// Whether two paths occur in the same scenario.
 fn meet(wanted: &[Wanted], one: &str, other: &str) -> bool {
     let of = |path: &str| wanted.iter().find(|known| known.path == path);
     match (of(one), of(other)) {
@@ -252,7 +252,7 @@ fn roads(
             return Err(Failure::usage(format!("--path: `{name}` is given twice")));
         }
         let road = road(spec, interfaces, peer)?;
-        // What no run has both of may share a link.
+        // Two paths that no run uses together may share a link.
         let same = roads
             .iter()
             .filter(|other| meet(wanted, &other.path, name))
@@ -333,10 +333,10 @@ fn join(names: impl Iterator<Item = impl Into<String>>) -> String {
     names.join(", ")
 }
 
-/// Why the peer is not there, with what can be done about it.
+/// Why the peer cannot be reached, with a hint.
 fn unreachable(error: &HostError, own_key: Fingerprint) -> Failure {
     let hint = match error {
-        // It answered the call, and hung up when it saw who calls.
+        // The peer answered, and hung up when it saw who was calling.
         HostError::Ended { .. } => format!(
             "the agent has to trust this machine's key: anabranch lab agent --listen :4433 --trust \
              {own_key}"
@@ -348,7 +348,7 @@ fn unreachable(error: &HostError, own_key: Fingerprint) -> Failure {
     Failure::usage(error).hint(hint)
 }
 
-/// Figures of two versions are not one measurement.
+/// Refuses a peer of another version: their figures would not be one measurement.
 fn same_version(peer: &Machine) -> Outcome {
     let own = env!("CARGO_PKG_VERSION");
     if peer.version == own {

@@ -1,7 +1,7 @@
 //! What a folder of results already holds, and whether more may be added to it.
 //!
-//! Runs that are there are not run again. What they were measured on is not in their names, so it
-//! is compared with what `machine.json` beside them says.
+//! Runs that are there are not repeated. Their names do not say what they were measured on, so this
+//! is compared with `machine.json` beside them.
 
 use super::host::Real;
 use crate::args::lab::Backend;
@@ -12,13 +12,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// The facts of an earlier campaign in a folder; nothing if there are none.
+/// The facts of an earlier campaign in a folder; `None` if there are none.
 fn facts(folder: &Path) -> Option<Value> {
     let text = fs::read_to_string(folder.join("machine.json")).ok()?;
     serde_json::from_str(&text).ok()
 }
 
-/// What a backend is called in `machine.json` and in messages.
+/// The name of a backend in `machine.json` and in messages.
 pub(super) fn name(backend: Backend) -> &'static str {
     match backend {
         Backend::Netns => "netns",
@@ -30,7 +30,7 @@ pub(super) fn name(backend: Backend) -> &'static str {
 /// Refuses to mix results of two backends, or of two networks, in one folder.
 ///
 /// # Errors
-/// The folder holds runs that something else carried.
+/// The folder holds runs of another backend or network.
 pub(super) fn check(folder: &Path, plan: &Plan, backend: Backend, real: Option<&Real>) -> Outcome {
     let has_parts =
         fs::read_dir(folder.join("parts")).is_ok_and(|mut parts| parts.next().is_some());
@@ -41,7 +41,7 @@ pub(super) fn check(folder: &Path, plan: &Plan, backend: Backend, real: Option<&
         let failure = Failure::usage(format!("{} holds results {what}", folder.display()));
         Err(failure.hint("choose another --out, or remove that folder if they are of no use"))
     };
-    // Folders of before this was written down tell no more than whether there was a peer.
+    // Older folders say only whether there was a peer.
     let had_peer = before["peer"].is_object();
     let earlier = before["backend"]
         .as_str()
@@ -63,8 +63,8 @@ pub(super) fn check(folder: &Path, plan: &Plan, backend: Backend, real: Option<&
     }
 }
 
-/// What is another network than it was, by the facts of both; `None` if nothing is. A peer that is
-/// called at another address is the same one if its key is.
+/// How the network differs from before, by the facts of both; `None` if it does not. A peer at
+/// another address is the same peer if its key is the same.
 fn other_network(before: &Value, now: &Value, paths: &BTreeSet<&str>) -> Option<String> {
     let Some(key) = before["key"].as_str() else {
         return Some("they name no peer".to_owned());

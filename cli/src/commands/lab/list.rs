@@ -1,4 +1,4 @@
-//! `anabranch lab list`: the experiments of the papers, and what can run them.
+//! `anabranch lab list`: the experiments of the papers and what can run them.
 
 use crate::args::Listing;
 use crate::commands::experiments;
@@ -13,10 +13,10 @@ use std::collections::BTreeSet;
 /// What can run an experiment.
 struct Reach {
     sim: bool,
-    /// What of it real kernels cannot do here; nothing if they can do all of it, or `None` if there
-    /// is no network in it.
+    /// What of it real kernels cannot do here: empty if they can do all of it, `None` if it has no
+    /// network.
     netns: Option<Vec<String>>,
-    /// Whether the kernel of a virtual machine can do what this one cannot.
+    /// Whether the kernel of a virtual machine can do what this kernel cannot.
     in_vm: bool,
 }
 
@@ -68,7 +68,7 @@ fn reach(experiment: &Experiment, kernel: Option<&Kernel>) -> Reach {
             in_vm: false,
         };
     }
-    // A scenario this build does not understand is told when it is run.
+    // A scenario that this build does not understand is reported when it is run.
     let Ok(Some(plan)) = experiment.plan(false) else {
         return Reach {
             sim: false,

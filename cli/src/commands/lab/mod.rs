@@ -39,7 +39,7 @@ pub(crate) async fn run(command: &Lab, quiet: bool) -> Outcome {
     }
 }
 
-/// Prints the key by which agents elsewhere know this machine.
+/// Prints the key by which agents on other machines know this one.
 fn key(identity: Option<&Path>) -> Outcome {
     output::data(own_identity(identity)?.fingerprint())
 }
@@ -63,7 +63,7 @@ fn clean() -> Outcome {
     Ok(())
 }
 
-/// Fails with the first thing missing without which no laboratory runs.
+/// Fails with the first missing part that every lab needs.
 fn essentials() -> Outcome {
     let missing = netns::parts()
         .into_iter()

@@ -1,4 +1,4 @@
-//! `anabranch lab report`: results as one page, with its plots.
+//! `anabranch lab report`: results as one page with plots.
 
 use crate::args::report::Report;
 use crate::failure::{Failure, Outcome};
@@ -45,7 +45,7 @@ pub(super) async fn run(args: &Report, quiet: bool) -> Outcome {
     Ok(())
 }
 
-/// What went wrong, with the exit code it deserves.
+/// What went wrong, with the right exit code.
 pub(super) fn failure(error: &ReportError) -> Failure {
     let failure = if error.is_usage() {
         Failure::usage(error)

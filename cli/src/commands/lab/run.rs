@@ -1,4 +1,4 @@
-//! `anabranch lab run`: all runs of the targets, and what they say.
+//! `anabranch lab run`: runs the targets and shows their results.
 
 use super::host::{self, Real};
 use super::kept;
@@ -28,13 +28,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Where results go if nobody says.
+/// Where results go by default.
 pub(super) const RESULTS: &str = "lab-results";
 
-/// A campaign that takes longer than this tells so before it begins.
+/// A campaign that takes longer than this says so before it begins.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Agents of this program.
+/// Starts this program as agents.
 #[derive(Debug)]
 struct Agents;
 
@@ -102,7 +102,7 @@ pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
     }
 }
 
-/// Refuses a plan of which no run can be done.
+/// Refuses a plan if none of its runs can be done.
 fn all_refused(plan: &Plan, refusal: impl Fn(&Scenario) -> Option<String>) -> Outcome {
     let refusals: Vec<Option<String>> =
         plan.runs.iter().map(|run| refusal(&run.scenario)).collect();
@@ -115,7 +115,7 @@ fn all_refused(plan: &Plan, refusal: impl Fn(&Scenario) -> Option<String>) -> Ou
     Ok(())
 }
 
-/// Refuses what this machine cannot do at all, before anything is made.
+/// Refuses what this machine cannot do at all, before anything is set up.
 fn check(plan: &Plan, machine: &Machine) -> Outcome {
     all_refused(plan, netns::refusal)?;
     let shown = |rate: u64| units::bit_rate(rate as f64);
@@ -150,7 +150,7 @@ fn folder(args: &Run, plan: &Plan, several: bool) -> PathBuf {
     }
 }
 
-/// Runs one target; whether all went well.
+/// Runs one target; returns whether all went well.
 async fn one(
     args: &Run,
     target: &Target,
@@ -221,7 +221,7 @@ async fn one(
     Ok(good)
 }
 
-/// A campaign that ended because nobody answers where the peer was.
+/// A campaign that ended because the peer no longer answers.
 fn gone(why: &str, missing: usize) -> Failure {
     let left = match missing {
         0 => String::new(),
@@ -234,7 +234,7 @@ fn gone(why: &str, missing: usize) -> Failure {
     )
 }
 
-/// What is kept beside the results in `folder`.
+/// What to keep beside the results in `folder`.
 fn conduct(folder: &Path, abort: &Arc<AtomicBool>) -> Conduct {
     Conduct {
         qlog: Some(folder.join("qlog")),
@@ -244,7 +244,7 @@ fn conduct(folder: &Path, abort: &Arc<AtomicBool>) -> Conduct {
 }
 
 fn netns(args: &Run, folder: &Path, abort: &Arc<AtomicBool>) -> Netns {
-    // The program itself, also after its file was replaced, and from within `ip netns exec`.
+    // The running program, even if its file has been replaced, and from within `ip netns exec`.
     let program = PathBuf::from(format!("/proc/{}/exe", std::process::id()));
     let links = match args.links {
         LinkLayer::Auto => Links::Auto,
@@ -260,7 +260,7 @@ fn netns(args: &Run, folder: &Path, abort: &Arc<AtomicBool>) -> Netns {
     }
 }
 
-/// Keeps what results mean little without.
+/// Saves what is needed to interpret the results.
 fn keep_beside(
     folder: &Path,
     plan: &Plan,
@@ -319,7 +319,7 @@ fn announce(args: &Run, plan: &Plan, quiet: bool) {
     }
 }
 
-/// Shows what came out; whether all of it is good.
+/// Shows the results; returns whether all of them are good.
 fn tell(args: &Run, target: &Target, results: &Results) -> Outcome<bool> {
     if args.json {
         let mut lines = Vec::new();
@@ -336,7 +336,7 @@ fn tell(args: &Run, target: &Target, results: &Results) -> Outcome<bool> {
     if results.missing == 0
         && let Some((experiment, contenders)) = &target.experiment
     {
-        // Statements are about the paper's contenders, not about the rivals they meet here.
+        // Statements are about the paper's contenders, not about the rivals added here.
         let own = |part: &&Part| contenders.contains(&part.contender);
         let parts: Vec<Part> = results.parts.iter().filter(own).cloned().collect();
         let statements = experiment.judge(&Data::new(&parts));
@@ -345,7 +345,7 @@ fn tell(args: &Run, target: &Target, results: &Results) -> Outcome<bool> {
         }
         say_statements(&statements);
     }
-    // What a machine cannot do is told in its row; it is no failure of what it can do.
+    // A run that this machine cannot do says so in its row and is not a failure.
     let bad = results
         .parts
         .iter()
@@ -363,7 +363,7 @@ fn say_statements(statements: &[Statement]) {
     ));
 }
 
-/// Says in how many runs something else was going on.
+/// Says in how many runs something else kept the machine busy.
 fn say_disturbances(folder: &Path, results: &Results) {
     let text = std::fs::read_to_string(folder.join("notes.jsonl")).unwrap_or_default();
     let busy = text.lines().filter_map(|line| {

@@ -1,4 +1,4 @@
-//! `anabranch lab status`: how far the runs in a folder are.
+//! `anabranch lab status`: the progress of the runs in a folder.
 
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What `lab run` wrote before it began.
+/// What `lab run` writes before it begins.
 #[derive(Debug, Deserialize)]
 struct Planned {
     name: String,
@@ -22,7 +22,7 @@ struct PlannedRun {
     contender: String,
 }
 
-/// What there is of one contender.
+/// The runs of one contender.
 #[derive(Debug, Clone, Copy, Default)]
 struct Count {
     planned: u64,

@@ -1,4 +1,4 @@
-//! What is to be run: scenario files, experiments of the papers, or all of these; the calibration.
+//! What to run: scenario files, experiments of the papers, all of these, or the calibration.
 
 use crate::args::lab::Grid;
 use crate::args::sim::Change;
@@ -11,7 +11,7 @@ use anabranch_lab::scenario::{Document, nearest};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Repetitions of a quick run at most: real time passes.
+/// The most repetitions of a quick run, since runs take real time.
 const QUICK_RUNS: u64 = 3;
 
 /// The word for all experiments.
@@ -20,7 +20,7 @@ const PAPERS: &str = "papers";
 /// The word for the scenarios in which simulator and kernels must agree.
 const CALIBRATION: &str = "calibration";
 
-/// Something to be run.
+/// Something to run.
 #[derive(Debug)]
 pub(super) struct Target {
     /// Its runs.
@@ -29,7 +29,7 @@ pub(super) struct Target {
     pub(super) experiment: Option<(Experiment, Vec<String>)>,
 }
 
-/// Understands what was typed.
+/// Finds the targets that were typed.
 pub(super) fn targets(words: &[String], change: &Change, grid: &Grid) -> Outcome<Vec<Target>> {
     let mut targets = Vec::new();
     let mut chosen: Vec<&'static str> = Vec::new();
@@ -201,7 +201,7 @@ mod tests {
         assert!(pages > 20, "{pages}");
     }
 
-    /// The commands in the blocks of shell of a page, word by word.
+    /// The commands in the shell blocks of a page, split into words.
     fn commands(text: &str) -> Vec<Vec<String>> {
         let joined = text.replace("\\\n", " ");
         let mut is_shell = false;
@@ -235,8 +235,8 @@ mod tests {
             let found = found.unwrap_or_else(|why| panic!("{words:?}: {why:?}"));
             repeated.extend(found.into_iter().map(|target| target.plan.name.clone()));
         }
-        // In kernels they make every experiment, so that a new one is not left out, but for the one
-        // that is about the simulator's schedulers alone.
+        // The page runs every experiment in kernels, except the one that is only about the
+        // simulator's schedulers. This test notices a new one that the page leaves out.
         let all = all_experiments().into_iter();
         let missing = all
             .filter_map(|experiment| experiment.scenario_name())

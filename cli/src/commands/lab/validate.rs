@@ -1,4 +1,4 @@
-//! `anabranch lab validate`: links configured against links measured.
+//! `anabranch lab validate`: compares links as configured and as measured.
 
 use crate::args::lab::{Layers, Validate};
 use crate::commands::interrupted;
@@ -58,7 +58,7 @@ async fn one(layer: Layer, quiet: bool) -> Outcome<Validation> {
     });
     let done = tokio::select! {
         done = work => done,
-        // What is left is removed by the next start.
+        // The next start removes what is left.
         () = interrupted() => return Err(Failure::failed("interrupted")),
     };
     let done = done.map_err(|error| Failure::failed(format!("it ended badly: {error}")))?;

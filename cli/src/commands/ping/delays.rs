@@ -1,6 +1,6 @@
-//! Forward and backward delays of paths against the first one.
+//! Forward and backward delays of paths, relative to the first one.
 //!
-//! The least delays of the last seconds are compared, so that neither queues nor a busy machine
+//! Compares the smallest delays of the last seconds, so that neither queues nor a busy machine
 //! count.
 
 use anabranch_net::connection::Connection;
@@ -11,22 +11,22 @@ use serde::Serialize;
 /// What is known of delays in one direction.
 #[derive(Debug, Serialize)]
 pub(super) struct Delays {
-    /// By how much each further path takes longer than the first; `null` if nothing is known.
+    /// How much longer each further path takes than the first; `null` if that is unknown.
     #[serde(rename = "one_way_delay_difference_ms")]
     differences: Option<Vec<Difference>>,
-    /// Why nothing is known.
+    /// Why it is unknown.
     #[serde(rename = "one_way_delay_reason")]
     reason: Option<&'static str>,
 }
 
-/// One path against another. Milliseconds; negative if it is faster.
+/// One path relative to another, in milliseconds; negative if it is faster.
 #[derive(Debug, Serialize)]
 struct Difference {
     path: u32,
     against: u32,
     forward: Option<f64>,
     backward: Option<f64>,
-    /// What the resolution of the clocks and the age of the samples can add or take away.
+    /// The error, either way, due to the resolution of the clocks and the age of the samples.
     uncertainty: f64,
     method: &'static str,
 }
@@ -69,7 +69,7 @@ impl Delays {
         }
     }
 
-    /// Nothing is known, for this reason.
+    /// The result is unknown, for this reason.
     pub(super) fn unknown(reason: &'static str) -> Self {
         Self {
             differences: None,
@@ -77,7 +77,7 @@ impl Delays {
         }
     }
 
-    /// Forward and backward delay of a path, for people.
+    /// Forward and backward delay of a path, formatted for people.
     pub(super) fn shown(&self, path: u32) -> (String, String) {
         let found = self.differences.iter().flatten();
         if found.clone().any(|one| one.against == path) {
@@ -91,7 +91,7 @@ impl Delays {
         )
     }
 
-    /// What the columns mean, or why they are empty.
+    /// Explains the columns, or why they are empty.
     pub(super) fn remark(&self) -> String {
         let found = self.differences.as_deref().unwrap_or_default();
         let Some(one) = found.first() else {

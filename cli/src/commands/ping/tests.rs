@@ -62,7 +62,7 @@ fn a_silent_path_has_no_rtt() {
 /// The round trips of each path, and what is known of the delays.
 type Measured = (BTreeMap<PathId, Series>, serde_json::Value);
 
-/// Two shaped paths to a server of our own: 5 ms there and 25 back, 35 there and 15 back.
+/// Two shaped paths to a server in this process: 5 ms there and 25 back, 35 there and 15 back.
 struct Crossed {
     connection: Connection,
     _endpoints: [Endpoint; 2],
@@ -144,15 +144,15 @@ fn with_timestamps() -> TransportConfig {
     }
 }
 
-/// Whether a measured value is this one, and not what it would be the other way or from half the
-/// round trips: those are 10 and more apart. The relays that make the delays need a processor, too,
-/// and a busy machine makes them wait for one.
+/// Whether a measured value is the expected one, and not what it would be with swapped directions
+/// or from half the round trips: those are at least 10 away. The relays that cause the delays need
+/// a processor too, and have to wait for one on a busy machine.
 fn is_about(value: &serde_json::Value, expected: f64) -> bool {
     value.as_f64().is_some_and(|ms| (ms - expected).abs() < 9.0)
 }
 
-/// Measures until the result is right: a delay can only be measured too long, never too short, and
-/// on a busy machine a path may not answer at all for a while.
+/// Measures until the result is right: delays are sometimes measured too long, but never too short,
+/// and on a busy machine a path may not answer at all for a while.
 async fn measure_until(
     crossed: &Crossed,
     is_right: impl Fn(&serde_json::Value) -> bool,
@@ -180,7 +180,7 @@ async fn timestamps_tell_forward_from_backward_delay() {
     assert_eq!(known["method"], "timestamps", "{delays}");
     assert_eq!((&known["path"], &known["against"]), (&1.into(), &0.into()));
     assert!(delays["one_way_delay_reason"].is_null());
-    // The round trips are those of the paths themselves.
+    // The RTTs are those of the paths themselves.
     for (id, least) in [(PathId(0), 30), (PathId(1), 50)] {
         let rtts = series[&id].rtts();
         assert!(rtts.iter().all(|rtt| rtt.as_millis() >= least), "{rtts:?}");

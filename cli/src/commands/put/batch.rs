@@ -1,5 +1,5 @@
-//! Several files over one connection, a few at a time, and the directories they need. One that
-//! fails does not keep the others.
+//! Several files over one connection, a few at a time, and the directories they need. One failure
+//! does not stop the others.
 
 use super::Run;
 use super::file::{self, refused};
@@ -78,16 +78,16 @@ async fn send_all(run: &Run<'_>, jobs: &[Job], progress: &Progress, tally: &mut 
     Ok(())
 }
 
-/// What became of directories; each is told by its path.
+/// What became of the directories, by path.
 #[derive(Default)]
 struct Made {
-    /// They were not there before.
+    /// Directories that were not there before.
     new: BTreeSet<String>,
-    /// They have no place on the server, which was told.
+    /// Directories that could not be made; already reported.
     lost: Vec<String>,
 }
 
-/// What became of one.
+/// What became of one directory.
 enum Place {
     New,
     There,
@@ -99,7 +99,7 @@ fn directory_of(url: &ServerUrl) -> &str {
     &url.path[..end]
 }
 
-/// Makes directories, and those they are in. One that cannot be made does not keep the others.
+/// Makes directories and their parents. One failure does not stop the others.
 async fn make_all(run: &Run<'_>, directories: &[ServerUrl]) -> Outcome<Made> {
     let mut made = Made::default();
     let mut under_way = stream::iter(directories)

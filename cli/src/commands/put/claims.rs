@@ -1,4 +1,4 @@
-//! The names that one command gives on the server: a file gets one that nothing else gets.
+//! The names that one command gives on the server. A file shares its name with nothing else.
 
 use super::plan::Job;
 use crate::failure::{Failure, Outcome};
@@ -6,8 +6,8 @@ use crate::url::ServerUrl;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Refuses what would overwrite one file by another, or needs a directory where a file goes.
-/// Directories that get one name become one.
+/// Refuses to overwrite one file with another, or to put a file where a directory is needed.
+/// Directories that get the same name are merged.
 pub(super) fn check(jobs: &[Job], directories: &[(PathBuf, ServerUrl)]) -> Outcome {
     let mut files: BTreeMap<String, &Path> = BTreeMap::new();
     for job in jobs {
@@ -23,7 +23,7 @@ pub(super) fn check(jobs: &[Job], directories: &[(PathBuf, ServerUrl)]) -> Outco
     Ok(())
 }
 
-/// A path as the server finds it, without the slash that marks a directory.
+/// A path as the server resolves it, without the slash that marks a directory.
 fn place(url: &ServerUrl) -> String {
     let mut names = Vec::new();
     for name in url.path.split('/') {

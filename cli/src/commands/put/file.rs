@@ -1,4 +1,4 @@
-//! One file: what the server has of it is gone on with, the rest sent, the whole verified.
+//! One file: resumes what the server has, sends the rest, verifies the whole.
 
 use super::plan::{Job, open};
 use super::{Run, going_on};
@@ -22,11 +22,11 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long the server may hold on to an upload that broke off: until it has found out that its
-/// connection is dead, and some more.
+/// How long the server may hold on to an interrupted upload: until it has found out that the
+/// connection is dead, with a margin.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Time between two questions whether it still does.
+/// Time between two checks whether it still does.
 const RETRY: Duration = Duration::from_millis(500);
 
 /// Sends a file.
@@ -45,7 +45,7 @@ pub(super) async fn send(run: &Run<'_>, job: &Job, progress: &Progress) -> Outco
     Ok(sent.report(job))
 }
 
-/// An upload under way.
+/// An upload in progress.
 struct Upload<'a> {
     run: &'a Run<'a>,
     job: &'a Job,
@@ -53,9 +53,9 @@ struct Upload<'a> {
     progress: &'a Progress,
 }
 
-/// A file the server has.
+/// A file that the server has now.
 struct Sent {
-    /// It was there already.
+    /// Whether it was there already.
     unchanged: bool,
     length: u64,
     start: u64,
@@ -66,14 +66,14 @@ struct Sent {
 
 /// What the server has already.
 struct Known {
-    /// Bytes of this very upload.
+    /// Bytes of this same upload.
     offset: u64,
-    /// Length of the file that has the name.
+    /// Length of the file that has this name now.
     length: Option<u64>,
 }
 
 impl Upload<'_> {
-    /// What this upload is called on the server: another content gets another name.
+    /// The name of this upload on the server: different content gets a different name.
     fn tag(&self) -> HeaderValue {
         let Version {
             length,
@@ -146,8 +146,8 @@ impl Upload<'_> {
         })
     }
 
-    /// Asks what the server has. Waits for it to let go of the connection over which this upload
-    /// broke off.
+    /// Asks what the server has. If the server still holds this upload for the connection over
+    /// which it broke off, waits for it to let go.
     async fn known(&self) -> Outcome<Known> {
         if self.job.is_new {
             return Ok(Known {
@@ -187,13 +187,13 @@ impl Upload<'_> {
         self.run.session.ask("HEAD", &self.job.url, headers).await
     }
 
-    /// Whether the server's file may be this one.
+    /// Whether the server's file may be the same as this one.
     fn is_alike(&self, known: &Known) -> bool {
         let length = self.version.length;
         known.offset == 0 && known.length == Some(length) && !self.run.args.no_clobber
     }
 
-    /// Compares digests; what is the same already need not be sent.
+    /// Compares digests: an identical file need not be sent.
     async fn compare(&self, file: &File) -> Outcome<Option<Sent>> {
         let started = Instant::now();
         let mut headers = HeaderMap::new();
@@ -204,7 +204,7 @@ impl Upload<'_> {
         let turns = Turns::default();
         let ours = digests.whole(copy, self.version, &turns);
         let (ours, theirs) = if self.version.length == 0 {
-            // What is empty on both sides is the same: nothing is asked.
+            // Empty files are identical: the server is not asked.
             let ours = ours.await;
             (ours, ours)
         } else {
@@ -280,7 +280,7 @@ fn disk(job: &Job, error: &io::Error) -> Failure {
     Failure::io(format!("cannot read {}", job.local.display()), error)
 }
 
-/// Why the server does not take it.
+/// Why the server refused, with a hint.
 pub(super) async fn refused(
     run: &Run<'_>,
     url: &ServerUrl,
@@ -328,8 +328,8 @@ pub(super) async fn refused(
     }
 }
 
-/// Whether a server that forbids one path forbids all. The root is a directory: a server that takes
-/// files says so where a file is to have its name.
+/// Whether a server that forbids one path forbids all of them. Asks about the root, which is a
+/// directory: a server that accepts files answers with another error there.
 async fn takes_nothing(run: &Run<'_>, url: &ServerUrl) -> bool {
     let asked = run.takes_nothing.get_or_init(async || {
         let mut root = url.clone();
@@ -360,7 +360,7 @@ impl From<h3::error::StreamError> for Step {
     }
 }
 
-/// Ends the request and waits for what the server says to it.
+/// Ends the request and waits for the response.
 async fn answer(
     session: &Session,
     exchange: &mut Exchange,
@@ -370,7 +370,7 @@ async fn answer(
         exchange.send_trailers(trailers).await?;
         exchange.finish().await
     };
-    // A server that knows enough answers and wants no more: then its answer counts.
+    // A server that has seen enough may respond early and stop reading: then its response counts.
     let ended = ended.await;
     exchange.recv_response().await.map_err(|error| {
         let first = ended.err().unwrap_or(error);

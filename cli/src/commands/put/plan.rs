@@ -1,4 +1,4 @@
-//! Which files are to be sent, and the name each of them gets. Nothing here touches the network.
+//! Which files to send, and the name each of them gets. Nothing here touches the network.
 
 use super::claims;
 use crate::args::Put;
@@ -24,26 +24,26 @@ use std::path::{Path, PathBuf};
 pub(super) struct Job {
     pub(super) local: PathBuf,
     pub(super) url: ServerUrl,
-    /// The directory that was named, if the file was found below it.
+    /// The directory that the user named, if the file was found below it.
     pub(super) below: Option<PathBuf>,
-    /// The server has just made the directory it goes into: nothing is there.
+    /// The server has just made the file's directory, so it is empty.
     pub(super) is_new: bool,
 }
 
-/// What is to be sent.
+/// What to send.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// Directories that have to be there; those they are in are made with them.
+    /// Directories that must exist; their parents are made with them.
     pub(super) directories: Vec<ServerUrl>,
     pub(super) jobs: Vec<Job>,
-    /// Files that cannot be sent, told already.
+    /// Files that cannot be sent, already reported.
     pub(super) failed: u64,
     is_single: bool,
 }
 
-/// A directory that was not looked into yet.
+/// A directory not yet looked into.
 struct Pending {
-    /// The directory that was named.
+    /// The directory that the user named.
     root: PathBuf,
     local: PathBuf,
     url: ServerUrl,
@@ -53,7 +53,7 @@ struct Pending {
 impl Plan {
     /// # Errors
     ///
-    /// Something that was named cannot be sent, or two would get one name.
+    /// Something that the user named cannot be sent, or two would get the same name.
     pub(super) fn new(args: &Put) -> Outcome<Self> {
         let several = args.files.len() > 1;
         if several && args.url.file_name().is_some() {
@@ -95,12 +95,12 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The file, if it is one only.
+    /// The file, if there is only one.
     pub(super) fn single(&self) -> Option<&Job> {
         self.jobs.first().filter(|_| self.is_single)
     }
 
-    /// Finds what is in a directory and below; adds every directory and its place to `places`.
+    /// Finds everything in a directory and below; adds each directory and its place to `places`.
     /// Symbolic links are not followed: they may lead anywhere.
     fn walk(&mut self, local: PathBuf, url: ServerUrl, places: &mut Vec<(PathBuf, ServerUrl)>) {
         let depth = url.path.matches('/').count();
@@ -125,7 +125,7 @@ impl Plan {
                     self.fail(&directory.local.join(entry.file_name()), &why);
                 }
             }
-            // One with directories in it is made with them.
+            // A directory with subdirectories is made along with them.
             if pending.len() == before {
                 self.directories.push(directory.url);
             }
@@ -192,8 +192,8 @@ impl Plan {
     }
 }
 
-/// What is in a directory, by name. It may have become a symbolic link since it was found, or been
-/// put behind one: then it is not looked into.
+/// The entries of a directory, by name. If it has become a symbolic link since it was found, or now
+/// lies behind one, it is not read.
 fn list(directory: &Pending) -> Result<Vec<DirEntry>, String> {
     let opened = open_below(&directory.root, &directory.local, OFlag::O_DIRECTORY);
     let opened = opened.map_err(|error| match error {
@@ -210,12 +210,12 @@ fn list(directory: &Pending) -> Result<Vec<DirEntry>, String> {
 const BEHIND_A_LINK: &str = "it is behind a symbolic link now";
 const NOT_UTF_8: &str = "its name is no UTF-8 text, which no URL of ours can tell";
 
-/// Opens a file to be sent. One that was found in a directory may have become a symbolic link since
-/// then, or been put behind one: it is not followed. What was named may be a link.
+/// Opens a file to be sent. One found in a directory may have become a symbolic link since then, or
+/// may now lie behind one: it is not opened. One that the user named may be a link.
 ///
 /// # Errors
 ///
-/// It is none, or cannot be read.
+/// It is not a file, or cannot be read.
 pub(super) fn open(job: &Job) -> Outcome<File> {
     match &job.below {
         None => open_named(&job.local),
@@ -233,7 +233,7 @@ pub(super) fn open(job: &Job) -> Outcome<File> {
     }
 }
 
-/// Opens what was named.
+/// Opens a file that the user named.
 fn open_named(local: &Path) -> Outcome<File> {
     let mut options = File::options();
     // Without O_NONBLOCK, opening a FIFO would wait for a writer.
@@ -244,7 +244,7 @@ fn open_named(local: &Path) -> Outcome<File> {
     only_file(local, file)
 }
 
-/// Opens one name after the other, so that none of them can be a link.
+/// Opens one name of the path after the other, so that none of them can be a link.
 fn open_below(root: &Path, local: &Path, last: OFlag) -> Result<OwnedFd, Errno> {
     let inner = local.strip_prefix(root).map_err(|_| Errno::ENOENT)?;
     let flags = OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
@@ -272,7 +272,7 @@ fn only_file(local: &Path, file: File) -> Outcome<File> {
     }
 }
 
-/// Looks whether what was named can be sent; tells whether it is a directory.
+/// Checks that something the user named can be sent; returns whether it is a directory.
 fn look(local: &Path, recursive: bool) -> Outcome<bool> {
     let found = fs::metadata(local).map_err(|error| unreadable(local, &error))?;
     if !found.is_dir() {
@@ -292,8 +292,8 @@ fn unreadable(local: &Path, error: &io::Error) -> Failure {
     Failure::usage(format!("cannot read {}: {error}", local.display()))
 }
 
-/// What becomes of something that was named: a URL that ends in a slash gets its name. `.` and `..`
-/// have none: their content goes there.
+/// The URL for something that the user named. A URL that ends in a slash gets its name appended.
+/// `.` and `..` have no name: their content goes there.
 fn target(url: &ServerUrl, local: &Path) -> Outcome<ServerUrl> {
     if url.file_name().is_some() {
         return Ok(url.clone());
@@ -309,7 +309,7 @@ fn target(url: &ServerUrl, local: &Path) -> Outcome<ServerUrl> {
     Ok(target)
 }
 
-/// The URL as that of a directory.
+/// The URL with a slash at the end, as a directory has it.
 fn directory(mut url: ServerUrl) -> ServerUrl {
     if !url.path.is_empty() && !url.path.ends_with('/') {
         url.path.push('/');
@@ -317,7 +317,7 @@ fn directory(mut url: ServerUrl) -> ServerUrl {
     url
 }
 
-/// The directory that what a URL names is in, or that it names; nothing for the server's root.
+/// The directory that a URL names, or that holds what it names; `None` for the server's root.
 fn parent(url: &ServerUrl) -> Option<ServerUrl> {
     let mut parent = url.clone();
     match url.file_name() {

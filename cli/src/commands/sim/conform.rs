@@ -36,7 +36,7 @@ pub(super) async fn run(args: &Conform, quiet: bool) -> Outcome {
     verdict(&reports)
 }
 
-/// What is to be checked. Mistakes are told before anything runs.
+/// The schedulers to check. Mistakes are reported before anything runs.
 fn specs(args: &Conform, names: &Names) -> Outcome<Vec<String>> {
     if args.all {
         let entries = names.schedulers.entries().iter();
@@ -60,7 +60,8 @@ fn show(reports: &[Report], args: &Conform) -> Outcome {
     output::data(table(reports, args.kept))
 }
 
-/// A row for each finding, or only for those where a rule was broken; a row in any case.
+/// A row for each broken rule, or with `all` for each finding; and a row for each scheduler that
+/// conforms.
 fn table(reports: &[Report], all: bool) -> Table {
     let mut table = Table::new(&[
         "scheduler",

@@ -31,7 +31,7 @@ fn new(file: Option<&Path>) -> Outcome {
     let Some(path) = file else {
         return output::raw(TEMPLATE.as_bytes());
     };
-    // A file that is there may hold hours of somebody's thoughts.
+    // An existing file may hold hours of somebody's work: it is not overwritten.
     let made = OpenOptions::new().write(true).create_new(true).open(path);
     match made.and_then(|mut file| file.write_all(TEMPLATE.as_bytes())) {
         Ok(()) => {
@@ -46,7 +46,7 @@ fn new(file: Option<&Path>) -> Outcome {
     }
 }
 
-/// Reads and unfolds a scenario.
+/// Reads and expands a scenario.
 pub(super) fn plan(file: &Path, change: &Change) -> Outcome<Plan> {
     let text = std::fs::read_to_string(file).map_err(|error| {
         let failure = Failure::usage(format!("{}: {error}", file.display()));
@@ -55,7 +55,7 @@ pub(super) fn plan(file: &Path, change: &Change) -> Outcome<Plan> {
     plan_of(&file.display().to_string(), &text, change)
 }
 
-/// Unfolds a scenario that was read from a file of this name.
+/// Expands a scenario read from a file of this name.
 pub(super) fn plan_of(file: &str, text: &str, change: &Change) -> Outcome<Plan> {
     let document = Document::parse(file, text).map_err(Failure::usage)?;
     let changes = Changes {

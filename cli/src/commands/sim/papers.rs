@@ -66,7 +66,7 @@ pub(super) async fn run(args: &Papers, quiet: bool) -> Outcome {
     }
 }
 
-/// The verdicts that are expected.
+/// The expected verdicts.
 fn expected(args: &Papers) -> Outcome<Option<Expected>> {
     let Some(path) = &args.expect else {
         return Ok(None);
@@ -120,7 +120,7 @@ async fn one(
     };
     let results = carry_out(&plan, store.clone(), args.jobs, quiet, stop).await?;
     if results.missing > 0 {
-        // Half of a grid would be judged wrongly.
+        // Half a grid would lead to wrong verdicts.
         return Err(Failure::failed("interrupted")
             .hint("with --out the same command goes on where it stopped"));
     }
@@ -190,7 +190,7 @@ pub(in crate::commands) fn table(statements: &[Statement]) -> Table {
     table
 }
 
-/// Figures that are whole tables are shown by their beginning; `--json` has them all.
+/// Shortens figures that are whole tables; `--json` has all of them.
 fn short(text: &str) -> String {
     const MOST: usize = 60;
     if text.chars().count() <= MOST {

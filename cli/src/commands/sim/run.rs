@@ -1,4 +1,4 @@
-//! `anabranch sim run`: all runs of a scenario, and what they say.
+//! `anabranch sim run`: runs a scenario and shows the results.
 
 use super::{plan, show};
 use crate::args::sim::Run;
@@ -71,7 +71,7 @@ pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
     }
 }
 
-/// Runs the beginning of a plan a second time and says whose trace is another one.
+/// Repeats the first runs of a plan and returns how their traces differ.
 pub(super) async fn again(
     plan: &Arc<Plan>,
     parts: &[Part],
@@ -87,7 +87,7 @@ pub(super) async fn again(
     Ok(differences(parts, &results.parts))
 }
 
-/// Fails with what differs.
+/// Fails if there are differences, after naming them.
 pub(super) fn same_twice(found: &[Difference]) -> Outcome {
     for difference in found {
         output::say(difference);
@@ -102,8 +102,8 @@ pub(super) fn same_twice(found: &[Difference]) -> Outcome {
     Err(Failure::failed(what).hint(hint))
 }
 
-/// Runs a plan in the simulator with a bar; a signal ends it after the runs under way, a second one
-/// at once.
+/// Runs a plan in the simulator with a progress bar. The first signal ends it after the current
+/// runs, a second one at once.
 pub(super) async fn carry_out(
     plan: &Arc<Plan>,
     store: Option<Store>,

@@ -7,14 +7,14 @@ use crate::output::units;
 use anabranch_lab::report::{CheckRow, Report, Row};
 use anabranch_lab::stats::{Interval, Summary};
 
-/// Failures shown one by one; the rest is counted.
+/// Failures shown one by one; the others are only counted.
 const SHOWN: usize = 10;
 
-/// Writes the table of contenders and the checks.
+/// Prints the table of contenders and the checks.
 pub(in crate::commands) fn report(report: &Report) -> Outcome {
     let swept = report.rows.iter().any(|row| !row.swept.is_empty());
     let timed = report.rows.iter().any(|row| row.completion.is_some());
-    // Of one or two runs a median tells no more than the mean.
+    // With one or two runs, a median says no more than the mean.
     let several = report.rows.iter().any(has_interval);
     let mut head = vec!["contender", ">goodput", ">sd", ">95 %"];
     if several {
@@ -72,7 +72,7 @@ fn has_interval(row: &Row) -> bool {
         .is_some_and(|median| median.interval.is_some())
 }
 
-/// The median of goodput with its interval, whose unit is told once if it is the same.
+/// The median goodput with its interval; a unit shared by all of them is shown once.
 fn median(row: &Row) -> String {
     let Some(median) = row.goodput_median else {
         return "-".into();
@@ -81,7 +81,7 @@ fn median(row: &Row) -> String {
     let Some(Interval { low, high }) = median.interval else {
         return value;
     };
-    // With the blank, so that bit/s is not taken for the end of Mbit/s.
+    // With the space, so that bit/s does not match the end of Mbit/s.
     let unit = value.find(' ').map_or("", |at| &value[at..]);
     let [low, high] = [low, high].map(|end| {
         let text = units::bit_rate(end);
@@ -171,7 +171,7 @@ fn checks(rows: &[CheckRow]) -> Table {
 }
 
 fn point(swept: &[(String, String)]) -> String {
-    // The last part of a key is what tells it from others; the whole is in the results.
+    // The last part of a key tells it from others; the results have the whole key.
     let short = |key: &str| key.rsplit('.').next().unwrap_or(key).to_owned();
     let parts: Vec<String> = swept
         .iter()

@@ -1,4 +1,4 @@
-//! What may be typed of paths, and what is refused with which words.
+//! Which paths may be typed, and how the others are refused.
 
 use super::*;
 use anabranch_net::interfaces::{Address, Kind};
@@ -30,7 +30,7 @@ fn understood(specs: &[&str]) -> Outcome<Vec<Road>> {
     understood_of(specs, ["two", "two"])
 }
 
-/// The same if the two paths are in these scenarios.
+/// Parses paths that occur in these two scenarios.
 fn understood_of(specs: &[&str], scenarios: [&str; 2]) -> Outcome<Vec<Road>> {
     let mut down = interface("eth9", &[[10, 0, 9, 1]]);
     down.running = false;

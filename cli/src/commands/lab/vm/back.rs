@@ -1,4 +1,4 @@
-//! What comes back from a guest.
+//! Brings results back from a guest.
 
 use super::guest;
 use crate::failure::{Failure, Outcome};
@@ -15,9 +15,9 @@ pub(super) fn stdout(results: &Path) -> Outcome {
     output::raw(&bytes)
 }
 
-/// Brings back all there is: what was written first, which needs no room, and then the results of
-/// each target, also after one for which there was none. `complete` is what is known of them so
-/// far; of several failures the first is returned and the others are told.
+/// Brings everything back: first the output, which needs no room on the disk, then the results of
+/// each target, even if another target's are missing. `complete` says whether everything came out
+/// of the guest. The first failure is returned and the others are printed.
 pub(super) fn all(
     from: &Path,
     folders: &[(String, PathBuf)],
@@ -32,7 +32,7 @@ pub(super) fn all(
         .into_iter()
         .filter_map(Result::err)
         .partition(|failure| matches!(failure, Failure::PipeClosed));
-    // That nobody reads on is the least of them.
+    // A closed pipe matters least.
     let mut failures = failures.into_iter().chain(closed);
     let Some(first) = failures.next() else {
         return Ok(());
@@ -45,12 +45,12 @@ pub(super) fn all(
     Err(first)
 }
 
-/// Moves the results of one target to where they belong, with the machine around the machine.
+/// Copies the results of one target to their place and adds the host to `machine.json`.
 pub(super) fn results(results: &Path, inside: &str, folder: &Path, host: &Examined) -> Outcome {
     let from = inside.strip_prefix(guest::RESULTS).unwrap_or(inside);
     let from = results.join(from.trim_start_matches('/'));
     if !from.is_dir() {
-        // It ended before it began with this target, and has said why.
+        // The guest ended before it began with this target, and has said why.
         return Ok(());
     }
     copy(&from, folder)?;
@@ -73,7 +73,7 @@ pub(super) fn results(results: &Path, inside: &str, folder: &Path, host: &Examin
     fs::write(&file, format!("{value:#}\n")).map_err(|error| failed(&error))
 }
 
-/// Copies a folder with all that is in it over another one.
+/// Copies a folder and everything in it over another one.
 fn copy(from: &Path, to: &Path) -> Outcome {
     let failed = |error: std::io::Error| Failure::io(to.display(), &error);
     fs::create_dir_all(to).map_err(failed)?;
@@ -84,8 +84,9 @@ fn copy(from: &Path, to: &Path) -> Outcome {
         if kind.is_dir() {
             copy(&entry.path(), &target)?;
         } else if kind.is_file() {
-            // Under another name first, as all results are written; a name of its own, since others
-            // may write here too. What is neither, such as a link, is no result.
+            // Copied under another name first, like all results. Nothing else uses that name, since
+            // others may write here too. What is neither folder nor file, such as a link, is not a
+            // result.
             let partial = to.join(format!("{}.back", entry.file_name().to_string_lossy()));
             fs::copy(entry.path(), &partial).map_err(failed)?;
             fs::rename(&partial, &target).map_err(failed)?;
@@ -149,7 +150,7 @@ mod tests {
         let machine: Examined = serde_json::from_str(&text("machine.json")).unwrap();
         assert_eq!(machine.vm.as_deref(), Some("tcg"));
         assert_eq!(machine.host.unwrap().cores, 64);
-        // Nothing came of another target.
+        // Another target has no results.
         let none = root.path().join("none");
         super::results(&results, "/results/out/other", &none, &host).unwrap();
         assert!(!none.exists());

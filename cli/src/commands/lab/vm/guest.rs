@@ -1,4 +1,4 @@
-//! What a guest is given: this program, the tools it calls, modules, scenarios, earlier results.
+//! What goes into a guest: this program, the tools it calls, modules, scenarios, earlier results.
 
 use super::failure;
 use crate::failure::{Failure, Outcome};
@@ -10,16 +10,17 @@ use std::path::Path;
 
 pub(super) use anabranch_vm::RESULTS;
 
-/// Where results are inside.
+/// The folder for results inside the guest.
 pub(super) const OUT: &str = "/results/out";
 
-/// What the command writes to its standard output, within the results.
+/// The file for the command's standard output, within the results.
 pub(super) const STDOUT: &str = "stdout";
 
-/// Files of this machine are below this folder inside, so that they find each other there.
+/// The folder inside the guest for files of this machine. They keep their full paths below it, so
+/// that files that name each other find each other.
 pub(super) const FILES: &str = "/host";
 
-/// What the laboratory cannot do without.
+/// Modules that the lab needs.
 const MODULES: [&str; 11] = [
     "tun",
     "veth",
@@ -34,7 +35,7 @@ const MODULES: [&str; 11] = [
     "tcp_diag",
 ];
 
-/// What some scenarios want.
+/// Modules that some scenarios need.
 const WANTED: [&str; 12] = [
     "tcp_bbr",
     "sch_codel",
@@ -50,10 +51,10 @@ const WANTED: [&str; 12] = [
     "nf_conntrack_netlink",
 ];
 
-/// Tools some scenarios want.
+/// Tools that some scenarios need.
 const TOOLS: [&str; 2] = ["nft", "conntrack"];
 
-/// Where `tc` has the distributions of netem's delays, whatever the system.
+/// Where `tc` has netem's delay distributions, on various systems.
 const DISTRIBUTIONS: [&str; 4] = [
     "/usr/lib/x86_64-linux-gnu/tc",
     "/usr/lib/tc",
@@ -61,11 +62,11 @@ const DISTRIBUTIONS: [&str; 4] = [
     "/lib/tc",
 ];
 
-/// What a guest will be.
+/// A guest in preparation.
 #[derive(Debug)]
 pub(super) struct Guest {
     image: Image,
-    /// Words for files of this machine, and these files inside.
+    /// The words that name files of this machine, and the paths of these files inside.
     pub(super) files: BTreeMap<String, String>,
 }
 
@@ -75,7 +76,7 @@ impl Guest {
         let program = std::env::current_exe()
             .map_err(|error| Failure::io("cannot find this program's file", &error))?;
         let wanted: Vec<&str> = WANTED.into_iter().filter(|name| kernel.has(name)).collect();
-        // The command is told last.
+        // The command is set last.
         let none: [&str; 0] = [];
         let mut image = Image::new(&none)
             .modules(kernel, &MODULES)
@@ -126,7 +127,7 @@ impl Guest {
             return Ok(());
         };
         let name = word.filled(&|_| String::new());
-        // The guest has a shell of its own.
+        // The guest has its own shell.
         if name == "sh" {
             return Ok(());
         }
@@ -140,7 +141,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Adds what an earlier start of the same command brought back.
+    /// Adds the results that an earlier start of the same command brought back.
     pub(super) fn add_results(&mut self, inside: &str, folder: &Path) -> Outcome {
         let parts = folder.join("parts");
         let with = self.image.clone();
@@ -166,7 +167,7 @@ impl Guest {
         Ok(guest)
     }
 
-    /// The guest with its command: this program with these words.
+    /// The guest's image with its command: this program with these words.
     pub(super) fn image(self, words: &[String]) -> Image {
         let script = format!("exec \"$@\" >{RESULTS}/{STDOUT}");
         let mut command = vec!["sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()];
@@ -176,7 +177,8 @@ impl Guest {
     }
 }
 
-/// The name of a file inside: the whole one, so that files that name each other find each other.
+/// The path of a file inside. It contains the full path here, so that files that name each other
+/// find each other.
 fn inside(file: &Path) -> Outcome<String> {
     let whole = file
         .canonicalize()
@@ -212,7 +214,7 @@ file = "peer.toml"
 
     #[test]
     fn scenarios_contenders_their_programs_and_earlier_results_are_put_in() {
-        // The guest's programs are copied from here, with what they are linked to.
+        // The guest's programs are copied from here, with the libraries they are linked to.
         if !anabranch_testbed::Need::VirtualMachine.programs("a guest's image", &["sh", "ldd"]) {
             return;
         }

@@ -1,10 +1,10 @@
 //! `anabranch lab vm` and `--in-vm`: the laboratory under another kernel.
 //!
 //! ```text
-//! prepare   a kernel is fetched and tried once
-//! guest     what is put into the machine, and what it runs: this program with the same words
-//! words     the words typed here as they are typed inside
-//! back      results as they come back
+//! prepare   fetches a kernel and tries it once
+//! guest     what goes into the machine, and what it runs: this program with the same words
+//! words     translates words and paths between here and inside
+//! back      brings the results back
 //! ```
 
 mod back;
@@ -30,11 +30,11 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_blocking;
 
-/// A machine that takes longer than this many times what its runs should take hangs. In software
-/// on a busy host, a run takes some five times as long as it says.
+/// A machine is taken to hang if it takes this many times as long as its runs should. With software
+/// emulation on a busy host, a run takes about five times as long as expected.
 const SLOWER: u32 = 40;
 
-/// The same for what is not runs: its start, and the links' validation.
+/// Time allowed for everything but runs: the machine's start, and the validation of links.
 const AT_LEAST: Duration = Duration::from_secs(3600);
 
 /// Runs the command.
@@ -94,7 +94,7 @@ pub(super) async fn run_targets(args: &Run, how: InVm, targets: &[Target], quiet
     ended(end.code)
 }
 
-/// Whether all came out of the machine that was left in it.
+/// Fails if something that was left in the machine did not come out of it.
 fn complete(end: &End) -> Outcome {
     let lost = |why| Failure::failed(format!("not all results came out of the machine: {why}"));
     end.lost().map_or(Ok(()), |why| {
@@ -102,7 +102,7 @@ fn complete(end: &End) -> Outcome {
     })
 }
 
-/// Where the results of each target go: inside, and here.
+/// Where the results of each target go: inside the guest, and here.
 fn folders(args: &Run, targets: &[Target]) -> Vec<(String, PathBuf)> {
     let several = targets.len() > 1;
     let folder = |target: &Target| {
@@ -122,7 +122,7 @@ fn folders(args: &Run, targets: &[Target]) -> Vec<(String, PathBuf)> {
     targets.iter().map(folder).collect()
 }
 
-/// Refuses what no kernel can do, before anything is made.
+/// Refuses what no kernel can do, before anything is set up.
 fn refuse(plan: &Plan, kernel: Option<&Kernel>) -> Outcome {
     let refusals: Vec<Option<String>> = plan
         .runs
@@ -138,32 +138,32 @@ fn refuse(plan: &Plan, kernel: Option<&Kernel>) -> Outcome {
     }
 }
 
-/// What of a scenario a virtual machine cannot do either; one whose kernel is yet to be fetched is
-/// taken to have all that kernels of distributions have.
+/// What of a scenario even a virtual machine cannot do. A kernel that is yet to be fetched is
+/// assumed to have everything that distribution kernels have.
 pub(super) fn refusal(scenario: &Scenario, kernel: Option<&Kernel>) -> Option<String> {
     netns::refusal_under(scenario, &|module| {
         kernel.is_none_or(|kernel| kernel.has(module))
     })
 }
 
-/// The kernel that is prepared, if one is.
+/// The prepared kernel, if there is one.
 pub(super) fn prepared() -> Option<Kernel> {
     let folder = Kernel::default_folder().ok()?;
     Kernel::find(&folder).ok()
 }
 
-/// What `machine.json` may say of the machine that is asked for.
+/// What `machine.json` may say if results come from the machine asked for.
 fn kinds(how: InVm) -> &'static [Option<&'static str>] {
     match how {
-        // Which one it becomes is known inside, where it is compared again.
+        // Which one it becomes is known only inside, where it is compared again.
         InVm::Auto => &[Some("kvm"), Some("tcg")],
         InVm::Kvm => &[Some("kvm")],
         InVm::Tcg => &[Some("tcg")],
     }
 }
 
-/// Refuses to mix what was measured in a virtual machine with what was measured outside, or under
-/// another clock: `fitting` has what may have executed earlier results.
+/// Refuses to mix results from a virtual machine with results from outside, or from under another
+/// clock. `fitting` lists what may have run the earlier ones.
 pub(super) fn check_kernel(folder: &Path, fitting: &[Option<&str>]) -> Outcome {
     let text = std::fs::read_to_string(folder.join("machine.json"));
     let before = text
@@ -212,7 +212,7 @@ fn kernel() -> Outcome<Kernel> {
     Kernel::find(&folder).map_err(failure)
 }
 
-/// What went wrong with a machine, and what can be done.
+/// Why a machine failed, with a hint.
 #[allow(
     clippy::needless_pass_by_value,
     reason = "it stands where errors are mapped"
@@ -238,8 +238,8 @@ fn ended(code: i32) -> Outcome {
     }
 }
 
-/// Runs a guest; a signal ends its command after the run under way, a second one at once, a third
-/// one the machine.
+/// Runs a guest. The first signal ends its command after the current run, the second ends it at
+/// once, and the third stops the machine.
 async fn go(
     how: InVm,
     kernel: Kernel,
@@ -286,7 +286,7 @@ async fn go(
                 }
             }
             _ = terminate.recv() => {
-                // What is under way is broken off, but brought back what there is.
+                // Breaks off the current run, but brings back what there is.
                 asked += 2;
                 control.interrupt();
                 control.interrupt();

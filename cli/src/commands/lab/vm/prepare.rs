@@ -1,4 +1,4 @@
-//! `anabranch lab vm prepare`, and what there is of virtual machines.
+//! `anabranch lab vm prepare`, and which parts of virtual machines are here.
 
 use super::failure;
 use crate::args::lab::Prepare;
@@ -10,15 +10,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::task::spawn_blocking;
 
-/// A kernel that does nothing is done with that after this time, or hangs.
+/// A kernel that does nothing should be done with that after this time; otherwise it hangs.
 const TRIAL: Duration = Duration::from_secs(600);
 
-/// A part of virtual machines and whether it is there.
+/// A part that virtual machines need, and whether it is here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Part {
     /// What it is.
     pub(crate) name: &'static str,
-    /// Whether it is there.
+    /// Whether it is here.
     pub(crate) ok: bool,
     /// What was found.
     pub(crate) found: String,
@@ -26,7 +26,7 @@ pub(crate) struct Part {
     pub(crate) remedy: &'static str,
 }
 
-/// What there is of virtual machines here.
+/// The parts that virtual machines need, as found here.
 pub(crate) fn parts() -> Vec<Part> {
     let missing = missing();
     let programs = Part {
@@ -64,13 +64,13 @@ pub(crate) fn parts() -> Vec<Part> {
     vec![programs, prepared, processor]
 }
 
-/// What is not installed.
+/// The required programs that are not installed.
 pub(super) fn missing() -> Vec<Requirement> {
     let all = requirements().into_iter();
     all.filter(|one| one.found.is_none()).collect()
 }
 
-/// The failure of what needs it.
+/// The failure of a command that needs these programs.
 pub(super) fn not_installed(missing: &[Requirement]) -> Failure {
     let failure = Failure::usage(format!(
         "a virtual machine needs programs that are not installed: {}",
@@ -92,7 +92,7 @@ pub(super) async fn run(args: &Prepare, quiet: bool) -> Outcome {
     let work = spawn_blocking(move || prepare(again, quiet));
     let done = tokio::select! {
         done = work => done,
-        // What was fetched lies in a folder that is removed, or is replaced by the next start.
+        // A partial download is in a folder that is removed, or that the next start replaces.
         () = crate::commands::interrupted() => return Err(Failure::failed("interrupted")),
     };
     let (kernel, way, took) =
@@ -139,7 +139,7 @@ fn prepare(again: bool, quiet: bool) -> Outcome<(Kernel, Acceleration, Duration)
         _ => Kernel::prepare(&folder, &mut |text| say(text)).map_err(failure)?,
     };
     say("starting it once");
-    // What was found out before may be out of date.
+    // What was found out earlier may be out of date.
     kernel.remember(Acceleration::Auto).map_err(failure)?;
     let image = Image::new(&["true"]);
     let machine = Machine {

@@ -1,4 +1,4 @@
-//! What is typed here and said there, and the other way round.
+//! Translates words and paths between here and the guest.
 
 use super::guest;
 use std::collections::BTreeMap;
@@ -10,8 +10,8 @@ const IN_VM: &str = "--in-vm";
 /// The option that says where results go.
 const OUT: &str = "--out";
 
-/// The words typed here as they are typed inside: files by their names there, results to `out`,
-/// nothing of the machine.
+/// The typed words as the guest gets them: files under their paths inside, results to `out`, and
+/// nothing about the machine.
 pub(super) fn inside(
     typed: &[String],
     files: &BTreeMap<String, String>,
@@ -25,7 +25,7 @@ pub(super) fn inside(
         match word.as_str() {
             IN_VM if option => continue,
             OUT if option => {
-                // Its value.
+                // Skips its value.
                 typed.next();
                 continue;
             }
@@ -49,7 +49,7 @@ fn is_given(word: &str, option: &str) -> bool {
         .is_some_and(|rest| rest.starts_with('='))
 }
 
-/// A line said inside as it is said here: folders and files by their names here.
+/// A line from inside, with the folders and files named as they are here.
 pub(super) fn outside(line: &str, folders: &[(String, PathBuf)]) -> String {
     let mut line = line.to_owned();
     for (inside, folder) in folders {

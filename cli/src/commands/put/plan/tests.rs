@@ -1,4 +1,4 @@
-//! What goes where, and what is refused before anything is sent.
+//! Where each file goes, and what is refused before anything is sent.
 
 use super::*;
 use crate::args::{Cli, Command};
@@ -126,7 +126,7 @@ fn no_two_files_get_one_name_on_the_server() {
             assert!(refused.what().contains(name), "{line}: {refused:?}");
         }
     }
-    // Directories that get one name are one.
+    // Directories that get the same name are merged.
     let both = plan(here.path(), "-r ./deep/more/tree/.. ./tree URL/").unwrap();
     assert_eq!(names(&both), ["/tree/a", "/tree/b", "/tree/sub/b%20c"]);
 }
@@ -172,7 +172,7 @@ fn a_directory_that_becomes_a_link_after_it_was_found_is_not_looked_into() {
         let refused = list(&found(behind)).unwrap_err();
         assert!(refused.contains("symbolic link"), "{refused}");
     }
-    // What was named may be a link.
+    // What the user named may be a link.
     symlink("tree", at("named")).unwrap();
     let named = Pending {
         root: at("named"),
