@@ -420,7 +420,7 @@ impl Task {
                 return Err(error);
             }
             Err(error) => {
-                self.table.on_not_yet(now);
+                self.table.on_no_capacity();
                 return Err(error);
             }
         }

@@ -467,7 +467,7 @@ impl State {
     /// be woken after the lock is released.
     pub(crate) fn drain_events(&mut self, clock: &Clock, woken: &mut Vec<Waker>) {
         while let Some((handle, event)) = self.engine.poll_event() {
-            if matches!(event, Event::Incoming) {
+            if matches!(event, Event::Handshaking) {
                 self.track(handle, false);
                 continue;
             }
@@ -478,7 +478,7 @@ impl State {
                 continue;
             };
             match event {
-                Event::Incoming | Event::EarlyDataRejected => {}
+                Event::Handshaking | Event::Confirmed | Event::EarlyDataRejected => {}
                 Event::Connected => {
                     tracked.connected = true;
                     tracked.wake(Wait::Connected, woken);

@@ -16,10 +16,13 @@ use std::time::Duration;
 /// Something the application has to know.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// A client began a handshake (servers only).
-    Incoming,
+    /// A client has a connection, and its handshake began (servers only).
+    Handshaking,
     /// The handshake is complete; the peer is who it ought to be.
     Connected,
+    /// Both sides know that the handshake is complete (RFC 9001, section 4.1.2). From now on paths
+    /// can be opened and moved, and keys updated.
+    Confirmed,
     /// The server reads data that came before the end of the handshake. A server is told when it
     /// can accept the first streams; until [`Event::Connected`] their client may be an attacker who
     /// repeats what another one sent. A client is told at the end of the handshake.

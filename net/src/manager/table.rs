@@ -29,10 +29,6 @@ const ELSEWHERE_EVERY: u32 = 4;
 /// If a path was open for this long, a failure counts as a new one: backing off starts over.
 const STABLE_AFTER: Duration = Duration::from_secs(30);
 
-/// How often opening is retried while the connection is not ready for it, in case the notice that
-/// it is ready got lost.
-const NOT_YET: Duration = Duration::from_millis(500);
-
 /// The state of a wanted path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryState {
@@ -135,8 +131,8 @@ pub(super) struct Table {
     requests: VecDeque<Request>,
     /// The peer's addresses.
     remotes: Vec<SocketAddr>,
-    /// No entry is opened before this time.
-    not_before: Option<Instant>,
+    /// Whether the connection has room for one more path, as far as is known.
+    has_capacity: bool,
     /// Whether further paths can be opened at all.
     opens: bool,
 }
@@ -161,7 +157,7 @@ impl Table {
             retiring: Vec::new(),
             requests: VecDeque::new(),
             remotes,
-            not_before: None,
+            has_capacity: true,
             opens: true,
         }
     }
@@ -193,11 +189,8 @@ impl Table {
     /// When the next waiting entry is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let waiting = self.entries.iter().filter(|entry| entry.is_waiting());
-        let due = waiting
-            .map(|entry| entry.due)
-            .min()
-            .filter(|_| self.opens)?;
-        Some(self.not_before.map_or(due, |limit| due.max(limit)))
+        let due = waiting.map(|entry| entry.due).min();
+        due.filter(|_| self.opens && self.has_capacity)
     }
 
     /// The next request.
@@ -289,9 +282,9 @@ impl Table {
         self.entries[entry].back_off(now);
     }
 
-    /// The connection is not ready for further paths yet.
-    pub(super) fn on_not_yet(&mut self, now: Instant) {
-        self.not_before = Some(now + NOT_YET);
+    /// The connection has no room for further paths until it says so.
+    pub(super) fn on_no_capacity(&mut self) {
+        self.has_capacity = false;
     }
 
     /// The connection will never allow further paths.
@@ -301,7 +294,7 @@ impl Table {
 
     pub(super) fn on_notice(&mut self, notice: PathNotice, now: Instant) {
         match notice {
-            PathNotice::Capacity => self.not_before = None,
+            PathNotice::Capacity => self.has_capacity = true,
             PathNotice::Opened { id, .. } => self.on_opened(id, now),
             PathNotice::Doubted { id } => self.set_state(id, EntryState::Silent(id)),
             PathNotice::Recovered { id, .. } => self.set_state(id, EntryState::Open(id)),
@@ -343,7 +336,7 @@ impl Table {
                 self.requests.push_back(Request::RemoveSocket { socket });
             }
         }
-        self.not_before = None;
+        self.has_capacity = true;
         self.abandon_lost();
     }
 

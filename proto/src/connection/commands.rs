@@ -174,6 +174,7 @@ impl Connection {
             return Err(OpenPathError::Forbidden);
         }
         if self.paths.open_count() >= self.path_cap() {
+            self.control.capacity_told = false;
             return Err(OpenPathError::LimitReached);
         }
         let id = self.paths.next_unused().map_err(|missing| {

@@ -182,6 +182,7 @@ impl Connection {
         }
         self.handshake.set_confirmed();
         self.outbox.observe(now, &Observation::HandshakeConfirmed);
+        self.outbox.events.push_back(Event::Confirmed);
         self.discard_level(now, Level::Handshake);
         // The connection ID that the client invented stays routed for good: an Initial that was
         // delayed or repeated on the way would begin another connection.

@@ -289,7 +289,7 @@ impl Connection {
             rng,
         };
         if side.is_server() {
-            connection.outbox.events.push_back(Event::Incoming);
+            connection.outbox.events.push_back(Event::Handshaking);
         } else {
             connection.invite_observer(now);
         }

@@ -150,6 +150,7 @@ impl Connection {
             && !self.control.capacity_told
             && self.handshake.is_confirmed()
             && self.paths.is_multipath()
+            && self.paths.open_count() < self.path_cap()
             && self.paths.next_unused().is_ok()
         {
             self.control.capacity_told = true;
@@ -333,6 +334,7 @@ impl Connection {
             self.release(id);
             self.sending.tell(&PathEvent::Abandoned { path: id });
             self.notice(now, PathNotice::Abandoned { id, code, by_peer });
+            self.note_capacity(now);
         }
         if !by_peer && self.paths.open_count() == 0 && !self.life.is_over() {
             // Nobody could be told anything any more, nor tell us.

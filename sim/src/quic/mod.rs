@@ -177,7 +177,7 @@ impl QuicHost {
         while let Some((handle, event)) = self.endpoint.poll_event() {
             any = true;
             let session = match &event {
-                Event::Incoming => {
+                Event::Handshaking => {
                     self.sessions.push(Session::accepted(now, handle));
                     SessionId(self.sessions.len() - 1)
                 }
@@ -218,6 +218,7 @@ impl QuicHost {
                 session.established = Some(now);
                 self.set_first_options(id);
             }
+            Event::Confirmed => self.plan_further_paths(now, id),
             Event::Closed(error) => session.closed = Some((now, error.clone())),
             Event::Path(notice) => {
                 session.note(now, *notice);
@@ -227,7 +228,6 @@ impl QuicHost {
             }
             _ => {}
         }
-        self.confirm(now, id);
     }
 
     /// The first path is created before its options can be set.
@@ -254,15 +254,8 @@ impl QuicHost {
         }
     }
 
-    /// Once a client's handshake is confirmed, its further paths become due.
-    fn confirm(&mut self, now: Instant, id: SessionId) {
-        let session = &self.sessions[id.0];
-        if session.confirmed || session.dial.is_none() {
-            return;
-        }
-        if !self.connection(id).is_some_and(Connection::is_confirmed) {
-            return;
-        }
+    /// A client's handshake is confirmed: its further paths become due.
+    fn plan_further_paths(&mut self, now: Instant, id: SessionId) {
         let session = &mut self.sessions[id.0];
         session.confirmed = true;
         let plans = session.dial.iter().flat_map(|dial| &dial.paths);
@@ -275,7 +268,6 @@ impl QuicHost {
     fn follow_plans(&mut self, now: Instant) {
         for index in 0..self.sessions.len() {
             let id = SessionId(index);
-            self.confirm(now, id);
             let session = &self.sessions[index];
             if session.deadline().is_none_or(|due| due > now) {
                 continue;
@@ -398,13 +390,7 @@ impl Process for QuicHost {
                 Some(transmit) => self.batch = Some(Batch { transmit, at: 0 }),
                 // Applications may have reacted to events by sending more.
                 None if self.serve_events(now) => {}
-                None => {
-                    // Confirmation of the handshake raises no event.
-                    for index in 0..self.sessions.len() {
-                        self.confirm(now, SessionId(index));
-                    }
-                    return None;
-                }
+                None => return None,
             }
         }
     }

@@ -416,7 +416,7 @@ impl Pair {
                 self.client_events.push((self.now, event));
                 continue;
             }
-            if event == Event::Incoming {
+            if event == Event::Handshaking {
                 self.server_handle = Some(handle);
             }
             if let Event::Stream(stream) = &event {

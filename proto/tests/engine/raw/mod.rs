@@ -464,7 +464,7 @@ impl RawPeer {
             }
         }
         while let Some((handle, event)) = self.victim.poll_event() {
-            if event == Event::Incoming {
+            if event == Event::Handshaking {
                 self.handle = Some(handle);
             }
             self.events.push(event);
