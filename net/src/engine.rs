@@ -1,14 +1,14 @@
 //! The engine's names that this crate's interface is made of, gathered from `anabranch-proto`.
 
 pub use anabranch_proto::config::{
-    AckFrequency, AckReturn, ClientConfig, EndpointConfig, RetryPolicy, ServerConfig,
-    TransportConfig,
+    AckFrequency, AckReturn, ClientConfig, EndpointConfig, IncomingPolicy, RetryPolicy,
+    ServerConfig, TransportConfig,
 };
 pub use anabranch_proto::connection::{
     AbandonPathError, Connection, ConnectionStats, MigrateError, OpenPathError, PathStats,
     PathUnknown,
 };
-pub use anabranch_proto::endpoint::{ConnectError, Endpoint, Handle};
+pub use anabranch_proto::endpoint::{AcceptError, ConnectError, Endpoint, Handle, Incoming};
 pub use anabranch_proto::error::ConnectionError;
 pub use anabranch_proto::event::{Event, PathNotice};
 pub use anabranch_proto::handshake::KeyUpdateRefused;

@@ -51,6 +51,7 @@ pub mod engine;
 pub mod error;
 pub mod h3;
 pub mod identity;
+mod incoming;
 pub mod interfaces;
 pub mod manager;
 #[cfg(test)]
@@ -67,5 +68,6 @@ mod tests;
 pub use connection::{Connection, Notice, PathNotices};
 pub use endpoint::{Builder, Endpoint};
 pub use identity::Identity;
+pub use incoming::Incoming;
 pub use manager::{PathManager, PathsConfig, Target};
 pub use streams::{RecvStream, SendStream};

@@ -215,6 +215,8 @@ pub(crate) struct State {
     /// Connections not accepted by the application yet.
     accepted: VecDeque<Key>,
     accepting: Vec<Waker>,
+    /// Who waits for clients to decide about.
+    deciding: Vec<Waker>,
     /// Failed handshakes of clients.
     failures: VecDeque<FailedHandshake>,
     failing: Vec<Waker>,
@@ -245,6 +247,7 @@ impl Shared {
             next_socket: 0,
             accepted: VecDeque::new(),
             accepting: Vec::new(),
+            deciding: Vec::new(),
             failures: VecDeque::new(),
             failing: Vec::new(),
             idle: Vec::new(),
@@ -421,6 +424,7 @@ impl State {
             }
         }
         self.accepting.drain(..).for_each(Waker::wake);
+        self.deciding.drain(..).for_each(Waker::wake);
         self.failing.drain(..).for_each(Waker::wake);
         self.wake_driver();
     }
@@ -439,6 +443,18 @@ impl State {
             return Poll::Ready(None);
         }
         add_waker(&mut self.accepting, cx);
+        Poll::Pending
+    }
+
+    /// The next client that waits for an answer; ready with `None` when there will be no more.
+    pub(crate) fn poll_incoming(&mut self, cx: &Context<'_>) -> Poll<Option<engine::Incoming>> {
+        if !self.is_open() {
+            return Poll::Ready(None);
+        }
+        if let Some(client) = self.engine.poll_incoming() {
+            return Poll::Ready(Some(client));
+        }
+        add_waker(&mut self.deciding, cx);
         Poll::Pending
     }
 
@@ -466,9 +482,15 @@ impl State {
     /// Delivers the engine's events to those who wait for them. Wakers are collected in `woken`, to
     /// be woken after the lock is released.
     pub(crate) fn drain_events(&mut self, clock: &Clock, woken: &mut Vec<Waker>) {
+        if self.engine.has_incoming() {
+            woken.append(&mut self.deciding);
+        }
         while let Some((handle, event)) = self.engine.poll_event() {
             if matches!(event, Event::Handshaking) {
-                self.track(handle, false);
+                // One that the application decided about is tracked already.
+                if !self.by_handle.contains_key(&handle) {
+                    self.track(handle, false);
+                }
                 continue;
             }
             let Some(&key) = self.by_handle.get(&handle) else {
@@ -548,6 +570,7 @@ impl State {
     pub(crate) fn driver_ends(&mut self) {
         self.driver_gone = true;
         let mut woken = std::mem::take(&mut self.accepting);
+        woken.append(&mut self.deciding);
         woken.append(&mut self.failing);
         woken.append(&mut self.idle);
         for tracked in self.connections.values_mut() {

@@ -2,6 +2,7 @@
 //! network namespaces that appear, disappear and fall silent.
 
 mod containment;
+mod incoming;
 mod links;
 
 use crate::engine::{ClientConfig, ServerConfig, TransportConfig, tls};
@@ -34,8 +35,13 @@ fn pair() -> Pair {
     pair_with(crate::defaults::transport())
 }
 
-/// A server with these transport settings, and a client that trusts it.
+/// A pair whose server treats its connections as `transport` says.
 fn pair_with(transport: TransportConfig) -> Pair {
+    pair_of(|server| server.transport = Arc::new(transport))
+}
+
+/// A pair whose server has settings of its own.
+fn pair_of(change: impl FnOnce(&mut ServerConfig)) -> Pair {
     let identity = Identity::generate().unwrap();
     let server_tls = identity
         .server(&["localhost"])
@@ -45,7 +51,7 @@ fn pair_with(transport: TransportConfig) -> Pair {
         .unwrap();
     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let mut server = ServerConfig::new(server_tls);
-    server.transport = Arc::new(transport);
+    change(&mut server);
     let server = Endpoint::server(server, &[any]).unwrap();
     let client_tls = tls::ClientConfig::pinned(provider(), identity.fingerprint());
     let config = crate::defaults::client(client_tls.alpn(&[ALPN]).build().unwrap());

@@ -149,6 +149,16 @@ pub enum AckReturn {
     LowestId,
 }
 
+/// What becomes of a client within the limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IncomingPolicy {
+    /// It gets a connection.
+    #[default]
+    Accept,
+    /// The application is asked: see [`Endpoint::poll_incoming`](crate::Endpoint::poll_incoming).
+    Ask,
+}
+
 /// When a server makes clients prove their address before it keeps state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RetryPolicy {
@@ -173,6 +183,8 @@ pub struct ServerConfig {
     pub preferred_addresses: Vec<SocketAddr>,
     /// When it sends Retry.
     pub retry: RetryPolicy,
+    /// Whether clients get a connection at once, or wait for the application's answer.
+    pub incoming: IncomingPolicy,
     /// Connections kept at a time; further clients are refused.
     pub max_connections: usize,
     /// Connections kept at a time from one IPv4 address, or one /64 of IPv6. Beyond it clients have
@@ -197,6 +209,7 @@ impl ServerConfig {
             tls,
             preferred_addresses: Vec::new(),
             retry: RetryPolicy::default(),
+            incoming: IncomingPolicy::default(),
             max_connections: 10_000,
             max_connections_per_address: 1_000,
             busy_handshakes: 256,

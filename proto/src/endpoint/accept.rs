@@ -3,7 +3,7 @@
 use super::admission::{Admission, Origin};
 use super::contain::contained;
 use super::{Endpoint, Handle, Member};
-use crate::config::{ClientConfig, RetryPolicy, ServerConfig, TransportConfig};
+use crate::config::{ClientConfig, IncomingPolicy, RetryPolicy, ServerConfig, TransportConfig};
 use crate::connection::{Beginning, Connection, Routing, announced_path_limit, random_cid};
 use crate::datagram::{Ecn, Transmit, Tuple};
 use crate::handshake::token::{TokenError, TokenId, retry_integrity_tag};
@@ -106,20 +106,36 @@ impl Stateless {
     }
 }
 
-/// What a client's first Initial says about itself.
-struct FirstInitial<'a> {
-    dcid: ConnectionId,
+/// Somebody who wants to connect, by its first Initial.
+#[derive(Debug, Clone)]
+pub(super) struct Client {
+    pub(super) tuple: Tuple,
+    /// The connection ID it invented for the server.
+    pub(super) dcid: ConnectionId,
     scid: ConnectionId,
-    token: &'a [u8],
+    pub(super) proof: Proof,
 }
 
 /// What a token proved.
-struct Proof {
+#[derive(Debug, Clone)]
+pub(super) struct Proof {
     /// The `NEW_TOKEN` token that did, which is good once.
     token: Option<TokenId>,
     original_dcid: ConnectionId,
-    retry_scid: Option<ConnectionId>,
-    address_validated: bool,
+    pub(super) retry_scid: Option<ConnectionId>,
+    pub(super) address_validated: bool,
+}
+
+impl Proof {
+    /// That of a client without a token.
+    fn none(dcid: ConnectionId) -> Self {
+        Self {
+            token: None,
+            original_dcid: dcid,
+            retry_scid: None,
+            address_validated: false,
+        }
+    }
 }
 
 impl Endpoint {
@@ -206,12 +222,15 @@ impl Endpoint {
                 ..
             }) => {
                 let token = token.to_vec();
-                let initial = FirstInitial {
-                    dcid,
-                    scid,
-                    token: &token,
-                };
-                self.handle_first_initial(now, tuple, ecn, &initial, data);
+                self.handle_first_initial(now, tuple, ecn, (dcid, scid, &token), data);
+            }
+            Ok(Header::Long {
+                version: VERSION_1,
+                dcid,
+                ..
+            }) => {
+                // Early data of a client that waits.
+                self.waiting_room.keep(tuple, dcid, ecn, data);
             }
             Ok(Header::Unsupported { dcid, scid, .. })
                 if self.server.is_some() && data.len() >= MIN_DATAGRAM_SIZE =>
@@ -247,94 +266,118 @@ impl Endpoint {
         now: Instant,
         tuple: Tuple,
         ecn: Option<Ecn>,
-        initial: &FirstInitial<'_>,
+        (dcid, scid, token): (ConnectionId, ConnectionId, &[u8]),
         data: &mut [u8],
     ) {
         let Some(server) = self.server.clone() else {
             return;
         };
         // RFC 9000, sections 14.1 and 7.2.
-        if data.len() < MIN_DATAGRAM_SIZE || initial.dcid.len() < 8 {
+        if data.len() < MIN_DATAGRAM_SIZE || dcid.len() < 8 {
             return;
         }
-        let Ok(proof) = self.check_token(now, tuple, initial) else {
-            let code = TransportErrorCode::INVALID_TOKEN;
-            self.refuse(now, tuple, &server, initial, code);
+        if self.waiting_room.keep(tuple, dcid, ecn, data) {
             return;
+        }
+        let checked = self.check_token(now, tuple, dcid, token);
+        let client = Client {
+            tuple,
+            dcid,
+            scid,
+            proof: checked.clone().unwrap_or_else(|| Proof::none(dcid)),
         };
-        let (origin, proven) = (Origin::from(tuple.remote), proof.address_validated);
-        let most = server.max_connections_per_address;
-        let admission = self.crowds.admit(origin, proven, most);
-        if !proven && (self.wants_retry(&server) || admission == Admission::ProveAddress) {
-            self.send_retry(now, tuple, initial);
+        if checked.is_none() {
+            self.turn_away(now, &server, &client, TransportErrorCode::INVALID_TOKEN);
             return;
         }
-        let is_full = self.connections.len() >= server.max_connections;
-        if is_full || admission == Admission::Refused {
-            self.refuse(
-                now,
-                tuple,
-                &server,
-                initial,
-                TransportErrorCode::CONNECTION_REFUSED,
-            );
-            return;
+        let admission = self.admission(&server, &client);
+        let asks = server.incoming == IncomingPolicy::Ask;
+        let must_prove = self.wants_retry(&server) || asks && self.waiting_room.is_crowded();
+        let is_proven = client.proof.address_validated;
+        if !is_proven && (must_prove || admission == Admission::ProveAddress) {
+            self.send_retry(now, &client);
+        } else if admission != Admission::Welcome {
+            let code = TransportErrorCode::CONNECTION_REFUSED;
+            self.turn_away(now, &server, &client, code);
+        } else if asks {
+            self.waiting_room.enter(now, client, ecn, data);
+        } else {
+            let first = [(ecn, data)];
+            self.begin(now, &server, &client, first);
         }
+    }
+
+    /// Whether a client may have a connection, as far as numbers go.
+    pub(super) fn admission(&self, server: &ServerConfig, client: &Client) -> Admission {
+        let origin = Origin::from(client.tuple.remote);
+        let (proven, most) = (
+            client.proof.address_validated,
+            server.max_connections_per_address,
+        );
+        match self.crowds.admit(origin, proven, most) {
+            Admission::Welcome if self.connections.len() >= server.max_connections => {
+                Admission::Refused
+            }
+            admission => admission,
+        }
+    }
+
+    /// Starts a server's connection with the first datagrams of its client; none if they are noise.
+    pub(super) fn begin<'a>(
+        &mut self,
+        now: Instant,
+        server: &Arc<ServerConfig>,
+        client: &Client,
+        datagrams: impl IntoIterator<Item = (Option<Ecn>, &'a mut [u8])>,
+    ) -> Option<Handle> {
         let contain = self.config.contain_panics;
-        let Some(handle) = contained(contain, || {
-            self.accept(now, tuple, &server, initial, &proof)
-        })
-        .flatten() else {
-            return;
-        };
-        self.work(handle, |connection| {
-            connection.handle_datagram(now, tuple, ecn, PathId::ZERO, data);
-        });
+        let handle = contained(contain, || self.create(now, server, client)).flatten()?;
+        for (ecn, data) in datagrams {
+            self.work(handle, |connection| {
+                connection.handle_datagram(now, client.tuple, ecn, PathId::ZERO, data);
+            });
+        }
         let heard = |member: &Member| member.has_failed || member.connection.has_heard_peer();
         if !self.connections.get(&handle).is_some_and(heard) {
             // Noise that looks like an Initial must not take the place of a client.
             self.forget(handle);
-        } else if let Some(token) = proof.token {
+            return None;
+        }
+        if let Some(token) = client.proof.token {
             self.spent_tokens.spend(now, token);
         }
+        Some(handle)
     }
 
+    /// What a client's token proves; none if it is to be refused for it.
     fn check_token(
         &self,
         now: Instant,
         tuple: Tuple,
-        initial: &FirstInitial<'_>,
-    ) -> Result<Proof, ()> {
-        let mut proof = Proof {
-            token: None,
-            original_dcid: initial.dcid,
-            retry_scid: None,
-            address_validated: false,
-        };
-        if initial.token.is_empty() {
-            return Ok(proof);
+        dcid: ConnectionId,
+        token: &[u8],
+    ) -> Option<Proof> {
+        let mut proof = Proof::none(dcid);
+        if token.is_empty() {
+            return Some(proof);
         }
-        match self
-            .keys
-            .open_retry(now, initial.token, tuple.remote, &initial.dcid)
-        {
-            Ok(original_dcid) => Ok(Proof {
+        match self.keys.open_retry(now, token, tuple.remote, &dcid) {
+            Ok(original_dcid) => Some(Proof {
                 token: None,
                 original_dcid,
-                retry_scid: Some(initial.dcid),
+                retry_scid: Some(dcid),
                 address_validated: true,
             }),
             // Not from a Retry, so perhaps from an earlier connection; a useless one of those does
             // no harm (RFC 9000, section 8.1.3).
             Err(TokenError::NotRetry) => {
-                let token = initial.token;
                 let opened = self.keys.open_new_token(now, token, tuple.remote.ip());
                 let is_fresh = |token: &TokenId| !self.spent_tokens.is_spent(*token);
                 proof.token = opened.ok().filter(is_fresh);
                 proof.address_validated = proof.token.is_some();
-                Ok(proof)
+                Some(proof)
             }
-            Err(_) => Err(()),
+            Err(_) => None,
         }
     }
 
@@ -346,37 +389,37 @@ impl Endpoint {
         }
     }
 
-    fn send_retry(&mut self, now: Instant, tuple: Tuple, initial: &FirstInitial<'_>) {
+    pub(super) fn send_retry(&mut self, now: Instant, client: &Client) {
         let scid = random_cid(&mut self.rng, self.config.cid_length.max(8));
+        let remote = client.tuple.remote;
         let token = self
             .keys
-            .seal_retry(now, tuple.remote, &initial.dcid, &scid, &mut self.rng);
+            .seal_retry(now, remote, &client.dcid, &scid, &mut self.rng);
         let mut reply = Vec::new();
-        header::put_retry(&mut reply, &initial.scid, &scid, &token);
-        let tag = retry_integrity_tag(&initial.dcid, &reply);
+        header::put_retry(&mut reply, &client.scid, &scid, &token);
+        let tag = retry_integrity_tag(&client.dcid, &reply);
         reply.extend_from_slice(&tag);
-        self.stateless.push_retry(tuple, reply);
+        self.stateless.push_retry(client.tuple, reply);
     }
 
     /// Answers an Initial with `CONNECTION_CLOSE`, without keeping anything.
-    fn refuse(
+    pub(super) fn turn_away(
         &mut self,
         now: Instant,
-        tuple: Tuple,
         server: &ServerConfig,
-        initial: &FirstInitial<'_>,
+        client: &Client,
         code: TransportErrorCode,
     ) {
         if !self.stateless.has_budget(now) {
             return;
         }
-        let Ok(mut handshake) = Handshake::server(&server.tls, Vec::new(), &initial.dcid) else {
+        let Ok(mut handshake) = Handshake::server(&server.tls, Vec::new(), &client.dcid) else {
             return;
         };
         let scid = random_cid(&mut self.rng, self.config.cid_length);
         let mut packet = Vec::new();
         let kind = header::LongType::Initial;
-        let long = header::put_long(&mut packet, kind, &initial.scid, &scid, &[], 0, 1);
+        let long = header::put_long(&mut packet, kind, &client.scid, &scid, &[], 0, 1);
         let close = crate::wire::frame::ConnectionClose {
             application: false,
             code: code.0,
@@ -397,7 +440,7 @@ impl Endpoint {
             1,
         );
         if sealed.is_ok() {
-            self.stateless.push(now, tuple, packet);
+            self.stateless.push(now, client.tuple, packet);
         }
     }
 
@@ -421,14 +464,18 @@ impl Endpoint {
         })
     }
 
-    fn accept(
+    fn create(
         &mut self,
         now: Instant,
-        tuple: Tuple,
         server: &Arc<ServerConfig>,
-        initial: &FirstInitial<'_>,
-        proof: &Proof,
+        client: &Client,
     ) -> Option<Handle> {
+        let Client {
+            tuple,
+            dcid,
+            scid,
+            ref proof,
+        } = *client;
         let handle = self.free_handle()?;
         let mut rng = self.rng.fork();
         let local_cid = random_cid(&mut rng, self.config.cid_length);
@@ -443,7 +490,7 @@ impl Endpoint {
             initial_max_path_id: announced_path_limit(
                 transport.max_paths,
                 Side::Server,
-                Some(initial.scid),
+                Some(scid),
             ),
             ..transport.parameters()
         };
@@ -451,7 +498,7 @@ impl Endpoint {
         params.encode(&mut bytes, Side::Server);
         let origin = Origin::from(tuple.remote);
         let tls = server.tls.for_client(origin.0);
-        let handshake = Handshake::server(&tls, bytes, &initial.dcid).ok()?;
+        let handshake = Handshake::server(&tls, bytes, &dcid).ok()?;
         let connection = Connection::new(
             now,
             Beginning {
@@ -461,9 +508,9 @@ impl Endpoint {
                 tuple,
                 server_name: String::new(),
                 keys: self.keys.clone(),
-                original_dcid: initial.dcid,
+                original_dcid: dcid,
                 local_cid,
-                remote_cid: initial.scid,
+                remote_cid: scid,
                 retry_scid: proof.retry_scid,
                 preferred_cid: preferred_address.map(|preferred| preferred.cid),
                 token: Vec::new(),
@@ -478,7 +525,7 @@ impl Endpoint {
         self.handshaking.insert(handle);
         // Until the client has seen our choice, it uses its own.
         self.routes
-            .apply(handle, Routing::AddCid(initial.dcid, PathId::ZERO));
+            .apply(handle, Routing::AddCid(dcid, PathId::ZERO));
         self.touch(handle);
         Some(handle)
     }

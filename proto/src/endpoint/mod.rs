@@ -4,11 +4,13 @@ mod accept;
 mod admission;
 mod contain;
 mod deadlines;
+mod incoming;
 mod memory;
 mod route;
 
 pub use accept::ConnectError;
 pub(crate) use contain::internal_error;
+pub use incoming::{AcceptError, Incoming};
 
 use crate::config::{EndpointConfig, ServerConfig};
 use crate::connection::Connection;
@@ -25,6 +27,7 @@ use admission::{Counted, Crowds, SpentTokens};
 use bytes::Bytes;
 use contain::contained;
 use deadlines::Deadlines;
+use incoming::WaitingRoom;
 use memory::{Holding, Memory};
 use route::{Destination, Routes};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -76,7 +79,8 @@ impl From<Connection> for Member {
 ///
 /// Inputs are datagrams, time-outs and commands on connections; after each, drain
 /// [`poll_transmit`](Self::poll_transmit) and [`poll_event`](Self::poll_event) and arm a timer for
-/// [`next_timeout`](Self::next_timeout).
+/// [`next_timeout`](Self::next_timeout). A server that [asks](crate::config::IncomingPolicy::Ask) is
+/// drained with [`poll_incoming`](Self::poll_incoming) too.
 #[derive(Debug)]
 pub struct Endpoint {
     config: EndpointConfig,
@@ -88,6 +92,7 @@ pub struct Endpoint {
     /// Servers' connections whose handshake is under way: what makes a server busy.
     handshaking: BTreeSet<Handle>,
     crowds: Crowds,
+    waiting_room: WaitingRoom,
     memory: Memory,
     spent_tokens: SpentTokens,
     routes: Routes,
@@ -120,6 +125,7 @@ impl Endpoint {
             next_handle: 0,
             handshaking: BTreeSet::new(),
             crowds: Crowds::default(),
+            waiting_room: WaitingRoom::default(),
             memory: Memory::default(),
             spent_tokens: SpentTokens::default(),
             routes: Routes::default(),
@@ -144,6 +150,8 @@ impl Endpoint {
     pub fn set_server(&mut self, server: Option<Arc<ServerConfig>>) {
         if let Some(server) = &server {
             self.memory.set_limit(server.send_budget);
+        } else {
+            self.waiting_room.clear();
         }
         self.server = server;
     }
@@ -171,6 +179,7 @@ impl Endpoint {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.clock = self.clock.max(now);
         self.settle();
+        self.waiting_room.handle_timeout(now);
         self.relieve_memory(now);
         self.set_timers();
         while let Some((_, handle)) = self.first_deadline().filter(|(at, _)| *at <= now) {
@@ -201,7 +210,8 @@ impl Endpoint {
         self.settle();
         self.set_timers();
         let first = self.first_deadline().map(|(at, _)| at);
-        first.into_iter().chain(self.memory.deadline()).min()
+        let own = [self.memory.deadline(), self.waiting_room.deadline()];
+        own.into_iter().flatten().chain(first).min()
     }
 
     /// The earliest deadline that some connection is armed for.

@@ -10,6 +10,7 @@ mod errors;
 mod failover;
 mod first_answer;
 mod gaps;
+mod incoming;
 mod late_acks;
 mod mechanisms;
 mod migration;

@@ -2,7 +2,9 @@
 //! to 34).
 
 use crate::raw::{Packet, RawPeer, Setup, encode, route, tls_configs};
-use anabranch_proto::config::{ClientConfig, EndpointConfig, RetryPolicy, ServerConfig};
+use anabranch_proto::config::{
+    ClientConfig, EndpointConfig, IncomingPolicy, RetryPolicy, ServerConfig,
+};
 use anabranch_proto::datagram::Tuple;
 use anabranch_proto::handshake::Level;
 use anabranch_proto::time::Instant;
@@ -294,4 +296,35 @@ fn a_trickle_of_crypto_data_is_taken_and_ends_at_the_limits() {
     };
     peer.send(Packet::new(Level::Initial, encode(&[beyond])));
     assert!(peer.ended().is_some(), "what waits is bounded");
+}
+
+/// Row 31: nor do first packets in masses take the places of those who wait for an answer, whom
+/// nobody can keep from waiting with forged addresses.
+#[test]
+fn forged_clients_do_not_keep_a_client_from_waiting_for_its_answer() {
+    let mut server = Server::new(|config| config.incoming = IncomingPolicy::Ask);
+    flood(&mut server, 5_000);
+    let mut waiting = 0;
+    while server.endpoint.poll_incoming().is_some() {
+        waiting += 1;
+    }
+    assert_eq!(
+        waiting, 128,
+        "the places for clients that have proven nothing"
+    );
+    // What the flood is answered leaves first.
+    server.exchange_with(&mut []);
+    let before = server.retries;
+    let mut client = server.client(1, b"");
+    assert_eq!(server.retries, before + 1, "it had to prove where it is");
+    let incoming = server.endpoint.poll_incoming().expect("the client");
+    assert!(incoming.is_validated());
+    let (endpoint, now) = (&mut server.endpoint, server.now);
+    endpoint.accept(now, incoming, None).expect("a connection");
+    server.exchange(&mut client);
+    assert!(client.is_established());
+    server
+        .endpoint
+        .handle_timeout(server.now + Duration::from_secs(11));
+    assert!(server.endpoint.poll_incoming().is_none());
 }
