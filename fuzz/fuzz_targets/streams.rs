@@ -267,7 +267,7 @@ fn feed(streams: &mut Streams, bytes: &[u8]) -> Result<(), TransportError> {
                 streams.on_stream_data_blocked(id, limit)?;
             }
             Frame::StreamsBlocked { dir, limit } => streams.on_streams_blocked(dir, limit),
-            Frame::Datagram { data } => streams.on_datagram(data)?,
+            Frame::Datagram { data } => streams.on_datagram(PathId::ZERO, data)?,
             _ => {}
         }
     }

@@ -4,15 +4,16 @@ use crate::engine::{
     self, AbandonPathError, ConnectionError, ConnectionStats, MigrateError, OpenPathError,
     PathNotice, PathOptions, PathStats, PathUnknown,
 };
-use crate::error::{KeyUpdateError, SendDatagramError};
+use crate::error::{ExportError, KeyUpdateError};
 use crate::state::{Key, Shared, Tracked, Wait, snapshot};
 use crate::streams::{RecvStream, SendStream};
 use anabranch_proto::congestion::ControllerFactory;
 use anabranch_proto::datagram::{SocketId, Tuple};
+use anabranch_proto::time::Instant;
 use anabranch_proto::wire::frame::PathStatus;
 use anabranch_proto::wire::{Dir, ErrorCode, PathId, Side, StreamId};
-use bytes::Bytes;
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
@@ -100,6 +101,11 @@ impl Holder {
             }
             Err(_) => action(state.tracked(self.key), None),
         }
+    }
+
+    /// The time by the clock that drives the connection.
+    pub(crate) fn now(&self) -> Instant {
+        self.shared.clock.now()
     }
 
     pub(crate) fn look<R>(&self, look: impl FnOnce(&engine::Connection) -> R) -> Option<R> {
@@ -246,62 +252,6 @@ impl Connection {
         RecvStream::new(Arc::clone(&self.holder), id)
     }
 
-    // Datagrams.
-
-    /// Queues a datagram.
-    ///
-    /// # Errors
-    ///
-    /// It is too large, the peer does not accept datagrams, the queue is full, or the connection
-    /// ended.
-    pub fn send_datagram(&self, data: Bytes) -> Result<(), SendDatagramError> {
-        self.holder
-            .act(|_, connection| connection.send_datagram(data))?
-            .map_err(Into::into)
-    }
-
-    /// Queues a datagram, waiting while the queue is full.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`send_datagram`](Self::send_datagram), except for the full queue.
-    pub async fn send_datagram_wait(&self, data: Bytes) -> Result<(), SendDatagramError> {
-        poll_fn(|cx| {
-            let poll = self.holder.poll_act(|tracked, connection| {
-                match connection.send_datagram(data.clone()) {
-                    Err(engine::SendDatagramError::Full) => {
-                        tracked.wait(Wait::DatagramOut, cx);
-                        Poll::Pending
-                    }
-                    result => Poll::Ready(result),
-                }
-            });
-            poll.map(|result| result?.map_err(Into::into))
-        })
-        .await
-    }
-
-    /// Waits for a datagram.
-    ///
-    /// # Errors
-    ///
-    /// The connection ended.
-    pub async fn read_datagram(&self) -> Result<Bytes, ConnectionError> {
-        poll_fn(|cx| self.poll_read_datagram(cx)).await
-    }
-
-    /// Takes a datagram, or arranges a wake-up for when one arrives.
-    pub fn poll_read_datagram(&self, cx: &Context<'_>) -> Poll<Result<Bytes, ConnectionError>> {
-        self.holder.poll_act(|tracked, connection| {
-            if let Some(data) = connection.recv_datagram() {
-                Poll::Ready(data)
-            } else {
-                tracked.wait(Wait::DatagramIn, cx);
-                Poll::Pending
-            }
-        })
-    }
-
     // Paths.
 
     /// Opens a path from one of the endpoint's sockets. [`PathNotice::Opened`] reports that it
@@ -313,7 +263,7 @@ impl Connection {
     pub fn open_path(
         &self,
         socket: SocketId,
-        remote: std::net::SocketAddr,
+        remote: SocketAddr,
         options: PathOptions,
     ) -> Result<PathId, OpenPathError> {
         let now = self.holder.shared.clock.now();
@@ -498,6 +448,30 @@ impl Connection {
     pub fn server_name(&self) -> Option<String> {
         self.holder
             .look(|connection| connection.server_name().to_owned())
+    }
+
+    /// Where the peer is, on the path with the lowest ID that is open. With several paths each has
+    /// an address of its own: [`paths`](Self::paths) has them all.
+    pub fn remote_addr(&self) -> Option<SocketAddr> {
+        let paths = self.paths();
+        paths.first().map(|(_, stats)| stats.tuple.remote)
+    }
+
+    /// Fills `out` with bytes that both ends of this connection can compute and nobody else (RFC
+    /// 5705), to bind something to it.
+    ///
+    /// # Errors
+    ///
+    /// The handshake is not complete, `out` is too long, or the connection ended.
+    pub fn export_keying_material(
+        &self,
+        out: &mut [u8],
+        label: &[u8],
+        context: &[u8],
+    ) -> Result<(), ExportError> {
+        self.holder
+            .act(|_, connection| connection.export_keying_material(out, label, context))?
+            .map_err(|_| ExportError::Unavailable)
     }
 
     /// Whether both sides support multipath QUIC.

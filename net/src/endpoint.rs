@@ -65,12 +65,13 @@ impl Builder {
         self
     }
 
-    /// Binds the sockets and starts the driver. Must be called within a tokio runtime.
+    /// Binds the sockets and starts the driver on the tokio runtime that it is called in.
     ///
     /// # Errors
     ///
-    /// A socket cannot be bound, or the system has no randomness.
+    /// A socket cannot be bound, the system has no randomness, or there is no tokio runtime.
     pub fn bind(self) -> io::Result<Endpoint> {
+        let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
         let seed = match self.seed {
             Some(seed) => seed,
             None => random_seed()?,
@@ -89,7 +90,7 @@ impl Builder {
             let socket = bind(config)?;
             shared.lock().add_socket(socket);
         }
-        tokio::spawn(Driver::new(Arc::clone(&shared)));
+        runtime.spawn(Driver::new(Arc::clone(&shared)));
         Ok(Endpoint {
             inner: Arc::new(Inner { shared }),
         })
@@ -165,7 +166,7 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// The system has no randomness.
+    /// The system has no randomness, or there is no tokio runtime.
     pub fn client() -> io::Result<Self> {
         Self::builder().bind()
     }
@@ -174,7 +175,7 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// An address cannot be bound.
+    /// An address cannot be bound, or there is no tokio runtime.
     pub fn server(config: ServerConfig, addresses: &[SocketAddr]) -> io::Result<Self> {
         let builder = Self::builder().server(config);
         addresses

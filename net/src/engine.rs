@@ -16,6 +16,7 @@ pub use anabranch_proto::path::PathOptions;
 pub use anabranch_proto::recovery::{DelayDifference, DelayMethod};
 pub use anabranch_proto::resumption::{Resume, ResumptionState, StateError};
 pub use anabranch_proto::streams::{
-    ClosedStream, ReadError, SendDatagramError, StreamEvent, WriteError,
+    ClosedStream, DatagramOptions, ReadError, ReceivedDatagram, SendDatagramError, StreamEvent,
+    WriteError,
 };
 pub use anabranch_proto::tls;

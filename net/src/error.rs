@@ -94,6 +94,17 @@ pub enum KeyUpdateError {
     Connection(#[from] ConnectionError),
 }
 
+/// Why no keying material was exported.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExportError {
+    /// The handshake is not complete, or that much cannot be had.
+    #[error("the handshake is not complete, or too many bytes are asked for")]
+    Unavailable,
+    /// The connection ended.
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+}
+
 /// Why a connection was not established.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {

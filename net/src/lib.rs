@@ -43,6 +43,7 @@
 
 pub mod clock;
 pub mod connection;
+mod datagrams;
 pub mod defaults;
 mod driver;
 mod early;
@@ -66,6 +67,7 @@ pub mod streams;
 mod tests;
 
 pub use connection::{Connection, Notice, PathNotices};
+pub use datagrams::DatagramOptions;
 pub use endpoint::{Builder, Endpoint};
 pub use identity::Identity;
 pub use incoming::Incoming;

@@ -6,12 +6,12 @@ mod incoming;
 mod links;
 
 use crate::engine::{ClientConfig, ServerConfig, TransportConfig, tls};
-use crate::error::{ConnectError, ReadToEndError, WriteError};
+use crate::error::{ConnectError, ReadToEndError, SendDatagramError, WriteError};
 use crate::identity::{Identity, provider};
 use crate::interfaces::spec::PathSpec;
 use crate::manager::EntryState;
 use crate::namespace::{in_namespace, ip};
-use crate::{Connection, Endpoint, PathsConfig, Target};
+use crate::{Connection, DatagramOptions, Endpoint, PathsConfig, Target};
 use anabranch_proto::sched::SchedulerFactory;
 use anabranch_proto::wire::PathId;
 use bytes::Bytes;
@@ -318,6 +318,68 @@ async fn datagrams_arrive() {
         .await
         .unwrap();
     assert_eq!(&soon(server.read_datagram()).await.unwrap()[..], b"ping");
+}
+
+#[tokio::test]
+async fn datagrams_are_sent_and_read_in_batches_with_the_path_they_came_by() {
+    let pair = pair();
+    let (client, server, _manager) = pair.connect(&[]).await;
+    let largest = client
+        .max_datagram_payload()
+        .expect("the server takes some");
+    let options = DatagramOptions {
+        flow: 7,
+        within: Some(Duration::from_secs(60)),
+        critical: false,
+    };
+    let sizes = [0, 100, largest, largest + 1, 200];
+    let batch = sizes.map(|size| (Bytes::from(vec![1; size]), options));
+    assert_eq!(
+        client.send_datagrams(batch),
+        Ok(3),
+        "the fourth is too large"
+    );
+    let too_large = client.send_datagram_with(vec![1; largest + 1].into(), options);
+    assert!(matches!(too_large, Err(SendDatagramError::TooLarge { .. })));
+    let mut received = Vec::new();
+    while received.len() < 3 {
+        soon(server.read_datagrams(2, &mut received)).await.unwrap();
+    }
+    assert!(
+        received
+            .iter()
+            .all(|datagram| datagram.path == PathId::ZERO)
+    );
+    let mut arrived: Vec<usize> = received
+        .iter()
+        .map(|datagram| datagram.data.len())
+        .collect();
+    arrived.sort_unstable();
+    assert_eq!(arrived, [0, 100, largest]);
+}
+
+#[tokio::test]
+async fn both_ends_export_the_same_keying_material_and_know_each_other_s_address() {
+    let pair = pair();
+    let (client, server, _manager) = pair.connect(&[]).await;
+    assert_eq!(client.remote_addr(), pair.target.remotes.first().copied());
+    let ours = server.remote_addr().expect("an address");
+    assert!(ours.ip().is_loopback());
+    let (mut one, mut other) = ([0; 32], [0; 32]);
+    client
+        .export_keying_material(&mut one, b"label", b"context")
+        .unwrap();
+    server
+        .export_keying_material(&mut other, b"label", b"context")
+        .unwrap();
+    assert_eq!(one, other);
+    assert_ne!(one, [0; 32]);
+}
+
+#[test]
+fn an_endpoint_outside_a_runtime_is_an_error() {
+    let error = Endpoint::client().unwrap_err();
+    assert!(error.to_string().contains("runtime"), "{error}");
 }
 
 #[tokio::test]

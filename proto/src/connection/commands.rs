@@ -10,7 +10,8 @@ use crate::path::manager::Missing;
 use crate::path::state::PathOptions;
 use crate::sched::Scheduler;
 use crate::streams::{
-    Account, ClosedStream, DatagramOptions, ReadError, SendDatagramError, WriteError,
+    Account, ClosedStream, DatagramOptions, ReadError, ReceivedDatagram, SendDatagramError,
+    WriteError,
 };
 use crate::time::Instant;
 use crate::wire::frame::PathStatus;
@@ -138,7 +139,7 @@ impl Connection {
     }
 
     /// The next datagram received.
-    pub fn recv_datagram(&mut self) -> Option<Bytes> {
+    pub fn recv_datagram(&mut self) -> Option<ReceivedDatagram> {
         self.streams.recv_datagram()
     }
 

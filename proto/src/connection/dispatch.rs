@@ -59,7 +59,7 @@ impl Connection {
                 self.streams.on_streams_blocked(dir, limit);
                 Ok(())
             }
-            Frame::Datagram { data } => self.streams.on_datagram(data),
+            Frame::Datagram { data } => self.streams.on_datagram(arrival.path, data),
             Frame::NewToken { token } => self.on_new_token(token),
             Frame::HandshakeDone => self.on_handshake_done(now),
             Frame::Timestamp { time } => self.on_timestamp(time),

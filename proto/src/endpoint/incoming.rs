@@ -206,6 +206,10 @@ impl WaitingRoom {
     }
 }
 
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "an answer uses the question up"
+)]
 impl Endpoint {
     /// The next client that waits for an answer. There are none unless the server
     /// [asks](crate::config::IncomingPolicy::Ask).

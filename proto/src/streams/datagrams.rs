@@ -4,7 +4,7 @@ use super::SendDatagramError;
 use crate::error::TransportError;
 use crate::time::Instant;
 use anabranch_wire::frame::{datagram_header_len, put_datagram_header};
-use anabranch_wire::{MIN_DATAGRAM_SIZE, varint};
+use anabranch_wire::{MIN_DATAGRAM_SIZE, PathId, varint};
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 
@@ -30,6 +30,15 @@ pub struct DatagramOptions {
     pub critical: bool,
 }
 
+/// A datagram that arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReceivedDatagram {
+    /// The path its packet came by.
+    pub path: PathId,
+    /// What the peer's application sent.
+    pub data: Bytes,
+}
+
 impl DatagramOptions {
     /// Whether one decision of a scheduler may cover a datagram of each.
     fn goes_with(&self, other: &Self) -> bool {
@@ -46,7 +55,7 @@ impl DatagramOptions {
 #[derive(Debug)]
 pub(super) struct Datagrams {
     outgoing: Queue<DatagramOptions>,
-    incoming: Queue<()>,
+    incoming: Queue<PathId>,
     /// No queued datagram has an earlier deadline.
     earliest_deadline: Option<Instant>,
     /// The peer's limit on the frame; 0 if it takes none.
@@ -246,9 +255,13 @@ impl Datagrams {
         unblocked
     }
 
-    /// Takes a received payload; returns whether the application waits for it. If the application
+    /// Takes a payload received on a path; returns whether the application waits for it. If the application
     /// does not keep up, the oldest datagrams go: newer ones are worth more to what uses them.
-    pub(super) fn on_received(&mut self, data: &[u8]) -> Result<bool, TransportError> {
+    pub(super) fn on_received(
+        &mut self,
+        path: PathId,
+        data: &[u8],
+    ) -> Result<bool, TransportError> {
         if self.own_max_frame == 0 {
             return Err(TransportError::violation(
                 "a DATAGRAM frame that was not negotiated",
@@ -267,15 +280,15 @@ impl Datagrams {
             self.arena.reserve(ARENA.max(data.len()));
         }
         self.arena.extend_from_slice(data);
-        self.incoming.push(self.arena.split().freeze(), ());
+        self.incoming.push(self.arena.split().freeze(), path);
         Ok(std::mem::take(&mut self.wants_recv))
     }
 
     /// The oldest received datagram.
-    pub(super) fn recv(&mut self) -> Option<Bytes> {
-        let data = self.incoming.pop();
-        self.wants_recv |= data.is_none();
-        data.map(|(data, ())| data)
+    pub(super) fn recv(&mut self) -> Option<ReceivedDatagram> {
+        let datagram = self.incoming.pop();
+        self.wants_recv |= datagram.is_none();
+        datagram.map(|(data, path)| ReceivedDatagram { path, data })
     }
 }
 

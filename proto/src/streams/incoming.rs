@@ -5,7 +5,7 @@
 use super::{StreamEvent, Streams};
 use crate::error::TransportError;
 use anabranch_wire::frame::Stream as StreamFrame;
-use anabranch_wire::{Dir, StreamId, TransportErrorCode};
+use anabranch_wire::{Dir, PathId, StreamId, TransportErrorCode};
 
 impl Streams {
     /// `STREAM`; returns whether it brought bytes that were not there before.
@@ -155,10 +155,10 @@ impl Streams {
         self.stats.peer_blocked += 1;
     }
 
-    /// `DATAGRAM`.
-    pub fn on_datagram(&mut self, data: &[u8]) -> Result<(), TransportError> {
+    /// `DATAGRAM`, in a packet that came by `path`.
+    pub fn on_datagram(&mut self, path: PathId, data: &[u8]) -> Result<(), TransportError> {
         self.stats.datagrams_received += 1;
-        if self.datagrams.on_received(data)? {
+        if self.datagrams.on_received(path, data)? {
             self.events.push_back(StreamEvent::DatagramReceived);
         }
         Ok(())

@@ -27,7 +27,7 @@ mod view;
 
 pub(crate) use budget::{Account, SendBudget};
 pub use buffers::{Blockade, CreditUpdate, Hole, Release};
-pub use datagrams::DatagramOptions;
+pub use datagrams::{DatagramOptions, ReceivedDatagram};
 pub use stats::StreamStats;
 
 use crate::path::MAX_OPEN_PATHS;
@@ -552,7 +552,7 @@ impl Streams {
     }
 
     /// The oldest received datagram.
-    pub fn recv_datagram(&mut self) -> Option<Bytes> {
+    pub fn recv_datagram(&mut self) -> Option<ReceivedDatagram> {
         self.datagrams.recv()
     }
 

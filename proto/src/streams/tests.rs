@@ -121,7 +121,7 @@ fn handle(streams: &mut Streams, payload: &[u8]) -> Result<(), TransportError> {
             Frame::DataBlocked { limit } => streams.on_data_blocked(limit),
             Frame::StreamDataBlocked { id, limit } => streams.on_stream_data_blocked(id, limit)?,
             Frame::StreamsBlocked { dir, limit } => streams.on_streams_blocked(dir, limit),
-            Frame::Datagram { data } => streams.on_datagram(data)?,
+            Frame::Datagram { data } => streams.on_datagram(PathId::ZERO, data)?,
             other => panic!("{other:?} is not a frame of streams"),
         }
     }

@@ -69,5 +69,9 @@ fn datagrams_that_outgrew_the_path_do_not_block_smaller_ones() {
     send(&mut pair, 100).expect("room in the queue");
     pair.run_for(Duration::from_secs(2));
     let arrived = std::iter::from_fn(|| pair.server_conn().recv_datagram());
-    assert!(arrived.into_iter().any(|data| data.len() == 100));
+    assert!(
+        arrived
+            .into_iter()
+            .any(|datagram| datagram.data.len() == 100)
+    );
 }

@@ -156,7 +156,7 @@ fn a_datagram_on_two_paths_arrives_twice_and_late_ones_never() {
     let got: Vec<_> = std::iter::from_fn(|| server.recv_datagram()).collect();
     let count = |text: &str| {
         got.iter()
-            .filter(|data| data[..] == *text.as_bytes())
+            .filter(|datagram| datagram.data[..] == *text.as_bytes())
             .count()
     };
     assert_eq!((count("twice"), count("never"), count("once")), (2, 0, 1));

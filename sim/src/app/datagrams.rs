@@ -289,8 +289,8 @@ impl App for DatagramSink {
             return;
         }
         let now = host.now;
-        while let Some(bytes) = host.connection(session).and_then(Connection::recv_datagram) {
-            self.take(now, &bytes);
+        while let Some(datagram) = host.connection(session).and_then(Connection::recv_datagram) {
+            self.take(now, &datagram.data);
         }
     }
 }

@@ -202,7 +202,8 @@ impl App for Order {
         let Some(connection) = host.connection(session) else {
             return;
         };
-        while let Some(bytes) = connection.recv_datagram() {
+        while let Some(datagram) = connection.recv_datagram() {
+            let bytes = datagram.data;
             let word = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap());
             let (flow, number) = (word(0) as usize, word(8));
             if self.highest.len() <= flow {

@@ -83,8 +83,8 @@ impl App for Ordered {
             return;
         }
         let now = host.now;
-        while let Some(bytes) = host.connection(session).and_then(Connection::recv_datagram) {
-            self.take(now, &bytes);
+        while let Some(datagram) = host.connection(session).and_then(Connection::recv_datagram) {
+            self.take(now, &datagram.data);
         }
     }
 

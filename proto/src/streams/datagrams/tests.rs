@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::time::Duration;
+use anabranch_wire::PathId;
 use anabranch_wire::cursor::Reader;
 use anabranch_wire::frame::{Frame, decode};
 
@@ -39,7 +40,7 @@ fn nothing_is_sent_to_a_peer_that_takes_no_datagrams() {
     let mut datagrams = Datagrams::new(1000, 1000, 0);
     assert_eq!(datagrams.max_payload(), None);
     assert_eq!(send(&mut datagrams, 1), Err(SendDatagramError::Unsupported));
-    assert!(datagrams.on_received(b"x").is_err());
+    assert!(datagrams.on_received(PathId::ZERO, b"x").is_err());
 }
 
 #[test]
@@ -100,11 +101,11 @@ fn a_full_queue_turns_away_and_tells_when_half_is_free() {
 fn a_slow_reader_loses_the_oldest() {
     let mut datagrams = ready(2 * (1 + OVERHEAD));
     for byte in 0..5 {
-        datagrams.on_received(&[byte]).unwrap();
+        datagrams.on_received(PathId::ZERO, &[byte]).unwrap();
     }
     assert_eq!(datagrams.overflowed, 3);
-    assert_eq!(datagrams.recv().as_deref(), Some(&[3][..]));
-    assert_eq!(datagrams.recv().as_deref(), Some(&[4][..]));
+    assert_eq!(datagrams.recv().unwrap().data[..], [3]);
+    assert_eq!(datagrams.recv().unwrap().data[..], [4]);
     assert_eq!(datagrams.recv(), None);
 }
 
