@@ -5,7 +5,7 @@ use crate::engine::{
     PathNotice, PathOptions, PathStats, PathUnknown,
 };
 use crate::error::{ExportError, KeyUpdateError};
-use crate::state::{Key, Shared, Tracked, Wait, snapshot};
+use crate::state::{Key, Shared, Tracked, Wait, add_waker, snapshot};
 use crate::streams::{RecvStream, SendStream};
 use anabranch_proto::congestion::ControllerFactory;
 use anabranch_proto::datagram::{SocketId, Tuple};
@@ -376,16 +376,15 @@ impl Connection {
     }
 
     /// Waits until nothing more has to be sent on a stream: the peer has received everything or
-    /// wants no more of it, its handle was dropped, or the connection ended. Only the task that
-    /// waited last is woken, which should be the one that holds the stream's [`SendStream`],
-    /// perhaps inside another library's type.
+    /// wants no more of it, its handle was dropped, or the connection ended. Any task may wait,
+    /// whoever holds the stream's [`SendStream`].
     pub async fn send_ended(&self, id: StreamId) {
         poll_fn(|cx| {
             self.holder.tracked(|tracked| {
                 let has_ended = tracked.ended.is_some();
                 match tracked.sending.get_mut(&id) {
                     Some(sending) if sending.end.is_none() && !has_ended => {
-                        sending.waker = Some(cx.waker().clone());
+                        add_waker(&mut sending.watchers, cx);
                         Poll::Pending
                     }
                     _ => Poll::Ready(()),

@@ -82,7 +82,10 @@ pub(crate) enum SendEnd {
 /// The sending side of a stream that has a handle.
 #[derive(Debug, Default)]
 pub(crate) struct Sending {
+    /// Whoever writes.
     pub(crate) waker: Option<Waker>,
+    /// Whoever waits for the end only.
+    pub(crate) watchers: Vec<Waker>,
     pub(crate) end: Option<SendEnd>,
 }
 
@@ -159,11 +162,10 @@ impl Tracked {
             .iter_mut()
             .for_each(|waiting| woken.append(waiting));
         woken.extend(self.receiving.values_mut().filter_map(Option::take));
-        woken.extend(
-            self.sending
-                .values_mut()
-                .filter_map(|sending| sending.waker.take()),
-        );
+        for sending in self.sending.values_mut() {
+            woken.extend(sending.waker.take());
+            woken.append(&mut sending.watchers);
+        }
     }
 
     fn on_stream(&mut self, event: &StreamEvent, woken: &mut Vec<Waker>) {
@@ -191,11 +193,14 @@ impl Tracked {
         };
         sending.end = sending.end.or(end);
         woken.extend(sending.waker.take());
+        if end.is_some() {
+            woken.append(&mut sending.watchers);
+        }
     }
 }
 
 /// Adds a task's waker, unless it is already there.
-fn add_waker(waiting: &mut Vec<Waker>, cx: &Context<'_>) {
+pub(crate) fn add_waker(waiting: &mut Vec<Waker>, cx: &Context<'_>) {
     if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
         waiting.push(cx.waker().clone());
     }

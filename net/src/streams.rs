@@ -10,7 +10,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The most bytes copied into one piece from borrowed memory.
@@ -168,7 +168,9 @@ impl Drop for SendStream {
     fn drop(&mut self) {
         let (id, ended) = (self.id, self.ended);
         self.holder.act_for_drop(|tracked, connection| {
-            tracked.sending.remove(&id);
+            if let Some(sending) = tracked.sending.remove(&id) {
+                sending.watchers.into_iter().for_each(Waker::wake);
+            }
             if let Some(connection) = connection.filter(|_| !ended) {
                 // An error means that the peer stopped the stream and the engine has already reset
                 // it.

@@ -240,6 +240,44 @@ async fn who_works_for_a_stream_learns_that_the_peer_wants_no_more_of_it() {
 }
 
 #[tokio::test]
+async fn whoever_waits_for_the_end_of_a_stream_does_not_keep_its_writer_asleep() {
+    let pair = pair();
+    let (client, server, _manager) = pair.connect(&[]).await;
+    let mut send = client.open_uni().await.unwrap();
+    let id = send.id();
+    // More than credit and buffers allow, so that the writer has to be woken.
+    let data = pattern(40_000_000);
+    let writing = tokio::spawn({
+        let data = data.clone();
+        async move {
+            send.write_all(&data).await.unwrap();
+            send.finish().unwrap();
+            send
+        }
+    });
+    let mut recv = soon(server.accept_uni()).await.unwrap();
+    let watcher = client.clone();
+    let watching = tokio::spawn(async move { watcher.send_ended(id).await });
+    tokio::task::yield_now().await;
+    assert_eq!(soon(recv.read_to_end(data.len())).await.unwrap(), data);
+    let send = soon(writing).await.unwrap();
+    soon(watching).await.unwrap();
+    drop(send);
+}
+
+#[tokio::test]
+async fn whoever_waits_for_the_end_of_a_stream_learns_that_its_handle_is_gone() {
+    let pair = pair();
+    let (client, _server, _manager) = pair.connect(&[]).await;
+    let send = client.open_uni().await.unwrap();
+    let (watcher, id) = (client.clone(), send.id());
+    let watching = tokio::spawn(async move { watcher.send_ended(id).await });
+    tokio::task::yield_now().await;
+    drop(send);
+    soon(watching).await.unwrap();
+}
+
+#[tokio::test]
 async fn reset_and_stop_reach_the_other_side_with_their_codes() {
     let pair = pair();
     let (client, server, _manager) = pair.connect(&[]).await;

@@ -1,5 +1,5 @@
-//! Beginnings in masses: first packets, Retry, tokens, CRYPTO data, addresses (rows 18, 24 and 31
-//! to 34).
+//! Beginnings in masses: first packets, Retry, tokens, CRYPTO data, addresses (rows 18, 24, 31 to
+//! 34 and 42).
 
 use crate::raw::{Packet, RawPeer, Setup, encode, route, tls_configs};
 use anabranch_proto::config::{
@@ -298,8 +298,7 @@ fn a_trickle_of_crypto_data_is_taken_and_ends_at_the_limits() {
     assert!(peer.ended().is_some(), "what waits is bounded");
 }
 
-/// Row 31: nor do first packets in masses take the places of those who wait for an answer, whom
-/// nobody can keep from waiting with forged addresses.
+/// Row 42: forged addresses take at most half of the places of those who wait for an answer.
 #[test]
 fn forged_clients_do_not_keep_a_client_from_waiting_for_its_answer() {
     let mut server = Server::new(|config| config.incoming = IncomingPolicy::Ask);
