@@ -130,8 +130,8 @@ impl Drop for Incoming {
 }
 
 impl Endpoint {
-    /// The next client that waits for an answer; none once the endpoint is shut down. There are none
-    /// unless the server [asks](engine::IncomingPolicy::Ask); such a server gets nobody by
+    /// The next client that waits for an answer; none once the endpoint is shut down. There are
+    /// none unless the server [asks](engine::IncomingPolicy::Ask); such a server gets nobody by
     /// [`accept`](Self::accept).
     pub async fn incoming(&self) -> Option<Incoming> {
         let shared = self.shared();

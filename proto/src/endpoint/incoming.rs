@@ -3,7 +3,7 @@
 //! ```text
 //! first Initial --token, limits per address--> waiting --accept--> connection
 //!                                                 |----refuse---> CONNECTION_REFUSED
-//!                                                 |----retry----> Retry; the client comes again, proven
+//!                                                 |----retry----> Retry; it comes again, proven
 //!                                                 |----ignore---> nothing
 //!                                                 '----10 s-----> nothing
 //! ```
@@ -61,8 +61,8 @@ impl Incoming {
         self.tuple
     }
 
-    /// Whether the client has shown that it is at [`remote`](Self::remote), by a token of a Retry or
-    /// of an earlier connection. Otherwise the address may be forged.
+    /// Whether the client has shown that it is at [`remote`](Self::remote), by a token of a Retry
+    /// or of an earlier connection. Otherwise the address may be forged.
     pub fn is_validated(&self) -> bool {
         self.is_validated
     }

@@ -79,8 +79,8 @@ impl From<Connection> for Member {
 ///
 /// Inputs are datagrams, time-outs and commands on connections; after each, drain
 /// [`poll_transmit`](Self::poll_transmit) and [`poll_event`](Self::poll_event) and arm a timer for
-/// [`next_timeout`](Self::next_timeout). A server that [asks](crate::config::IncomingPolicy::Ask) is
-/// drained with [`poll_incoming`](Self::poll_incoming) too.
+/// [`next_timeout`](Self::next_timeout). A server that [asks](crate::config::IncomingPolicy::Ask)
+/// is drained with [`poll_incoming`](Self::poll_incoming) too.
 #[derive(Debug)]
 pub struct Endpoint {
     config: EndpointConfig,

@@ -255,8 +255,9 @@ impl Datagrams {
         unblocked
     }
 
-    /// Takes a payload received on a path; returns whether the application waits for it. If the application
-    /// does not keep up, the oldest datagrams go: newer ones are worth more to what uses them.
+    /// Takes a payload received on a path; returns whether the application waits for it. If the
+    /// application does not keep up, the oldest datagrams go: newer ones are worth more to what
+    /// uses them.
     pub(super) fn on_received(
         &mut self,
         path: PathId,

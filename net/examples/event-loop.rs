@@ -1,16 +1,11 @@
-//! The engine in an event loop of its own: blocking sockets of the standard library, one thread for
-//! a server that answers in capitals, one for its client.
+//! The engine in an event loop of its own, without this crate: blocking sockets of the standard
+//! library, one thread for a server that answers in capitals, one for its client.
 //!
 //! ```text
-//! cargo run -p anabranch-proto --example event-loop
+//! cargo run -p anabranch-net --example event-loop
 //! ```
 
 #![allow(clippy::print_stdout, reason = "it shows what came")]
-#![allow(
-    clippy::disallowed_types,
-    clippy::disallowed_methods,
-    reason = "a driver brings sockets and a clock, which the engine does without"
-)]
 
 use anabranch_proto::config::{ClientConfig, EndpointConfig, ServerConfig};
 use anabranch_proto::datagram::{SocketId, Tuple};
