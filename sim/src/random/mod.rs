@@ -19,7 +19,7 @@ mod tests;
 pub use guard::Guard;
 
 use crate::app::{DatagramSink, File, Files, Receiver};
-use crate::quic::{Dial, QuicHost, configs};
+use crate::quic::{Dial, QuicHost, Session, configs};
 use crate::scene::FIRST;
 use crate::{Dice, ProcessId, Seed, World};
 use anabranch_proto::config::{AckReturn, RetransmissionPolicy, TransportConfig};
@@ -272,10 +272,11 @@ impl Trial {
             }
             self.check_side(server)?;
         }
-        match self.closed() {
-            Some(end) if !self.is_lost() => Err(format!("the connection ended: {end}")),
-            _ => Ok(()),
+        let ends = self.ends();
+        if ends.is_empty() || self.is_lost() {
+            return Ok(());
         }
+        Err(format!("the connection ended: {}", ends.join(", ")))
     }
 
     fn check_side(&self, server: bool) -> Result<(), String> {
@@ -308,19 +309,20 @@ impl Trial {
         Ok(())
     }
 
-    fn closed(&self) -> Option<String> {
-        let sides = [false, true].into_iter();
-        let mut ends = sides.filter_map(|server| self.host(server).sessions().first()?.closed());
-        ends.next().map(|(at, error)| format!("{at} {error:?}"))
+    /// How the connection ended, on each side that saw it end.
+    fn ends(&self) -> Vec<String> {
+        let end = |server| {
+            let (at, error) = self.host(server).sessions().first()?.closed()?;
+            let name = side_name(server);
+            Some(format!("{name} {at} {error:?}"))
+        };
+        [false, true].into_iter().filter_map(end).collect()
     }
 
-    /// Whether both sides ran out of paths, or never completed a handshake: a burst of loss that
-    /// lasts for a number of packets may outlast a handshake, which sends few.
+    /// Whether the connection ended as the faults allow.
     fn is_lost(&self) -> bool {
         let is_untouched = self.log.len() == 1;
-        self.closed().is_some_and(|end| {
-            end.contains("NO_VIABLE_PATH") || is_untouched && end.contains("TimedOut")
-        })
+        is_loss(&self.ends(), is_untouched)
     }
 
     fn is_delivered(&self) -> bool {
@@ -421,18 +423,18 @@ impl Trial {
     fn story(&self) -> String {
         let mut text = self.log.join("\n");
         for server in [false, true] {
-            let name = if server { "server" } else { "client" };
-            let Some(connection) = self.connection(server) else {
+            let name = side_name(server);
+            if let Some(connection) = self.connection(server) {
+                let _ = writeln!(text, "\n{name}: next {:?}", connection.next_timer());
+                for id in connection.paths() {
+                    let _ = writeln!(text, "  {:?}", connection.path_stats(id));
+                }
+                let _ = writeln!(text, "  {:?}", connection.backlog());
+            } else {
                 let _ = writeln!(text, "\n{name}: gone");
-                continue;
-            };
-            let _ = writeln!(text, "\n{name}: next {:?}", connection.next_timer());
-            for id in connection.paths() {
-                let _ = writeln!(text, "  {:?}", connection.path_stats(id));
             }
-            let _ = writeln!(text, "  {:?}", connection.backlog());
-            let session = &self.host(server).sessions()[FIRST.0];
-            for (at, notice) in session.notices() {
+            let session = self.host(server).sessions().first();
+            for (at, notice) in session.into_iter().flat_map(Session::notices) {
                 let _ = writeln!(text, "  {at} {notice:?}");
             }
         }
@@ -452,6 +454,24 @@ impl Trial {
         };
         self.host_mut(server).get_mut::<Files>().add(file);
     }
+}
+
+/// Whether ends of a connection mean that a side ran out of paths, which the operations may bring
+/// about, or that they never completed a handshake: a burst of loss that lasts for a number of
+/// packets may outlast a handshake, which sends few. If the side that ran out of paths is not heard
+/// any more, the other one learns of it by a stateless reset, or only by its time-out.
+fn is_loss(ends: &[String], is_untouched: bool) -> bool {
+    let any = |words: &str| ends.iter().any(|end| end.contains(words));
+    let began = any("NO_VIABLE_PATH") || is_untouched && any("TimedOut");
+    let follows = |end: &String| {
+        let allowed = ["NO_VIABLE_PATH", "Reset", "TimedOut"];
+        allowed.iter().any(|words| end.contains(words))
+    };
+    began && ends.iter().all(follows)
+}
+
+fn side_name(server: bool) -> &'static str {
+    if server { "the server" } else { "the client" }
 }
 
 fn random_config(dice: &mut Dice, names: &Names) -> TransportConfig {

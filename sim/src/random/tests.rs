@@ -135,3 +135,25 @@ fn regression_a_path_freed_late_was_taken_for_unrest() {
 fn regression_a_client_behind_nats_was_silent_for_longer_than_they_remember() {
     settles(9230);
 }
+
+/// A side that had given up its other path closed when the peer gave up the last one; all the peer
+/// heard of it was a stateless reset.
+#[test]
+fn regression_a_reset_by_a_side_without_paths_was_taken_for_a_fault() {
+    for seed in [1_000_532, 1_005_452] {
+        assert_eq!(run(seed, &Names::default()), Ok(Outcome::Lost));
+    }
+}
+
+#[test]
+fn a_reset_is_a_fault_unless_the_other_side_ran_out_of_paths() {
+    let ends = |texts: &[&str]| -> Vec<String> { texts.iter().map(|it| (*it).into()).collect() };
+    let reset = "the client 7 ms Reset";
+    let gone = "the server 5 ms Transport(TransportError { code: NO_VIABLE_PATH })";
+    let broken = "the server 5 ms Transport(TransportError { code: PROTOCOL_VIOLATION })";
+    assert!(is_loss(&ends(&[reset, gone]), false));
+    assert!(!is_loss(&ends(&[reset]), false));
+    assert!(!is_loss(&ends(&[reset, broken]), false));
+    assert!(!is_loss(&ends(&[gone, broken]), false));
+    assert!(!is_loss(&[], true));
+}
