@@ -192,6 +192,7 @@ impl Connection {
             what: Payload::Hole { from },
             budget: u64::MAX,
             also: PathSet::EMPTY,
+            beyond: false,
         })
     }
 

@@ -72,6 +72,9 @@ pub(super) struct Carry {
     pub(super) budget: u64,
     /// Paths that get a copy of the same frames.
     pub(super) also: PathSet,
+    /// It leaves although window or pacer of the path have no room, as one packet after a loss may
+    /// (RFC 9002, section 7.3.2): to repair the loss, so without datagrams.
+    pub(super) beyond: bool,
 }
 
 /// Which data.
@@ -290,6 +293,7 @@ impl Connection {
             what,
             budget: path.assigned(),
             also: PathSet::EMPTY,
+            beyond: false,
         })
     }
 
@@ -400,10 +404,10 @@ impl Connection {
             .iter()
             .any(|path| path.state == PathState::Active);
         let urgent = view.unit.kind == UnitKind::Retransmission && self.is_urgent();
+        let has_room = |path: &PathView| path.has_room(u64::from(path.max_datagram_size), view.now);
         let possible = |id: PathId| {
             view.path(id).filter(|path| {
-                (urgent || path.has_room(u64::from(path.max_datagram_size), view.now))
-                    && (path.state == PathState::Active || !any_active)
+                (urgent || has_room(path)) && (path.state == PathState::Active || !any_active)
             })
         };
         let waiting = view.unit.kind != UnitKind::Idle;
@@ -425,10 +429,11 @@ impl Connection {
             }
             _ => return None,
         };
-        if possible(path).is_none() {
+        let Some(target) = possible(path) else {
             self.sending.overruled += 1;
             return None;
-        }
+        };
+        let beyond = !has_room(target);
         let mut budget = u64::MAX;
         if let (Some(chunk), Payload::Waiting { skip: 0 }) = (self.sending.chunk, what)
             && also.is_empty()
@@ -443,6 +448,7 @@ impl Connection {
             what,
             budget,
             also,
+            beyond,
         })
     }
 

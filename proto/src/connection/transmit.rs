@@ -685,7 +685,7 @@ impl Connection {
                 let limit = packet.end;
                 let frames = &mut packet.frames;
                 let mut kept = Vec::new();
-                if self.streams.has_datagrams() {
+                if self.streams.has_datagrams() && !carry.beyond {
                     let keep = (!carry.also.is_empty()).then_some(&mut kept);
                     self.streams.write_datagrams(buf, limit, frames, keep);
                 }
@@ -694,7 +694,7 @@ impl Connection {
                     .streams
                     .write_data(buf, limit, id, skip, carry.budget, frames);
                 let again = self.streams.bytes_retransmitted() - again;
-                self.sending.fresh_loss &= again == 0;
+                self.sending.fresh_loss &= again == 0 && !carry.beyond;
                 self.count_stream_bytes(id, bytes, again);
                 if let Some(path) = self.paths.open_path_mut(id) {
                     path.on_carried(bytes);

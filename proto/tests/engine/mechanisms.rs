@@ -4,11 +4,15 @@ use crate::pair::{MBIT, Pair, Way};
 use crate::policies;
 use anabranch_proto::config::{Mechanisms, Rescue, RetransmissionPolicy, Split, TransportConfig};
 use anabranch_proto::connection::PathStats;
+use anabranch_proto::event::{Observation, Observer, Purpose};
 use anabranch_proto::path::{PathOptions, Shape};
 use anabranch_proto::sched::{Choice, Reason, Scheduler, SchedulerFactory, SendView};
 use anabranch_proto::streams::{Limits, Release};
+use anabranch_proto::time::Instant;
 use anabranch_proto::wire::PathId;
-use anabranch_proto::wire::frame::PathStatus;
+use anabranch_proto::wire::frame::{Frame, PathStatus};
+use bytes::Bytes;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -328,6 +332,81 @@ fn every_retransmission_policy_repairs_losses_on_the_path_it_names() {
             _ => assert!(here + there > 0, "{policy:?}"),
         }
     }
+}
+
+/// The packets of one path that carry data although the window is full.
+#[derive(Debug, Default)]
+struct Excess {
+    window: u64,
+    in_flight: u64,
+    since_loss: u32,
+    /// The most of them without a loss in between.
+    most: u32,
+    datagrams: u32,
+}
+
+#[derive(Debug)]
+struct ExcessWatch(Arc<Mutex<Excess>>);
+
+impl Observer for ExcessWatch {
+    fn observe(&mut self, _: Instant, observation: &Observation<'_>) {
+        let mut seen = self.0.lock().expect("no test thread panicked");
+        match observation {
+            Observation::Metrics { metrics, .. } => {
+                seen.window = metrics.congestion_window;
+                seen.in_flight = metrics.bytes_in_flight;
+            }
+            Observation::PacketLost { .. } => seen.since_loss = 0,
+            Observation::PacketSent {
+                size,
+                purpose: Purpose::Frames,
+                frames,
+                ..
+            } => {
+                let has = |wanted: fn(&Frame<'_>) -> bool| frames.iter().any(|(_, it)| wanted(it));
+                let datagram = has(|frame| matches!(frame, Frame::Datagram { .. }));
+                let data = datagram || has(|frame| matches!(frame, Frame::Stream(_)));
+                if data && seen.in_flight >= seen.window {
+                    seen.since_loss += 1;
+                    seen.most = seen.most.max(seen.since_loss);
+                    seen.datagrams += u32::from(datagram);
+                }
+                if has(|frame| !matches!(frame, Frame::Ack(_))) {
+                    seen.in_flight += *size as u64;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// RFC 9002, section 7.3.2: one packet after a loss may leave beyond the window, to repair it.
+#[test]
+fn one_packet_after_a_loss_leaves_beyond_the_window_and_carries_no_datagrams() {
+    let mechanisms = Mechanisms {
+        retransmission: RetransmissionPolicy::Same,
+        ..Mechanisms::default()
+    };
+    let way = Way::new(1).rate(10 * MBIT).delay(20).queue_ms(100).loss(20);
+    let mut pair = connected(vec![way], with(mechanisms, Limits::default()));
+    let stats = path(&mut pair, PathId::ZERO);
+    let seen = Arc::new(Mutex::new(Excess {
+        window: stats.congestion_window,
+        in_flight: stats.bytes_in_flight,
+        ..Excess::default()
+    }));
+    let observer = Box::new(ExcessWatch(seen.clone()));
+    pair.client_conn().set_observer(Some(observer));
+    watch(&mut pair, 2_000_000, |pair| {
+        let client = pair.client_conn();
+        if client.backlog().datagrams < 4_000 {
+            let data = Bytes::from(vec![9; 1_000]);
+            client.send_datagram(data).expect("it fits");
+        }
+        while pair.server_conn().recv_datagram().is_some() {}
+    });
+    let seen = seen.lock().expect("no test thread panicked");
+    assert_eq!((seen.most, seen.datagrams), (1, 0), "{seen:?}");
 }
 
 #[test]

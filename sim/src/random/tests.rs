@@ -157,3 +157,12 @@ fn a_reset_is_a_fault_unless_the_other_side_ran_out_of_paths() {
     assert!(!is_loss(&ends(&[gone, broken]), false));
     assert!(!is_loss(&[], true));
 }
+
+/// A packet that left beyond the window after a loss had room for datagrams only, or repeated
+/// only the end of a stream, and another one followed.
+#[test]
+fn regression_one_loss_let_several_packets_go_beyond_the_window() {
+    for seed in [1_014_763, 1_005_244] {
+        settles(seed);
+    }
+}
