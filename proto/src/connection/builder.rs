@@ -281,6 +281,7 @@ impl Connection {
         let Some(path) = self.paths.path_mut(packet.path) else {
             return;
         };
+        let window = path.route().controller.window();
         let sent = path.on_sent(
             now,
             Leaving {
@@ -295,6 +296,7 @@ impl Connection {
                 frames: std::mem::take(&mut packet.frames),
             },
         );
+        let is_resized = path.route().controller.window() != window;
         if sent.ack_eliciting && packet.level.is_data() {
             self.sending.on_sent(packet.path, &sent);
         }
@@ -304,6 +306,10 @@ impl Connection {
             Level::OneRtt | Level::ZeroRtt => Some(path.space_mut()),
         };
         put_into(space, packet.pn, sent);
+        // A controller may end a measurement as the path is used again after a pause.
+        if is_resized {
+            self.observe_metrics(now, packet.path);
+        }
     }
 
     /// Remembers a packet that did not leave by the path's route.

@@ -3,6 +3,7 @@
 use crate::pair::{MBIT, Pair, Way};
 use crate::policies;
 use anabranch_proto::config::{ClientConfig, ServerConfig, TransportConfig};
+use anabranch_proto::congestion;
 use anabranch_proto::event::{Observer, ObserverFactory, Subject};
 use anabranch_proto::qlog::{EVENT_SCHEMAS, Header, Qlog};
 use anabranch_proto::wire::PathId;
@@ -321,4 +322,42 @@ fn an_observer_changes_nothing_it_sees() {
         (took, counters)
     };
     assert_eq!(run(true), run(false));
+}
+
+/// BBR ends its search for the lowest RTT as it sends after a pause.
+#[test]
+fn an_observer_is_told_of_a_window_that_grows_as_a_path_is_used_again() {
+    let controller = "bbr".parse().expect("a specification");
+    let congestion = congestion::Registry::builtin().factory(&controller);
+    let config = TransportConfig {
+        congestion: congestion.expect("a controller"),
+        ..TransportConfig::default()
+    };
+    let mut pair = Pair::new(vec![Way::new(1).rate(MBIT).delay(100)], config);
+    pair.connect();
+    let seen = pair.watch(false);
+    let limit = Duration::from_secs(60);
+    pair.transfer(true, 100_000, limit);
+    let window = |pair: &mut Pair| {
+        let stats = pair.client_conn().path_stats(PathId::ZERO);
+        stats.expect("an open path").congestion_window
+    };
+    // Small sends that overlap, until the window falls for the search.
+    let usual = window(&mut pair);
+    let mut sends = 0;
+    while window(&mut pair) * 3 > usual * 2 {
+        pair.start(true, 1_000);
+        pair.run_for(Duration::from_millis(100));
+        sends += 1;
+        assert!(sends < 200, "{}", pair.report());
+    }
+    pair.run_for(Duration::from_secs(1));
+    let low = window(&mut pair);
+    let flow = pair.start(true, 20_000);
+    let done = pair.run_until(limit, |pair| {
+        let seen = seen.lock().expect("no test thread panicked");
+        assert_eq!(seen.windows[&PathId::ZERO], window(pair));
+        pair.flows[flow].done_at.is_some()
+    });
+    assert!(done && window(&mut pair) > low, "{}", pair.report());
 }

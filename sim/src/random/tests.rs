@@ -166,3 +166,10 @@ fn regression_one_loss_let_several_packets_go_beyond_the_window() {
         settles(seed);
     }
 }
+
+/// BBR ended its search for the lowest RTT as it sent after a pause, which no observer heard of.
+#[test]
+fn regression_the_guard_was_not_told_of_a_window_that_grew_on_sending() {
+    settles(1_013_817);
+    settles(1_021_110);
+}

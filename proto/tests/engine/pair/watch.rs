@@ -27,6 +27,8 @@ pub struct Seen {
     pub stream_bytes: BTreeMap<PathId, u64>,
     /// The order of paths in which stream data left.
     pub order: Vec<(PathId, u64)>,
+    /// The congestion window of each path as last told.
+    pub windows: BTreeMap<PathId, u64>,
 }
 
 impl Seen {
@@ -114,6 +116,9 @@ impl Observer for Watch {
                 }
             }
             Observation::Path(notice) => seen.check(name, now, notice),
+            Observation::Metrics { path, metrics } => {
+                seen.windows.insert(*path, metrics.congestion_window);
+            }
             Observation::PacketLost { path, .. } => *seen.lost.entry(*path).or_default() += 1,
             _ => {}
         }
