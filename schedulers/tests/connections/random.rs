@@ -14,6 +14,7 @@ use anabranch_proto::config::{
     AckFrequency, AckReturn, Mechanisms, Rescue, RetransmissionPolicy, Split, TransportConfig,
 };
 use anabranch_proto::congestion;
+use anabranch_proto::connection::Timer;
 use anabranch_proto::event::Event;
 use anabranch_proto::path::{PathOptions, Shape};
 use anabranch_proto::sched::SchedulerFactory;
@@ -30,6 +31,10 @@ const WIDE: u64 = 1_000_000;
 
 /// Virtual time within which a healed world must finish its transfers.
 const SETTLING: Duration = Duration::from_secs(120);
+
+/// Longest wait for a path that was given up to be freed: three probe time-outs, which are long
+/// where a jump of the clock has made a round trip long.
+const FREEING: Duration = Duration::from_secs(300);
 
 const SCHEDULERS: [&str; 22] = [
     "min-rtt",
@@ -515,6 +520,14 @@ impl World {
         self.say("healed");
     }
 
+    /// Whether a side has a path to free next.
+    fn is_freeing(&mut self) -> bool {
+        [false, true].into_iter().any(|server| {
+            let next = self.pair.side(server).and_then(|it| it.next_timer());
+            next.is_some_and(|(_, timer)| timer == Timer::Discard)
+        })
+    }
+
     /// Everything arrives after repair, and then nothing happens any more.
     fn settle(&mut self, seed: u64) {
         self.heal();
@@ -551,6 +564,11 @@ impl World {
         // Acknowledgements, probes of paths, abandonments and MTU probes come to an end.
         self.pair.run_for(Duration::from_secs(40));
         self.assert_open(seed);
+        let end = self.pair.now + FREEING;
+        while self.is_freeing() && self.pair.now < end {
+            self.pair.run_for(Duration::from_secs(10));
+            self.assert_open(seed);
+        }
         let before = self.pair.delivered;
         let steps = self.pair.steps;
         self.pair.run_for(Duration::from_secs(60));
@@ -721,6 +739,15 @@ fn regression_a_connection_that_ended_at_rest_was_expected_to_be_open() {
 #[test]
 fn regression_a_request_about_acknowledgements_was_repeated_for_ever() {
     for seed in [1_000_021, 1_000_085, 1_000_182] {
+        run(seed);
+    }
+}
+
+/// A path given up in a world whose clocks jump by seconds was freed 44 or 69 s later, which is no
+/// unrest.
+#[test]
+fn regression_a_path_freed_late_was_taken_for_unrest() {
+    for seed in [1_011_200, 1_014_131] {
         run(seed);
     }
 }
