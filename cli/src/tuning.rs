@@ -190,7 +190,7 @@ impl Tuning {
     ///
     /// # Errors
     ///
-    /// What is wrong, for the person who sent them.
+    /// What is wrong with them, in words for the person who sent them.
     pub(crate) fn from_headers(headers: &HeaderMap) -> Result<Self, String> {
         let text = |name: &'static str| match headers.get(name).map(HeaderValue::to_str) {
             None => Ok(None),

@@ -98,7 +98,7 @@ pub(crate) struct Incoming {
     pub(crate) modified: Option<SystemTime>,
 }
 
-/// A directory that is to be made.
+/// A directory to be made.
 #[derive(Debug)]
 pub(crate) struct Making {
     path: RelPath,

@@ -23,7 +23,8 @@ const HANDOVER: Duration = Duration::from_secs(5);
 /// at a time.
 const LOOK_BYTES: u64 = 16 << 20;
 
-/// An upload first reserves at most one part in this many of the room on the disk: a half.
+/// An upload first reserves at most one part in this many of the room on the disk, a half, or
+/// `LOOK_BYTES` if that is more.
 const SHARE: u64 = 2;
 
 /// Bytes of the disk that a new directory is counted as.
