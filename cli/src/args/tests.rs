@@ -41,14 +41,16 @@ fn paths_per_interface_is_a_default_for_paths_that_do_not_say() {
             .paths
             .specs()
             .iter()
-            .map(|spec| spec.options.paths)
+            .map(|spec| spec.options.paths.expect("a number"))
             .collect::<Vec<_>>(),
         _ => panic!("not get"),
     };
     let line = "anabranch get URL --paths-per-interface 3";
     assert_eq!(
-        specs(&format!("{line} --path eth0 --path eth1,paths=2")),
-        [3, 2]
+        specs(&format!(
+            "{line} --path eth0 --path eth1,paths=2 --path eth2,paths=1"
+        )),
+        [3, 2, 1]
     );
     assert_eq!(specs(line), [3], "all uplinks");
     assert_eq!(specs("anabranch get URL"), [1], "all uplinks");

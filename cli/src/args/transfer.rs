@@ -186,9 +186,7 @@ impl Paths {
     pub(crate) fn specs(&self) -> Vec<PathSpec> {
         let with_default = |spec: &PathSpec| {
             let mut spec = spec.clone();
-            if spec.options.paths == 1 {
-                spec.options.paths = self.per_interface;
-            }
+            spec.options.paths.get_or_insert(self.per_interface);
             spec
         };
         let mut specs: Vec<PathSpec> = self.specs.iter().map(with_default).collect();

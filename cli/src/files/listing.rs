@@ -9,8 +9,9 @@ use nix::sys::stat::{FileStat, Mode, fstatat};
 use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
 
-/// The most entries shown: the first ones in the order of the file system.
-const MAX_ENTRIES: usize = 100_000;
+/// The most entries of a listing. A directory with more is refused: whoever copies what is listed
+/// would take a part for the whole.
+pub(super) const MAX_ENTRIES: usize = 100_000;
 
 /// One entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -30,11 +31,20 @@ pub(crate) struct Entry {
 ///
 /// # Errors
 ///
-/// It cannot be read.
+/// It cannot be read, or has more than [`MAX_ENTRIES`].
 pub(crate) fn read(
     root: &Root,
     path: &RelPath,
     directory: &OwnedFd,
+) -> Result<Vec<Entry>, Refusal> {
+    read_at_most(root, path, directory, MAX_ENTRIES)
+}
+
+fn read_at_most(
+    root: &Root,
+    path: &RelPath,
+    directory: &OwnedFd,
+    most: usize,
 ) -> Result<Vec<Entry>, Refusal> {
     let is = |stat: &FileStat, kind| stat.st_mode & nix::libc::S_IFMT == kind;
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -71,14 +81,14 @@ pub(crate) fn read(
         } else {
             continue;
         };
+        if entries.len() == most {
+            return Err(Refusal::Crowded);
+        }
         entries.push(Entry {
             name,
             bytes,
             escaped,
         });
-        if entries.len() == MAX_ENTRIES {
-            break;
-        }
     }
     entries.sort();
     Ok(entries)
@@ -122,6 +132,19 @@ mod tests {
         let escaped = entries.iter().map(|entry| entry.escaped);
         assert_eq!(escaped.collect::<Vec<_>>(), [false, false, true]);
         assert_eq!(entries[1].bytes, Some(5));
+    }
+
+    #[test]
+    fn a_directory_is_listed_whole_or_refused() {
+        let place = tempfile::tempdir().unwrap();
+        for name in ["a", "b", "c"] {
+            fs::write(place.path().join(name), "").unwrap();
+        }
+        let root = Root::open(place.path()).unwrap();
+        let directory: OwnedFd = fs::File::open(place.path()).unwrap().into();
+        let read = |most| read_at_most(&root, &RelPath::parse("/").unwrap(), &directory, most);
+        assert_eq!(read(3).unwrap().len(), 3);
+        assert_eq!(read(2), Err(Refusal::Crowded));
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub(crate) enum Refusal {
     TooLarge,
     /// These are more files than a connection may upload.
     TooMany,
+    /// The directory has more entries than a listing may have.
+    Crowded,
     /// The server has run out of something.
     Busy,
     /// The disk is full.

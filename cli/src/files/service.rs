@@ -195,6 +195,10 @@ impl From<Refusal> for Answer {
                 StatusCode::TOO_MANY_REQUESTS,
                 "these are more files than the server takes over one connection",
             ),
+            Refusal::Crowded => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the directory has more entries than a listing may have (100000)",
+            ),
             Refusal::Busy => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "the server is busy: try later",

@@ -46,8 +46,8 @@ pub struct SpecOptions {
     pub priority: i32,
     /// Cost per byte, in units the user chooses.
     pub cost: u32,
-    /// Paths per interface, 1 to [`MAX_PATHS_PER_INTERFACE`].
-    pub paths: u32,
+    /// Paths per interface, 1 to [`MAX_PATHS_PER_INTERFACE`]; one unless said.
+    pub paths: Option<u32>,
 }
 
 impl Default for SpecOptions {
@@ -57,7 +57,7 @@ impl Default for SpecOptions {
             weight: 1,
             priority: 0,
             cost: 0,
-            paths: 1,
+            paths: None,
         }
     }
 }
@@ -224,7 +224,7 @@ fn parse_option(option: &str, spec: &str, options: &mut SpecOptions) -> Result<(
         "paths" => {
             let range = 1..=MAX_PATHS_PER_INTERFACE;
             let paths = value.parse().ok().filter(|paths| range.contains(paths));
-            options.paths = paths.ok_or_else(|| bad("a whole number from 1 to 8"))?;
+            options.paths = Some(paths.ok_or_else(|| bad("a whole number from 1 to 8"))?);
         }
         _ => {
             return Err(SpecError::UnknownOption {
@@ -262,8 +262,8 @@ impl fmt::Display for PathSpec {
         if options.cost != default.cost {
             write!(f, ",cost={}", options.cost)?;
         }
-        if options.paths != default.paths {
-            write!(f, ",paths={}", options.paths)?;
+        if let Some(paths) = options.paths {
+            write!(f, ",paths={paths}")?;
         }
         Ok(())
     }
@@ -335,7 +335,7 @@ pub fn resolve(
                 continue;
             }
             let spread = found.iter().filter(|other| other.number == 0).count();
-            for number in 0..spec.options.paths {
+            for number in 0..spec.options.paths.unwrap_or(1) {
                 found.push(Candidate {
                     index: interface.index,
                     interface: interface.name.clone(),
