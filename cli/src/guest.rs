@@ -3,7 +3,7 @@
 use crate::files::digests::Turns;
 use crate::files::service::Service;
 use crate::files::uploads::Account;
-use crate::http3::pauses::{Origin, Pauses};
+use crate::http3::pauses::{Origin, Paused, Pauses};
 use crate::tuning::{Granted, Tuning};
 use anabranch_net::connection::Connection;
 use http::HeaderMap;
@@ -23,6 +23,8 @@ pub(crate) struct Guest {
     pub(crate) turns: Arc<Turns>,
     /// Its address at the start; unspecified if the connection ended at once.
     origin: Origin,
+    /// Who pauses at this server.
+    paused: Arc<Paused>,
     /// Which sending parameters it may choose.
     granted: Granted,
     /// What it has chosen.
@@ -30,13 +32,19 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// A client that has asked for nothing yet.
-    pub(crate) fn new(connection: Connection, service: Arc<Service>, granted: Granted) -> Self {
+    /// A client that has asked for nothing yet. All clients of a server share `paused`.
+    pub(crate) fn new(
+        connection: Connection,
+        service: Arc<Service>,
+        paused: Arc<Paused>,
+        granted: Granted,
+    ) -> Self {
         let first = connection.paths().first().map(|(_, stats)| stats.tuple);
         let address = first.map_or(Ipv6Addr::UNSPECIFIED.into(), |tuple| tuple.remote.ip());
         Self {
             connection,
             origin: address.into(),
+            paused,
             service,
             account: Arc::default(),
             turns: Arc::default(),
@@ -47,7 +55,7 @@ impl Guest {
 
     /// The pauses of a new request.
     pub(crate) fn pauses(&self) -> Pauses {
-        Pauses::new(self.origin, Arc::clone(&self.service.paused))
+        Pauses::new(self.origin, Arc::clone(&self.paused))
     }
 
     /// Counts the packets received from the client on the open paths. A change means that the

@@ -207,9 +207,11 @@ fn serve(root: &Path) -> Outcome<(Endpoint, Target)> {
     let service = Service::new(root, None);
     let service = Arc::new(service.map_err(|error| Failure::io("cannot serve", &error))?);
     let accepting = endpoint.clone();
+    let paused = Arc::default();
     tokio::spawn(async move {
         while let Some(connection) = accepting.accept().await {
-            let guest = Guest::new(connection, Arc::clone(&service), Granted::Everything);
+            let (service, paused) = (Arc::clone(&service), Arc::clone(&paused));
+            let guest = Guest::new(connection, service, paused, Granted::Everything);
             tokio::spawn(http3::serve(guest, |_| {}));
         }
     });

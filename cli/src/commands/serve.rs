@@ -130,11 +130,13 @@ fn configure(args: &Serve, transport: TransportConfig, tls: tls::ServerConfig) -
 
 /// Serves clients as they come.
 async fn accept(endpoint: &Endpoint, service: &Arc<Service>, log: Log, granted: Granted) {
+    let paused = Arc::default();
     while let Some(connection) = endpoint.accept().await {
         let first = connection.paths().first().map(|(_, stats)| stats.tuple);
         let client = first.map_or_else(|| "?".into(), |tuple| name_of(tuple.remote));
         let report = move |done: Done| log.request(&client, &done);
-        let guest = Guest::new(connection, Arc::clone(service), granted);
+        let (service, paused) = (Arc::clone(service), Arc::clone(&paused));
+        let guest = Guest::new(connection, service, paused, granted);
         if guest.connection.alpn().as_deref() == Some(ALPN_HQ) {
             tokio::spawn(http09::serve(guest, report));
         } else {

@@ -10,7 +10,6 @@ use super::{
     LENGTH_HEADER, OFFSET_HEADER, REASON_HEADER, UPLOAD_HEADER, WANT_DIGEST, dates, expiry,
     listing, media,
 };
-use crate::http3::pauses::Paused;
 use crate::url;
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -40,8 +39,6 @@ pub(crate) struct Service {
     /// Digests of its files.
     pub(crate) digests: Digests,
     turns: Semaphore,
-    /// Requests whose clients pause.
-    pub(crate) paused: Arc<Paused>,
     /// Permits for clients that measure the speed, if that is allowed.
     pub(crate) speed: Option<Semaphore>,
 }
@@ -228,7 +225,6 @@ impl Service {
             uploads: limits.map(|limits| Arc::new(Uploads::new(limits))),
             digests: Digests::default(),
             turns: Semaphore::new(ANSWERS),
-            paused: Arc::default(),
             speed: None,
         })
     }
