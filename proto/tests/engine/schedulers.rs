@@ -22,14 +22,6 @@ fn equal() -> Vec<Way> {
     vec![way(1), way(2)]
 }
 
-fn connected(ways: Vec<Way>, config: TransportConfig) -> Pair {
-    let mut pair = Pair::new(ways, config);
-    pair.connect();
-    pair.open_all();
-    pair.run_for(Duration::from_millis(300));
-    pair
-}
-
 /// Answers nonsense in turn.
 #[derive(Debug)]
 struct Fool {
@@ -100,7 +92,7 @@ fn a_foolish_scheduler_makes_a_transfer_slow_but_never_wrong() {
             scheduler,
             ..TransportConfig::default()
         };
-        let mut pair = connected(equal(), config);
+        let mut pair = Pair::connected(equal(), config);
         let took = pair.transfer(true, 100_000, LIMIT);
         println!("{name}: {took:?}");
         pair.run_for(Duration::from_secs(1));
@@ -119,7 +111,7 @@ fn an_application_that_keeps_writing_does_not_prolong_a_hold() {
         scheduler: SchedulerFactory::from_fn("never anything", never),
         ..TransportConfig::default()
     };
-    let mut pair = connected(equal(), config);
+    let mut pair = Pair::connected(equal(), config);
     let id = pair.client_conn().open(Dir::Uni).expect("a stream");
     for _ in 0..300 {
         let mut word = Bytes::from_static(b"word");
@@ -146,7 +138,7 @@ fn every_controller_fills_a_link() {
             ..TransportConfig::default()
         };
         let way = Way::new(1).rate(20 * MBIT).delay(20).queue_ms(40);
-        let mut pair = connected(vec![way], config);
+        let mut pair = Pair::connected(vec![way], config);
         let flow = pair.start(true, 60_000_000);
         pair.run_for(Duration::from_secs(2));
         let before = pair.flows[flow].received;

@@ -32,14 +32,6 @@ fn equal() -> Vec<Way> {
     vec![way(1), way(2)]
 }
 
-fn connected(ways: Vec<Way>, config: TransportConfig) -> Pair {
-    let mut pair = Pair::new(ways, config);
-    pair.connect();
-    pair.open_all();
-    pair.run_for(Duration::from_millis(300));
-    pair
-}
-
 /// Stream bytes sent for the first time, by path, on the client.
 fn shares(pair: &mut Pair) -> BTreeMap<PathId, u64> {
     let connection = pair.client_conn();
@@ -71,7 +63,7 @@ fn every_scheduler_delivers_the_same_bytes_over_unequal_paths() {
     }
     for &spec in ALL {
         for (name, ways) in worlds() {
-            let mut pair = connected(ways, config(spec));
+            let mut pair = Pair::connected(ways, config(spec));
             for to_server in [true, false] {
                 let took = pair.transfer(to_server, 1_000_000, LIMIT);
                 println!("{spec:40} {name:12} upload {to_server}: {took:?}");
@@ -83,7 +75,7 @@ fn every_scheduler_delivers_the_same_bytes_over_unequal_paths() {
 #[test]
 fn round_robin_that_holds_shares_packets_equally() {
     let way = |index, rate| Way::new(index).rate(rate * MBIT).queue_ms(50);
-    let mut pair = connected(vec![way(1, 20), way(2, 5)], config("round-robin:mode=hold"));
+    let mut pair = Pair::connected(vec![way(1, 20), way(2, 5)], config("round-robin:mode=hold"));
     let seen = pair.watch(false);
     pair.transfer(true, 2_000_000, LIMIT);
     let seen = seen.lock().expect("no panic");
@@ -109,7 +101,7 @@ fn weights_decide_the_shares() {
         "weighted:mode=hold,weights=1/3",
         "weighted:mode=hold,weights=1/3,variant=deficit",
     ] {
-        let mut pair = connected(equal(), config(spec));
+        let mut pair = Pair::connected(equal(), config(spec));
         let before = shares(&mut pair);
         pair.transfer(true, 4_000_000, LIMIT);
         let after = shares(&mut pair);
@@ -121,7 +113,7 @@ fn weights_decide_the_shares() {
 
 #[test]
 fn weights_of_paths_decide_where_none_are_given() {
-    let mut pair = connected(equal(), config("weighted:mode=hold"));
+    let mut pair = Pair::connected(equal(), config("weighted:mode=hold"));
     let options = PathOptions {
         weight: 4,
         ..PathOptions::default()
@@ -137,9 +129,9 @@ fn weights_of_paths_decide_where_none_are_given() {
 
 #[test]
 fn redundant_copies_are_counted_and_cost_no_time() {
-    let mut best = connected(equal()[..1].to_vec(), config("min-rtt"));
+    let mut best = Pair::connected(equal()[..1].to_vec(), config("min-rtt"));
     let single = best.transfer(true, 2_000_000, LIMIT);
-    let mut pair = connected(equal(), config("redundant"));
+    let mut pair = Pair::connected(equal(), config("redundant"));
     let took = pair.transfer(true, 2_000_000, LIMIT);
     pair.run_for(Duration::from_millis(300));
     let duplicates = pair.server_conn().stats().streams.duplicate_bytes;
@@ -158,14 +150,14 @@ fn redundant_copies_are_counted_and_cost_no_time() {
 #[test]
 fn redundancy_hides_the_loss_of_one_path() {
     let way = |index| Way::new(index).rate(20 * MBIT).queue_ms(50);
-    let mut pair = connected(vec![way(1), way(2).loss(50)], config("redundant"));
+    let mut pair = Pair::connected(vec![way(1), way(2).loss(50)], config("redundant"));
     let took = pair.transfer(true, 2_000_000, LIMIT);
     assert!(took < Duration::from_millis(1150), "{took:?}");
 }
 
 #[test]
 fn a_lower_priority_stands_by_until_the_higher_path_fails() {
-    let mut pair = connected(equal(), config("priority"));
+    let mut pair = Pair::connected(equal(), config("priority"));
     let options = PathOptions {
         priority: 5,
         ..PathOptions::default()
@@ -194,7 +186,7 @@ fn a_backup_path_carries_data_only_while_no_other_answers() {
         "priority:mode=strict",
         "redundant",
     ] {
-        let mut pair = connected(equal(), config(spec));
+        let mut pair = Pair::connected(equal(), config(spec));
         // The client tells the server, and holds itself to it.
         let backup = PathStatus::Backup;
         pair.client_conn()
@@ -230,7 +222,7 @@ fn a_chunk_goes_to_one_path_as_a_whole() {
     ] {
         let mut config = config(spec);
         config.chunk = Some(chunk);
-        let mut pair = connected(equal(), config);
+        let mut pair = Pair::connected(equal(), config);
         let seen = pair.watch(false);
         pair.transfer(true, 2_000_000, LIMIT);
         let seen = seen.lock().expect("no panic");
@@ -261,9 +253,9 @@ fn a_chunk_goes_to_one_path_as_a_whole() {
 #[test]
 fn two_equal_paths_carry_at_least_1_8_times_as_much_as_one() {
     for spec in ["min-rtt", "round-robin", "weighted"] {
-        let mut one = connected(equal()[..1].to_vec(), config(spec));
+        let mut one = Pair::connected(equal()[..1].to_vec(), config(spec));
         let single = one.transfer(true, 6_000_000, LIMIT).as_secs_f64();
-        let mut two = connected(equal(), config(spec));
+        let mut two = Pair::connected(equal(), config(spec));
         let double = two.transfer(true, 6_000_000, LIMIT).as_secs_f64();
         assert!(
             single / double > 1.8,
@@ -278,7 +270,7 @@ fn what_is_recommended_is_never_slower_than_the_best_path_alone() {
     let way = |index, (rate, delay): (u64, u64)| {
         Way::new(index).rate(rate * MBIT).delay(delay).queue_ms(100)
     };
-    let took = |ways| connected(ways, config(RECOMMENDED)).transfer(true, length, LIMIT);
+    let took = |ways| Pair::connected(ways, config(RECOMMENDED)).transfer(true, length, LIMIT);
     let mut alone: BTreeMap<(u64, u64), Duration> = BTreeMap::new();
     let mut failures = Vec::new();
     for rates in [(20, 20), (20, 10), (20, 2), (2, 20), (20, 1)] {

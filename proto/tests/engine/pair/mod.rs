@@ -215,6 +215,15 @@ impl Pair {
         Self::with(ways, transport.clone(), transport)
     }
 
+    /// Connected, with a path on every way and time for each to be validated.
+    pub fn connected(ways: Vec<Way>, transport: TransportConfig) -> Self {
+        let mut pair = Self::new(ways, transport);
+        pair.connect();
+        pair.open_all();
+        pair.run_for(Duration::from_millis(300));
+        pair
+    }
+
     pub fn with(ways: Vec<Way>, client: TransportConfig, server: TransportConfig) -> Self {
         let (client_tls, server_tls) = tls_pair();
         let mut server_config = ServerConfig::new(server_tls);
