@@ -9,30 +9,56 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
+#[cfg(not(feature = "lab"))]
+pub(crate) mod absent;
+#[cfg(feature = "lab")]
 pub(crate) mod lab;
+#[cfg(feature = "lab")]
 pub(crate) mod report;
+#[cfg(feature = "lab")]
 pub(crate) mod road;
+#[cfg(feature = "lab")]
 pub(crate) mod sim;
 #[cfg(test)]
 mod tests;
 mod transfer;
+pub(crate) mod tunnel;
 pub(crate) mod uploads;
 
-pub(crate) use transfer::{Get, Key, Paths, Ping, Put, Speed};
+pub(crate) use transfer::{Get, Key, Paths, Ping, Put, Speed, rate};
 
-const EXAMPLES: &str = "\
-Examples:
-  anabranch demo                                   see it work, without network or root
+/// The examples, with those of the laboratory where it is built in.
+macro_rules! examples {
+    ($first:literal, $last:literal) => {
+        concat!(
+            "Examples:\n",
+            $first,
+            "  \
   anabranch serve --root /srv/files                offer files; prints the URL to use
   anabranch get \"$URL/big.iso\"                     fetch one, over all uplinks
   anabranch put photo.tar \"$URL/\" --path eth0 --path wwan0,backup
   anabranch speed \"$URL\"                           how fast would it be?
   anabranch doctor                                 what this machine can do
+",
+            $last,
+            "
+Exit codes: 0 done, 1 a transfer or check failed, 2 wrong usage or nothing could be done.
+Data goes to stdout, everything else to stderr. SSLKEYLOGFILE is honoured."
+        )
+    };
+}
+
+#[cfg(feature = "lab")]
+const EXAMPLES: &str = examples!(
+    "  anabranch demo                                   see it work, without network or root\n",
+    "  \
   anabranch sim run s.toml                         try schedulers on simulated networks
   anabranch lab run nitk-table1                    the same in real kernels, with rivals (root)
+"
+);
 
-Exit codes: 0 done, 1 a transfer or check failed, 2 wrong usage or nothing could be done.
-Data goes to stdout, everything else to stderr. SSLKEYLOGFILE is honoured.";
+#[cfg(not(feature = "lab"))]
+const EXAMPLES: &str = examples!("", "");
 
 /// Move files over several network paths at once
 #[derive(Debug, Parser)]
@@ -45,13 +71,32 @@ pub(crate) struct Cli {
     /// Say nothing but errors
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
+    /// How messages on stderr are written: for people, or a line of JSON for each
+    #[arg(
+        long,
+        global = true,
+        value_name = "FORMAT",
+        hide_possible_values = true
+    )]
+    #[arg(default_value = "text", value_enum, display_order = 1000)]
+    pub(crate) log_format: LogFormat,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// How messages are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people
+    Text,
+    /// A line of JSON for each
+    Json,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Show each scheduler at work over three shaped loopback paths
+    #[cfg(feature = "lab")]
     #[command(after_help = "\
 Server, client and three paths of different rate, delay and loss run in this process over
 127.0.0.1, .2 and .3. No root, no set-up. Takes less than a minute.")]
@@ -98,12 +143,20 @@ For each interface one routing table and a rule for its addresses. What is appli
 reverting removes exactly that."
     )]
     Routes(Routes),
+    /// Send whole hosts' traffic over all uplinks at once, joined again at a far end
+    #[command(subcommand, after_help = tunnel::TUNNEL)]
+    Tunnel(tunnel::Tunnel),
     /// Run scenarios in simulated networks, exactly repeatable
+    #[cfg(feature = "lab")]
     #[command(subcommand)]
     Sim(sim::Sim),
     /// Run scenarios in real kernels, against real rivals, and show results
+    #[cfg(feature = "lab")]
     #[command(subcommand)]
     Lab(lab::Lab),
+    #[cfg(not(feature = "lab"))]
+    #[command(flatten)]
+    Absent(absent::Absent),
     /// Write the completion script of a shell to stdout
     Completions {
         /// The shell
@@ -128,6 +181,7 @@ pub(crate) struct Report {
     pub(crate) qlog: Option<PathBuf>,
 }
 
+#[cfg(feature = "lab")]
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
     /// Length of the file
@@ -137,7 +191,7 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     /// Congestion control of all runs: see `anabranch congestion`
-    #[arg(long, value_name = "NAME[:KEY=VALUE,...]", value_parser = crate::tuning::congestion)]
+    #[arg(long, value_name = "NAME[:KEY=VALUE,...]")]
     pub(crate) congestion: Option<anabranch_proto::spec::Spec>,
     /// Run every scheduler there is, not only one of each kind; takes some minutes
     #[arg(long)]
@@ -236,6 +290,7 @@ pub(crate) enum Routes {
     Revert,
 }
 
+#[cfg(feature = "lab")]
 fn demo_size(text: &str) -> Result<ByteSize, String> {
     let size: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
     let range = 1_000_000..=1_000_000_000;
@@ -247,8 +302,12 @@ fn demo_size(text: &str) -> Result<ByteSize, String> {
 }
 
 /// An address with or without a port, or a port alone as `:PORT`.
-fn listen_address(text: &str) -> Result<SocketAddr, String> {
-    let port = crate::url::DEFAULT_PORT;
+pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    address_with(text, crate::url::DEFAULT_PORT)
+}
+
+/// An address with or without a port, which is `port` where none is named.
+fn address_with(text: &str, port: u16) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(address);
     }
@@ -262,6 +321,7 @@ fn listen_address(text: &str) -> Result<SocketAddr, String> {
     if let Some(Ok(port)) = text.strip_prefix(':').map(str::parse) {
         return Ok((Ipv6Addr::UNSPECIFIED, port).into());
     }
-    let expected = "an address of this machine, as 192.0.2.1:4433, [2001:db8::1]:4433 or :4433";
-    Err(format!("expected {expected}"))
+    Err(format!(
+        "expected an address of this machine, as 192.0.2.1:{port}, [2001:db8::1]:{port} or :{port}"
+    ))
 }

@@ -72,6 +72,14 @@ impl Failure {
         }
     }
 
+    /// The hint, if there is one.
+    pub(crate) fn advice(&self) -> Option<&str> {
+        match self {
+            Self::Failed(message) | Self::Usage(message) => message.hint.as_deref(),
+            Self::PipeClosed => None,
+        }
+    }
+
     /// What to tell the user, if anything.
     pub(crate) fn report(&self) -> Option<String> {
         let (Self::Failed(message) | Self::Usage(message)) = self else {

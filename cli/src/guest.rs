@@ -6,6 +6,7 @@ use crate::files::uploads::Account;
 use crate::http3::pauses::{Origin, Paused, Pauses};
 use crate::tuning::{Granted, Tuning};
 use anabranch_net::connection::Connection;
+use anabranch_schedulers::Names;
 use http::HeaderMap;
 use std::net::Ipv6Addr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,17 +28,20 @@ pub(crate) struct Guest {
     paused: Arc<Paused>,
     /// Which sending parameters it may choose.
     granted: Granted,
+    /// The schedulers and congestion controls there are.
+    names: Arc<Names>,
     /// What it has chosen.
     chosen: Mutex<Tuning>,
 }
 
 impl Guest {
-    /// A client that has asked for nothing yet. All clients of a server share `paused`.
+    /// A client that has asked for nothing yet. All clients of a server share `paused`, and may ask
+    /// for what `names` has as far as it is `granted`.
     pub(crate) fn new(
         connection: Connection,
         service: Arc<Service>,
         paused: Arc<Paused>,
-        granted: Granted,
+        (granted, names): (Granted, Arc<Names>),
     ) -> Self {
         let first = connection.paths().first().map(|(_, stats)| stats.tuple);
         let address = first.map_or(Ipv6Addr::UNSPECIFIED.into(), |tuple| tuple.remote.ip());
@@ -49,6 +53,7 @@ impl Guest {
             account: Arc::default(),
             turns: Arc::default(),
             granted,
+            names,
             chosen: Mutex::default(),
         }
     }
@@ -78,8 +83,9 @@ impl Guest {
         }
         wanted.check(self.granted)?;
         let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
-        let news = chosen.choose(wanted)?;
-        news.apply(&self.connection)
-            .map_err(|error| error.to_string())
+        let news = chosen.news(wanted)?;
+        news.resolve_headers(&self.names)?.apply(&self.connection);
+        chosen.adopt(news);
+        Ok(())
     }
 }

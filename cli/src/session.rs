@@ -12,7 +12,7 @@ use crate::paths::Labels;
 use crate::qlog;
 use crate::tickets::Tickets;
 use crate::trust::ClientTrust;
-use crate::tuning::Tuning;
+use crate::tuning::Sending;
 use crate::url::ServerUrl;
 use anabranch_net::connection::Connection;
 use anabranch_net::defaults;
@@ -21,7 +21,7 @@ use anabranch_net::engine::tls::{self, Fingerprint};
 use anabranch_net::engine::{ClientConfig, ConnectionError, Resume, TransportConfig};
 use anabranch_net::error::ConnectError;
 use anabranch_net::h3::H3Connection;
-use anabranch_net::manager::{PathsConfig, Target};
+use anabranch_net::manager::Target;
 use anabranch_proto::error::printable;
 use anabranch_proto::wire::TransportErrorCode;
 use bytes::Bytes;
@@ -67,7 +67,7 @@ pub(crate) struct Options<'a> {
     /// Which paths it uses.
     pub(crate) paths: &'a Paths,
     /// How this side sends.
-    pub(crate) tuning: &'a Tuning,
+    pub(crate) sending: &'a Sending,
     /// Whether only errors are printed.
     pub(crate) quiet: bool,
     /// Which servers it trusts, and which key it shows.
@@ -92,12 +92,7 @@ impl Session {
         let shown = options.trust.fingerprint();
         let target = look_up(url).await?;
         let endpoint = Endpoint::client().map_err(|error| Failure::io("no socket", &error))?;
-        let wanted = PathsConfig {
-            specs: options.paths.specs(),
-            or_as_routed: options.paths.are_default(),
-            timeout: options.paths.connect_timeout,
-            ..PathsConfig::default()
-        };
+        let wanted = options.paths.config();
         if !options.paths.are_default() {
             links::tell_dead_ends(&wanted.specs, &target.remotes).await;
         }
@@ -234,10 +229,7 @@ fn configure(url: &ServerUrl, options: &Options<'_>) -> Outcome<ClientConfig> {
         timestamps: options.timestamps,
         ..defaults::transport()
     };
-    options
-        .tuning
-        .configure(&mut transport)
-        .map_err(Failure::usage)?;
+    options.sending.configure(&mut transport);
     transport.observer = options.qlog.map(qlog::into_directory).transpose()?;
     let mut config = ClientConfig::new(options.trust.config(url)?);
     config.transport = Arc::new(transport);
@@ -277,7 +269,7 @@ async fn resume(
 }
 
 /// The addresses of all hosts of a URL. A host that cannot be resolved is no error if another can.
-async fn look_up(url: &ServerUrl) -> Outcome<Target> {
+pub(crate) async fn look_up(url: &ServerUrl) -> Outcome<Target> {
     let mut remotes = Vec::new();
     let mut failure = None;
     for host in &url.hosts {
@@ -297,14 +289,16 @@ async fn look_up(url: &ServerUrl) -> Outcome<Target> {
     }
 }
 
-fn explain(url: &ServerUrl, error: &ConnectError, shown: Option<Fingerprint>) -> Failure {
+pub(crate) fn explain(
+    url: &ServerUrl,
+    error: &ConnectError,
+    shown: Option<Fingerprint>,
+) -> Failure {
     let failure = Failure::failed(format!("cannot connect to {}: {error}", url.hosts_text()));
     match root_cause(error) {
         Cause::Paths => Failure::usage(format!("cannot connect: {error}"))
             .hint("`anabranch doctor` lists the interfaces and their addresses"),
-        Cause::Silence => {
-            failure.hint("is `anabranch serve` running there, and does UDP get through?")
-        }
+        Cause::Silence => failure.hint("is the server running there, and does UDP get through?"),
         Cause::Trust if url.pin.is_some() => failure.hint(
             "the server's key is not the one in the URL: take the URL that `serve` prints now, or \
              somebody else answers in the server's place",

@@ -7,15 +7,16 @@
 use crate::output;
 use crate::trust::state_directory;
 use anabranch_net::engine::ResumptionState;
+use anabranch_net::identity::private_directory;
 use anabranch_proto::resumption::MAX_STATES;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -140,10 +141,7 @@ impl Tickets {
     }
 
     fn try_change(&self, change: impl FnOnce(&mut Vec<Entry>, u64)) -> io::Result<()> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.directory)?;
+        private_directory(&self.directory)?;
         let _lock = lock(private_file(&self.directory.join(LOCK), false)?)?;
         let path = self.directory.join(FILE);
         let now_ms = now_ms();

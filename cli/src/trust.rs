@@ -78,15 +78,24 @@ fn key_log() -> Option<Arc<dyn KeyLog>> {
 }
 
 impl ClientTrust {
-    /// The TLS settings for a server.
+    /// The TLS settings for a server of files.
     pub(crate) fn config(&self, url: &ServerUrl) -> Outcome<tls::ClientConfig> {
+        self.config_for(url, &[ALPN_H3])
+    }
+
+    /// The TLS settings for a server of one of these protocols.
+    pub(crate) fn config_for(
+        &self,
+        url: &ServerUrl,
+        protocols: &[&[u8]],
+    ) -> Outcome<tls::ClientConfig> {
         let mut builder = if let Some(pin) = url.pin {
             tls::ClientConfig::pinned(provider(), pin)
         } else {
             let roots = read_roots(self.ca.as_deref())?;
             tls::ClientConfig::with_roots(provider(), roots, Arc::new(DefaultTimeProvider))
         };
-        builder = builder.alpn(&[ALPN_H3]).resumption(!self.no_resume);
+        builder = builder.alpn(protocols).resumption(!self.no_resume);
         if let Some(directory) = &self.identity {
             let identity = Identity::load_or_create(directory).map_err(Failure::usage)?;
             builder = builder.identity(tls::Identity::RawKey(identity.key().clone()));
@@ -112,8 +121,17 @@ impl ClientTrust {
 }
 
 impl ServerTrust {
-    /// The TLS settings, and the key that clients pin.
+    /// The TLS settings of a server of files, and the key that clients pin.
     pub(crate) fn config(&self, names: &[&str]) -> Outcome<(tls::ServerConfig, KeyPair)> {
+        self.config_for(names, &[ALPN_H3, ALPN_HQ])
+    }
+
+    /// The TLS settings of a server of these protocols, and the key that clients pin.
+    pub(crate) fn config_for(
+        &self,
+        names: &[&str],
+        protocols: &[&[u8]],
+    ) -> Outcome<(tls::ServerConfig, KeyPair)> {
         let (builder, pair) = if let (Some(cert), Some(key)) = (&self.cert, &self.key) {
             let chain = read_certificates(cert)?;
             let pair = read_key(key)?;
@@ -126,7 +144,7 @@ impl ServerTrust {
             let builder = identity.server(names).map_err(Failure::usage)?;
             (Ok(builder), identity.key().clone())
         };
-        let mut builder = builder.map_err(Failure::usage)?.alpn(&[ALPN_H3, ALPN_HQ]);
+        let mut builder = builder.map_err(Failure::usage)?.alpn(protocols);
         builder = builder
             .client_auth(self.client_auth()?)
             .resumption(tls::ServerResumption {

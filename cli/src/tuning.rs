@@ -1,13 +1,15 @@
 //! How data is spread over paths: what a user may choose, on the command line or, for downloads, in
 //! a request. The sender decides, so a download is tuned by headers that the server reads.
 
+use crate::failure::{Failure, Outcome};
 use crate::files::{CHUNK_HEADER, CHUNK_RANGE, CONGESTION_HEADER, SCHEDULER_HEADER};
 use crate::output::units::ByteSize;
 use anabranch_net::connection::Connection;
 use anabranch_net::engine::TransportConfig;
-use anabranch_proto::congestion::Registry as Controllers;
+use anabranch_proto::congestion::ControllerFactory;
 use anabranch_proto::sched::SchedulerFactory;
 use anabranch_proto::spec::{Spec, SpecError};
+use anabranch_schedulers::Names;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Congestion controls that a client may ask a server for. `constant` is left out, because it
@@ -27,18 +29,20 @@ pub(crate) enum Granted {
     Nothing,
     /// What does no harm to the networks in between.
     Harmless,
-    /// For clients that run in this very process.
+    /// For clients that run in this very process, as those of `demo` do.
+    #[cfg(feature = "lab")]
     Everything,
 }
 
-/// A choice of scheduler and congestion control. What is not given is the engine's default.
+/// A choice of scheduler and congestion control, in a user's words. What is not given is the
+/// engine's default. Whether there is something of that name shows in [`Self::resolve`].
 #[derive(Debug, Clone, PartialEq, Eq, Default, clap::Args)]
 pub(crate) struct Tuning {
     /// Which path each packet takes: see `anabranch schedulers`
-    #[arg(long, value_name = "NAME[:KEY=VALUE,...]", value_parser = scheduler)]
+    #[arg(long, value_name = "NAME[:KEY=VALUE,...]")]
     pub(crate) scheduler: Option<Spec>,
     /// How fast each path is used: see `anabranch congestion`
-    #[arg(long, value_name = "NAME[:KEY=VALUE,...]", value_parser = congestion)]
+    #[arg(long, value_name = "NAME[:KEY=VALUE,...]")]
     pub(crate) congestion: Option<Spec>,
     /// Bytes per scheduling decision, 500 to 65536; one packet unless given, and always with
     /// schedulers that choose streams, skip ahead or send copies
@@ -46,19 +50,19 @@ pub(crate) struct Tuning {
     pub(crate) chunk: Option<u64>,
 }
 
-/// A scheduler's name with parameters, checked.
-pub(crate) fn scheduler(text: &str) -> Result<Spec, SpecError> {
-    let spec = text.parse()?;
-    anabranch_schedulers::builtin().build(&spec)?;
-    Ok(spec)
+/// How this side sends: a [`Tuning`] whose names were found.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sending {
+    scheduler: Option<SchedulerFactory>,
+    congestion: Option<ControllerFactory>,
+    chunk: Option<u64>,
 }
 
-/// A congestion control's name with parameters, checked.
-pub(crate) fn congestion(text: &str) -> Result<Spec, SpecError> {
-    let spec = text.parse()?;
-    Controllers::builtin().factory(&spec)?;
-    Ok(spec)
-}
+/// Where a choice was made, as messages name it: that of a scheduler, that of a control.
+type Source = [&'static str; 2];
+
+const OPTIONS: Source = ["--scheduler", "--congestion"];
+const HEADERS: Source = [SCHEDULER_HEADER, CONGESTION_HEADER];
 
 fn check_harmless(spec: &Spec) -> Result<(), String> {
     let refused = |what: &str| {
@@ -93,34 +97,37 @@ pub(crate) fn chunk(text: &str) -> Result<u64, String> {
 }
 
 impl Tuning {
-    /// Changes the settings of future connections.
-    pub(crate) fn configure(&self, transport: &mut TransportConfig) -> Result<(), SpecError> {
-        if let Some(spec) = &self.scheduler {
-            transport.scheduler = SchedulerFactory::new(&anabranch_schedulers::builtin(), spec)?;
-        }
-        if let Some(spec) = &self.congestion {
-            transport.congestion = Controllers::builtin().factory(spec)?;
-        }
-        if self.chunk.is_some() {
-            transport.chunk = self.chunk;
-        }
-        Ok(())
+    /// Finds what the options of a command name.
+    ///
+    /// # Errors
+    ///
+    /// There is nothing of that name, or a parameter is wrong.
+    pub(crate) fn resolve(&self, names: &Names) -> Outcome<Sending> {
+        self.find(names, OPTIONS).map_err(Failure::usage)
     }
 
-    /// Changes a connection. Has no effect on one that has ended.
-    pub(crate) fn apply(&self, connection: &Connection) -> Result<(), SpecError> {
-        if let Some(spec) = &self.scheduler {
-            let scheduler = anabranch_schedulers::builtin().build(spec)?;
-            let _ = connection.with_engine(|engine| engine.set_scheduler(scheduler));
-        }
-        if let Some(spec) = &self.congestion {
-            let factory = Controllers::builtin().factory(spec)?;
-            let _ = connection.set_congestion(factory);
-        }
-        if self.chunk.is_some() {
-            let _ = connection.with_engine(|engine| engine.set_chunk(self.chunk));
-        }
-        Ok(())
+    /// Finds what the headers of a request name.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, in words for the person who sent them.
+    pub(crate) fn resolve_headers(&self, names: &Names) -> Result<Sending, String> {
+        self.find(names, HEADERS)
+    }
+
+    fn find(&self, names: &Names, [scheduler, congestion]: Source) -> Result<Sending, String> {
+        let wrong = |place: &str, error: SpecError| format!("{place}: {error}");
+        let found = self.scheduler.as_ref();
+        let found = found.map(|spec| SchedulerFactory::new(&names.schedulers, spec));
+        let control = self.congestion.as_ref();
+        let control = control.map(|spec| names.controllers.factory(spec));
+        Ok(Sending {
+            scheduler: found.transpose().map_err(|error| wrong(scheduler, error))?,
+            congestion: control
+                .transpose()
+                .map_err(|error| wrong(congestion, error))?,
+            chunk: self.chunk,
+        })
     }
 
     /// Whether a client may ask for this. Any of our schedulers is allowed: none can exceed a
@@ -139,13 +146,13 @@ impl Tuning {
         }
     }
 
-    /// Adopts what a client asks for on its connection; returns what of it is new.
+    /// What is new in what a client asks for on its connection.
     ///
     /// # Errors
     ///
     /// It asks for a different congestion control than before: a new one would not know of the
     /// losses so far.
-    pub(crate) fn choose(&mut self, wanted: Self) -> Result<Self, String> {
+    pub(crate) fn news(&self, wanted: Self) -> Result<Self, String> {
         let mut news = wanted;
         match (&self.congestion, &news.congestion) {
             (Some(chosen), Some(wanted)) if chosen != wanted => {
@@ -155,14 +162,18 @@ impl Tuning {
                 ));
             }
             (Some(_), _) => news.congestion = None,
-            (None, wanted) => self.congestion.clone_from(wanted),
+            (None, _) => {}
         }
         if news.scheduler == self.scheduler {
             news.scheduler = None;
-        } else if news.scheduler.is_some() {
-            self.scheduler.clone_from(&news.scheduler);
         }
         Ok(news)
+    }
+
+    /// Remembers what was new.
+    pub(crate) fn adopt(&mut self, news: Self) {
+        self.congestion = news.congestion.or(self.congestion.take());
+        self.scheduler = news.scheduler.or(self.scheduler.take());
     }
 
     /// Adds the request headers that ask the server for this.
@@ -186,7 +197,7 @@ impl Tuning {
         }
     }
 
-    /// Reads the request headers.
+    /// Reads the request headers, without looking up the names in them.
     ///
     /// # Errors
     ///
@@ -197,10 +208,11 @@ impl Tuning {
             Some(Ok(text)) => Ok(Some(text)),
             Some(Err(_)) => Err(format!("{name}: not text")),
         };
-        let parsed = text(SCHEDULER_HEADER)?.map(scheduler).transpose();
-        let scheduler = parsed.map_err(|error| format!("{SCHEDULER_HEADER}: {error}"))?;
-        let parsed = text(CONGESTION_HEADER)?.map(congestion).transpose();
-        let congestion = parsed.map_err(|error| format!("{CONGESTION_HEADER}: {error}"))?;
+        let spec = |name: &'static str| {
+            let parsed = text(name)?.map(str::parse).transpose();
+            parsed.map_err(|error: SpecError| format!("{name}: {error}"))
+        };
+        let (scheduler, congestion) = (spec(SCHEDULER_HEADER)?, spec(CONGESTION_HEADER)?);
         let parsed = text(CHUNK_HEADER)?.map(chunk).transpose();
         let chunk = parsed.map_err(|error| format!("{CHUNK_HEADER}: {error}"))?;
         Ok(Self {
@@ -211,14 +223,43 @@ impl Tuning {
     }
 }
 
+impl Sending {
+    /// Changes the settings of future connections.
+    pub(crate) fn configure(&self, transport: &mut TransportConfig) {
+        if let Some(scheduler) = &self.scheduler {
+            transport.scheduler = scheduler.clone();
+        }
+        if let Some(congestion) = &self.congestion {
+            transport.congestion = congestion.clone();
+        }
+        if self.chunk.is_some() {
+            transport.chunk = self.chunk;
+        }
+    }
+
+    /// Changes a connection. Has no effect on one that has ended.
+    pub(crate) fn apply(self, connection: &Connection) {
+        if let Some(scheduler) = self.scheduler {
+            let scheduler = scheduler.build();
+            let _ = connection.with_engine(|engine| engine.set_scheduler(scheduler));
+        }
+        if let Some(congestion) = self.congestion {
+            let _ = connection.set_congestion(congestion);
+        }
+        if self.chunk.is_some() {
+            let _ = connection.with_engine(|engine| engine.set_chunk(self.chunk));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn tuning() -> Tuning {
         Tuning {
-            scheduler: Some(scheduler("weighted:weights=1/2").unwrap()),
-            congestion: Some(congestion("cubic").unwrap()),
+            scheduler: Some("weighted:weights=1/2".parse().unwrap()),
+            congestion: Some("cubic".parse().unwrap()),
             chunk: Some(4096),
         }
     }
@@ -238,16 +279,27 @@ mod tests {
     fn a_mistake_names_the_header_and_what_is_nearest() {
         let mut headers = HeaderMap::new();
         headers.insert(SCHEDULER_HEADER, HeaderValue::from_static("min-rrt"));
-        let message = Tuning::from_headers(&headers).unwrap_err();
+        let wanted = Tuning::from_headers(&headers).unwrap();
+        let message = wanted.resolve_headers(&Names::default()).unwrap_err();
         assert!(
             message.contains(SCHEDULER_HEADER) && message.contains("`min-rtt`"),
             "{message}"
         );
+        let failure = wanted.resolve(&Names::default()).unwrap_err();
+        assert!(matches!(failure, Failure::Usage(_)), "exit code 2");
+        let message = failure.what();
+        assert!(
+            message.starts_with("--scheduler: ") && message.contains("`min-rtt`"),
+            "{message}"
+        );
+        headers.insert(SCHEDULER_HEADER, HeaderValue::from_static("min rtt"));
+        let message = Tuning::from_headers(&headers).unwrap_err();
+        assert!(message.contains(SCHEDULER_HEADER), "{message}");
     }
 
     fn asked(congestion_control: &str) -> Tuning {
         Tuning {
-            congestion: Some(congestion(congestion_control).unwrap()),
+            congestion: Some(congestion_control.parse().unwrap()),
             ..Tuning::default()
         }
     }
@@ -272,15 +324,21 @@ mod tests {
     #[test]
     fn a_client_forgets_no_losses_by_asking_again() {
         let mut chosen = Tuning::default();
-        chosen.choose(asked("cubic")).unwrap();
-        let again = chosen.choose(asked("cubic")).unwrap();
+        let news = chosen.news(asked("cubic")).unwrap();
+        assert_eq!(news, asked("cubic"));
+        chosen.adopt(news);
+        let again = chosen.news(asked("cubic")).unwrap();
         assert_eq!(again, Tuning::default(), "nothing is to be made anew");
-        assert!(chosen.choose(asked("new-reno")).is_err());
+        assert!(chosen.news(asked("new-reno")).is_err());
         let other = Tuning {
-            scheduler: Some(scheduler("redundant").unwrap()),
+            scheduler: Some("redundant".parse().unwrap()),
             ..Tuning::default()
         };
-        assert_eq!(chosen.choose(other.clone()).unwrap(), other);
+        let news = chosen.news(other.clone()).unwrap();
+        assert_eq!(news, other);
+        chosen.adopt(news);
+        assert_eq!(chosen.news(other).unwrap(), Tuning::default());
+        assert!(chosen.news(asked("new-reno")).is_err());
     }
 
     #[test]
@@ -295,7 +353,8 @@ mod tests {
     #[test]
     fn all_choices_reach_the_engine() {
         let mut transport = anabranch_net::defaults::transport();
-        tuning().configure(&mut transport).unwrap();
+        let sending = tuning().resolve(&Names::default()).unwrap();
+        sending.configure(&mut transport);
         assert!(transport.scheduler.name().starts_with("weighted"));
         assert_eq!(
             (transport.congestion.name(), transport.chunk),

@@ -77,6 +77,13 @@ impl FromStr for ServerUrl {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
+        Self::parse(text, DEFAULT_PORT)
+    }
+}
+
+impl ServerUrl {
+    /// Reads a URL in which a port that is left out is this one.
+    pub(crate) fn parse(text: &str, port: u16) -> Result<Self, UrlError> {
         let rest = text
             .strip_prefix(SCHEME)
             .ok_or_else(|| UrlError::Scheme(text.into()))?;
@@ -88,7 +95,8 @@ impl FromStr for ServerUrl {
             }
             None => (None, authority),
         };
-        let hosts: Vec<Host> = hosts.split(',').map(str::parse).collect::<Result<_, _>>()?;
+        let hosts = hosts.split(',').map(|host| Host::parse(host, port));
+        let hosts: Vec<Host> = hosts.collect::<Result<_, _>>()?;
         if hosts.len() > MAX_HOSTS {
             return Err(UrlError::TooManyHosts(hosts.len()));
         }
@@ -102,6 +110,13 @@ impl FromStr for Host {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
+        Self::parse(text, DEFAULT_PORT)
+    }
+}
+
+impl Host {
+    /// Reads a host whose port, if it is left out, is this one.
+    pub(crate) fn parse(text: &str, default: u16) -> Result<Self, UrlError> {
         let error = || UrlError::Host(text.into());
         let spelling;
         let (name, port) = match text.strip_prefix('[') {
@@ -120,7 +135,7 @@ impl FromStr for Host {
             None => text.split_once(':').unwrap_or((text, "")),
         };
         let port = if port.is_empty() {
-            DEFAULT_PORT
+            default
         } else {
             port.parse().map_err(|_| error())?
         };

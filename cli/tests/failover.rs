@@ -2,7 +2,8 @@
 //! transfer goes on, and every byte arrives.
 //!
 //! Two links of 30 Mbit/s each. Their queues hold 50 ms, which is most of the RTT.
-//! `ANABRANCH_LONG=N` makes them flap for N seconds (1 means 600).
+//! `ANABRANCH_LONG=N` makes them flap for N seconds (1 means 600), `ANABRANCH_FLAP_SEED=N` in
+//! another order.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -382,7 +383,8 @@ fn flap() -> Option<Result<(), String>> {
     let length = 2_000_000 * time.as_secs();
     let mut running = Running::start(&mut lab, Transfer::Get, length as usize, &["path*"]);
     running.wait_until_received(1_000_000);
-    let seed = 7;
+    let chosen = std::env::var("ANABRANCH_FLAP_SEED").ok();
+    let seed = chosen.map_or(7, |seed| seed.parse().expect("a number"));
     let mut choice = Noise::new(seed);
     let mut broken: Vec<Option<Outage>> = vec![None; rates.len()];
     let mut memory: Vec<[u64; 2]> = Vec::new();

@@ -5,15 +5,17 @@ mod common;
 
 use anabranch_testbed::{Need, Node, Rate};
 use common::ending::ended;
-use common::figures::number;
+use common::figures::{number, shares};
 use common::files::{Noise, names};
 use common::process::{Ended, Process};
-use common::{Family, Lab, PROGRAM, Server, wait_for};
+use common::{Family, Lab, PORT, PROGRAM, Server, judge, measured, wait_for};
 use nix::sys::signal::Signal;
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::fs;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -309,7 +311,7 @@ fn a_wrong_key_a_wrong_host_and_a_closed_port_are_told_apart() {
     let nobody_there = get(&format!("anabranch://{pin}@10.1.0.77/data"));
     assert_failed(&nobody_there, 1, &["10.1.0.77", "does UDP get through?"]);
     let closed = get(&format!("anabranch://{pin}@{}:9/data", lab.family.server()));
-    assert_failed(&closed, 1, &[":9", "is `anabranch serve` running there"]);
+    assert_failed(&closed, 1, &[":9", "is the server running there"]);
     eprintln!(
         "wrong: key after {} ms, name {} ms, host {} ms, port {} ms",
         wrong_key.after.as_millis(),
@@ -348,7 +350,7 @@ fn noise_at_the_servers_port_does_not_stop_it_or_fill_its_memory() {
     // Noise comes over the second link as fast as possible; the transfer uses the first.
     let quiet = server.process.memory_kib();
     let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
-    let address = (Family::V4.address(1, 2), common::PORT);
+    let address = (Family::V4.address(1, 2), PORT);
     let socket = || UdpSocket::bind((Family::V4.address(1, 1), 0)).unwrap();
     let sockets: Vec<UdpSocket> = (0..4).map(|_| lab.client.enter(socket).unwrap()).collect();
     let before = lab.carried(1).1;
@@ -430,11 +432,15 @@ fn mistakes_in_arguments_end_with_code_2_and_the_nearest_right_word() {
         return;
     };
     let url = format!("anabranch://{}@10.99.0.1/data", "0".repeat(64));
-    let cases: [(&[&str], &str); 10] = [
+    let cases: [(&[&str], &str); 11] = [
         (&["gett", &url], "'get'"),
         (&["get", &url, "--shceduler", "min-rtt"], "'--scheduler'"),
         (&["get", &url, "--scheduler", "min-rt"], "`min-rtt`"),
-        (&["get", &url, "--scheduler", "min-rtt:idel=copy"], "`idle`"),
+        (&["get", &url, "--scheduler", "ecf:bata=1"], "`beta`"),
+        (
+            &["get", &url, "--scheduler", "min-rtt:idle=tail"],
+            "`tail+min-rtt` for tail",
+        ),
         (&["get", &url, "--congestion", "cubik"], "`cubic`"),
         (&["get", &url, "--path", "paht0"], "`path0`"),
         (&["get", &url, "--path", "path0,bakcup"], "`backup`"),
@@ -481,4 +487,93 @@ fn nobody_reading_the_output_is_no_error() {
         );
     }
     lab.assert_same("files/data", "got/data");
+}
+
+/// Somebody on the client's host who sends UDP packets with source port 0 to a server, as only raw
+/// sockets can. Nobody can be answered there.
+struct PortZero {
+    enough: Arc<AtomicBool>,
+    sending: thread::JoinHandle<u64>,
+}
+
+impl PortZero {
+    fn start(lab: &Lab, to: [SocketAddr; 2]) -> Self {
+        let open = || Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::UDP));
+        let raw = lab.client.enter(open);
+        let raw = raw.expect("a host of ours").expect("a raw socket");
+        let enough = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&enough);
+        let sending = thread::spawn(move || {
+            let mut sent = 0;
+            while !stop.load(Ordering::Relaxed) {
+                for to in to {
+                    let packet = Self::packet(to.port());
+                    sent += u64::from(raw.send_to(&packet, &SockAddr::from(to)).is_ok());
+                }
+                thread::sleep(Duration::from_millis(10));
+            }
+            sent
+        });
+        Self { enough, sending }
+    }
+
+    /// Looks like a packet of a connection that the server does not know: it would be reset.
+    fn packet(port: u16) -> Vec<u8> {
+        let contents = [&[0x45][..], b"nobody's", &[0; 40]].concat();
+        let length = 8 + contents.len() as u16;
+        let header = [[0, 0], port.to_be_bytes(), length.to_be_bytes(), [0, 0]];
+        [header.concat(), contents].concat()
+    }
+
+    /// Ends it; returns how many packets were sent.
+    fn end(self) -> u64 {
+        self.enough.store(true, Ordering::Relaxed);
+        self.sending.join().expect("it sends")
+    }
+}
+
+#[test]
+fn packets_from_port_0_cast_no_doubt_on_a_path_and_end_nothing() {
+    measured("port-0", measure_port_0);
+}
+
+fn measure_port_0() -> Option<Result<(), String>> {
+    let mut lab = Lab::new("port-0", &LINKS)?;
+    lab.make_file("files/data", LENGTH);
+    let hosts = [0, 1].map(|link| lab.family.address(link, 2));
+    let listen = hosts.map(|host| SocketAddr::new(host, PORT));
+    let [one, two] = listen.map(|address| address.to_string());
+    let qlog = lab.path("qlog");
+    let folder = qlog.display().to_string();
+    let options = ["--listen", &one, "--listen", &two, "--qlog", &folder];
+    let server = lab.serve(&hosts, &options);
+    let mut get = lab.start_get(&server, "data", &[]);
+    wait_until_written(&lab, "got", 1_000_000, &mut get);
+    let nobody = PortZero::start(&lab, listen);
+    let report = get.wait(END).report();
+    let sent = nobody.end();
+    assert_eq!(report["verified"], "whole");
+    lab.assert_same("files/data", "got/data");
+    assert!(sent > 50, "{sent} packets from port 0");
+    server.process.signal(Signal::SIGINT);
+    let ended = server.process.wait(END);
+    assert_eq!(ended.code(), Some(0), "{ended:?}");
+    let logs = names(&qlog);
+    let states = |new: &str| -> usize {
+        let new = format!("\"new\":\"{new}\"");
+        let text = |name| fs::read_to_string(qlog.join(name)).expect("a log");
+        logs.iter()
+            .map(|name| text(name).matches(&new).count())
+            .sum()
+    };
+    assert!(states("opened") > 0, "the log tells of paths: {logs:?}");
+    let doubts = states("doubted");
+    eprintln!(
+        "port-0: {sent} packets, {doubts} doubts; {}",
+        shares(&report)
+    );
+    Some(judge(&[(
+        doubts == 0,
+        format!("the server doubted its paths {doubts} times"),
+    )]))
 }

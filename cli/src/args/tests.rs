@@ -58,8 +58,8 @@ fn paths_per_interface_is_a_default_for_paths_that_do_not_say() {
 
 #[test]
 fn mistakes_name_what_is_nearest() {
-    assert!(refusal("anabranch get URL --scheduler min-rrt").contains("`min-rtt`"));
-    assert!(refusal("anabranch get URL --congestion cubik").contains("`cubic`"));
+    let message = refusal("anabranch get URL --scheduler ecf:beta=");
+    assert!(message.contains("--scheduler"), "{message}");
     assert!(refusal("anabranch get URL --path eth0,bakup").contains("`backup`"));
     assert!(refusal("anabranch get URL --chunk 10").contains("500 to 65536"));
     assert!(refusal("anabranch get http://h/f").contains("anabranch://PIN@HOST:PORT"));
@@ -86,6 +86,20 @@ fn listen_addresses_may_lack_a_port_or_be_one() {
     assert!(listen_address("example.org").is_err());
 }
 
+#[test]
+fn metrics_are_for_this_machine_alone_unless_an_address_is_named() {
+    let of = |text: &str| match parse(&format!("anabranch tunnel serve --metrics {text}")) {
+        Ok(Cli {
+            command: Command::Tunnel(tunnel::Tunnel::Serve(serve)),
+            ..
+        }) => serve.metrics.unwrap().to_string(),
+        _ => panic!("{text}"),
+    };
+    assert_eq!(of(":9434"), "127.0.0.1:9434");
+    assert_eq!(of("127.0.0.2"), "127.0.0.2:9434");
+    assert_eq!(of("[::]:1"), "[::]:1");
+}
+
 /// Set `ANABRANCH_BLESS` to accept the current help as the new snapshot.
 #[test]
 fn the_help_is_as_reviewed() {
@@ -101,7 +115,12 @@ fn the_help_is_as_reviewed() {
     }
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     let text = lines.join("\n") + "\n";
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/args/help.txt");
+    let file = if cfg!(feature = "lab") {
+        "src/args/help.txt"
+    } else {
+        "src/args/help-without-lab.txt"
+    };
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
     if std::env::var_os("ANABRANCH_BLESS").is_some() {
         std::fs::write(&path, &text).unwrap();
     }
@@ -110,4 +129,21 @@ fn the_help_is_as_reviewed() {
         text, reviewed,
         "run with ANABRANCH_BLESS=1 and review the difference"
     );
+}
+
+#[cfg(not(feature = "lab"))]
+#[test]
+fn a_command_of_the_laboratory_says_that_it_is_not_here_whatever_follows_it() {
+    for line in [
+        "anabranch sim run s.toml --runs 3",
+        "anabranch lab",
+        "anabranch demo --all",
+    ] {
+        let Command::Absent(command) = parse(line).unwrap().command else {
+            panic!("{line}")
+        };
+        let failure = command.failure();
+        assert!(failure.what().contains("without the laboratory"), "{line}");
+        assert!(failure.report().unwrap().contains("cargo build"), "{line}");
+    }
 }

@@ -5,6 +5,7 @@ use crate::output::units::ByteSize;
 use crate::trust::ClientTrust;
 use crate::tuning::Tuning;
 use crate::url::ServerUrl;
+use anabranch_net::PathsConfig;
 use anabranch_net::interfaces::spec::{MAX_PATHS_PER_INTERFACE, PathSpec};
 use clap::Args;
 use std::path::PathBuf;
@@ -196,6 +197,16 @@ impl Paths {
         specs
     }
 
+    /// How a client is to use them.
+    pub(crate) fn config(&self) -> PathsConfig {
+        PathsConfig {
+            specs: self.specs(),
+            or_as_routed: self.are_default(),
+            timeout: self.connect_timeout,
+            ..PathsConfig::default()
+        }
+    }
+
     /// Whether the user named no paths.
     pub(crate) fn are_default(&self) -> bool {
         self.specs.is_empty()
@@ -214,7 +225,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Parses bytes a second. Below the minimum, one packet would take so long that connections time
 /// out.
-fn rate(text: &str) -> Result<ByteSize, String> {
+pub(crate) fn rate(text: &str) -> Result<ByteSize, String> {
     let rate: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
     if rate.0 >= 1000 {
         Ok(rate)

@@ -2,11 +2,12 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::output;
+use crate::output::progress;
 use anabranch_lab::backend::Backend;
 use anabranch_lab::campaign::{Campaign, Order, Progress, Results};
 use anabranch_lab::plan::Plan;
 use anabranch_lab::results::{Part, Status, Store, StoreError};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -137,17 +138,10 @@ struct Watch {
 impl Watch {
     fn new(plan: &Plan, how: &How) -> Arc<Self> {
         let total = plan.runs.len() as u64;
-        let shown = !how.quiet && output::is_interactive();
-        let bar = if shown {
-            ProgressBar::new(total)
-        } else {
-            ProgressBar::hidden()
-        };
         let runs = if total == 1 { "run" } else { "runs" };
         let template = format!("{{bar:24}} {{pos}}/{{len}} {runs}, {{eta}} left {{wide_msg}}");
-        if let Ok(style) = ProgressStyle::with_template(&template) {
-            bar.set_style(style);
-        }
+        let bar = progress::bar(Some(total), how.quiet, &template);
+        let shown = !bar.is_hidden();
         if shown {
             bar.enable_steady_tick(Duration::from_secs(1));
         }

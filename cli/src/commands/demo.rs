@@ -16,12 +16,13 @@ use crate::http3;
 use crate::output::table::Table;
 use crate::output::{self, units};
 use crate::trust::ALPN_H3;
-use crate::tuning::{self, Granted, Tuning};
+use crate::tuning::{Granted, Tuning};
 use anabranch_net::defaults;
 use anabranch_net::endpoint::Endpoint;
 use anabranch_net::engine::tls;
 use anabranch_net::identity::{Identity, provider};
 use anabranch_proto::rng::Rng;
+use anabranch_schedulers::{Names, RECOMMENDED};
 use relay::Shape;
 use run::{Figures, Plan, Target};
 use serde::Serialize;
@@ -58,10 +59,10 @@ const SHAPES: [Shape; 3] = [
 /// Share of the file that has arrived when the best path is cut.
 const CUT_AT: f64 = 0.4;
 
-/// One scheduler of each kind, so that the table is complete within a minute; `--all` shows the
-/// others.
+/// One scheduler of each kind, so that the table is complete within a minute; a program's own are
+/// shown too, and `--all` shows the others.
 const SHOWN: [&str; 10] = [
-    "min-rtt",
+    RECOMMENDED,
     "round-robin",
     "weighted",
     "priority",
@@ -102,10 +103,10 @@ struct Row {
 }
 
 /// Runs the command.
-pub(crate) async fn run(args: &Demo, quiet: bool) -> Outcome {
+pub(crate) async fn run(args: &Demo, names: &Arc<Names>, quiet: bool) -> Outcome {
     let scratch = Scratch::new()?;
     let result = tokio::select! {
-        result = demonstrate(args, quiet, &scratch) => result,
+        result = demonstrate(args, names, quiet, &scratch) => result,
         () = interrupted() => Err(Failure::failed("interrupted")),
     };
     let rows = result?;
@@ -118,13 +119,18 @@ pub(crate) async fn run(args: &Demo, quiet: bool) -> Outcome {
     conclusion(&rows).map_or(Ok(()), |line| output::data(format!("\n{line}")))
 }
 
-async fn demonstrate(args: &Demo, quiet: bool, scratch: &Scratch) -> Outcome<Vec<Row>> {
+async fn demonstrate(
+    args: &Demo,
+    names: &Arc<Names>,
+    quiet: bool,
+    scratch: &Scratch,
+) -> Outcome<Vec<Row>> {
     let started = Instant::now();
     let file = |error: io::Error| Failure::io("cannot write a temporary file", &error);
     write_random(&scratch.0.join(FILE), args.size.0, args.seed).map_err(file)?;
-    let (_server, target) = serve(&scratch.0)?;
+    let (_server, target) = serve(&scratch.0, names)?;
     let mut rows: Vec<Row> = Vec::new();
-    let plans = plans(args)?;
+    let plans = plans(args, names)?;
     let count = plans.len();
     for (index, (name, plan)) in plans.into_iter().enumerate() {
         if !quiet {
@@ -155,18 +161,17 @@ async fn demonstrate(args: &Demo, quiet: bool, scratch: &Scratch) -> Outcome<Vec
 }
 
 /// The runs: each path alone, all paths with each scheduler, and the cut.
-fn plans(args: &Demo) -> Outcome<Vec<(String, Plan)>> {
+fn plans(args: &Demo, names: &Names) -> Outcome<Vec<(String, Plan)>> {
     let plan = |paths: &[usize], scheduler: &str, cut_at| -> Outcome<Plan> {
-        let scheduler = Some(tuning::scheduler(scheduler).map_err(Failure::usage)?);
         let tuning = Tuning {
-            scheduler,
+            scheduler: Some(scheduler.parse().map_err(Failure::usage)?),
             congestion: args.congestion.clone(),
             chunk: None,
         };
-        let (paths, shapes) = (paths.to_vec(), SHAPES.to_vec());
         Ok(Plan {
-            paths,
-            shapes,
+            paths: paths.to_vec(),
+            shapes: SHAPES.to_vec(),
+            sending: tuning.resolve(names)?,
             tuning,
             seed: args.seed,
             cut_at,
@@ -177,12 +182,13 @@ fn plans(args: &Demo) -> Outcome<Vec<(String, Plan)>> {
     for path in &all {
         plans.push((
             format!("path {} alone", path + 1),
-            plan(&[*path], "min-rtt", None)?,
+            plan(&[*path], RECOMMENDED, None)?,
         ));
     }
-    let registry = anabranch_schedulers::builtin();
-    for entry in registry.entries() {
-        if !args.all && !SHOWN.contains(&entry.name) {
+    let builtin = anabranch_schedulers::builtin();
+    let is_own = |name: &str| builtin.entries().iter().all(|known| known.name != name);
+    for entry in names.schedulers.entries() {
+        if !args.all && !SHOWN.contains(&entry.name) && !is_own(entry.name) {
             continue;
         }
         // Schedulers cannot know the rates: `weighted` is given weights in proportion to them.
@@ -192,11 +198,11 @@ fn plans(args: &Demo) -> Outcome<Vec<(String, Plan)>> {
         };
         plans.push((scheduler.to_owned(), plan(&all, scheduler, None)?));
     }
-    plans.push(("path 1 cut".into(), plan(&all, "min-rtt", Some(CUT_AT))?));
+    plans.push(("path 1 cut".into(), plan(&all, RECOMMENDED, Some(CUT_AT))?));
     Ok(plans)
 }
 
-fn serve(root: &Path) -> Outcome<(Endpoint, Target)> {
+fn serve(root: &Path, names: &Arc<Names>) -> Outcome<(Endpoint, Target)> {
     let identity = Identity::generate().map_err(Failure::failed)?;
     let server = identity.server(&["localhost"]).map_err(Failure::failed)?;
     let server = server.alpn(&[ALPN_H3]).build().map_err(Failure::failed)?;
@@ -207,11 +213,12 @@ fn serve(root: &Path) -> Outcome<(Endpoint, Target)> {
     let service = Service::new(root, None);
     let service = Arc::new(service.map_err(|error| Failure::io("cannot serve", &error))?);
     let accepting = endpoint.clone();
-    let paused = Arc::default();
+    let (paused, names) = (Arc::default(), Arc::clone(names));
     tokio::spawn(async move {
         while let Some(connection) = accepting.accept().await {
             let (service, paused) = (Arc::clone(&service), Arc::clone(&paused));
-            let guest = Guest::new(connection, service, paused, Granted::Everything);
+            let all = (Granted::Everything, Arc::clone(&names));
+            let guest = Guest::new(connection, service, paused, all);
             tokio::spawn(http3::serve(guest, |_| {}));
         }
     });

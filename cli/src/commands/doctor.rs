@@ -1,6 +1,8 @@
 //! `anabranch doctor`: what this machine supports, what is missing and how to get it.
 
 mod checks;
+#[cfg(feature = "lab")]
+mod lab;
 
 use crate::args::Listing;
 use crate::failure::{Failure, Outcome};
@@ -79,7 +81,9 @@ async fn all() -> Vec<Check> {
     checks.extend(checks::sockets());
     checks.extend(checks::limits());
     checks.extend(checks::kernel());
-    checks.extend(checks::lab());
+    checks.push(checks::capture());
+    #[cfg(feature = "lab")]
+    checks.extend(lab::kernel().into_iter().chain(lab::parts()));
     checks
 }
 
@@ -106,12 +110,14 @@ mod tests {
             "UDP sockets",
             "socket buffers",
             "open files",
-            "kernel MPTCP",
             "TUN devices",
-            "lab: namespaces",
-            "lab: emulated links",
+            "tunnel: capture",
         ] {
             assert!(checks.iter().any(|check| check.name == name), "{name}");
+        }
+        for name in ["kernel MPTCP", "lab: namespaces", "lab: emulated links"] {
+            let is_checked = checks.iter().any(|check| check.name == name);
+            assert_eq!(is_checked, cfg!(feature = "lab"), "{name}");
         }
         for check in &checks {
             assert_eq!(check.ok, check.remedy.is_none(), "{check:?}");

@@ -3,7 +3,7 @@
 use crate::failure::Outcome;
 use crate::output;
 use crate::output::table::{Table, lines};
-use anabranch_lab::papers::Experiment;
+use anabranch_papers::Experiment;
 
 /// The first of an experiment's names.
 pub(super) fn name(experiment: &Experiment) -> String {

@@ -21,7 +21,7 @@ mod stdout;
 use self::batch::Batch;
 use self::plan::{Place, Plan};
 use super::interrupted;
-use super::transfer::{ConnectionReport, Transfer};
+use super::transfer::{ConnectionReport, Tell, Transfer};
 use crate::args::Get;
 use crate::failure::{Failure, Outcome};
 use crate::files::partial::PartFile;
@@ -30,7 +30,9 @@ use crate::output;
 use crate::output::progress::Progress;
 use crate::paths::Direction;
 use crate::session::{Options, Session};
+use crate::tuning::Sending;
 use crate::url::ServerUrl;
+use anabranch_schedulers::Names;
 use http::HeaderMap;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -41,11 +43,10 @@ use tokio::time::sleep;
 const SAME_INTERRUPT: Duration = Duration::from_millis(500);
 
 /// Runs the command.
-pub(crate) async fn run(args: &Get, quiet: bool) -> Outcome {
-    let plan = Plan::new(args)?;
-    plan.check_targets(plan.urls())?;
+pub(crate) async fn run(args: &Get, names: &Names, quiet: bool) -> Outcome {
     let (stop, stopped) = watch::channel(false);
-    let work = all_servers(args, quiet, &plan, &stopped);
+    let tell = |transfer: &Transfer| transfer.tell(quiet, args.report.json);
+    let work = fetch(args, names, quiet, &tell, &stopped);
     tokio::pin!(work);
     tokio::select! {
         result = &mut work => return result,
@@ -64,16 +65,42 @@ pub(crate) async fn run(args: &Get, quiet: bool) -> Outcome {
     }
 }
 
-/// Works through the servers in turn. A failure is reported and does not stop the others.
-async fn all_servers(
+/// Fetches what is asked for, until it is done or `stop` is set. A single file is told to `tell`.
+pub(crate) async fn fetch(
     args: &Get,
+    names: &Names,
     quiet: bool,
-    plan: &Plan,
+    tell: Tell<'_>,
     stop: &watch::Receiver<bool>,
 ) -> Outcome {
+    let sending = args.tuning.resolve(names)?;
+    let plan = Plan::new(args)?;
+    plan.check_targets(plan.urls())?;
+    let asked = Asked {
+        args,
+        sending: &sending,
+        quiet,
+        plan: &plan,
+        tell,
+    };
+    all_servers(asked, stop).await
+}
+
+/// What was asked for.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    args: &'a Get,
+    sending: &'a Sending,
+    quiet: bool,
+    plan: &'a Plan,
+    tell: Tell<'a>,
+}
+
+/// Works through the servers in turn. A failure is reported and does not stop the others.
+async fn all_servers(asked: Asked<'_>, stop: &watch::Receiver<bool>) -> Outcome {
     let mut result = Ok(());
-    for group in plan.by_server() {
-        let done = with_session(args, quiet, plan, group, stop).await;
+    for group in asked.plan.by_server() {
+        let done = with_session(asked, group, stop).await;
         result = match (result, done) {
             (result, Ok(())) => result,
             (Ok(()), failed) => failed,
@@ -92,19 +119,24 @@ async fn all_servers(
 
 /// Fetches files from one server over a connection of its own.
 async fn with_session(
-    args: &Get,
-    quiet: bool,
-    plan: &Plan,
+    asked: Asked<'_>,
     urls: &[ServerUrl],
     stop: &watch::Receiver<bool>,
 ) -> Outcome {
+    let Asked {
+        args,
+        quiet,
+        plan,
+        tell,
+        ..
+    } = asked;
     let Some(first) = urls.first() else {
         return Ok(());
     };
     let mut stopped = stop.clone();
     let started = Instant::now();
     let session = tokio::select! {
-        session = open(args, quiet, plan, first) => session?,
+        session = open(asked, first) => session?,
         _ = stopped.wait_for(|stopped| *stopped) => {
             return Err(Failure::failed("interrupted while connecting"));
         }
@@ -117,21 +149,23 @@ async fn with_session(
         session: &session,
         limit: &limit,
         stopped,
+        tell,
     };
     let result = run.fetch(plan, urls, connected).await;
     session.close().await;
     result
 }
 
-async fn open(args: &Get, quiet: bool, plan: &Plan, url: &ServerUrl) -> Outcome<Session> {
+async fn open(asked: Asked<'_>, url: &ServerUrl) -> Outcome<Session> {
+    let args = asked.args;
     let options = Options {
         paths: &args.paths,
-        tuning: &args.tuning,
-        quiet,
+        sending: asked.sending,
+        quiet: asked.quiet,
         trust: &args.trust,
         qlog: args.report.qlog.as_deref(),
         timestamps: args.timestamps,
-        early: early(args, plan, url),
+        early: early(args, asked.plan, url),
     };
     Session::open(url, &options).await
 }
@@ -161,6 +195,7 @@ struct Run<'a> {
     session: &'a Session,
     limit: &'a Limit,
     stopped: watch::Receiver<bool>,
+    tell: Tell<'a>,
 }
 
 impl Run<'_> {
@@ -206,7 +241,7 @@ impl Run<'_> {
             file: report,
             connection: ConnectionReport::of(self.session, connected, rows),
         };
-        transfer.tell(self.quiet, self.args.report.json)
+        (self.tell)(&transfer)
     }
 
     async fn list(&self, url: &ServerUrl) -> Outcome {

@@ -4,8 +4,8 @@ use crate::args::Listing;
 use crate::failure::Outcome;
 use crate::output;
 use crate::output::table::Table;
-use anabranch_proto::congestion::Registry as Controllers;
 use anabranch_proto::spec::ParamDoc;
+use anabranch_schedulers::{Names, RECOMMENDED};
 use serde::Serialize;
 
 #[derive(Debug, Serialize)]
@@ -27,16 +27,15 @@ struct Parameter {
 }
 
 /// Lists the schedulers.
-pub(crate) fn schedulers(args: &Listing) -> Outcome {
-    let registry = anabranch_schedulers::builtin();
-    let default = anabranch_schedulers::recommended();
+pub(crate) fn schedulers(args: &Listing, names: &Names) -> Outcome {
+    let registry = &names.schedulers;
     let entries = registry.entries().iter();
     let entries = entries.map(|entry| {
         make(
             entry.name,
             entry.summary,
             entry.params,
-            entry.name == default.name(),
+            entry.name == RECOMMENDED,
         )
     });
     let wrappers = registry.wrappers().iter().map(|wrapper| Entry {
@@ -47,8 +46,8 @@ pub(crate) fn schedulers(args: &Listing) -> Outcome {
 }
 
 /// Lists the congestion controls.
-pub(crate) fn congestion(args: &Listing) -> Outcome {
-    let registry = Controllers::builtin();
+pub(crate) fn congestion(args: &Listing, names: &Names) -> Outcome {
+    let registry = &names.controllers;
     let default = anabranch_proto::congestion::ControllerFactory::default();
     let entries = registry.entries().iter();
     let entries = entries.map(|entry| {

@@ -123,7 +123,7 @@ mod tests {
             citations.extend(cited(&page));
         }
         assert!(citations.contains("anabranch-get"), "{citations:?}");
-        assert!(names.contains("anabranch-lab-run.1"), "{names:?}");
+        assert!(names.contains("anabranch-tunnel-join.1"), "{names:?}");
         for name in citations {
             assert!(names.contains(&format!("{name}.1")), "{name}: {names:?}");
         }
@@ -134,7 +134,7 @@ mod tests {
         let page = String::from_utf8(page().unwrap()).unwrap();
         assert!(cited(&page).is_empty(), "{:?}", cited(&page));
         assert!(!has_empty_heading(&page));
-        for heading in ["ANABRANCH GET", "ANABRANCH LAB RUN"] {
+        for heading in ["ANABRANCH GET", "ANABRANCH TUNNEL JOIN"] {
             assert!(page.contains(&format!(".SH \"{heading}\"")), "{heading}");
         }
     }

@@ -14,7 +14,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::table::Table;
 use crate::output::{self, units};
 use crate::session::{Options, Session};
-use crate::tuning::Tuning;
+use crate::tuning::Sending;
 use anabranch_net::connection::Connection;
 use anabranch_net::engine::PathStats;
 use anabranch_proto::wire::PathId;
@@ -70,10 +70,10 @@ struct PathReport {
 
 /// Runs the command. Fails if no path answered, or if the connection broke before the last probe.
 pub(crate) async fn run(args: &Ping, quiet: bool) -> Outcome {
-    let tuning = Tuning::default();
+    let sending = Sending::default();
     let options = Options {
         paths: &args.paths,
-        tuning: &tuning,
+        sending: &sending,
         quiet,
         trust: &args.trust,
         qlog: args.report.qlog.as_deref(),
@@ -236,5 +236,7 @@ fn table(report: &Report) -> Table {
     table
 }
 
+// The tests' links are those of `demo`.
 #[cfg(test)]
+#[cfg(feature = "lab")]
 mod tests;

@@ -14,33 +14,48 @@ mod plan;
 
 use self::plan::Plan;
 use super::interrupted;
-use super::transfer::{ConnectionReport, Transfer};
+use super::transfer::{ConnectionReport, Tell, Transfer};
 use crate::args::Put;
 use crate::failure::{Failure, Outcome};
 use crate::limit::Limit;
 use crate::output::progress::Progress;
 use crate::paths::Direction;
 use crate::session::{Options, Session};
+use anabranch_schedulers::Names;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
 
 /// Runs the command.
-pub(crate) async fn run(args: &Put, quiet: bool) -> Outcome {
+pub(crate) async fn run(args: &Put, names: &Names, quiet: bool) -> Outcome {
+    let tell = |transfer: &Transfer| transfer.tell(quiet, args.report.json);
+    send(args, names, quiet, &tell, interrupted()).await
+}
+
+/// Sends what is asked for, until it is done or `stop` completes. A single file is told to `tell`.
+pub(crate) async fn send(
+    args: &Put,
+    names: &Names,
+    quiet: bool,
+    tell: Tell<'_>,
+    stop: impl Future<Output = ()>,
+) -> Outcome {
+    let sending = args.tuning.resolve(names)?;
     let plan = Plan::new(args)?;
     let options = Options {
         paths: &args.paths,
-        tuning: &args.tuning,
+        sending: &sending,
         quiet,
         trust: &args.trust,
         qlog: args.report.qlog.as_deref(),
         timestamps: args.timestamps,
         early: None,
     };
+    tokio::pin!(stop);
     let started = Instant::now();
     let session = tokio::select! {
         session = Session::open(&args.url, &options) => session?,
-        () = interrupted() => return Err(Failure::failed("interrupted while connecting")),
+        () = &mut stop => return Err(Failure::failed("interrupted while connecting")),
     };
     let limit = Limit::new(args.limit_rate);
     let run = Run {
@@ -51,10 +66,11 @@ pub(crate) async fn run(args: &Put, quiet: bool) -> Outcome {
         connected: started.elapsed(),
         over: AtomicBool::new(false),
         takes_nothing: OnceCell::new(),
+        tell,
     };
     let result = tokio::select! {
         result = run.send(plan) => result,
-        () = interrupted() => Err(going_on(Failure::failed("interrupted"))),
+        () = &mut stop => Err(going_on(Failure::failed("interrupted"))),
     };
     session.close().await;
     result
@@ -72,6 +88,7 @@ struct Run<'a> {
     over: AtomicBool,
     /// Whether the server accepts no files at all, once it was asked; `None` without an answer.
     takes_nothing: OnceCell<Option<bool>>,
+    tell: Tell<'a>,
 }
 
 impl Run<'_> {
@@ -92,7 +109,7 @@ impl Run<'_> {
             file,
             connection: ConnectionReport::of(self.session, self.connected, rows),
         };
-        transfer.tell(self.quiet, self.args.report.json)
+        (self.tell)(&transfer)
     }
 
     fn progress(&self) -> Progress {

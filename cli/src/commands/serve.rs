@@ -18,6 +18,7 @@ use anabranch_net::endpoint::Endpoint;
 use anabranch_net::engine::{ConnectionError, ServerConfig, TransportConfig, tls};
 use anabranch_net::interfaces::{self, Interface, Kind};
 use anabranch_proto::error::printable;
+use anabranch_schedulers::Names;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -30,7 +31,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Label for the key's other use besides identifying the server: resetting connections from before
 /// a restart.
-const RESET_LABEL: &[u8] = b"anabranch stateless reset";
+pub(super) const RESET_LABEL: &[u8] = b"anabranch stateless reset";
 
 /// Clients that may measure the speed at a time: two would measure each other.
 const SPEED_TESTS: usize = 1;
@@ -50,28 +51,103 @@ const PATH_CHARS: usize = 300;
 const MAX_HOSTS: usize = 8;
 
 /// Runs the command.
-pub(crate) async fn run(args: &Serve, quiet: bool) -> Outcome {
-    let mut service = Service::new(&args.root, args.uploads.limits()).map_err(|error| {
-        Failure::usage(format!("cannot serve {}: {error}", args.root.display()))
-            .hint("`--root` must be a directory that can be read (and Linux 5.6 or later)")
-    })?;
-    service.speed = args.speed.then(|| Semaphore::new(SPEED_TESTS));
-    // Sent to clients that ask for timestamps.
-    let mut transport = TransportConfig {
-        timestamps: true,
-        ..defaults::transport()
-    };
-    args.tuning
-        .configure(&mut transport)
-        .map_err(Failure::usage)?;
-    raise_file_limit();
-    let qlog = args.report.qlog.as_deref();
-    transport.observer = qlog.map(qlog::into_directory).transpose()?;
-    let (tls, key) = args.trust.config(&["localhost"])?;
-    let config = configure(args, transport, tls);
+pub(crate) async fn run(args: &Serve, names: &Arc<Names>, quiet: bool) -> Outcome {
+    let serving = Serving::start(args, names).await?;
+    if args.report.json {
+        let url = serving.url.to_string();
+        output::json(&serde_json::json!({ "event": "listening", "url": url }))?;
+    } else {
+        output::data(&serving.url)?;
+    }
+    serving.run(quiet, args.report.json, interrupted()).await;
+    Ok(())
+}
+
+/// A server that listens.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    /// For clients.
+    pub(crate) url: ServerUrl,
+    endpoint: Endpoint,
+    service: Arc<Service>,
+    granted: Granted,
+    names: Arc<Names>,
+    /// How long unfinished uploads are kept; none are taken if `None`.
+    keep: Option<Duration>,
+}
+
+impl Serving {
+    /// Begins to listen.
+    pub(crate) async fn start(args: &Serve, names: &Arc<Names>) -> Outcome<Self> {
+        let sending = args.tuning.resolve(names)?;
+        let mut service = Service::new(&args.root, args.uploads.limits()).map_err(|error| {
+            Failure::usage(format!("cannot serve {}: {error}", args.root.display()))
+                .hint("`--root` must be a directory that can be read (and Linux 5.6 or later)")
+        })?;
+        service.speed = args.speed.then(|| Semaphore::new(SPEED_TESTS));
+        // Sent to clients that ask for timestamps.
+        let mut transport = TransportConfig {
+            timestamps: true,
+            ..defaults::transport()
+        };
+        sending.configure(&mut transport);
+        raise_file_limit();
+        let qlog = args.report.qlog.as_deref();
+        transport.observer = qlog.map(qlog::into_directory).transpose()?;
+        let (tls, key) = args.trust.config(&["localhost"])?;
+        let config = configure(args, transport, tls);
+        let (endpoint, url) = open(config, &key, &args.listen, &args.advertise).await?;
+        let granted = if args.fixed_tuning {
+            Granted::Nothing
+        } else {
+            Granted::Harmless
+        };
+        let uploads = &args.uploads;
+        Ok(Self {
+            url,
+            endpoint,
+            service: Arc::new(service),
+            granted,
+            names: Arc::clone(names),
+            keep: uploads.writable.then_some(uploads.keep_unfinished),
+        })
+    }
+
+    /// Serves until `stop` completes.
+    pub(crate) async fn run(self, quiet: bool, json: bool, stop: impl Future<Output = ()>) {
+        let log = Log { json, quiet };
+        let expiring = async {
+            if let Some(keep) = self.keep {
+                expire(&self.service, keep, log).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        let watching = async {
+            watch_handshakes(&self.endpoint, log).await;
+            std::future::pending::<()>().await;
+        };
+        let chosen = (self.granted, &self.names);
+        tokio::select! {
+            () = accept(&self.endpoint, &self.service, log, chosen) => {}
+            () = expiring => {}
+            () = watching => {}
+            () = stop => {}
+        }
+        self.endpoint.close(H3_NO_ERROR, b"the server was stopped");
+        let _ = tokio::time::timeout(FAREWELL, self.endpoint.wait_idle()).await;
+    }
+}
+
+/// Binds a server, and says how clients find it.
+pub(crate) async fn open(
+    config: ServerConfig,
+    key: &tls::KeyPair,
+    listen: &[SocketAddr],
+    advertise: &[Host],
+) -> Outcome<(Endpoint, ServerUrl)> {
     let secret = key.derive_secret(RESET_LABEL);
-    let endpoint = bind(&config, secret, &args.listen)?;
-    let hosts = match args.advertise.as_slice() {
+    let endpoint = bind(&config, secret, listen, crate::url::DEFAULT_PORT)?;
+    let hosts = match advertise {
         [] => reachable(&endpoint.local_addrs()).await?,
         hosts => hosts.to_vec(),
     };
@@ -80,42 +156,7 @@ pub(crate) async fn run(args: &Serve, quiet: bool) -> Outcome {
         hosts,
         path: String::new(),
     };
-    if args.report.json {
-        let listening = serde_json::json!({ "event": "listening", "url": url.to_string() });
-        output::json(&listening)?;
-    } else {
-        output::data(&url)?;
-    }
-    let log = Log {
-        json: args.report.json,
-        quiet,
-    };
-    let service = Arc::new(service);
-    let granted = if args.fixed_tuning {
-        Granted::Nothing
-    } else {
-        Granted::Harmless
-    };
-    let keep = args.uploads.keep_unfinished;
-    let expiring = async {
-        if args.uploads.writable {
-            expire(&service, keep, log).await;
-        }
-        std::future::pending::<()>().await;
-    };
-    let watching = async {
-        watch_handshakes(&endpoint, log).await;
-        std::future::pending::<()>().await;
-    };
-    tokio::select! {
-        () = accept(&endpoint, &service, log, granted) => {}
-        () = expiring => {}
-        () = watching => {}
-        () = interrupted() => {}
-    }
-    endpoint.close(H3_NO_ERROR, b"the server was stopped");
-    let _ = tokio::time::timeout(FAREWELL, endpoint.wait_idle()).await;
-    Ok(())
+    Ok((endpoint, url))
 }
 
 fn configure(args: &Serve, transport: TransportConfig, tls: tls::ServerConfig) -> ServerConfig {
@@ -129,14 +170,19 @@ fn configure(args: &Serve, transport: TransportConfig, tls: tls::ServerConfig) -
 }
 
 /// Serves clients as they come.
-async fn accept(endpoint: &Endpoint, service: &Arc<Service>, log: Log, granted: Granted) {
+async fn accept(
+    endpoint: &Endpoint,
+    service: &Arc<Service>,
+    log: Log,
+    (granted, names): (Granted, &Arc<Names>),
+) {
     let paused = Arc::default();
     while let Some(connection) = endpoint.accept().await {
         let first = connection.paths().first().map(|(_, stats)| stats.tuple);
         let client = first.map_or_else(|| "?".into(), |tuple| name_of(tuple.remote));
         let report = move |done: Done| log.request(&client, &done);
         let (service, paused) = (Arc::clone(service), Arc::clone(&paused));
-        let guest = Guest::new(connection, service, paused, granted);
+        let guest = Guest::new(connection, service, paused, (granted, Arc::clone(names)));
         if guest.connection.alpn().as_deref() == Some(ALPN_HQ) {
             tokio::spawn(http09::serve(guest, report));
         } else {
@@ -190,7 +236,7 @@ async fn expire(service: &Arc<Service>, age: Duration, log: Log) {
 }
 
 /// Allows as many open files as the system permits this user: many clients have many open.
-fn raise_file_limit() {
+pub(super) fn raise_file_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard
     {
@@ -296,20 +342,26 @@ fn shortened(path: &str) -> String {
     }
 }
 
-fn bind(config: &ServerConfig, reset_secret: [u8; 32], listen: &[SocketAddr]) -> Outcome<Endpoint> {
-    let fail = |error: io::Error| {
-        let failure = Failure::usage(error.to_string());
-        match error.kind() {
-            io::ErrorKind::AddrInUse => {
-                failure.hint("choose another port with `--listen ADDR:PORT`")
-            }
-            io::ErrorKind::AddrNotAvailable => {
-                failure.hint("`--listen` takes addresses of this machine: see `anabranch doctor`")
-            }
-            io::ErrorKind::PermissionDenied => failure.hint("ports below 1024 need root"),
-            _ => failure,
+/// Why an address of ours is no place to listen.
+pub(super) fn cannot_listen(error: &io::Error) -> Failure {
+    let failure = Failure::usage(error);
+    match error.kind() {
+        io::ErrorKind::AddrInUse => failure.hint("choose another port with `--listen ADDR:PORT`"),
+        io::ErrorKind::AddrNotAvailable => {
+            failure.hint("`--listen` takes addresses of this machine: see `anabranch doctor`")
         }
-    };
+        io::ErrorKind::PermissionDenied => failure.hint("ports below 1024 need root"),
+        _ => failure,
+    }
+}
+
+/// Binds a server to the addresses given, else to a port of all addresses.
+pub(super) fn bind(
+    config: &ServerConfig,
+    reset_secret: [u8; 32],
+    listen: &[SocketAddr],
+    port: u16,
+) -> Outcome<Endpoint> {
     let bind_to = |addresses: &[SocketAddr]| {
         let builder = Endpoint::builder()
             .server(config.clone())
@@ -320,15 +372,14 @@ fn bind(config: &ServerConfig, reset_secret: [u8; 32], listen: &[SocketAddr]) ->
             .bind()
     };
     if !listen.is_empty() {
-        return bind_to(listen).map_err(fail);
+        return bind_to(listen).map_err(|error| cannot_listen(&error));
     }
-    let port = crate::url::DEFAULT_PORT;
     match bind_to(&[(Ipv6Addr::UNSPECIFIED, port).into()]) {
         // This machine has no IPv6.
         Err(error) if error.raw_os_error() == Some(nix::libc::EAFNOSUPPORT) => {
-            bind_to(&[(Ipv4Addr::UNSPECIFIED, port).into()]).map_err(fail)
+            bind_to(&[(Ipv4Addr::UNSPECIFIED, port).into()]).map_err(|error| cannot_listen(&error))
         }
-        result => result.map_err(fail),
+        result => result.map_err(|error| cannot_listen(&error)),
     }
 }
 

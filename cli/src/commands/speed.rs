@@ -7,6 +7,7 @@ use crate::output::{self, units};
 use crate::paths::{self, Direction, Row, Samples};
 use crate::session::{KEEP_ALIVE, Options, Session, words};
 use crate::speed::{HEADER, Received};
+use anabranch_schedulers::Names;
 use bytes::{Buf, Bytes};
 use h3::error::Code;
 use http::header::{HeaderMap, HeaderValue};
@@ -57,10 +58,11 @@ struct Measured {
 }
 
 /// Runs the command.
-pub(crate) async fn run(args: &Speed, quiet: bool) -> Outcome {
+pub(crate) async fn run(args: &Speed, names: &Names, quiet: bool) -> Outcome {
+    let sending = args.tuning.resolve(names)?;
     let options = Options {
         paths: &args.paths,
-        tuning: &args.tuning,
+        sending: &sending,
         quiet,
         trust: &args.trust,
         qlog: args.report.qlog.as_deref(),

@@ -84,6 +84,9 @@ pub(crate) struct Summary {
     pub(crate) connection: ConnectionReport,
 }
 
+/// Whoever hears what became of a file.
+pub(crate) type Tell<'a> = &'a (dyn Fn(&Transfer) -> Outcome + Sync);
+
 impl ConnectionReport {
     /// What a session has done so far.
     pub(crate) fn of(session: &Session, connected: Duration, paths: Vec<Row>) -> Self {

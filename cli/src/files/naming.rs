@@ -1,15 +1,18 @@
 //! Gives files their final names, and tells which names are safe.
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, RenameFlags, renameat2};
+use nix::fcntl::AtFlags;
 use nix::unistd::{UnlinkatFlags, linkat, unlinkat};
+use rustix::fs::{RenameFlags, renameat_with};
 use std::os::fd::AsFd;
 use std::path::Path;
 
 /// Renames `from` to `to`. Fails with `EEXIST` if `to` exists.
 pub(crate) fn rename_new(directory: impl AsFd, from: &Path, to: &Path) -> Result<(), Errno> {
     let here = directory.as_fd();
-    match renameat2(here, from, here, to, RenameFlags::RENAME_NOREPLACE) {
+    // nix has this call for glibc alone.
+    let renamed = renameat_with(here, from, here, to, RenameFlags::NOREPLACE);
+    match renamed.map_err(|error| Errno::from_raw(error.raw_os_error())) {
         // File systems that cannot do it in one step (NFS, some of FUSE).
         Err(Errno::EINVAL | Errno::ENOSYS) => {
             linkat(here, from, here, to, AtFlags::empty())?;

@@ -35,6 +35,19 @@ struct Shared {
     bar: ProgressBar,
 }
 
+/// A bar for so many steps, which is only drawn if a person is looking.
+pub(crate) fn bar(total: Option<u64>, quiet: bool, template: &str) -> ProgressBar {
+    let bar = if quiet || !is_interactive() {
+        ProgressBar::hidden()
+    } else {
+        total.map_or_else(ProgressBar::no_length, ProgressBar::new)
+    };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}
+
 impl Progress {
     /// Starts watching. `done` of `total` bytes are there already.
     pub(crate) fn start(
@@ -45,15 +58,8 @@ impl Progress {
         total: Option<u64>,
         quiet: bool,
     ) -> Self {
-        let bar = if quiet || !is_interactive() {
-            ProgressBar::hidden()
-        } else {
-            total.map_or_else(ProgressBar::no_length, ProgressBar::new)
-        };
         let template = "{bar:24} {decimal_bytes}/{decimal_total_bytes} {eta} {wide_msg}";
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
+        let bar = bar(total, quiet, template);
         // What is there already must not count towards the rate.
         bar.set_position(done);
         bar.reset_eta();

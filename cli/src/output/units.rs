@@ -1,9 +1,14 @@
 //! Quantities as people read and type them.
 
-pub(crate) use anabranch_lab::words::counted;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
+
+/// A count with the right form of the noun: `1 file`, `2 files`.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    let end = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{end}")
+}
 
 /// Bytes with a decimal unit: `1.50 GB`.
 pub(crate) fn bytes(count: u64) -> String {
@@ -34,6 +39,7 @@ fn scaled(mut value: f64, units: &[&str]) -> String {
 }
 
 /// How many runs an interruption left out: `1 run was not started`.
+#[cfg(feature = "lab")]
 pub(crate) fn runs_not(count: usize, what: &str) -> String {
     let verb = if count == 1 { "was" } else { "were" };
     format!("{} {verb} not {what}", counted(count, "run"))
@@ -111,6 +117,7 @@ mod tests {
         assert_eq!(bit_rate(0.0), "0 bit/s");
     }
 
+    #[cfg(feature = "lab")]
     #[test]
     fn one_run_that_is_left_is_told_as_one() {
         assert_eq!(runs_not(1, "started"), "1 run was not started");

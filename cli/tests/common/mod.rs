@@ -11,6 +11,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+pub mod beyond;
 pub mod capture;
 pub mod ending;
 pub mod figures;

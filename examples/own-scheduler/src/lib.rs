@@ -3,6 +3,9 @@
 //! `cheapest` keeps traffic off links that cost something for as long as the free ones keep up: it
 //! sends on the cheapest path that answers within a limit on the RTT, and on the fastest path if
 //! none does. `docs/writing-a-scheduler.md` explains each part.
+//!
+//! The program beside this library (`src/main.rs`) is the whole command `anabranch` with it:
+//! `own-scheduler get URL --scheduler cheapest`, `own-scheduler lab run ...` and the rest.
 
 use anabranch_proto::sched::{
     Choice, Entry, ParamDoc, Reason, Registry, Scheduler, SendView, lowest_rtt,

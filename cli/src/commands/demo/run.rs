@@ -4,7 +4,7 @@ use super::relay::{Relay, Shape};
 use crate::failure::{Failure, Outcome};
 use crate::files::digest::{REPR_DIGEST, Sum};
 use crate::session::{H3_NO_ERROR, stream_error};
-use crate::tuning::Tuning;
+use crate::tuning::{Sending, Tuning};
 use anabranch_net::connection::Connection;
 use anabranch_net::defaults;
 use anabranch_net::endpoint::Endpoint;
@@ -47,8 +47,10 @@ pub(super) struct Plan {
     pub(super) paths: Vec<usize>,
     /// The shapes of all paths.
     pub(super) shapes: Vec<Shape>,
-    /// How the server sends.
+    /// What the server is asked to send by.
     pub(super) tuning: Tuning,
+    /// What this side sends by.
+    pub(super) sending: Sending,
     /// Decides which packets get lost.
     pub(super) seed: u64,
     /// Cuts the first path once this share of the file has arrived.
@@ -132,9 +134,7 @@ async fn connect(
     relays: &[Relay],
 ) -> Outcome<Connection> {
     let mut transport = defaults::transport();
-    plan.tuning
-        .configure(&mut transport)
-        .map_err(Failure::usage)?;
+    plan.sending.configure(&mut transport);
     let mut config = ClientConfig::new(target.tls.clone());
     config.transport = Arc::new(transport);
     let socket = endpoint

@@ -21,8 +21,11 @@ fn every_path_and_every_scheduler_has_its_run() {
     };
     let schedulers = anabranch_schedulers::builtin().entries().len();
     let others = SHAPES.len() + 1;
-    assert_eq!(plans(&every).unwrap().len(), others + schedulers);
-    let plans = plans(&args()).unwrap();
+    assert_eq!(
+        plans(&every, &Names::default()).unwrap().len(),
+        others + schedulers
+    );
+    let plans = plans(&args(), &Names::default()).unwrap();
     assert_eq!(plans.len(), others + SHOWN.len());
     assert_eq!(
         plans
@@ -59,8 +62,8 @@ fn the_scratch_directory_does_not_stay() {
 async fn a_small_file_arrives_over_three_paths() {
     let scratch = Scratch::new().unwrap();
     write_random(&scratch.0.join(FILE), 1_000_000, 1).unwrap();
-    let (_server, target) = serve(&scratch.0).unwrap();
-    let plans = plans(&args()).unwrap();
+    let (_server, target) = serve(&scratch.0, &Arc::default()).unwrap();
+    let plans = plans(&args(), &Names::default()).unwrap();
     let (name, plan) = plans
         .into_iter()
         .find(|(name, _)| name == "round-robin")

@@ -1,9 +1,8 @@
-//! The individual checks. None of them leaves a lasting change.
+//! The checks of what every command needs. None of them leaves a lasting change.
 
 use super::Check;
-use crate::commands::lab::vm;
 use crate::files::root::Root;
-use anabranch_lab::backend::netns;
+use anabranch_gateway::entry::capture::{self, CaptureError};
 use anabranch_net::interfaces::{Interface, Kind};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -19,8 +18,9 @@ const BUFFER_BYTES: u64 = 4 << 20;
 const FILES: u64 = 4096;
 
 /// Bits of the capability sets (`capability.h`).
-const CAP_NET_ADMIN: u64 = 1 << 12;
-const CAP_SYS_ADMIN: u64 = 1 << 21;
+pub(super) const CAP_NET_ADMIN: u64 = 1 << 12;
+#[cfg(feature = "lab")]
+pub(super) const CAP_SYS_ADMIN: u64 = 1 << 21;
 
 /// The interfaces, and how many of them lead to other networks.
 pub(super) fn interfaces(interfaces: &[Interface]) -> Vec<Check> {
@@ -180,72 +180,40 @@ pub(super) fn limits() -> Vec<Check> {
     checks
 }
 
-/// What the kernel offers for routes, labs and comparisons.
+/// Whether hosts that know nothing of a tunnel can use it.
+pub(super) fn capture() -> Check {
+    let possible = capture::possible();
+    let remedy = match possible {
+        Err(CaptureError::NoNft) => "install the package nftables",
+        _ => "run it as root: sudo anabranch tunnel join URL --capture lan=br0",
+    };
+    let found = possible
+        .as_ref()
+        .map_or_else(ToString::to_string, |()| "possible".into());
+    Check::new("tunnel: capture", possible.is_ok(), found, remedy)
+}
+
+/// What the kernel offers for routes and tunnels.
 pub(super) fn kernel() -> Vec<Check> {
-    let capabilities = capabilities();
-    let may = |capability: u64| capabilities & capability != 0;
-    let yes = |ok: bool| if ok { "yes" } else { "no" };
-    let admin = may(CAP_NET_ADMIN);
+    let admin = capabilities() & CAP_NET_ADMIN != 0;
     let mut checks = vec![Check::new(
         "changing routes",
         admin,
         yes(admin),
         "`anabranch routes apply` needs root or CAP_NET_ADMIN",
     )];
-    let namespaces = Path::new("/proc/self/ns/net").exists() && may(CAP_SYS_ADMIN) && admin;
-    let remedy = "emulated networks need root (or unshare -rn)";
-    checks.push(Check::new(
-        "network namespaces",
-        namespaces,
-        yes(namespaces),
-        remedy,
-    ));
-    let mptcp = fs::read_to_string("/proc/sys/net/mptcp/enabled");
-    let on = mptcp.as_ref().is_ok_and(|text| text.trim() == "1");
-    let found = match (mptcp.is_ok(), on) {
-        (_, true) => "on",
-        (true, false) => "off",
-        (false, _) => "not in this kernel",
-    };
-    let remedy = "to compare with it: a kernel with CONFIG_MPTCP, and sysctl net.mptcp.enabled=1";
-    checks.push(Check::new("kernel MPTCP", on, found, remedy));
     let tun = Path::new("/dev/net/tun").exists();
     let remedy = "modprobe tun; in containers: --device /dev/net/tun";
     checks.push(Check::new("TUN devices", tun, yes(tun), remedy));
-    let modules = netns::Modules::read();
-    for (name, module, remedy) in [
-        (
-            "netem",
-            "sch_netem",
-            "our own link emulator is used instead; `lab validate --in-vm` has both",
-        ),
-        (
-            "bonding",
-            "bonding",
-            "to compare with it: `anabranch lab run --in-vm`, or a kernel with CONFIG_BONDING",
-        ),
-    ] {
-        let found = modules.find(module);
-        checks.push(Check::new(
-            name,
-            found.is_some(),
-            found.unwrap_or("no"),
-            remedy,
-        ));
-    }
     checks
 }
 
-/// What `anabranch lab` needs, and whether it is here.
-pub(super) fn lab() -> Vec<Check> {
-    let check = |part: netns::Part| Check::new(part.name, part.ok, part.found, part.remedy);
-    let vm = |part: vm::Part| Check::new(part.name, part.ok, part.found, part.remedy);
-    let here = netns::parts().into_iter().map(check);
-    here.chain(vm::parts().into_iter().map(vm)).collect()
+pub(super) fn yes(ok: bool) -> &'static str {
+    if ok { "yes" } else { "no" }
 }
 
 /// The effective capabilities of this process.
-fn capabilities() -> u64 {
+pub(super) fn capabilities() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())

@@ -10,19 +10,21 @@ use crate::url::Host;
 use anabranch_agent::{Listen, ListenError, Service};
 use anabranch_lab::contender::Contender;
 use anabranch_net::engine::tls::Fingerprint;
+use anabranch_schedulers::Names;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::thread;
 
 /// Runs the command. Must not be called within a runtime: an agent has its own, on one thread.
-pub(crate) fn run(args: &Agent, quiet: bool) -> Outcome {
+pub(crate) fn run(args: &Agent, names: &Arc<Names>, quiet: bool) -> Outcome {
     if let Some(address) = args.listen {
-        return listen(args, address, quiet);
+        return listen(args, address, names, quiet);
     }
-    let served = anabranch_agent::serve_stdio();
+    let served = anabranch_agent::serve_stdio(Arc::clone(names));
     served.map_err(|error| Failure::io("the agent's input or output broke", &error))
 }
 
-fn listen(args: &Agent, address: SocketAddr, quiet: bool) -> Outcome {
+fn listen(args: &Agent, address: SocketAddr, names: &Arc<Names>, quiet: bool) -> Outcome {
     let identity = own_identity(args.identity.as_deref())?;
     let programs = args.contender.iter().map(|file| Contender::load(file));
     let programs = programs.collect::<Result<Vec<_>, _>>();
@@ -32,6 +34,7 @@ fn listen(args: &Agent, address: SocketAddr, quiet: bool) -> Outcome {
         trusted: args.trust.clone(),
         qlog: args.qlog.clone(),
         ports: args.ports.as_ref().map(|ports| ports.0.clone()),
+        names: Arc::clone(names),
         programs: programs.map_err(Failure::usage)?,
     });
     let service = service.map_err(|error| {

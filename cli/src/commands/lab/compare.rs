@@ -7,10 +7,13 @@ use crate::output;
 use crate::output::table::Table;
 use crate::output::units;
 use anabranch_report::{Comparison, Folder, Judgement, Line, Options, compare};
+use anabranch_schedulers::Names;
+use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 /// Runs the command.
-pub(super) async fn run(args: &Compare, quiet: bool) -> Outcome {
+pub(super) async fn run(args: &Compare, names: &Arc<Names>, quiet: bool) -> Outcome {
+    let names = Arc::clone(names);
     let (first, second) = (args.first.clone(), args.second.clone());
     let options = Options {
         goodput: args.goodput / 100.0,
@@ -18,7 +21,8 @@ pub(super) async fn run(args: &Compare, quiet: bool) -> Outcome {
         ..Options::default()
     };
     let work = spawn_blocking(move || {
-        let (first, second) = (Folder::load_all(&first)?, Folder::load_all(&second)?);
+        let first = Folder::load_all(&first, &names)?;
+        let second = Folder::load_all(&second, &names)?;
         compare(&first, &second, &options)
     });
     let done = work

@@ -6,9 +6,11 @@ use crate::failure::Outcome;
 use crate::output;
 use crate::output::table::Table;
 use anabranch_lab::backend::netns;
-use anabranch_lab::papers::{Check, Experiment, all_experiments};
+use anabranch_papers::{Check, Experiment, all_experiments};
+use anabranch_schedulers::Names;
 use anabranch_vm::Kernel;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// What can run an experiment.
 struct Reach {
@@ -21,13 +23,13 @@ struct Reach {
 }
 
 /// Runs the command.
-pub(super) fn run(args: &Listing) -> Outcome {
+pub(super) fn run(args: &Listing, names: &Arc<Names>) -> Outcome {
     let all = all_experiments();
     let kernel = super::vm::prepared();
     let kernel = kernel.as_ref();
     if args.json {
         for experiment in &all {
-            let reach = reach(experiment, kernel);
+            let reach = reach(experiment, kernel, names);
             output::json(&serde_json::json!({
                 "ids": experiment.ids,
                 "scenario": experiment.scenario_name(),
@@ -43,7 +45,7 @@ pub(super) fn run(args: &Listing) -> Outcome {
     }
     let mut table = Table::new(&["experiment", "source", "about", "sim", "netns"]);
     for experiment in &all {
-        let reach = reach(experiment, kernel);
+        let reach = reach(experiment, kernel, names);
         table.row([
             experiments::name(experiment),
             experiment.source.into(),
@@ -60,7 +62,7 @@ pub(super) fn run(args: &Listing) -> Outcome {
     experiments::print(table, &all)
 }
 
-fn reach(experiment: &Experiment, kernel: Option<&Kernel>) -> Reach {
+fn reach(experiment: &Experiment, kernel: Option<&Kernel>, names: &Arc<Names>) -> Reach {
     if let Check::Exact(_) = experiment.check {
         return Reach {
             sim: true,
@@ -69,7 +71,7 @@ fn reach(experiment: &Experiment, kernel: Option<&Kernel>) -> Reach {
         };
     }
     // A scenario that this build does not understand is reported when it is run.
-    let Ok(Some(plan)) = experiment.plan(false) else {
+    let Ok(Some(plan)) = experiment.plan(false, names) else {
         return Reach {
             sim: false,
             netns: Some(vec!["its scenario is not understood".into()]),

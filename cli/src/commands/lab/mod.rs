@@ -13,28 +13,29 @@ mod validate;
 pub(crate) mod vm;
 
 use crate::args::lab::{Expand, Lab};
-use crate::commands::sim;
+use crate::commands::{sim, wait_for};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::trust::own_identity;
 use anabranch_lab::backend::netns;
+use anabranch_schedulers::Names;
 use std::path::Path;
-
-pub(crate) use agent::run as agent;
+use std::sync::Arc;
 
 /// Runs the command.
-pub(crate) async fn run(command: &Lab, quiet: bool) -> Outcome {
+pub(crate) fn run(command: &Lab, names: &Arc<Names>, quiet: bool) -> Outcome {
     match command {
-        Lab::List(args) => list::run(args),
-        Lab::Run(args) => run::run(args, quiet).await,
-        Lab::Expand(args) => expand(args),
+        Lab::List(args) => list::run(args, names),
+        Lab::Run(args) => wait_for(run::run(args, names, quiet)),
+        Lab::Expand(args) => expand(args, names),
         Lab::Status { folder, json } => status::run(folder, *json),
-        Lab::Report(args) => report::run(args, quiet).await,
-        Lab::Compare(args) => compare::run(args, quiet).await,
+        Lab::Report(args) => wait_for(report::run(args, names, quiet)),
+        Lab::Compare(args) => wait_for(compare::run(args, names, quiet)),
         Lab::Clean => clean(),
-        Lab::Validate(args) => validate::run(args, quiet).await,
-        Lab::Vm(command) => vm::run(command, quiet).await,
-        Lab::Agent(args) => agent::run(args, quiet),
+        Lab::Validate(args) => wait_for(validate::run(args, quiet)),
+        Lab::Vm(command) => wait_for(vm::run(command, quiet)),
+        // It has its own runtime, on one thread.
+        Lab::Agent(args) => agent::run(args, names, quiet),
         Lab::Key { identity } => key(identity.as_deref()),
     }
 }
@@ -44,8 +45,8 @@ fn key(identity: Option<&Path>) -> Outcome {
     output::data(own_identity(identity)?.fingerprint())
 }
 
-fn expand(args: &Expand) -> Outcome {
-    for target in target::targets(&args.targets, &args.change, &args.grid)? {
+fn expand(args: &Expand, names: &Arc<Names>) -> Outcome {
+    for target in target::targets(&args.targets, &args.change, &args.grid, names)? {
         sim::list_runs(&target.plan, args.listing.json)?;
     }
     Ok(())

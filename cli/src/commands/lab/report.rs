@@ -5,15 +5,18 @@ use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::output::units;
 use anabranch_report::{PageOptions, ReportError, page};
+use anabranch_schedulers::Names;
+use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 /// Runs the command.
-pub(super) async fn run(args: &Report, quiet: bool) -> Outcome {
+pub(super) async fn run(args: &Report, names: &Arc<Names>, quiet: bool) -> Outcome {
     let out = args.out.as_ref().or(args.folders.first());
     let options = PageOptions {
         out: out.cloned().unwrap_or_default(),
         only: args.only.clone(),
         no_png: args.no_png,
+        names: Arc::clone(names),
     };
     let folders = args.folders.clone();
     let plots = options.out.join("plots");

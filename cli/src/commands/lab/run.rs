@@ -17,11 +17,12 @@ use anabranch_lab::backend::{Backend, Conduct};
 use anabranch_lab::campaign::{Order, Results};
 use anabranch_lab::hosts::{Host, HostError};
 use anabranch_lab::machine::Machine;
-use anabranch_lab::papers::{Data, Statement, Verdict};
 use anabranch_lab::plan::Plan;
 use anabranch_lab::report::Report;
 use anabranch_lab::results::{Part, Status, Store, json_lines, tables};
 use anabranch_lab::scenario::Scenario;
+use anabranch_papers::{Data, Statement, Verdict};
+use anabranch_schedulers::Names;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -45,8 +46,8 @@ impl Launch for Agents {
 }
 
 /// Runs the command.
-pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
-    let targets = targets(&args.targets, &args.change, &args.grid)?;
+pub(super) async fn run(args: &Run, names: &Arc<Names>, quiet: bool) -> Outcome {
+    let targets = targets(&args.targets, &args.change, &args.grid, names)?;
     host::check_options(args, args.backend == Which::Host)?;
     if let Some(how) = args.inside.in_vm {
         return super::vm::run_targets(args, how, &targets, quiet).await;
@@ -92,7 +93,15 @@ pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
                 folder.display()
             ));
         }
-        good &= one(args, target, &folder, (&machine, real.as_ref()), quiet).await?;
+        good &= one(
+            args,
+            names,
+            target,
+            &folder,
+            (&machine, real.as_ref()),
+            quiet,
+        )
+        .await?;
     }
     if good {
         Ok(())
@@ -153,6 +162,7 @@ fn folder(args: &Run, plan: &Plan, several: bool) -> PathBuf {
 /// Runs one target; returns whether all went well.
 async fn one(
     args: &Run,
+    names: &Arc<Names>,
     target: &Target,
     folder: &Path,
     (machine, real): (&Machine, Option<&Real>),
@@ -175,7 +185,7 @@ async fn one(
     let mut called = None;
     let (backend, order): (Arc<dyn Backend>, Order) = match args.backend {
         Which::Sim => {
-            let sim = Sim::default().qlog(folder.join("qlog"));
+            let sim = Sim::new(Arc::clone(names)).qlog(folder.join("qlog"));
             (Arc::new(sim), Order::Plan)
         }
         Which::Netns => (Arc::new(netns(args, folder, &abort)), blocks),

@@ -5,9 +5,10 @@ use crate::args::sim::Change;
 use crate::commands::sim;
 use crate::failure::{Failure, Outcome};
 use anabranch_lab::calibration;
-use anabranch_lab::papers::{Check, Experiment, all_experiments, experiments};
 use anabranch_lab::plan::{Changes, Plan, add_rivals};
 use anabranch_lab::scenario::{Document, nearest};
+use anabranch_papers::{Check, Experiment, all_experiments, experiments};
+use anabranch_schedulers::Names;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,13 +30,18 @@ pub(super) struct Target {
     pub(super) experiment: Option<(Experiment, Vec<String>)>,
 }
 
-/// Finds the targets that were typed.
-pub(super) fn targets(words: &[String], change: &Change, grid: &Grid) -> Outcome<Vec<Target>> {
+/// Finds the targets that were typed. `names` are the schedulers and controllers they may name.
+pub(super) fn targets(
+    words: &[String],
+    change: &Change,
+    grid: &Grid,
+    names: &Arc<Names>,
+) -> Outcome<Vec<Target>> {
     let mut targets = Vec::new();
     let mut chosen: Vec<&'static str> = Vec::new();
     for word in words {
         if is_file(word) {
-            let plan = sim::plan(Path::new(word), change)?;
+            let plan = sim::plan(Path::new(word), change, names)?;
             targets.push(Target {
                 plan: Arc::new(plan),
                 experiment: None,
@@ -44,7 +50,7 @@ pub(super) fn targets(words: &[String], change: &Change, grid: &Grid) -> Outcome
         }
         if word == CALIBRATION {
             for (file, text) in calibration::SCENARIOS {
-                let plan = sim::plan_of(file, text, change)?;
+                let plan = sim::plan_of((file, text), change, names)?;
                 targets.push(Target {
                     plan: Arc::new(plan),
                     experiment: None,
@@ -62,7 +68,7 @@ pub(super) fn targets(words: &[String], change: &Change, grid: &Grid) -> Outcome
             // Several names may stand for one scenario.
             if !chosen.contains(&scenario) {
                 chosen.push(scenario);
-                targets.push(of_experiment(experiment, change, grid)?);
+                targets.push(of_experiment(experiment, change, grid, names)?);
             }
         }
     }
@@ -108,7 +114,12 @@ fn worked_example(experiment: &Experiment) -> Failure {
     failure.hint(format!("anabranch sim papers {}", experiment.ids[0]))
 }
 
-fn of_experiment(experiment: Experiment, change: &Change, grid: &Grid) -> Outcome<Target> {
+fn of_experiment(
+    experiment: Experiment,
+    change: &Change,
+    grid: &Grid,
+    names: &Arc<Names>,
+) -> Outcome<Target> {
     let Check::Measured {
         scenario,
         quick,
@@ -120,7 +131,8 @@ fn of_experiment(experiment: Experiment, change: &Change, grid: &Grid) -> Outcom
         return Err(worked_example(&experiment));
     };
     let file = format!("{}.toml", experiment.name());
-    let mut document = Document::parse(&file, scenario).map_err(Failure::usage)?;
+    let document = Document::parse(&file, scenario).map_err(Failure::usage)?;
+    let mut document = document.with_names(Arc::clone(names));
     let own = Plan::make(&document, &Changes::default()).map_err(Failure::usage)?;
     if !grid.no_rivals {
         add_rivals(&mut document);
@@ -169,8 +181,21 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
-    fn results() -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/results")
+    fn papers() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/papers")
+    }
+
+    /// The pages of results of all papers.
+    fn pages() -> Vec<PathBuf> {
+        let folders = fs::read_dir(papers()).expect("the papers");
+        let folders = folders.map(|entry| entry.expect("an entry").path().join("results"));
+        let files = folders
+            .filter_map(|folder| fs::read_dir(folder).ok())
+            .flatten();
+        let files = files.map(|entry| entry.expect("an entry").path());
+        files
+            .filter(|path| path.extension().is_some_and(|it| it == "md"))
+            .collect()
     }
 
     fn resolved(words: &[&str]) -> Vec<Target> {
@@ -179,26 +204,21 @@ mod tests {
         let Command::Lab(Lab::Expand(args)) = cli.command else {
             panic!("{words:?}");
         };
-        let found = targets(&args.targets, &args.change, &args.grid);
+        let found = targets(&args.targets, &args.change, &args.grid, &Arc::default());
         found.unwrap_or_else(|why| panic!("{words:?}: {why:?}"))
     }
 
     #[test]
     fn every_page_of_results_is_called_as_what_makes_it_again() {
-        let mut pages = 0;
-        for entry in fs::read_dir(results()).expect("pages of results") {
-            let path = entry.expect("an entry").path();
+        let pages = pages();
+        for path in &pages {
             let stem = path.file_stem().and_then(|stem| stem.to_str());
             let stem = stem.expect("a name");
-            if path.extension().is_none_or(|it| it != "md") || stem == "README" {
-                continue;
-            }
             let found = resolved(&[stem]);
             assert_eq!(found.len(), 1, "{stem}");
             assert_eq!(found[0].plan.name, stem);
-            pages += 1;
         }
-        assert!(pages > 20, "{pages}");
+        assert!(pages.len() > 20, "{}", pages.len());
     }
 
     /// The commands in the shell blocks of a page, split into words.
@@ -220,7 +240,7 @@ mod tests {
 
     #[test]
     fn what_the_page_of_results_says_to_repeat_them_is_understood() {
-        let text = fs::read_to_string(results().join("README.md")).expect("the page");
+        let text = fs::read_to_string(papers().join("README.md")).expect("the page");
         let mut repeated = Vec::new();
         for words in commands(&text) {
             let cli = Cli::try_parse_from(&words).unwrap_or_else(|why| panic!("{words:?}: {why}"));
@@ -231,7 +251,7 @@ mod tests {
             if args.backend == Backend::Sim {
                 continue;
             }
-            let found = targets(&args.targets, &args.change, &args.grid);
+            let found = targets(&args.targets, &args.change, &args.grid, &Arc::default());
             let found = found.unwrap_or_else(|why| panic!("{words:?}: {why:?}"));
             repeated.extend(found.into_iter().map(|target| target.plan.name.clone()));
         }

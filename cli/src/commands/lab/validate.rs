@@ -5,7 +5,7 @@ use crate::commands::interrupted;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::output::table::Table;
-use anabranch_emulate::{Layer, Row, Validation, Verdict, validate};
+use anabranch_testbed::emulate::{Layer, Row, Validation, Verdict, validate};
 use tokio::task::spawn_blocking;
 
 /// Runs the command.

@@ -5,13 +5,14 @@ use crate::commands::interrupted;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::output::table::Table;
-use anabranch_lab::conformance::{Finding, Kit, Names, Report};
+use anabranch_lab::conformance::{Finding, Kit, Report};
+use anabranch_schedulers::Names;
+use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 /// Runs the command.
-pub(super) async fn run(args: &Conform, quiet: bool) -> Outcome {
-    let names = Names::default();
-    let specs = specs(args, &names)?;
+pub(super) async fn run(args: &Conform, names: &Arc<Names>, quiet: bool) -> Outcome {
+    let (specs, names) = (specs(args, names)?, Arc::clone(names));
     let work = spawn_blocking(move || {
         if !quiet {
             output::say("measuring what single paths can do");
@@ -126,7 +127,7 @@ fn verdict(reports: &[Report]) -> Outcome {
         return Ok(());
     }
     let failure = Failure::failed(format!("{} does not conform", broken.join(", ")));
-    Err(failure.hint("docs/writing-a-scheduler.md says what each rule asks for"))
+    Err(failure.hint("docs/scheduler-reference.md says what each rule asks for"))
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! `anabranch sim`: scenarios in virtual time.
 
 mod conform;
+mod merge;
 pub(super) mod papers;
+mod promise;
 mod run;
 pub(super) mod show;
 
@@ -12,18 +14,22 @@ use crate::output::table::Table;
 use crate::output::units;
 use anabranch_lab::plan::{Changes, Plan};
 use anabranch_lab::scenario::{Document, TEMPLATE};
+use anabranch_schedulers::Names;
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Runs the command.
-pub(crate) async fn run(command: &Sim, quiet: bool) -> Outcome {
+pub(crate) async fn run(command: &Sim, names: &Arc<Names>, quiet: bool) -> Outcome {
     match command {
-        Sim::Run(args) => run::run(args, quiet).await,
+        Sim::Run(args) => run::run(args, names, quiet).await,
+        Sim::Merge(args) => merge::run(args, names),
         Sim::New { file } => new(file.as_deref()),
-        Sim::Expand(args) => expand(args),
-        Sim::Papers(args) => papers::run(args, quiet).await,
-        Sim::Conform(args) => conform::run(args, quiet).await,
+        Sim::Expand(args) => expand(args, names),
+        Sim::Papers(args) => papers::run(args, names, quiet).await,
+        Sim::Conform(args) => conform::run(args, names, quiet).await,
+        Sim::Promise(args) => promise::run(args, names, quiet).await,
     }
 }
 
@@ -47,17 +53,22 @@ fn new(file: Option<&Path>) -> Outcome {
 }
 
 /// Reads and expands a scenario.
-pub(super) fn plan(file: &Path, change: &Change) -> Outcome<Plan> {
+pub(super) fn plan(file: &Path, change: &Change, names: &Arc<Names>) -> Outcome<Plan> {
     let text = std::fs::read_to_string(file).map_err(|error| {
         let failure = Failure::usage(format!("{}: {error}", file.display()));
         failure.hint("`anabranch sim new FILE` writes a scenario to begin with")
     })?;
-    plan_of(&file.display().to_string(), &text, change)
+    plan_of((&file.display().to_string(), &text), change, names)
 }
 
-/// Expands a scenario read from a file of this name.
-pub(super) fn plan_of(file: &str, text: &str, change: &Change) -> Outcome<Plan> {
+/// Expands a scenario, given by the name of its file and the text in it.
+pub(super) fn plan_of(
+    (file, text): (&str, &str),
+    change: &Change,
+    names: &Arc<Names>,
+) -> Outcome<Plan> {
     let document = Document::parse(file, text).map_err(Failure::usage)?;
+    let document = document.with_names(Arc::clone(names));
     let changes = Changes {
         set: change.set.clone(),
         sweep: change.sweep.clone(),
@@ -67,8 +78,9 @@ pub(super) fn plan_of(file: &str, text: &str, change: &Change) -> Outcome<Plan> 
     Plan::make(&document, &changes).map_err(Failure::usage)
 }
 
-fn expand(args: &Expand) -> Outcome {
-    list_runs(&plan(&args.file, &args.change)?, args.listing.json)
+fn expand(args: &Expand, names: &Arc<Names>) -> Outcome {
+    let plan = plan(&args.file, &args.change, names)?;
+    list_runs(&plan, args.listing.json)
 }
 
 /// Lists the runs of a plan.

@@ -1,36 +1,43 @@
 //! `anabranch sim papers`: the experiments of the five papers.
 
-use super::run::{again, carry_out, same_twice};
+use super::run::{Way, again, carry_out, same_twice};
 use crate::args::sim::Papers;
 use crate::commands::experiments;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::output::table::Table;
 use crate::output::units;
-use anabranch_lab::papers::{
-    Data, Expected, Experiment, Statement, Verdict, experiments, table as markdown,
-};
 use anabranch_lab::repeat::Difference;
 use anabranch_lab::results::Store;
 use anabranch_lab::scenario::nearest;
+use anabranch_papers::{
+    Data, Expected, Experiment, Statement, Verdict, experiments, table as markdown,
+};
+use anabranch_schedulers::Names;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Runs the command.
-pub(super) async fn run(args: &Papers, quiet: bool) -> Outcome {
+pub(super) async fn run(args: &Papers, names: &Arc<Names>, quiet: bool) -> Outcome {
     let chosen = chosen(&args.ids)?;
     if args.list {
         return list(&chosen);
     }
     let expected = expected(args)?;
     let stop = Arc::new(AtomicBool::new(false));
+    let way = Way {
+        names,
+        jobs: args.jobs,
+        quiet,
+        stop: &stop,
+    };
     let mut statements = Vec::new();
     let mut changed: Vec<Difference> = Vec::new();
     for experiment in &chosen {
         if !quiet {
             output::say(format!("{}: {}", experiment.name(), experiment.about));
         }
-        let found = one(experiment, args, quiet, &stop, &mut changed).await?;
+        let found = one(experiment, args, way, &mut changed).await?;
         if args.json {
             for statement in &found {
                 output::json(&json(statement))?;
@@ -96,11 +103,10 @@ fn compare(expected: &Expected, statements: &[Statement]) -> Outcome {
 async fn one(
     experiment: &Experiment,
     args: &Papers,
-    quiet: bool,
-    stop: &Arc<AtomicBool>,
+    way: Way<'_>,
     changed: &mut Vec<Difference>,
 ) -> Outcome<Vec<Statement>> {
-    let plan = match experiment.plan(args.full) {
+    let plan = match experiment.plan(args.full, way.names) {
         Ok(Some(plan)) => Arc::new(plan),
         Ok(None) => return Ok(experiment.judge(&Data::new(&[]))),
         Err(mistake) => {
@@ -118,7 +124,7 @@ async fn one(
         }
         None => None,
     };
-    let results = carry_out(&plan, store.clone(), args.jobs, quiet, stop).await?;
+    let results = carry_out(&plan, store.clone(), way).await?;
     if results.missing > 0 {
         // Half a grid would lead to wrong verdicts.
         return Err(Failure::failed("interrupted")
@@ -130,7 +136,7 @@ async fn one(
             .map_err(Failure::failed)?;
     }
     if args.twice {
-        changed.extend(again(&plan, &results.parts, args.jobs, quiet, stop).await?);
+        changed.extend(again(&plan, &results.parts, way).await?);
     }
     Ok(experiment.judge(&Data::new(&results.parts)))
 }

@@ -11,13 +11,31 @@ use anabranch_lab::campaign::{Order, Results};
 use anabranch_lab::plan::Plan;
 use anabranch_lab::repeat::{Difference, differences};
 use anabranch_lab::report::Report;
-use anabranch_lab::results::{Part, Store, json_lines, tables};
+use anabranch_lab::results::{Part, Store, json_lines, tables, without_clock};
+use anabranch_schedulers::Names;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+/// How plans are run in the simulator.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Way<'a> {
+    /// The schedulers and congestion controllers there are.
+    pub(super) names: &'a Arc<Names>,
+    /// Runs at a time; 0 means one per core.
+    pub(super) jobs: u32,
+    /// Whether to show no progress.
+    pub(super) quiet: bool,
+    /// Set by the first signal: no further run begins.
+    pub(super) stop: &'a Arc<AtomicBool>,
+}
+
 /// Runs the command.
-pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
-    let plan = Arc::new(plan(&args.file, &args.change)?);
+pub(super) async fn run(args: &Run, names: &Arc<Names>, quiet: bool) -> Outcome {
+    let plan = plan(&args.file, &args.change, names)?;
+    let plan = Arc::new(match args.shard {
+        Some(shard) => plan.shard(shard),
+        None => plan,
+    });
     if args.out.is_none() && plan.runs.iter().any(|run| run.scenario.record.qlog) {
         let failure = Failure::usage("the scenario records qlog, and there is no place for it");
         return Err(failure.hint("--out DIR keeps results, --set record.qlog=false records none"));
@@ -29,10 +47,19 @@ pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
         }
         None => None,
     };
-    let stop = Arc::new(AtomicBool::new(false));
-    let results = carry_out(&plan, store.clone(), args.jobs, quiet, &stop).await?;
+    let way = Way {
+        names,
+        jobs: args.jobs,
+        quiet,
+        stop: &Arc::default(),
+    };
+    let results = carry_out(&plan, store.clone(), way).await?;
     if let Some(store) = &store {
-        let written = store.write_tables(&results.parts, args.parquet);
+        let written = if args.no_clock {
+            store.write_tables(&without_clock(&results.parts), args.parquet)
+        } else {
+            store.write_tables(&results.parts, args.parquet)
+        };
         written.map_err(Failure::failed)?;
     }
     if args.json {
@@ -61,7 +88,7 @@ pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
         });
     }
     if args.twice {
-        let found = again(&plan, &results.parts, args.jobs, quiet, &stop).await?;
+        let found = again(&plan, &results.parts, way).await?;
         same_twice(&found)?;
     }
     if report.is_good() {
@@ -75,12 +102,10 @@ pub(super) async fn run(args: &Run, quiet: bool) -> Outcome {
 pub(super) async fn again(
     plan: &Arc<Plan>,
     parts: &[Part],
-    jobs: u32,
-    quiet: bool,
-    stop: &Arc<AtomicBool>,
+    way: Way<'_>,
 ) -> Outcome<Vec<Difference>> {
     let beginning = Arc::new(plan.beginning());
-    let results = carry_out(&beginning, None, jobs, quiet, stop).await?;
+    let results = carry_out(&beginning, None, way).await?;
     if results.missing > 0 {
         return Err(Failure::failed("interrupted"));
     }
@@ -107,21 +132,19 @@ pub(super) fn same_twice(found: &[Difference]) -> Outcome {
 pub(super) async fn carry_out(
     plan: &Arc<Plan>,
     store: Option<Store>,
-    jobs: u32,
-    quiet: bool,
-    stop: &Arc<AtomicBool>,
+    way: Way<'_>,
 ) -> Outcome<Results> {
-    let mut backend = Sim::default();
+    let mut backend = Sim::new(Arc::clone(way.names));
     if let Some(store) = &store {
         backend = backend.qlog(store.folder().join("qlog"));
     }
     let how = How {
         backend: Arc::new(backend),
-        jobs,
+        jobs: way.jobs,
         order: Order::Plan,
-        stop: Arc::clone(stop),
+        stop: Arc::clone(way.stop),
         abort: None,
-        quiet,
+        quiet: way.quiet,
         talk: false,
     };
     campaign::carry_out(plan, store, how).await

@@ -61,7 +61,7 @@ impl Server {
             remotes: self.endpoint.local_addrs(),
         };
         let endpoint = Endpoint::client().unwrap();
-        let paths = PathsConfig::default();
+        let paths = anabranch_net::PathsConfig::default();
         let connected = endpoint.connect(&target, config, &paths);
         let (connection, manager) = soon(connected).await.unwrap();
         let asking = Asking::new(&url("early"), Some(HeaderMap::new())).unwrap();

@@ -1,0 +1,121 @@
+//! `anabranch tunnel`: both ends of a tunnel, and what they tell of themselves.
+
+pub(crate) mod ask;
+mod capture;
+mod configuration;
+mod file;
+mod flows;
+mod ip;
+mod join;
+mod metrics;
+mod paths;
+mod reload;
+mod serve;
+mod service;
+mod show;
+
+use crate::args::tunnel::{Place, Tunnel};
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::trust::state_directory;
+use crate::tuning::Tuning;
+use anabranch_gateway::control::{Answer, Control, Order};
+use anabranch_gateway::guard::Duty;
+use anabranch_net::engine::TransportConfig;
+use anabranch_schedulers::{Names, steered};
+use nix::sys::utsname::uname;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Runs the command.
+pub(crate) async fn run(command: &Tunnel, names: &Names, quiet: bool) -> Outcome {
+    match command {
+        Tunnel::Serve(args) => serve::run(args, names, quiet, None).await,
+        Tunnel::Join(args) => join::run(args, names, quiet, None).await,
+        Tunnel::New(args) => configuration::new(args, quiet),
+        Tunnel::Check { file } => configuration::check(file, names, quiet),
+        Tunnel::Up { file } => configuration::up(file, names, quiet).await,
+        Tunnel::Reload(node) => ask::reload(node).await,
+        Tunnel::Down => capture::down().await,
+        Tunnel::Guard { keep, exit } => guard(*keep, *exit).await,
+        Tunnel::Status(args) => ask::status(args).await,
+        Tunnel::Paths(args) => paths::run(args).await,
+        Tunnel::Flows(args) => flows::list(args).await,
+        Tunnel::Why(args) => flows::why(args).await,
+        Tunnel::Clients(args) => ask::clients(args).await,
+        Tunnel::Invite(node) => ask::invite(node).await,
+    }
+}
+
+/// Runs the process that undoes what a node has changed of this machine.
+async fn guard(keep: bool, exit: bool) -> Outcome {
+    let duty = if exit { Duty::Exit } else { Duty::Capture };
+    let done = anabranch_gateway::guard::guard(duty, keep).await;
+    done.map_err(|error| Failure::failed(format!("not everything is undone: {error}")))
+}
+
+/// A process that runs it, when it is started.
+fn guard_command(options: &[&str]) -> Command {
+    // The program that runs, even if its file was replaced meanwhile.
+    let mut guard = Command::new("/proc/self/exe");
+    guard.args(["tunnel", "guard"]).args(options);
+    guard
+}
+
+/// Answers questions of other commands while a node runs. It runs without, too.
+async fn answer(node: &str, answer: impl AsyncFn(Order) -> Answer) {
+    let bound = ask::directory().and_then(|directory| {
+        let bound = Control::bind(&directory, node);
+        bound.map_err(|error| Failure::io(directory.display(), &error))
+    });
+    match bound {
+        Ok(control) => control.serve(answer).await,
+        Err(failure) => {
+            let why = failure.what();
+            output::say(format!(
+                "note: `anabranch tunnel status` does not find this: {why}"
+            ));
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Where a node keeps what it has to remember.
+fn directory(place: &Place) -> Outcome<PathBuf> {
+    let directory = place.state.clone().or_else(state_directory);
+    directory.ok_or_else(|| {
+        let failure = Failure::usage("there is no home directory to keep keys and credentials in");
+        failure.hint("say where with `--state DIR`")
+    })
+}
+
+/// What a node is called: as the user says, else as the host.
+fn name(given: Option<&str>) -> String {
+    let of_host = || Some(uname().ok()?.nodename().to_str()?.to_owned());
+    given
+        .map(str::to_owned)
+        .or_else(of_host)
+        .unwrap_or_default()
+}
+
+/// How an end sends: as its options say, but classes that are steered as they are to be.
+fn sending(tuning: &Tuning, names: &Names) -> Outcome<TransportConfig> {
+    let mut transport = anabranch_gateway::transport();
+    tuning.resolve(names)?.configure(&mut transport);
+    transport.scheduler = steered(transport.scheduler);
+    Ok(transport)
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_schedulers::SteeringMode;
+    use anabranch_tunnel::class::Steering;
+
+    /// A tunnel names and numbers them without knowing any scheduler.
+    #[test]
+    fn the_modes_of_a_tunnel_are_those_of_its_scheduler() {
+        let ours = Steering::ALL.map(|mode| (mode.name(), mode.class()));
+        let theirs = SteeringMode::ALL.map(|mode| (mode.name(), mode.class()));
+        assert_eq!(ours, theirs);
+    }
+}

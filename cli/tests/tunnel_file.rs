@@ -1,0 +1,285 @@
+//! A tunnel by a file: what is written, checked, run by, and changed while it runs.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use anabranch_testbed::Rate;
+use common::process::Process;
+use common::{Lab, ending, program};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::Output;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const END: Duration = Duration::from_secs(120);
+
+/// A service of the server, which the far end is allowed to lead to.
+const SERVICE: &str = "10.99.0.1:8000";
+
+/// Bytes of a transfer.
+const LENGTH: usize = 3_000_000;
+
+const PATHS: &str = "\
+[[path]]
+interface = \"path0\"
+
+[[path]]
+interface = \"path1\"
+";
+
+const CLASS: &str = "
+[[class]]
+name = \"service\"
+ports = 8000
+priority = 1
+";
+
+/// Both ends of a tunnel over two links, each by a file.
+struct Tunnel {
+    lab: Lab,
+    service: TcpListener,
+    file: PathBuf,
+    /// What the near end's file begins with.
+    head: String,
+    near: Process,
+    _far: Process,
+}
+
+impl Tunnel {
+    fn new(name: &str) -> Option<Self> {
+        let lab = Lab::new(name, &[Rate::mbit(20); 2])?;
+        let file = lab.path("far.toml");
+        let far = "[far]\nlisten = \"10.99.0.1\"\nallow = [\"10.99.0.1,8000\"]\nstate = \"far\"\n";
+        fs::write(&file, far).unwrap();
+        let mut command = program(&lab.server);
+        command.args(["tunnel", "up"]).arg(&file);
+        command.env("XDG_RUNTIME_DIR", lab.path("far"));
+        let mut far = Process::start(&mut command, &lab.directory);
+        fs::write(lab.path("join.url"), far.first_line()).unwrap();
+        let head = "[near]\nurl-file = \"join.url\"\nstate = \"near\"\n".to_owned();
+        let file = lab.path("near.toml");
+        fs::write(&file, format!("{head}{PATHS}")).unwrap();
+        let mut command = program(&lab.client);
+        command.args(["tunnel", "up"]).arg(&file).arg("-v");
+        command.env("XDG_RUNTIME_DIR", lab.path("near"));
+        let near = Process::start(&mut command, &lab.directory);
+        let bound = lab.server.enter(|| TcpListener::bind(SERVICE));
+        let service = bound.unwrap().unwrap();
+        let tunnel = Self {
+            lab,
+            service,
+            file,
+            head,
+            near,
+            _far: far,
+        };
+        for at in 0..2 {
+            tunnel.hear(&format!("path{at} (10.{}.0.1): up", at + 1));
+        }
+        Some(tunnel)
+    }
+
+    /// Waits until the near end has said this.
+    #[track_caller]
+    fn hear(&self, words: &str) {
+        until(words, || self.near.stderr(), |said| said.contains(words));
+    }
+
+    fn ask(&self, words: &[&str]) -> Output {
+        let mut command = program(&self.lab.client);
+        command.arg("tunnel").args(words);
+        command.env("XDG_RUNTIME_DIR", self.lab.path("near"));
+        ending::output(&mut command)
+    }
+
+    /// Writes another configuration behind its head.
+    fn write(&self, text: &str) {
+        fs::write(&self.file, format!("{}{text}", self.head)).unwrap();
+    }
+
+    fn status(&self) -> Value {
+        let output = self.ask(&["status", "--json"]);
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Waits until a path is in this state.
+    #[track_caller]
+    fn wait_for_state(&self, interface: &str, state: &str) {
+        until(
+            state,
+            || self.status(),
+            |status| {
+                let paths = status["paths"].as_array().unwrap();
+                let path = paths.iter().find(|path| path["interface"] == interface);
+                path.is_some_and(|path| path["state"] == state)
+            },
+        );
+    }
+
+    /// One connection through the tunnel: what the client has, and what the service has.
+    fn open(&self) -> (TcpStream, TcpStream) {
+        let dial = || TcpStream::connect("127.0.0.1:1080");
+        let mut stream = self.lab.client.enter(dial).unwrap().unwrap();
+        stream.set_read_timeout(Some(END)).unwrap();
+        write!(stream, "CONNECT {SERVICE} HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = [0; 39];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 200 Connection established\r\n\r\n");
+        // The far end has connected by now.
+        let service = self.service.accept().unwrap().0;
+        service.set_read_timeout(Some(END)).unwrap();
+        (stream, service)
+    }
+
+    /// A connection with a byte each way.
+    fn connect(&self) {
+        let (mut stream, mut service) = self.open();
+        stream.write_all(b"?").unwrap();
+        service.read_exact(&mut [0]).unwrap();
+        service.write_all(b"!").unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+    }
+
+    /// How many flows each class had.
+    fn classes(&self) -> Vec<(String, u64)> {
+        let status = self.status();
+        let classes = status["classes"].as_array().unwrap().iter();
+        let count = |class: &Value| {
+            let name = class["name"].as_str().unwrap();
+            (name.to_owned(), class["made"].as_u64().unwrap())
+        };
+        classes.map(count).filter(|(_, made)| *made > 0).collect()
+    }
+}
+
+/// Looks again and again until what is seen is as wanted.
+#[track_caller]
+fn until<T: std::fmt::Debug>(what: &str, look: impl Fn() -> T, is_so: impl Fn(&T) -> bool) {
+    let started = Instant::now();
+    loop {
+        let seen = look();
+        if is_so(&seen) {
+            return;
+        }
+        assert!(started.elapsed() < END, "`{what}` is not in: {seen:?}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn paths_and_classes_change_while_it_runs_and_what_needs_a_restart_is_named() {
+    let Some(tunnel) = Tunnel::new("tunnel-file") else {
+        return;
+    };
+    tunnel.connect();
+    assert_eq!(tunnel.classes(), [("bulk".to_owned(), 1)]);
+    let backup = format!("name = \"van\"\n{PATHS}role = \"backup\"\n{CLASS}");
+    tunnel.write(&backup);
+    let output = tunnel.ask(&["reload"]);
+    let words = said(&output);
+    assert!(output.status.success(), "{words}");
+    assert!(words.contains("changed: path, class\n"), "{words}");
+    assert!(words.contains("after a restart: near.name\n"), "{words}");
+    tunnel.wait_for_state("path1", "backup");
+    tunnel.connect();
+    let counted = [("service".to_owned(), 1), ("bulk".to_owned(), 1)];
+    assert_eq!(tunnel.classes(), counted);
+
+    // Nothing of a file is taken that has anything wrong.
+    let class = CLASS.replace("priority = 1", "priority = 99\nwiat = \"1ms\"");
+    tunnel.write(&format!("{PATHS}{class}"));
+    let output = tunnel.ask(&["reload"]);
+    let words = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{words}");
+    for part in ["from -7 to 7", "did you mean `wait`?"] {
+        assert!(words.contains(part), "{words}");
+    }
+    tunnel.wait_for_state("path1", "backup");
+
+    tunnel.write(&format!("{PATHS}{CLASS}"));
+    tunnel.near.signal(Signal::SIGHUP);
+    tunnel.hear("changed: path\n");
+    tunnel.wait_for_state("path1", "open");
+    tunnel.connect();
+    let counted = [("service".to_owned(), 2), ("bulk".to_owned(), 1)];
+    assert_eq!(tunnel.classes(), counted);
+
+    // A path that is named no more is used no more.
+    tunnel.write("[[path]]\ninterface = \"path0\"\n");
+    assert!(tunnel.ask(&["reload"]).status.success());
+    let count = |status: &Value| status["paths"].as_array().unwrap().len();
+    until("one path", || tunnel.status(), |status| count(status) == 1);
+    tunnel.connect();
+}
+
+#[test]
+fn a_class_in_active_standby_keeps_to_one_link_each_way() {
+    let Some(mut tunnel) = Tunnel::new("tunnel-steering") else {
+        return;
+    };
+    let class = CLASS.replace("priority = 1", "steering = \"active-standby\"");
+    tunnel.write(&format!("{PATHS}{class}"));
+    let output = tunnel.ask(&["reload"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let carried = |tunnel: &mut Tunnel| [0, 1].map(|at| tunnel.lab.carried(at));
+    let before = carried(&mut tunnel);
+    let (client, service) = tunnel.open();
+    for (mut from, mut to) in [(&service, &client), (&client, &service)] {
+        thread::scope(|scope| {
+            scope.spawn(move || from.write_all(&vec![7; LENGTH]).unwrap());
+            to.read_exact(&mut vec![0; LENGTH]).unwrap();
+        });
+    }
+    let after = carried(&mut tunnel);
+    let moved = |at: usize, way: fn((u64, u64)) -> u64| way(after[at]) - way(before[at]);
+    for way in [|(down, _)| down, |(_, up)| up] as [fn((u64, u64)) -> u64; 2] {
+        let (a, b) = (moved(0, way), moved(1, way));
+        assert!(a.max(b) > LENGTH as u64, "{a} and {b}");
+        assert!(a.min(b) < LENGTH as u64 / 10, "{a} and {b}");
+    }
+}
+
+#[test]
+fn what_new_writes_is_checked_and_told_apart_from_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let tunnel = |words: &[&str]| {
+        let mut command = std::process::Command::new(common::PROGRAM);
+        command.arg("tunnel").args(words).current_dir(&folder);
+        ending::output(&mut command)
+    };
+    let pin = "00112233445566778899aabbccddeeff".repeat(2);
+    let url = format!("anabranch://{pin}@192.0.2.1/join/{}", "a".repeat(43));
+    let written = tunnel(&["new", "a.toml", "--url", &url]);
+    assert!(written.status.success(), "{}", said(&written));
+    let output = tunnel(&["check", "a.toml"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let again = tunnel(&["new", "a.toml"]);
+    assert_eq!(again.status.code(), Some(2));
+    assert!(said(&again).contains("there already"), "{}", said(&again));
+    let about = fs::metadata(folder.path().join("a.toml")).unwrap();
+    assert_eq!(about.permissions().mode() & 0o777, 0o600, "it has a secret");
+    assert!(tunnel(&["new", "b.toml", "--far"]).status.success());
+    assert!(tunnel(&["check", "b.toml"]).status.success());
+    let shown = tunnel(&["new"]);
+    fs::write(folder.path().join("c.toml"), &shown.stdout).unwrap();
+    for (command, code) in [("check", 1), ("up", 2)] {
+        let output = tunnel(&[command, "c.toml"]);
+        assert_eq!(output.status.code(), Some(code));
+        let words = said(&output);
+        assert!(
+            words.starts_with("error: c.toml:12:7: near.url: "),
+            "{words}"
+        );
+    }
+}

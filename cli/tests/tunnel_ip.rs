@@ -1,0 +1,325 @@
+//! Packets of any protocol: ping, traceroute and GRE of hosts that know nothing of a tunnel.
+//!
+//! ```text
+//! host ── 192.168.50.0/24 ── near ══ path0, path1 ══ far ── 203.0.113.0/24 ── target
+//!                          10.90.0.2              10.90.0.1
+//! ```
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use anabranch_testbed::{Need, Node, Rate};
+use common::beyond::{NEAR, TARGETS, attach};
+use common::ending;
+use common::process::Process;
+use common::{Lab, wait_for};
+use nix::sys::signal::Signal;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io::{ErrorKind, Read as _};
+use std::net::{IpAddr, SocketAddr};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long anything may take on a machine that is busy with other work.
+const END: Duration = Duration::from_secs(60);
+
+const POOLS: [&str; 2] = ["10.90.0.0/16", "fd90:7c3a::/64"];
+/// The far end and the first client, as they are called there.
+const FAR: [&str; 2] = ["10.90.0.1", "fd90:7c3a::1"];
+const CLIENT: [&str; 2] = ["10.90.0.2", "fd90:7c3a::2"];
+
+struct Net {
+    lab: Lab,
+    host: Node,
+    target: Node,
+}
+
+impl Net {
+    fn new(name: &str) -> Option<Self> {
+        let mut lab = Lab::new(name, &[Rate::mbit(20); 2])?;
+        if !Need::Network.programs(name, &["nft"]) {
+            return None;
+        }
+        let (host, target) = attach(&mut lab);
+        Some(Self { lab, host, target })
+    }
+
+    fn far_command(&self, options: &[&str]) -> std::process::Command {
+        let mut command = common::program(&self.lab.server);
+        let state = self.lab.path("far");
+        command.args(["tunnel", "serve", "--listen", "10.99.0.1", "--state"]);
+        command.arg(&state).env("XDG_RUNTIME_DIR", &state);
+        for pool in POOLS {
+            command.args(["--ip", pool]);
+        }
+        command.args(options);
+        command
+    }
+
+    /// A far end, and a URL that leads to it.
+    fn serve(&self) -> (Process, String) {
+        let mut far = Process::start(&mut self.far_command(&[]), &self.lab.directory);
+        let url = far.first_line();
+        (far, url)
+    }
+
+    /// A near end that carries packets of both families.
+    fn join(&self, url: &str, options: &[&str]) -> Process {
+        let mut command = common::program(&self.lab.client);
+        let state = self.lab.path("near");
+        command.args(["tunnel", "join", url, "--state"]);
+        command.arg(&state).env("XDG_RUNTIME_DIR", &state);
+        command.args(["--path", "path0", "--path", "path1", "-v"]);
+        let near = Process::start(command.args(options), &self.lab.directory);
+        let says = format!("any protocol, as {} and {}", CLIENT[0], CLIENT[1]);
+        wait_for("addresses", END, || near.stderr().contains(&says));
+        near
+    }
+
+    /// Everything that is changed on both machines.
+    fn tables(&self) -> String {
+        let mut all = String::new();
+        for node in [&self.lab.client, &self.lab.server] {
+            all += &node.run("nft", &["list", "ruleset"]).unwrap();
+            for words in [
+                "rule",
+                "-6 rule",
+                "-o link",
+                "route show table all proto 171",
+                "-6 route show table all proto 171",
+            ] {
+                let words: Vec<&str> = words.split(' ').collect();
+                let said = node.run("ip", &words).unwrap_or_default();
+                // The state and number of links that were there before may change.
+                let lines = said.lines().filter(|_| words[0] != "-o");
+                all.extend(lines);
+                all.extend(said.match_indices("anabranch").map(|(_, name)| name));
+            }
+        }
+        all
+    }
+}
+
+/// What comes back from a ping, and from whom.
+#[derive(Debug, PartialEq, Eq)]
+struct Answer {
+    kind: [u8; 2],
+    from: IpAddr,
+}
+
+#[allow(
+    clippy::unnecessary_wraps,
+    reason = "compared with what may be nothing"
+)]
+fn answer(kind: [u8; 2], from: &str) -> Option<Answer> {
+    let from = from.parse().unwrap();
+    Some(Answer { kind, from })
+}
+
+/// Pings once; nothing if nothing comes back.
+fn ping(from: &Node, to: &str, hops: u32, patience: Duration) -> Option<Answer> {
+    const V4: [u8; 8] = [8, 0, 0xf7, 0xfe, 0, 0, 0, 1];
+    const V6: [u8; 8] = [128, 0, 0, 0, 0, 0, 0, 1];
+    let to = SocketAddr::new(to.parse().unwrap(), 0);
+    let (domain, protocol, request, header) = match to {
+        SocketAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4, V4, 20),
+        SocketAddr::V6(_) => (Domain::IPV6, Protocol::ICMPV6, V6, 0),
+    };
+    let send = || {
+        let socket = Socket::new(domain, Type::RAW, Some(protocol)).unwrap();
+        if to.is_ipv4() {
+            socket.set_ttl_v4(hops).unwrap();
+        } else {
+            socket.set_unicast_hops_v6(hops).unwrap();
+        }
+        socket.set_read_timeout(Some(patience)).unwrap();
+        // Refused on this machine itself.
+        socket.send_to(&request, &to.into()).ok()?;
+        let deadline = Instant::now() + patience;
+        while Instant::now() < deadline {
+            let from = socket.peek_sender().ok()?.as_socket()?.ip();
+            let mut bytes = [0; 2048];
+            let length = (&socket).read(&mut bytes).ok()?;
+            assert!(length > header + 1, "{length}");
+            let kind = [bytes[header], bytes[header + 1]];
+            // Neighbours are looked for by the same protocol.
+            if !matches!(kind[0], 128 | 133..=137) {
+                return Some(Answer { kind, from });
+            }
+        }
+        None
+    };
+    from.enter(send).unwrap()
+}
+
+/// Pings until something comes back.
+#[track_caller]
+fn ping_again(from: &Node, to: &str, hops: u32) -> Option<Answer> {
+    (0..10).find_map(|_| ping(from, to, hops, Duration::from_secs(3)))
+}
+
+/// A packet of GRE from the host to the target, and one back: whom the target sees.
+fn gre(net: &Net, to: &str) -> IpAddr {
+    const GRE: i32 = 47;
+    const PACKET: [u8; 8] = [0, 0, 0x88, 0xb5, b'p', b'i', b'n', b'g'];
+    let to: IpAddr = to.parse().unwrap();
+    let open = || {
+        let socket = Socket::new(
+            Domain::for_address((to, 0).into()),
+            Type::RAW,
+            Some(GRE.into()),
+        );
+        let socket = socket.unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(3)))
+            .unwrap();
+        socket
+    };
+    let (host, target) = (
+        net.host.enter(open).unwrap(),
+        net.target.enter(open).unwrap(),
+    );
+    let receive = |socket: &Socket| {
+        let from = socket.peek_sender()?;
+        let mut buffer = [0; 256];
+        let length = (&*socket).read(&mut buffer)?;
+        assert!(buffer[..length].ends_with(&PACKET[4..]));
+        Ok::<_, std::io::Error>(from)
+    };
+    for _ in 0..10 {
+        host.send_to(&PACKET, &SocketAddr::new(to, 0).into())
+            .unwrap();
+        let seen = match receive(&target) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+            seen => seen.unwrap(),
+        };
+        target.send_to(&PACKET, &seen).unwrap();
+        if receive(&host).is_ok() {
+            return seen.as_socket().unwrap().ip();
+        }
+    }
+    panic!("no packet of GRE comes back from {to}");
+}
+
+#[test]
+fn unmodified_hosts_send_any_protocol_over_both_links_and_live_through_the_cut_of_one() {
+    let Some(mut net) = Net::new("ip-lan") else {
+        return;
+    };
+    let (_far, url) = net.serve();
+    let _near = net.join(&url, &["--capture", "lan=path2"]);
+    for (at, target) in TARGETS.into_iter().enumerate() {
+        let (reply, exceeded) = [([0, 0], [11, 0]), ([129, 0], [3, 0])][at];
+        let is_in_use = || ping(&net.host, target, 64, END / 30) == answer(reply, target);
+        wait_for("a reply", END, is_in_use);
+        // Each machine on the way takes one off the hops that are left.
+        for (hops, from) in [NEAR[at], FAR[at]].into_iter().enumerate() {
+            let found = ping_again(&net.host, target, hops as u32 + 1);
+            assert_eq!(found, answer(exceeded, from), "{target}");
+        }
+        assert_eq!(ping_again(&net.host, target, 3), answer(reply, target));
+        // The target knows the far end alone.
+        let seen = gre(&net, target).to_string();
+        assert_eq!(seen, ["203.0.113.1", "2001:db8:7::1"][at]);
+    }
+    // Neither another client nor what is behind the far end.
+    for to in ["10.90.0.3", "10.90.0.1", "10.77.0.7"] {
+        let refused = answer([3, 13], FAR[0]);
+        assert_eq!(ping_again(&net.host, to, 64), refused, "{to}");
+    }
+    for to in ["fd90:7c3a::3", "fd77::7"] {
+        let refused = answer([1, 1], FAR[1]);
+        assert_eq!(ping_again(&net.host, to, 64), refused, "{to}");
+    }
+    let mut replies = Vec::new();
+    for at in 0..60 {
+        if at == 10 {
+            net.lab.set_up(0, false);
+        }
+        let found = ping(&net.host, TARGETS[0], 64, Duration::from_millis(500));
+        replies.push(found == answer([0, 0], TARGETS[0]));
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(replies[..10].contains(&true), "{replies:?}");
+    assert!(replies[40..].contains(&true), "{replies:?}");
+}
+
+#[test]
+fn nothing_is_left_on_either_machine_however_both_ends_end() {
+    let Some(net) = Net::new("ip-end") else {
+        return;
+    };
+    let before = net.tables();
+    let mut invited = None;
+    for signal in [Signal::SIGINT, Signal::SIGKILL] {
+        let (far, url) = net.serve();
+        // Another invitation would be another client.
+        let url = invited.get_or_insert(url);
+        let near = net.join(url, &["--capture", "lan=path2", "--capture", "host"]);
+        let target = TARGETS[0];
+        let replies = || ping(&net.lab.client, target, 64, END / 30) == answer([0, 0], target);
+        wait_for("a reply to the near end itself", END, replies);
+        assert_ne!(net.tables(), before);
+        for end in [near, far] {
+            end.signal(signal);
+            end.wait(END);
+        }
+        wait_for("everything is undone", END, || net.tables() == before);
+    }
+}
+
+#[test]
+fn a_device_for_who_routes_by_himself_keeps_its_addresses_over_a_restart_of_the_far_end() {
+    let Some(net) = Net::new("ip-tun") else {
+        return;
+    };
+    let (far, url) = net.serve();
+    let near = net.join(&url, &["--tun", "tun7"]);
+    let client = &net.lab.client;
+    for (at, target) in TARGETS.into_iter().enumerate() {
+        let family = ["-4", "-6"][at];
+        let rule = [family, "rule", "add", "to", target, "lookup", "716998"];
+        client.run("ip", &rule).unwrap();
+        let reply = [[0, 0], [129, 0]][at];
+        assert_eq!(ping_again(client, target, 64), answer(reply, target));
+    }
+    // By the device: the far end is on the way.
+    assert_eq!(ping_again(client, TARGETS[0], 1), answer([11, 0], FAR[0]));
+    far.signal(Signal::SIGKILL);
+    far.wait(END);
+    let (_far, _) = net.serve();
+    let replies = || ping(client, TARGETS[0], 64, END / 30) == answer([0, 0], TARGETS[0]);
+    wait_for("a reply after the restart", END, replies);
+    let said = client.run("ip", &["-o", "address", "show", "dev", "tun7"]);
+    let said = said.unwrap();
+    assert!(CLIENT.iter().all(|ip| said.contains(ip)), "{said}");
+    near.signal(Signal::SIGINT);
+    assert!(near.wait(END).status.success());
+    assert!(client.run("ip", &["link", "show", "dev", "tun7"]).is_err());
+}
+
+#[test]
+fn a_far_end_that_cannot_carry_packets_says_why_and_changes_nothing() {
+    let Some(net) = Net::new("ip-refused") else {
+        return;
+    };
+    let before = net.tables();
+    let refused = |options: &[&str]| {
+        let output = ending::output(&mut net.far_command(options));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        said
+    };
+    let said = refused(&["--ip", "10.91.0.0/16"]);
+    assert!(said.contains("one pool for each"), "{said}");
+    net.lab.server.set_sysctl("ipv4/ip_forward", "0").unwrap();
+    let said = refused(&[]);
+    assert!(said.contains("sysctl -w net.ipv4.ip_forward=1"), "{said}");
+    net.lab.server.set_sysctl("ipv4/ip_forward", "1").unwrap();
+    let taken = ["address", "add", "10.90.3.1/24", "dev", "lo"];
+    net.lab.server.run("ip", &taken).unwrap();
+    let said = refused(&[]);
+    assert!(said.contains("in common"), "{said}");
+    assert_eq!(net.tables(), before);
+}

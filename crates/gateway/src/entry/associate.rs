@@ -1,0 +1,189 @@
+//! UDP ASSOCIATE (RFC 1928, section 7): a client's datagrams, each to the target that it names.
+//!
+//! ```text
+//! client ── UDP ──> Association ──> a Flow for each target: a request of its own
+//!        <── UDP ── the socket  <──
+//! ```
+//! All of it lasts as long as the TCP connection that the client asked by.
+
+use super::flows::{Begun, REFUSED, UdpFlows};
+use super::policy::Beginning;
+use super::{Entry, owner, socks};
+use crate::UDP_IDLE;
+use crate::payloads::{Payload, Sink, Source};
+use crate::udp::{Socket, lasting};
+use anabranch_masque::Target;
+use anabranch_tunnel::class::Transport;
+use bytes::{Bytes, BytesMut};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, OnceLock};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+/// Targets of an association at a time.
+const MAX_TARGETS: usize = 256;
+
+impl Entry {
+    /// Carries UDP of the client that asked by this connection, until it ends.
+    pub(super) async fn associate(
+        self: &Arc<Self>,
+        mut control: TcpStream,
+        port: u16,
+    ) -> io::Result<()> {
+        let here = SocketAddr::new(control.local_addr()?.ip(), 0);
+        let socket = Socket::bind(here).await?;
+        let at = socket.local_addr()?;
+        socks::associated(
+            &mut control,
+            SocketAddr::new(at.ip().to_canonical(), at.port()),
+        )
+        .await?;
+        // Its own UDP socket may be anywhere: the process is that of this connection.
+        let process = owner::Socket::tcp(control.peer_addr()?, control.local_addr()?);
+        let client = Client {
+            ip: control.peer_addr()?.ip(),
+            process,
+            port,
+            at: OnceLock::new(),
+            socket,
+        };
+        let association = Association {
+            entry: Arc::clone(self),
+            client: Arc::new(client),
+            flows: UdpFlows::new(MAX_TARGETS),
+        };
+        tokio::select! {
+            ended = end_of(&mut control) => ended,
+            failed = association.run() => failed,
+        }
+    }
+}
+
+/// Waits until a connection ends on which nothing more has to be said.
+async fn end_of(control: &mut TcpStream) -> io::Result<()> {
+    let mut ignored = [0; 64];
+    while control.read(&mut ignored).await? > 0 {}
+    Ok(())
+}
+
+/// Whose datagrams an association carries.
+#[derive(Debug)]
+struct Client {
+    ip: IpAddr,
+    process: owner::Socket,
+    /// The port it said that it would send from; 0 if it said none.
+    port: u16,
+    /// Where it sends from: what came first, if it said no port.
+    at: OnceLock<SocketAddr>,
+    socket: Socket,
+}
+
+impl Client {
+    /// Whether a datagram is the client's and not somebody else's.
+    fn is_from(&self, remote: SocketAddr) -> bool {
+        let may_be = remote.ip() == self.ip && (self.port == 0 || remote.port() == self.port);
+        may_be && *self.at.get_or_init(|| remote) == remote
+    }
+}
+
+struct Association {
+    entry: Arc<Entry>,
+    client: Arc<Client>,
+    /// By their targets.
+    flows: UdpFlows<Target>,
+}
+
+impl Association {
+    async fn run(mut self) -> io::Result<()> {
+        let (mut arena, mut received) = (BytesMut::new(), Vec::new());
+        loop {
+            lasting(self.client.socket.receive(&mut arena, &mut received).await)?;
+            for Payload { remote, bytes } in received.drain(..) {
+                if !remote.is_some_and(|remote| self.client.is_from(remote)) {
+                    continue;
+                }
+                let carried = match socks::datagram(&bytes) {
+                    Some((target, payload)) => self.carry(&target, payload),
+                    None => false,
+                };
+                if !carried {
+                    self.entry.flows.datagrams.lose(1);
+                }
+            }
+        }
+    }
+
+    /// Hands a payload to the flow of its target; returns whether there was room.
+    fn carry(&mut self, target: &Target, payload: Bytes) -> bool {
+        let (entry, client) = (&self.entry, &self.client);
+        let begin = |begun| {
+            let (entry, client) = (Arc::clone(entry), Arc::clone(client));
+            flow(entry, target.clone(), begun, client)
+        };
+        self.flows.carry(target, payload, UDP_IDLE, begin)
+    }
+}
+
+/// Carries payloads between a client and a target, until nothing happens any more.
+async fn flow(entry: Arc<Entry>, target: Target, begun: Begun, client: Arc<Client>) {
+    let Begun { waiting, activity } = begun;
+    let mut source = FromClient(waiting);
+    // It has sent something, or there were no flow.
+    let host = client.at.get().copied();
+    let host = host.unwrap_or_else(|| SocketAddr::new(client.ip, client.port));
+    let beginning = Beginning {
+        transport: Transport::Udp,
+        host,
+        socket: client.process,
+        dscp: None,
+    };
+    // The address that a name has led to is what clients expect.
+    let sink = |remote: Option<SocketAddr>| {
+        let header = socks::datagram_header(&remote.map_or(target.clone(), Target::from));
+        ToClient {
+            header: header.len(),
+            datagram: header,
+            client,
+        }
+    };
+    let carried = entry.carry_udp((beginning, &target), &mut source, sink, &activity);
+    if carried.await.is_err() {
+        // What is sent there meanwhile asks for nothing.
+        sleep(REFUSED).await;
+    }
+}
+
+struct FromClient(mpsc::Receiver<Bytes>);
+
+impl Source for FromClient {
+    async fn receive(&mut self, into: &mut Vec<Payload>) -> io::Result<bool> {
+        let Some(bytes) = self.0.recv().await else {
+            return Ok(false);
+        };
+        let remote = None;
+        into.push(Payload { remote, bytes });
+        Ok(true)
+    }
+}
+
+struct ToClient {
+    /// What precedes each payload, and in [`send`](Sink::send) the payload behind it.
+    datagram: Vec<u8>,
+    header: usize,
+    client: Arc<Client>,
+}
+
+impl Sink for ToClient {
+    async fn send(&mut self, payload: Payload) -> io::Result<()> {
+        // The client has sent something, or there were no flow.
+        let Some(at) = self.client.at.get() else {
+            return Ok(());
+        };
+        self.datagram.truncate(self.header);
+        self.datagram.extend_from_slice(&payload.bytes);
+        lasting(self.client.socket.send_to(&self.datagram, *at).await)
+    }
+}

@@ -1,0 +1,142 @@
+//! UDP of captured hosts: a flow and a socket for each host and target.
+
+use super::doors::{Datagrams, First, in_the_name_of};
+use crate::entry::Entry;
+use crate::entry::flows::{Begun, REFUSED, UdpFlows};
+use crate::entry::owner;
+use crate::entry::policy::Beginning;
+use crate::payloads::{Payload, Sink, Source};
+use crate::refusal::Refusal;
+use crate::relay::Cut;
+use crate::session::Broken;
+use crate::udp::{Socket, lasting};
+use crate::{UDP_IDLE, entry};
+use anabranch_masque::ip::Undeliverable;
+use anabranch_masque::{Code, Target};
+use anabranch_tunnel::class::Transport;
+use bytes::{Bytes, BytesMut};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+/// Flows of one address family at a time.
+const MAX_FLOWS: usize = 1024;
+/// How long a flow of a resolver lasts on which nothing happens: a question has its port for
+/// itself, and there are many.
+const RESOLVER_IDLE: Duration = Duration::from_secs(15);
+const RESOLVER: u16 = 53;
+/// The longest datagram, and more.
+const BUFFER: usize = 1 << 16;
+
+impl Entry {
+    /// Carries the datagrams that come out of this door.
+    pub(in crate::entry) async fn captured_udp(self: Arc<Self>, door: Arc<Datagrams>) {
+        let mut flows = UdpFlows::new(MAX_FLOWS);
+        let mut buffer = vec![0; BUFFER];
+        loop {
+            let first = match door.receive(&mut buffer).await {
+                Ok(Some(first)) => first,
+                Ok(None) => continue,
+                Err(error) => {
+                    tracing::warn!("no datagram can be taken: {error}");
+                    sleep(entry::EXHAUSTED).await;
+                    continue;
+                }
+            };
+            let First {
+                host,
+                target,
+                dscp,
+                length,
+            } = first;
+            // Somebody has found the port.
+            if target.ip().is_loopback() {
+                continue;
+            }
+            let idle = match target.port() {
+                RESOLVER => RESOLVER_IDLE,
+                _ => UDP_IDLE,
+            };
+            let beginning = Beginning {
+                transport: Transport::Udp,
+                host,
+                socket: owner::Socket::udp(host, target),
+                dscp,
+            };
+            let begin = |begun| flow(Arc::clone(&self), beginning, target, begun);
+            let payload = Bytes::copy_from_slice(&buffer[..length]);
+            if !flows.carry(&(host, target), payload, idle, begin) {
+                self.flows.datagrams.lose(1);
+            }
+        }
+    }
+}
+
+/// Carries payloads between a host and a target, until nothing happens any more.
+async fn flow(entry: Arc<Entry>, beginning: Beginning, target: SocketAddr, begun: Begun) {
+    let (host, Begun { waiting, activity }) = (beginning.host, begun);
+    let socket = match in_the_name_of(target, host).and_then(Socket::of) {
+        Ok(socket) => Arc::new(socket),
+        Err(error) => {
+            tracing::warn!("{host} has sent to {target}, which cannot be answered: {error}");
+            return sleep(REFUSED).await;
+        }
+    };
+    let mut source = FromHost {
+        waiting,
+        socket: Arc::clone(&socket),
+        arena: BytesMut::new(),
+    };
+    let sink = |_| ToHost(socket);
+    let name = Target::from(target);
+    let carried = entry.carry_udp((beginning, &name), &mut source, sink, &activity);
+    let why = match carried.await {
+        Err(Refusal::ConnectionRefused) => Undeliverable::PortUnreachable,
+        Err(Refusal::Prohibited) => Undeliverable::Prohibited,
+        Err(_) => Undeliverable::HostUnreachable,
+        // The far end was told so by the target.
+        Ok(Err(Cut::Stream(Broken::GivenUp(Code::CONNECT_ERROR)))) => {
+            Undeliverable::PortUnreachable
+        }
+        Ok(_) => return,
+    };
+    if let Some(unreachable) = entry.unreachable() {
+        unreachable.tell(host, target, why);
+    }
+    // What is sent there meanwhile asks for nothing: the socket takes it.
+    sleep(REFUSED).await;
+}
+
+/// What the host sends: at first by the door, then by the flow's own socket.
+struct FromHost {
+    waiting: mpsc::Receiver<Bytes>,
+    socket: Arc<Socket>,
+    arena: BytesMut,
+}
+
+impl Source for FromHost {
+    async fn receive(&mut self, into: &mut Vec<Payload>) -> io::Result<bool> {
+        tokio::select! {
+            // What came first goes first.
+            biased;
+            first = self.waiting.recv() => {
+                let Some(bytes) = first else { return Ok(false) };
+                into.push(Payload { remote: None, bytes });
+            }
+            received = self.socket.receive(&mut self.arena, into) => lasting(received)?,
+        }
+        Ok(true)
+    }
+}
+
+/// What goes to the host.
+struct ToHost(Arc<Socket>);
+
+impl Sink for ToHost {
+    async fn send(&mut self, payload: Payload) -> io::Result<()> {
+        lasting(self.0.send(&payload.bytes).await)
+    }
+}

@@ -1,0 +1,218 @@
+//! UDP flows of hosts: which there are, and the request that carries each.
+
+use super::policy::Beginning;
+use super::uplink::Granted;
+use super::{Entry, Open};
+use crate::payloads::{self, Activity, Sink, Source};
+use crate::records::{Meter, Tally};
+use crate::refusal::Refusal;
+use crate::relay::Cut;
+use crate::status::flow::Phase;
+use anabranch_masque::{Contexts, Protocol, Target};
+use anabranch_proto::wire::Side;
+use bytes::Bytes;
+use std::collections::{BTreeMap, btree_map};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+
+/// Datagrams that wait for the request of their flow.
+const MAX_WAITING: usize = 256;
+/// How long a target that was refused is not asked for again.
+pub(super) const REFUSED: Duration = Duration::from_secs(5);
+
+/// One of them.
+#[derive(Debug)]
+struct Flow {
+    payloads: mpsc::Sender<Bytes>,
+    task: AbortHandle,
+    activity: Arc<Activity>,
+}
+
+/// What a flow begins with.
+pub(super) struct Begun {
+    /// Payloads for the tunnel, as they come.
+    pub(super) waiting: mpsc::Receiver<Bytes>,
+    /// When something was last carried.
+    pub(super) activity: Arc<Activity>,
+}
+
+/// Flows by what tells them apart. They end with this.
+pub(super) struct UdpFlows<K> {
+    /// Flows at a time. One more ends the one that was used least recently.
+    most: usize,
+    flows: BTreeMap<K, Flow>,
+    tasks: JoinSet<()>,
+}
+
+impl<K: Ord + Clone> UdpFlows<K> {
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            most,
+            flows: BTreeMap::new(),
+            tasks: JoinSet::new(),
+        }
+    }
+
+    /// Hands a payload to its flow; returns whether there was room. If there is no such flow it is
+    /// begun, and ends with what `begin` returns, or when nothing was carried for `idle`.
+    pub(super) fn carry<F: Future<Output = ()> + Send + 'static>(
+        &mut self,
+        key: &K,
+        payload: Bytes,
+        idle: Duration,
+        begin: impl FnOnce(Begun) -> F,
+    ) -> bool {
+        while self.tasks.try_join_next().is_some() {}
+        let flow = match self.flows.get(key) {
+            Some(flow) if !flow.payloads.is_closed() => flow,
+            _ => self.open(key, idle, begin),
+        };
+        flow.activity.note();
+        flow.payloads.try_send(payload).is_ok()
+    }
+
+    fn open<F: Future<Output = ()> + Send + 'static>(
+        &mut self,
+        key: &K,
+        idle: Duration,
+        begin: impl FnOnce(Begun) -> F,
+    ) -> &Flow {
+        if self.flows.len() >= self.most {
+            self.flows.retain(|_, flow| !flow.payloads.is_closed());
+        }
+        if self.flows.len() >= self.most {
+            let oldest = self.flows.iter();
+            let oldest = oldest.min_by_key(|(_, flow)| flow.activity.last());
+            let oldest = oldest.map(|(key, _)| key.clone());
+            if let Some(flow) = oldest.and_then(|key| self.flows.remove(&key)) {
+                flow.task.abort();
+            }
+        }
+        let (payloads, waiting) = mpsc::channel(MAX_WAITING);
+        let activity = Arc::new(Activity::new(idle));
+        let begun = Begun {
+            waiting,
+            activity: Arc::clone(&activity),
+        };
+        let flow = Flow {
+            payloads,
+            task: self.tasks.spawn(begin(begun)),
+            activity,
+        };
+        match self.flows.entry(key.clone()) {
+            btree_map::Entry::Occupied(mut ended) => {
+                ended.insert(flow);
+                ended.into_mut()
+            }
+            btree_map::Entry::Vacant(free) => free.insert(flow),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn keys(&self) -> Vec<K> {
+        self.flows.keys().cloned().collect()
+    }
+}
+
+impl Entry {
+    /// Carries payloads between a host and a target, until nothing happens any more. The sink is
+    /// made when it is known which address the target has, if the far end says so. Returns what
+    /// broke, if something did.
+    ///
+    /// # Errors
+    ///
+    /// Why the target cannot be reached, before anything was carried.
+    pub(super) async fn carry_udp<K: Sink>(
+        &self,
+        (beginning, target): (Beginning, &Target),
+        source: impl Source,
+        sink: impl FnOnce(Option<SocketAddr>) -> K,
+        activity: &Activity,
+    ) -> Result<Result<(), Cut>, Refusal> {
+        let flows = &self.flows;
+        let _open = Open::new(&flows.open);
+        let flow = self.enlist(beginning.host, target, true);
+        let class = self.policy.classify(beginning, target).await;
+        let opened = self.uplink.open_udp(target, &class.treatment, &flow).await;
+        let opened = opened.inspect_err(|refusal| {
+            flows.refused.fetch_add(1, Ordering::Relaxed);
+            flow.ends(refusal);
+            tracing::info!("{target}, UDP: {refusal}");
+        });
+        let Granted {
+            agreed,
+            remote,
+            in_datagrams,
+            ends,
+        } = opened?;
+        flows.opened.fetch_add(1, Ordering::Relaxed);
+        let contexts = Contexts::new(Side::Client, Protocol::Udp, agreed, true);
+        let tally = Tally {
+            all: Arc::clone(&flows.datagrams),
+            record: Arc::clone(&flow),
+        };
+        let halves = payloads::split(ends, contexts, in_datagrams, class.treatment, tally);
+        if let Some(remote) = remote {
+            flow.led_to(remote);
+        }
+        flow.enter(Phase::Open);
+        let meter = Meter {
+            all: class.moved(),
+            record: &flow,
+        };
+        let carried = payloads::relay(source, sink(remote), halves, meter, activity).await;
+        if let Err(cut) = &carried {
+            flow.ends(cut);
+            tracing::debug!("{target}, UDP: {cut}");
+        }
+        Ok(carried)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::{Instant, sleep};
+
+    #[tokio::test(start_paused = true)]
+    async fn one_flow_too_many_ends_the_one_that_was_used_least_recently() {
+        let mut flows = UdpFlows::new(2);
+        let mut carry = async |key: u8| {
+            let stay = |begun: Begun| async move {
+                let _begun = begun;
+                std::future::pending::<()>().await;
+            };
+            assert!(flows.carry(&key, Bytes::new(), Duration::from_secs(9), stay));
+            sleep(Duration::from_millis(1)).await;
+            flows.keys()
+        };
+        carry(1).await;
+        carry(2).await;
+        carry(1).await;
+        assert_eq!(carry(3).await, [1, 3]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flow_that_has_ended_begins_anew_and_one_that_is_full_takes_no_more() {
+        let mut flows = UdpFlows::new(2);
+        let idle = Duration::from_secs(9);
+        assert!(flows.carry(&7, Bytes::new(), idle, |begun| async { drop(begun) }));
+        sleep(Duration::from_millis(1)).await;
+        let mut carry = || {
+            let stay = |begun: Begun| async move {
+                sleep(idle).await;
+                drop(begun);
+            };
+            flows.carry(&7, Bytes::new(), idle, stay)
+        };
+        let started = Instant::now();
+        assert!((0..MAX_WAITING).all(|_| carry()));
+        assert!(!carry());
+        assert_eq!(started.elapsed(), Duration::ZERO);
+    }
+}

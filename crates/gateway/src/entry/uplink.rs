@@ -1,0 +1,476 @@
+//! The connection to the exit: made, made again when it breaks, and handed to flows.
+//!
+//! ```text
+//! Away ──dialled, let in──> Up ──connection ended──> Away, dialled again after a while
+//!   └── not let in: the end                             (250 ms, doubled up to 15 s)
+//! ```
+
+use crate::identity::{FileError, INVITATION, Kept, Known, NAME, Secret, on_disk, plain_name};
+use crate::payloads;
+use crate::records::Record;
+use crate::refusal::Refusal;
+use crate::session::datagrams::Datagrams;
+use crate::session::{Broken, Incoming, Outgoing, Session, close};
+use crate::status::flow::Phase;
+use crate::treatment;
+use anabranch_masque::target::Scope;
+use anabranch_masque::{
+    Ask, Code, Extensions, Headers, ProxyStatus, Request, RequestLine, Response, Settings, Target,
+    Templates,
+};
+use anabranch_net::engine::ConnectionError;
+use anabranch_net::{Connection, PathManager};
+use anabranch_tunnel::Treatment;
+use std::fmt;
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+/// How long a flow waits for the exit and its answer. The exit gives up earlier by itself.
+const OPEN: Duration = Duration::from_secs(30);
+/// How long the exit may take to let us in.
+const WELCOME: Duration = Duration::from_secs(10);
+/// Time before a connection that broke is made again, at first and at most.
+const PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// A connection that lasted this long was a good one: the next pause is short.
+const GOOD: Duration = Duration::from_secs(10);
+
+/// Makes a connection to the exit, over all paths.
+pub type Dial = Box<dyn Fn() -> Dialling + Send + Sync>;
+/// One attempt of it.
+pub type Dialling = Pin<Box<dyn Future<Output = Result<(Connection, PathManager), Failed>> + Send>>;
+
+/// Why no connection was made.
+#[derive(Debug, Clone)]
+pub struct Failed {
+    /// What to tell the user.
+    pub words: String,
+    /// What the user can do; may be empty.
+    pub hint: String,
+    /// Whether the next attempt would fail as well.
+    pub is_final: bool,
+}
+
+/// What happened to the connection, to be told in a line.
+#[derive(Debug, Clone)]
+pub enum News {
+    /// It stands, and the exit, of this name, has let us in.
+    Up(String),
+    /// It broke; it is made again.
+    Lost(ConnectionError),
+    /// It could not be made; it is tried again. Told once for each reason.
+    NotYet(Failed),
+    /// Packets of any protocol are carried.
+    Packets {
+        /// By this device.
+        device: String,
+        /// From these addresses.
+        addresses: Vec<IpAddr>,
+    },
+}
+
+impl fmt::Display for News {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Up(name) => write!(f, "connected to {name}"),
+            Self::Lost(reason) => write!(f, "the tunnel broke: {reason}; connecting again"),
+            Self::NotYet(Failed { words, hint, .. }) if hint.is_empty() => {
+                write!(f, "{words}; trying again")
+            }
+            Self::NotYet(Failed { words, hint, .. }) => {
+                write!(f, "{words}; trying again\n  hint: {hint}")
+            }
+            Self::Packets { device, addresses } => {
+                let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+                let addresses = addresses.join(" and ");
+                write!(
+                    f,
+                    "{device} carries packets of any protocol, as {addresses}"
+                )
+            }
+        }
+    }
+}
+
+/// What an entry needs to get to its exit.
+pub struct Far {
+    /// Makes a connection.
+    pub dial: Dial,
+    /// Where credentials are kept.
+    pub kept: Kept,
+    /// The fingerprint of the exit's key.
+    pub server: String,
+    /// The invitation, if there is one.
+    pub invitation: Option<Secret>,
+    /// The name by which we want to be known.
+    pub name: String,
+    /// Hears the news.
+    pub tell: Box<dyn Fn(&News) + Send + Sync>,
+}
+
+/// A connection that stands.
+#[derive(Debug, Clone)]
+pub(crate) struct Up {
+    pub(crate) session: Session,
+    pub(crate) manager: PathManager,
+    /// What the exit calls itself.
+    pub(crate) name: String,
+    pub(crate) since: Instant,
+    authorization: String,
+    templates: Arc<Templates>,
+    /// Counts the connections.
+    pub(crate) number: u64,
+}
+
+/// The connection, whether there is one or not.
+pub(crate) struct Uplink {
+    far: Far,
+    state: watch::Sender<Option<Up>>,
+    templates: Arc<Templates>,
+    /// What kept the connection from standing last.
+    trouble: Mutex<Option<String>>,
+}
+
+impl Uplink {
+    pub(crate) fn new(far: Far) -> Self {
+        Self {
+            far,
+            state: watch::Sender::new(None),
+            templates: Arc::new(crate::templates()),
+            trouble: Mutex::default(),
+        }
+    }
+
+    /// The connection that stands now.
+    pub(crate) fn current(&self) -> Option<Up> {
+        self.state.borrow().clone()
+    }
+
+    /// What keeps it from standing, if something does.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        trouble.clone()
+    }
+
+    fn tell(&self, news: &News) {
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        *trouble = match news {
+            News::Up(_) => None,
+            News::Lost(reason) => Some(reason.to_string()),
+            News::NotYet(failed) => Some(failed.words.clone()),
+            News::Packets { .. } => trouble.take(),
+        };
+        drop(trouble);
+        (self.far.tell)(news);
+    }
+
+    /// Tells news of what the connection carries.
+    pub(super) fn say(&self, news: &News) {
+        self.tell(news);
+    }
+
+    /// Keeps a connection up until that makes no sense any more; says why.
+    pub(crate) async fn keep(&self) -> Failed {
+        let (server, invitation) = (self.far.server.clone(), self.far.invitation.clone());
+        let known = self.of_kept(move |kept| kept.for_server(&server, invitation.as_ref()));
+        let mut known = match known.await {
+            Ok(known) => known,
+            Err(error) => return not_now(error.to_string()),
+        };
+        let (mut pause, mut told, mut number) = (PAUSE, String::new(), 0);
+        loop {
+            number += 1;
+            match self.connect(&mut known, number).await {
+                Ok(up) => {
+                    self.tell(&News::Up(up.name.clone()));
+                    told.clear();
+                    let (connection, since) = (up.session.connection().clone(), up.since);
+                    self.state.send_replace(Some(up));
+                    let reason = connection.closed().await;
+                    self.state.send_replace(None);
+                    self.tell(&News::Lost(reason));
+                    if since.elapsed() >= GOOD {
+                        pause = PAUSE;
+                    }
+                }
+                Err(failed) if failed.is_final => return failed,
+                Err(failed) => {
+                    if failed.words != told {
+                        told.clone_from(&failed.words);
+                        self.tell(&News::NotYet(failed));
+                    }
+                }
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Asks or changes what is kept, where the disk may be waited for.
+    async fn of_kept<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Kept) -> Result<T, FileError> + Send + 'static,
+    ) -> Result<T, FileError> {
+        let kept = self.far.kept.clone();
+        on_disk(move || ask(&kept)).await
+    }
+
+    /// One attempt, with everything that may let us in.
+    async fn connect(&self, known: &mut Vec<Known>, number: u64) -> Result<Up, Failed> {
+        if known.is_empty() {
+            return Err(not_let_in(self.far.invitation.is_some()));
+        }
+        let (connection, manager) = (self.far.dial)().await?;
+        let entered = timeout(WELCOME, self.enter(&connection, known)).await;
+        let entered = entered.unwrap_or_else(|_| Err(not_now("the tunnel's far end is silent")));
+        match entered {
+            Ok((session, name, authorization)) => Ok(Up {
+                session,
+                manager,
+                name,
+                since: Instant::now(),
+                authorization,
+                templates: Arc::clone(&self.templates),
+                number,
+            }),
+            Err(failed) => {
+                close(&connection, Code::NO_ERROR, "");
+                Err(failed)
+            }
+        }
+    }
+
+    async fn enter(
+        &self,
+        connection: &Connection,
+        known: &mut Vec<Known>,
+    ) -> Result<(Session, String, String), Failed> {
+        let broke = |error: Broken| not_now(format!("the far end speaks no tunnel: {error}"));
+        let session = Session::start(connection.clone(), Settings::OURS)
+            .await
+            .map_err(broke)?;
+        while let Some(mut first) = known.first().cloned() {
+            let authorization = format!("Bearer {}", first.credential.as_str());
+            let mut headers = Headers::new().with("authorization", authorization.clone());
+            headers.push(NAME, plain_name(&self.far.name));
+            if let Some(invitation) = self.far.invitation.as_ref().filter(|_| !first.is_accepted) {
+                headers.push(INVITATION, invitation.as_str().to_owned());
+            }
+            let line = RequestLine::Other {
+                method: "POST".into(),
+                scheme: "https".into(),
+                authority: Some(crate::AUTHORITY.into()),
+                path: crate::JOIN_PATH.into(),
+            };
+            let (mut outgoing, mut incoming) = session
+                .request(&Request { line, headers })
+                .await
+                .map_err(broke)?;
+            outgoing.finish();
+            let response = incoming.response().await.map_err(broke)?;
+            if response.is_success() {
+                if !first.is_accepted {
+                    first.is_accepted = true;
+                    let accepted = first.clone();
+                    let kept = self.of_kept(move |kept| kept.accept(&accepted)).await;
+                    kept.map_err(|error| not_now(error.to_string()))?;
+                }
+                *known = vec![first];
+                let name = plain_name(response.headers.text(NAME).unwrap_or_default());
+                return Ok((session, name, authorization));
+            }
+            match Refusal::of(&response) {
+                Refusal::Unauthenticated => drop(known.remove(0)),
+                refusal => {
+                    let status = response.status;
+                    let words = format!("not let in now: {refusal} (status {status})");
+                    return Err(not_now(words));
+                }
+            }
+        }
+        Err(not_let_in(self.far.invitation.is_some()))
+    }
+
+    /// Asks the exit for a connection to the target. Waits for the exit itself too, but not for
+    /// ever.
+    pub(crate) async fn open(
+        &self,
+        target: &Target,
+        treatment: &Treatment,
+        record: &Record,
+    ) -> Result<(Outgoing, Incoming), Refusal> {
+        let ask = |up: Up| async move { up.connect(target, treatment).await };
+        self.ask(ask, record).await
+    }
+
+    /// The same for UDP.
+    pub(crate) async fn open_udp(
+        &self,
+        target: &Target,
+        treatment: &Treatment,
+        record: &Record,
+    ) -> Result<Granted, Refusal> {
+        let ask = |up: Up| async move { up.associate(target, treatment).await };
+        self.ask(ask, record).await
+    }
+
+    /// Asks on the connection that stands, and on the next one if that was lost meanwhile: nothing
+    /// was sent to the target yet.
+    async fn ask<T, F>(&self, ask: impl Fn(Up) -> F, record: &Record) -> Result<T, Refusal>
+    where
+        F: Future<Output = Result<Result<T, Refusal>, Broken>>,
+    {
+        let (deadline, mut seen) = (Instant::now() + OPEN, 0);
+        loop {
+            record.enter(Phase::Connection);
+            let up = timeout_at(deadline, self.next_up(seen)).await;
+            let up = up.map_err(|_| Refusal::NoTunnel)?;
+            seen = up.number;
+            record.enter(Phase::Target);
+            match timeout_at(deadline, ask(up)).await {
+                Err(_) => return Err(Refusal::TimedOut),
+                Ok(Err(Broken::Lost(_))) => {}
+                Ok(Err(_)) => return Err(Refusal::Internal),
+                Ok(Ok(result)) => return result,
+            }
+        }
+    }
+
+    /// The connection that stands, or the next one that does, after number `seen`.
+    pub(super) async fn next_up(&self, seen: u64) -> Up {
+        let mut state = self.state.subscribe();
+        let is_new = |state: &Option<Up>| state.as_ref().is_some_and(|up| up.number > seen);
+        let found = state.wait_for(is_new).await.ok().and_then(|up| up.clone());
+        match found {
+            Some(up) => up,
+            // The sender lives as long as this.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Ends the connection.
+    pub(crate) fn close(&self) {
+        if let Some(up) = self.current() {
+            close(
+                up.session.connection(),
+                Code::NO_ERROR,
+                "the entry was stopped",
+            );
+        }
+    }
+}
+
+impl Up {
+    async fn connect(
+        &self,
+        target: &Target,
+        treatment: &Treatment,
+    ) -> Result<Result<(Outgoing, Incoming), Refusal>, Broken> {
+        let mut headers = Headers::new().with("authorization", self.authorization.clone());
+        treatment::put(&mut headers, treatment);
+        let line = RequestLine::Connect {
+            authority: target.to_string(),
+        };
+        let (outgoing, mut incoming) = self.session.request(&Request { line, headers }).await?;
+        let response = incoming.response().await?;
+        if response.is_success() {
+            return Ok(Ok((outgoing, incoming)));
+        }
+        Ok(Err(Refusal::of(&response)))
+    }
+
+    async fn associate(
+        &self,
+        target: &Target,
+        treatment: &Treatment,
+    ) -> Result<Result<Granted, Refusal>, Broken> {
+        self.ask_for(&Ask::Udp(Some(target.clone())), treatment)
+            .await
+    }
+
+    /// Asks for a tunnel of packets of IP.
+    pub(super) async fn ask_for_ip(&self) -> Result<Result<Granted, Refusal>, Broken> {
+        self.ask_for(&Ask::Ip(Scope::ALL), &Treatment::default())
+            .await
+    }
+
+    async fn ask_for(
+        &self,
+        ask: &Ask,
+        treatment: &Treatment,
+    ) -> Result<Result<Granted, Refusal>, Broken> {
+        let settings = self.session.settings().await?;
+        if !settings.connect_protocol {
+            return Ok(Err(Refusal::Unsupported));
+        }
+        let offered = payloads::OURS;
+        let mut headers = Headers::new().with("authorization", self.authorization.clone());
+        offered.put(&mut headers);
+        treatment::put(&mut headers, treatment);
+        let line = self.templates.request(ask);
+        let request = Request { line, headers };
+        let opened = self.session.request_with_datagrams(&request).await?;
+        let (outgoing, mut incoming, datagrams) = opened;
+        let response = incoming.response().await?;
+        if !response.opens_capsules()? {
+            return Ok(Err(Refusal::of(&response)));
+        }
+        Ok(Ok(Granted {
+            agreed: offered.and(Extensions::read(&response.headers)),
+            remote: next_hop(&response),
+            in_datagrams: self.session.has_datagrams(&settings),
+            ends: (outgoing, incoming, datagrams),
+        }))
+    }
+}
+
+/// A request for UDP or IP that was granted.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    /// What both ends can do.
+    pub(crate) agreed: Extensions,
+    /// Where the exit sends to, if it says so.
+    pub(crate) remote: Option<SocketAddr>,
+    /// Whether it takes QUIC datagrams.
+    pub(crate) in_datagrams: bool,
+    pub(crate) ends: (Outgoing, Incoming, Datagrams),
+}
+
+/// The address that the proxy closest to the target sends to.
+fn next_hop(response: &Response) -> Option<SocketAddr> {
+    let told = ProxyStatus::read(&response.headers).into_iter().next()?;
+    told.next_hop?.parse().ok()
+}
+
+fn not_now(words: impl Into<String>) -> Failed {
+    Failed {
+        words: words.into(),
+        hint: String::new(),
+        is_final: false,
+    }
+}
+
+fn not_let_in(was_invited: bool) -> Failed {
+    let (words, hint) = if was_invited {
+        (
+            "the far end does not let this machine in: the invitation in the URL was used by \
+             another one, is older than a week, or was revoked",
+            "`anabranch tunnel invite` there prints a new URL",
+        )
+    } else {
+        (
+            "the far end does not let this machine in",
+            "take the whole URL that `anabranch tunnel invite` prints there",
+        )
+    };
+    Failed {
+        words: words.into(),
+        hint: hint.into(),
+        is_final: true,
+    }
+}

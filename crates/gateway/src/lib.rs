@@ -1,0 +1,79 @@
+//! Both nodes of the tunnel.
+//!
+//! ```text
+//! applications ── SOCKS5, HTTP CONNECT ──> entry ══ HTTP/3, all paths ══> exit ── TCP ──> the net
+//!                                         (node A)                      (node B)
+//! ```
+//! TCP ends at both nodes, in the kernel, and travels on a request stream of its own: a plain
+//! CONNECT (RFC 9114, section 4.4), so that any HTTP/3 proxy client can use an exit, and an entry
+//! any such proxy.
+//!
+//! This crate decides who is let in ([`identity`]), where connections lead ([`exit`]), how those of
+//! hosts become requests ([`entry`]) and what is shown of it all. It invents no wire formats
+//! (`anabranch-masque` has them) and prints nothing.
+
+pub mod control;
+pub mod entry;
+pub mod exit;
+pub mod guard;
+pub mod identity;
+
+mod ip;
+mod nft;
+mod payloads;
+mod records;
+mod refusal;
+mod relay;
+mod session;
+pub mod status;
+#[cfg(test)]
+mod tests;
+mod treatment;
+mod udp;
+
+use anabranch_masque::Templates;
+use anabranch_net::defaults;
+use anabranch_net::engine::TransportConfig;
+use std::time::Duration;
+
+pub use entry::Entry;
+pub use exit::Exit;
+
+/// Where a client shows who it is before it asks for anything.
+const JOIN_PATH: &str = "/.well-known/anabranch/tunnel";
+
+/// What requests and answers call an exit. It has many names, so none is compared.
+const AUTHORITY: &str = "anabranch";
+
+fn templates() -> Templates {
+    Templates::of_proxy(AUTHORITY).expect("a name is an authority")
+}
+
+/// How often a silent path is probed, so that mappings of address translators last.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// How long a UDP flow lasts on which nothing happens (RFC 9298, section 3.1: two minutes or more).
+const UDP_IDLE: Duration = Duration::from_secs(150);
+
+/// How long a connection outlasts the loss of all its paths.
+const OUTAGE: Duration = Duration::from_secs(120);
+
+/// Requests of one client at a time.
+const MAX_STREAMS: u64 = 4096;
+
+/// Unread bytes of one stream at first. It grows where somebody reads fast.
+const STREAM_WINDOW: u64 = 256 << 10;
+
+/// Bytes of one stream that may wait at a node at first. It grows with the bytes in flight.
+const STREAM_WAITING: u64 = 64 << 10;
+
+/// How connections between both nodes behave, unless told otherwise.
+pub fn transport() -> TransportConfig {
+    let mut transport = defaults::transport();
+    transport.keep_alive = Some(KEEP_ALIVE);
+    transport.max_idle_timeout = Some(OUTAGE);
+    transport.streams.max_streams_bidi = MAX_STREAMS;
+    transport.streams.stream_receive_window = STREAM_WINDOW;
+    transport.streams.stream_unsent = STREAM_WAITING;
+    transport
+}

@@ -1,0 +1,453 @@
+//! UDP payloads or IP packets of one request, as both nodes carry them (RFC 9298, RFC 9484): in
+//! QUIC datagrams, or in capsules for peers that take no others.
+//!
+//! ```text
+//! socket ── Sender ──> datagrams, capsules ══> peer
+//! socket <── Receiver ── datagrams, capsules <══ peer
+//! ```
+
+mod order;
+mod relay;
+
+pub(crate) use relay::{Activity, Sink, Source, relay};
+
+use crate::records::Tally;
+use crate::session::datagrams::{Arrived, Datagrams};
+use crate::session::{Broken, Incoming, Outgoing, data};
+use anabranch_masque::capsule::{self, Capsule, NumberBits, put_datagram_header};
+use anabranch_masque::datagram::put_context;
+use anabranch_masque::stream::Item;
+use anabranch_masque::{Code, Contexts, Error, Extensions, Protocol};
+use anabranch_net::error::SendDatagramError;
+use anabranch_proto::wire::PathId;
+use anabranch_tunnel::{Numbering, Treatment};
+use bytes::Bytes;
+use order::Order;
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+/// Capsules that are owed to the peer: as many answers as it may have contexts, and some.
+const MAX_OWED: usize = 1024;
+
+/// Datagrams that overtook the registration of their context.
+const MAX_EARLY: usize = 64;
+
+/// What our nodes can do beyond RFC 9298.
+pub(crate) const OURS: Extensions = Extensions {
+    numbers: true,
+    bind: false,
+};
+
+/// A UDP payload, or an IP packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Payload {
+    /// Whom it came from or is for; none if it can only be one.
+    pub(crate) remote: Option<SocketAddr>,
+    pub(crate) bytes: Bytes,
+}
+
+/// The context of payloads of the request's target (RFC 9298, section 4).
+const TARGET: u64 = 0;
+
+/// Payloads so far, as the node sees them.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Into the tunnel.
+    pub(crate) sent: AtomicU64,
+    /// Out of the tunnel.
+    pub(crate) received: AtomicU64,
+    /// In either direction: too large for a path, late, or more than somebody took.
+    pub(crate) dropped: AtomicU64,
+    /// Out of the tunnel, after those before them had been waited for, and for how long.
+    pub(crate) held: AtomicU64,
+    pub(crate) held_us: AtomicU64,
+}
+
+impl Counts {
+    pub(crate) fn lose(&self, count: u64) {
+        self.dropped.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn hold(&self, time: Duration) {
+        self.held.fetch_add(1, Ordering::Relaxed);
+        let micros = time.as_micros() as u64;
+        self.held_us.fetch_add(micros, Ordering::Relaxed);
+    }
+}
+
+/// What both directions know of their request.
+#[derive(Debug)]
+struct Shared {
+    datagrams: Datagrams,
+    /// Answers to capsules of the peer.
+    owed: Mutex<Vec<Capsule>>,
+    is_owed: Notify,
+    tally: Tally,
+}
+
+impl Shared {
+    fn owed(&self) -> MutexGuard<'_, Vec<Capsule>> {
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is read of capsules that are not about contexts: returns what is to be answered.
+pub(crate) type Heed = Box<dyn FnMut(Capsule) -> Vec<Capsule> + Send + Sync>;
+
+/// What a request carries besides payloads.
+pub(crate) struct Talk {
+    protocol: Protocol,
+    bits: NumberBits,
+    /// What is said first.
+    first: Vec<Capsule>,
+    heed: Heed,
+    /// How payloads are carried.
+    treatment: Treatment,
+}
+
+impl Talk {
+    /// That of UDP: nothing.
+    fn of_udp(treatment: Treatment) -> Self {
+        Self {
+            treatment,
+            protocol: Protocol::Udp,
+            bits: order::BITS,
+            first: Vec::new(),
+            heed: Box::new(|_| Vec::new()),
+        }
+    }
+
+    /// That of IP: addresses and routes.
+    pub(crate) fn of_ip(first: Vec<Capsule>, heed: Heed) -> Self {
+        Self {
+            treatment: Treatment::default(),
+            protocol: Protocol::Ip,
+            bits: order::IP_BITS,
+            first,
+            heed,
+        }
+    }
+}
+
+impl fmt::Debug for Talk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Talk")
+            .field("protocol", &self.protocol)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Bytes in front of an IP packet in our datagrams, behind the number of the stream.
+pub(crate) fn ip_overhead(agreed: Extensions) -> usize {
+    // Either side's first context has a number of one byte.
+    let numbers = if agreed.numbers {
+        order::IP_BITS.bytes()
+    } else {
+        0
+    };
+    1 + numbers
+}
+
+/// Both directions of a request for UDP whose answer was a success. `in_datagrams` says whether the
+/// peer takes QUIC datagrams.
+pub(crate) fn split(
+    ends: (Outgoing, Incoming, Datagrams),
+    contexts: Contexts,
+    in_datagrams: bool,
+    treatment: Treatment,
+    tally: Tally,
+) -> (Sender, Receiver) {
+    let talk = Talk::of_udp(treatment);
+    split_with(ends, contexts, in_datagrams, tally, talk)
+}
+
+/// The same for what is carried with other capsules beside it.
+pub(crate) fn split_with(
+    (mut outgoing, incoming, datagrams): (Outgoing, Incoming, Datagrams),
+    mut contexts: Contexts,
+    in_datagrams: bool,
+    tally: Tally,
+    talk: Talk,
+) -> (Sender, Receiver) {
+    let treatment = talk.treatment;
+    outgoing.treat(&treatment);
+    // Capsules come in order anyway.
+    let number = || contexts.number(TARGET, talk.bits);
+    let numbers = in_datagrams.then(number).flatten();
+    let numbering = numbers
+        .as_ref()
+        .map(|(context, _)| Numbering::new(*context, order::size(talk.bits)));
+    let numbers = numbers.into_iter().map(|(_, capsule)| capsule);
+    let owed = numbers.chain(talk.first).collect();
+    let shared = Arc::new(Shared {
+        datagrams,
+        owed: Mutex::new(owed),
+        is_owed: Notify::new(),
+        tally,
+    });
+    let sender = Sender {
+        outgoing,
+        shared: Arc::clone(&shared),
+        in_datagrams,
+        numbering,
+        treatment,
+    };
+    let receiver = Receiver {
+        incoming,
+        capsules: capsule::Reader::new(talk.protocol),
+        contexts,
+        heed: talk.heed,
+        shared,
+        arrived: Vec::new(),
+        early: VecDeque::new(),
+        order: Order::new(treatment.wait),
+    };
+    (sender, receiver)
+}
+
+/// The direction into the tunnel.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    outgoing: Outgoing,
+    shared: Arc<Shared>,
+    in_datagrams: bool,
+    numbering: Option<Numbering>,
+    treatment: Treatment,
+}
+
+impl Sender {
+    /// Sends a payload to or from the request's target, unless it is too large.
+    ///
+    /// # Errors
+    ///
+    /// The request has ended.
+    pub(crate) async fn send(&mut self, payload: &Payload) -> Result<(), Broken> {
+        // What the peer has to know of it goes first.
+        self.answer().await?;
+        if !self.in_datagrams {
+            self.send_capsule(&payload.bytes).await?;
+            self.shared.tally.sent();
+            return Ok(());
+        }
+        // A number that is not sent would be waited for.
+        let mut numbering = self.numbering.clone();
+        let overhead = numbering.as_ref().map_or(1, Numbering::overhead);
+        let mut datagram = self.shared.datagrams.begin(overhead + payload.bytes.len());
+        if let Some(numbering) = &mut numbering {
+            numbering.put_header(&mut datagram);
+        } else {
+            put_context(&mut datagram, TARGET);
+        }
+        datagram.extend_from_slice(&payload.bytes);
+        let is_numbered = numbering.is_some();
+        let sent = self
+            .shared
+            .datagrams
+            .send(datagram, is_numbered, &self.treatment);
+        match sent {
+            Ok(()) => {
+                self.numbering = numbering;
+                self.shared.tally.sent();
+            }
+            Err(SendDatagramError::Connection(reason)) => return Err(reason.into()),
+            Err(_) => self.shared.tally.lose(1),
+        }
+        Ok(())
+    }
+
+    async fn send_capsule(&mut self, payload: &[u8]) -> Result<(), Broken> {
+        let mut header = Vec::with_capacity(16);
+        put_datagram_header(&mut header, 1 + payload.len());
+        put_context(&mut header, TARGET);
+        self.outgoing.write(data(&[&header, payload])).await
+    }
+
+    /// Waits until there is something to [`answer`](Self::answer), or the peer has given up.
+    ///
+    /// # Errors
+    ///
+    /// The peer has given up.
+    pub(crate) async fn attend(&mut self) -> Result<(), Broken> {
+        tokio::select! {
+            () = self.shared.is_owed.notified() => Ok(()),
+            broken = self.outgoing.given_up() => Err(broken),
+        }
+    }
+
+    /// Answers what the peer said of its contexts.
+    pub(crate) async fn answer(&mut self) -> Result<(), Broken> {
+        let owed = std::mem::take(&mut *self.shared.owed());
+        if owed.is_empty() {
+            return Ok(());
+        }
+        let mut capsules = Vec::new();
+        for one in owed {
+            one.encode(&mut capsules);
+        }
+        self.outgoing.write(data(&[&capsules])).await
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_numbered(&self) -> bool {
+        self.numbering.is_some()
+    }
+
+    /// Nothing more is sent.
+    pub(crate) fn finish(&mut self) {
+        self.outgoing.finish();
+    }
+
+    /// Gives the request up.
+    pub(crate) fn reset(&mut self, code: Code) {
+        self.outgoing.reset(code);
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The direction out of the tunnel.
+pub(crate) struct Receiver {
+    incoming: Incoming,
+    capsules: capsule::Reader,
+    contexts: Contexts,
+    heed: Heed,
+    shared: Arc<Shared>,
+    arrived: Vec<Arrived>,
+    /// Datagrams of contexts that nobody has registered yet.
+    early: VecDeque<Arrived>,
+    order: Order,
+}
+
+impl Receiver {
+    /// Waits for payloads and appends them; returns whether there can be more.
+    ///
+    /// # Errors
+    ///
+    /// The request broke, or the peer broke its rules: it is to be reset with the code.
+    pub(crate) async fn receive(&mut self, into: &mut Vec<Payload>) -> Result<bool, Broken> {
+        let before = into.len();
+        while into.len() == before {
+            tokio::select! {
+                // Registrations before what needs them.
+                biased;
+                item = self.incoming.next() => match item? {
+                    Item::Data(bytes) => {
+                        self.capsules.push(bytes);
+                        self.on_capsules(into)?;
+                    }
+                    Item::End => {
+                        self.capsules.finish();
+                        self.on_capsules(into)?;
+                        return Ok(false);
+                    }
+                    // A tunnel has no other field sections: the reader refuses them.
+                    Item::Head(_) => {}
+                },
+                dropped = self.shared.datagrams.arrive(&mut self.arrived) => {
+                    self.shared.tally.lose(dropped);
+                    // The buffer comes back, as the next ones need it.
+                    let mut arrived = std::mem::take(&mut self.arrived);
+                    for one in arrived.drain(..) {
+                        self.on_datagram(one, into)?;
+                    }
+                    self.arrived = arrived;
+                    if self.order.is_used() {
+                        let delays = self.shared.datagrams.delays();
+                        self.order.set_delays(delays, &self.shared.tally, into);
+                    }
+                }
+                () = until(self.order.deadline()) => self.order.give_up(&self.shared.tally, into),
+            }
+        }
+        self.shared.tally.received((into.len() - before) as u64);
+        Ok(true)
+    }
+
+    fn on_capsules(&mut self, into: &mut Vec<Payload>) -> Result<(), Broken> {
+        loop {
+            let capsule = match self.capsules.poll() {
+                Ok(Some(capsule::Item::Capsule(capsule))) => capsule,
+                // Other items are of connect-tcp.
+                Ok(Some(_)) => continue,
+                Ok(None) => return Ok(()),
+                Err(error) => return Err(self.incoming.refuse(error)),
+            };
+            if let Capsule::Datagram(bytes) = capsule {
+                let path = PathId::ZERO;
+                self.on_datagram(Arrived { path, bytes }, into)?;
+                continue;
+            }
+            let answers = self.contexts.on_capsule(&capsule, |_| false);
+            let mut answers = answers.map_err(|error| self.incoming.refuse(error))?;
+            answers.extend((self.heed)(capsule));
+            self.owe(answers)?;
+            for arrived in std::mem::take(&mut self.early) {
+                self.on_datagram(arrived, into)?;
+            }
+        }
+    }
+
+    fn owe(&mut self, answers: Vec<Capsule>) -> Result<(), Broken> {
+        if answers.is_empty() {
+            return Ok(());
+        }
+        let mut owed = self.shared.owed();
+        owed.extend(answers);
+        let is_too_much = owed.len() > MAX_OWED;
+        drop(owed);
+        if is_too_much {
+            let reason = "more contexts were registered than answers were read";
+            let code = Code::EXCESSIVE_LOAD;
+            return Err(self.incoming.refuse(Error::Stream { code, reason }));
+        }
+        self.shared.is_owed.notify_one();
+        Ok(())
+    }
+
+    fn on_datagram(&mut self, arrived: Arrived, into: &mut Vec<Payload>) -> Result<(), Broken> {
+        let read = self.contexts.read(arrived.bytes.clone());
+        let Some(received) = read.map_err(|error| self.incoming.refuse(error))? else {
+            self.early.push_back(arrived);
+            if self.early.len() > MAX_EARLY {
+                self.early.pop_front();
+                self.shared.tally.lose(1);
+            }
+            return Ok(());
+        };
+        let tally = &self.shared.tally;
+        tally.record.came_by(arrived.path, received.payload.len());
+        let payload = Payload {
+            remote: received.remote,
+            bytes: received.payload,
+        };
+        match received.number {
+            Some(number) => {
+                let from = (received.context, arrived.path);
+                self.order.take(from, number, payload, tally, into);
+            }
+            None => into.push(payload),
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn was_numbered(&self) -> bool {
+        self.order.is_used()
+    }
+
+    /// Nothing more is read.
+    pub(crate) fn stop(&mut self, code: Code) {
+        self.incoming.stop(code);
+    }
+}

@@ -1,0 +1,152 @@
+//! Payloads between something that has sockets and a request, until either ends.
+//!
+//! ```text
+//! nothing either way for long            -->    FIN
+//! nothing more to be sent                -->    FIN
+//! an error of the socket                 -->    both directions reset: H3_CONNECT_ERROR
+//! FIN, reset, a broken rule, a lost connection  <--  nothing more is carried
+//! ```
+
+use super::{Payload, Receiver, Sender};
+use crate::records::Meter;
+use crate::relay::Cut;
+use anabranch_masque::Code;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// Where payloads for the tunnel come from.
+pub(crate) trait Source {
+    /// Waits for payloads and appends them; returns whether there can be more. To be cancelled
+    /// without a loss.
+    async fn receive(&mut self, into: &mut Vec<Payload>) -> io::Result<bool>;
+}
+
+impl<S: Source> Source for &mut S {
+    async fn receive(&mut self, into: &mut Vec<Payload>) -> io::Result<bool> {
+        (**self).receive(into).await
+    }
+}
+
+/// Where payloads out of the tunnel go to.
+pub(crate) trait Sink {
+    async fn send(&mut self, payload: Payload) -> io::Result<()>;
+}
+
+/// When something was last carried, and for how long nothing may be.
+#[derive(Debug)]
+pub(crate) struct Activity {
+    last: Mutex<Instant>,
+    idle: Duration,
+}
+
+impl Activity {
+    /// That of something that begins, and ends when nothing was carried for so long.
+    pub(crate) fn new(idle: Duration) -> Self {
+        Self {
+            last: Mutex::new(Instant::now()),
+            idle,
+        }
+    }
+
+    /// That of something that does not end because nothing is carried.
+    pub(crate) fn lasting() -> Self {
+        const YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+        Self::new(YEARS)
+    }
+
+    pub(crate) fn note(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    pub(crate) fn last(&self) -> Instant {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn over(&self) {
+        loop {
+            let last = self.last();
+            if last.elapsed() >= self.idle {
+                return;
+            }
+            sleep_until(last + self.idle).await;
+        }
+    }
+}
+
+/// Carries payloads both ways until one side ends or nothing happens any more.
+///
+/// # Errors
+///
+/// What broke. The peer was told.
+pub(crate) async fn relay(
+    mut source: impl Source,
+    mut sink: impl Sink,
+    (mut sender, mut receiver): (Sender, Receiver),
+    meter: Meter<'_>,
+    activity: &Activity,
+) -> Result<(), Cut> {
+    let ended = tokio::select! {
+        ended = outward(&mut receiver, &mut sink, meter, activity) => ended,
+        ended = inward(&mut source, &mut sender, meter, activity) => ended,
+        () = activity.over() => Ok(()),
+    };
+    let code = match &ended {
+        Ok(()) => {
+            sender.finish();
+            Code::NO_ERROR
+        }
+        Err(Cut::Socket(_)) => Code::CONNECT_ERROR,
+        Err(Cut::Stream(broken)) => broken.code(),
+    };
+    if ended.is_err() {
+        sender.reset(code);
+    }
+    receiver.stop(code);
+    ended
+}
+
+async fn outward(
+    receiver: &mut Receiver,
+    sink: &mut impl Sink,
+    meter: Meter<'_>,
+    activity: &Activity,
+) -> Result<(), Cut> {
+    let (mut payloads, mut goes_on) = (Vec::new(), true);
+    while goes_on {
+        goes_on = receiver.receive(&mut payloads).await?;
+        for payload in payloads.drain(..) {
+            meter.outward(payload.bytes.len());
+            meter.record.wait_outward(sink.send(payload)).await?;
+        }
+        activity.note();
+    }
+    Ok(())
+}
+
+async fn inward(
+    source: &mut impl Source,
+    sender: &mut Sender,
+    meter: Meter<'_>,
+    activity: &Activity,
+) -> Result<(), Cut> {
+    let (mut payloads, mut goes_on) = (Vec::new(), true);
+    while goes_on {
+        sender.answer().await?;
+        tokio::select! {
+            more = source.receive(&mut payloads) => goes_on = more?,
+            attended = sender.attend() => attended?,
+        }
+        let mut is_active = false;
+        for payload in payloads.drain(..) {
+            meter.inward(payload.bytes.len());
+            meter.record.wait_inward(sender.send(&payload)).await?;
+            is_active = true;
+        }
+        if is_active {
+            activity.note();
+        }
+    }
+    Ok(())
+}

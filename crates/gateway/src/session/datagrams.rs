@@ -1,0 +1,247 @@
+//! HTTP datagrams of one connection (RFC 9297, section 2): each to the request that it is for.
+//!
+//! One task reads what the connection received. A request that does not read as fast as its
+//! datagrams come loses the oldest; no other request waits for it.
+
+use super::close;
+use anabranch_masque::datagram::{put_stream, split_stream, stream_size};
+use anabranch_net::engine::ReceivedDatagram;
+use anabranch_net::error::SendDatagramError;
+use anabranch_net::{Connection, DatagramOptions};
+use anabranch_proto::wire::PathId;
+use anabranch_tunnel::Treatment;
+use bytes::Bytes;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Datagrams that wait for one request, and bytes of them.
+const MAX_WAITING: usize = 1024;
+const MAX_WAITING_BYTES: usize = 512 << 10;
+/// Bytes that wait for all requests of a connection.
+const MAX_CONNECTION_BYTES: usize = 4 << 20;
+/// Datagrams that are read at a time.
+const BATCH: usize = 64;
+/// How long measured delays of paths count.
+const MEASURED_FOR: Duration = Duration::from_millis(50);
+/// How long a datagram may wait for its turn to leave, unless its class says so. Later it is worth
+/// less than the next one.
+const WORTH: Duration = Duration::from_millis(200);
+
+/// A datagram that arrived.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) path: PathId,
+    pub(crate) bytes: Bytes,
+}
+
+/// How long a path takes from the peer to here, against the others, and how much that varies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PathDelay {
+    pub(crate) path: PathId,
+    pub(crate) delay_us: i64,
+    pub(crate) jitter_us: u64,
+}
+
+/// The delays as they were last looked at.
+type Looked = Option<(Instant, Arc<[PathDelay]>)>;
+
+/// What waits for one request.
+#[derive(Debug, Default)]
+struct Waiting {
+    datagrams: VecDeque<Arrived>,
+    bytes: usize,
+    dropped: u64,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    more: Notify,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The requests of a connection that take datagrams.
+#[derive(Debug, Default)]
+pub(super) struct Hub {
+    queues: Mutex<HashMap<u64, Arc<Queue>>>,
+    /// Bytes that wait in all queues.
+    bytes: AtomicUsize,
+    delays: Mutex<Looked>,
+}
+
+impl Hub {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<Queue>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a datagram behind those that wait already, and drops the oldest of them if there are
+    /// too many.
+    fn push(&self, queue: &Queue, arrived: Arrived) {
+        let mut waiting = queue.lock();
+        let length = arrived.bytes.len();
+        waiting.bytes += length;
+        waiting.datagrams.push_back(arrived);
+        let mut all = self.bytes.fetch_add(length, Ordering::Relaxed) + length;
+        while waiting.datagrams.len() > MAX_WAITING
+            || waiting.bytes > MAX_WAITING_BYTES
+            || all > MAX_CONNECTION_BYTES
+        {
+            let Some(oldest) = waiting.datagrams.pop_front() else {
+                break;
+            };
+            let length = oldest.bytes.len();
+            waiting.bytes -= length;
+            waiting.dropped += 1;
+            all = self.bytes.fetch_sub(length, Ordering::Relaxed) - length;
+        }
+        drop(waiting);
+        queue.more.notify_one();
+    }
+
+    /// The datagrams for and from a request on this stream, until they are dropped.
+    pub(super) fn open(self: &Arc<Self>, connection: &Connection, stream: u64) -> Datagrams {
+        let queue = Arc::<Queue>::default();
+        self.lock().insert(stream, Arc::clone(&queue));
+        Datagrams {
+            stream,
+            connection: connection.clone(),
+            hub: Arc::clone(self),
+            queue,
+        }
+    }
+}
+
+/// Hands out what the connection receives, until it ends.
+pub(super) async fn deliver(connection: Connection, hub: Arc<Hub>) {
+    let mut batch: Vec<ReceivedDatagram> = Vec::with_capacity(BATCH);
+    while connection.read_datagrams(BATCH, &mut batch).await.is_ok() {
+        let queues = hub.lock();
+        for ReceivedDatagram { path, data } in batch.drain(..) {
+            match split_stream(data) {
+                Ok((stream, bytes)) => {
+                    // Those for requests that have ended, or not begun, are dropped.
+                    if let Some(queue) = queues.get(&stream) {
+                        hub.push(queue, Arrived { path, bytes });
+                    }
+                }
+                Err(error) => return close(&connection, error.code(), error.reason()),
+            }
+        }
+    }
+}
+
+/// The datagrams for and from one request.
+#[derive(Debug)]
+pub(crate) struct Datagrams {
+    stream: u64,
+    connection: Connection,
+    hub: Arc<Hub>,
+    queue: Arc<Queue>,
+}
+
+impl Datagrams {
+    /// Waits for datagrams and appends all there are; returns how many were dropped because nobody
+    /// read them in time. Can be cancelled without a loss.
+    pub(crate) async fn arrive(&self, into: &mut Vec<Arrived>) -> u64 {
+        loop {
+            {
+                let mut waiting = self.queue.lock();
+                if !waiting.datagrams.is_empty() {
+                    let bytes = std::mem::take(&mut waiting.bytes);
+                    self.hub.bytes.fetch_sub(bytes, Ordering::Relaxed);
+                    into.extend(waiting.datagrams.drain(..));
+                    return std::mem::take(&mut waiting.dropped);
+                }
+            }
+            self.queue.more.notified().await;
+        }
+    }
+
+    /// The beginning of a datagram, with room for `length` bytes behind it.
+    pub(crate) fn begin(&self, length: usize) -> Vec<u8> {
+        let mut datagram = Vec::with_capacity(stream_size(self.stream) + length);
+        put_stream(&mut datagram, self.stream);
+        datagram
+    }
+
+    /// Sends what [`begin`](Self::begin) began. One that is numbered may go by any path; others
+    /// stay together where the scheduler keeps flows on paths.
+    ///
+    /// # Errors
+    ///
+    /// It was dropped: it is larger than every path carries, too much waits, or the connection has
+    /// ended.
+    pub(crate) fn send(
+        &self,
+        datagram: Vec<u8>,
+        is_numbered: bool,
+        treatment: &Treatment,
+    ) -> Result<(), SendDatagramError> {
+        let flow = if is_numbered { 0 } else { self.stream / 4 + 1 };
+        let options = DatagramOptions {
+            flow,
+            within: Some(treatment.deadline.unwrap_or(WORTH)),
+            // Copies are known apart by their numbers.
+            critical: treatment.is_critical() && is_numbered,
+            class: treatment.class(),
+        };
+        self.connection.send_datagram_with(datagram.into(), options)
+    }
+
+    /// The delays of the paths in use.
+    pub(crate) fn delays(&self) -> Arc<[PathDelay]> {
+        let mut looked = self
+            .hub
+            .delays
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, delays)) = &*looked
+            && at.elapsed() < MEASURED_FOR
+        {
+            return Arc::clone(delays);
+        }
+        let delays = delays(&self.connection);
+        *looked = Some((Instant::now(), Arc::clone(&delays)));
+        delays
+    }
+}
+
+/// By the peer's clock if both have agreed on timestamps, and by half of the round trip if not.
+fn delays(connection: &Connection) -> Arc<[PathDelay]> {
+    let paths = connection.paths();
+    let in_use = paths
+        .iter()
+        .filter(|(_, stats)| stats.validated && !stats.closing);
+    // What a path carries stays in order: alone it has nothing that may come by another.
+    let is_alone = in_use.clone().count() < 2;
+    let micros = |time: Duration| time.as_micros() as i64;
+    let delays = in_use.map(|(path, stats)| PathDelay {
+        path: *path,
+        delay_us: stats
+            .backward_delay_us
+            .unwrap_or_else(|| micros(stats.smoothed_rtt) / 2),
+        jitter_us: if is_alone {
+            0
+        } else {
+            stats.rttvar.as_micros() as u64 / 2
+        },
+    });
+    delays.collect()
+}
+
+impl Drop for Datagrams {
+    fn drop(&mut self) {
+        self.hub.lock().remove(&self.stream);
+        let bytes = std::mem::take(&mut self.queue.lock().bytes);
+        self.hub.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,442 @@
+//! What a node shows of itself. Up is away from the near end, down is towards it.
+
+pub mod flow;
+
+use crate::entry::Flows;
+use crate::payloads::Counts;
+use anabranch_net::Connection;
+use anabranch_net::PathManager;
+use anabranch_net::engine::PathStats;
+use anabranch_net::manager::EntryState;
+use anabranch_proto::path::PathState;
+use anabranch_proto::wire::PathId;
+use anabranch_proto::wire::frame::PathStatus as Wish;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How long rates are measured before they are told.
+pub(crate) const MEASURED: Duration = Duration::from_secs(1);
+
+/// What a node shows.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "node", rename_all = "kebab-case")]
+pub enum Status {
+    /// The end beside the applications.
+    Near(Near),
+    /// The end on the net.
+    Far(Far),
+}
+
+/// What a near end shows.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Near {
+    /// What the far end calls itself, if the tunnel stands.
+    pub far_end: Option<String>,
+    /// How long it has stood.
+    pub connected_seconds: Option<u64>,
+    /// What keeps it from standing.
+    pub trouble: Option<String>,
+    /// Where SOCKS5 and HTTP CONNECT are offered.
+    pub listening: Vec<SocketAddr>,
+    /// What is captured, if something is.
+    pub captured: Option<Captured>,
+    /// Connections of applications.
+    pub connections: Connections,
+    /// What they moved, and move now.
+    pub traffic: Traffic,
+    /// Those of UDP among it.
+    pub datagrams: Datagrams,
+    /// What each class of traffic carries, in the order in which they are asked.
+    #[serde(default)]
+    pub classes: Vec<Class>,
+    /// The paths, and the links that have none now.
+    pub paths: Vec<Path>,
+}
+
+/// What a near end captures.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Captured {
+    /// Whose traffic: `host`, or `lan=` and an interface.
+    pub sources: Vec<String>,
+    /// Whether it stays blocked when the near end is gone.
+    pub kill_switch: bool,
+}
+
+/// What a far end shows.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Far {
+    /// What it calls itself.
+    pub name: String,
+    /// How long it has run.
+    pub running_seconds: u64,
+    /// Flows of all clients since it runs.
+    pub flows: Connections,
+    /// What they moved, and move now.
+    pub traffic: Traffic,
+    /// Those of UDP among it.
+    pub datagrams: Datagrams,
+    /// The clients that were let in, in the order they came.
+    pub clients: Vec<Client>,
+}
+
+impl Status {
+    /// Whether it does what it is for, in words.
+    ///
+    /// # Errors
+    ///
+    /// Why it does not.
+    pub fn health(&self) -> Result<String, String> {
+        let near = match self {
+            Self::Near(near) => near,
+            Self::Far(far) => {
+                let here = far.clients.iter().filter(|client| client.connected).count();
+                return Ok(format!("listening, {here} connected"));
+            }
+        };
+        let Some(far_end) = &near.far_end else {
+            let trouble = near.trouble.as_deref().unwrap_or("it is being tried");
+            return Err(format!("not connected: {trouble}"));
+        };
+        let is_usable = |path: &&Path| ["open", "backup"].contains(&&*path.state);
+        match near.paths.iter().filter(is_usable).count() {
+            0 => Err(format!("connected to {far_end}, but no path answers")),
+            count => Ok(format!(
+                "connected to {far_end}, paths that answer: {count}"
+            )),
+        }
+    }
+}
+
+/// A client of a far end.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Client {
+    /// By which it can be called.
+    pub id: String,
+    /// What it calls itself.
+    pub name: String,
+    /// When it was let in, in seconds since 1970.
+    pub first_seen: u64,
+    /// When it was last heard of.
+    pub last_seen: u64,
+    /// Whether it is connected.
+    pub connected: bool,
+    /// Connections it has open through the tunnel.
+    pub open: usize,
+    /// What it moved, and moves now.
+    pub traffic: Traffic,
+    /// Those of UDP among it, since it was connected.
+    pub datagrams: Datagrams,
+    /// Its paths.
+    pub paths: Vec<Path>,
+}
+
+/// Connections of applications.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Connections {
+    /// Open now.
+    pub open: usize,
+    /// Made so far.
+    pub made: u64,
+    /// That could not be made.
+    pub failed: u64,
+}
+
+impl Connections {
+    pub(crate) fn of(flows: &Flows) -> Self {
+        Self {
+            open: flows.open.load(Ordering::Relaxed),
+            made: flows.opened.load(Ordering::Relaxed),
+            failed: flows.refused.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// A class of traffic.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Class {
+    /// What it is called.
+    pub name: String,
+    /// Its flows that are open.
+    pub open: usize,
+    /// Those that began so far.
+    pub made: u64,
+    /// Bytes of payload away from the near end.
+    pub up_bytes: u64,
+    /// And towards it.
+    pub down_bytes: u64,
+}
+
+/// UDP datagrams of applications so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Datagrams {
+    /// Away from the near end.
+    pub up: u64,
+    /// Towards it.
+    pub down: u64,
+    /// In either direction, that this end dropped: too large for a path, late, or too many.
+    pub dropped: u64,
+    /// That had to wait here for those before them.
+    pub held: u64,
+    /// How long these waited, all together, in microseconds.
+    pub held_us: u64,
+}
+
+impl Datagrams {
+    pub(crate) fn of_near(counts: &Counts) -> Self {
+        Self {
+            up: counts.sent.load(Ordering::Relaxed),
+            down: counts.received.load(Ordering::Relaxed),
+            dropped: counts.dropped.load(Ordering::Relaxed),
+            held: counts.held.load(Ordering::Relaxed),
+            held_us: counts.held_us.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn of_far(counts: &Counts) -> Self {
+        Self::of_near(counts).turned()
+    }
+
+    /// The same, if what goes up here comes down there.
+    pub(crate) fn turned(self) -> Self {
+        Self {
+            up: self.down,
+            down: self.up,
+            ..self
+        }
+    }
+}
+
+/// Bytes of payload so far, and bits a second of them now.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Traffic {
+    /// Away from the near end.
+    pub up_bytes: u64,
+    /// Towards it.
+    pub down_bytes: u64,
+    /// The rate of the former.
+    pub up_bps: f64,
+    /// And of the latter.
+    pub down_bps: f64,
+}
+
+impl Traffic {
+    /// From what was moved up and down before and after [`MEASURED`].
+    pub(crate) fn between(before: (u64, u64), after: (u64, u64)) -> Self {
+        Self {
+            up_bytes: after.0,
+            down_bytes: after.1,
+            up_bps: rate(before.0, after.0),
+            down_bps: rate(before.1, after.1),
+        }
+    }
+}
+
+fn rate(before: u64, after: u64) -> f64 {
+    after.saturating_sub(before) as f64 * 8.0 / MEASURED.as_secs_f64()
+}
+
+/// A path, or a link that has none.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Path {
+    /// Its number; none for a link that has no path now.
+    pub path: Option<u64>,
+    /// The interface; empty where the kernel chooses, and at a far end.
+    pub interface: String,
+    /// Its address here, if that is known.
+    pub local: Option<String>,
+    /// Its address there.
+    pub remote: String,
+    /// `open`, `backup`, `silent`, `unproven`, `closing`, `waiting`.
+    pub state: String,
+    /// What it is for: `always` or `backup`.
+    pub role: String,
+    /// Bits a second of UDP payload away from the near end.
+    pub up_bps: f64,
+    /// And towards it.
+    pub down_bps: f64,
+    /// Its share of what all paths carry now.
+    pub share: f64,
+    /// Smoothed round-trip time in milliseconds, if it was measured.
+    pub delay_ms: Option<f64>,
+    /// The least of them.
+    pub least_delay_ms: Option<f64>,
+    /// The share of packets sent from here that were lost, of all so far.
+    pub loss: Option<f64>,
+    /// The largest UDP payload known to pass, in bytes.
+    pub mtu: u16,
+    /// Bytes of UDP payload sent from here so far.
+    pub sent_bytes: u64,
+    /// And received.
+    pub received_bytes: u64,
+    /// Packets sent from here so far.
+    pub sent_packets: u64,
+    /// Those of them that were lost.
+    pub lost_packets: u64,
+}
+
+/// The paths of a connection at one time.
+pub(crate) type Snapshot = Vec<(PathId, PathStats)>;
+
+pub(crate) fn snapshot(connection: Option<&Connection>) -> Snapshot {
+    connection.map(Connection::paths).unwrap_or_default()
+}
+
+/// The paths from what they were before and after [`MEASURED`], seen from the near end if it has a
+/// manager of paths.
+pub(crate) fn paths(
+    before: &Snapshot,
+    after: &Snapshot,
+    manager: Option<&PathManager>,
+) -> Vec<Path> {
+    let mut rows: Vec<Path> = after
+        .iter()
+        .map(|(id, stats)| {
+            let earlier = before.iter().find(|(other, _)| other == id);
+            let earlier = earlier.map(|(_, stats)| &stats.counters);
+            let counters = &stats.counters;
+            let sent = rate(earlier.map_or(0, |it| it.sent_bytes), counters.sent_bytes);
+            let received = rate(
+                earlier.map_or(0, |it| it.received_bytes),
+                counters.received_bytes,
+            );
+            let is_near = manager.is_some();
+            let (up_bps, down_bps) = if is_near {
+                (sent, received)
+            } else {
+                (received, sent)
+            };
+            let measured = |time: Duration| {
+                (stats.latest_rtt > Duration::ZERO).then_some(time.as_secs_f64() * 1e3)
+            };
+            let packets = counters.sent_packets;
+            Path {
+                path: Some(id.0.into()),
+                role: role(stats.status).into(),
+                interface: String::new(),
+                local: stats.tuple.local.map(|ip| ip.to_string()),
+                remote: stats.tuple.remote.to_string(),
+                state: state(stats).into(),
+                up_bps,
+                down_bps,
+                share: 0.0,
+                delay_ms: measured(stats.smoothed_rtt),
+                least_delay_ms: measured(stats.min_rtt),
+                loss: (packets > 0).then(|| counters.lost_packets as f64 / packets as f64),
+                mtu: stats.mtu,
+                sent_bytes: counters.sent_bytes,
+                received_bytes: counters.received_bytes,
+                sent_packets: packets,
+                lost_packets: counters.lost_packets,
+            }
+        })
+        .collect();
+    if let Some(manager) = manager {
+        name_links(&mut rows, after, manager);
+    }
+    let total: f64 = rows.iter().map(|row| row.up_bps + row.down_bps).sum();
+    for row in &mut rows {
+        if total > 0.0 {
+            row.share = (row.up_bps + row.down_bps) / total;
+        }
+    }
+    rows
+}
+
+/// Says which interface each path uses, and adds the links that wait for a path.
+fn name_links(rows: &mut Vec<Path>, paths: &Snapshot, manager: &PathManager) {
+    for entry in manager.entries() {
+        let place = entry.candidate;
+        let at = entry.state.path();
+        let at = at.and_then(|id| paths.iter().position(|(path, _)| *path == id));
+        if let Some(at) = at {
+            rows[at].interface.clone_from(&place.interface);
+            if !place.interface.is_empty() {
+                rows[at].local = Some(place.local.to_string());
+            }
+        } else if !matches!(entry.state, EntryState::Lost(_)) {
+            rows.push(Path {
+                path: None,
+                role: role(place.options.status).into(),
+                interface: place.interface,
+                local: Some(place.local.to_string()),
+                remote: place.remote.to_string(),
+                state: "waiting".into(),
+                up_bps: 0.0,
+                down_bps: 0.0,
+                share: 0.0,
+                delay_ms: None,
+                least_delay_ms: None,
+                loss: None,
+                mtu: 0,
+                sent_bytes: 0,
+                received_bytes: 0,
+                sent_packets: 0,
+                lost_packets: 0,
+            });
+        }
+    }
+}
+
+fn role(wish: Wish) -> &'static str {
+    match wish {
+        Wish::Available => "always",
+        Wish::Backup => "backup",
+    }
+}
+
+fn state(stats: &PathStats) -> &'static str {
+    match stats {
+        stats if stats.closing => "closing",
+        stats if !stats.validated => "unproven",
+        stats if stats.state == PathState::Doubtful => "silent",
+        stats if stats.status == Wish::Backup => "backup",
+        _ => "open",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_near_end_is_well_if_a_path_answers() {
+        let mut near = near();
+        let health = |near: &Near| Status::Near(near.clone()).health();
+        assert_eq!(
+            health(&near).unwrap_err(),
+            "connected to b, but no path answers"
+        );
+        near.far_end = None;
+        near.trouble = Some("no answer".into());
+        assert_eq!(health(&near).unwrap_err(), "not connected: no answer");
+    }
+
+    fn near() -> Near {
+        Near {
+            far_end: Some("b".into()),
+            connected_seconds: Some(7),
+            trouble: None,
+            listening: vec![([127, 0, 0, 1], 1080).into()],
+            captured: None,
+            connections: Connections::default(),
+            traffic: Traffic::between((1000, 0), (2000, 5)),
+            datagrams: Datagrams::default(),
+            classes: Vec::new(),
+            paths: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_shown_is_read_again() {
+        let near = near();
+        assert!((near.traffic.up_bps - 8000.0).abs() < 1.0);
+        let text = serde_json::to_string(&Status::Near(near)).unwrap();
+        assert!(
+            text.starts_with(r#"{"node":"near","far_end":"b","#),
+            "{text}"
+        );
+        assert!(matches!(serde_json::from_str(&text), Ok(Status::Near(_))));
+    }
+}

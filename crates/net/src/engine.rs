@@ -1,0 +1,22 @@
+//! The engine's names that this crate's interface is made of, gathered from `anabranch-proto`.
+
+pub use anabranch_proto::config::{
+    AckFrequency, AckReturn, ClientConfig, EndpointConfig, IncomingPolicy, RetryPolicy,
+    ServerConfig, TransportConfig,
+};
+pub use anabranch_proto::connection::KeyUpdateRefused;
+pub use anabranch_proto::connection::{
+    AbandonPathError, Connection, ConnectionStats, MigrateError, OpenPathError, PathStats,
+    PathUnknown,
+};
+pub use anabranch_proto::connection::{DelayDifference, DelayMethod};
+pub use anabranch_proto::endpoint::{AcceptError, ConnectError, Endpoint, Handle, Incoming};
+pub use anabranch_proto::error::ConnectionError;
+pub use anabranch_proto::event::{Event, PathNotice};
+pub use anabranch_proto::path::PathOptions;
+pub use anabranch_proto::resumption::{Resume, ResumptionState, StateError};
+pub use anabranch_proto::streams::{
+    ClosedStream, DatagramOptions, ReadError, ReceivedDatagram, SendDatagramError, StreamEvent,
+    WriteError,
+};
+pub use anabranch_proto::tls;

@@ -1,0 +1,451 @@
+//! What an acknowledgement changes, and what counts as lost.
+
+use super::Connection;
+use super::receive::Arrival;
+use crate::congestion::{CongestionEvent, Member};
+use crate::error::TransportError;
+use crate::event::{LossTrigger, Metrics, Observation};
+use crate::handshake::Level;
+use crate::path::ecn::EcnOutcome;
+use crate::path::packets::{Acked, Lost, News};
+use crate::path::state::Path;
+use crate::recovery::sent::SentFrame;
+use crate::recovery::{LargestNewlyAcked, PacketSpace, SentPacket, loss};
+use crate::time::{Duration, Instant};
+use crate::wire::PathId;
+use crate::wire::frame::Ack;
+
+impl Connection {
+    pub(super) fn on_ack(
+        &mut self,
+        arrival: &Arrival,
+        ack: &Ack<'_>,
+    ) -> Result<(), TransportError> {
+        let level = arrival.level;
+        let target = if level == Level::OneRtt {
+            ack.path
+        } else {
+            PathId::ZERO
+        };
+        if level == Level::OneRtt && self.paths.slot(target).is_some_and(|s| s.path.is_none()) {
+            return Err(TransportError::violation(
+                "acknowledges packets of a path that was never opened",
+            ));
+        }
+        let mut acked = std::mem::take(&mut self.scratch.acked);
+        acked.clear();
+        // A space that is gone has nothing left to learn.
+        let newly = match self.space_mut(level, target) {
+            Some(space) => space.on_ack(ack.ranges(), &mut acked),
+            None => Ok(None),
+        };
+        let result = newly.map(|newly| {
+            if let Some(newly) = newly {
+                self.on_newly_acked(arrival, ack, target, &newly, &acked);
+            }
+        });
+        self.scratch.acked = acked;
+        result
+    }
+
+    fn on_newly_acked(
+        &mut self,
+        arrival: &Arrival,
+        ack: &Ack<'_>,
+        target: PathId,
+        newly: &LargestNewlyAcked,
+        acked: &[(u64, SentPacket)],
+    ) {
+        let Arrival { now, level, .. } = *arrival;
+        if level == Level::OneRtt {
+            self.handshake.on_acked(target, newly.pn);
+        }
+        let sample = newly.ack_eliciting && newly.is_largest_ever;
+        let delay = self.ack_delay(level, ack.delay);
+        let max_ack_delay = self.peer_max_ack_delay();
+        let Some((path, is_open)) = self.paths.known_mut(target) else {
+            return;
+        };
+        let news = News {
+            by: (level == Level::OneRtt).then_some(arrival.path),
+            newly,
+            delay: sample.then_some(delay),
+            ecn: ack.ecn,
+            max_ack_delay,
+            is_open,
+        };
+        let sum = path.on_acked(now, &news, acked);
+        self.note_mtu(now, target, sum.mtu);
+        if sample && level == Level::OneRtt {
+            self.note_echo(target, newly, acked, ack.delay);
+        }
+        self.bottlenecks.on_packets(target, acked.len() as u64, 0);
+        for (_, packet) in acked {
+            for frame in &packet.frames {
+                self.on_frame_acked(level, frame);
+            }
+        }
+        self.reset_probing(level);
+        if sum.eliciting {
+            self.end_inquiry();
+        }
+        if let Some(verdict) = sum.verdict {
+            self.carry_out(now, target, verdict);
+        }
+        self.check_ecn(now, target, &sum, newly);
+        self.detect_lost(now, level, target);
+        self.grow_window(now, target, newly.time_sent, &sum);
+        self.settle_ack_home();
+        if level == Level::OneRtt {
+            self.review_ack_frequency(now, target);
+        }
+        self.placement.on_acked(target, sum.bytes, sum.rtt);
+        self.observe_metrics(now, target);
+    }
+
+    /// The peer's delay in answering, believed up to what it announced (RFC 9002, section 5.3).
+    fn ack_delay(&self, level: Level, encoded: u64) -> Duration {
+        if level != Level::OneRtt {
+            return Duration::ZERO;
+        }
+        let micros = encoded.saturating_mul(1 << self.identity.peer.ack_delay_exponent.min(20));
+        let delay = Duration::from_micros(micros);
+        if self.handshake.is_confirmed() {
+            delay.min(self.peer_max_ack_delay())
+        } else {
+            delay
+        }
+    }
+
+    /// The size of a path's packets changed.
+    fn note_mtu(&mut self, now: Instant, path: PathId, change: Option<(u16, u16)>) {
+        if let Some((old, new)) = change {
+            self.outbox
+                .observe(now, &Observation::MtuUpdated { path, old, new });
+            self.fit_datagrams();
+        }
+    }
+
+    fn on_frame_acked(&mut self, level: Level, frame: &SentFrame) {
+        match *frame {
+            SentFrame::Crypto { start, length } => {
+                self.handshake.on_crypto_acked(level, start, length);
+            }
+            SentFrame::Ack { path, largest } => {
+                if let Some(space) = self.space_mut(level, path) {
+                    space.received.on_ack_acked(largest);
+                }
+            }
+            SentFrame::NewConnectionId { path, sequence } => {
+                if let Some(mut slot) = self.paths.slot_mut(path) {
+                    slot.local_cids.on_acked(sequence);
+                }
+            }
+            SentFrame::RetireConnectionId { path, sequence } => {
+                if let Some(mut slot) = self.paths.slot_mut(path) {
+                    slot.remote_cids.on_retirement_acked(sequence);
+                }
+            }
+            SentFrame::AckFrequency { sequence } => self.ack_requests.on_acked(sequence),
+            // What was queued again for a loss that was none need not leave any more.
+            SentFrame::HandshakeDone => self.control.handshake_done = false,
+            SentFrame::NewToken => {
+                self.control.new_token_sent = None;
+                self.control.new_token = None;
+            }
+            SentFrame::PathAbandon { path } => {
+                if let Some(mut slot) = self.paths.slot_mut(path)
+                    && let Some(closing) = &mut slot.closing
+                {
+                    closing.abandon_acked = true;
+                    closing.abandon_pending = false;
+                }
+            }
+            SentFrame::PathStatus { path, sequence } => {
+                if let Some(mut slot) = self.paths.slot_mut(path) {
+                    slot.status_pending &= !slot.is_own_status(sequence);
+                }
+            }
+            SentFrame::MaxPathId { limit } => {
+                self.paths.on_limit_acked(limit);
+            }
+            SentFrame::PathsBlocked { .. } | SentFrame::PathCidsBlocked { .. } => {}
+            _ => self.streams.on_acked(frame),
+        }
+    }
+
+    /// Queues again what a packet carried, apart from stream data of a path that is only doubted.
+    #[cold]
+    pub(super) fn on_frame_lost(&mut self, level: Level, path: PathId, frame: &SentFrame) {
+        match *frame {
+            SentFrame::Crypto { start, length } => {
+                self.handshake.on_crypto_lost(level, start, length);
+            }
+            SentFrame::Ack { .. } | SentFrame::PathsBlocked { .. } => {}
+            SentFrame::PathCidsBlocked { path } => {
+                if let Some(mut slot) = self.paths.slot_mut(path)
+                    && !slot.remote_cids.has_active()
+                {
+                    slot.cids_blocked_pending = true;
+                }
+            }
+            SentFrame::HandshakeDone => self.control.handshake_done = true,
+            SentFrame::NewToken => self.control.new_token = self.control.new_token_sent.take(),
+            SentFrame::AckFrequency { sequence } => self.ack_requests.on_lost(sequence),
+            SentFrame::NewConnectionId { path, sequence } => {
+                if let Some(mut slot) = self.paths.slot_mut(path) {
+                    slot.local_cids.on_lost(sequence);
+                }
+            }
+            SentFrame::RetireConnectionId { path, sequence } => {
+                if let Some(mut slot) = self.paths.slot_mut(path) {
+                    slot.remote_cids.on_retirement_lost(sequence);
+                }
+            }
+            SentFrame::PathAbandon { path } => {
+                if let Some(mut slot) = self.paths.slot_mut(path)
+                    && let Some(closing) = &mut slot.closing
+                {
+                    closing.abandon_pending = true;
+                }
+            }
+            SentFrame::PathStatus { path, sequence } => {
+                if let Some(mut slot) = self.paths.slot_mut(path)
+                    && slot.is_own_status(sequence)
+                {
+                    slot.status_pending = true;
+                }
+            }
+            SentFrame::MaxPathId { limit } => self.paths.on_limit_lost(limit),
+            _ => self.streams.on_lost(frame, path),
+        }
+    }
+
+    /// Declares packets lost that newer acknowledgements or time have overtaken.
+    pub(super) fn detect_lost(&mut self, now: Instant, level: Level, target: PathId) {
+        let mut lost = std::mem::take(&mut self.scratch.lost);
+        lost.clear();
+        match level {
+            Level::OneRtt => {
+                if let Some(path) = self.paths.path_mut(target) {
+                    path.detect_lost(now, &mut lost);
+                }
+            }
+            early => {
+                let space = self.early.spaces[early as usize].as_mut();
+                if let (Some(space), Some(path)) = (space, self.paths.path(PathId::ZERO)) {
+                    space.detect_lost(now, &path.route().rtt, &mut lost);
+                }
+            }
+        }
+        if !lost.is_empty() {
+            self.on_packets_lost(now, level, target, &lost);
+        }
+        self.scratch.lost = lost;
+    }
+
+    fn on_packets_lost(
+        &mut self,
+        now: Instant,
+        level: Level,
+        target: PathId,
+        lost: &[(u64, SentPacket)],
+    ) {
+        if self.outbox.is_observed() {
+            self.observe_lost(now, level, target, lost);
+        }
+        for (_, packet) in lost {
+            for frame in &packet.frames {
+                self.on_frame_lost(level, target, frame);
+            }
+        }
+        let probes = lost
+            .iter()
+            .filter(|(_, packet)| packet.is_mtu_probe)
+            .count();
+        self.bottlenecks
+            .on_packets(target, 0, (lost.len() - probes) as u64);
+        let max_ack_delay = self.peer_max_ack_delay();
+        let Some(path) = self.paths.path_mut(target) else {
+            return;
+        };
+        let Lost { event, mtu } = path.on_lost(now, lost, max_ack_delay);
+        self.note_mtu(now, target, mtu);
+        let Some(event) = event else {
+            // A route that was left lost it, or a probe: what it carried waits again all the same.
+            self.placement.on_requeued();
+            return;
+        };
+        self.notify_congestion(now, target, &event);
+        self.placement.on_lost(target, event.bytes_lost);
+        self.observe_metrics(now, target);
+    }
+
+    /// ECN counts that grew mean congestion; counts that make no sense turned ECN off on the route.
+    fn check_ecn(&mut self, now: Instant, target: PathId, sum: &Acked, newly: &LargestNewlyAcked) {
+        match sum.ecn {
+            Some(EcnOutcome::Congestion) => {
+                let event = CongestionEvent {
+                    now,
+                    last_sent: newly.time_sent,
+                    bytes_lost: 0,
+                    bytes_in_flight: sum.in_flight,
+                    persistent: false,
+                    ecn: true,
+                    sent_in_flight: sum.prior_in_flight,
+                };
+                self.notify_congestion(now, target, &event);
+            }
+            Some(EcnOutcome::Failed) => self
+                .outbox
+                .observe(now, &Observation::EcnFailed { path: target }),
+            _ => {}
+        }
+    }
+
+    #[cold]
+    fn notify_congestion(&mut self, now: Instant, target: PathId, event: &CongestionEvent) {
+        let members = self.snapshot_members(target);
+        if let Some(path) = self.paths.path_mut(target) {
+            path.on_congestion(now, event, &members);
+        }
+        self.scratch.members = members;
+    }
+
+    fn grow_window(&mut self, now: Instant, target: PathId, largest_sent: Instant, sum: &Acked) {
+        let members = self.snapshot_members(target);
+        if let Some(path) = self.paths.path_mut(target) {
+            path.grow_window(now, largest_sent, sum, &members);
+        }
+        self.scratch.members = members;
+        let slowest = self
+            .paths
+            .open()
+            .filter_map(|slot| slot.open())
+            .map(|p| p.route().rtt.smoothed());
+        if let Some(rtt) = slowest.max() {
+            self.streams.set_tuning(rtt, now);
+        }
+        self.tend_keys(now);
+    }
+
+    /// Replaces keys before they wear out, and keeps old ones as long as packets may be late.
+    fn tend_keys(&mut self, now: Instant) {
+        let three_pto = self.three_pto();
+        self.handshake.set_key_discard_delay(three_pto);
+        if self.handshake.needs_key_update() {
+            // Refused while the last update is young: then the next acknowledgement tries again.
+            let _ = self.handshake.update_keys(now, three_pto);
+            self.observe_keys(now, false);
+        }
+    }
+
+    /// The paths a coupled controller may look at, in the reused buffer.
+    fn snapshot_members(&mut self, target: PathId) -> Vec<Member> {
+        let mut members = std::mem::take(&mut self.scratch.members);
+        members.clear();
+        let asks = |path: &Path| path.route().controller.is_coupled();
+        if !self.paths.path(target).is_some_and(asks) {
+            return members;
+        }
+        let open = || self.paths.open().filter_map(|slot| slot.open());
+        let own = open().find(|path| path.id() == target);
+        members.extend(open().map(|path| {
+            let controller = &path.route().controller;
+            let rtt = &path.route().rtt;
+            Member {
+                path: path.id(),
+                is_self: path.id() == target,
+                window: controller.window(),
+                ssthresh: controller.ssthresh(),
+                smoothed_rtt: if rtt.has_sample() {
+                    rtt.smoothed()
+                } else {
+                    Duration::ZERO
+                },
+                bytes_between_losses: controller.bytes_between_losses(),
+                active: path.is_healthy() && !path.route().app_limited,
+                shares_bottleneck: own.is_some_and(|own| self.shares_bottleneck(own, path)),
+                probing_rtt: controller.is_probing_rtt()
+                    && path.is_healthy()
+                    && path.route().in_flight > 0,
+            }
+        }));
+        members
+    }
+
+    /// An acknowledgement shows that the path works in both directions (RFC 9002, section 6.2.1).
+    fn reset_probing(&mut self, level: Level) {
+        // A client whose address the server has not proven yet keeps its backoff: the
+        // acknowledgement may be all the server is allowed to send.
+        if level != Level::Initial || self.identity.side.is_server() {
+            self.early.pto_count = 0;
+        }
+    }
+
+    /// Everything in flight on a closed space counts as neither acknowledged nor lost.
+    pub(super) fn forget_space(&mut self, level: Level) {
+        let Some(mut space) = self.early.spaces[level as usize].take() else {
+            return;
+        };
+        self.early.probes_owed[level as usize] = 0;
+        if let Some(path) = self.paths.path_mut(PathId::ZERO) {
+            path.on_space_gone(&space.take_all());
+        }
+        self.early.pto_count = 0;
+        // Observers would go on counting what was in flight.
+        self.observe_metrics(self.clock, PathId::ZERO);
+    }
+
+    fn observe_lost(
+        &mut self,
+        now: Instant,
+        level: Level,
+        path: PathId,
+        lost: &[(u64, SentPacket)],
+    ) {
+        let largest = self.space(level, path).and_then(PacketSpace::largest_acked);
+        for (pn, packet) in lost {
+            let overtaken = largest.is_some_and(|largest| pn + loss::PACKET_THRESHOLD <= largest);
+            let observation = Observation::PacketLost {
+                level,
+                path,
+                pn: *pn,
+                size: usize::from(packet.size),
+                is_mtu_probe: packet.is_mtu_probe,
+                trigger: if overtaken {
+                    LossTrigger::Reordering
+                } else {
+                    LossTrigger::Time
+                },
+            };
+            self.outbox.observe(now, &observation);
+        }
+    }
+
+    pub(super) fn observe_metrics(&mut self, now: Instant, target: PathId) {
+        if !self.outbox.is_observed() {
+            return;
+        }
+        let Some(path) = self.paths.path(target) else {
+            return;
+        };
+        let route = path.route();
+        let metrics = Metrics {
+            smoothed_rtt: route.rtt.smoothed(),
+            rttvar: route.rtt.rttvar(),
+            min_rtt: route.rtt.min(),
+            latest_rtt: route.rtt.latest(),
+            congestion_window: route.controller.window(),
+            ssthresh: route.controller.ssthresh(),
+            bytes_in_flight: route.in_flight,
+            delivery_rate: route.rate.bandwidth(),
+            pto_count: path.liveness().pto_count(),
+            phase: route.controller.phase(),
+            app_limited: route.app_limited,
+        };
+        let path = target;
+        self.outbox
+            .observe(now, &Observation::Metrics { path, metrics });
+    }
+}

@@ -1,0 +1,294 @@
+//! From the first Initial to a confirmed handshake.
+
+use super::close::Life;
+use super::{Connection, Routing};
+use crate::error::TransportError;
+use crate::event::{Event, Observation};
+use crate::handshake::Level;
+use crate::handshake::token::retry_integrity_tag;
+use crate::path::MAX_OPEN_PATHS;
+use crate::time::Instant;
+use crate::wire::frame::NewConnectionId;
+use crate::wire::params::TransportParameters;
+use crate::wire::{ConnectionId, PathId, Side, TransportErrorCode};
+
+impl Connection {
+    pub(super) fn on_crypto(
+        &mut self,
+        now: Instant,
+        level: Level,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), TransportError> {
+        let was_complete = self.handshake.is_complete();
+        let had_session = self.handshake.has_session();
+        self.handshake.on_crypto(level, offset, data)?;
+        self.note_session(had_session);
+        self.learn_peer_params(now)?;
+        self.note_early_keys(now);
+        if self.handshake.is_complete() && !was_complete {
+            self.on_complete(now)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the peer's transport parameters as soon as TLS has them.
+    #[cold]
+    fn learn_peer_params(&mut self, now: Instant) -> Result<(), TransportError> {
+        if self.identity.peer.initial_source_cid.is_some() {
+            return Ok(());
+        }
+        let Some(bytes) = self.handshake.peer_params() else {
+            return Ok(());
+        };
+        let sender = self.identity.side.peer();
+        let params = TransportParameters::decode(bytes, sender)
+            .map_err(|error| TransportError::new(error.code(), error.to_string()))?;
+        self.check_authenticated_cids(&params)?;
+        let local_limit = self.announced_path_limit();
+        let empty = |cid: Option<ConnectionId>| cid.is_none_or(|cid| cid.is_empty());
+        if self.config.max_paths > 0
+            && params.initial_max_path_id.is_some()
+            && (empty(self.identity.peer_scid) || self.identity.handshake_scid.is_empty())
+        {
+            // RFC 10069: who offers the extension has connection IDs.
+            return Err(TransportError::violation(
+                "multipath with an empty connection ID",
+            ));
+        }
+        if let (Some(local), Some(remote)) = (local_limit, params.initial_max_path_id) {
+            self.paths.negotiate(local, remote);
+        }
+        self.settle_early_data(&params)?;
+        self.streams.on_peer_params(&params);
+        if let Some(mut slot) = self.paths.slot_mut(PathId::ZERO) {
+            if let Some(token) = params.reset_token {
+                slot.remote_cids.set_initial_token(token);
+                self.routing.push_back(Routing::AddToken(token));
+            }
+            if let Some(preferred) = &params.preferred_address {
+                let frame = NewConnectionId {
+                    path: PathId::ZERO,
+                    sequence: 1,
+                    retire_prior_to: 0,
+                    cid: preferred.cid,
+                    reset_token: preferred.reset_token,
+                };
+                slot.remote_cids
+                    .on_new(&frame, self.config.active_connection_id_limit)?;
+            }
+            if let Some(path) = &mut slot.path {
+                path.set_peer_limit(params.max_udp_payload_size);
+            }
+        }
+        self.one_way.set_exponent(params.ack_delay_exponent);
+        self.identity.peer = params;
+        let (by_peer, params) = (true, &self.identity.peer);
+        self.outbox
+            .observe(now, &Observation::Parameters { by_peer, params });
+        Ok(())
+    }
+
+    /// The path ID limit our parameters carry; `None` if the extension is off on our side.
+    pub(super) fn announced_path_limit(&self) -> Option<PathId> {
+        announced_path_limit(
+            self.config.max_paths,
+            self.identity.side,
+            self.identity.peer_scid,
+        )
+    }
+
+    /// The parameters must repeat the connection IDs of the packets, so that nobody between can
+    /// have changed those (RFC 9000, section 7.3).
+    fn check_authenticated_cids(&self, params: &TransportParameters) -> Result<(), TransportError> {
+        let identity = &self.identity;
+        let mut matches = params.initial_source_cid == identity.peer_scid;
+        if identity.side.is_client() {
+            matches &= params.original_dcid == Some(identity.original_dcid);
+            matches &= params.retry_source_cid == identity.retry_scid;
+        }
+        if matches {
+            Ok(())
+        } else {
+            Err(TransportError::new(
+                TransportErrorCode::TRANSPORT_PARAMETER_ERROR,
+                "connection IDs in the parameters differ from those of the packets",
+            ))
+        }
+    }
+
+    #[cold]
+    fn on_complete(&mut self, now: Instant) -> Result<(), TransportError> {
+        if self.identity.peer.initial_source_cid.is_none() {
+            return Err(TransportError::new(
+                TransportErrorCode::crypto(109),
+                "the peer sent no transport parameters",
+            ));
+        }
+        self.life = Life::Established;
+        let alpn = self.handshake.alpn();
+        self.outbox
+            .observe(now, &Observation::HandshakeComplete { alpn });
+        if let Some(path) = self.paths.path_mut(PathId::ZERO) {
+            path.set_validated();
+        }
+        self.outbox.events.push_back(Event::Connected);
+        self.conclude_early_data(now);
+        if self.identity.side.is_server() {
+            self.control.handshake_done = true;
+            self.queue_new_tokens(now);
+            self.spare_first_window();
+            self.on_confirmed(now);
+        }
+        self.announce_path(now, PathId::ZERO);
+        self.replay_undecryptable(now);
+        Ok(())
+    }
+
+    /// A token for each ticket, as both are good once; at least one.
+    fn queue_new_tokens(&mut self, now: Instant) {
+        let Some(path) = self.paths.path(PathId::ZERO) else {
+            return;
+        };
+        let address = [path.route().tuple.remote.ip()];
+        let (keys, rng) = (&self.identity.keys, &mut self.rng);
+        let tokens = (0..self.handshake.tickets_given().max(1))
+            .map(|_| keys.seal_new_token(now, &address, rng));
+        self.control.new_token = Some(tokens.collect());
+    }
+
+    /// The client's first request comes with the end of its handshake, or right behind it: a server
+    /// asks for larger packets one round trip later, so that the whole initial window is there for
+    /// the answer.
+    fn spare_first_window(&mut self) {
+        if let Some(path) = self.paths.path_mut(PathId::ZERO) {
+            path.hold_mtu();
+        }
+    }
+
+    pub(super) fn on_handshake_done(&mut self, now: Instant) -> Result<(), TransportError> {
+        if self.identity.side.is_server() {
+            return Err(TransportError::violation("HANDSHAKE_DONE from a client"));
+        }
+        self.on_confirmed(now);
+        Ok(())
+    }
+
+    /// Both sides are known to be complete (RFC 9001, section 4.1.2).
+    #[cold]
+    fn on_confirmed(&mut self, now: Instant) {
+        if self.handshake.is_confirmed() {
+            return;
+        }
+        self.handshake.set_confirmed();
+        self.outbox.observe(now, &Observation::HandshakeConfirmed);
+        self.outbox.events.push_back(Event::Confirmed);
+        self.discard_level(now, Level::Handshake);
+        // The connection ID that the client invented stays routed for good: an Initial that was
+        // delayed or repeated on the way would begin another connection.
+        self.issue_cids();
+        self.follow_preferred_address(now);
+        self.note_capacity(now);
+    }
+
+    /// The first packet of the next level makes the keys of the one before useless
+    /// (RFC 9001, section 4.9.1): sent by the client, received by the server.
+    pub(super) fn on_level_sent(&mut self, now: Instant, level: Level) {
+        if level == Level::Handshake && self.identity.side.is_client() {
+            self.discard_level(now, Level::Initial);
+        }
+    }
+
+    /// Drops keys, CRYPTO bytes and packets of a level for ever.
+    #[cold]
+    fn discard_level(&mut self, now: Instant, level: Level) {
+        if self.handshake.has_keys(level) {
+            self.outbox
+                .observe(now, &Observation::KeysDiscarded { level });
+        }
+        self.forget_space(level);
+        self.handshake.discard(level);
+    }
+
+    pub(super) fn on_level_used(&mut self, now: Instant, level: Level) {
+        if level != Level::Handshake || self.identity.side.is_client() {
+            return;
+        }
+        self.discard_level(now, Level::Initial);
+        // Only the owner of the address can have read our Handshake keys' secrets
+        // (RFC 9000, section 8.1).
+        if let Some(path) = self.paths.path_mut(PathId::ZERO) {
+            path.set_validated();
+        }
+    }
+
+    /// The peer's choice of connection ID, from its first authenticated packet.
+    #[cold]
+    pub(super) fn learn_peer_cid(&mut self, scid: ConnectionId) {
+        if self.identity.peer_scid.is_some() {
+            return;
+        }
+        self.identity.peer_scid = Some(scid);
+        if let Some(mut slot) = self.paths.slot_mut(PathId::ZERO) {
+            slot.remote_cids.replace_initial(scid);
+        }
+    }
+
+    /// The server wants to see our address proven first (RFC 9000, section 17.2.5).
+    #[cold]
+    pub(super) fn on_retry(
+        &mut self,
+        scid: ConnectionId,
+        token: Vec<u8>,
+        body: &[u8],
+        tag: [u8; 16],
+    ) {
+        let identity = &mut self.identity;
+        let expected = identity.side == Side::Client
+            && identity.peer_scid.is_none()
+            && identity.retry_scid.is_none()
+            && scid != identity.original_dcid
+            && !token.is_empty();
+        if !expected || retry_integrity_tag(&identity.original_dcid, body) != tag {
+            self.outbox.stats.packets_dropped += 1;
+            return;
+        }
+        identity.retry_scid = Some(scid);
+        identity.token = token;
+        if let Some(mut slot) = self.paths.slot_mut(PathId::ZERO) {
+            slot.remote_cids.replace_initial(scid);
+        }
+        self.handshake.on_retry(&scid);
+        self.forget_sent_initials();
+        self.repeat_early_data();
+    }
+
+    /// What was sent under the old keys will never be acknowledged.
+    fn forget_sent_initials(&mut self) {
+        let Some(space) = self.early.spaces[0].as_mut() else {
+            return;
+        };
+        let sent = space.take_all();
+        if let Some(path) = self.paths.path_mut(PathId::ZERO) {
+            path.forget_in_flight(&sent);
+        }
+        self.early.pto_count = 0;
+        self.early.probes_owed = [0; 2];
+        self.observe_metrics(self.clock, PathId::ZERO);
+    }
+}
+
+/// What goes into `initial_max_path_id`: nothing if the extension is off, or if a server learns
+/// that its client uses an empty connection ID (RFC 10069 forbids it then).
+pub(crate) fn announced_path_limit(
+    max_paths: u32,
+    side: Side,
+    peer_scid: Option<ConnectionId>,
+) -> Option<PathId> {
+    let peer_is_empty = side.is_server() && peer_scid.is_some_and(|cid| cid.is_empty());
+    if max_paths == 0 || peer_is_empty {
+        None
+    } else {
+        Some(PathId(max_paths.min(MAX_OPEN_PATHS as u32) - 1))
+    }
+}

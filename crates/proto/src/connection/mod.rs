@@ -1,0 +1,362 @@
+//! One connection: the order in which its parts work.
+//!
+//! The connection decides which part is asked when, and carries outcomes from one part to the next.
+//! It holds no protocol state that a part could hold: packet numbers live in spaces, windows in
+//! routes, bytes in streams. Its timers are listed in `timers`.
+
+mod ack_frequency;
+mod acks;
+mod answers;
+mod builder;
+mod close;
+mod commands;
+mod control;
+mod data;
+mod dispatch;
+mod early_data;
+mod establish;
+mod migrate;
+mod observe;
+mod one_way;
+mod paths;
+mod receive;
+mod silence;
+mod stats;
+mod timers;
+mod transmit;
+
+pub use crate::handshake::{ExportError, KeyUpdateRefused};
+pub use crate::placement::{BlockedStats, BlockedTime, SchedulerStats};
+pub use crate::recovery::{DelayDifference, DelayMethod};
+pub use commands::{AbandonPathError, OpenPathError, PathUnknown};
+pub(crate) use establish::announced_path_limit;
+pub use migrate::MigrateError;
+pub(crate) use paths::random_cid;
+pub use stats::{ConnectionStats, PathStats};
+pub use timers::Timer;
+
+use crate::config::TransportConfig;
+use crate::congestion::Bottlenecks;
+use crate::datagram::Tuple;
+use crate::error::TransportError;
+use crate::event::{Event, Observation, Observer, PathNotice};
+use crate::handshake::Handshake;
+use crate::handshake::token::EndpointKeys;
+use crate::path::cids::RemoteCids;
+use crate::path::manager::Manager;
+use crate::path::route::Route;
+use crate::path::state::{Path, PathOptions};
+use crate::placement::Placement;
+use crate::recovery::{AckRequests, OneWay, PacketSpace, SentPacket};
+use crate::resumption::Tokens;
+use crate::rng::Rng;
+use crate::streams::{SendBudget, Streams};
+use crate::time::{Duration, Instant};
+use crate::wire::frame::AckFrequency;
+use crate::wire::params::TransportParameters;
+use crate::wire::{ConnectionId, PathId, ResetToken, Side};
+use close::Life;
+use control::Control;
+use early_data::EarlyData;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// A QUIC connection over one or more paths.
+///
+/// Driven by its [`Endpoint`](crate::endpoint::Endpoint), commanded by the application.
+#[derive(Debug)]
+pub struct Connection {
+    identity: Identity,
+    config: Arc<TransportConfig>,
+    rng: Rng,
+    life: Life,
+    handshake: Handshake,
+    /// The Initial and Handshake packet number spaces; 1-RTT spaces belong to paths.
+    early: Early,
+    paths: Manager,
+    streams: Streams,
+    placement: Placement,
+    control: Control,
+    routing: VecDeque<Routing>,
+    outbox: Outbox,
+    /// When something arrived last, or was sent first after that (RFC 9000, section 10.1).
+    idle_since: Instant,
+    /// When stream data arrived last that was not there before.
+    data_came: Instant,
+    /// The time of the last input.
+    clock: Instant,
+    /// The end of a batch found that nothing more is to be sent at this time. Any input may change
+    /// that.
+    sent_all_at: Option<Instant>,
+    /// When the connection began: what our timestamps count from.
+    began: Instant,
+    /// Delays in one direction compare paths with each other, so no path owns them.
+    one_way: OneWay,
+    bottlenecks: Bottlenecks,
+    /// How the peer wants to be acknowledged, on all paths.
+    ack_wish: Option<AckFrequency>,
+    /// What the peer was asked for.
+    ack_requests: AckRequests,
+    scratch: Scratch,
+}
+
+/// Who is talking to whom.
+#[derive(Debug)]
+struct Identity {
+    side: Side,
+    server_name: String,
+    keys: Arc<EndpointKeys>,
+    cid_length: usize,
+    /// The connection ID the client invented for its first Initial.
+    original_dcid: ConnectionId,
+    /// The peer's address during the handshake.
+    handshake_remote: SocketAddr,
+    /// Our connection ID during the handshake.
+    handshake_scid: ConnectionId,
+    /// The peer's connection ID during the handshake, once seen.
+    peer_scid: Option<ConnectionId>,
+    /// The source connection ID of the Retry packet, if there was one.
+    retry_scid: Option<ConnectionId>,
+    /// The token to put into Initials.
+    token: Vec<u8>,
+    /// For later connections.
+    next_tokens: Tokens,
+    /// What the peer announced; defaults until known.
+    peer: TransportParameters,
+}
+
+/// The packet number spaces of the handshake, and what their timers share.
+#[derive(Debug)]
+struct Early {
+    /// Initial and Handshake; `None` once their keys are gone.
+    spaces: [Option<PacketSpace>; 2],
+    /// Ack-eliciting packets owed to a probe time-out, per space.
+    probes_owed: [u8; 2],
+    pto_count: u32,
+    /// Datagrams that came before the keys they need; replayed once.
+    undecryptable: Vec<Undecryptable>,
+    data: EarlyData,
+}
+
+/// A packet that arrived before its keys.
+#[derive(Debug)]
+struct Undecryptable {
+    tuple: Tuple,
+    ecn: Option<crate::datagram::Ecn>,
+    path: PathId,
+    bytes: Vec<u8>,
+}
+
+/// What waits to be told.
+#[derive(Debug, Default)]
+struct Outbox {
+    events: VecDeque<Event>,
+    observer: Option<Box<dyn Observer>>,
+    stats: ConnectionStats,
+    /// The key generation observers know of.
+    observed_keys: u64,
+}
+
+/// Buffers that are reused instead of allocated for each packet.
+#[derive(Debug, Default)]
+struct Scratch {
+    acked: Vec<(u64, SentPacket)>,
+    lost: Vec<(u64, SentPacket)>,
+    members: Vec<crate::congestion::Member>,
+}
+
+/// A change of what the endpoint must route to this connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Routing {
+    /// Datagrams to this connection ID belong to this path.
+    AddCid(ConnectionId, PathId),
+    /// No more.
+    RemoveCid(ConnectionId),
+    /// A datagram that ends in this token, from nowhere known, resets the connection.
+    AddToken(ResetToken),
+    /// No more.
+    RemoveToken(ResetToken),
+}
+
+/// What a new connection is made of.
+pub(crate) struct Beginning {
+    pub(crate) side: Side,
+    pub(crate) config: Arc<TransportConfig>,
+    pub(crate) handshake: Handshake,
+    pub(crate) tuple: Tuple,
+    pub(crate) server_name: String,
+    pub(crate) keys: Arc<EndpointKeys>,
+    pub(crate) original_dcid: ConnectionId,
+    pub(crate) local_cid: ConnectionId,
+    /// The peer's connection ID: the client's source ID, or the ID the client invented.
+    pub(crate) remote_cid: ConnectionId,
+    pub(crate) retry_scid: Option<ConnectionId>,
+    pub(crate) token: Vec<u8>,
+    /// The connection ID that goes with the server's preferred address.
+    pub(crate) preferred_cid: Option<ConnectionId>,
+    /// Whether the client's address is proven already, by Retry or a token.
+    pub(crate) address_validated: bool,
+    pub(crate) rng: Rng,
+    /// What a server's connections may keep in memory.
+    pub(crate) budget: Option<SendBudget>,
+}
+
+impl Beginning {
+    /// The path that a connection starts on.
+    fn first_path(&self, now: Instant, rng: &mut Rng) -> Manager {
+        let config = &self.config;
+        let mut route = Route::new(config, rng, now, PathId::ZERO, self.tuple, 0);
+        if self.side.is_client() || self.address_validated {
+            route.validated = true;
+            route.amplification.set_validated();
+        }
+        route.carries_early_data = self.side.is_server();
+        let space = paths::one_rtt_space(config, rng);
+        let first = Path::new(PathId::ZERO, space, route, PathOptions::default(), now);
+        let mut paths = Manager::new(first);
+        if let Some(mut slot) = paths.slot_mut(PathId::ZERO) {
+            for cid in [Some(self.local_cid), self.preferred_cid]
+                .into_iter()
+                .flatten()
+            {
+                slot.local_cids.adopt(cid, self.keys.reset_token(&cid));
+            }
+            slot.remote_cids = RemoteCids::with_initial(self.remote_cid);
+        }
+        paths
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(now: Instant, from: Beginning) -> Self {
+        let (side, local_cid) = (from.side, from.local_cid);
+        let (mut rng, config) = (from.rng.clone(), Arc::clone(&from.config));
+        let early = [Some(early_space(&mut rng)), Some(early_space(&mut rng))];
+        let paths = from.first_path(now, &mut rng);
+        let cids = [Some(local_cid), from.preferred_cid].into_iter().flatten();
+        let routing = cids.map(|cid| Routing::AddCid(cid, PathId::ZERO)).collect();
+        let identity = Identity {
+            side,
+            server_name: from.server_name,
+            keys: from.keys,
+            cid_length: local_cid.len(),
+            original_dcid: from.original_dcid,
+            handshake_remote: from.tuple.remote,
+            handshake_scid: local_cid,
+            peer_scid: side.is_server().then_some(from.remote_cid),
+            retry_scid: from.retry_scid,
+            token: from.token,
+            next_tokens: Tokens::default(),
+            peer: TransportParameters::default(),
+        };
+        let mut streams = Streams::new(side, &config.streams);
+        if let Some(budget) = from.budget {
+            streams.charge_to(budget);
+        }
+        let mut connection = Self {
+            identity,
+            life: Life::Handshaking,
+            handshake: from.handshake,
+            early: Early {
+                spaces: early,
+                probes_owed: [0; 2],
+                pto_count: 0,
+                undecryptable: Vec::new(),
+                data: EarlyData::None,
+            },
+            paths,
+            streams,
+            placement: Placement::new(&config),
+            control: Control::default(),
+            routing,
+            outbox: Outbox::default(),
+            idle_since: now,
+            data_came: now,
+            clock: now,
+            sent_all_at: None,
+            began: now,
+            one_way: OneWay::new(),
+            bottlenecks: Bottlenecks::default(),
+            ack_wish: None,
+            ack_requests: AckRequests::default(),
+            scratch: Scratch::default(),
+            config,
+            rng,
+        };
+        if side.is_server() {
+            connection.outbox.events.push_back(Event::Handshaking);
+        } else {
+            connection.invite_observer(now);
+        }
+        connection
+    }
+
+    /// The next thing the application has to know.
+    pub(crate) fn poll_event(&mut self) -> Option<Event> {
+        if let Some(event) = self.outbox.events.pop_front() {
+            return Some(event);
+        }
+        if self.life.is_over() {
+            return None;
+        }
+        self.streams.poll_event().map(Event::Stream)
+    }
+
+    /// The application may ask for anything now.
+    pub(crate) fn expect_command(&mut self) {
+        self.sent_all_at = None;
+    }
+
+    /// The next change of routing.
+    pub(crate) fn poll_routing(&mut self) -> Option<Routing> {
+        self.routing.pop_front()
+    }
+
+    /// The changes that take back everything routed to this connection.
+    pub(crate) fn last_routing(&self) -> impl Iterator<Item = Routing> + '_ {
+        let original = Routing::RemoveCid(self.identity.original_dcid);
+        let of_slots = self.paths.slots().flat_map(|slot| {
+            let cids = slot.local_cids.live();
+            let cids = cids.map(|local| Routing::RemoveCid(local.cid));
+            cids.chain(slot.remote_cids.tokens().map(Routing::RemoveToken))
+        });
+        of_slots.chain([original])
+    }
+
+    fn notice(&mut self, now: Instant, notice: PathNotice) {
+        self.outbox.observe(now, &Observation::Path(notice));
+        self.outbox.events.push_back(Event::Path(notice));
+    }
+
+    /// Three times the largest probe time-out: how long anything about the past is remembered
+    /// (RFC 10069 makes it the largest over all paths).
+    fn three_pto(&self) -> Duration {
+        let open = self.paths.open().filter_map(|slot| slot.open());
+        let largest = open.map(|path| path.route().rtt.pto_base()).max();
+        let largest = largest.map(|base| base + self.peer_max_ack_delay());
+        largest.unwrap_or(self.config.initial_rtt * 3) * 3
+    }
+
+    /// The longest that the peer may hold an acknowledgement back: as announced, or as asked for.
+    fn peer_max_ack_delay(&self) -> Duration {
+        if self.handshake.is_complete() {
+            let announced = Duration::from_millis(self.identity.peer.max_ack_delay_ms);
+            self.ack_requests.longest_delay(announced)
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, now: Instant, error: TransportError) {
+        self.close_with_error(now, error);
+    }
+}
+
+/// The space of Initial or Handshake packets, which are acknowledged without delay.
+fn early_space(rng: &mut Rng) -> PacketSpace {
+    let mut space = PacketSpace::new(rng);
+    space.received.set_max_ack_delay(Duration::ZERO);
+    space
+}

@@ -1,0 +1,619 @@
+//! From a datagram to frames: split, find keys, open, hand over.
+
+use super::{Connection, Undecryptable};
+use crate::datagram::{Ecn, Tuple};
+use crate::error::{ConnectionError, TransportError};
+use crate::event::{DropReason, Observation};
+use crate::handshake::{Level, OpenError};
+use crate::path::packets::Received;
+use crate::path::state::Path;
+use crate::recovery::PacketSpace;
+use crate::time::Instant;
+use crate::wire::cursor::Reader;
+use crate::wire::frame::{self, Frame};
+use crate::wire::header::{self, Header, LongType};
+use crate::wire::{ConnectionId, MIN_DATAGRAM_SIZE, PathId, ResetToken, VERSION_1};
+use std::net::SocketAddr;
+
+/// Packets kept while their keys are missing: a handshake flight and the first data behind it.
+const MAX_UNDECRYPTABLE: usize = 16;
+
+/// A packet with nothing but a PING has at most this payload; larger ones are MTU probes.
+const MAX_LONE_PING: usize = 64;
+
+/// One packet of a datagram, told apart by its header.
+struct Incoming {
+    level: Level,
+    pn_offset: usize,
+    length: usize,
+    /// The peer's source connection ID, on long headers.
+    scid: Option<ConnectionId>,
+}
+
+impl Incoming {
+    fn long(level: Level, pn_offset: usize, length: usize, scid: ConnectionId) -> Self {
+        Self {
+            level,
+            pn_offset,
+            length,
+            scid: Some(scid),
+        }
+    }
+}
+
+/// What frames of a packet mean for the packet.
+#[derive(Default)]
+struct Contents {
+    ack_eliciting: bool,
+    /// An answer is wanted at once.
+    immediate: bool,
+    /// Frames other than PING, `IMMEDIATE_ACK`, PADDING and TIMESTAMP were there.
+    more_than_ping: bool,
+    timestamp: bool,
+}
+
+impl Connection {
+    /// A datagram arrived for `path`. Coalesced packets are split here.
+    pub(crate) fn handle_datagram(
+        &mut self,
+        now: Instant,
+        tuple: Tuple,
+        ecn: Option<Ecn>,
+        path: PathId,
+        data: &mut [u8],
+    ) {
+        self.clock = self.clock.max(now);
+        self.sent_all_at = None;
+        if self.life.is_over() {
+            self.on_straggler(path);
+            return;
+        }
+        if self.is_foreign(tuple, path) {
+            self.drop_packet::<()>(now, path, data.len(), DropReason::ForeignAddress);
+            return;
+        }
+        self.account_received(tuple, path, data.len() as u64);
+        let is_small = data.len() < MIN_DATAGRAM_SIZE;
+        let mut rest = data;
+        while !rest.is_empty() {
+            let Some(incoming) = self.classify(now, path, rest) else {
+                return;
+            };
+            let (packet, tail) = rest.split_at_mut(incoming.length);
+            if incoming.level == Level::Initial && is_small && self.identity.side.is_server() {
+                // RFC 9000, section 14.1.
+                self.drop_packet::<()>(now, path, packet.len(), DropReason::SmallInitial);
+                rest = tail;
+                continue;
+            }
+            self.handle_packet(now, tuple, ecn, path, &incoming, packet);
+            if self.life.is_over() {
+                return;
+            }
+            rest = tail;
+        }
+    }
+
+    /// Whether a datagram comes from an address that its sender must not use: it is as good as lost
+    /// (RFC 9000, section 9). To a client that is each address it does not know as its server's;
+    /// to a server that allows no moves (`disable_active_migration`), each that its path is not at.
+    /// Our own end may differ: the client was invited to a preferred address.
+    fn is_foreign(&self, tuple: Tuple, path: PathId) -> bool {
+        let remote = tuple.remote;
+        let path = self.paths.path(path);
+        if path.is_some_and(|path| path.route().tuple.remote == remote) {
+            return false;
+        }
+        if self.identity.side.is_client() {
+            return !self.knows_server_at(remote);
+        }
+        path.is_some() && !self.config.migration && self.handshake.is_confirmed()
+    }
+
+    /// Whether a client sends to this address, did so, or was told that its server is there too.
+    #[cold]
+    fn knows_server_at(&self, remote: SocketAddr) -> bool {
+        let paths = self.paths.in_use().filter_map(|slot| slot.path.as_ref());
+        let mut routes = paths.flat_map(|path| path.previous().into_iter().chain([path.route()]));
+        self.identity.handshake_remote == remote
+            || self.preferred_remote(remote.is_ipv4()) == Some(remote)
+            || routes.any(|route| route.tuple.remote == remote)
+    }
+
+    fn account_received(&mut self, tuple: Tuple, path: PathId, bytes: u64) {
+        if let Some(path) = self.paths.path_mut(path) {
+            path.on_datagram(tuple, bytes);
+        }
+    }
+
+    /// Tells what the next packet is; `None` if the rest of the datagram is of no use.
+    fn classify(&mut self, now: Instant, path: PathId, bytes: &[u8]) -> Option<Incoming> {
+        match header::parse(bytes, self.identity.cid_length) {
+            Ok(Header::Initial {
+                version,
+                scid,
+                token,
+                pn_offset,
+                packet_len,
+                ..
+            }) => {
+                if self.identity.side.is_client() && !token.is_empty() {
+                    // RFC 9000, section 17.2.2: only clients send tokens.
+                    return self.drop_packet(now, path, bytes.len(), DropReason::ServerToken);
+                }
+                let incoming = Incoming::long(Level::Initial, pn_offset, packet_len, scid);
+                (version == VERSION_1).then_some(incoming)
+            }
+            Ok(Header::Long {
+                kind: LongType::Handshake,
+                version,
+                scid,
+                pn_offset,
+                packet_len,
+                ..
+            }) => {
+                let incoming = Incoming::long(Level::Handshake, pn_offset, packet_len, scid);
+                (version == VERSION_1).then_some(incoming)
+            }
+            Ok(Header::Long {
+                kind: LongType::ZeroRtt,
+                version,
+                scid,
+                pn_offset,
+                packet_len,
+                ..
+            }) if self.identity.side.is_server() => {
+                let incoming = Incoming::long(Level::ZeroRtt, pn_offset, packet_len, scid);
+                (version == VERSION_1).then_some(incoming)
+            }
+            Ok(Header::Short {
+                pn_offset,
+                packet_len,
+                ..
+            }) => Some(Incoming {
+                level: Level::OneRtt,
+                pn_offset,
+                length: packet_len,
+                scid: None,
+            }),
+            Ok(Header::Retry {
+                scid,
+                token,
+                integrity_tag,
+                ..
+            }) => {
+                let (token, body) = (token.to_vec(), &bytes[..bytes.len() - integrity_tag.len()]);
+                self.on_retry(scid, token, body, integrity_tag);
+                None
+            }
+            Ok(Header::VersionNegotiation { scid, versions, .. }) => {
+                self.on_version_negotiation(now, scid, versions);
+                None
+            }
+            Ok(Header::Long { .. } | Header::Unsupported { .. }) => {
+                self.drop_packet(now, path, bytes.len(), DropReason::Unsupported)
+            }
+            Err(_) => self.drop_packet(now, path, bytes.len(), DropReason::MalformedHeader),
+        }
+    }
+
+    #[cold]
+    fn drop_packet<T>(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        size: usize,
+        why: DropReason,
+    ) -> Option<T> {
+        self.outbox.stats.packets_dropped += 1;
+        self.outbox
+            .observe(now, &Observation::PacketDropped { path, size, why });
+        None
+    }
+
+    /// RFC 9000, section 6.2: believed only before anything else arrived, and only if it echoes our
+    /// connection ID and does not list the version in use.
+    #[cold]
+    fn on_version_negotiation(&mut self, now: Instant, scid: &[u8], versions: &[u8]) {
+        let identity = &self.identity;
+        let (list, rest) = versions.as_chunks();
+        let is_answer = identity.side.is_client()
+            && identity.peer_scid.is_none()
+            && identity.retry_scid.is_none()
+            && identity.original_dcid.as_slice() == scid;
+        let is_refusal =
+            !list.is_empty() && rest.is_empty() && !list.contains(&VERSION_1.to_be_bytes());
+        if is_answer && is_refusal {
+            self.vanish(now, ConnectionError::VersionMismatch);
+        } else {
+            self.drop_packet::<()>(now, PathId::ZERO, versions.len(), DropReason::OutOfState);
+        }
+    }
+
+    fn handle_packet(
+        &mut self,
+        now: Instant,
+        tuple: Tuple,
+        ecn: Option<Ecn>,
+        path: PathId,
+        incoming: &Incoming,
+        packet: &mut [u8],
+    ) {
+        let level = incoming.level;
+        // Opening spoils the bytes, even where it fails.
+        let tail = packet
+            .last_chunk()
+            .copied()
+            .filter(|_| level == Level::OneRtt);
+        if !self.accepts(level, path, incoming.scid) {
+            self.on_unusable(now, path, tail, packet.len(), DropReason::OutOfState);
+            return;
+        }
+        if !self.handshake.can_open(level) {
+            self.keep_undecryptable(now, tuple, ecn, path, level, packet);
+            return;
+        }
+        let Some(header) = self.handshake.unprotect(level, packet, incoming.pn_offset) else {
+            self.on_unusable(now, path, tail, packet.len(), DropReason::TooShort);
+            return;
+        };
+        let space = self.space(level, path);
+        let expected = space.map_or(0, |space| space.received.expected());
+        let pn = crate::wire::packet_number::expand(header.pn, header.pn_len, expected);
+        if space.is_some_and(|space| space.received.is_duplicate(pn)) {
+            self.on_duplicate(now, path, tail, packet.len());
+            return;
+        }
+        let header_len = incoming.pn_offset + header.pn_len;
+        match self
+            .handshake
+            .open(now, level, path, pn, header.key_phase, packet, header_len)
+        {
+            Ok(_) if !header.reserved_bits_zero => {
+                self.fail(
+                    now,
+                    TransportError::violation("reserved header bits are not zero"),
+                );
+            }
+            Ok(payload) => {
+                let arrival = Arrival {
+                    now,
+                    tuple,
+                    ecn,
+                    path,
+                    level,
+                    pn,
+                    size: packet.len(),
+                };
+                if let Some(scid) = incoming.scid {
+                    self.learn_peer_cid(scid);
+                }
+                self.on_authenticated(arrival, &packet[payload]);
+            }
+            Err(OpenError::Undecryptable) => {
+                self.on_unusable(now, path, tail, packet.len(), DropReason::Undecryptable);
+            }
+            Err(OpenError::Fatal(error)) => self.fail(now, error),
+        }
+    }
+
+    #[cold]
+    fn on_duplicate(&mut self, now: Instant, path: PathId, tail: Option<[u8; 16]>, size: usize) {
+        if !self.on_reset(now, tail) {
+            self.outbox.stats.duplicate_packets += 1;
+            let why = DropReason::Duplicate;
+            self.outbox
+                .observe(now, &Observation::PacketDropped { path, size, why });
+        }
+    }
+
+    /// Whether a packet of this level can mean anything on this path now.
+    fn accepts(&self, level: Level, path: PathId, scid: Option<ConnectionId>) -> bool {
+        if level != Level::OneRtt {
+            // RFC 9000, section 7.2: the peer's connection ID does not change in the handshake.
+            // Nor has the handshake, or what comes before its end, any path but the first.
+            return self
+                .identity
+                .peer_scid
+                .is_none_or(|known| Some(known) == scid)
+                && path == PathId::ZERO
+                && self.space(level, path).is_some();
+        }
+        self.paths.slot(path).is_some()
+    }
+
+    #[cold]
+    fn keep_undecryptable(
+        &mut self,
+        now: Instant,
+        tuple: Tuple,
+        ecn: Option<Ecn>,
+        path: PathId,
+        level: Level,
+        packet: &[u8],
+    ) {
+        let may_open = self.handshake.may_open_later(level);
+        if may_open && self.early.undecryptable.len() < MAX_UNDECRYPTABLE {
+            let bytes = packet.to_vec();
+            self.early.undecryptable.push(Undecryptable {
+                tuple,
+                ecn,
+                path,
+                bytes,
+            });
+        } else {
+            self.drop_packet::<()>(now, path, packet.len(), DropReason::KeysMissing);
+        }
+    }
+
+    /// Tries again what came before its keys.
+    #[cold]
+    pub(super) fn replay_undecryptable(&mut self, now: Instant) {
+        for mut kept in std::mem::take(&mut self.early.undecryptable) {
+            if self.life.is_over() {
+                return;
+            }
+            // Its bytes were accounted for when it arrived.
+            if let Some(incoming) = self.classify(now, kept.path, &kept.bytes) {
+                let Undecryptable {
+                    tuple,
+                    ecn,
+                    path,
+                    ref mut bytes,
+                } = kept;
+                self.handle_packet(now, tuple, ecn, path, &incoming, bytes);
+            }
+        }
+    }
+
+    /// A packet that means nothing, unless it is no packet but a stateless reset.
+    #[cold]
+    fn on_unusable(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        tail: Option<[u8; 16]>,
+        size: usize,
+        why: DropReason,
+    ) {
+        if !self.on_reset(now, tail) {
+            self.drop_packet::<()>(now, path, size, why);
+        }
+    }
+
+    /// Ends the connection if `tail`, the last bytes of a datagram that looks like a 1-RTT packet,
+    /// is the token of a connection ID in use (RFC 9000, section 10.3.1).
+    ///
+    /// Its other bytes are random: they may name any path, be too short for a packet or pass for a
+    /// packet number that was there before.
+    #[cold]
+    fn on_reset(&mut self, now: Instant, tail: Option<[u8; 16]>) -> bool {
+        let is_reset = tail.is_some_and(|tail| self.knows_token(ResetToken(tail)));
+        if is_reset {
+            self.drain(now, ConnectionError::Reset);
+        }
+        is_reset
+    }
+
+    fn on_authenticated(&mut self, arrival: Arrival, payload: &[u8]) {
+        let Arrival {
+            now, path, level, ..
+        } = arrival;
+        if !self.has_heard_peer() {
+            self.greet(now);
+        }
+        self.idle_since = now;
+        self.outbox.stats.sent_since_received = 0;
+        self.on_level_used(now, level);
+        self.observe_keys(now, true);
+        self.admit(&arrival, payload);
+        if self.space(level, path).is_none() {
+            return;
+        }
+        match self.handle_frames(&arrival, payload) {
+            Ok(contents) => {
+                self.settle_delays(&arrival);
+                self.note_received(&arrival, &contents, payload.len());
+            }
+            Err(error) => self.fail(now, error),
+        }
+    }
+
+    /// Creates the path or follows it to a new address, before frames are looked at.
+    fn admit(&mut self, arrival: &Arrival, payload: &[u8]) {
+        let Arrival {
+            now,
+            tuple,
+            path,
+            level,
+            pn,
+            size,
+            ..
+        } = *arrival;
+        if level != Level::OneRtt {
+            return;
+        }
+        let multipath = self.multipath_active();
+        let Some((known, is_open)) = self.paths.known_mut(path) else {
+            self.on_first_packet(now, path, tuple, size as u64);
+            return;
+        };
+        let may_have_moved = known.on_authentic(now, pn, tuple);
+        // RFC 9000, section 9.3. With several paths there is no need to probe an address under a
+        // path ID that is elsewhere: whatever comes from there is the path.
+        if is_open && may_have_moved && (multipath || !is_probing(payload)) {
+            self.on_new_tuple(now, path, tuple, size as u64);
+        }
+    }
+
+    fn handle_frames(
+        &mut self,
+        arrival: &Arrival,
+        payload: &[u8],
+    ) -> Result<Contents, TransportError> {
+        if payload.is_empty() {
+            return Err(TransportError::violation("a packet without frames"));
+        }
+        let mut observed = self.outbox.is_observed().then(Vec::new);
+        let mut contents = Contents::default();
+        let mut reader = Reader::new(payload);
+        while !reader.is_empty() {
+            if arrival.level != Level::OneRtt {
+                refuse_extension(&reader)?;
+            }
+            let (frame_type, frame) = frame::decode(&mut reader).map_err(|error| {
+                TransportError::new(error.code(), error.to_string()).in_frame(error.frame_type)
+            })?;
+            contents.ack_eliciting |= frame_type.is_ack_eliciting();
+            match frame {
+                Frame::Ping | Frame::Padding { .. } => {}
+                Frame::ImmediateAck => contents.immediate = true,
+                Frame::Timestamp { .. } => contents.timestamp = true,
+                _ => contents.more_than_ping = true,
+            }
+            if let Some(observed) = &mut observed {
+                observed.push((frame_type, frame.clone()));
+            }
+            self.dispatch(arrival, frame_type, frame)
+                .map_err(|error| error.in_frame(frame_type.0))?;
+            if self.life.is_over() {
+                break;
+            }
+        }
+        if let Some(frames) = observed {
+            let Arrival {
+                now,
+                path,
+                level,
+                pn,
+                size,
+                ..
+            } = *arrival;
+            let packet = Observation::PacketReceived {
+                level,
+                path,
+                pn,
+                size,
+                frames: &frames,
+            };
+            self.outbox.observe(now, &packet);
+        }
+        Ok(contents)
+    }
+
+    fn note_received(&mut self, arrival: &Arrival, contents: &Contents, payload_len: usize) {
+        let Arrival {
+            now,
+            ecn,
+            path,
+            level,
+            pn,
+            ..
+        } = *arrival;
+        if !level.is_data() {
+            if let Some(space) = self.space_mut(level, path) {
+                let received = &mut space.received;
+                received.on_received(now, pn, contents.ack_eliciting, ecn);
+                if contents.ack_eliciting || contents.immediate {
+                    // Initial and Handshake packets are acknowledged at once (RFC 9000, section
+                    // 13.2.1).
+                    received.request_immediate();
+                }
+            }
+            return;
+        }
+        let Some((known, is_open)) = self.paths.known_mut(path) else {
+            return;
+        };
+        let lone_ping =
+            contents.ack_eliciting && !contents.more_than_ping && payload_len <= MAX_LONE_PING;
+        let received = Received {
+            pn,
+            ecn,
+            ack_eliciting: contents.ack_eliciting,
+            immediate: contents.immediate,
+            lone_ping,
+            // Probes have no timestamp.
+            measures: lone_ping && contents.timestamp,
+            is_open,
+        };
+        if let Some(until) = known.on_received(now, received) {
+            self.outbox
+                .observe(now, &Observation::Detour { path, until });
+        }
+    }
+
+    /// Whether any packet of the handshake could be opened.
+    pub(crate) fn has_heard_peer(&self) -> bool {
+        let mut spaces = self.early.spaces.iter();
+        self.life.is_over()
+            || self.handshake.is_complete()
+            || spaces.any(|space| {
+                space
+                    .as_ref()
+                    .is_none_or(|space| space.received.largest().is_some())
+            })
+    }
+
+    /// The packet number space of a level, or of a path for 1-RTT.
+    pub(super) fn space(&self, level: Level, path: PathId) -> Option<&PacketSpace> {
+        match level {
+            Level::Initial => self.early.spaces[0].as_ref(),
+            Level::Handshake => self.early.spaces[1].as_ref(),
+            Level::OneRtt | Level::ZeroRtt => self.paths.path(path).map(Path::space),
+        }
+    }
+
+    /// The packet number space of a level, or of a path for 1-RTT.
+    pub(super) fn space_mut(&mut self, level: Level, path: PathId) -> Option<&mut PacketSpace> {
+        match level {
+            Level::Initial => self.early.spaces[0].as_mut(),
+            Level::Handshake => self.early.spaces[1].as_mut(),
+            Level::OneRtt | Level::ZeroRtt => self.paths.path_mut(path).map(Path::space_mut),
+        }
+    }
+}
+
+/// Whether a packet only asks about an address, without moving there (RFC 9000, section 9.1).
+fn is_probing(payload: &[u8]) -> bool {
+    let mut reader = Reader::new(payload);
+    while !reader.is_empty() {
+        match frame::decode(&mut reader) {
+            Ok((
+                _,
+                Frame::Padding { .. }
+                | Frame::PathChallenge { .. }
+                | Frame::PathResponse { .. }
+                | Frame::NewConnectionId(_),
+            )) => {}
+            Ok(_) => return false,
+            // The connection is about to be closed; where it is does not matter any more.
+            Err(_) => return true,
+        }
+    }
+    true
+}
+
+/// Frames of the extension are out of place before the handshake ends, whatever is in them.
+fn refuse_extension(reader: &Reader<'_>) -> Result<(), TransportError> {
+    match reader.clone().varint().map(frame::FrameType) {
+        Ok(kind) if kind.is_multipath() => Err(TransportError::violation(
+            "multipath frame before the handshake ends",
+        )
+        .in_frame(kind.0)),
+        _ => Ok(()),
+    }
+}
+
+/// Where and when a packet arrived, and what it is called.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arrival {
+    pub(super) now: Instant,
+    pub(super) tuple: Tuple,
+    pub(super) ecn: Option<Ecn>,
+    pub(super) path: PathId,
+    pub(super) level: Level,
+    pub(super) pn: u64,
+    /// Size of the packet in bytes.
+    pub(super) size: usize,
+}

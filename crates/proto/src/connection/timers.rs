@@ -1,0 +1,357 @@
+//! Timers, each beside the state it guards:
+//!
+//! | timer | scope | owner |
+//! |---|---|---|
+//! | acknowledgement delay | space | `ReceivedPackets` |
+//! | loss time | space | `PacketSpace` |
+//! | probe time-out, silence, no response while another path responds | path | [`Liveness`] |
+//! | keep-alive, path idle, the same while data is missing | path | [`Liveness`] |
+//! | challenge repeat, validation failure | route | `Validation` |
+//! | MTU probe | route | `MtuDiscovery` |
+//! | pacing, shaping | route, path | `Pacer`, `Shaper` |
+//! | abandoned path discarded | slot | `Closing` |
+//! | hold of the scheduler | connection | `Placement` |
+//! | old keys | connection | `Handshake` |
+//! | probe time-out of the handshake | connection | here |
+//! | idle, closing, draining | connection | here, `Life` |
+//!
+//! [`Liveness`]: crate::path::liveness::Liveness
+
+use super::Connection;
+use super::builder::MIN_USEFUL_ROOM;
+use super::silence::Census;
+use crate::error::ConnectionError;
+use crate::handshake::Level;
+use crate::path::liveness::{Alarm, MAX_BACKOFF};
+use crate::path::route::Route;
+use crate::path::state::Path;
+use crate::recovery::PacketSpace;
+use crate::time::{Duration, Instant};
+use crate::wire::PathId;
+
+/// Bytes below which the amplification limit leaves no room for a useful packet. A lone PING from a
+/// new address has to earn enough for a challenge.
+pub(super) const MIN_BUDGET: u64 = MIN_USEFUL_ROOM as u64;
+
+/// The least worth sending with a long header, the longest connection IDs and an acknowledgement.
+const MIN_EARLY_BUDGET: u64 = 128;
+
+/// How often a validation looks whether it is still kept from sending.
+const STUCK_VALIDATION: Duration = Duration::from_secs(1);
+
+/// A handshake in which nothing moves is given up after this long.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What a time-out is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(
+    missing_docs,
+    reason = "the table at the top of the module explains them"
+)]
+pub enum Timer {
+    Acknowledge,
+    Loss,
+    Pto,
+    Silence,
+    Inquiry,
+    Validation,
+    Pacing,
+    KeepAlive,
+    PathIdle,
+    Discard,
+    Hold,
+    OldKeys,
+    Handshake,
+    Idle,
+    Close,
+}
+
+/// The first of several timers; of those at the same time, the one named first in [`Timer`].
+#[derive(Default)]
+struct First(Option<(Instant, Timer)>);
+
+impl First {
+    fn offer(&mut self, at: Option<Instant>, timer: Timer) {
+        if let Some(at) = at
+            && self.0.is_none_or(|first| (at, timer) < first)
+        {
+            self.0 = Some((at, timer));
+        }
+    }
+
+    /// Whether a timer that ends at `at` or later may be the first.
+    fn may_follow(&self, at: Instant) -> bool {
+        self.0.is_none_or(|first| at <= first.0)
+    }
+}
+
+impl From<Alarm> for Timer {
+    fn from(alarm: Alarm) -> Self {
+        match alarm {
+            Alarm::Probe => Self::Pto,
+            Alarm::Silence => Self::Silence,
+            Alarm::Inquiry => Self::Inquiry,
+            Alarm::KeepAlive => Self::KeepAlive,
+            Alarm::Idle => Self::PathIdle,
+        }
+    }
+}
+
+impl Connection {
+    /// When [`handle_timeout`](Self::handle_timeout) must be called, if nothing arrives before.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.next_timer().map(|(at, _)| at)
+    }
+
+    /// The next time-out and what asked for it: for whoever wonders why a driver wakes up.
+    pub fn next_timer(&self) -> Option<(Instant, Timer)> {
+        if self.life.is_over() {
+            return self.life.deadline().map(|at| (at, Timer::Close));
+        }
+        let mut first = First::default();
+        let data = self.streams.has_unsent();
+        let census = self.census();
+        for slot in self.paths.in_use() {
+            if let Some(path) = slot.open() {
+                let waits = data || self.placement.waits_for(slot.id);
+                let waits = waits && slot.carrier().is_some();
+                self.offer_path_timers(path, waits, census, &mut first);
+            }
+            let discard = slot.closing.and_then(|closing| closing.deadline());
+            first.offer(discard, Timer::Discard);
+        }
+        first.offer(self.ack_deadline(), Timer::Acknowledge);
+        first.offer(self.early_deadline(), Timer::Handshake);
+        // Nearly always far off: then the probe time-outs that may put it off need no look.
+        if self
+            .idle_timeout()
+            .is_some_and(|least| first.may_follow(self.idle_since + least))
+        {
+            first.offer(self.idle_deadline(), Timer::Idle);
+        }
+        first.offer(self.placement.deadline(), Timer::Hold);
+        first.offer(self.handshake.deadline(), Timer::OldKeys);
+        first.0
+    }
+
+    /// Offers the timers of a path; `waits` tells whether data or copies wait that it
+    /// may carry.
+    fn offer_path_timers(&self, path: &Path, waits: bool, census: Census, first: &mut First) {
+        let around = self.surroundings(path, census);
+        let own = path.under_way(self.peer_max_ack_delay());
+        let size = u64::from(path.route().mtu.current());
+        // Only a pacer that is the obstacle: what else stops data has a timer or event of its own.
+        let may_carry = path.is_healthy() || !around.others_answer;
+        let paced = (waits && may_carry && path.room() >= size)
+            .then(|| path.ready_at(self.clock, size))
+            .filter(|ready| *ready > self.clock);
+        first.offer(path.space().loss_time(), Timer::Loss);
+        if let Some((at, alarm)) = path.liveness().deadline(&own, &around) {
+            first.offer(Some(at), alarm.into());
+        }
+        first.offer(self.validation_deadline(path), Timer::Validation);
+        first.offer(paced, Timer::Pacing);
+    }
+
+    /// When an acknowledgement is due that can be sent at all.
+    fn ack_deadline(&self) -> Option<Instant> {
+        let paths = self
+            .paths
+            .in_use()
+            .filter_map(|slot| Some((slot, slot.path.as_ref()?)));
+        let due = paths.filter_map(|(slot, path)| {
+            // The cheap question first: few paths have an acknowledgement to send.
+            let at = path.space().received.deadline()?;
+            let closing = slot.closing.is_some();
+            self.ack_route(self.clock, closing, path).map(|_| at)
+        });
+        due.min().map(|at| at.max(self.clock))
+    }
+
+    /// When to repeat a challenge or give up. A challenge that is due but may not be sent, for lack
+    /// of amplification budget or of a connection ID, waits for the peer.
+    fn validation_deadline(&self, path: &Path) -> Option<Instant> {
+        let is_settled = |route: &Route| route.validation.is_none();
+        if is_settled(path.route()) && path.previous().is_none_or(is_settled) {
+            return None;
+        }
+        let cids = &self.paths.slot(path.id())?.remote_cids;
+        let current = (path.route(), cids.has_active());
+        let previous = path.previous();
+        let previous = previous.map(|route| (route, cids.has_active() && cids.kept().is_some()));
+        let routes = [current].into_iter().chain(previous);
+        let deadlines = routes.filter_map(|(route, has_cid)| {
+            let at = route.validation.as_ref()?.deadline()?;
+            let is_mute = !has_cid || route.amplification.budget() < MIN_BUDGET;
+            let stuck = at <= self.clock && is_mute;
+            Some(if stuck {
+                self.clock + STUCK_VALIDATION
+            } else {
+                at
+            })
+        });
+        deadlines.min()
+    }
+
+    fn early_deadline(&self) -> Option<Instant> {
+        if self.handshake.is_confirmed() && self.early.spaces.iter().all(Option::is_none) {
+            return None;
+        }
+        let spaces = [Level::Initial, Level::Handshake];
+        // An acknowledgement that may not be sent waits for the peer, who earns the room for it.
+        let may_send = self.may_send_early();
+        let spaces = spaces.into_iter().filter_map(|level| {
+            let space = self.early.spaces[level as usize].as_ref()?;
+            let sendable = may_send && self.handshake.has_keys(level);
+            let acknowledgement = space.received.deadline().filter(|_| sendable);
+            [space.loss_time(), acknowledgement]
+                .into_iter()
+                .flatten()
+                .min()
+        });
+        spaces.chain(self.early_pto().map(|(at, _)| at)).min()
+    }
+
+    /// Whether the amplification limit leaves room for an Initial or Handshake packet.
+    pub(super) fn may_send_early(&self) -> bool {
+        let path = self.paths.path(PathId::ZERO);
+        path.is_some_and(|path| path.route().amplification.budget() >= MIN_EARLY_BUDGET)
+    }
+
+    /// When to probe during the handshake, and at which level.
+    fn early_pto(&self) -> Option<(Instant, Level)> {
+        let route = &self.paths.path(PathId::ZERO)?.route();
+        // A server that may not send any more must wait for the client (RFC 9002, section 6.2.2.1).
+        if self.handshake.is_confirmed() || !self.may_send_early() {
+            return None;
+        }
+        let wait = route.rtt.pto_base() * (1 << self.early.pto_count.min(MAX_BACKOFF));
+        let levels = [Level::Initial, Level::Handshake];
+        let armed = levels.into_iter().filter_map(|level| {
+            let space = self.early.spaces[level as usize].as_ref()?;
+            let idle =
+                space.ack_eliciting_in_flight() == 0 || self.early.probes_owed[level as usize] > 0;
+            (!idle).then_some((space.last_ack_eliciting_sent()? + wait, level))
+        });
+        // A client keeps probing although nothing is in flight: the server may be unable to send
+        // until it hears more.
+        armed.min().or_else(|| {
+            let owed = self.early.probes_owed.iter().any(|owed| *owed > 0);
+            if self.identity.side.is_server() || owed || self.handshake.is_complete() {
+                return None;
+            }
+            let level = if self.handshake.has_keys(Level::Handshake) {
+                Level::Handshake
+            } else {
+                Level::Initial
+            };
+            self.early.spaces[level as usize].as_ref()?;
+            let path = self.paths.path(PathId::ZERO)?;
+            Some((path.liveness().last_activity() + wait, level))
+        })
+    }
+
+    /// RFC 9000, section 10.1: the smaller of both sides' time-outs, but never below three PTOs.
+    fn idle_deadline(&self) -> Option<Instant> {
+        let timeout = self.idle_timeout()?;
+        Some(self.idle_since + timeout.max(self.three_pto()))
+    }
+
+    /// What both sides agreed on.
+    fn idle_timeout(&self) -> Option<Duration> {
+        let ours = self.config.max_idle_timeout;
+        if !self.handshake.is_complete() {
+            // A handshake that nobody finishes must not keep its place for ever.
+            return Some(ours.map_or(HANDSHAKE_TIMEOUT, |ours| ours.min(HANDSHAKE_TIMEOUT)));
+        }
+        let theirs = Duration::from_millis(self.identity.peer.max_idle_timeout_ms);
+        let theirs = Some(theirs).filter(|theirs| !theirs.is_zero());
+        ours.into_iter().chain(theirs).min()
+    }
+
+    /// Time has passed. Calling early does nothing.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.clock = self.clock.max(now);
+        self.sent_all_at = None;
+        if self.life.is_over() {
+            if self.life.deadline().is_some_and(|at| at <= now) {
+                self.finish_draining();
+            }
+            return;
+        }
+        if self.idle_deadline().is_some_and(|at| at <= now) {
+            self.vanish(now, ConnectionError::TimedOut);
+            return;
+        }
+        self.handle_early_timeout(now);
+        self.handshake.handle_timeout(now);
+        self.placement.on_timeout(now);
+        let ids: Vec<PathId> = self.paths.open().map(|slot| slot.id).collect();
+        for id in ids {
+            self.handle_path_timeout(now, id);
+            if self.life.is_over() {
+                return;
+            }
+        }
+        self.discard_closed_paths(now);
+    }
+
+    fn handle_early_timeout(&mut self, now: Instant) {
+        for level in [Level::Initial, Level::Handshake] {
+            let space = self.early.spaces[level as usize].as_ref();
+            if space
+                .and_then(PacketSpace::loss_time)
+                .is_some_and(|at| at <= now)
+            {
+                self.detect_lost(now, level, PathId::ZERO);
+            }
+        }
+        if let Some((at, level)) = self.early_pto()
+            && at <= now
+        {
+            self.early.pto_count += 1;
+            self.early.probes_owed[level as usize] = 2;
+            // A probe repeats what the peer may have missed.
+            self.resend_crypto(level);
+            if let Some(path) = self.paths.path_mut(PathId::ZERO) {
+                path.on_handshake_probe(now);
+            }
+        }
+    }
+
+    /// Queues the CRYPTO frames in flight again.
+    fn resend_crypto(&mut self, level: Level) {
+        let Some(space) = self.early.spaces[level as usize].as_ref() else {
+            return;
+        };
+        let frames: Vec<_> = space
+            .iter_unacked()
+            .flat_map(|(_, packet)| packet.frames.iter().copied())
+            .collect();
+        for frame in frames {
+            self.on_frame_lost(level, PathId::ZERO, &frame);
+        }
+    }
+
+    fn handle_path_timeout(&mut self, now: Instant, id: PathId) {
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let Some(path) = self.paths.open_path(id) else {
+            return;
+        };
+        if due(path.space().loss_time()) {
+            self.detect_lost(now, Level::OneRtt, id);
+        }
+        self.handle_validation_timeout(now, id);
+        let Some(path) = self.paths.open_path(id) else {
+            return;
+        };
+        let around = self.surroundings(path, self.census());
+        let max_ack_delay = self.peer_max_ack_delay();
+        let Some(path) = self.paths.open_path_mut(id) else {
+            return;
+        };
+        for verdict in path.on_timeout(now, max_ack_delay, &around) {
+            self.carry_out(now, id, verdict);
+        }
+    }
+}

@@ -1,0 +1,603 @@
+//! What leaves next: path control first, then data where the scheduler wants it.
+
+use super::Connection;
+use super::builder::{MIN_USEFUL_ROOM, Packet, SizeRule, Via};
+use super::close::Life;
+use super::one_way::ACK_DELAY_EXPONENT;
+use super::paths::can_carry;
+use super::timers::MIN_BUDGET;
+use crate::config::CreditReturn;
+use crate::datagram::Transmit;
+use crate::event::Observation;
+use crate::handshake::{Handshake, Level};
+use crate::path::manager::Slot;
+use crate::path::route::Route;
+use crate::path::state::Path;
+use crate::placement::{Job, Sight, Task};
+use crate::recovery::sent::SentFrame;
+use crate::time::Instant;
+use crate::wire::frame::{Form, Frame};
+use crate::wire::{MIN_DATAGRAM_SIZE, PathId, packet_number};
+use smallvec::{SmallVec, smallvec};
+
+/// Acknowledgement-only packets in a row after which one asks to be acknowledged itself, so that
+/// the ranges it reports need not be repeated for ever (RFC 9000, section 13.2.4).
+const ACKS_BEFORE_PING: u32 = 32;
+
+impl Connection {
+    /// Appends the next datagrams for one route to `buf`: up to `max_segments` of equal size.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        max_segments: usize,
+        buf: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        self.clock = self.clock.max(now);
+        self.streams.set_clock(self.clock);
+        match self.life {
+            Life::Closing(_) => return self.transmit_close(now, buf),
+            Life::Draining { .. } | Life::Drained => return None,
+            Life::Handshaking | Life::Established => {}
+        }
+        if self.sent_all_at.take() == Some(now) {
+            self.note_all_sent(now);
+            return None;
+        }
+        if let Some(transmit) = self.transmit_handshake(now, buf) {
+            return Some(transmit);
+        }
+        if let Some(transmit) = self.transmit_answer(now, buf) {
+            return Some(transmit);
+        }
+        if let Some(job) = self.next_job(now) {
+            return self.transmit_batch(now, job, max_segments, buf);
+        }
+        self.note_all_sent(now);
+        None
+    }
+
+    /// Whether 1-RTT packets may be sent: the client waits for the end of the handshake, the server
+    /// only for its keys (0.5-RTT).
+    pub(super) fn may_send_one_rtt(&self) -> bool {
+        self.handshake.has_keys(Level::OneRtt)
+            && (self.identity.side.is_server() || self.handshake.is_complete())
+    }
+
+    /// Initial and Handshake packets, coalesced into one datagram.
+    fn transmit_handshake(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        if self.early.spaces.iter().all(Option::is_none) {
+            return None;
+        }
+        let wanted: Vec<Level> = [Level::Initial, Level::Handshake]
+            .into_iter()
+            .filter(|level| self.wants_handshake_packet(now, *level))
+            .collect();
+        let last = *wanted.last()?;
+        let route = &self.paths.path(PathId::ZERO)?.route();
+        let size = u64::from(route.mtu.current()).min(route.amplification.budget()) as usize;
+        let tuple = route.tuple;
+        let start = buf.len();
+        let mut must_fill = false;
+        for level in wanted {
+            let Some(mut packet) = self.begin_packet(level, PathId::ZERO, buf, start + size) else {
+                continue;
+            };
+            self.fill_handshake(now, &mut packet, buf);
+            // RFC 9000, section 14.1: datagrams with Initial packets are full size where that helps
+            // validating the path.
+            packet.note_eliciting();
+            must_fill |=
+                level == Level::Initial && (packet.ack_eliciting || self.identity.side.is_client());
+            let fill = must_fill && level == last && size >= MIN_DATAGRAM_SIZE;
+            let rule = if fill {
+                SizeRule::AtLeast(start + MIN_DATAGRAM_SIZE)
+            } else {
+                SizeRule::AsIs
+            };
+            self.finish_packet(now, &mut packet, buf, rule);
+            self.on_level_sent(now, level);
+        }
+        let length = buf.len() - start;
+        // Counts are kept per packet number space: only one of a route's spaces can be checked, and
+        // the one that lasts is that of 1-RTT packets.
+        (length > 0).then_some(Transmit::single(tuple, length))
+    }
+
+    fn wants_handshake_packet(&self, now: Instant, level: Level) -> bool {
+        let Some(space) = self.space(level, PathId::ZERO) else {
+            return false;
+        };
+        self.handshake.has_keys(level)
+            && self.may_send_early()
+            && (self.early.probes_owed[level as usize] > 0
+                || space.received.ack_due(now)
+                || (self.handshake.has_crypto(level) && self.handshake_room()))
+    }
+
+    /// Whether bytes of the handshake itself are still to be sent.
+    pub(super) fn handshake_waits(&self) -> bool {
+        let early = [Level::Initial, Level::Handshake];
+        early.iter().any(|level| self.handshake.has_crypto(*level))
+    }
+
+    fn handshake_room(&self) -> bool {
+        self.paths.path(PathId::ZERO).is_some_and(|path| {
+            path.route().room() > 0
+                && path.route().amplification.budget() >= MIN_DATAGRAM_SIZE as u64 / 2
+        })
+    }
+
+    fn fill_handshake(&mut self, now: Instant, packet: &mut Packet, buf: &mut Vec<u8>) {
+        let (level, limit) = (packet.level, packet.end);
+        if let Some(space) = self.early.spaces[level as usize].as_mut() {
+            // The delay is not used before the handshake is confirmed: any exponent is as good.
+            let path = PathId::ZERO;
+            space.received.write_ack(
+                now,
+                buf,
+                limit,
+                Form::Plain,
+                path,
+                ACK_DELAY_EXPONENT,
+                &mut packet.frames,
+            );
+        }
+        self.handshake
+            .write_crypto(level, buf, limit, &mut packet.frames);
+        let owed = &mut self.early.probes_owed[level as usize];
+        packet.note_eliciting();
+        if *owed > 0 {
+            *owed -= 1;
+            packet.is_pto_probe = true;
+            if !packet.ack_eliciting && buf.len() < limit {
+                Frame::Ping.encode(buf, Form::Plain);
+                packet.ack_eliciting = true;
+            }
+        }
+    }
+
+    /// The most urgent reason to send something on any path.
+    fn next_job(&mut self, now: Instant) -> Option<Job> {
+        let level = self.data_level()?;
+        let is_proven = |id: &PathId| {
+            let path = self.paths.open_path(*id);
+            path.is_some_and(|path| path.route().validated)
+        };
+        // Connection IDs must be there before the path that uses them. Where no address is proven,
+        // the little that may be sent is for the challenge.
+        if self.paths.owes_frames()
+            && self.handshake.is_confirmed()
+            && let Some(path) = self.control_path().filter(is_proven)
+        {
+            return Some(Job::new(path, Task::Control));
+        }
+        let control = |slot: &Slot| {
+            let job = self.path_control(now, slot, slot.open()?)?;
+            // The peer may have taken back every connection ID of a path: then it waits for
+            // another.
+            slot.remote_cids.has_active().then_some(job)
+        };
+        if let Some(job) = self.paths.in_use().find_map(control) {
+            return Some(job);
+        }
+        if let Some(path) = self.acknowledgement_due(now) {
+            // Data that goes the same way carries the acknowledgement along.
+            let data = self.place(now, level);
+            let data = data.filter(|job| job.path == path);
+            return Some(data.unwrap_or(Job::new(path, Task::Acknowledge)));
+        }
+        if self.has_control()
+            && self.settle_control(level)
+            && let Some(path) = self.credit_path().or_else(|| self.control_path())
+            && self.has_control_room(path, level)
+        {
+            return Some(Job::new(path, Task::Control));
+        }
+        let (paths, streams) = (&self.paths, &self.streams);
+        let repeat = self.placement.next_repeat(now, level, paths, streams);
+        repeat.or_else(|| self.place(now, level))
+    }
+
+    /// What data to send, and where.
+    fn place(&mut self, now: Instant, level: Level) -> Option<Job> {
+        if !self.handshake.is_complete() && self.handshake_waits() {
+            // The peer can read nothing without it, and may have earned little more.
+            return None;
+        }
+        let max_ack_delay = self.peer_max_ack_delay();
+        let is_watched = self.outbox.is_observed();
+        self.placement
+            .limit_windows(now, &mut self.paths, &self.streams);
+        let job = self.placement.decide(&mut Sight {
+            now,
+            paths: &self.paths,
+            streams: &self.streams,
+            one_way: &self.one_way,
+            bottlenecks: &self.bottlenecks,
+            rng: &mut self.rng,
+            level,
+            max_ack_delay,
+            is_watched,
+        });
+        if is_watched && let Some(choice) = self.placement.take_news() {
+            self.outbox.observe(now, &Observation::Decision { choice });
+        }
+        job
+    }
+
+    /// What a path needs for itself, whatever waits on the connection.
+    fn path_control(&self, now: Instant, slot: &Slot, path: &Path) -> Option<Job> {
+        let id = path.id();
+        let proves = |route: &Route| {
+            let validation = route.validation.as_ref();
+            (validation.is_some_and(|it| it.wants_challenge(now)) || !route.responses.is_empty())
+                && route.amplification.budget() >= MIN_BUDGET
+        };
+        let previous = path.previous().is_some_and(proves) && !proves(path.route());
+        let previous = previous && slot.remote_cids.kept().is_some();
+        if previous || proves(path.route()) {
+            return Some(Job::new(id, Task::Validate { previous }));
+        }
+        if !path.route().validated {
+            return None;
+        }
+        if path.liveness().owes_probe() {
+            return Some(Job::new(id, Task::Probe));
+        }
+        if self.handshake.is_confirmed() && path.is_healthy() {
+            // A probe must not wait behind a full window for ever, nor exceed it.
+            if let Some(size) = path.route().mtu.probe_due()
+                && path.route().room() >= u64::from(size)
+            {
+                return Some(Job::new(id, Task::MtuProbe { size }));
+            }
+        }
+        let owes_ping = path.liveness().owes_ping();
+        owes_ping.then_some(Job::new(id, Task::Ping))
+    }
+
+    /// The path on which an acknowledgement that is due should travel.
+    fn acknowledgement_due(&self, now: Instant) -> Option<PathId> {
+        let mut due = self
+            .paths
+            .in_use()
+            .filter_map(|slot| slot.path.as_ref().map(|path| (slot, path)))
+            .filter(|(_, path)| path.space().received.ack_due(now));
+        due.find_map(|(slot, path)| self.ack_route(now, slot.closing.is_some(), path))
+    }
+
+    /// The path that flow-control credit is to return by, if it is not the best one.
+    fn credit_path(&self) -> Option<PathId> {
+        let by = match self.config.mechanisms.credit_return {
+            CreditReturn::Fastest => None,
+            CreditReturn::SamePath => self.control.data_came_by,
+        };
+        let able = |slot: &&Slot| Some(slot.id) == by && can_carry(slot);
+        let slot = self.paths.open().find(able)?;
+        let path = slot.open()?;
+        (path.route().validated && path.is_healthy()).then_some(path.id())
+    }
+
+    /// The best path for frames that any path may carry: the healthiest, then the fastest.
+    pub(super) fn control_path(&self) -> Option<PathId> {
+        self.control_path_except(None)
+    }
+
+    /// The best path but this one.
+    pub(super) fn control_path_except(&self, avoid: Option<PathId>) -> Option<PathId> {
+        let able = self.paths.open().filter(|slot| can_carry(slot));
+        let able = able.filter(|slot| Some(slot.id) != avoid);
+        able.filter_map(|slot| slot.open().map(|path| (slot, path)))
+            .min_by_key(|(_, path)| {
+                (
+                    !path.route().validated,
+                    !path.is_healthy(),
+                    path.liveness().pto_count(),
+                    path.route().rtt.smoothed(),
+                )
+            })
+            .map(|(_, path)| path.id())
+    }
+
+    /// Writes datagrams for one route, starting with `first`, while the next job fits the batch.
+    fn transmit_batch(
+        &mut self,
+        now: Instant,
+        first: Job,
+        max_segments: usize,
+        buf: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        let path = self.paths.path(first.path)?;
+        let (route, ecn) = match path.previous() {
+            Some(previous) if first.by_previous() => (previous, None),
+            _ => (path.route(), path.route().ecn.marking()),
+        };
+        let (tuple, generation) = (route.tuple, route.generation);
+        let mut limit = usize::from(route.mtu.current());
+        match first.task {
+            Task::MtuProbe { size } => limit = usize::from(size),
+            // A size that stopped passing must not look like a dead path.
+            Task::Probe => limit = limit.min(usize::from(route.mtu.safe_size())),
+            _ => {}
+        }
+        let full = limit;
+        let start = buf.len();
+        let mut segment_size = 0;
+        let mut job = first;
+        for segment in 1..=max_segments.max(1) {
+            let before = buf.len();
+            let size = self.write_datagram(now, job, buf, before + limit);
+            debug_assert!(size > 0 || self.life.is_over(), "nothing to write: {job:?}");
+            if size == 0 {
+                break;
+            }
+            if segment == 1 {
+                segment_size = size;
+                limit = size;
+            }
+            if size < segment_size || !first.is_batchable() || segment == max_segments {
+                break;
+            }
+            match self.next_job(now) {
+                Some(next) if next.is_batchable() && next.path == first.path => job = next,
+                Some(_) => break,
+                None => {
+                    self.sent_all_at = Some(now);
+                    break;
+                }
+            }
+            let Some(path) = self.paths.path(first.path) else {
+                break;
+            };
+            let route = path.route();
+            let is_same = route.generation == generation && route.ecn.marking() == ecn;
+            let is_roomy = route.validated && limit == full;
+            if !is_same || !is_roomy && !self.fits(job, path, limit) {
+                break;
+            }
+        }
+        let length = buf.len() - start;
+        let segment_size = (length > segment_size).then_some(segment_size);
+        (length > 0).then_some(Transmit {
+            tuple,
+            ecn,
+            length,
+            segment_size,
+            connection: None,
+        })
+    }
+
+    /// Whether a datagram of at most `limit` bytes would hold what the job is about, although the
+    /// job was made for a larger one.
+    fn fits(&self, job: Job, path: &Path, limit: usize) -> bool {
+        let budget = path.route().amplification.budget();
+        let size = limit.min(usize::try_from(budget).unwrap_or(usize::MAX));
+        let cid = self
+            .paths
+            .slot(job.path)
+            .and_then(|slot| slot.remote_cids.active());
+        let (Some((_, cid, _)), Some(Level::OneRtt)) = (cid, self.data_level()) else {
+            return false;
+        };
+        let space = path.space();
+        let number = packet_number::encoded_len(space.peek_pn(), space.largest_acked());
+        let around = 1 + cid.len() + number + Handshake::TAG_LEN;
+        size >= MIN_USEFUL_ROOM
+            && self
+                .placement
+                .would_write(&job, size - around, &self.streams)
+    }
+
+    /// Writes one datagram; returns its size, 0 if nothing could be written.
+    fn write_datagram(&mut self, now: Instant, job: Job, buf: &mut Vec<u8>, end: usize) -> usize {
+        let start = buf.len();
+        let Some(path) = self.paths.path(job.path) else {
+            return 0;
+        };
+        let (via, route) = match path.previous() {
+            Some(previous) if job.by_previous() => (Via::Previous, previous),
+            _ => (Via::Route, path.route()),
+        };
+        let budget = route.amplification.budget();
+        let end = end.min(start + usize::try_from(budget).unwrap_or(usize::MAX).min(1 << 16));
+        let Some(mut packet) = self.begin_packet_via(via, job.path, buf, end) else {
+            return 0;
+        };
+        let mut rule = SizeRule::AsIs;
+        match job.task {
+            Task::Validate { .. } => {
+                packet.is_validation = true;
+                let full = end - start >= MIN_DATAGRAM_SIZE;
+                if self.write_validation(now, &mut packet, buf, full) && full {
+                    rule = SizeRule::AtLeast(start + MIN_DATAGRAM_SIZE);
+                }
+            }
+            Task::Probe => self.write_probe(now, &mut packet, buf),
+            Task::MtuProbe { size } => {
+                self.question().encode(buf, Form::Plain);
+                packet.ack_eliciting = true;
+                packet.is_mtu_probe = true;
+                rule = SizeRule::AtLeast(start + usize::from(size));
+            }
+            Task::Acknowledge => self.write_acks(now, &mut packet, buf, true),
+            Task::Control => {
+                self.write_acks(now, &mut packet, buf, false);
+                self.write_control(&mut packet, buf);
+            }
+            Task::Ping => {
+                self.question().encode(buf, Form::Plain);
+                self.write_timestamp(now, &packet, buf);
+                packet.ack_eliciting = true;
+                if let Some(path) = self.paths.open_path_mut(job.path) {
+                    path.take_ping();
+                }
+            }
+            Task::Repeat(number) => self.write_repeat(now, number, &mut packet, buf),
+            Task::Data(load) => self.write_data(now, load, &mut packet, buf),
+        }
+        self.finish_packet(now, &mut packet, buf, rule)
+    }
+
+    /// Writes challenges and responses; `full` tells whether the datagram can be full size.
+    fn write_validation(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+        buf: &mut Vec<u8>,
+        full: bool,
+    ) -> bool {
+        let limit = packet.end;
+        let Some(path) = self.paths.open_path_mut(packet.path) else {
+            return false;
+        };
+        let route = path.route_for_proof(packet.via == Via::Previous);
+        let mut wrote = false;
+        while buf.len() + 9 <= limit
+            && let Some(data) = route.responses.pop()
+        {
+            Frame::PathResponse { data }.encode(buf, Form::Plain);
+            wrote = true;
+        }
+        if buf.len() + 9 <= limit
+            && let Some(validation) = &mut route.validation
+            && let Some(data) = validation.poll_challenge(now)
+        {
+            Frame::PathChallenge { data }.encode(buf, Form::Plain);
+            if !full {
+                validation.sent_small();
+            }
+            wrote = true;
+        }
+        packet.ack_eliciting |= wrote;
+        if packet.via == Via::Route {
+            if self.write_answer_cid(packet, buf) {
+                self.ask_for_answer(packet, buf);
+            }
+            self.write_acks(now, packet, buf, false);
+        }
+        wrote
+    }
+
+    /// A probe carries what is most useful to the peer; on a path that others
+    /// stand in for nothing but a PING.
+    fn write_probe(&mut self, now: Instant, packet: &mut Packet, buf: &mut Vec<u8>) {
+        let id = packet.path;
+        // A doubted path that nobody stands in for must carry what only it can.
+        let alone = !self.has_other_healthy(id);
+        let Some(path) = self.paths.open_path_mut(id) else {
+            return;
+        };
+        path.take_probe();
+        packet.is_pto_probe = true;
+        let healthy = path.is_healthy() || alone;
+        let unacked = path.space().iter_unacked().map(|(_, packet)| packet);
+        let mut useful = unacked.filter(|packet| packet.ack_eliciting && !packet.frames.is_empty());
+        // What is oldest is what the peer waits for, and it may not know what it must do to answer.
+        let oldest = useful.next().map(|packet| packet.frames.clone());
+        let newer = useful.flat_map(|packet| packet.frames.iter().copied());
+        let control: Vec<SentFrame> = newer.filter(is_control).collect();
+        if healthy {
+            for frame in oldest.iter().flatten().chain(&control) {
+                if is_control(frame) {
+                    self.on_frame_lost(Level::OneRtt, id, frame);
+                } else {
+                    self.streams.reinject(frame, id);
+                }
+            }
+            self.write_acks(now, packet, buf, false);
+            self.write_control(packet, buf);
+            let limit = packet.end;
+            let before = self.streams.bytes_retransmitted();
+            let bytes = self
+                .streams
+                .write_data(buf, limit, id, 0, u64::MAX, &mut packet.frames);
+            let again = self.streams.bytes_retransmitted() - before;
+            self.count_stream_bytes(id, bytes, again);
+            self.placement.spend(id, bytes);
+        }
+        packet.note_eliciting();
+        self.ask_for_answer(packet, buf);
+        if !packet.ack_eliciting && packet.room(buf) > 0 {
+            Frame::Ping.encode(buf, Form::Plain);
+            packet.ack_eliciting = true;
+        }
+    }
+
+    /// Acknowledgements that travel on the packet's path: its own, and those sent its way.
+    pub(super) fn write_acks(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+        buf: &mut Vec<u8>,
+        alone: bool,
+    ) {
+        let owes = |slot: &Slot| {
+            let path = slot.path.as_ref();
+            path.is_some_and(|path| path.space().received.has_unreported())
+        };
+        if !alone && !self.paths.in_use().any(owes) {
+            return;
+        }
+        let active = self.multipath_active();
+        let form = if active { Form::Multipath } else { Form::Plain };
+        let carrier = packet.path;
+        let travelling: SmallVec<[PathId; 4]> = if self.paths.open_count() <= 1 && !active {
+            smallvec![carrier]
+        } else {
+            self.acks_travelling_on(now, carrier)
+        };
+        let reported = |id: &PathId| {
+            let path = self.paths.path(*id);
+            path.is_some_and(|path| path.space().received.has_unreported())
+        };
+        let before = buf.len();
+        if travelling.iter().any(reported) {
+            self.write_timestamp(now, packet, buf);
+        }
+        let stamped = buf.len();
+        for id in travelling {
+            let limit = packet.end;
+            // Also those of a path that is given up: what came on it is acknowledged elsewhere.
+            if let Some(path) = self.paths.path_mut(id)
+                && path.space().received.has_unreported()
+            {
+                let (received, frames) = (&mut path.space_mut().received, &mut packet.frames);
+                received.write_ack(now, buf, limit, form, id, ACK_DELAY_EXPONENT, frames);
+            }
+        }
+        if buf.len() == stamped {
+            // No acknowledgement fitted, so there is nothing to time.
+            buf.truncate(before);
+        }
+        let silent = self
+            .paths
+            .path(carrier)
+            .map_or(0, |p| p.space().sent_since_ack_eliciting());
+        if alone && silent >= ACKS_BEFORE_PING && packet.room(buf) > 0 && packet.has_frames(buf) {
+            Frame::Ping.encode(buf, Form::Plain);
+            packet.ack_eliciting = true;
+        }
+    }
+
+    /// Nothing more is to be sent.
+    fn note_all_sent(&mut self, now: Instant) {
+        for (_, path) in self.paths.open_mut() {
+            path.note_app_limited(now);
+        }
+        let may_send = self.data_level().is_some();
+        let (paths, streams) = (&self.paths, &self.streams);
+        if let Some((path, span)) = self.placement.note_blocked(now, may_send, paths, streams)
+            && let Some(path) = self.paths.open_path_mut(path)
+        {
+            path.counters_mut().blocking += span;
+        }
+    }
+}
+
+/// Whether a frame must arrive but is neither stream data nor an acknowledgement.
+fn is_control(frame: &SentFrame) -> bool {
+    !matches!(
+        frame,
+        SentFrame::Stream { .. } | SentFrame::Datagram { .. } | SentFrame::Ack { .. }
+    )
+}

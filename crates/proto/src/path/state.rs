@@ -1,0 +1,462 @@
+//! One open path.
+
+use super::liveness::{Liveness, Surroundings, UnderWay, Verdict, Verdicts};
+use super::moves::Moves;
+use super::route::Route;
+use super::shaper::{Shape, Shaper};
+use super::validation::{Elsewhere, ElsewhereAnswers};
+use crate::congestion::{ControllerFactory, ControllerInit};
+use crate::datagram::Tuple;
+use crate::path::PathState;
+use crate::recovery::{PacketPairs, PacketSpace, SentPacket};
+use crate::time::{Duration, Instant};
+use anabranch_wire::PathId;
+use anabranch_wire::frame::PathStatus;
+
+/// How the application wants a path to be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PathOptions {
+    /// What we tell the peer to send there.
+    pub status: PathStatus,
+    /// For schedulers that share by weight.
+    pub weight: u32,
+    /// For schedulers that prefer by class; higher first.
+    pub priority: i32,
+    /// For schedulers that count cost.
+    pub cost: u32,
+    /// How fast at most we send there.
+    pub shape: Option<Shape>,
+}
+
+impl Default for PathOptions {
+    fn default() -> Self {
+        Self {
+            status: PathStatus::Available,
+            weight: 1,
+            priority: 0,
+            cost: 0,
+            shape: None,
+        }
+    }
+}
+
+/// Counters of one path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PathCounters {
+    /// UDP payload bytes sent.
+    pub sent_bytes: u64,
+    /// Packets sent.
+    pub sent_packets: u64,
+    /// UDP payload bytes received.
+    pub received_bytes: u64,
+    /// Packets received.
+    pub received_packets: u64,
+    /// Bytes acknowledged that counted as in flight.
+    pub acked_bytes: u64,
+    /// Bytes declared lost.
+    pub lost_bytes: u64,
+    /// Packets declared lost.
+    pub lost_packets: u64,
+    /// Losses that turned out to be none.
+    pub spurious_losses: u64,
+    /// Stream bytes sent for the first time.
+    pub fresh_bytes: u64,
+    /// Stream bytes sent again, for loss or from a doubted path.
+    pub retransmitted_bytes: u64,
+    /// Stream bytes sent as copies by the scheduler's wish.
+    pub copied_bytes: u64,
+    /// Those of them that were copied because everything else waited for them.
+    pub rescued_bytes: u64,
+    /// How long the connection could send nothing because it waited for data in flight here.
+    pub blocking: Duration,
+    /// Stream bytes taken from this path while it was doubted, to travel elsewhere.
+    pub reinjected_bytes: u64,
+    /// Probe time-outs.
+    pub ptos: u64,
+    /// Times the path was doubted.
+    pub doubts: u64,
+    /// Packets received with a congestion mark.
+    pub ce_marks: u64,
+}
+
+/// One open path: its packet numbers, its route, its health.
+#[derive(Debug)]
+pub(crate) struct Path {
+    pub(super) id: PathId,
+    pub(super) options: PathOptions,
+    pub(super) space: PacketSpace,
+    pub(super) route: Route,
+    /// The route before a migration, kept until the new one is validated.
+    pub(super) previous: Option<Route>,
+    pub(super) moves: Moves,
+    /// Challenges from addresses the path is not at.
+    pub(super) elsewhere: Elsewhere,
+    pub(super) liveness: Liveness,
+    /// What may be in flight whatever the congestion controller allows.
+    pub(super) cap: u64,
+    pub(super) shaper: Shaper,
+    pub(super) pairs: PacketPairs,
+    /// Moving share of packets lost.
+    pub(super) loss: f32,
+    /// Whether the peer's announcement of the path was followed by [`PathNotice::Opened`].
+    ///
+    /// [`PathNotice::Opened`]: crate::event::PathNotice::Opened
+    pub(super) announced: bool,
+    pub(super) counters: PathCounters,
+    /// Grows when the path becomes another one to schedulers, but for acknowledgements and losses.
+    pub(super) version: u64,
+}
+
+impl Path {
+    pub(crate) fn id(&self) -> PathId {
+        self.id
+    }
+
+    pub(crate) fn options(&self) -> &PathOptions {
+        &self.options
+    }
+
+    /// Its 1-RTT packet number space.
+    pub(crate) fn space(&self) -> &PacketSpace {
+        &self.space
+    }
+
+    /// Its 1-RTT packet number space.
+    pub(crate) fn space_mut(&mut self) -> &mut PacketSpace {
+        &mut self.space
+    }
+
+    pub(crate) fn route(&self) -> &Route {
+        &self.route
+    }
+
+    /// The route before a migration, until the new one is validated.
+    pub(crate) fn previous(&self) -> Option<&Route> {
+        self.previous.as_ref()
+    }
+
+    /// The route a challenge or its answer leaves by.
+    pub(crate) fn route_for_proof(&mut self, previous: bool) -> &mut Route {
+        match &mut self.previous {
+            Some(route) if previous => route,
+            _ => &mut self.route,
+        }
+    }
+
+    pub(crate) fn liveness(&self) -> &Liveness {
+        &self.liveness
+    }
+
+    pub(crate) fn pairs(&self) -> &PacketPairs {
+        &self.pairs
+    }
+
+    /// Moving share of packets lost.
+    pub(crate) fn loss(&self) -> f32 {
+        self.loss
+    }
+
+    pub(crate) fn counters(&self) -> &PathCounters {
+        &self.counters
+    }
+
+    /// Tells apart what the path was like at different times, but for what acknowledgements and
+    /// losses change.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// For those who count what they did for the path.
+    pub(crate) fn counters_mut(&mut self) -> &mut PathCounters {
+        &mut self.counters
+    }
+
+    pub(crate) fn set_status(&mut self, status: PathStatus) {
+        self.options.status = status;
+    }
+
+    pub(crate) fn set_options(&mut self, options: PathOptions, now: Instant) {
+        self.version += 1;
+        self.options = options;
+        self.shaper.set(options.shape, now);
+    }
+
+    /// What may be in flight whatever the congestion controller allows.
+    pub(crate) fn set_cap(&mut self, cap: u64) {
+        self.cap = cap;
+    }
+
+    /// The far end needs no proof any more.
+    pub(crate) fn set_validated(&mut self) {
+        self.version += 1;
+        self.route.amplification.set_validated();
+        self.route.validated = true;
+    }
+
+    /// The client chose the address itself: nobody is amplified at.
+    pub(crate) fn lift_amplification_limit(&mut self) {
+        self.route.amplification.set_validated();
+    }
+
+    /// The peer takes no larger datagrams.
+    pub(crate) fn set_peer_limit(&mut self, limit: u64) {
+        self.route.mtu.set_peer_limit(limit);
+    }
+
+    /// Larger packets are tried once the next one is acknowledged.
+    pub(crate) fn hold_mtu(&mut self) {
+        let next = self.space.peek_pn();
+        self.route.mtu.hold_until_acked(next);
+    }
+
+    /// Packets will never be acknowledged, which says nothing about congestion.
+    pub(crate) fn forget_in_flight(&mut self, sent: &[(u64, SentPacket)]) {
+        let in_flight = sent.iter().filter(|(_, packet)| packet.in_flight);
+        let bytes: u64 = in_flight.map(|(_, packet)| u64::from(packet.size)).sum();
+        self.route.in_flight = self.route.in_flight.saturating_sub(bytes);
+    }
+
+    /// A new controller, as the factory makes them, for the present route.
+    pub(crate) fn replace_controller(
+        &mut self,
+        now: Instant,
+        factory: &ControllerFactory,
+        seed: u64,
+    ) {
+        self.route.controller = factory.build(&ControllerInit {
+            max_datagram_size: self.route.mtu.current(),
+            now,
+            seed,
+            path: self.id,
+        });
+        self.route.update_pacing(now);
+    }
+
+    /// Whether the path is announced to the application for the first time.
+    pub(crate) fn announce(&mut self, now: Instant) -> bool {
+        if self.announced {
+            return false;
+        }
+        self.announced = true;
+        self.version += 1;
+        self.route.update_pacing(now);
+        true
+    }
+
+    /// Room that nobody used must not grow windows nor count as capacity (RFC 9002, section 7.8).
+    pub(crate) fn note_app_limited(&mut self, now: Instant) {
+        let route = &mut self.route;
+        let size = u64::from(route.mtu.current());
+        route.app_limited = route.room() >= size && route.pacer.ready_at(now, size) <= now;
+        if route.app_limited {
+            route.rate.set_app_limited(route.in_flight);
+        }
+    }
+
+    /// A probe time-out of the handshake expired.
+    pub(crate) fn on_handshake_probe(&mut self, now: Instant) {
+        self.liveness.on_activity(now);
+    }
+
+    /// Somebody wants to know whether the path answers.
+    pub(crate) fn request_ping(&mut self) {
+        self.liveness.request_ping();
+    }
+
+    /// The PING that was owed is written.
+    pub(crate) fn take_ping(&mut self) {
+        self.liveness.take_ping();
+    }
+
+    /// A probe is written.
+    pub(crate) fn take_probe(&mut self) {
+        self.liveness.take_probe();
+    }
+
+    /// The peer asks whether its packets come by here. Challenges that arrive by none of the path's
+    /// routes are answered where they came from if `elsewhere` tells their packet's number and
+    /// size.
+    pub(crate) fn on_challenge(
+        &mut self,
+        tuple: Tuple,
+        data: [u8; 8],
+        elsewhere: Option<(u64, usize)>,
+    ) {
+        for route in [Some(&mut self.route), self.previous.as_mut()]
+            .into_iter()
+            .flatten()
+        {
+            // A client answers where it sends from, whichever socket the question came by.
+            if route.tuple == tuple || route.tuple.remote == tuple.remote && elsewhere.is_none() {
+                route.responses.push(data);
+                return;
+            }
+        }
+        if let Some((pn, size)) = elsewhere {
+            self.elsewhere.push(tuple, data, pn, size);
+        }
+    }
+
+    /// A challenge in a 0-RTT packet, which anybody can repeat from anywhere.
+    pub(crate) fn on_early_challenge(&mut self, tuple: Tuple, data: [u8; 8]) {
+        if self.route.tuple == tuple {
+            self.route.responses.push(data);
+        }
+    }
+
+    /// Whether somebody who is not the path's far end waits for an answer.
+    pub(crate) fn has_answers(&self) -> bool {
+        !self.elsewhere.is_empty()
+    }
+
+    /// The next of these answers.
+    pub(crate) fn take_answers(&mut self) -> Option<ElsewhereAnswers> {
+        self.elsewhere.pop()
+    }
+
+    pub(crate) fn new(
+        id: PathId,
+        space: PacketSpace,
+        route: Route,
+        options: PathOptions,
+        now: Instant,
+    ) -> Self {
+        Self {
+            id,
+            options,
+            space,
+            route,
+            previous: None,
+            moves: Moves::new(now),
+            elsewhere: Elsewhere::default(),
+            liveness: Liveness::new(now),
+            cap: u64::MAX,
+            shaper: Shaper::new(options.shape, now),
+            pairs: PacketPairs::default(),
+            loss: 0.0,
+            announced: false,
+            counters: PathCounters::default(),
+            version: 0,
+        }
+    }
+
+    /// Whether the path answers and its far end is proven, as far as data needs that.
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.route.is_open_to_data() && self.liveness.is_trusted()
+    }
+
+    /// The congestion window, or what mechanisms leave of it.
+    pub(crate) fn window(&self) -> u64 {
+        self.route.controller.window().min(self.cap)
+    }
+
+    /// How much of [`window`](Self::window) is left.
+    pub(crate) fn room(&self) -> u64 {
+        self.window().saturating_sub(self.route.in_flight)
+    }
+
+    /// When pacer and shaper let `bytes` go: not later than `now` if at once.
+    pub(crate) fn ready_at(&self, now: Instant, bytes: u64) -> Instant {
+        let paced = self.route.pacer.ready_at(now, bytes);
+        paced.max(self.shaper.ready_at(now, bytes))
+    }
+
+    /// Whether window and pacer let a full packet go now.
+    pub(crate) fn has_room(&self, now: Instant) -> bool {
+        let size = u64::from(self.route.mtu.current());
+        self.room() >= size && self.ready_at(now, size) <= now
+    }
+
+    /// Whether the window lets a full packet go, but the pacer not yet.
+    pub(crate) fn is_paced(&self, now: Instant) -> bool {
+        let size = u64::from(self.route.mtu.current());
+        self.room() >= size && self.ready_at(now, size) > now
+    }
+
+    /// Whether the path [is healthy](Self::is_healthy) and has room.
+    pub(crate) fn can_send(&self, now: Instant) -> bool {
+        self.is_healthy() && self.has_room(now)
+    }
+
+    /// What a scheduler is told of the health.
+    pub(crate) fn state(&self) -> PathState {
+        if self.liveness.is_trusted() {
+            PathState::Active
+        } else {
+            PathState::Doubtful
+        }
+    }
+
+    /// The time to wait for an acknowledgement before probing (RFC 9002, section 6.2.1), without
+    /// backoff.
+    pub(crate) fn pto(&self, max_ack_delay: Duration) -> Duration {
+        self.route.rtt.pto_base() + max_ack_delay
+    }
+
+    /// What [`Liveness`] has to know of the path.
+    pub(crate) fn under_way(&self, max_ack_delay: Duration) -> UnderWay {
+        UnderWay {
+            pto: self.pto(max_ack_delay),
+            validated: self.route.validated,
+            loss_pending: self.space.loss_time().is_some(),
+            awaits: self.space.ack_eliciting_in_flight() > 0,
+            oldest: self.space.oldest_eliciting(),
+            several: self.space.several_eliciting(),
+            last_sent: self.space.last_ack_eliciting_sent(),
+        }
+    }
+
+    /// Time has passed.
+    pub(crate) fn on_timeout(
+        &mut self,
+        now: Instant,
+        max_ack_delay: Duration,
+        around: &Surroundings,
+    ) -> Verdicts {
+        let own = self.under_way(max_ack_delay);
+        let verdicts = self.liveness.on_timeout(now, &own, around);
+        for verdict in &verdicts {
+            self.obey(now, *verdict);
+        }
+        verdicts
+    }
+
+    /// Something ack-eliciting among `acked` was acknowledged.
+    pub(super) fn on_answered(
+        &mut self,
+        now: Instant,
+        max_ack_delay: Duration,
+        acked: &[(u64, SentPacket)],
+    ) -> Option<Verdict> {
+        let pto = self.pto(max_ack_delay);
+        let eliciting = acked.iter().filter(|(_, packet)| packet.ack_eliciting);
+        let sent = eliciting.map(|(_, packet)| packet.time_sent);
+        let verdict = self.liveness.on_answered(now, pto, sent)?;
+        Some(self.obey(now, verdict))
+    }
+
+    /// The driver was told that nothing passes, while another path answers.
+    pub(crate) fn on_refused(&mut self, now: Instant) -> Option<Verdict> {
+        let verdict = self.liveness.on_refused(now, self.route.validated)?;
+        Some(self.obey(now, verdict))
+    }
+
+    /// Does what a verdict means for the path itself.
+    #[cold]
+    pub(super) fn obey(&mut self, now: Instant, verdict: Verdict) -> Verdict {
+        self.version += 1;
+        match verdict {
+            Verdict::Probe => self.counters.ptos += 1,
+            Verdict::Doubt => self.counters.doubts += 1,
+            // What is known of the capacity of a path that was only slow still holds.
+            Verdict::Trust {
+                was_slow: false, ..
+            } => {
+                self.route.controller.restart(now);
+                self.route.update_pacing(now);
+            }
+            _ => {}
+        }
+        verdict
+    }
+}

@@ -1,0 +1,452 @@
+//! What is sent next on which path, and until when nothing is: the scheduler asked, its answer held
+//! to what is possible, and the decision kept until a packet carried it out.
+//!
+//! ```text
+//! on_written, on_acked, ...  ─>  Placement  ─> Job ─> packet writer
+//!        paths, streams (Sight) ─^   ^               │
+//!                                    └── carried <───┘
+//! ```
+//!
+//! A decision is a [`Job`], made only if its packet will hold at least one frame. Here nothing is
+//! written, and no path or stream is changed but for the windows that [`mechanisms`] limit.
+
+mod blocked;
+mod copies;
+mod decide;
+mod fronts;
+mod hole;
+mod job;
+mod mechanisms;
+mod patience;
+mod repeats;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+mod waits;
+
+pub use blocked::{BlockedStats, BlockedTime};
+pub(crate) use job::{Job, Load, Original, Task};
+pub(crate) use repeats::Repeat;
+
+use crate::config::TransportConfig;
+use crate::congestion::Bottlenecks;
+use crate::handshake::Level;
+use crate::path::PathSet;
+use crate::path::manager::Manager;
+use crate::path::state::Path;
+use crate::recovery::sent::{SentFrame, SentFrames};
+use crate::recovery::{OneWay, SentPacket};
+use crate::rng::Rng;
+use crate::sched::{
+    Choice, ClassSet, PathEvent, PathView, Reason, Scheduler, StreamView, UnitKind,
+};
+use crate::streams::Streams;
+use crate::time::{Duration, Instant};
+use anabranch_wire::PathId;
+use anabranch_wire::cid::MAX_CID_LEN;
+use blocked::Blocked;
+use bytes::Bytes;
+use fronts::Fronts;
+use mechanisms::Mechanisms;
+use repeats::{Repeats, Room};
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+use waits::Waits;
+
+/// How the scheduler decided.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SchedulerStats {
+    /// Decisions by reason.
+    pub reasons: Vec<(Reason, u64)>,
+    /// How often the scheduler held although a path had room.
+    pub holds: u64,
+    /// Answers that could not be carried out: they name a path that is unknown, full or doubted
+    /// while others are not, or nothing could be written for them.
+    pub overruled: u64,
+}
+
+/// What a decision is made from.
+pub(crate) struct Sight<'a> {
+    pub(crate) now: Instant,
+    pub(crate) paths: &'a Manager,
+    pub(crate) streams: &'a Streams,
+    pub(crate) one_way: &'a OneWay,
+    pub(crate) bottlenecks: &'a Bottlenecks,
+    pub(crate) rng: &'a mut Rng,
+    /// What data packets are protected with now.
+    pub(crate) level: Level,
+    /// The longest that the peer may hold an acknowledgement back.
+    pub(crate) max_ack_delay: Duration,
+    /// Whether somebody wants to know about decisions.
+    pub(crate) is_watched: bool,
+}
+
+/// What a packet held of the data that was decided on.
+pub(crate) struct Carried<'a> {
+    /// Bytes of streams and datagrams.
+    pub(crate) bytes: u64,
+    /// Stream bytes that were not sent for the first time.
+    pub(crate) again: u64,
+    /// The frames.
+    pub(crate) frames: &'a [SentFrame],
+    /// The datagrams among them that are worth a copy.
+    pub(crate) datagrams: &'a [Bytes],
+}
+
+/// The owner of the sending decision.
+#[derive(Debug)]
+pub(crate) struct Placement {
+    scheduler: Box<dyn Scheduler>,
+    /// The snapshot handed to the scheduler, reused.
+    views: Vec<PathView>,
+    /// The streams in it, reused too.
+    streams: Vec<StreamView>,
+    /// `Manager::version()` at the last decision.
+    version: u64,
+    /// What was decided and not carried out yet.
+    kept: Option<Job>,
+    /// The classes that the scheduler lets wait.
+    waits: Waits,
+    chunk: Option<u64>,
+    /// What paths may still send of chunks, ascending by path.
+    chunks: SmallVec<[Chunk; 4]>,
+    repeats: Repeats,
+    /// How far paths are with copying what the others carry, by class.
+    fronts: SmallVec<[Fronts; 1]>,
+    /// Paths whose pacers copies wait for.
+    awaited: PathSet,
+    mechanisms: Option<Box<Mechanisms>>,
+    blocked: Blocked,
+    last_reason: Option<(Reason, Option<PathId>)>,
+    /// A choice that differs from the one before, for observers.
+    news: Option<Choice>,
+    reasons: BTreeMap<Reason, u64>,
+    holds: u64,
+    overruled: u64,
+}
+
+impl Placement {
+    pub(crate) fn new(config: &TransportConfig) -> Self {
+        Self {
+            scheduler: config.scheduler.build(),
+            views: Vec::new(),
+            streams: Vec::new(),
+            version: 0,
+            kept: None,
+            waits: Waits::default(),
+            chunk: config.chunk,
+            chunks: SmallVec::new(),
+            repeats: Repeats::default(),
+            fronts: SmallVec::new(),
+            awaited: PathSet::EMPTY,
+            mechanisms: Mechanisms::new(config),
+            blocked: Blocked::default(),
+            last_reason: None,
+            news: None,
+            reasons: BTreeMap::new(),
+            holds: 0,
+            overruled: 0,
+        }
+    }
+
+    pub(crate) fn set_scheduler(&mut self, scheduler: Box<dyn Scheduler>) {
+        self.scheduler = scheduler;
+        self.waits.forgive();
+        self.ask_again();
+    }
+
+    /// Bytes each decision covers from now on; `None` means one packet.
+    pub(crate) fn set_chunk(&mut self, chunk: Option<u64>) {
+        self.chunk = chunk.filter(|bytes| *bytes > 0);
+        // Nothing is left of decisions that covered another size.
+        self.chunks.clear();
+        self.kept = None;
+    }
+
+    /// New data came: a hold was about less than there is now. A decision about what waited before
+    /// still stands.
+    pub(crate) fn on_written(&mut self) {
+        self.scheduler.on_event(&PathEvent::Written);
+        self.waits.end();
+    }
+
+    /// What was sent waits again, though not because of congestion.
+    pub(crate) fn on_requeued(&mut self) {
+        self.ask_again();
+    }
+
+    /// The peer gave more credit.
+    pub(crate) fn on_credit(&mut self) {
+        self.ask_again();
+    }
+
+    /// An ack-eliciting packet left.
+    pub(crate) fn on_sent(&mut self, path: PathId, packet: &SentPacket) {
+        let bytes = u64::from(packet.size);
+        self.scheduler.on_event(&PathEvent::Sent { path, bytes });
+        let blocked = |frame: &SentFrame| {
+            matches!(
+                frame,
+                SentFrame::DataBlocked | SentFrame::StreamDataBlocked { .. }
+            )
+        };
+        if packet.frames.iter().any(blocked) {
+            self.scheduler.on_event(&PathEvent::FlowBlocked);
+        }
+    }
+
+    pub(crate) fn on_acked(&mut self, path: PathId, bytes: u64, rtt: Duration) {
+        self.waits.on_acked(bytes);
+        self.ask_again();
+        let rtt = Some(rtt);
+        self.scheduler
+            .on_event(&PathEvent::Acked { path, bytes, rtt });
+    }
+
+    /// Packets were lost to congestion, or to what looks like it.
+    pub(crate) fn on_lost(&mut self, path: PathId, bytes: u64) {
+        if let Some(mechanisms) = &mut self.mechanisms {
+            mechanisms.on_lost();
+        }
+        self.waits.on_lost(bytes);
+        self.ask_again();
+        self.scheduler.on_event(&PathEvent::Lost { path, bytes });
+    }
+
+    /// Something else happened to a path.
+    pub(crate) fn on_path(&mut self, event: &PathEvent) {
+        match *event {
+            PathEvent::Doubted { path } => {
+                self.leave(path, 0, 0);
+                self.repeats.forget(path);
+            }
+            PathEvent::Abandoned { path } => {
+                self.leave(path, 0, 0);
+                self.repeats.forget(path);
+                for fronts in &mut self.fronts {
+                    fronts.forget(path);
+                }
+                if let Some(mechanisms) = &mut self.mechanisms {
+                    mechanisms.forget(path);
+                }
+            }
+            _ => {}
+        }
+        self.ask_again();
+        self.scheduler.on_event(event);
+    }
+
+    pub(crate) fn on_timeout(&mut self, now: Instant) {
+        self.waits.on_timeout(now);
+    }
+
+    /// Whether copies wait for the pacer of a path.
+    pub(crate) fn waits_for(&self, path: PathId) -> bool {
+        self.awaited.contains(path) || self.repeats.wait_for(path)
+    }
+
+    /// When the scheduler is asked again at the latest.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.waits.deadline()
+    }
+
+    /// A packet was written for the decision.
+    pub(crate) fn carried(&mut self, path: PathId, load: Load, what: &Carried<'_>) {
+        self.kept = None;
+        match load {
+            Load::Waiting {
+                class,
+                also,
+                beyond,
+                ..
+            } => {
+                self.waits.on_sent(class);
+                if let Some(mechanisms) = &mut self.mechanisms {
+                    mechanisms.on_carried(what.again > 0 || beyond);
+                }
+                self.spend(path, what.bytes);
+                let mut frames = what.frames.iter();
+                let is_stream = |frame: &SentFrame| matches!(frame, SentFrame::Stream { .. });
+                if !also.is_empty() && (frames.any(is_stream) || !what.datagrams.is_empty()) {
+                    self.push_repeats(path, &also, what);
+                }
+            }
+            Load::Stream { class, .. } | Load::Copy(Original { class, .. }) => {
+                self.waits.on_sent(class);
+            }
+            // Made only while no class waits.
+            Load::Hole { .. } => {}
+        }
+    }
+
+    fn push_repeats(&mut self, path: PathId, also: &PathSet, what: &Carried<'_>) {
+        let frames: SentFrames = what.frames.iter().copied().collect();
+        self.repeats.push(path, also, &frames, what.datagrams);
+    }
+
+    /// The copy that a [`Task::Repeat`] names.
+    pub(crate) fn repeat(&self, number: u64) -> Option<&Repeat> {
+        self.repeats.get(number)
+    }
+
+    /// The first `datagrams` of its datagrams were sent, and of its frames what fitted.
+    pub(crate) fn repeated(&mut self, number: u64, datagrams: usize, streams: &Streams) {
+        self.repeats.on_written(number, datagrams, streams);
+    }
+
+    /// The next copy that was asked for together with its original, if its path has room.
+    pub(crate) fn next_repeat(
+        &mut self,
+        now: Instant,
+        level: Level,
+        paths: &Manager,
+        streams: &Streams,
+    ) -> Option<Job> {
+        let room = |id| {
+            let path = paths.ready(id, now)?;
+            let largest = u64::from(path.route().mtu.current());
+            Some(Room {
+                next: room_on(path, level),
+                full: room_in(largest, Level::OneRtt),
+            })
+        };
+        let (path, number) = self.repeats.next(streams, room)?;
+        Some(Job::new(path, Task::Repeat(number)))
+    }
+
+    /// Writes into the paths what mechanisms let them have in flight.
+    pub(crate) fn limit_windows(&mut self, now: Instant, paths: &mut Manager, streams: &Streams) {
+        if let Some(mechanisms) = &mut self.mechanisms {
+            mechanisms.limit_windows(now, paths, streams);
+        }
+    }
+
+    /// Whether a packet with `room` for frames and nothing else in it would hold what the job is
+    /// about.
+    pub(crate) fn would_write(&self, job: &Job, room: usize, streams: &Streams) -> bool {
+        match job.task {
+            Task::Data(load) => load.would_write(job.path, room, streams),
+            Task::Repeat(number) => self.repeats.would_write(number, room, streams),
+            Task::Acknowledge => room >= ACK_ROOM,
+            Task::Validate { .. }
+            | Task::Probe
+            | Task::MtuProbe { .. }
+            | Task::Ping
+            | Task::Control => true,
+        }
+    }
+
+    /// A choice that was not told to observers yet.
+    pub(crate) fn take_news(&mut self) -> Option<Choice> {
+        self.news.take()
+    }
+
+    pub(crate) fn stats(&self) -> SchedulerStats {
+        let reasons = self.reasons.iter();
+        SchedulerStats {
+            reasons: reasons.map(|(reason, count)| (*reason, *count)).collect(),
+            holds: self.holds,
+            overruled: self.overruled,
+        }
+    }
+
+    /// What kept the connection from sending, up to `now`.
+    pub(crate) fn blocked_stats(&self, now: Instant) -> BlockedStats {
+        self.blocked.stats(now)
+    }
+
+    /// Something changed: what was decided or held was about something else. Patience goes on.
+    fn ask_again(&mut self) {
+        self.kept = None;
+        self.waits.end();
+    }
+
+    /// The bytes of a chunk that are left to a path.
+    fn left(&self, path: PathId) -> u64 {
+        let mut chunks = self.chunks.iter();
+        let left = chunks.find_map(|chunk| (chunk.path == path).then_some(chunk.left));
+        left.unwrap_or(0)
+    }
+
+    /// Leaves so many bytes of a class to a path.
+    fn leave(&mut self, path: PathId, class: u8, left: u64) {
+        let chunk = Chunk { path, class, left };
+        match self.chunks.binary_search_by_key(&path, |chunk| chunk.path) {
+            Ok(at) if left == 0 => {
+                self.chunks.remove(at);
+            }
+            Ok(at) => self.chunks[at] = chunk,
+            Err(at) if left > 0 => self.chunks.insert(at, chunk),
+            Err(_) => {}
+        }
+    }
+
+    /// A path sent some of the bytes left to it.
+    pub(crate) fn spend(&mut self, path: PathId, bytes: u64) {
+        if let Some(at) = self.chunks.iter().position(|chunk| chunk.path == path) {
+            let chunk = &mut self.chunks[at];
+            chunk.left = chunk.left.saturating_sub(bytes);
+            if chunk.left == 0 {
+                self.chunks.remove(at);
+            }
+        }
+    }
+}
+
+/// The rest of a decision that covers more than a packet.
+#[derive(Debug, Clone, Copy)]
+struct Chunk {
+    path: PathId,
+    class: u8,
+    /// Bytes.
+    left: u64,
+}
+
+/// Room that an acknowledgement of one range takes at the most.
+const ACK_ROOM: usize = 32;
+
+/// Room for which any stream data is worth a frame.
+const COPY_ROOM: usize = 64;
+
+/// The longest packet number, and the tag.
+const NUMBER_AND_TAG: usize = 4 + 16;
+
+/// Room for frames in a packet on the path, whatever its packet number and connection IDs.
+pub(crate) fn room_on(path: &Path, level: Level) -> usize {
+    let route = path.route();
+    let size = u64::from(route.mtu.current()).min(route.amplification.budget());
+    room_in(size, level)
+}
+
+/// Room for frames in a packet of this size.
+fn room_in(size: u64, level: Level) -> usize {
+    let header = match level {
+        Level::OneRtt => 1 + MAX_CID_LEN,
+        // With version, two lengths of connection IDs, and the length of the packet.
+        _ => 1 + 4 + 2 * (1 + MAX_CID_LEN) + 2,
+    };
+    (size as usize).saturating_sub(header + NUMBER_AND_TAG)
+}
+
+impl Load {
+    /// Whether a packet on `path` with `room` for frames would hold any of what it is about.
+    fn would_write(&self, path: PathId, room: usize, streams: &Streams) -> bool {
+        match self {
+            Self::Waiting {
+                first, class, skip, ..
+            } => {
+                let of = ClassSet::of(*class);
+                match first {
+                    UnitKind::Retransmission => streams.would_write_again(of, room),
+                    UnitKind::Datagram => streams.would_write_datagram(of, room),
+                    UnitKind::Fresh => streams.would_write_fresh(of, room, *skip),
+                    UnitKind::Idle => false,
+                }
+            }
+            Self::Stream { id, .. } => streams.would_write_stream(room, *id),
+            Self::Hole { frame, .. } => streams.would_copy(frame, path, room),
+            // Its frames are looked at where the paths are known.
+            Self::Copy(_) => room >= COPY_ROOM,
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Asks a scheduler while some paths are to be left alone.
+//!
+//! The scheduler sees them as backups. If it then finds no path that can send, though one that was
+//! left alone could, the wait is bounded as any other: the rule against endless holds is that of
+//! the whole connection and not of the view the scheduler was given.
+
+use crate::toolkit::Patience;
+use crate::toolkit::units::packet;
+use anabranch_proto::path::MAX_OPEN_PATHS;
+use anabranch_proto::sched::{
+    Choice, Decision, PathEvent, PathView, Reason, Scheduler, SendView, UnitKind, rank,
+};
+use anabranch_proto::wire::frame::PathStatus;
+
+/// Asks a scheduler as if some paths were backups.
+#[derive(Debug)]
+pub struct Demoter {
+    /// The snapshot the scheduler is shown, reused.
+    paths: Vec<PathView>,
+    patience: Patience,
+}
+
+impl Default for Demoter {
+    fn default() -> Self {
+        Self {
+            paths: Vec::with_capacity(MAX_OPEN_PATHS),
+            patience: Patience::default(),
+        }
+    }
+}
+
+impl Demoter {
+    /// The answer of `inner` to `view` with every path that is `demoted` shown as a backup. If
+    /// nothing usable is left, the view is shown as it is.
+    pub fn ask(
+        &mut self,
+        inner: &mut dyn Scheduler,
+        view: &SendView<'_>,
+        demoted: impl Fn(&PathView) -> bool,
+    ) -> Choice {
+        let mut any = false;
+        let mut rest = false;
+        for path in view.paths.iter().filter(|path| path.is_usable()) {
+            let left_alone = demoted(path);
+            any |= left_alone;
+            rest |= !left_alone;
+        }
+        if !any || !rest {
+            self.patience.end();
+            return inner.select(view);
+        }
+        self.paths.clear();
+        self.paths.extend(view.paths.iter().map(|path| {
+            let mut path = *path;
+            if demoted(&path) {
+                path.status = PathStatus::Backup;
+            }
+            path
+        }));
+        let shown = SendView {
+            paths: &self.paths,
+            ..*view
+        };
+        let choice = inner.select(&shown);
+        let Decision::Hold { until } = choice.decision else {
+            self.patience.end();
+            return choice;
+        };
+        // A hold of its own is bounded already; a house without room is not if others have room.
+        let bounded = until.is_some() && choice.reason != Reason::NoRoom;
+        if bounded || view.unit.kind == UnitKind::Idle || view.ready().next().is_none() {
+            return choice;
+        }
+        let soonest = |path: &&PathView| {
+            let paced = path.room() >= packet(path);
+            (!paced, rank(path))
+        };
+        let best = shown.candidates().min_by_key(soonest);
+        match best {
+            Some(best) => self.patience.wait_for(view, best, Reason::WaitForBetter),
+            None => choice,
+        }
+    }
+
+    /// Call it with every event.
+    pub fn on_event(&mut self, event: &PathEvent) {
+        self.patience.on_event(event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{at, fresh, full, send};
+    use anabranch_proto::path::PathState;
+    use anabranch_proto::sched::MinRtt;
+    use anabranch_proto::time::Duration;
+    use anabranch_proto::wire::PathId;
+
+    fn ask(demoter: &mut Demoter, paths: &[PathView], demoted: u32, ms: u64) -> Choice {
+        let mut view = fresh(paths);
+        view.now = at(ms);
+        let mut inner = MinRtt;
+        demoter.ask(&mut inner, &view, |path| path.id == PathId(demoted))
+    }
+
+    #[test]
+    fn a_path_left_alone_is_used_when_no_other_answers() {
+        let mut demoter = Demoter::default();
+        let paths = [PathView::new(0), PathView::new(1)];
+        let choice = ask(&mut demoter, &paths, 0, 0);
+        assert_eq!(choice, send(1, Reason::OnlyPath));
+        let silent = PathView {
+            state: PathState::Doubtful,
+            ..paths[1]
+        };
+        let choice = ask(&mut demoter, &[paths[0], silent], 0, 0);
+        assert_eq!(choice, send(0, Reason::OnlyPath));
+    }
+
+    #[test]
+    fn a_full_rest_is_waited_for_but_not_for_ever() {
+        let mut demoter = Demoter::default();
+        let busy = PathView {
+            smoothed_rtt: Duration::from_millis(40),
+            ..full(1)
+        };
+        let paths = [PathView::new(0), busy];
+        let waiting = Choice::hold_until(at(40), Reason::WaitForBetter);
+        assert_eq!(ask(&mut demoter, &paths, 0, 0), waiting);
+        let after = ask(&mut demoter, &paths, 0, 40);
+        assert_eq!(after.decision, Decision::Send(PathId(0)));
+    }
+}

@@ -1,0 +1,85 @@
+//! When what is sent now arrives, with the queue of its path counted, in nanoseconds.
+//!
+//! The smoothed RTT tells how long a path's queue was, not how long it is: a path whose queue has
+//! drained looks slow, one whose queue is being built looks fast. What counts here is what is in
+//! flight now over the rate at which it leaves, and never less than the least RTT seen.
+
+use crate::toolkit::rates::{INITIAL_RTT, assumed_window_rate, bandwidth};
+use crate::toolkit::units::{nanos, time_for};
+use anabranch_proto::sched::PathView;
+
+/// The least round trip.
+pub fn least_rtt(path: &PathView) -> u64 {
+    match (nanos(path.min_rtt), nanos(path.smoothed_rtt)) {
+        (0, 0) => nanos(INITIAL_RTT),
+        (0, rtt) => rtt,
+        (least, _) => least,
+    }
+}
+
+/// Bytes per second at which the path serves what is in flight; never 0.
+pub fn service_rate(path: &PathView) -> u64 {
+    match bandwidth(path) {
+        0 => assumed_window_rate(path).max(1),
+        rate => rate,
+    }
+}
+
+/// How long until `bytes` beyond what is in flight are acknowledged.
+pub fn acknowledged(path: &PathView, bytes: u64) -> u64 {
+    let ahead = path.bytes_in_flight.saturating_add(path.queued);
+    let served = time_for(ahead.saturating_add(bytes), service_rate(path));
+    least_rtt(path).max(served)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_proto::time::Duration;
+
+    /// 1 MB/s, at least 20 ms, and 50 ms of late.
+    fn path(bytes_in_flight: u64) -> PathView {
+        PathView {
+            min_rtt: Duration::from_millis(20),
+            smoothed_rtt: Duration::from_millis(50),
+            delivery_rate: 1_000_000,
+            bytes_in_flight,
+            ..PathView::new(0)
+        }
+    }
+
+    #[test]
+    fn what_is_in_flight_counts_and_not_how_long_it_took_of_late() {
+        assert_eq!(acknowledged(&path(0), 1200), 20_000_000);
+        assert_eq!(acknowledged(&path(18_800), 1200), 20_000_000);
+        assert_eq!(acknowledged(&path(78_800), 1200), 80_000_000);
+        let queued = PathView {
+            queued: 10_000,
+            ..path(68_800)
+        };
+        assert_eq!(acknowledged(&queued, 1200), 80_000_000);
+    }
+
+    #[test]
+    fn a_path_that_nothing_is_known_about_is_assumed_to_be_slow() {
+        let unknown = PathView::new(0);
+        assert_eq!(least_rtt(&unknown), nanos(INITIAL_RTT));
+        assert_eq!(service_rate(&unknown), 36_036, "its window in that time");
+        let first = PathView {
+            smoothed_rtt: Duration::from_millis(50),
+            ..unknown
+        };
+        assert_eq!(least_rtt(&first), 50_000_000);
+    }
+
+    #[test]
+    fn no_value_of_a_view_overflows_or_divides_by_nothing() {
+        let endless = PathView {
+            bytes_in_flight: u64::MAX,
+            queued: u64::MAX,
+            congestion_window: 0,
+            ..PathView::new(0)
+        };
+        assert!(acknowledged(&endless, u64::MAX) >= least_rtt(&endless));
+    }
+}

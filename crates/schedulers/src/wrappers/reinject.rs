@@ -1,0 +1,137 @@
+//! Reinjection: while flow control stops new data, free paths repeat what much slower ones carry.
+//!
+//! The peer's credit grows with what is read in order. If the oldest bytes sit in the queue of a
+//! slow path, the fast ones have nothing to send until that queue has emptied. What they repeat
+//! then takes no credit, and nothing else could have used them; a path half as fast is waited for,
+//! since new data would find the copies before it. While one path is slower than that, the oldest
+//! packets under way elsewhere are repeated, whichever path carries them.
+
+use super::{is_outlasted, when_idle};
+use crate::toolkit::forecast::acknowledged;
+use crate::toolkit::units::packet;
+use anabranch_proto::sched::{Choice, PathEvent, PathView, Scheduler, SendView, UnitKind, Wrapper};
+
+pub(crate) const ENTRY: Wrapper = Wrapper {
+    name: "reinject",
+    summary: "while flow control stops new data, free paths repeat what much slower ones carry",
+    params: &[],
+    build: |_, inner| Ok(around(inner)),
+};
+
+/// How many times longer a path must take for its data to be repeated.
+const SLOWER: u64 = 2;
+
+/// `inner`, with what holds up the peer's credit repeated.
+pub(crate) fn around(inner: Box<dyn Scheduler>) -> Box<dyn Scheduler> {
+    Box::new(Reinject { inner })
+}
+
+#[derive(Debug)]
+struct Reinject {
+    inner: Box<dyn Scheduler>,
+}
+
+impl Scheduler for Reinject {
+    fn select(&mut self, view: &SendView<'_>) -> Choice {
+        if view.unit.kind != UnitKind::Idle {
+            return self.inner.select(view);
+        }
+        when_idle(&mut *self.inner, view, |path| {
+            view.backlog.blocked && path.cost == 0 && is_much_faster_than_another(view, path)
+        })
+    }
+
+    fn on_event(&mut self, event: &PathEvent) {
+        self.inner.on_event(event);
+    }
+
+    fn wants_copies(&self) -> bool {
+        self.inner.wants_copies()
+    }
+
+    fn wants_copies_while_blocked(&self) -> bool {
+        true
+    }
+
+    fn wants_streams(&self) -> bool {
+        self.inner.wants_streams()
+    }
+
+    fn wants_copies_while_busy(&self) -> bool {
+        self.inner.wants_copies_while_busy()
+    }
+}
+
+/// Whether another path has data under way that would come much sooner by this one.
+fn is_much_faster_than_another(view: &SendView<'_>, path: &PathView) -> bool {
+    let mine = acknowledged(path, packet(path));
+    is_outlasted(view, path, mine.saturating_mul(SLOWER))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{built, copy, fresh, hold, idle, path, send};
+    use anabranch_proto::sched::Reason;
+
+    fn copyable(path: PathView) -> PathView {
+        PathView {
+            copyable: true,
+            ..path
+        }
+    }
+
+    fn blocked(paths: &[PathView]) -> SendView<'_> {
+        let mut view = idle(paths);
+        view.backlog.blocked = true;
+        view
+    }
+
+    #[test]
+    fn what_a_much_slower_path_carries_is_repeated_while_credit_is_used_up() {
+        let paths = [copyable(path(0, 20, 5)), path(1, 500, 1)];
+        let mut reinject = built("reinject+min-rtt");
+        assert_eq!(reinject.select(&blocked(&paths)), copy(0));
+        assert_eq!(reinject.select(&idle(&paths)), hold(Reason::NoRoom));
+        assert_eq!(
+            reinject.select(&fresh(&paths)),
+            send(0, Reason::LowestRtt),
+            "new data goes first"
+        );
+        assert!(reinject.wants_copies_while_blocked() && !reinject.wants_copies());
+    }
+
+    #[test]
+    fn a_path_half_as_fast_is_waited_for() {
+        let paths = [copyable(path(0, 20, 5)), path(1, 38, 1)];
+        let mut reinject = built("reinject+min-rtt");
+        assert_eq!(reinject.select(&blocked(&paths)), hold(Reason::NoRoom));
+        let mut costly = copyable(path(0, 20, 5));
+        costly.cost = 1;
+        let paths = [costly, path(1, 500, 1)];
+        assert_eq!(reinject.select(&blocked(&paths)), hold(Reason::NoRoom));
+    }
+
+    #[test]
+    fn what_waits_for_the_end_does_not_take_credit_for_it() {
+        let paths = [copyable(path(0, 20, 5)), path(1, 38, 1)];
+        for spec in ["reinject+tail+min-rtt", "tail+reinject+min-rtt"] {
+            let mut both = built(spec);
+            assert_eq!(both.select(&idle(&paths)), copy(0), "{spec}");
+            let held = both.select(&blocked(&paths));
+            assert_eq!(held, hold(Reason::NoRoom), "{spec}");
+        }
+    }
+
+    #[test]
+    fn what_is_around_it_asks_on() {
+        for spec in [
+            "guard+reinject+min-rtt",
+            "tail+reinject+min-rtt",
+            "probe+copies+reinject+min-rtt",
+        ] {
+            assert!(built(spec).wants_copies_while_blocked(), "{spec}");
+        }
+        assert!(!built("tail+min-rtt").wants_copies_while_blocked());
+    }
+}

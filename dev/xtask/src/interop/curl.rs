@@ -1,0 +1,123 @@
+//! libcurl (the build in `curl_cffi`, which has HTTP/3 proxies): a foreign client of the far end of
+//! a tunnel, with `dev/interop/peers/curl` on top.
+
+use super::case::{Case, Role};
+use super::cases::{Bench, NAME, PATIENCE, ensure_said, free};
+use super::install::{self, Installed};
+use super::process::Running;
+use super::{Peer, Shop};
+use std::process::Command;
+
+pub(crate) const PEER: Peer = Peer {
+    name: "curl",
+    version: "8.23.0 (curl_cffi 0.17.0)",
+    is_required: false,
+    install,
+    cases,
+};
+
+fn install(shop: &Shop) -> Result<Installed, String> {
+    let python = install::python(shop)?;
+    let pins = shop.peers.join("curl/requirements.txt");
+    install::once(shop, &pins, || {
+        let mut pip = Command::new(&python);
+        // Nothing but what is pinned: its own list wants a newer certifi than there is.
+        pip.args(["-m", "pip", "install", "--quiet", "--no-deps"])
+            .args(["--require-hashes", "--requirement"])
+            .arg(&pins);
+        install::step(shop, "curl", &mut pip)
+    })?;
+    Ok(Installed {
+        client: python.clone(),
+        server: python,
+    })
+}
+
+fn cases() -> Vec<Case> {
+    vec![
+        Case::run("CONNECT, content equal", Role::TheirClient, |bench| {
+            let said = fetch(bench, &[])?;
+            ensure_said(&said, "join 200")?;
+            ensure_said(&said, "* CONNECT Response Status 200")?;
+            ensure_said(&said, "fetched 200")?;
+            bench.compare(&bench.logs.join("arrived"))
+        }),
+        Case::run("CONNECT to a closed port", Role::TheirClient, |bench| {
+            // Nobody listens to TCP on a port that is free for UDP, or nearly never.
+            let port = free(1)?.port().to_string();
+            ensure_said(
+                &fetch(bench, &["--target", &port])?,
+                "* CONNECT Response Status 502",
+            )
+        }),
+        Case::run(
+            "CONNECT-UDP in capsules, content equal",
+            Role::TheirClient,
+            |bench| {
+                // QUIC inside QUIC: their client fetches from our file server.
+                bench.offer_file()?;
+                let (server, _server) = bench.serve(&[])?;
+                let port = server.port().to_string();
+                let said = fetch(bench, &["--over-http3", "--target", &port])?;
+                ensure_said(&said, "* CONNECT-UDP Response Status 200")?;
+                ensure_said(&said, "fetched 200")?;
+                bench.compare(&bench.logs.join("arrived"))
+            },
+        ),
+        Case::run("CONNECT without credential", Role::TheirClient, |bench| {
+            ensure_said(
+                &fetch(bench, &["--stranger"])?,
+                "* CONNECT Response Status 401",
+            )
+        }),
+    ]
+}
+
+/// Their client gets the file from a server of its own through our far end. Returns what it said.
+fn fetch(bench: &mut Bench<'_>, options: &[&str]) -> Result<String, String> {
+    bench.offer_file()?;
+    let (proxy, invitation, _far_end) = serve(bench)?;
+    let mut client = Command::new(&bench.theirs.client);
+    client
+        .arg(bench.shop.peers.join("curl/client.py"))
+        .args([&proxy, &invitation])
+        .arg(&bench.root)
+        .arg(NAME)
+        .arg(bench.logs.join("arrived"))
+        .arg("--ca")
+        .arg(&bench.ours.cert)
+        .args(options);
+    let mut client = bench.start("their-client", &mut client)?;
+    client.succeeds(PATIENCE)?;
+    Ok(client.said())
+}
+
+/// A far end that leads to this machine. Returns its name and port, and an invitation.
+fn serve(bench: &Bench<'_>) -> Result<(String, String, Running), String> {
+    let address = free(1)?;
+    let state = bench.root.join("state");
+    let mut command = Command::new(&bench.ours.anabranch);
+    command
+        .args(["tunnel", "serve", "--listen", &address.to_string()])
+        .args(["--allow", "127.0.0.1", "--state"])
+        .arg(&state)
+        .arg("--cert")
+        .arg(&bench.ours.cert)
+        .arg("--key")
+        .arg(&bench.ours.key)
+        .env("XDG_RUNTIME_DIR", &state);
+    let mut running = bench.start("our-far-end", &mut command)?;
+    running.listens(address)?;
+    let until = std::time::Instant::now() + PATIENCE;
+    loop {
+        // The URL follows at once.
+        if let Some((_, invitation)) = running.said().trim().split_once("/join/") {
+            let proxy = format!("localhost:{}", address.port());
+            return Ok((proxy, invitation.to_owned(), running));
+        }
+        if std::time::Instant::now() > until {
+            return Err("our far end prints no URL".to_owned());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}

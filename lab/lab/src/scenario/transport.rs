@@ -1,0 +1,293 @@
+//! The transport of each contender.
+
+use super::document::Node;
+use super::mistake::Mistake;
+use super::reader::{Item, Table};
+use super::settings::{Settings, settings};
+use super::topology::Network;
+use crate::contender::Contender;
+use anabranch_proto::spec::{Spec, SpecError};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// What carries the flows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The engine.
+    Anabranch,
+    /// TCP over the first of its paths, a connection for each flow.
+    Tcp,
+    /// TCP over a bonding device that takes the paths in turn, by weights, or by arrival, as the
+    /// scheduler's name says.
+    Bonding,
+    /// TCP over multilink PPP: fragments in proportion to the paths' rates, or of equal size.
+    Mlppp,
+    /// Multipath TCP of the running kernel; not available in the simulator.
+    KernelMptcp,
+    /// A program described by a contender file; not available in the simulator.
+    Command,
+}
+
+/// The names of the kinds.
+pub const KINDS: [(&str, Kind); 6] = [
+    ("anabranch", Kind::Anabranch),
+    ("tcp", Kind::Tcp),
+    ("bonding", Kind::Bonding),
+    ("mlppp", Kind::Mlppp),
+    ("mptcp", Kind::KernelMptcp),
+    ("command", Kind::Command),
+];
+
+/// The system that the engine imitates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Profile {
+    /// Itself, with its own defaults.
+    #[default]
+    Quic,
+    /// Concurrent multipath transfer over SCTP, as in the third paper.
+    CmtSctp,
+    /// Multipath TCP, as in the second and fifth.
+    Mptcp,
+    /// Chunks over several connections per path, as in the first.
+    Stripe,
+}
+
+const PROFILES: [(&str, Profile); 4] = [
+    ("quic", Profile::Quic),
+    ("cmt-sctp", Profile::CmtSctp),
+    ("mptcp", Profile::Mptcp),
+    ("stripe", Profile::Stripe),
+];
+
+/// The transport of one contender. `None` stands for the profile's choice.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Transport {
+    /// The carrier.
+    pub kind: Kind,
+    /// The system that the engine imitates.
+    pub profile: Profile,
+    /// The scheduler.
+    pub scheduler: Option<Spec>,
+    /// The congestion control.
+    pub congestion: Option<Spec>,
+    /// The paths it may use, as indices in ascending order.
+    pub paths: Vec<usize>,
+    /// The program, for the kind `command`.
+    pub command: Option<Arc<Contender>>,
+    /// The other settings.
+    pub settings: Settings,
+}
+
+/// Reads `[transport]`, overlaid with the contender's changes.
+pub(super) fn transport(item: Option<&Item<'_>>, network: &Network) -> Result<Transport, Mistake> {
+    let mut transport = Transport {
+        kind: Kind::Anabranch,
+        profile: Profile::Quic,
+        scheduler: None,
+        congestion: None,
+        paths: (0..network.paths.len()).collect(),
+        command: None,
+        settings: Settings::default(),
+    };
+    let Some(item) = item else {
+        return Ok(transport);
+    };
+    let mut table = item.table()?;
+    if let Some(kind) = table.read("kind", |item| item.word(&KINDS))? {
+        transport.kind = kind;
+    }
+    if let Some(profile) = table.read("profile", |item| item.word(&PROFILES))? {
+        transport.profile = profile;
+    }
+    let names = item.context.names;
+    let known = |spec: &Spec| names.schedulers.build(spec).map(drop);
+    transport.scheduler = table.read("scheduler", |item| spec(item, &known))?;
+    let known = |spec: &Spec| names.controllers.factory(spec).map(drop);
+    // The kernel's name for it.
+    let kernel = matches!(transport.kind, Kind::Tcp | Kind::KernelMptcp);
+    let alias = |text: &str| match text {
+        "reno" if kernel => "new-reno".to_owned(),
+        other => other.to_owned(),
+    };
+    let congestion = |item: &Item<'_>| spec_from(item, &alias(item.text()?), &known);
+    transport.congestion = table.read("congestion", congestion)?;
+    if let Some(paths) = table.item("paths") {
+        let chosen: Result<Vec<usize>, Mistake> = paths
+            .list()
+            .iter()
+            .map(|item| network.path_item(item))
+            .collect();
+        transport.paths = chosen?;
+        transport.paths.sort_unstable();
+        transport.paths.dedup();
+        if transport.paths.is_empty() {
+            return Err(paths.expected("at least one path"));
+        }
+    }
+    transport.command = table.read("file", contender)?.map(Arc::new);
+    if (transport.kind == Kind::Command) != transport.command.is_some() {
+        let what = "a contender file goes with kind = \"command\", and the other way round";
+        return Err(table.mistake(what));
+    }
+    transport.settings = settings(&mut table)?;
+    makes_sense(&table, &transport)?;
+    table.finish()?;
+    Ok(transport)
+}
+
+const ENGINE: &[Kind] = &[Kind::Anabranch];
+const TCPS: &[Kind] = &[Kind::Tcp, Kind::Bonding, Kind::Mlppp];
+const OWN: &[Kind] = &[Kind::Anabranch, Kind::Tcp, Kind::Bonding, Kind::Mlppp];
+const TRANSPORTS: &[Kind] = &[
+    Kind::Anabranch,
+    Kind::Tcp,
+    Kind::Bonding,
+    Kind::Mlppp,
+    Kind::KernelMptcp,
+];
+
+/// The kinds that read a key. Keys not listed here are read by all.
+const READ_BY: [(&str, &[Kind]); 23] = [
+    ("profile", ENGINE),
+    ("scheduler", &[Kind::Anabranch, Kind::Bonding]),
+    ("congestion", TRANSPORTS),
+    ("receive-buffer", TRANSPORTS),
+    ("send-buffer", TRANSPORTS),
+    ("packet-size", OWN),
+    ("initial-window", OWN),
+    ("ack-every", OWN),
+    ("ack-delay", OWN),
+    ("chunk", &[Kind::Anabranch, Kind::Mlppp]),
+    ("sack", TCPS),
+    ("pacing", ENGINE),
+    ("retransmit", ENGINE),
+    ("buffer-split", ENGINE),
+    ("renegable", ENGINE),
+    ("opportunistic-retransmission", ENGINE),
+    ("penalise", ENGINE),
+    ("bufferbloat-cap", ENGINE),
+    ("connections", ENGINE),
+    ("processing", ENGINE),
+    ("protection", ENGINE),
+    ("timestamps", ENGINE),
+    ("race", ENGINE),
+];
+
+impl Transport {
+    fn reads(&self, key: &str) -> bool {
+        let entry = READ_BY.iter().find(|(known, _)| *known == key);
+        let striped = !matches!(key, "connections" | "processing") || self.is_striped();
+        entry.is_none_or(|(_, kinds)| kinds.contains(&self.kind)) && striped
+    }
+
+    fn is_striped(&self) -> bool {
+        self.kind == Kind::Anabranch && self.profile == Profile::Stripe
+    }
+}
+
+/// Complains about the first key of a table that none of these contenders reads. A setting in
+/// common must be read by at least one of them, a contender's own setting by itself.
+///
+/// # Errors
+/// A [`Mistake`] that names who reads the key.
+pub(crate) fn are_read<'k>(
+    file: &str,
+    keys: impl IntoIterator<Item = (&'k str, &'k Node)>,
+    contenders: &[&Transport],
+) -> Result<(), Mistake> {
+    let unread = |key: &str| !contenders.iter().any(|one| one.reads(key));
+    let Some((key, node)) = keys.into_iter().find(|(key, _)| unread(key)) else {
+        return Ok(());
+    };
+    let name = |kind: &Kind| {
+        KINDS
+            .iter()
+            .find(|known| known.1 == *kind)
+            .map(|known| known.0)
+    };
+    let kinds = READ_BY
+        .iter()
+        .find(|(known, _)| *known == key)
+        .map(|entry| entry.1);
+    let readers: Vec<&str> = kinds.unwrap_or_default().iter().filter_map(name).collect();
+    let readers = match key {
+        "connections" | "processing" => "profile = \"stripe\"".to_owned(),
+        _ => format!("kind = {}", readers.join(", ")),
+    };
+    let who = match contenders {
+        [one] => format!(
+            "kind = \"{}\" does not read",
+            name(&one.kind).unwrap_or_default()
+        ),
+        _ => "no contender reads".to_owned(),
+    };
+    Err(Mistake {
+        file: file.to_owned(),
+        place: node.place,
+        key: format!("transport.{key}"),
+        what: format!("{who} `{key}`: it is for {readers}"),
+        hint: None,
+    })
+}
+
+/// Checks that the values fit each other and the kind.
+fn makes_sense(table: &Table<'_>, transport: &Transport) -> Result<(), Mistake> {
+    let settings = &transport.settings;
+    let stripe = transport.is_striped();
+    if let (Some(item), Some(spec)) = (table.given("scheduler"), &transport.scheduler) {
+        let (who, known): (_, &[&str]) = match transport.kind {
+            Kind::Bonding => (
+                "a bond",
+                &["round-robin", "weighted", "delivery-delay", "ecf"],
+            ),
+            _ => ("a stripe", &["round-robin", "weighted"]),
+        };
+        let text = spec.to_string();
+        let fits = known.contains(&text.as_str()) || text.starts_with("weighted:weights=");
+        if (stripe || transport.kind == Kind::Bonding) && !fits {
+            let what = format!(
+                "{who} does not run the scheduler `{text}`: expected one of {}, without \
+                 parameters but weights",
+                known.join(", ")
+            );
+            return Err(item.mistake(what));
+        }
+    }
+    if let Some(item) = table.given("penalise")
+        && (settings.penalise, settings.opportunistic) == (Some(true), Some(false))
+    {
+        let what = "a path is penalised when its data is copied: expected \
+                    opportunistic-retransmission = true, or no penalise";
+        return Err(item.mistake(what));
+    }
+    let tcp = TCPS.contains(&transport.kind);
+    if let Some(item) = table
+        .given("ack-every")
+        .filter(|_| tcp && settings.ack_every > Some(2))
+    {
+        let what = "TCP acknowledges every packet or every other one: expected 1 or 2";
+        return Err(item.mistake(what));
+    }
+    Ok(())
+}
+
+/// A contender file, named relative to the scenario.
+fn contender(item: &Item<'_>) -> Result<Contender, Mistake> {
+    let (path, text) = super::beside::read(item, "contender file")?;
+    Contender::parse(&path, &text)
+}
+
+fn spec(item: &Item<'_>, known: &dyn Fn(&Spec) -> Result<(), SpecError>) -> Result<Spec, Mistake> {
+    spec_from(item, item.text()?, known)
+}
+
+fn spec_from(
+    item: &Item<'_>,
+    text: &str,
+    known: &dyn Fn(&Spec) -> Result<(), SpecError>,
+) -> Result<Spec, Mistake> {
+    let spec: Result<Spec, SpecError> = text.parse();
+    let spec = spec.map_err(|error| item.mistake(error.to_string()))?;
+    known(&spec).map_err(|error| item.mistake(error.to_string()))?;
+    Ok(spec)
+}

@@ -1,0 +1,112 @@
+"""anabranch: multipath QUIC, its schedulers and its simulator, from Python.
+
+    import anabranch as ab
+
+    study = ab.Scenario.load("dsl-and-lte.toml").run(contenders=["min-rtt", "blest"], runs=30)
+    study.runs                       # a table that polars, pandas and pyarrow read
+    study.compare("min-rtt").plot()  # paired, with intervals
+
+`Scenario` runs experiments, `Study` has their results, `Scheduler` is what to subclass, `conform`
+and `promise` say what a scheduler is worth. `get`, `put` and `serve` move files over real networks,
+`connect` and `listen` whatever you like; both are for asyncio. `papers` are experiments of others.
+Times are in seconds, sizes in bytes, rates of results in bits per second; text has its unit, as in
+"30ms".
+"""
+
+from . import tunnel
+from ._engine import (
+    Backlog,
+    Choice,
+    PathEvent,
+    PathView,
+    SendView,
+    StreamView,
+    Unit,
+)
+from .connections import Connection, Listener, PathChange, Stream, connect, listen
+from .errors import (
+    ColumnError,
+    Error,
+    InternalError,
+    Interrupted,
+    MissingError,
+    RunError,
+    ScenarioError,
+    SchedulerError,
+    SpecError,
+    StoreError,
+    TransferError,
+    UsageError,
+)
+from .measures import (
+    Bar,
+    BuiltIn,
+    Conformance,
+    Parameter,
+    Promise,
+    conform,
+    promise,
+    schedulers,
+)
+from .published import Paper, Statement, paper, papers
+from .scenario import Scenario
+from .scheduler import Decision, Scheduler, ask
+from .study import Comparison, Study
+from .sweeping import merge, sweep
+from .table import Table
+from .transfers import Server, Transferred, get, put, serve
+
+__all__ = [
+    "Backlog",
+    "Bar",
+    "BuiltIn",
+    "Choice",
+    "ColumnError",
+    "Comparison",
+    "Conformance",
+    "Connection",
+    "Decision",
+    "Error",
+    "InternalError",
+    "Interrupted",
+    "Listener",
+    "MissingError",
+    "Paper",
+    "Parameter",
+    "PathChange",
+    "PathEvent",
+    "PathView",
+    "Promise",
+    "RunError",
+    "Scenario",
+    "ScenarioError",
+    "Scheduler",
+    "SchedulerError",
+    "SendView",
+    "Server",
+    "SpecError",
+    "Statement",
+    "StoreError",
+    "Stream",
+    "StreamView",
+    "Study",
+    "Table",
+    "TransferError",
+    "Transferred",
+    "Unit",
+    "UsageError",
+    "ask",
+    "conform",
+    "connect",
+    "get",
+    "listen",
+    "merge",
+    "paper",
+    "papers",
+    "promise",
+    "put",
+    "schedulers",
+    "serve",
+    "sweep",
+    "tunnel",
+]

@@ -1,0 +1,152 @@
+"""Streams, datagrams and paths of connections over the loopback interface."""
+
+import asyncio
+import traceback
+
+import pytest
+from test_transfers import BOUND, Failing, run
+
+import anabranch as ab
+
+
+@pytest.fixture
+def opened(tmp_path, monkeypatch):
+    """Opens a listener, and calls something with both ends of a connection to it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    def open_and(work, **options):
+        async def all_of_it():
+            async with ab.listen(protocol="test") as listener:
+                accepting = asyncio.ensure_future(listener.accept())
+                async with ab.connect(listener.url, protocol="test", **options) as near:
+                    far = await accepting
+                    try:
+                        return await work(near, far)
+                    finally:
+                        await far.close()
+
+        return run(all_of_it())
+
+    return open_and
+
+
+def test_streams_carry_bytes_both_ways(opened):
+    async def work(near, far):
+        stream = await near.open_stream()
+        await stream.write(b"a" * 300_000)
+        await stream.finish()
+        there = await far.accept_stream()
+        chunks = [chunk async for chunk in there]
+        assert b"".join(chunks) == b"a" * 300_000
+        await there.write(b"answer")
+        await there.finish()
+        assert (there.id, there.readable, there.writable) == (stream.id, True, True)
+        return await stream.read_all()
+
+    assert opened(work) == b"answer"
+
+
+def test_a_stream_of_one_way_is_read_at_the_other_end(opened):
+    async def work(near, far):
+        stream = await near.open_stream(one_way=True)
+        await stream.write(b"hello")
+        await stream.finish()
+        there = await far.accept_stream(one_way=True)
+        assert await there.read_all() == b"hello"
+        with pytest.raises(ab.UsageError, match="peer writes"):
+            await there.write(b"x")
+        with pytest.raises(ab.UsageError, match="peer reads"):
+            await stream.read()
+
+    opened(work)
+
+
+def test_a_reset_and_a_stop_reach_the_other_end(opened):
+    async def work(near, far):
+        stream = await near.open_stream()
+        await stream.write(b"x")
+        there = await far.accept_stream()
+        await stream.reset(7)
+        with pytest.raises(ab.TransferError, match="0x7"):
+            await there.read_all()
+        await stream.stop(9)
+        with pytest.raises(ab.TransferError, match="0x9"):
+            while True:
+                await there.write(b"y" * 10_000)
+
+    opened(work)
+
+
+def test_datagrams_arrive_whole(opened):
+    async def work(near, far):
+        assert near.max_datagram > 1000
+        await near.send_datagram(b"tick")
+        assert await far.receive_datagram() == b"tick"
+        with pytest.raises(ab.TransferError):
+            await near.send_datagram(b"x" * 100_000)
+
+    opened(work)
+
+
+def test_a_read_that_is_cancelled_loses_nothing(opened):
+    async def work(near, far):
+        stream = await near.open_stream()
+        await stream.write(b"first")
+        there = await far.accept_stream()
+        assert await there.read() == b"first"
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(there.read(), 0.05)
+        await stream.write(b"second")
+        return await asyncio.wait_for(there.read(), BOUND)
+
+    assert opened(work) == b"second"
+
+
+def test_paths_are_told_as_they_open(opened):
+    async def work(near, far):
+        changes = far.path_changes()
+        while len([path for path in near.paths() if path["state"] == "active"]) < 2:
+            change = await asyncio.wait_for(anext(changes), BOUND)
+            if change.kind == "opened":
+                assert change.path > 0 and change.remote.startswith("127.0.0.")
+                break
+        assert near.multipath and near.remote.startswith("127.0.0.1:")
+
+    opened(work, paths=["127.0.0.2", "127.0.0.3"])
+
+
+def test_events_end_with_the_connection(opened):
+    async def work(near, far):
+        changes = near.path_changes()
+        await far.close(3, "done")
+        assert "0x3" in await near.closed()
+        async for _ in changes:
+            pass
+        with pytest.raises(ab.TransferError, match="done"):
+            await near.open_stream()
+
+    opened(work)
+
+
+def test_an_exception_of_a_scheduler_ends_the_connection_with_its_traceback(opened):
+    async def work(near, far):
+        stream = await near.open_stream()
+        with pytest.raises(ab.SchedulerError) as caught:
+            while True:
+                await stream.write(b"x" * 100_000)
+        assert "in select" in "".join(traceback.format_exception(caught.value.__cause__))
+        with pytest.raises(ab.SchedulerError):
+            await near.closed()
+
+    async def reading(near, far):
+        async def drain():
+            there = await far.accept_stream()
+            async for _ in there:
+                pass
+
+        draining = asyncio.ensure_future(drain())
+        await work(near, far)
+        with pytest.raises(ab.TransferError):
+            await draining
+
+    opened(reading, scheduler=Failing)
