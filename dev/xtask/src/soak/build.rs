@@ -62,20 +62,20 @@ pub(super) fn parts(
         parts.push(match name.as_str() {
             "engine" => Part::Worlds {
                 name: "engine",
-                program: test_program(root, &["--test", "connections"], "connections")?,
+                program: worlds_program(root, folder, "anabranch-schedulers", "connections")?,
                 folder: root.join("crates/schedulers"),
                 variables: "ANABRANCH",
                 replay: "cargo test --workspace --locked --test connections random_worlds_settle",
             },
             "simulator" => Part::Worlds {
                 name: "simulator",
-                program: test_program(root, &["--lib"], "anabranch_sim")?,
+                program: worlds_program(root, folder, "anabranch-sim", "anabranch_sim")?,
                 folder: root.join("lab/sim"),
                 variables: "ANABRANCH_SIM",
                 replay: "cargo test --workspace --locked --lib random_worlds_settle",
             },
             "flap" => Part::Flap {
-                program: test_program(root, &["--test", "failover"], "failover")?,
+                program: flap_program(root)?,
                 folder: root.join("cli"),
             },
             target => {
@@ -98,16 +98,45 @@ pub(super) fn parts(
     Ok(parts)
 }
 
-/// Builds test programs and returns the path of the one for `target`. It builds for the whole
-/// workspace, since all other tests are built with the workspace's features: for a single package,
-/// cargo would choose different features and compile all dependencies again.
-fn test_program(root: &Path, which: &[&str], target: &str) -> Result<PathBuf, String> {
-    eprintln!("soak: building the tests of {target}");
+/// Builds the random worlds of a package: optimised, which makes a world four times as quick, but
+/// with the assertions and the overflow checks of a debug build. `target` is the test program they
+/// are in.
+fn worlds_program(
+    root: &Path,
+    folder: &Path,
+    package: &str,
+    target: &str,
+) -> Result<PathBuf, String> {
     let mut command = crate::cargo();
-    command.args(["test", "--workspace", "--locked", "--no-run"]);
+    command
+        .args(["test", "--release", "--package", package])
+        .arg("--target-dir")
+        .arg(folder.join("worlds"))
+        .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true")
+        .env("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true");
+    if target == "connections" {
+        command.args(["--test", target]);
+    } else {
+        command.arg("--lib");
+    }
+    test_program(root, command, target)
+}
+
+/// Builds the test of links that flap, which calls the command as it was built beside it: for the
+/// whole workspace, since cargo would choose other features for a single package and compile
+/// everything again.
+fn flap_program(root: &Path) -> Result<PathBuf, String> {
+    let mut command = crate::cargo();
+    command.args(["test", "--workspace", "--test", "failover"]);
+    test_program(root, command, "failover")
+}
+
+/// Builds a test program with `command` and returns its path.
+fn test_program(root: &Path, mut command: Command, target: &str) -> Result<PathBuf, String> {
+    eprintln!("soak: building the tests of {target}");
     let output = command
+        .args(["--locked", "--no-run"])
         .arg("--message-format=json-render-diagnostics")
-        .args(which)
         .current_dir(root)
         .stderr(Stdio::inherit())
         .output()
