@@ -350,6 +350,21 @@ fn the_difference_of_two_states_names_each_change_once() {
 }
 
 #[test]
+fn a_change_is_told_also_after_somebody_has_stopped_waiting_for_it() {
+    in_namespace(|| async {
+        let mut watch = Watch::start().await.unwrap();
+        ip("link add v0 type veth peer name v1");
+        // Gives up between the kernel's hint and the reading of the state.
+        for _ in 0..5 {
+            let early = tokio::time::timeout(Duration::from_millis(5), watch.next()).await;
+            assert!(early.is_err(), "{early:?}");
+        }
+        let change = tokio::time::timeout(Duration::from_secs(60), watch.next()).await;
+        assert!(matches!(change, Ok(Ok(Change::Added(_)))), "{change:?}");
+    });
+}
+
+#[test]
 fn a_new_interface_its_address_its_route_and_its_end_are_followed() {
     in_namespace(|| async {
         let mut watch = Watch::start().await.unwrap();

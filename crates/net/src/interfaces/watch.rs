@@ -44,6 +44,9 @@ pub struct Watch {
     /// The task that has the socket. It would notice with the next message that nobody listens.
     _connection: Connection,
     hints: BoxStream<'static, ()>,
+    /// When the first hint came that the state has not been read since. It is kept here and not by
+    /// whoever waits: those may stop waiting before the state is read.
+    stale_since: Option<Instant>,
     known: Vec<Interface>,
     changes: VecDeque<Change>,
 }
@@ -70,6 +73,7 @@ impl Watch {
             handle,
             _connection: connection,
             hints: hints.map(drop).boxed(),
+            stale_since: None,
             known,
             changes: VecDeque::new(),
         })
@@ -91,25 +95,36 @@ impl Watch {
             if let Some(change) = self.changes.pop_front() {
                 return Ok(change);
             }
-            self.hint().await?;
+            let since = match self.stale_since {
+                Some(since) => since,
+                None => self.hint().await?,
+            };
+            self.settle(since).await;
             let now = list_with(&self.handle).await?;
+            // Whatever has changed since the state was read sends a hint that is still to come.
+            self.stale_since = None;
             self.changes.extend(diff(&self.known, &now));
             self.known = now;
         }
     }
 
-    async fn hint(&mut self) -> Result<(), NetlinkError> {
+    /// Waits for a hint; returns when it came.
+    async fn hint(&mut self) -> Result<Instant, NetlinkError> {
         if self.hints.next().await.is_none() {
             return Err(NetlinkError::Failed {
                 what: "following interfaces".into(),
                 reason: "the netlink connection ended".into(),
             });
         }
-        let latest = Instant::now() + SETTLE_AT_MOST;
+        Ok(*self.stale_since.insert(Instant::now()))
+    }
+
+    /// Waits until the kernel is quiet, but not for long.
+    async fn settle(&mut self, since: Instant) {
+        let latest = since + SETTLE_AT_MOST;
         while let Ok(Some(())) =
             timeout_at(latest.min(Instant::now() + SETTLE), self.hints.next()).await
         {}
-        Ok(())
     }
 }
 
