@@ -202,7 +202,11 @@ impl Trial {
             return Ok(Outcome::Lost);
         }
         if !connected {
-            return Err("no handshake".into());
+            return if self.is_backing_off(end) {
+                Ok(Outcome::Lost)
+            } else {
+                Err("no handshake".into())
+            };
         }
         let steps = 10 + self.dice.below(40);
         for _ in 0..steps {
@@ -232,6 +236,16 @@ impl Trial {
             }
             self.check()?;
         }
+    }
+
+    /// Whether a handshake still goes on that has lost everything so often that both sides wait
+    /// until after `end` before they probe again. A burst of losses that lasts for packets, not for
+    /// a time, is longer the fewer are sent.
+    fn is_backing_off(&self, end: Instant) -> bool {
+        [false, true].into_iter().all(|server| {
+            let next = self.connection(server).and_then(Connection::next_timer);
+            matches!(next, Some((at, Timer::Handshake | Timer::Pto)) if at > end)
+        })
     }
 
     fn side(&self, server: bool) -> &Clocked {

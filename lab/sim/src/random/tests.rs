@@ -89,6 +89,16 @@ fn regression_a_connection_id_that_came_before_its_path_was_allowed_was_forgotte
     settles(448);
 }
 
+/// All that the server sent was lost for a minute, sixteen packets in seven probe time-outs.
+#[test]
+fn regression_a_handshake_that_still_waits_for_its_next_probe_was_called_stuck() {
+    for seed in [
+        2_002_143, 2_011_491, 2_034_549, 2_038_409, 2_041_215, 2_045_082,
+    ] {
+        assert_eq!(run(seed, &Names::default()), Ok(Outcome::Lost));
+    }
+}
+
 /// Observers were not told that no handshake packet was in flight any more.
 #[test]
 fn regression_the_guard_went_on_counting_packets_of_the_handshake() {
