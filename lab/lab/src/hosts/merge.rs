@@ -203,6 +203,11 @@ impl View<'_> {
             unit_p50_s: quantiles[0],
             unit_p95_s: quantiles[1],
             unit_p99_s: quantiles[2],
+            unit_times: if self.scenario.record.units {
+                times
+            } else {
+                Vec::new()
+            },
             holds: sender.holds,
             packets: (!self.links.is_empty()).then(|| packets.sum()),
             reasons: sender.reasons.clone(),

@@ -19,7 +19,7 @@ mod tests;
 
 pub use comparison::{ComparisonError, comparison};
 pub use merge::{common_scenario, gathered, in_order, without_clock};
-pub use outcome::{Bin, Decided, Outcome, Part, PathOutcome, Status};
+pub use outcome::{Bin, Decided, Outcome, Part, PathOutcome, Shared, Status};
 pub use schema::{Cell, Column, Kind, SCHEMA_VERSION, TABLES, Table, TableInfo, tables};
 pub use store::{Store, StoreError};
 pub use write::{csv, json_lines};

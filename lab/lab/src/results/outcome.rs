@@ -88,6 +88,12 @@ pub struct Outcome {
     pub unit_p95_s: Option<f64>,
     /// 99th percentile of the time of a unit.
     pub unit_p99_s: Option<f64>,
+    /// How long each unit took, in seconds, in the order of their flows, if asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unit_times: Vec<f64>,
+    /// What the background traffic got, in the order of the scenario.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub background: Vec<Shared>,
     /// How often the scheduler left a path with room idle.
     pub holds: Option<u64>,
     /// Events of the simulator.
@@ -106,6 +112,29 @@ pub struct Outcome {
     pub reasons: Vec<(String, u64)>,
     /// Decisions one by one, if asked for.
     pub decisions: Vec<Decided>,
+}
+
+/// What a piece of background traffic got of the links it shared.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Shared {
+    /// What it is, in the words of scenarios: `tcp`, `udp` or `web`.
+    pub kind: String,
+    /// Application bytes that reached the end it sends to; of `web`, those of the pages.
+    pub bytes: u64,
+    /// These over the time from its start to its end, or to that of the run if that is earlier.
+    pub goodput_bps: Option<f64>,
+}
+
+impl Shared {
+    /// What a piece of this kind got that ran for `time`.
+    pub fn new(kind: &str, bytes: u64, time: std::time::Duration) -> Self {
+        let seconds = time.as_secs_f64();
+        Self {
+            kind: kind.to_owned(),
+            bytes,
+            goodput_bps: (seconds > 0.0).then(|| bytes as f64 * 8.0 / seconds),
+        }
+    }
 }
 
 /// What one path did.

@@ -1,6 +1,6 @@
 //! The tables and their columns: the only definition of their content.
 
-use super::outcome::{Bin, Decided, Part, PathOutcome};
+use super::outcome::{Bin, Decided, Part, PathOutcome, Shared};
 use super::swept::SweptKey;
 use std::collections::BTreeMap;
 
@@ -88,6 +88,16 @@ pub const TABLES: &[TableInfo] = &[
         name: "reasons",
         row: "one reason for the scheduler's decisions in a run",
         columns: || with_run(columns_of(REASONS)),
+    },
+    TableInfo {
+        name: "units",
+        row: "one unit that was completed: a file, a request or a datagram (only if recorded)",
+        columns: || with_run(columns_of(UNITS)),
+    },
+    TableInfo {
+        name: "background",
+        row: "one piece of background traffic of a run",
+        columns: || with_run(columns_of(BACKGROUND)),
     },
     TableInfo {
         name: "decisions",
@@ -602,6 +612,37 @@ const REASONS: &[Field<(String, u64)>] = &[
     }),
 ];
 
+const UNITS: &[Field<Numbered<f64>>] = &[
+    (
+        "index",
+        Kind::Whole,
+        "order within the run, flow by flow, from 0",
+        |u| Cell::Whole(u.0 as u64),
+    ),
+    ("time_s", Kind::Number, "how long it took", |u| {
+        number(Some(u.1))
+    }),
+];
+
+const BACKGROUND: &[Field<Numbered<Shared>>] = &[
+    ("background", Kind::Whole, "the piece, from 1", |b| {
+        Cell::Whole(b.0 as u64 + 1)
+    }),
+    ("kind", Kind::Text, "tcp, udp or web", |b| text(&b.1.kind)),
+    (
+        "bytes",
+        Kind::Whole,
+        "application bytes that reached the end it sends to",
+        |b| Cell::Whole(b.1.bytes),
+    ),
+    (
+        "goodput_bps",
+        Kind::Number,
+        "these over the time from its start to its end, or to that of the run",
+        |b| number(b.1.goodput_bps),
+    ),
+];
+
 const DECISIONS: &[Field<Numbered<Decided>>] = &[
     ("t_ns", Kind::Whole, "virtual time", |d| {
         Cell::Whole(d.1.t_ns)
@@ -687,6 +728,12 @@ pub fn tables<'a>(parts: impl Iterator<Item = &'a Part> + Clone) -> Vec<Table> {
             .iter()
             .map(|reason| row_of_run(part, REASONS, reason));
         rows.entry("reasons").or_default().extend(reasons);
+        let units = outcome.unit_times.iter().copied().enumerate();
+        let units = units.map(|unit| row_of_run(part, UNITS, &unit));
+        rows.entry("units").or_default().extend(units);
+        let background = outcome.background.iter().cloned().enumerate();
+        let background = background.map(|piece| row_of_run(part, BACKGROUND, &piece));
+        rows.entry("background").or_default().extend(background);
         let decisions = outcome.decisions.iter().cloned().enumerate();
         let decisions = decisions.map(|decided| row_of_run(part, DECISIONS, &decided));
         rows.entry("decisions").or_default().extend(decisions);

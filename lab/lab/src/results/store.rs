@@ -4,7 +4,8 @@
 //! campaign.toml      the scenario as it was read
 //! campaign.files/    the files it names: traces, contender files
 //! parts/ID.json      one run each; renamed when complete, so that a part is never half written
-//! runs.csv, paths.csv, series.csv, reasons.csv, decisions.jsonl
+//! runs.csv, paths.csv, series.csv, reasons.csv
+//! units.csv, background.csv, decisions.jsonl   if there are any
 //! runs.parquet, ...  if wanted
 //! qlog/ID/           if recorded
 //! ```
@@ -16,6 +17,9 @@ use crate::scenario::{Named, copy_of};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+
+/// Tables that not every scenario has.
+const WHERE_THERE_ARE_ANY: [&str; 2] = ["units", "background"];
 
 /// A folder of results.
 #[derive(Debug, Clone)]
@@ -229,6 +233,9 @@ impl Store {
                     let path = self.folder.join("decisions.jsonl");
                     Self::replace(&path, |out| write::json_lines(&table, out))?;
                 }
+                continue;
+            }
+            if table.rows.is_empty() && WHERE_THERE_ARE_ANY.contains(&table.name) {
                 continue;
             }
             let path = self.folder.join(format!("{}.csv", table.name));

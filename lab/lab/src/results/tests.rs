@@ -1,6 +1,7 @@
 //! The content of the files.
 
 use super::*;
+use std::time::Duration;
 
 fn part(id: &str, value: &str) -> Part {
     Part {
@@ -17,6 +18,8 @@ fn part(id: &str, value: &str) -> Part {
             paths: vec![PathOutcome::default(), PathOutcome::default()],
             series: vec![Bin::default()],
             reasons: vec![("no-room".into(), 3)],
+            unit_times: vec![0.5],
+            background: vec![Shared::new("udp", 1000, Duration::from_secs(2))],
             decisions: vec![Decided::default()],
             ..Outcome::default()
         },
@@ -94,7 +97,8 @@ fn json_lines_hold_one_object_a_row() {
     let parts = [part("1", "x")];
     let tables = tables(parts.iter());
     let mut text = Vec::new();
-    json_lines(&tables[4], &mut text).unwrap();
+    let decisions = tables.iter().find(|table| table.name == "decisions");
+    json_lines(decisions.unwrap(), &mut text).unwrap();
     let object: serde_json::Value = serde_json::from_slice(&text).unwrap();
     assert_eq!(object["run_id"], "1");
     assert_eq!(object["path"], serde_json::Value::Null);

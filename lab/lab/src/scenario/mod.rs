@@ -64,7 +64,7 @@ pub struct Scenario {
     pub events: Vec<Event>,
     /// The flows that are measured.
     pub flows: Vec<Flow>,
-    /// Traffic that is not measured.
+    /// Traffic beside the flows, of which only the rate is measured.
     pub background: Vec<Background>,
     /// The transport that carries the flows.
     pub transport: Transport,
@@ -81,6 +81,8 @@ pub struct Scenario {
 pub struct Record {
     /// Length of a bin of the time series; `None` for no series.
     pub series: Option<Duration>,
+    /// How long each unit took: a file, a request or a datagram.
+    pub units: bool,
     /// Every decision of the scheduler.
     pub decisions: bool,
     /// A qlog file for each connection.
@@ -220,6 +222,7 @@ impl Default for Record {
     fn default() -> Self {
         Self {
             series: Some(Duration::from_millis(100)),
+            units: false,
             decisions: false,
             qlog: false,
         }
@@ -267,6 +270,7 @@ fn record(item: &Item<'_>) -> Result<Record, Mistake> {
     })?;
     let record = Record {
         series: series.unwrap_or(Record::default().series),
+        units: table.read("units", Item::flag)?.unwrap_or(false),
         decisions: table.read("decisions", Item::flag)?.unwrap_or(false),
         qlog: table.read("qlog", Item::flag)?.unwrap_or(false),
     };

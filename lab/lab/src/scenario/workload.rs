@@ -132,6 +132,17 @@ pub enum BackgroundKind {
     },
 }
 
+impl BackgroundKind {
+    /// Its name in scenarios.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Tcp { .. } => "tcp",
+            Self::Udp { .. } => "udp",
+            Self::Web { .. } => "web",
+        }
+    }
+}
+
 impl Start {
     /// The time that a draw from 0 to 1 stands for.
     pub fn at(&self, draw: f64) -> Duration {

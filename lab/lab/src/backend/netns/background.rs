@@ -6,6 +6,7 @@
 
 use super::network::Net;
 use crate::backend::drawn;
+use crate::results::Shared;
 use crate::scenario::{BackgroundKind, Scenario, Way};
 use anabranch_proto::time::Instant as Virtual;
 use anabranch_sim::tcp::{Demand, Exchange, Once};
@@ -13,7 +14,7 @@ use anabranch_testbed::Node;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
@@ -43,6 +44,8 @@ pub(super) struct Piece {
     sockets: [SocketAddr; 2],
     start: Duration,
     end: Duration,
+    /// Bytes that have reached the end it sends to.
+    got: AtomicU64,
 }
 
 /// What the threads share.
@@ -90,6 +93,7 @@ pub(super) fn pieces(net: &Net<'_>, scenario: &Scenario, seed: u64) -> Vec<Piece
             sockets: [0, 1].map(socket),
             start: drawn::background_start(scenario, index, seed),
             end: one.stop.unwrap_or(scenario.stop),
+            got: AtomicU64::new(0),
         }
     })
     .collect()
@@ -121,6 +125,19 @@ impl Piece {
         }
     }
 
+    /// What it got until now, `over` after the run began.
+    pub(super) fn outcome(&self, over: Duration) -> Shared {
+        let time = self.end.min(over).saturating_sub(self.start);
+        Shared::new(self.kind.name(), self.got.load(Ordering::Relaxed), time)
+    }
+
+    /// A side has received bytes of an application.
+    fn count(&self, side: usize, bytes: usize) {
+        if side == usize::from(self.way == Way::Forward) {
+            self.got.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+    }
+
     fn failed(&self, what: impl std::fmt::Display) -> String {
         format!("background {}: {what}", self.index + 1)
     }
@@ -146,8 +163,10 @@ impl Piece {
         scope.spawn(move || {
             let mut buffer = [0; 2048];
             while !clock.over.load(Ordering::Relaxed) {
-                // Neither what arrives nor a timeout matters.
-                let _ = sink.recv(&mut buffer);
+                // A timeout does not matter.
+                if let Ok(bytes) = sink.recv(&mut buffer) {
+                    self.count(1 - from, bytes);
+                }
             }
         });
         let interval = Duration::from_secs_f64(size as f64 * 8.0 / rate as f64);
@@ -186,7 +205,7 @@ impl Piece {
                 match listener.accept() {
                     Ok((stream, _)) => {
                         // A broken connection counts as ended: the next one may come.
-                        let _ = answer(stream, clock);
+                        let _ = self.answer(far, stream, clock);
                     }
                     Err(_) => std::thread::sleep(LOOK),
                 }
@@ -231,11 +250,58 @@ impl Piece {
             let over = || clock.is_over(self.end);
             let whole = write(&mut stream, &header, &over)?
                 && send(&mut stream, request - HEADER, &over)?
-                && take(&mut stream, exchange.response, &over)?;
+                && self.take(asker, &mut stream, exchange.response, &over)?;
             if !whole {
                 return Ok(());
             }
         }
+    }
+
+    fn answer(&self, side: usize, stream: TcpStream, clock: &Clock) -> io::Result<()> {
+        let mut stream = patient(stream)?;
+        let over = || clock.over.load(Ordering::Relaxed);
+        loop {
+            let mut header = [0; HEADER as usize];
+            if !fill(&mut stream, &mut header, &over)? {
+                return Ok(());
+            }
+            let (request, response) = header.split_at(8);
+            let number = |bytes: &[u8]| bytes.iter().fold(0, |n, byte| (n << 8) | u64::from(*byte));
+            let (request, response) = (number(request), number(response));
+            let whole = self.take(side, &mut stream, request.saturating_sub(HEADER), &over)?
+                && send(&mut stream, response, &over)?;
+            if !whole {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads so many bytes; false if the other side or the run ended first.
+    fn take(
+        &self,
+        side: usize,
+        stream: &mut TcpStream,
+        bytes: u64,
+        over: &dyn Fn() -> bool,
+    ) -> io::Result<bool> {
+        let mut buffer = vec![0; CHUNK];
+        let mut left = bytes;
+        while left > 0 {
+            if over() {
+                return Ok(false);
+            }
+            let most = left.min(CHUNK as u64) as usize;
+            match stream.read(&mut buffer[..most]) {
+                Ok(0) => return Ok(false),
+                Ok(count) => {
+                    left -= count as u64;
+                    self.count(side, count);
+                }
+                Err(error) if waits(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
     }
 }
 
@@ -246,25 +312,6 @@ fn patient(stream: TcpStream) -> io::Result<TcpStream> {
     stream.set_read_timeout(Some(LOOK))?;
     stream.set_write_timeout(Some(LOOK))?;
     Ok(stream)
-}
-
-fn answer(stream: TcpStream, clock: &Clock) -> io::Result<()> {
-    let mut stream = patient(stream)?;
-    let over = || clock.over.load(Ordering::Relaxed);
-    loop {
-        let mut header = [0; HEADER as usize];
-        if !fill(&mut stream, &mut header, &over)? {
-            return Ok(());
-        }
-        let (request, response) = header.split_at(8);
-        let number = |bytes: &[u8]| bytes.iter().fold(0, |n, byte| (n << 8) | u64::from(*byte));
-        let (request, response) = (number(request), number(response));
-        let whole = take(&mut stream, request.saturating_sub(HEADER), &over)?
-            && send(&mut stream, response, &over)?;
-        if !whole {
-            return Ok(());
-        }
-    }
 }
 
 fn waits(error: &io::Error) -> bool {
@@ -283,24 +330,6 @@ fn fill(stream: &mut TcpStream, buffer: &mut [u8], over: &dyn Fn() -> bool) -> i
             Ok(count) => at += count,
             Err(error) if waits(&error) && !over() => {}
             Err(error) if waits(&error) => return Ok(false),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(true)
-}
-
-fn take(stream: &mut TcpStream, bytes: u64, over: &dyn Fn() -> bool) -> io::Result<bool> {
-    let mut buffer = vec![0; CHUNK];
-    let mut left = bytes;
-    while left > 0 {
-        if over() {
-            return Ok(false);
-        }
-        let most = left.min(CHUNK as u64) as usize;
-        match stream.read(&mut buffer[..most]) {
-            Ok(0) => return Ok(false),
-            Ok(count) => left -= count as u64,
-            Err(error) if waits(&error) => {}
             Err(error) => return Err(error),
         }
     }

@@ -8,7 +8,7 @@
 //! job        the jobs for the agents
 //! bond       the kernel's bonding driver between agents
 //! command    third-party programs instead of agents
-//! background traffic that is not measured
+//! background traffic beside the flows
 //! estimate   how much a plan demands of a machine
 //! script     events at their times, and samples of the links' counters
 //! totals     what links carried, in the terms of results
@@ -329,9 +329,11 @@ fn during<W, T: Send>(
         let script = scope.spawn(move || net.follow(begin, &ended));
         let result = wait(who);
         drop((end, over));
-        let log = script
+        let mut log = script
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let over = begin.elapsed();
+        log.background = pieces.iter().map(|piece| piece.outcome(over)).collect();
         Ok((result?, log))
     })
 }
@@ -347,8 +349,10 @@ fn told_by(net: &Net<'_>, reports: [&HostReport; 2], log: &Log) -> Outcome {
     outcome
 }
 
-/// Marks a run as invalid if its script was not carried out as written.
+/// Adds what the background traffic got, and marks a run as invalid if its script was not carried
+/// out as written.
 fn judge(outcome: &mut Outcome, log: &Log) {
+    outcome.background.clone_from(&log.background);
     if let (Some(fault), Status::Ok | Status::Timeout) = (&log.fault, outcome.status) {
         (outcome.status, outcome.reason) = (Status::Invalid, fault.clone());
     }

@@ -1,6 +1,7 @@
 //! Carries out events during a run, and samples what the links carry.
 
 use super::network::Net;
+use crate::results::Shared;
 use crate::scenario::{Action, NodeKind, Sides};
 use anabranch_testbed::emulate::{Counters, Way as Line};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -25,6 +26,8 @@ pub(super) struct Log {
     pub(super) samples: Vec<Sample>,
     /// The events carried out, in words, with their times.
     pub(super) done: Vec<(Duration, String)>,
+    /// What the background traffic got.
+    pub(super) background: Vec<Shared>,
     /// Why the run is invalid, if it is.
     pub(super) fault: Option<String>,
 }

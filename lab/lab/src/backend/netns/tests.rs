@@ -251,7 +251,7 @@ duration = "2s"
 
 /// Runs traffic between further hosts while the client and the server are silent. Returns the bytes
 /// that the links delivered forward and backward, in order, and the tables' totals of the paths.
-fn beside(background: &str) -> (Vec<[u64; 2]>, Vec<LinkTotals>) {
+fn beside(background: &str) -> (Vec<[u64; 2]>, Vec<LinkTotals>, u64) {
     let run = planned(&format!("{FURTHER}{background}"));
     let mut net = Net::build(&run.scenario, run.seed, Links::default(), None).unwrap();
     let wait = |(): &mut ()| {
@@ -270,7 +270,7 @@ fn beside(background: &str) -> (Vec<[u64; 2]>, Vec<LinkTotals>) {
     });
     let mut totals = totals::totals(&net, &log.samples);
     totals::tell_apart(&net, &mut totals, [&reports[0], &reports[1]]);
-    (delivered.collect(), totals)
+    (delivered.collect(), totals, log.background[0].bytes)
 }
 
 #[test]
@@ -302,10 +302,17 @@ fn traffic_between_further_hosts_shares_the_link_in_the_middle_alone() {
             20_000,
         ),
     ] {
-        let (links, totals) = beside(&format!("[[background]]\n{kind}\n{direction}\n{further}\n"));
+        let (links, totals, got) =
+            beside(&format!("[[background]]\n{kind}\n{direction}\n{further}\n"));
         let [access, shared, exit, near, end, direct] = links.try_into().unwrap();
         assert_eq!([access, exit, direct], [[0; 2]; 3], "{kind}");
         assert!(shared[way] >= least, "{kind}: {shared:?}");
+        // What arrived is what the shared link carried, less headers and what was on its way.
+        let carried = shared[way];
+        assert!(
+            got <= carried && got > carried / 2,
+            "{kind}: {got} of {carried}"
+        );
         // The bytes on the shared link all came from the neighbour or went to it; likewise at the
         // other end.
         for own in [near, end] {
@@ -341,7 +348,7 @@ fn bytes_of_a_path_are_the_hosts_own_where_its_end_sends_to_further_hosts() {
             ["access", "end"],
         ),
     ] {
-        let (links, totals) = beside(&format!("{udp}ends = {ends}\n"));
+        let (links, totals, _) = beside(&format!("{udp}ends = {ends}\n"));
         let names = ["access", "shared", "exit", "near", "end"];
         let bytes = |name: &str| links[names.iter().position(|own| *own == name).unwrap()][0];
         let (used, unused) = (used.map(bytes), unused.map(bytes));

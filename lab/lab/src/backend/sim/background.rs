@@ -2,6 +2,7 @@
 
 use super::network::{Beside, Built};
 use crate::backend::drawn;
+use crate::results::Shared;
 use crate::scenario::{Background, BackgroundKind, Interface, Network, NodeKind, Way};
 use anabranch_proto::time::Instant;
 use anabranch_schedulers::Names;
@@ -43,6 +44,30 @@ pub(super) fn install(built: &mut Built<'_>, names: &Names) -> Result<(), String
         built.beside.push(Beside { ends, processes });
     }
     Ok(())
+}
+
+/// What all of it got so far.
+pub(super) fn outcomes(built: &Built<'_>) -> Vec<Shared> {
+    let all = built.scenario.background.iter().zip(&built.beside);
+    all.enumerate()
+        .map(|(index, (one, beside))| {
+            let to = usize::from(one.way == Way::Forward);
+            let (world, process) = (&built.world, beside.processes[to]);
+            let bytes = match one.kind {
+                BackgroundKind::Udp { .. } => {
+                    world.process::<UdpSink>(process).stats(index as u64).bytes
+                }
+                BackgroundKind::Tcp { .. } | BackgroundKind::Web { .. } => {
+                    let reports = world.process::<TcpHost>(process).reports();
+                    reports.map(|report| report.received_bytes).sum()
+                }
+            };
+            let stop = one.stop.map(|stop| Instant::ZERO + stop);
+            let end = stop.map_or(world.now(), |stop| stop.min(world.now()));
+            let time = end.since(begins(built, index));
+            Shared::new(one.kind.name(), bytes, time)
+        })
+        .collect()
 }
 
 /// Whether the NATs on its way let it pass: the simulator's pass only UDP that is sent from inside.

@@ -33,11 +33,7 @@ pub(super) fn outcome(
     let (times, late_units) = apps::units(&built.world, hosts);
     let bytes = apps::delivered(&built.world, hosts);
     let corrupt = apps::corrupt(&built.world, hosts);
-    let completion = progress
-        .done
-        .then_some(last)
-        .flatten()
-        .filter(|_| progress.cold.is_none());
+    let completion = last.filter(|_| progress.done && progress.cold.is_none());
     let mut outcome = Outcome {
         status: match (corrupt, progress.done) {
             (0, true) => Status::Ok,
@@ -59,6 +55,11 @@ pub(super) fn outcome(
         unit_p50_s: quantile(&times, 0.5),
         unit_p95_s: quantile(&times, 0.95),
         unit_p99_s: quantile(&times, 0.99),
+        unit_times: if built.scenario.record.units {
+            times
+        } else {
+            Vec::new()
+        },
         events: Some(built.world.events()),
         packets: Some(packets(built)),
         trace_hash: Some(format!("{:016x}", built.world.trace_hash())),

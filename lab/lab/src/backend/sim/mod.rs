@@ -102,7 +102,11 @@ impl Sim {
             let mut contest = tcp::install(&mut built, &self.names).map_err(failed)?;
             background::install(&mut built, &self.names).map_err(failed)?;
             let progress = drive(&mut built, &mut contest);
-            return Ok(contest.outcome(&mut built, &progress));
+            let outcome = contest.outcome(&mut built, &progress);
+            return Ok(Outcome {
+                background: background::outcomes(&built),
+                ..outcome
+            });
         }
         let qlog = match (scenario.record.qlog, &self.qlog) {
             (false, _) => None,
@@ -120,6 +124,7 @@ impl Sim {
         let progress = drive(&mut built, &mut contest);
         let Engine { recorder, hosts } = &mut contest;
         let mut outcome = measure::outcome(&mut built, recorder, &progress, *hosts);
+        outcome.background = background::outcomes(&built);
         // The connections write what they still hold when they are dropped.
         drop((built, contest));
         if let Some(error) = qlog.and_then(|folder| folder.error()) {

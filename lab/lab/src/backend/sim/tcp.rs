@@ -428,6 +428,11 @@ impl Tcp {
             unit_p50_s: quantile(&times, 0.5),
             unit_p95_s: quantile(&times, 0.95),
             unit_p99_s: quantile(&times, 0.99),
+            unit_times: if built.scenario.record.units {
+                times
+            } else {
+                Vec::new()
+            },
             events: Some(built.world.events()),
             packets: Some(measure::packets(built)),
             trace_hash: Some(format!("{:016x}", built.world.trace_hash())),

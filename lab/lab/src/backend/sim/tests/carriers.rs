@@ -110,6 +110,17 @@ fn traffic_beside_a_flow_takes_its_part_and_is_not_counted() {
         let goodput = outcome.goodput_bps.unwrap();
         assert!(goodput < free - takes * 0.8, "{kind}: {goodput} of {free}");
         assert!(goodput > 1e6, "{kind}: {goodput}");
+        // Its own rate is known too: the flow lacks about what it got, less headers.
+        let [piece] = &outcome.background[..] else {
+            panic!("{kind}: {:?}", outcome.background);
+        };
+        let got = piece.goodput_bps.unwrap();
+        assert!(kind.contains(&format!("\"{}\"", piece.kind)), "{piece:?}");
+        assert!(
+            got > takes * 0.8 && got < free - goodput * 0.9,
+            "{kind}: {got} of {free}"
+        );
+        assert!(got * 10.0 / 8.0 > 0.8 * piece.bytes as f64, "{piece:?}");
         let sent = outcome.paths[0].sent_bytes as f64;
         let own = outcome.bytes as f64;
         assert!((1.0..1.2).contains(&(sent / own)), "{kind}: {sent} {own}");
@@ -123,10 +134,12 @@ fn traffic_beside_a_flow_takes_its_part_and_is_not_counted() {
     }
     let stopped = "[[background]]\npath = \"a\"\nkind = \"udp\"\n\
          rate = \"5Mbit/s\"\nsize = \"1000B\"\nstop = \"2s\"\n";
-    let goodput = flow(text, &(stopped.to_owned() + alone))
-        .goodput_bps
-        .unwrap();
+    let outcome = flow(text, &(stopped.to_owned() + alone));
+    let goodput = outcome.goodput_bps.unwrap();
     assert!(goodput > free * 0.95, "{goodput} of {free}");
+    // It is judged by the time in which it sent.
+    let got = outcome.background[0].goodput_bps.unwrap();
+    assert!((4e6..5.1e6).contains(&got), "{got}");
 }
 
 /// A path over a link that other hosts use too.

@@ -1,6 +1,7 @@
 //! Several flows, and what is counted of them.
 
 use super::*;
+use crate::stats::quantile;
 
 fn flows(text: &str) -> Outcome {
     run(&TWO.replace("[[flow]]\nkind = \"bulk\"\nbytes = \"4MB\"\n", text))
@@ -27,6 +28,11 @@ fn flows_in_both_directions_are_counted_in_both() {
                     answer = \"10kB\"\nevery = \"50ms\"\ndirection = \"backward\"\n";
     let units = flows(&format!("{files}{requests}"));
     assert_eq!((units.units, units.bytes), (7, 100_000));
+    assert!(units.unit_times.is_empty(), "nobody has asked for them");
+    let each = flows(&format!("{files}{requests}[record]\nunits = true\n"));
+    assert_eq!(each.unit_times.len(), 7);
+    assert_eq!(quantile(&each.unit_times, 0.5), units.unit_p50_s);
+    assert_eq!(each.trace_hash, units.trace_hash);
 }
 
 const CALL: &str = "[[flow]]\nkind = \"datagrams\"\nsize = \"500B\"\nrate = \"400kbit/s\"\n\
