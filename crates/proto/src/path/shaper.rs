@@ -141,9 +141,10 @@ impl Shaper {
         if self.shape != Some(Shape::Auto) {
             return;
         }
-        // A rate that was held down says nothing about the link, unless it is higher all the same.
-        let present = self.bucket.as_ref().map(|bucket| bucket.rate);
-        if !sample.app_limited || present.is_some_and(|rate| sample.rate > rate) {
+        // A rate that was held down says nothing about the link, also if it is above the present
+        // one, as the first packets of a burst are: rates of this shaper's own making would pull
+        // it down further and further.
+        if !sample.app_limited {
             self.current.1 += u128::from(sample.rate);
             self.current.2 += 1;
         }
@@ -153,8 +154,16 @@ impl Shaper {
         }
         self.current = (now, 0, 0);
         if count > 0 {
-            self.seconds
-                .push_back((now, (sum / u128::from(count)) as u64));
+            let rate = (sum / u128::from(count)) as u64;
+            // The seconds before it were no full use of the path: its window was still growing.
+            if self
+                .seconds
+                .iter()
+                .all(|(_, before)| *before < rate / 5 * 4)
+            {
+                self.seconds.clear();
+            }
+            self.seconds.push_back((now, rate));
         }
         while self.seconds.len() > AUTO_SECONDS
             || self
@@ -249,8 +258,20 @@ mod tests {
         assert_eq!(rate, 450_000);
         // Held down by the shaper itself, it learns nothing; after a minute it starts anew.
         for second in 41..=101 {
-            shaper.on_rate(ms(second * 1000), &sample(440_000, true));
+            shaper.on_rate(ms(second * 1000), &sample(460_000, true));
         }
         assert!(shaper.bucket.is_none());
+    }
+
+    #[test]
+    fn the_automatic_rate_leaves_out_the_seconds_in_which_the_window_grew() {
+        let mut shaper = Shaper::new(Some(Shape::Auto), ms(0));
+        let rates = [3_000, 9_000, 17_000, 30_000, 60_000, 58_000, 61_000, 59_000];
+        for (second, rate) in (1..).zip(rates) {
+            shaper.on_rate(ms(second * 1000), &sample(rate, false));
+            assert!(shaper.bucket.is_none(), "{second}");
+        }
+        shaper.on_rate(ms(9_000), &sample(60_000, false));
+        assert_eq!(shaper.bucket.as_ref().expect("a rate").rate, 52_200);
     }
 }
