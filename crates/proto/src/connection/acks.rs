@@ -274,6 +274,7 @@ impl Connection {
         let Some(event) = event else {
             // A route that was left lost it, or a probe: what it carried waits again all the same.
             self.placement.on_requeued();
+            self.observe_metrics(now, target);
             return;
         };
         self.notify_congestion(now, target, &event);
