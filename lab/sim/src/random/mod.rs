@@ -383,10 +383,10 @@ impl Trial {
         }
         self.calm()?;
         let end = self.world.now() + FREEING;
-        while self.is_freeing() && self.world.now() < end {
+        while self.is_busy() && self.world.now() < end {
             self.ping_all();
             let until = self.world.now() + KEEP_ALIVE;
-            self.go(until, |trial| !trial.is_freeing())?;
+            self.go(until, |trial| !trial.is_busy())?;
             self.calm()?;
         }
         if self.is_lost() {
@@ -417,13 +417,14 @@ impl Trial {
         self.go(calm, |_| false).map(drop)
     }
 
-    /// Whether the next timer of a side is that of freeing a path.
-    fn is_freeing(&self) -> bool {
+    /// Whether a side has a path to free, keys to forget before that, or still probes for what it
+    /// has sent: after a handshake that took long, a minute later.
+    fn is_busy(&self) -> bool {
         let next = |server| self.connection(server)?.next_timer();
         [false, true]
             .into_iter()
             .filter_map(next)
-            .any(|(_, timer)| timer == Timer::Discard)
+            .any(|(_, timer)| matches!(timer, Timer::Discard | Timer::OldKeys | Timer::Pto))
     }
 
     fn check_lengths(&self) -> Result<(), String> {

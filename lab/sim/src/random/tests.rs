@@ -99,6 +99,24 @@ fn regression_a_handshake_that_still_waits_for_its_next_probe_was_called_stuck()
     }
 }
 
+/// Observers were not told that less was in flight after an MTU probe was lost, or a packet of a
+/// route that had been left.
+#[test]
+fn regression_the_guard_went_on_counting_what_a_route_that_was_left_had_lost() {
+    for seed in [2_438_130, 2_479_624, 2_520_272, 2_669_043] {
+        settles(seed);
+    }
+}
+
+/// The keys of before an update are forgotten before an abandoned path is freed, and a handshake of
+/// seconds leaves a probe time-out of a minute.
+#[test]
+fn regression_what_comes_late_was_taken_for_unrest() {
+    for seed in [2_088_020, 2_134_369, 2_609_912] {
+        settles(seed);
+    }
+}
+
 /// Observers were not told that no handshake packet was in flight any more.
 #[test]
 fn regression_the_guard_went_on_counting_packets_of_the_handshake() {
