@@ -67,6 +67,40 @@ fn shards_put_together_are_a_single_run_byte_for_byte() {
 }
 
 #[test]
+fn a_check_is_judged_for_the_whole_and_not_for_a_part() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let check = "[check]\ngoodput = {of = \"sum-of-rates\", at-least = 0.99}\n";
+    std::fs::write(at.join("two.toml"), format!("{TWO}{check}")).unwrap();
+    for number in 1..=2 {
+        shard(at, &format!("{number}/2"), &format!("part-{number}"));
+    }
+    let before = contents(&at.join("part-1"));
+    let merged = sim(at, &["merge", "part-1", "part-2", "--out", "whole"]);
+    let told = String::from_utf8_lossy(&merged.stderr);
+    assert_eq!(merged.status.code(), Some(1), "{told}");
+    assert!(told.contains("a check does not hold"), "{told}");
+    let shown = String::from_utf8_lossy(&merged.stdout);
+    assert!(
+        shown.contains("sum of rates") || shown.contains("sum-of-rates"),
+        "{shown}"
+    );
+    assert_eq!(contents(&at.join("part-1")), before, "what is read stays");
+}
+
+/// The files of a folder of results, with when they were last changed.
+fn contents(folder: &Path) -> Vec<(std::ffi::OsString, std::time::SystemTime)> {
+    let changed = |file: &std::fs::DirEntry| file.metadata()?.modified();
+    let files = std::fs::read_dir(folder).expect("a folder of results");
+    let mut files: Vec<_> = files
+        .map(|file| file.expect("its files can be listed"))
+        .map(|file| (file.file_name(), changed(&file).expect("a file has a time")))
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
 fn what_is_missing_and_what_does_not_fit_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();

@@ -51,7 +51,7 @@ from .measures import (
 from .published import Paper, Statement, paper, papers
 from .scenario import Scenario
 from .scheduler import Decision, Scheduler, ask
-from .study import Comparison, Study
+from .study import Check, Comparison, Study
 from .sweeping import merge, sweep
 from .table import Table
 from .transfers import Server, Transferred, get, put, serve
@@ -62,6 +62,7 @@ __all__ = [
     "BuiltIn",
     "Choice",
     "ColumnError",
+    "Check",
     "Comparison",
     "Conformance",
     "Connection",

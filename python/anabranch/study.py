@@ -4,17 +4,39 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from . import _engine
 from .table import Table
 
 
+@dataclass(frozen=True)
+class Check:
+    """A demand of a scenario on the results.
+
+    Attributes:
+        demand: it in words.
+        swept: the swept keys with their values.
+        contender: of whom it is demanded.
+        ratio: what was measured, as a multiple of the reference; None if it could not be.
+        interval: the bootstrap interval of ``ratio``, 95 %.
+        holds: whether it holds; None if it could not be measured.
+    """
+
+    demand: str
+    swept: list[tuple[str, str]]
+    contender: str
+    ratio: float | None
+    interval: tuple[float, float] | None
+    holds: bool | None
+
+
 class Study:
     """The results of a scenario's runs, in the order of the plan.
 
-    Its tables are those of ``docs/results.md``: `runs`, `paths`, `series`, `reasons` and
-    `decisions`.
+    Its tables are those of ``docs/results.md``: `runs`, `paths`, `series`, `reasons`, `units`,
+    `background` and `decisions`.
     """
 
     def __init__(
@@ -62,6 +84,17 @@ class Study:
         return self.table("reasons")
 
     @property
+    def units(self) -> Table:
+        """One row is one file, request or datagram with its time; only if the scenario records
+        them: ``record.units``."""
+        return self.table("units")
+
+    @property
+    def background(self) -> Table:
+        """One row is one piece of background traffic, with what it got."""
+        return self.table("background")
+
+    @property
     def decisions(self) -> Table:
         """One row is one decision; only if the scenario records them."""
         return self.table("decisions")
@@ -69,6 +102,13 @@ class Study:
     def failures(self) -> list[tuple[str, int, str, str]]:
         """Runs that did not end well: contender, repetition, status and reason."""
         return self._parts.failures()
+
+    def checks(self) -> list[Check]:
+        """What ``[check]`` of the scenario demands, and whether it holds; nothing for a study whose
+        scenario is not known, such as that of `Study.from_bytes`."""
+        if self._plan is None:
+            return []
+        return [Check(*told) for told in self._parts.checks(self._plan)]
 
     def compare(self, baseline: str, metric: str = "goodput_bps") -> Comparison:
         """Each contender against ``baseline``, repetition by repetition.

@@ -3,6 +3,7 @@
 use crate::error::{guarded, raise};
 use crate::plan::PyPlan;
 use crate::table::PyTable;
+use anabranch_lab::report::Report;
 use anabranch_lab::results::{
     Part, Status, Store, StoreError, TABLES, common_scenario, comparison, gathered, in_order,
     tables, without_clock,
@@ -11,6 +12,16 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// A check as Python is told of it.
+type Checked = (
+    String,
+    Vec<(String, String)>,
+    String,
+    Option<f64>,
+    Option<(f64, f64)>,
+    Option<bool>,
+);
 
 /// The results of runs, in the order of their plan.
 #[pyclass(name = "Parts", module = "anabranch._engine", frozen)]
@@ -117,8 +128,9 @@ impl PyParts {
 
     /// What folders have of a plan, made by the same program.
     #[staticmethod]
-    fn load(plan: &PyPlan, folders: Vec<PathBuf>) -> PyResult<Self> {
-        let parts = gathered(&plan.plan, &folders, &plan.program);
+    fn load(py: Python<'_>, plan: &PyPlan, folders: Vec<PathBuf>) -> PyResult<Self> {
+        let (plan, program) = (&plan.plan, &plan.program);
+        let parts = py.detach(|| gathered(plan, &folders, program));
         Ok(Self::new(
             parts.map_err(|error| raise("StoreError", error))?,
         ))
@@ -130,6 +142,22 @@ impl PyParts {
         let kept = store.keep_files(&plan.plan.files);
         let kept = kept.and_then(|()| self.parts.iter().try_for_each(|part| store.keep(part)));
         kept.map_err(|error| raise("StoreError", error))
+    }
+
+    /// What the scenario demands of all runs together: the demand, the swept keys with their
+    /// values, the contender, the multiple of the reference that was measured with its interval,
+    /// whether it holds.
+    fn checks(&self, py: Python<'_>, plan: &PyPlan) -> Vec<Checked> {
+        let (plan, parts) = (&plan.plan, &self.parts);
+        let report = py.detach(|| Report::of(plan, parts));
+        let checks = report.checks.into_iter();
+        checks
+            .map(|row| {
+                let interval = row.interval.map(|interval| (interval.low, interval.high));
+                let (demand, swept, contender) = (row.demand, row.swept, row.contender);
+                (demand, swept, contender, row.ratio, interval, row.holds)
+            })
+            .collect()
     }
 
     /// As bytes that `from_bytes` reads.

@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from conftest import TWO
 
 import anabranch as ab
 
@@ -40,6 +41,24 @@ def test_shards_put_together_are_the_whole_byte_for_byte(two, tmp_path):
     for name in ("runs.csv", "paths.csv", "series.csv", "reasons.csv"):
         merged_text = (tmp_path / "merged" / name).read_text()
         assert merged_text == (tmp_path / "whole" / name).read_text()
+
+
+def test_what_is_put_together_is_judged_and_what_was_read_stays_as_it_was(tmp_path):
+    check = '[check]\ngoodput = { of = "sum-of-rates", at-least = 0.9, at-most = 0.95 }\n'
+    scenario = ab.Scenario.parse(TWO + check, "two.toml")
+    for number in (1, 2):
+        scenario.run(["ecf"], runs=2, shard=(number, 2), out=tmp_path / str(number))
+    folders = [tmp_path / "1", tmp_path / "2"]
+
+    def seen():
+        files = sorted(file for folder in folders for file in folder.rglob("*"))
+        return [(file, file.stat().st_mtime_ns) for file in files]
+
+    before = seen()
+    (told,) = ab.merge(folders).checks()
+    assert seen() == before
+    assert told.demand == "goodput from 90 % to 95 % of the sum of rates"
+    assert told.contender == "ecf" and 0.1 < told.ratio < 0.9 and told.holds is False
 
 
 def test_a_shard_that_is_missing_is_counted(two, tmp_path):

@@ -1,11 +1,13 @@
 //! `anabranch sim merge`: folders of results of one scenario as one.
 
+use super::show;
 use crate::args::sim::Merge;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::output::units;
 use anabranch_lab::campaign::binary_hash;
 use anabranch_lab::plan::{Changes, Plan};
+use anabranch_lab::report::Report;
 use anabranch_lab::results::{Store, common_scenario, gathered, without_clock};
 use anabranch_lab::scenario::Document;
 use anabranch_schedulers::Names;
@@ -38,5 +40,11 @@ pub(super) fn run(args: &Merge, names: &Arc<Names>) -> Outcome {
              goes on",
         ));
     }
-    Ok(())
+    let report = Report::of(&plan, &parts);
+    show::report(&report)?;
+    if report.is_good() {
+        Ok(())
+    } else {
+        Err(Failure::failed("a run failed or a check does not hold"))
+    }
 }

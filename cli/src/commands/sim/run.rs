@@ -68,7 +68,7 @@ pub(super) async fn run(args: &Run, names: &Arc<Names>, quiet: bool) -> Outcome 
         json_lines(table, &mut lines).map_err(|error| Failure::io("cannot write JSON", &error))?;
         output::raw(&lines)?;
     }
-    let report = Report::of(&plan, &results.parts);
+    let report = report_of(args, &plan, &results.parts);
     if args.json {
         show::say_troubles(&report);
     } else {
@@ -96,6 +96,16 @@ pub(super) async fn run(args: &Run, names: &Arc<Names>, quiet: bool) -> Outcome 
     } else {
         Err(Failure::failed("a run failed or a check does not hold"))
     }
+}
+
+/// The report of what was run. Checks are about all runs together, so that those of a shard are
+/// left to `sim merge`.
+fn report_of(args: &Run, plan: &Plan, parts: &[Part]) -> Report {
+    let mut report = Report::of(plan, parts);
+    if args.shard.is_some() {
+        report.checks.clear();
+    }
+    report
 }
 
 /// Repeats the first runs of a plan and returns how their traces differ.

@@ -40,8 +40,9 @@ pub fn common_scenario(folders: &[PathBuf]) -> Result<(PathBuf, String), StoreEr
 /// # Errors
 /// [`StoreError`] if a folder cannot be read.
 pub fn gathered(plan: &Plan, folders: &[PathBuf], program: &str) -> Result<Vec<Part>, StoreError> {
-    let open = |folder: &PathBuf| Store::open(folder, &plan.name, &plan.expanded, "sim");
-    let stores = folders.iter().map(open);
+    let stores = folders
+        .iter()
+        .map(|folder| Store::to_read(folder, &plan.name, "sim"));
     let stores = stores.collect::<Result<Vec<_>, _>>()?;
     let of = |id: &str| stores.iter().find_map(|store| store.part(id, program));
     Ok(plan.runs.iter().filter_map(|run| of(&run.id)).collect())

@@ -126,23 +126,33 @@ impl Store {
         expanded: &str,
         backend: &str,
     ) -> Result<Self, StoreError> {
+        let store = Self::to_read(folder, name, backend)?;
+        let path = folder.to_owned();
+        fs::create_dir_all(folder.join("parts"))
+            .map_err(|error| StoreError::Folder { path, error })?;
+        let campaign = folder.join("campaign.toml");
+        Self::replace(&campaign, |out| write!(out, "# {name}\n{expanded}"))?;
+        Ok(store)
+    }
+
+    /// A folder from which results of a scenario are read; nothing in it is changed. One that does
+    /// not exist has none.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the folder holds results of another scenario or another backend.
+    pub fn to_read(folder: &Path, name: &str, backend: &str) -> Result<Self, StoreError> {
         let store = Self {
             folder: folder.to_owned(),
         };
-        let campaign = folder.join("campaign.toml");
-        let first = format!("# {name}\n");
-        if fs::read_to_string(&campaign).is_ok_and(|known| !known.starts_with(&first)) {
-            let path = folder.to_owned();
+        let path = folder.to_owned();
+        let known = fs::read_to_string(folder.join("campaign.toml"));
+        if known.is_ok_and(|known| !known.starts_with(&format!("# {name}\n"))) {
             return Err(StoreError::Other { path });
         }
-        let path = folder.to_owned();
         if let Some(was) = store.backend().filter(|was| was != backend) {
             let now = backend.to_owned();
             return Err(StoreError::OtherBackend { path, was, now });
         }
-        fs::create_dir_all(folder.join("parts"))
-            .map_err(|error| StoreError::Folder { path, error })?;
-        Self::replace(&campaign, |out| write!(out, "{first}{expanded}"))?;
         Ok(store)
     }
 
