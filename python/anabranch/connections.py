@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _engine
+from .errors import TransferError
 from .scheduler import SchedulerLike
 from .running import Schedulers
 from .transfers import FileName, Opening, options_of
@@ -164,15 +165,23 @@ class Listener:
         self.url = listener.url
 
     async def accept(self) -> Connection:
-        """Waits for a connection."""
-        return Connection(await self._listener.accept())
+        """Waits for a connection.
+
+        Raises:
+            TransferError: the listener was closed, before or meanwhile.
+        """
+        accepted = await self._listener.accept()
+        if accepted is None:
+            raise TransferError("the listener was closed")
+        return Connection(accepted)
 
     async def __aiter__(self) -> AsyncIterator[Connection]:
-        while True:
-            yield await self.accept()
+        while (accepted := await self._listener.accept()) is not None:
+            yield Connection(accepted)
 
     async def close(self) -> None:
-        """Takes no more, and closes all of its connections."""
+        """Takes no more and closes all of its connections. Whoever waits in `accept` is told, a
+        loop over it ends, and its port is free."""
         await self._listener.close()
 
     def __repr__(self) -> str:

@@ -150,3 +150,35 @@ def test_an_exception_of_a_scheduler_ends_the_connection_with_its_traceback(open
             await draining
 
     opened(reading, scheduler=Failing)
+
+
+def test_a_listener_that_is_closed_tells_whoever_waits_and_frees_its_port(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    async def all_of_it():
+        listener = await ab.listen(protocol="test")
+        address = listener.url.rsplit("@", 1)[1]
+        waiting = asyncio.ensure_future(listener.accept())
+
+        async def each():
+            return [connection async for connection in listener]
+
+        looping = asyncio.ensure_future(each())
+        near = await ab.connect(listener.url, protocol="test")
+        done, _ = await asyncio.wait([waiting, looping], timeout=1)
+        assert len(done) <= 1
+        await asyncio.wait_for(listener.close(), BOUND)
+        if waiting not in done:
+            with pytest.raises(ab.TransferError, match="closed"):
+                await asyncio.wait_for(waiting, BOUND)
+        assert len(await asyncio.wait_for(looping, BOUND)) <= 1
+        with pytest.raises(ab.TransferError, match="closed"):
+            await listener.accept()
+        await asyncio.wait_for(near.closed(), BOUND)
+        await listener.close()
+        # Its connections are still there as objects, the port is free all the same.
+        again = await ab.listen([address], protocol="test")
+        assert again.url.endswith(address)
+        await again.close()
+
+    run(all_of_it())

@@ -2,7 +2,6 @@
 
 use super::stream::{PyBytesStream, broken};
 use super::{Away, GRACE, PyOptions, failed, future};
-use crate::error::raise;
 use crate::scheduler::Trouble;
 use anabranch_cli::transfers;
 use anabranch_net::connection::{Connection, Notice, PathNotices};
@@ -13,8 +12,8 @@ use anabranch_proto::wire::PathId;
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::sync::Arc;
-use tokio::sync::Mutex;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 
 /// The code by which a connection is closed whose scheduler raised an exception.
@@ -282,7 +281,10 @@ impl PyPathChanges {
 pub(crate) struct PyListener {
     #[pyo3(get)]
     url: String,
-    endpoint: Away<Arc<Endpoint>>,
+    /// Nothing once it was closed.
+    endpoint: Away<Arc<std::sync::Mutex<Option<Arc<Endpoint>>>>>,
+    /// Whether it was: whoever waits for a connection hears of it.
+    is_closed: watch::Sender<bool>,
     trouble: Arc<Trouble>,
 }
 
@@ -300,34 +302,54 @@ pub(crate) fn listen(
         let (endpoint, url) = bound.map_err(|error| failed(&error))?;
         Ok(PyListener {
             url,
-            endpoint: Away::new(Arc::new(endpoint)),
+            endpoint: Away::new(Arc::new(std::sync::Mutex::new(Some(Arc::new(endpoint))))),
+            is_closed: watch::Sender::new(false),
             trouble: Arc::clone(&options.trouble),
         })
     })
 }
 
+impl PyListener {
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<Endpoint>>> {
+        let slot = self.endpoint.get().lock();
+        slot.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[pymethods]
 impl PyListener {
-    /// Waits for a connection.
+    /// Waits for a connection; nothing if it is closed.
     fn accept<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let (endpoint, trouble) = (Arc::clone(self.endpoint.get()), Arc::clone(&self.trouble));
+        let endpoint = self.slot().clone();
+        let (mut closed, trouble) = (self.is_closed.subscribe(), Arc::clone(&self.trouble));
         future(py, async move {
-            let Some(connection) = endpoint.accept().await else {
-                return Err(raise("TransferError", "the listener was closed"));
+            let Some(endpoint) = endpoint else {
+                return Ok(None);
+            };
+            let accepted = tokio::select! {
+                accepted = endpoint.accept() => accepted,
+                _ = closed.wait_for(|is_closed| *is_closed) => None,
+            };
+            let Some(connection) = accepted else {
+                return Ok(None);
             };
             let held = Held {
                 connection,
                 _manager: None,
                 endpoint: None,
             };
-            Ok(PyConnection::new(held, &trouble))
+            Ok(Some(PyConnection::new(held, &trouble)))
         })
     }
 
-    /// Takes no more, and closes all of its connections.
+    /// Takes no more, closes all of its connections and gives its port back.
     fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let endpoint = Arc::clone(self.endpoint.get());
+        self.is_closed.send_replace(true);
+        let endpoint = self.slot().take();
         future(py, async move {
+            let Some(endpoint) = endpoint else {
+                return Ok(());
+            };
             endpoint.close(0_u32, b"");
             let _ = tokio::time::timeout(GRACE, endpoint.wait_idle()).await;
             Ok(())
