@@ -7,6 +7,7 @@
       StoreError       a folder of results cannot be read, written or continued
       RunError         runs could not be carried out
         SchedulerError   a scheduler written in Python raised an exception
+      SlowDecision     a scheduler written in Python took too long on a real connection
       UsageError       a URL, a path or another option of a transfer makes no sense
       TransferError    a transfer or a connection failed
       MissingError     an optional package is not installed
@@ -94,6 +95,14 @@ class SchedulerError(RunError):
     contender: str | None = None
     repetition: int | None = None
     seed: int | None = None
+
+
+class SlowDecision(Error, TimeoutError):
+    """A scheduler written in Python took longer than two seconds for a decision on a real
+    connection, or for an event: the cause of a `SchedulerError`."""
+
+    def __init__(self, message: str = "a decision took longer than 2 s") -> None:
+        super().__init__(message)
 
 
 class UsageError(Error, ValueError):

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
-from . import _engine
+from . import _engine, watching
 from .running import Chosen, Schedulers, contenders_of
 from .scheduler import SchedulerLike
 
@@ -82,6 +82,8 @@ def options_of(
     name = scheduler if isinstance(scheduler, str) or scheduler is None else chosen.add(scheduler)
     if chunk is None and not isinstance(scheduler, str):
         chunk = getattr(scheduler, "chunk", None)
+    if chosen.own:
+        watching.begin()
     return _engine.Options(
         paths=list(paths),
         connect_timeout=connect_timeout,

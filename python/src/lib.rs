@@ -62,6 +62,8 @@ mod _engine {
     #[pymodule_export]
     use super::scheduler::parts::{PyBacklog, PyPath, PyStream, PyUnit};
     #[pymodule_export]
+    use super::scheduler::turn::overdue;
+    #[pymodule_export]
     use super::scheduler::view::{PyChoice, PyView};
     #[pymodule_export]
     use super::study::{PyParts, scenario_of};

@@ -1,6 +1,9 @@
 """Streams, datagrams and paths of connections over the loopback interface."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import traceback
 
 import pytest
@@ -182,3 +185,90 @@ def test_a_listener_that_is_closed_tells_whoever_waits_and_frees_its_port(tmp_pa
         await again.close()
 
     run(all_of_it())
+
+
+class Asking(ab.Scheduler):
+    """Asks the connection for which it decides, as if the engine had the answer at hand."""
+
+    #: The connection, once it stands.
+    connection = None
+
+    def select(self, view):
+        if Asking.connection is not None:
+            Asking.connection.paths()
+        return view.send(view.ready[0]) if view.ready else view.hold()
+
+
+class Endless(ab.Scheduler):
+    """Does not come to a decision once it is told to."""
+
+    begins = False
+
+    def select(self, view):
+        while Endless.begins:
+            pass
+        return view.send(view.ready[0]) if view.ready else view.hold()
+
+
+async def written(near):
+    """Writes until the connection has ended."""
+    stream = await near.open_stream()
+    while True:
+        await stream.write(b"x" * 10_000)
+
+
+def test_a_scheduler_that_asks_its_own_connection_is_told_so(opened):
+    async def work(near, far):
+        Asking.connection = near
+        try:
+            with pytest.raises(ab.SchedulerError, match="cannot ask a connection") as caught:
+                await asyncio.wait_for(written(near), BOUND)
+        finally:
+            Asking.connection = None
+        assert isinstance(caught.value.__cause__, ab.UsageError)
+
+    opened(work, scheduler=Asking)
+
+
+def test_a_decision_without_end_ends_its_connection_and_nothing_else(opened):
+    async def work(near, far):
+        Endless.begins = True
+        try:
+            with pytest.raises(ab.SchedulerError, match="longer than 2 s") as caught:
+                await asyncio.wait_for(written(near), BOUND)
+        finally:
+            Endless.begins = False
+        assert isinstance(caught.value.__cause__, ab.SlowDecision)
+        assert "in select" in "".join(traceback.format_exception(caught.value.__cause__))
+
+    opened(work, scheduler=Endless)
+
+
+#: A program that forks after it has used the runtime, and asks for a connection in the child.
+FORKING = """
+import asyncio, os, sys
+import anabranch as ab
+
+async def listens():
+    async with ab.listen(protocol="test"):
+        pass
+
+asyncio.run(listens())
+child = os.fork()
+if child == 0:
+    try:
+        asyncio.run(listens())
+    except ab.UsageError as error:
+        os._exit(0 if "fork" in str(error) and "spawn" in error.hint else 3)
+    except BaseException:
+        os._exit(4)
+    os._exit(5)
+_, status = os.waitpid(child, 0)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_process_made_by_fork_is_told_that_connections_do_not_work_there(tmp_path):
+    environment = os.environ | {"XDG_STATE_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", FORKING], env=environment, timeout=BOUND)
+    assert done.returncode == 0

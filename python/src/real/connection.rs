@@ -3,6 +3,7 @@
 use super::stream::{PyBytesStream, broken};
 use super::{Away, GRACE, PyOptions, failed, future};
 use crate::scheduler::Trouble;
+use crate::scheduler::turn::asking;
 use anabranch_cli::transfers;
 use anabranch_net::connection::{Connection, Notice, PathNotices};
 use anabranch_net::endpoint::Endpoint;
@@ -142,26 +143,26 @@ impl PyConnection {
 
     /// The most bytes of a datagram now; nothing if the peer takes none.
     #[getter]
-    fn max_datagram(&self, py: Python<'_>) -> Option<usize> {
-        py.detach(|| self.held.get().connection.max_datagram_payload())
+    fn max_datagram(&self, py: Python<'_>) -> PyResult<Option<usize>> {
+        asking(py, || self.held.get().connection.max_datagram_payload())
     }
 
     /// Whether both sides speak multipath QUIC.
     #[getter]
-    fn multipath(&self, py: Python<'_>) -> bool {
-        py.detach(|| self.held.get().connection.has_multipath())
+    fn multipath(&self, py: Python<'_>) -> PyResult<bool> {
+        asking(py, || self.held.get().connection.has_multipath())
     }
 
     /// The peer's address.
     #[getter]
-    fn remote(&self, py: Python<'_>) -> Option<String> {
-        let remote = py.detach(|| self.held.get().connection.remote_addr());
-        remote.map(|address| address.to_string())
+    fn remote(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let remote = asking(py, || self.held.get().connection.remote_addr())?;
+        Ok(remote.map(|address| address.to_string()))
     }
 
     /// The open paths, or their last state.
     fn paths<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let paths = py.detach(|| self.held.get().connection.paths());
+        let paths = asking(py, || self.held.get().connection.paths())?;
         let told = paths.into_iter().map(|(id, stats)| {
             let path = PyDict::new(py);
             path.set_item("id", id.0)?;
@@ -180,9 +181,9 @@ impl PyConnection {
     }
 
     /// What happens to paths from now on.
-    fn path_changes(&self, py: Python<'_>) -> PyPathChanges {
-        let notices = py.detach(|| self.held.get().connection.path_notices());
-        PyPathChanges(Arc::new(Mutex::new(notices)))
+    fn path_changes(&self, py: Python<'_>) -> PyResult<PyPathChanges> {
+        let notices = asking(py, || self.held.get().connection.path_notices())?;
+        Ok(PyPathChanges(Arc::new(Mutex::new(notices))))
     }
 
     /// Waits until it has ended; why it did.

@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 use pyo3_async_runtimes::tokio::future_into_py;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -122,6 +122,20 @@ impl<T: Send> Drop for Away<T> {
     }
 }
 
+/// The process in which the threads of the runtime are: the one that first needed them.
+static PROCESS: OnceLock<u32> = OnceLock::new();
+
+/// An error in a process made by `fork` later than that: it has the thread of the caller alone.
+fn of_this_process() -> PyResult<()> {
+    let process = std::process::id();
+    if *PROCESS.get_or_init(|| process) == process {
+        return Ok(());
+    }
+    let hint = "start processes by `spawn`, or fork before the first connection";
+    let what = "connections do not work in a process made by fork after the first of them";
+    Err(raise_with_hint("UsageError", what, Some(hint)))
+}
+
 /// What asyncio awaits for `work`. A panic in it becomes an exception.
 pub(crate) fn future<'py, T>(
     py: Python<'py>,
@@ -130,6 +144,7 @@ pub(crate) fn future<'py, T>(
 where
     T: for<'any> IntoPyObject<'any> + Send + 'static,
 {
+    of_this_process()?;
     future_into_py(py, async move {
         let done = AssertUnwindSafe(work).catch_unwind().await;
         done.unwrap_or_else(|panic| Err(raise("InternalError", fault(panic.as_ref()))))
@@ -196,6 +211,7 @@ pub(crate) fn failed(error: &transfers::Error) -> PyErr {
 #[pyfunction]
 #[pyo3(signature = (control=None))]
 pub(crate) fn tunnels(py: Python<'_>, control: Option<PathBuf>) -> PyResult<Vec<String>> {
+    of_this_process()?;
     let runtime = pyo3_async_runtimes::tokio::get_runtime();
     let asked = async { transfers::tunnels(control).await };
     py.detach(|| runtime.block_on(asked))

@@ -9,6 +9,7 @@ pub(crate) mod ask;
 pub(crate) mod event;
 pub(crate) mod parts;
 mod reasons;
+pub(crate) mod turn;
 pub(crate) mod view;
 
 use crate::error::raise;
@@ -21,6 +22,7 @@ use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
+use turn::Turn;
 use view::{PyChoice, PyView};
 
 /// What counts as a hold because it is no answer of the view.
@@ -231,7 +233,9 @@ impl FromPython {
             return None;
         }
         // Nothing is asked of an interpreter that ends.
+        let is_watched = self.trouble.goes_on;
         let done = Python::try_attach(|py| {
+            let _turn = is_watched.then(|| Turn::begin(py)).transpose()?;
             if self.live.is_none() {
                 self.live = Some(Live::new(py, &self.make)?);
             }
