@@ -6,6 +6,7 @@
 //!   engine's configuration with it.
 //! - [`Names`] is what a program offers by name, its own schedulers and controllers among it.
 //! - [`Classes`] has one scheduler for each class of traffic, and [`steered`] the modes of ATSSS.
+//! - [`table`] has policies that were learnt elsewhere.
 //! - [`toolkit`] is what the schedulers here are made of, for authors of new ones.
 //!
 //! ```
@@ -20,6 +21,7 @@
 mod catalogue;
 mod classes;
 mod names;
+pub mod table;
 #[cfg(test)]
 mod tests;
 pub mod toolkit;

@@ -5,6 +5,8 @@ pub use crate::spec::ParamDoc;
 use crate::spec::{Params, Spec, SpecError};
 use crate::time::Instant;
 use anabranch_wire::PathId;
+use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 /// What a controller is made for.
@@ -40,6 +42,7 @@ pub struct Entry {
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
     entries: Vec<Entry>,
+    made: Vec<ControllerFactory>,
 }
 
 impl Registry {
@@ -60,6 +63,7 @@ impl Registry {
                 westwood::ENTRY,
                 constant::ENTRY,
             ],
+            made: Vec::new(),
         }
     }
 
@@ -75,6 +79,17 @@ impl Registry {
         }
     }
 
+    /// Adds what a factory makes under the factory's name, for programs that learn of a controller
+    /// while they run: one written in another language, for example. It takes no parameters. It
+    /// comes before an [`Entry`] of the same name.
+    pub fn register_factory(&mut self, factory: ControllerFactory) {
+        let same = |known: &&mut ControllerFactory| known.name() == factory.name();
+        match self.made.iter_mut().find(same) {
+            Some(known) => *known = factory,
+            None => self.made.push(factory),
+        }
+    }
+
     /// What makes the controllers that `spec` asks for.
     ///
     /// # Errors
@@ -82,8 +97,15 @@ impl Registry {
     /// [`SpecError`] with a message for a person if there is no such controller or parameter, or if
     /// a value cannot be used.
     pub fn factory(&self, spec: &Spec) -> Result<ControllerFactory, SpecError> {
+        if let Some(made) = self.made.iter().find(|made| made.name() == spec.name) {
+            let params = spec.params.clone().owned_by(made.name());
+            params.check(&[])?;
+            params.finish()?;
+            return Ok(made.clone());
+        }
         let Some(entry) = self.entries.iter().find(|entry| entry.name == spec.name) else {
-            let known = self.entries.iter().map(|entry| entry.name);
+            let made = self.made.iter().map(ControllerFactory::name);
+            let known = self.entries.iter().map(|entry| entry.name).chain(made);
             return Err(SpecError::unknown_name(
                 "congestion control",
                 &spec.name,
@@ -94,10 +116,7 @@ impl Registry {
         let mut params = spec.params.clone();
         (entry.build)(&mut params, &TRIAL)?;
         params.finish()?;
-        Ok(ControllerFactory {
-            entry: *entry,
-            params: Arc::new(spec.params.clone()),
-        })
+        Ok(ControllerFactory::of(*entry, spec.params.clone()))
     }
 
     /// What there is, in order of registration.
@@ -114,33 +133,73 @@ const TRIAL: ControllerInit = ControllerInit {
     path: PathId(0),
 };
 
-/// Makes a controller for each route, from parameters that were checked once.
-#[derive(Debug, Clone)]
+/// Makes a controller for each route.
+#[derive(Clone)]
 pub struct ControllerFactory {
-    entry: Entry,
+    name: Arc<str>,
+    /// Shown to people.
     params: Arc<Params>,
+    build: Arc<BuildChecked>,
 }
 
+/// Makes one controller, from parameters that were checked.
+type BuildChecked = dyn Fn(&ControllerInit) -> Box<dyn Controller> + Send + Sync;
+
 impl ControllerFactory {
+    /// Calls `build` for each route. `name` is for people, and for who registers it.
+    pub fn from_fn(
+        name: impl Into<Arc<str>>,
+        build: impl Fn(&ControllerInit) -> Box<dyn Controller> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            params: Arc::default(),
+            build: Arc::new(build),
+        }
+    }
+
+    /// From parameters that were checked.
+    fn of(entry: Entry, params: Params) -> Self {
+        let params = Arc::new(params);
+        let given = Arc::clone(&params);
+        let build = move |init: &ControllerInit| {
+            let mut params = Params::clone(&given);
+            (entry.build)(&mut params, init).expect("the parameters built a controller before")
+        };
+        Self {
+            params,
+            ..Self::from_fn(entry.name, build)
+        }
+    }
+
     /// The controller's name.
-    pub fn name(&self) -> &'static str {
-        self.entry.name
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// A controller for one route.
     pub fn build(&self, init: &ControllerInit) -> Box<dyn Controller> {
-        let mut params = Params::clone(&self.params);
-        (self.entry.build)(&mut params, init).expect("the parameters built a controller before")
+        (self.build)(init)
     }
 }
 
 impl Default for ControllerFactory {
     /// CUBIC, as most of the Internet runs it.
     fn default() -> Self {
-        Self {
-            entry: cubic::ENTRY,
-            params: Arc::default(),
-        }
+        Self::of(cubic::ENTRY, Params::default())
+    }
+}
+
+// A factory makes something new each time: what an unwinding interrupted is not seen again.
+impl UnwindSafe for ControllerFactory {}
+impl RefUnwindSafe for ControllerFactory {}
+
+impl fmt::Debug for ControllerFactory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControllerFactory")
+            .field("name", &self.name)
+            .field("params", &self.params)
+            .finish_non_exhaustive()
     }
 }
 
@@ -196,6 +255,20 @@ mod tests {
                 .unwrap_err()
                 .contains("it takes initial-window")
         );
+    }
+
+    #[test]
+    fn what_a_factory_makes_is_a_controller_without_parameters_like_any_other() {
+        let mut registry = Registry::builtin();
+        let own =
+            ControllerFactory::from_fn("mine", |init| ControllerFactory::default().build(init));
+        registry.register_factory(own);
+        let factory = |text: &str| registry.factory(&text.parse().unwrap());
+        assert_eq!(factory("mine").unwrap().name(), "mine");
+        assert_eq!(factory("mine").unwrap().build(&TRIAL).window(), 12_000);
+        let error = |text| factory(text).unwrap_err().to_string();
+        assert!(error("mine:beta=1").contains("`mine` has no parameter `beta`"));
+        assert!(error("mime").contains("did you mean `mine`?"));
     }
 
     #[test]
