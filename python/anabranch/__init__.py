@@ -6,24 +6,31 @@
     study.runs                       # a table that polars, pandas and pyarrow read
     study.compare("min-rtt").plot()  # paired, with intervals
 
-`Scenario` runs experiments, `Study` has their results, `Scheduler` is what to subclass, `conform`
-and `promise` say what a scheduler is worth. `get`, `put` and `serve` move files over real networks,
-`connect` and `listen` whatever you like; both are for asyncio. `papers` are experiments of others.
-Times are in seconds, sizes in bytes, rates of results in bits per second; text has its unit, as in
-"30ms".
+`Scenario` runs experiments, `Study` has their results, `Scheduler` and `Controller` are what to
+subclass, `conform` and `promise` say what a scheduler is worth. `get`, `put` and `serve` move files
+over real networks, `connect` and `listen` whatever you like; both are for asyncio. `papers` are
+experiments of others. Times are in seconds, sizes in bytes, rates of results in bits per second;
+text has its unit, as in "30ms".
 """
 
 from . import tunnel
 from ._engine import (
+    AckEvent,
     Backlog,
     Choice,
+    CongestionEvent,
+    ControllerInit,
+    Member,
     PathEvent,
     PathView,
     SendView,
+    SentEvent,
+    SpuriousLoss,
     StreamView,
     Unit,
 )
 from .connections import Connection, Listener, PathChange, Stream, connect, listen
+from .controller import Controller
 from .errors import (
     ColumnError,
     Error,
@@ -46,9 +53,11 @@ from .measures import (
     Parameter,
     Promise,
     conform,
+    controllers,
     promise,
     schedulers,
 )
+from .policy import PolicyTable
 from .published import Paper, Statement, paper, papers
 from .scenario import Scenario
 from .scheduler import Decision, Scheduler, ask
@@ -58,6 +67,7 @@ from .table import Table
 from .transfers import Server, Transferred, get, put, serve
 
 __all__ = [
+    "AckEvent",
     "Backlog",
     "Bar",
     "BuiltIn",
@@ -66,18 +76,23 @@ __all__ = [
     "Check",
     "Comparison",
     "Conformance",
+    "CongestionEvent",
     "Connection",
+    "Controller",
+    "ControllerInit",
     "Decision",
     "Error",
     "InternalError",
     "Interrupted",
     "Listener",
+    "Member",
     "MissingError",
     "Paper",
     "Parameter",
     "PathChange",
     "PathEvent",
     "PathView",
+    "PolicyTable",
     "Promise",
     "RunError",
     "Scenario",
@@ -85,9 +100,11 @@ __all__ = [
     "Scheduler",
     "SchedulerError",
     "SendView",
+    "SentEvent",
     "Server",
     "SlowDecision",
     "SpecError",
+    "SpuriousLoss",
     "Statement",
     "StoreError",
     "Stream",
@@ -101,6 +118,7 @@ __all__ = [
     "ask",
     "conform",
     "connect",
+    "controllers",
     "get",
     "listen",
     "merge",

@@ -1,17 +1,23 @@
 """The engine. What users call stands above it; see `anabranch`."""
 
 from asyncio import Future
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, final
 
+from .own import Own
+
 __all__ = [
+    "AckEvent",
     "Backlog",
     "Campaign",
     "Choice",
+    "CongestionEvent",
     "Connection",
+    "ControllerInit",
     "Document",
     "Listener",
+    "Member",
     "Options",
     "Parts",
     "PathChanges",
@@ -19,15 +25,19 @@ __all__ = [
     "PathView",
     "Plan",
     "SendView",
+    "SentEvent",
     "Server",
+    "SpuriousLoss",
     "Stop",
     "Stream",
     "StreamView",
     "Table",
     "Unit",
     "ask",
+    "check_table",
     "conform",
     "connect",
+    "controllers",
     "decide_many",
     "get",
     "kinds",
@@ -68,7 +78,7 @@ class Plan:
         *,
         contenders: Sequence[tuple[str, Mapping[str, Any]]] | None = None,
         sweep: Sequence[tuple[str, Any]] = ...,
-        schedulers: Sequence[tuple[str, Callable[[], object], object]] = ...,
+        own: Sequence[Own] = ...,
         runs: int | None = None,
         seed: int | None = None,
         singles: bool | None = None,
@@ -301,6 +311,7 @@ class SendView:
     @property
     def streams(self) -> tuple[StreamView, ...]: ...
     def send(self, path: PathView, reason: str | None = None) -> Choice: ...
+    def sequence(self, paths: Sequence[PathView], reason: str | None = None) -> Choice: ...
     def send_at(self, path: PathView, skip: int, reason: str | None = None) -> Choice: ...
     def send_stream(
         self, path: PathView, stream: StreamView, reason: str | None = None
@@ -310,6 +321,162 @@ class SendView:
     def hold(self, reason: str | None = None, *, until: float | None = None) -> Choice: ...
 
 @final
+class ControllerInit:
+    def __new__(
+        cls,
+        *,
+        max_datagram_size: int = 1200,
+        now: float = 0.0,
+        seed: int = 0,
+        path: int = 0,
+    ) -> ControllerInit: ...
+    @property
+    def max_datagram_size(self) -> int: ...
+    @property
+    def now(self) -> float: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def path(self) -> int: ...
+
+@final
+class SentEvent:
+    def __new__(
+        cls,
+        *,
+        now: float = 0.0,
+        bytes: int = 0,
+        bytes_in_flight: int = 0,
+        app_limited: bool = False,
+    ) -> SentEvent: ...
+    @property
+    def now(self) -> float: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def bytes_in_flight(self) -> int: ...
+    @property
+    def app_limited(self) -> bool: ...
+
+@final
+class AckEvent:
+    def __new__(
+        cls,
+        *,
+        now: float = 0.0,
+        bytes: int = 0,
+        largest_sent: float = 0.0,
+        bytes_in_flight: int = 0,
+        prior_in_flight: int = 0,
+        latest_rtt: float = 0.0,
+        min_rtt: float = 0.0,
+        smoothed_rtt: float = 0.0,
+        app_limited: bool = False,
+        delivery_rate: int | None = None,
+        rate_app_limited: bool = False,
+        delivered: int = 0,
+        prior_delivered: int = 0,
+    ) -> AckEvent: ...
+    @property
+    def now(self) -> float: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def largest_sent(self) -> float: ...
+    @property
+    def bytes_in_flight(self) -> int: ...
+    @property
+    def prior_in_flight(self) -> int: ...
+    @property
+    def latest_rtt(self) -> float: ...
+    @property
+    def min_rtt(self) -> float: ...
+    @property
+    def smoothed_rtt(self) -> float: ...
+    @property
+    def app_limited(self) -> bool: ...
+    @property
+    def delivery_rate(self) -> int | None: ...
+    @property
+    def rate_app_limited(self) -> bool: ...
+    @property
+    def delivered(self) -> int: ...
+    @property
+    def prior_delivered(self) -> int: ...
+
+@final
+class CongestionEvent:
+    def __new__(
+        cls,
+        *,
+        now: float = 0.0,
+        last_sent: float = 0.0,
+        bytes_lost: int = 0,
+        bytes_in_flight: int = 0,
+        persistent: bool = False,
+        ecn: bool = False,
+        sent_in_flight: int = 0,
+    ) -> CongestionEvent: ...
+    @property
+    def now(self) -> float: ...
+    @property
+    def last_sent(self) -> float: ...
+    @property
+    def bytes_lost(self) -> int: ...
+    @property
+    def bytes_in_flight(self) -> int: ...
+    @property
+    def persistent(self) -> bool: ...
+    @property
+    def ecn(self) -> bool: ...
+    @property
+    def sent_in_flight(self) -> int: ...
+
+@final
+class SpuriousLoss:
+    def __new__(
+        cls,
+        *,
+        now: float = 0.0,
+        bytes: int = 0,
+        lost_at: float = 0.0,
+    ) -> SpuriousLoss: ...
+    @property
+    def now(self) -> float: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def lost_at(self) -> float: ...
+
+@final
+class Member:
+    def __new__(
+        cls,
+        *,
+        path: int = 0,
+        is_self: bool = False,
+        window: int = 0,
+        ssthresh: int | None = None,
+        smoothed_rtt: float = 0.0,
+        active: bool = True,
+        shares_bottleneck: bool = True,
+    ) -> Member: ...
+    @property
+    def path(self) -> int: ...
+    @property
+    def is_self(self) -> bool: ...
+    @property
+    def window(self) -> int: ...
+    @property
+    def ssthresh(self) -> int | None: ...
+    @property
+    def smoothed_rtt(self) -> float: ...
+    @property
+    def active(self) -> bool: ...
+    @property
+    def shares_bottleneck(self) -> bool: ...
+
+@final
 class Options:
     def __new__(
         cls,
@@ -317,8 +484,8 @@ class Options:
         paths: Sequence[str] = ...,
         connect_timeout: float | None = None,
         scheduler: str | None = None,
-        schedulers: Sequence[tuple[str, Callable[[], object], object]] = ...,
         congestion: str | None = None,
+        own: Sequence[Own] = ...,
         chunk: str | None = None,
         limit_rate: str | None = None,
         timestamps: bool = False,
@@ -411,20 +578,18 @@ def template() -> str: ...
 def kinds() -> list[str]: ...
 def scenario_of(folders: Sequence[str | PathLike[str]]) -> str: ...
 def schedulers() -> list[tuple[str, str, list[tuple[str, str, str]]]]: ...
+def controllers() -> list[tuple[str, str, list[tuple[str, str, str]]]]: ...
 def ask(
-    make: Callable[[], object] | str,
-    about: object,
-    told: Sequence[Mapping[str, Any]],
-    now: float,
+    scheduler: str | Own, told: Sequence[Mapping[str, Any]], now: float
 ) -> tuple[str, list[int], str]: ...
+def check_table(told: object) -> None: ...
 def decide_many(
-    make: Callable[[], object] | str, told: Sequence[Mapping[str, Any]], times: int
+    scheduler: str | Own, told: Sequence[Mapping[str, Any]], times: int
 ) -> float: ...
-def conform(
-    subject: tuple[str, tuple[object, object] | None],
-) -> tuple[Table, bool]: ...
+def conform(scheduler: str, own: Sequence[Own]) -> tuple[Table, bool]: ...
 def promise(
-    subject: tuple[str, tuple[object, object] | None],
+    scheduler: str,
+    own: Sequence[Own],
     *,
     worlds: int,
     first: int = 1,

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _engine
+from .controller import ControllerLike
 from .errors import TransferError
-from .scheduler import SchedulerLike
 from .running import Schedulers
+from .scheduler import SchedulerLike
 from .transfers import FileName, Opening, options_of
 
 
@@ -227,7 +228,7 @@ def listen(
     protocol: str,
     scheduler: SchedulerLike | None = None,
     schedulers: Schedulers = (),
-    congestion: str | None = None,
+    congestion: ControllerLike | None = None,
     identity: FileName | None = None,
     qlog: FileName | None = None,
 ) -> Opening[Listener]:

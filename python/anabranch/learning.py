@@ -7,6 +7,9 @@
     observation, info = env.reset(seed=1)
     observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
 
+`FEATURES` names what an observation has for each path. What was learnt can be frozen into a
+`PolicyTable`, which the engine carries out without Python.
+
 It needs the packages gymnasium and numpy. The simulator runs in a thread of its own and waits
 for each action; a seed and the same actions give the same run.
 """
@@ -14,11 +17,13 @@ for each action; a seed and the same actions give the same run.
 from __future__ import annotations
 
 import queue
+import re
 from typing import Any
 
 from . import _engine
 from ._engine import Choice, PathView, SendView
 from .errors import MissingError, RunError
+from .policy import FEATURES, PolicyTable, cell
 from .running import GRACE, end
 from .scenario import Scenario
 from .scheduler import Scheduler
@@ -32,17 +37,8 @@ except ImportError as error:
         "anabranch.learning needs the packages gymnasium and numpy: pip install gymnasium"
     ) from error
 
-#: What an observation has for each path, in this order.
-FEATURES = (
-    "ready",  # 1 if the path can take a packet now
-    "smoothed_rtt",  # seconds, 0 before the first sample
-    "min_rtt",  # seconds
-    "room",  # packets that the window still has room for
-    "in_flight",  # packets
-    "delivery_rate",  # megabytes per second
-    "loss",  # share of packets lost lately
-    "cost",  # the user's cost per byte
-)
+__all__ = ["FEATURES", "PathEnv", "PolicyTable", "cell"]
+
 #: How long the simulator may take from one decision to the next, in seconds of this machine.
 PATIENCE = 300.0
 
@@ -81,6 +77,18 @@ def _rank(path: PathView) -> tuple[bool, float]:
     return (path.smoothed_rtt == 0, path.smoothed_rtt)
 
 
+def _start(scenario: Scenario) -> float | None:
+    """When the first flow starts, in seconds; None if that is drawn at random."""
+    units = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+    starts = []
+    for flow in scenario.to_dict().get("flow", []):
+        found = re.fullmatch(r"([0-9.]+)([a-z]+)", str(flow.get("start", "0s")))
+        if found is None or found[2] not in units:
+            return None
+        starts.append(float(found[1]) * units[found[2]])
+    return min(starts, default=None)
+
+
 class PathEnv(gymnasium.Env[Any, Any]):
     """A scheduler's decisions over one run of a scenario.
 
@@ -92,8 +100,9 @@ class PathEnv(gymnasium.Env[Any, Any]):
         that cannot send now counts as nothing (unless ``every`` is set; then the lowest RTT that
         can). ``info["action_mask"]`` has 1 for what is possible.
     Reward:
-        Minus the seconds of virtual time since the last decision: together, minus the time until
-        the last decision of the run.
+        Minus the seconds of virtual time since the last decision; at the end, minus those until
+        the last byte was there. Together, minus the time of the run. Where flows start at random
+        times, what follows the last decision is not counted.
     End:
         Terminated when everything was delivered, truncated when the scenario's limit of time was
         reached. ``info["run"]`` then has the row of `Study.runs`.
@@ -122,6 +131,7 @@ class PathEnv(gymnasium.Env[Any, Any]):
         self.action_space = gymnasium.spaces.Discrete(paths + 1)
         self._campaign: _engine.Campaign | None = None
         self._plan: _engine.Plan | None = None
+        self._start = _start(scenario)
         self._now = 0.0
         self._seen = numpy.zeros(shape, numpy.float32)
 
@@ -154,7 +164,7 @@ class PathEnv(gymnasium.Env[Any, Any]):
         view = self._question()
         if view is None:
             terminated, truncated, info = self._ended()
-            return self._seen, 0.0, terminated, truncated, info
+            return self._seen, -self._tail(info["run"]), terminated, truncated, info
         passed, self._now = view.now - self._now, view.now
         return self._observed(view), -passed, False, False, self._info(view)
 
@@ -179,6 +189,12 @@ class PathEnv(gymnasium.Env[Any, Any]):
                 return None
         raise RunError(f"the simulator asked nothing for {PATIENCE} s")
 
+    def _tail(self, run: dict[str, Any]) -> float:
+        """Seconds from the last decision to the last byte."""
+        if run["completion_s"] is None or self._start is None:
+            return 0.0
+        return max(0.0, self._start + float(run["completion_s"]) - self._now)
+
     def _observed(self, view: SendView) -> Any:
         seen = numpy.zeros((self.paths, len(FEATURES)), numpy.float32)
         ready = view.ready
@@ -194,6 +210,7 @@ class PathEnv(gymnasium.Env[Any, Any]):
                     path.delivery_rate / 1e6,
                     path.loss,
                     path.cost,
+                    view.backlog.unsent / packet,
                 )
         self._seen = seen
         return seen

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from . import _engine
-from .scheduler import SchedulerLike, own
+from .controller import ControllerLike
+from .own import Kind, Own, own
+from .scheduler import SchedulerLike
 from .table import Table
 
 
-def _subject(scheduler: SchedulerLike) -> tuple[str, tuple[object, object] | None]:
-    if isinstance(scheduler, str):
-        return (scheduler, None)
-    made = own(scheduler)
-    return (made.name, (made.make, made.about))
+def _named(kind: Kind, given: object) -> tuple[str, list[Own]]:
+    """Its name, and what the engine needs of it if it is written in Python."""
+    if isinstance(given, str):
+        return (given, [])
+    made = own(kind, given)
+    return (made.name, [made])
 
 
 class Conformance(Table):
@@ -50,7 +53,7 @@ def conform(scheduler: SchedulerLike) -> Conformance:
         SpecError: there is no scheduler of this name.
         SchedulerError: it raised an exception.
     """
-    table, conforms = _engine.conform(_subject(scheduler))
+    table, conforms = _engine.conform(*_named("scheduler", scheduler))
     return Conformance(table, conforms)
 
 
@@ -76,7 +79,7 @@ def promise(
     worlds: int = 100,
     first: int = 1,
     plain: bool = False,
-    congestion: str | None = None,
+    congestion: ControllerLike | None = None,
     jobs: int = 0,
 ) -> Promise:
     """Measures how often a scheduler loses to the better path, as ``anabranch sim promise`` does.
@@ -87,12 +90,18 @@ def promise(
         congestion: the congestion controller; the engine's own if None.
         jobs: threads, 0 for one per core. A scheduler written in Python takes one.
     """
+    name, made = _named("scheduler", scheduler)
+    control: str | None = None
+    if congestion is not None:
+        control, also = _named("controller", congestion)
+        made += also
     table = _engine.promise(
-        _subject(scheduler),
+        name,
+        made,
         worlds=worlds,
         first=first,
         plain=plain,
-        congestion=congestion,
+        congestion=control,
         jobs=jobs,
     )
     return Promise(table)
@@ -100,7 +109,7 @@ def promise(
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a scheduler: its key, the value it has unless given, what it does."""
+    """A parameter: its key, the value it has unless given, what it does."""
 
     key: str
     default: str
@@ -109,7 +118,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class BuiltIn:
-    """A scheduler that is built in."""
+    """A scheduler or congestion controller that is built in."""
 
     name: str
     summary: str
@@ -122,7 +131,20 @@ def schedulers() -> list[BuiltIn]:
     >>> schedulers()[0].name
     'min-rtt'
     """
+    return _built_in(_engine.schedulers())
+
+
+def controllers() -> list[BuiltIn]:
+    """The congestion controllers that are built in.
+
+    >>> controllers()[0].name
+    'cubic'
+    """
+    return _built_in(_engine.controllers())
+
+
+def _built_in(entries: list[tuple[str, str, list[tuple[str, str, str]]]]) -> list[BuiltIn]:
     return [
         BuiltIn(name, summary, tuple(Parameter(*parameter) for parameter in parameters))
-        for name, summary, parameters in _engine.schedulers()
+        for name, summary, parameters in entries
     ]

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from . import _engine
+from .controller import ControllerLike
 from .errors import Interrupted, ScenarioError, SchedulerError
-from .scheduler import Own, SchedulerLike, own
+from .own import Kind, Own, kind_of, own
+from .scheduler import SchedulerLike
 from .study import Study
 
 #: Who takes part: a list of schedulers, or a dict of names and schedulers or keys of transport.
@@ -23,7 +25,7 @@ Contenders = Sequence[SchedulerLike | Mapping[str, Any]] | Mapping[
     str, SchedulerLike | Mapping[str, Any]
 ]
 
-#: Schedulers written in Python by which a scenario may name them: their classes, or by name.
+#: Schedulers and controllers written in Python that a scenario may name: their classes, or by name.
 Schedulers = Sequence[object] | Mapping[str, object]
 
 #: Kinds of contenders that are no scheduler of the engine.
@@ -43,18 +45,18 @@ class Chosen:
     own: list[Own] = field(default_factory=list)
 
     def program(self) -> str:
-        """What will run them, as a hash: of the engine, and of schedulers written in Python."""
+        """What will run them, as a hash: of the engine, and of what is written in Python."""
         hashes = [engine_hash(), *sorted(f"{o.name}={o.source}" for o in self.own)]
         return hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:16]
 
-    def add(self, scheduler: object, name: str | None = None) -> str:
-        """The name under which a scheduler written in Python takes part."""
-        made = own(scheduler, name)
+    def add(self, kind: Kind, given: object, name: str | None = None) -> str:
+        """The name under which a scheduler or controller written in Python takes part."""
+        made = own(kind, given, name)
         for known in self.own:
-            if known.name == made.name:
-                if known.about is not made.about:
+            if (known.kind == "controller", known.name) == (kind == "controller", made.name):
+                if not (known.about is made.about or known.kind == "table" and known == made):
                     raise ScenarioError(
-                        f"two schedulers are called {made.name}: give them names of their own, "
+                        f"two {kind}s are called {made.name}: give them names of their own, "
                         'as in contenders={"first": ..., "second": ...}'
                     )
                 return made.name
@@ -75,10 +77,10 @@ def contenders_of(contenders: Contenders | None, schedulers: Schedulers) -> Chos
     chosen = Chosen(None if contenders is None else [])
     if isinstance(schedulers, Mapping):
         for name, scheduler in schedulers.items():
-            chosen.add(scheduler, name)
+            chosen.add(kind_of(scheduler), scheduler, name)
     else:
         for scheduler in schedulers:
-            chosen.add(scheduler)
+            chosen.add(kind_of(scheduler), scheduler)
     if contenders is None or chosen.entries is None:
         return chosen
     if isinstance(contenders, str):
@@ -105,13 +107,21 @@ def _overlay(chosen: Chosen, contender: object, label: str | None = None) -> dic
     if isinstance(contender, str):
         return {"kind": contender} if contender in KINDS else {"scheduler": contender}
     overlay = dict(contender) if isinstance(contender, Mapping) else {"scheduler": contender}
+    congestion = overlay.get("congestion")
+    if _is_own(congestion):
+        overlay["congestion"] = chosen.add("controller", congestion, label)
     scheduler = overlay.get("scheduler")
-    if scheduler is not None and not isinstance(scheduler, (str, list, tuple)):
-        overlay["scheduler"] = chosen.add(scheduler, label)
+    if _is_own(scheduler):
+        overlay["scheduler"] = chosen.add("scheduler", scheduler, label)
         chunk = getattr(scheduler, "chunk", None)
         if chunk is not None:
             overlay.setdefault("chunk", chunk)
     return overlay
+
+
+def _is_own(given: object) -> bool:
+    """Whether it is no word of a scenario."""
+    return given is not None and not isinstance(given, (str, list, tuple))
 
 
 def carry_out(

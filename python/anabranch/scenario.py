@@ -124,13 +124,15 @@ class Scenario:
         Args:
             contenders: who carries the flows, instead of those of the scenario: names of
                 schedulers, classes, objects, or of kinds such as "tcp"; or a dict of names and
-                any of these or dicts with keys of ``[transport]``.
+                any of these or dicts with keys of ``[transport]``, among them ``congestion``: a
+                name, or a `Controller`.
             runs: repetitions, instead of the scenario's.
             seed: the seed of the whole, instead of the scenario's.
             sweep: values by key, as ``[sweep]`` of a scenario; all combinations are run.
             singles: whether each path is also run alone; as the scenario says if None.
-            schedulers: further schedulers written in Python that the scenario, or a name such as
-                "guard+Cheapest", may name; a dict gives them other names than their classes.
+            schedulers: further schedulers and controllers written in Python that the scenario, or
+                a name such as "guard+Cheapest", may name; a dict gives them other names than their
+                classes.
             shard: ``(I, N)`` runs only the I-th of N parts, from 1; `merge` puts folders of
                 parts together.
             jobs: runs at a time; 0 means one per core.
@@ -179,7 +181,7 @@ class Scenario:
             chosen.program(),
             contenders=chosen.entries,
             sweep=[(key, list(values)) for key, values in (sweep or {}).items()],
-            schedulers=[(own.name, own.make, own.about) for own in chosen.own],
+            own=chosen.own,
             runs=runs,
             seed=seed,
             singles=singles,

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import copy
-import functools
-import hashlib
-import inspect
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from . import _engine
 from ._engine import Choice, PathEvent, SendView
-from .errors import ScenarioError
+from .own import own
+from .policy import PolicyTable
 
 
 class Scheduler:
@@ -34,6 +30,9 @@ class Scheduler:
 
     A method ``on_event(self, event)``, if there is one, hears of every packet that was sent,
     acknowledged or lost, and of paths that come and go; see `PathEvent`. It costs a call each.
+
+    Where a call for each packet is too much, ``chunk`` lets one decision cover more, and
+    ``view.sequence`` decides about many packets at once.
 
     An answer that cannot be (no answer of the view, a path that is full or gone) counts as a
     hold. An exception ends the run and is raised as `SchedulerError`, with the virtual time.
@@ -62,60 +61,7 @@ class Scheduler:
 
 #: What stands for a scheduler: its name with parameters, a class, an object that is copied for
 #: each connection, or anything that makes one when it is called.
-SchedulerLike = str | type[Scheduler] | Scheduler | Callable[[], Scheduler]
-
-
-@dataclass(frozen=True)
-class Own:
-    """A scheduler written in Python, as the engine wants it."""
-
-    name: str
-    make: Callable[[], object]
-    #: What has its attributes: the class, or the object.
-    about: object
-    #: A hash of its source, so that results of another version are not mixed with its own. It is
-    #: made where the source is: a worker of a cluster may not have it.
-    source: str
-
-
-def source_hash(make: object, about: object) -> str:
-    """A hash of what decides how a scheduler behaves: its source and its attributes."""
-    kind = about if isinstance(about, type) or inspect.isfunction(about) else type(about)
-    try:
-        source = inspect.getsource(kind)
-    except (OSError, TypeError):
-        source = f"{kind.__module__}.{kind.__qualname__}"
-    if isinstance(make, functools.partial):
-        source += repr((make.args, sorted(make.keywords.items())))
-    if kind is not about and hasattr(about, "__dict__"):
-        source += repr(sorted(vars(about).items()))
-    # Where an object is in memory is nothing of its own.
-    return hashlib.sha256(re.sub(r" at 0x[0-9a-f]+", "", source).encode()).hexdigest()[:16]
-
-
-def own(scheduler: object, name: str | None = None) -> Own:
-    """What the engine needs of a scheduler that is not a name."""
-    make: Callable[[], object]
-    about: object
-    if isinstance(scheduler, type):
-        make, about, called = scheduler, scheduler, scheduler.__name__
-    elif callable(getattr(scheduler, "select", None)):
-        make, about = functools.partial(copy.deepcopy, scheduler), scheduler
-        called = type(scheduler).__name__
-    elif callable(scheduler):
-        inner = scheduler.func if isinstance(scheduler, functools.partial) else scheduler
-        make, about = scheduler, inner
-        called = getattr(inner, "__name__", type(inner).__name__)
-    else:
-        kind = type(scheduler).__name__
-        raise ScenarioError(
-            f"a {kind} is no scheduler: expected a name such as \"blest\", a class with a method "
-            "select, or an object of one"
-        )
-    if isinstance(about, type) and not callable(getattr(about, "select", None)):
-        raise ScenarioError(f"{called} is no scheduler: it has no method select(self, view)")
-    word = re.sub(r"[^A-Za-z0-9_-]+", "-", name or called).strip("-")
-    return Own(word or "scheduler", make, about, source_hash(make, about))
+SchedulerLike = str | type[Scheduler] | Scheduler | PolicyTable | Callable[[], Scheduler]
 
 
 @dataclass(frozen=True)
@@ -145,9 +91,6 @@ def ask(
     Decision(kind='send', paths=(1,), reason='lowest_rtt')
     """
     told = [dict(path) for path in paths]
-    if isinstance(scheduler, str):
-        kind, ids, reason = _engine.ask(scheduler, None, told, now)
-    else:
-        made = own(scheduler)
-        kind, ids, reason = _engine.ask(made.make, made.about, told, now)
+    asked = scheduler if isinstance(scheduler, str) else own("scheduler", scheduler)
+    kind, ids, reason = _engine.ask(asked, told, now)
     return Decision(kind, tuple(ids), reason)

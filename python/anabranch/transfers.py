@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
 from . import _engine, watching
+from .controller import ControllerLike
 from .running import Chosen, Schedulers, contenders_of
 from .scheduler import SchedulerLike
 
@@ -67,7 +68,7 @@ def options_of(
     *,
     paths: Iterable[str] = (),
     connect_timeout: float | None = None,
-    congestion: str | None = None,
+    congestion: ControllerLike | None = None,
     chunk: str | int | None = None,
     limit_rate: str | int | None = None,
     timestamps: bool = False,
@@ -79,7 +80,11 @@ def options_of(
     chosen: Chosen = contenders_of(None, schedulers)
     if isinstance(paths, str):
         raise TypeError(f'paths: expected a list, as in paths=["{paths}"]')
-    name = scheduler if isinstance(scheduler, str) or scheduler is None else chosen.add(scheduler)
+    name, control = scheduler, congestion
+    if name is not None and not isinstance(name, str):
+        name = chosen.add("scheduler", name)
+    if control is not None and not isinstance(control, str):
+        control = chosen.add("controller", control)
     if chunk is None and not isinstance(scheduler, str):
         chunk = getattr(scheduler, "chunk", None)
     if chosen.own:
@@ -88,8 +93,8 @@ def options_of(
         paths=list(paths),
         connect_timeout=connect_timeout,
         scheduler=name,
-        schedulers=[(own.name, own.make, own.about) for own in chosen.own],
-        congestion=congestion,
+        congestion=control,
+        own=chosen.own,
         chunk=None if chunk is None else str(chunk),
         limit_rate=None if limit_rate is None else str(limit_rate),
         timestamps=timestamps,
@@ -138,7 +143,9 @@ async def get(
         paths: the words of ``--path``: interfaces, patterns or addresses, with options after
             commas, as in ``["eth0", "wwan0,backup"]``; the uplinks if none is given.
         connect_timeout: seconds to wait for the server's first answer; 10 if None.
-        congestion, chunk, limit_rate: the words of the options of these names.
+        congestion: the congestion controller of what is sent from here: a name, a `Controller`
+            class, or an object.
+        chunk, limit_rate: the words of the options of these names.
         timestamps: exchange timestamps, so that schedulers know forward delays.
         identity: the directory of the key to show.
         ca: authorities (PEM) to believe, for URLs without a pinned key.
@@ -148,7 +155,8 @@ async def get(
         TransferError: it failed; what is there is kept.
         UsageError: the URL, a path or another option makes no sense.
         SpecError: there is no such scheduler or congestion control.
-        SchedulerError: a scheduler written in Python raised an exception; it is the cause.
+        SchedulerError: a scheduler or controller written in Python raised an exception; it is the
+            cause.
     """
     told, stop = options_of(scheduler, schedulers, **options), _engine.Stop()
     place = None if to is None else os.fspath(to)
@@ -233,7 +241,8 @@ class Server:
         """Waits until it has ended.
 
         Raises:
-            SchedulerError: a scheduler written in Python raised an exception; it is the cause.
+            SchedulerError: a scheduler or controller written in Python raised an exception; it is the
+            cause.
         """
         await asyncio.shield(self._work)
 
@@ -259,7 +268,7 @@ def serve(
     fixed_tuning: bool = False,
     scheduler: SchedulerLike | None = None,
     schedulers: Schedulers = (),
-    congestion: str | None = None,
+    congestion: ControllerLike | None = None,
     chunk: str | int | None = None,
     identity: FileName | None = None,
     qlog: FileName | None = None,
@@ -279,7 +288,7 @@ def serve(
         scheduler: which path each packet takes, unless a client asks for another one: a name, a
             class, or an object, as in the simulator.
         schedulers: schedulers written in Python for which clients may ask by name.
-        congestion, chunk: the words of the options of these names.
+        congestion, chunk: as for `get`.
         identity: the directory of the server's key; made there if there is none.
         qlog: a directory for qlog files.
 

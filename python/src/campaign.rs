@@ -5,8 +5,8 @@
 
 use crate::error::{caught, raise};
 use crate::plan::PyPlan;
-use crate::scheduler::Raised;
 use crate::study::PyParts;
+use crate::trouble::Raised;
 use anabranch_lab::backend::Backend;
 use anabranch_lab::backend::sim::Sim;
 use anabranch_lab::campaign::{Campaign, Order, Progress};

@@ -7,6 +7,10 @@
 //! study      the results: tables, comparisons
 //! table      one table as an Arrow stream
 //! scheduler  schedulers written in Python as schedulers of the engine
+//! controller congestion controllers written in Python as controllers of the engine
+//! own        both of them by name
+//! trouble    what they raise
+//! turn       how long they take
 //! measures   conformance and promise
 //! papers     the experiments of the five papers
 //! real       files and connections over real networks, for asyncio
@@ -23,9 +27,11 @@
 )]
 
 mod campaign;
+mod controller;
 mod document;
 mod error;
 mod measures;
+mod own;
 mod papers;
 mod plan;
 mod real;
@@ -33,6 +39,8 @@ mod scheduler;
 mod study;
 mod table;
 mod tree;
+mod trouble;
+mod turn;
 
 /// The engine of the package `anabranch`.
 #[pyo3::pymodule]
@@ -40,9 +48,15 @@ mod _engine {
     #[pymodule_export]
     use super::campaign::PyCampaign;
     #[pymodule_export]
+    use super::controller::event::{
+        PyAckEvent, PyCongestionEvent, PyInit, PyMember, PySentEvent, PySpuriousLoss,
+    };
+    #[pymodule_export]
     use super::document::{PyDocument, template};
     #[pymodule_export]
-    use super::measures::{conform, promise, schedulers};
+    use super::measures::{conform, controllers, promise, schedulers};
+    #[pymodule_export]
+    use super::own::check_table;
     #[pymodule_export]
     use super::papers::{paper_scenario, paper_statements, papers};
     #[pymodule_export]
@@ -62,11 +76,11 @@ mod _engine {
     #[pymodule_export]
     use super::scheduler::parts::{PyBacklog, PyPath, PyStream, PyUnit};
     #[pymodule_export]
-    use super::scheduler::turn::overdue;
-    #[pymodule_export]
     use super::scheduler::view::{PyChoice, PyView};
     #[pymodule_export]
     use super::study::{PyParts, scenario_of};
     #[pymodule_export]
     use super::table::PyTable;
+    #[pymodule_export]
+    use super::turn::overdue;
 }

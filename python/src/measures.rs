@@ -1,11 +1,13 @@
 //! Whether a scheduler keeps what users take for granted: conformance and promise.
 
 use crate::error::{caught, guarded, raise};
-use crate::scheduler::{Trouble, factory};
+use crate::own::{Own, OwnNames, names_of};
 use crate::table::PyTable;
+use crate::trouble::Trouble;
 use anabranch_lab::conformance::{Kit, Report};
 use anabranch_lab::promise::{Promise, World, measure, table};
 use anabranch_lab::results::{Cell, Column, Kind, Table};
+use anabranch_proto::spec::ParamDoc;
 use anabranch_schedulers::Names;
 use pyo3::prelude::*;
 use std::sync::Arc;
@@ -16,22 +18,13 @@ use std::time::Duration;
 /// How often signals are looked for.
 const STEP: Duration = Duration::from_millis(100);
 
-/// A scheduler to be measured: its name and, if it is written in Python, what makes it and what
-/// has its attributes.
-type Subject<'py> = (String, Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>);
-
-/// The names with the subject's among them.
-fn names(subject: &Subject<'_>, trouble: &Arc<Trouble>) -> PyResult<Names> {
-    let mut names = Names::default();
-    if let (name, Some((make, about))) = subject {
-        names
-            .schedulers
-            .register_factory(factory(name, make, about, trouble)?);
-    }
+/// What is known by name, this scheduler and what is written in Python among it, and whether any is.
+fn names(scheduler: &str, own: &[Own<'_>], trouble: &Arc<Trouble>) -> PyResult<(Arc<Names>, bool)> {
+    let names = names_of(own, trouble)?;
     names
-        .scheduler(&subject.0)
+        .scheduler(scheduler)
         .map_err(|error| raise("SpecError", error))?;
-    Ok(names)
+    Ok((names, !OwnNames::of(own).is_empty()))
 }
 
 /// Does the work in a thread of its own, attached if Python is asked in it, and hears signals
@@ -91,13 +84,16 @@ fn aside<T: Send + 'static>(
 
 /// Checks one scheduler by the conformance kit: a row for each finding, and whether it conforms.
 #[pyfunction]
-pub(crate) fn conform(py: Python<'_>, subject: Subject<'_>) -> PyResult<(PyTable, bool)> {
+pub(crate) fn conform(
+    py: Python<'_>,
+    scheduler: String,
+    own: Vec<Own<'_>>,
+) -> PyResult<(PyTable, bool)> {
     let trouble = Arc::new(Trouble::default());
-    let names = names(&subject, &trouble)?;
-    let (name, is_own) = (subject.0.clone(), subject.1.is_some());
+    let (names, is_own) = names(&scheduler, &own, &trouble)?;
     let report = aside(py, is_own, &trouble, move || {
         Kit::new()
-            .check(&names, &name)
+            .check(&names, &scheduler)
             .map_err(|error| error.to_string())
     })?;
     guarded(|| Ok((PyTable::new(&findings(&report))?, report.is_conformant())))
@@ -145,10 +141,12 @@ fn findings(report: &Report) -> Table {
 
 /// Random worlds from seed `first` on: a row for each, with all links against the best one alone.
 #[pyfunction]
-#[pyo3(signature = (subject, *, worlds, first=1, plain=false, congestion=None, jobs=0))]
+#[allow(clippy::too_many_arguments, reason = "in Python most have names")]
+#[pyo3(signature = (scheduler, own, *, worlds, first=1, plain=false, congestion=None, jobs=0))]
 pub(crate) fn promise(
     py: Python<'_>,
-    subject: Subject<'_>,
+    scheduler: String,
+    own: Vec<Own<'_>>,
     worlds: u64,
     first: u64,
     plain: bool,
@@ -156,13 +154,12 @@ pub(crate) fn promise(
     jobs: usize,
 ) -> PyResult<PyTable> {
     let trouble = Arc::new(Trouble::default());
-    let names = names(&subject, &trouble)?;
+    let (names, is_own) = names(&scheduler, &own, &trouble)?;
     if let Some(congestion) = &congestion {
         names
             .controller(congestion)
             .map_err(|error| raise("SpecError", error))?;
     }
-    let (scheduler, is_own) = (subject.0.clone(), subject.1.is_some());
     let stop = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&stop);
     let measured = aside(py, is_own, &trouble, move || {
@@ -198,24 +195,34 @@ fn is_set(flag: &AtomicBool) -> bool {
     flag.load(Ordering::Relaxed)
 }
 
-/// The schedulers that are built in, each with its summary and its parameters.
-#[pyfunction]
-#[allow(
-    clippy::type_complexity,
-    reason = "a list that Python takes apart at once"
-)]
-pub(crate) fn schedulers() -> Vec<(
+/// The name of what is built in, its summary, and its parameters: key, usual value, summary.
+type BuiltIn = (
     &'static str,
     &'static str,
     Vec<(&'static str, &'static str, &'static str)>,
-)> {
+);
+
+fn built_in(name: &'static str, summary: &'static str, params: &'static [ParamDoc]) -> BuiltIn {
+    let params = params.iter().map(|doc| (doc.key, doc.default, doc.summary));
+    (name, summary, params.collect())
+}
+
+/// The schedulers that are built in.
+#[pyfunction]
+pub(crate) fn schedulers() -> Vec<BuiltIn> {
     let names = Names::default();
-    let entries = names.schedulers.entries().iter().map(|entry| {
-        let params = entry
-            .params
-            .iter()
-            .map(|doc| (doc.key, doc.default, doc.summary));
-        (entry.name, entry.summary, params.collect())
-    });
-    entries.collect()
+    let entries = names.schedulers.entries().iter();
+    entries
+        .map(|it| built_in(it.name, it.summary, it.params))
+        .collect()
+}
+
+/// The congestion controllers that are built in.
+#[pyfunction]
+pub(crate) fn controllers() -> Vec<BuiltIn> {
+    let names = Names::default();
+    let entries = names.controllers.entries().iter();
+    entries
+        .map(|it| built_in(it.name, it.summary, it.params))
+        .collect()
 }

@@ -2,8 +2,9 @@
 
 use crate::document::PyDocument;
 use crate::error::{guarded, raise, scenario};
-use crate::scheduler::{Trouble, factory};
+use crate::own::{Own, OwnNames, names_of};
 use crate::tree;
+use crate::trouble::Trouble;
 use anabranch_lab::plan::{Changes, Plan, Run, Shard};
 use anabranch_lab::results::Store;
 use anabranch_lab::scenario::{Document, Entry, KINDS, Node, Place, Value};
@@ -13,30 +14,22 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A scheduler written in Python: its name, what makes one, and what has its attributes.
-pub(crate) type Own<'py> = (String, Bound<'py, PyAny>, Bound<'py, PyAny>);
-
-/// All runs of a scenario, with the schedulers that they name.
+/// All runs of a scenario, with the schedulers and controllers that they name.
 #[pyclass(name = "Plan", module = "anabranch._engine", frozen)]
 #[derive(Debug)]
 pub(crate) struct PyPlan {
     pub(crate) plan: Arc<Plan>,
     pub(crate) names: Arc<Names>,
-    /// The names of the schedulers that are written in Python.
-    pub(crate) own: Vec<String>,
+    pub(crate) own: OwnNames,
     pub(crate) trouble: Arc<Trouble>,
     /// What runs it, as a hash.
     pub(crate) program: String,
 }
 
 impl PyPlan {
-    /// Whether Python decides in this run.
+    /// Whether Python is asked in this run.
     pub(crate) fn is_own(&self, run: &Run) -> bool {
-        let scheduler = run.scenario.transport.scheduler.as_ref();
-        scheduler.is_some_and(|spec| {
-            let mut parts = spec.name.split('+');
-            parts.any(|part| self.own.iter().any(|own| own == part))
-        })
+        self.own.take_part_in(run)
     }
 
     /// The folder that keeps its results.
@@ -59,12 +52,12 @@ impl PyPlan {
 #[pymethods]
 impl PyPlan {
     /// `contenders` replaces those of the scenario, each a name and what it changes of
-    /// `[transport]`; `sweep` adds to those of the scenario; `schedulers` are those that are
-    /// written in Python.
+    /// `[transport]`; `sweep` adds to those of the scenario; `own` are schedulers and controllers
+    /// that are written in Python.
     #[new]
     #[pyo3(signature = (
-        document, program, *, contenders=None, sweep=Vec::new(), schedulers=Vec::new(), runs=None,
-        seed=None, singles=None
+        document, program, *, contenders=None, sweep=Vec::new(), own=Vec::new(), runs=None, seed=None,
+        singles=None
     ))]
     #[allow(
         clippy::too_many_arguments,
@@ -75,13 +68,13 @@ impl PyPlan {
         program: String,
         contenders: Option<Vec<(String, Bound<'_, PyAny>)>>,
         sweep: Vec<(String, Bound<'_, PyAny>)>,
-        schedulers: Vec<Own<'_>>,
+        own: Vec<Own<'_>>,
         runs: Option<u64>,
         seed: Option<u64>,
         singles: Option<bool>,
     ) -> PyResult<Self> {
         let trouble = Arc::new(Trouble::default());
-        let names = names_of(&schedulers, &trouble)?;
+        let names = names_of(&own, &trouble)?;
         let mut document = document.0.clone().with_names(Arc::clone(&names));
         if let Some(contenders) = contenders {
             replace_contenders(&mut document, contenders)?;
@@ -101,7 +94,7 @@ impl PyPlan {
         Ok(Self {
             plan: Arc::new(plan),
             names,
-            own: schedulers.into_iter().map(|(name, ..)| name).collect(),
+            own: OwnNames::of(&own),
             trouble,
             program,
         })
@@ -141,16 +134,6 @@ impl PyPlan {
         let shard = Shard::new(number, of).map_err(|what| raise("ScenarioError", what))?;
         Ok(self.with_plan(self.plan.shard(shard)))
     }
-}
-
-/// What is built in, and these.
-pub(crate) fn names_of(schedulers: &[Own<'_>], trouble: &Arc<Trouble>) -> PyResult<Arc<Names>> {
-    let mut names = Names::default();
-    for (name, make, about) in schedulers {
-        let made = factory(name, make, about, trouble)?;
-        names.schedulers.register_factory(made);
-    }
-    Ok(Arc::new(names))
 }
 
 /// The kinds of contenders that are not carried by a scheduler.

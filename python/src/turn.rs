@@ -23,10 +23,10 @@ fn under_way() -> MutexGuard<'static, BTreeMap<u64, Instant>> {
 }
 
 /// A decision of this thread, until it is dropped.
-pub(super) struct Turn(u64);
+pub(crate) struct Turn(u64);
 
 impl Turn {
-    pub(super) fn begin(py: Python<'_>) -> PyResult<Self> {
+    pub(crate) fn begin(py: Python<'_>) -> PyResult<Self> {
         let number = match NUMBER.get() {
             Some(number) => number,
             None => py

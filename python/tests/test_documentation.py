@@ -3,10 +3,13 @@
 import re
 import runpy
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
+#: What makes an example shorter than it is for its readers.
+SHORTER = {"learn.py": ["--episodes", "60"]}
 HERE = Path(__file__).resolve().parent.parent
 #: The pages beside the package, where tests run on a copy of it, or in the tree.
 PAGES = next(place for place in (HERE / "docs", HERE.parent / "docs/python") if place.is_dir())
@@ -38,6 +41,7 @@ def test_the_code_of_a_page_runs_from_its_beginning_to_its_end(page, folder):
 
 
 @pytest.mark.parametrize("example", sorted((HERE / "examples").glob("*.py")), ids=lambda e: e.name)
-def test_an_example_runs_to_its_end(example, folder, capsys):
+def test_an_example_runs_to_its_end(example, folder, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [example.name, *SHORTER.get(example.name, [])])
     runpy.run_path(str(example), run_name="__main__")
     assert capsys.readouterr().out

@@ -185,6 +185,63 @@ def test_an_exception_of_its_scheduler_ends_a_server(place):
     run(work())
 
 
+class Growing(ab.Controller):
+    """Grows, whatever happens."""
+
+    acks = 0
+
+    def on_ack(self, event, members):
+        Growing.acks += 1
+        self.window += event.bytes
+
+    def on_congestion(self, event, members):
+        pass
+
+
+class Broken(Growing):
+    def on_ack(self, event, members):
+        raise ValueError("enough")
+
+
+def test_a_controller_in_python_controls_a_real_transfer(place):
+    async def work():
+        async with serving(place, writable=True, congestion=Growing) as server:
+            url = f"{server.url}/copy"
+            Growing.acks = 0
+            await ab.put(place / "files" / "big", url, congestion=Growing)
+            put, Growing.acks = Growing.acks, 0
+            done = await ab.get(url)
+            return put, Growing.acks, done
+
+    put, got, done = run(work())
+    assert put > 10 and got > 10
+    assert digest(place / "copy") == done.sha256
+
+
+def test_an_exception_of_a_controller_ends_the_transfer_with_its_traceback(place):
+    async def work():
+        async with serving(place, writable=True) as server:
+            with pytest.raises(ab.SchedulerError, match="enough") as caught:
+                await ab.put(place / "files" / "big", f"{server.url}/copy", congestion=Broken)
+            return caught.value
+
+    error = run(work())
+    assert "in on_ack" in "".join(traceback.format_exception(error.__cause__))
+
+
+def test_a_policy_table_decides_a_real_transfer(place):
+    table = ab.PolicyTable(features=[("ready", 0, [0.5])], actions=[1, 0])
+
+    async def work():
+        known = {"learnt": table}
+        async with serving(place, schedulers=known) as server:
+            words = {"paths": ["127.0.0.2", "127.0.0.3"], "schedulers": known}
+            return await ab.get(f"{server.url}/big", scheduler="learnt", **words)
+
+    done = run(work())
+    assert digest(place / "big") == done.sha256
+
+
 def test_a_mistake_is_told_in_the_words_of_the_command(place):
     url = "anabranch://127.0.0.1:9/x"
     wrong = [

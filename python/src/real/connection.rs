@@ -2,8 +2,8 @@
 
 use super::stream::{PyBytesStream, broken};
 use super::{Away, GRACE, PyOptions, failed, future};
-use crate::scheduler::Trouble;
-use crate::scheduler::turn::asking;
+use crate::trouble::Trouble;
+use crate::turn::asking;
 use anabranch_cli::transfers;
 use anabranch_net::connection::{Connection, Notice, PathNotices};
 use anabranch_net::endpoint::Endpoint;

@@ -10,8 +10,8 @@ pub(crate) mod files;
 pub(crate) mod stream;
 
 use crate::error::{fault, raise, raise_with_hint};
-use crate::plan::{Own, names_of};
-use crate::scheduler::Trouble;
+use crate::own::{Own, names_of};
+use crate::trouble::Trouble;
 use anabranch_cli::transfers::{self, ErrorKind};
 use futures_util::FutureExt;
 use pyo3::prelude::*;
@@ -35,11 +35,12 @@ pub(crate) struct PyOptions {
 
 #[pymethods]
 impl PyOptions {
-    /// Words are those of the command; `schedulers` are those that are written in Python.
+    /// Words are those of the command; `own` are schedulers and controllers that are
+    /// written in Python.
     #[new]
     #[pyo3(signature = (
-        *, paths=Vec::new(), connect_timeout=None, scheduler=None, schedulers=Vec::new(),
-        congestion=None, chunk=None, limit_rate=None, timestamps=false, identity=None, ca=None,
+        *, paths=Vec::new(), connect_timeout=None, scheduler=None, congestion=None,
+        own=Vec::new(), chunk=None, limit_rate=None, timestamps=false, identity=None, ca=None,
         qlog=None
     ))]
     #[allow(clippy::too_many_arguments, reason = "in Python all have names")]
@@ -47,8 +48,8 @@ impl PyOptions {
         paths: Vec<String>,
         connect_timeout: Option<f64>,
         scheduler: Option<String>,
-        schedulers: Vec<Own<'_>>,
         congestion: Option<String>,
+        own: Vec<Own<'_>>,
         chunk: Option<String>,
         limit_rate: Option<String>,
         timestamps: bool,
@@ -57,7 +58,7 @@ impl PyOptions {
         qlog: Option<PathBuf>,
     ) -> PyResult<Self> {
         let trouble = Arc::new(Trouble::of_a_transfer());
-        let names = names_of(&schedulers, &trouble)?;
+        let names = names_of(&own, &trouble)?;
         let connect_timeout = connect_timeout.map(Duration::try_from_secs_f64).transpose();
         let connect_timeout = connect_timeout
             .map_err(|error| raise("UsageError", format!("connect_timeout: {error}")))?;

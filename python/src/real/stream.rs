@@ -2,7 +2,7 @@
 
 use super::{Away, future};
 use crate::error::raise;
-use crate::scheduler::Trouble;
+use crate::trouble::Trouble;
 use anabranch_net::{RecvStream, SendStream};
 use bytes::Bytes;
 use pyo3::prelude::*;

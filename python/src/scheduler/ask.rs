@@ -1,11 +1,13 @@
 //! Asking a scheduler without a network: for its author's tests, and for the bench.
 
-use super::{Trouble, factory};
 use crate::error::{guarded, hint, raise};
+use crate::own::Own;
+use crate::trouble::Trouble;
 use anabranch_proto::path::PathState;
 use anabranch_proto::sched::{Backlog, Choice, Decision, PathView, Scheduler, SendView, Unit};
 use anabranch_proto::time::{Duration, Instant};
 use anabranch_proto::wire::frame::PathStatus;
+use anabranch_schedulers::Names;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::hint::black_box;
@@ -127,18 +129,22 @@ fn asked(
     }
 }
 
-/// A scheduler that is built in, by its name, or one that a callable makes.
-fn made(
-    make: &Bound<'_, PyAny>,
-    about: &Bound<'_, PyAny>,
-    trouble: &Arc<Trouble>,
-) -> PyResult<Box<dyn Scheduler>> {
-    match make.extract::<String>() {
-        Ok(name) => {
-            let made = anabranch_schedulers::Names::default().scheduler(&name);
-            Ok(made.map_err(|error| raise("SpecError", error))?.build())
-        }
-        Err(_) => Ok(factory("asked", make, about, trouble)?.build()),
+/// One that is built in, or one of a user's.
+#[derive(FromPyObject)]
+pub(crate) enum Asked<'py> {
+    Name(String),
+    Own(Own<'py>),
+}
+
+impl Asked<'_> {
+    fn build(&self, trouble: &Arc<Trouble>) -> PyResult<Box<dyn Scheduler>> {
+        let factory = match self {
+            Self::Name(name) => Names::default()
+                .scheduler(name)
+                .map_err(|error| raise("SpecError", error))?,
+            Self::Own(own) => own.scheduler(trouble)?,
+        };
+        Ok(factory.build())
     }
 }
 
@@ -146,13 +152,12 @@ fn made(
 /// the paths, and the reason.
 #[pyfunction]
 pub(crate) fn ask(
-    make: &Bound<'_, PyAny>,
-    about: &Bound<'_, PyAny>,
+    scheduler: Asked<'_>,
     told: Vec<Bound<'_, PyDict>>,
     now: f64,
 ) -> PyResult<(String, Vec<u32>, String)> {
     let trouble = Arc::new(Trouble::default());
-    let mut scheduler = made(make, about, &trouble)?;
+    let mut scheduler = scheduler.build(&trouble)?;
     let paths = paths(told)?;
     let choice = guarded(|| asked(scheduler.as_mut(), &view(&paths, now)?, 1, &trouble))?;
     let (words, ids) = match choice.decision {
@@ -166,16 +171,15 @@ pub(crate) fn ask(
     Ok((words.to_owned(), ids, choice.reason.name().to_owned()))
 }
 
-/// Seconds that `times` decisions of a scheduler take, by the clock of this machine; `make` is a
-/// callable, or the name of one that is built in.
+/// Seconds that `times` decisions of a scheduler take, by the clock of this machine.
 #[pyfunction]
 pub(crate) fn decide_many(
-    make: &Bound<'_, PyAny>,
+    scheduler: Asked<'_>,
     told: Vec<Bound<'_, PyDict>>,
     times: u64,
 ) -> PyResult<f64> {
     let trouble = Arc::new(Trouble::default());
-    let mut scheduler = made(make, make, &trouble)?;
+    let mut scheduler = scheduler.build(&trouble)?;
     let paths = paths(told)?;
     let view = view(&paths, 1.0)?;
     guarded(|| {

@@ -1,111 +1,31 @@
 //! Schedulers written in Python, as schedulers of the engine.
 //!
 //! A scheduler is asked by the thread that carries the run, which stays attached to the
-//! interpreter all the time: a question costs a call, not a hand-over. What it raises is kept in
-//! [`Raised`] with the virtual time, and the run ends at once, by an unwinding that the simulator
-//! catches as it does any other.
+//! interpreter all the time: a question costs a call, not a hand-over. What happens to what it
+//! raises is a matter of [`Trouble`].
 
 pub(crate) mod ask;
 pub(crate) mod event;
 pub(crate) mod parts;
 mod reasons;
-pub(crate) mod turn;
 pub(crate) mod view;
 
-use crate::error::raise;
-use anabranch_proto::sched::{Choice, PathEvent, Reason, Scheduler, SchedulerFactory, SendView};
+use crate::trouble::Trouble;
+use anabranch_proto::sched::{
+    Choice, PathEvent, Reason, Scheduler, SchedulerFactory, SendView, UnitKind,
+};
 use anabranch_proto::time::Instant;
+use anabranch_proto::wire::PathId;
 use event::PyEvent;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+use std::collections::VecDeque;
 use std::fmt;
-use std::panic::resume_unwind;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::watch;
-use turn::Turn;
+use std::sync::Arc;
 use view::{PyChoice, PyView};
 
 /// What counts as a hold because it is no answer of the view.
 const NO_ANSWER: Reason = Reason::Other("no-answer");
-
-/// What a scheduler raised, and when.
-#[derive(Debug)]
-pub(crate) struct Raised {
-    pub(crate) error: PyErr,
-    pub(crate) at: Instant,
-}
-
-impl Raised {
-    /// When, in seconds of virtual time.
-    pub(crate) fn seconds(&self) -> f64 {
-        self.at.as_nanos() as f64 / 1e9
-    }
-}
-
-impl fmt::Display for Raised {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = self.seconds();
-        write!(f, "at {at:.6} s of virtual time: {}", self.error)
-    }
-}
-
-/// Where exceptions of the schedulers of one plan or one transfer are kept; the first of a run
-/// counts.
-#[derive(Debug, Default)]
-pub(crate) struct Trouble {
-    first: Mutex<Option<Raised>>,
-    /// Whether the engine goes on without its scheduler, which then holds, until whoever hears of
-    /// it has ended the connection. Otherwise the run ends by an unwinding.
-    goes_on: bool,
-    told: watch::Sender<bool>,
-}
-
-impl Trouble {
-    /// For connections over real networks, whose threads serve others too.
-    pub(crate) fn of_a_transfer() -> Self {
-        Self {
-            goes_on: true,
-            ..Self::default()
-        }
-    }
-
-    fn first(&self) -> MutexGuard<'_, Option<Raised>> {
-        self.first.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn keep(&self, raised: Raised) {
-        self.first().get_or_insert(raised);
-        self.told.send_replace(true);
-    }
-
-    pub(crate) fn take(&self) -> Option<Raised> {
-        self.first().take()
-    }
-
-    /// Whether a scheduler raised an exception.
-    pub(crate) fn is_raised(&self) -> bool {
-        self.first().is_some()
-    }
-
-    /// Waits until one does.
-    pub(crate) async fn raised(&self) {
-        // It cannot fail: the sender is here.
-        let _ = self.told.subscribe().wait_for(|told| *told).await;
-    }
-
-    /// The `SchedulerError` for it.
-    pub(crate) fn error(&self) -> PyErr {
-        Python::attach(|py| {
-            let cause = self.first().as_ref().map(|it| it.error.clone_ref(py));
-            let Some(cause) = cause else {
-                return raise("InternalError", "no scheduler raised anything");
-            };
-            let error = raise("SchedulerError", format!("a scheduler raised {cause}"));
-            error.set_cause(py, Some(cause));
-            error
-        })
-    }
-}
 
 /// What the engine asks about a scheduler before it asks the scheduler.
 #[derive(Debug, Clone, Copy, Default)]
@@ -180,6 +100,36 @@ struct Live {
     view: Py<PyView>,
     arguments: Py<PyTuple>,
     event: Option<(Py<PyEvent>, Py<PyTuple>)>,
+    ahead: Ahead,
+}
+
+/// What a scheduler has decided about the units after one.
+#[derive(Debug)]
+struct Ahead {
+    kind: UnitKind,
+    reason: Reason,
+    paths: VecDeque<PathId>,
+}
+
+impl Ahead {
+    const NONE: Self = Self {
+        kind: UnitKind::Fresh,
+        reason: NO_ANSWER,
+        paths: VecDeque::new(),
+    };
+
+    /// The answer for this view, if it was decided and can be carried out. Otherwise all of it is
+    /// forgotten.
+    fn next(&mut self, view: &SendView<'_>) -> Option<Choice> {
+        let id = self.paths.pop_front()?;
+        let mut candidates = view.candidates();
+        let can_send = candidates.any(|path| path.id == id && path.can_send(view.now));
+        if can_send && view.unit.kind == self.kind {
+            return Some(Choice::send(id, self.reason));
+        }
+        self.paths.clear();
+        None
+    }
 }
 
 impl Live {
@@ -193,21 +143,27 @@ impl Live {
             view,
             arguments,
             event: None,
+            ahead: Ahead::NONE,
         })
     }
 
-    fn select(&self, py: Python<'_>, view: &SendView<'_>) -> PyResult<Choice> {
+    fn select(&mut self, py: Python<'_>, view: &SendView<'_>) -> PyResult<Choice> {
         self.view.try_borrow_mut(py)?.show(py, view)?;
         let answer = self.select.bind(py).call1(self.arguments.bind(py))?;
         let Ok(answer) = answer.cast::<PyChoice>() else {
             return Ok(Choice::hold(NO_ANSWER));
         };
+        let mut answer = answer.try_borrow_mut()?;
         // An answer counts once: one that is kept from an earlier call is none.
-        Ok(answer
-            .try_borrow_mut()?
-            .0
-            .take()
-            .unwrap_or(Choice::hold(NO_ANSWER)))
+        let Some(choice) = answer.choice.take() else {
+            return Ok(Choice::hold(NO_ANSWER));
+        };
+        self.ahead = Ahead {
+            kind: view.unit.kind,
+            reason: choice.reason,
+            paths: std::mem::take(&mut answer.then).into(),
+        };
+        Ok(choice)
     }
 
     fn tell(&mut self, py: Python<'_>, event: PyEvent) -> PyResult<()> {
@@ -227,42 +183,28 @@ impl Live {
 }
 
 impl FromPython {
-    /// Does something with the object. If it raises, the run ends, or nothing more is asked of it.
+    /// Does something with the object, unless code in Python has raised an exception.
     fn with<T>(&mut self, work: impl FnOnce(Python<'_>, &mut Live) -> PyResult<T>) -> Option<T> {
-        if self.trouble.goes_on && self.trouble.is_raised() {
-            return None;
-        }
-        // Nothing is asked of an interpreter that ends.
-        let is_watched = self.trouble.goes_on;
-        let done = Python::try_attach(|py| {
-            let _turn = is_watched.then(|| Turn::begin(py)).transpose()?;
-            if self.live.is_none() {
-                self.live = Some(Live::new(py, &self.make)?);
+        let (live, make) = (&mut self.live, &self.make);
+        self.trouble.call(self.now, |py| {
+            if live.is_none() {
+                *live = Some(Live::new(py, make)?);
             }
-            match &mut self.live {
+            match live {
                 Some(live) => work(py, live),
                 None => unreachable!("it was made above"),
             }
-        });
-        match done? {
-            Ok(done) => Some(done),
-            Err(error) => {
-                self.trouble.keep(Raised {
-                    error,
-                    at: self.now,
-                });
-                if self.trouble.goes_on {
-                    return None;
-                }
-                resume_unwind(Box::new("a scheduler raised an exception"))
-            }
-        }
+        })
     }
 }
 
 impl Scheduler for FromPython {
     fn select(&mut self, view: &SendView<'_>) -> Choice {
         self.now = view.now;
+        let ahead = self.live.as_mut().and_then(|live| live.ahead.next(view));
+        if let Some(choice) = ahead {
+            return choice;
+        }
         self.with(|py, live| live.select(py, view))
             .unwrap_or(Choice::hold(NO_ANSWER))
     }

@@ -19,12 +19,17 @@ const MAX_SETS: usize = 16;
 /// An answer. A view has one such object, which holds the last answer it was asked for.
 #[pyclass(name = "Choice", module = "anabranch")]
 #[derive(Debug, Default)]
-pub(crate) struct PyChoice(pub(super) Option<Choice>);
+pub(crate) struct PyChoice {
+    /// None once it was carried out.
+    pub(super) choice: Option<Choice>,
+    /// The paths of the units after that.
+    pub(super) then: Vec<PathId>,
+}
 
 #[pymethods]
 impl PyChoice {
     fn __repr__(&self) -> String {
-        match self.0 {
+        match self.choice {
             Some(choice) => format!("<Choice {:?}: {}>", choice.decision, choice.reason.name()),
             None => "<Choice, carried out>".to_owned(),
         }
@@ -146,7 +151,10 @@ impl PyView {
         reason: Option<&Bound<'_, PyString>>,
     ) -> PyResult<Py<PyChoice>> {
         let reason = reason.map_or(Ok(UNNAMED), |reason| self.reasons.of(reason))?;
-        self.answer.try_borrow_mut(py)?.0 = Some(Choice { decision, reason });
+        let mut answer = self.answer.try_borrow_mut(py)?;
+        answer.choice = Some(Choice { decision, reason });
+        answer.then.clear();
+        drop(answer);
         Ok(self.answer.clone_ref(py))
     }
 }
@@ -208,6 +216,26 @@ impl PyView {
     ) -> PyResult<Py<PyChoice>> {
         let id = id(path)?;
         self.choose(path.py(), Decision::Send(id), reason)
+    }
+
+    /// Answer: send this unit and the next ones on these paths, one after another, without another
+    /// question. The scheduler is asked again after the last of them, and as soon as the next path
+    /// cannot take a packet or a unit of another kind is to be placed.
+    #[pyo3(signature = (paths, reason=None))]
+    fn sequence(
+        &mut self,
+        py: Python<'_>,
+        paths: Vec<Bound<'_, PyPath>>,
+        reason: Option<&Bound<'_, PyString>>,
+    ) -> PyResult<Py<PyChoice>> {
+        let ids = paths.iter().map(id).collect::<PyResult<Vec<_>>>()?;
+        let Some((first, then)) = ids.split_first() else {
+            let what = "a sequence has no path: answer view.hold() to send nothing";
+            return Err(PyValueError::new_err(what));
+        };
+        let choice = self.choose(py, Decision::Send(*first), reason)?;
+        choice.try_borrow_mut(py)?.then.extend_from_slice(then);
+        Ok(choice)
     }
 
     /// Answer: send on `path`, but leave the next `skip` bytes of fresh data for other paths.
