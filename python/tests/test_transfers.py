@@ -8,6 +8,7 @@ import subprocess
 import time
 import traceback
 import urllib.request
+from urllib.parse import urlsplit
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -315,9 +316,14 @@ def test_metrics_of_a_tunnel_are_what_prometheus_reads(place, command, monkeypat
             said = next(line for line in far.stderr if line.startswith("metrics on "))
             with urllib.request.urlopen(said.split()[2], timeout=BOUND) as page:
                 kind, text = page.headers["content-type"], page.read().decode()
+            told = ab.tunnel.metrics(urlsplit(said.split()[2]).netloc)
         finally:
             far.kill()
     assert kind == "text/plain; version=0.0.4; charset=utf-8"
+    healthy = [one for one in told if one.name == "anabranch_healthy"]
+    assert healthy == [ab.tunnel.Sample("anabranch_healthy", {}, 1.0)]
+    with pytest.raises(ab.TransferError, match="no metrics at http://127.0.0.1:9/metrics"):
+        ab.tunnel.metrics("127.0.0.1:9")
     families = {family.name: family for family in text_string_to_metric_families(text)}
     assert families["anabranch_healthy"].samples[0].value == 1
     assert families["anabranch_payload_bytes"].type == "counter"
