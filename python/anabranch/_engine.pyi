@@ -35,12 +35,14 @@ __all__ = [
     "Unit",
     "ask",
     "check_table",
+    "clean_laboratories",
     "conform",
     "connect",
     "controllers",
     "decide_many",
     "get",
     "kinds",
+    "laboratory_lacks",
     "listen",
     "overdue",
     "paper_scenario",
@@ -50,6 +52,7 @@ __all__ = [
     "put",
     "scenario_of",
     "schedulers",
+    "serve_agent",
     "template",
     "tunnels",
 ]
@@ -97,7 +100,12 @@ class Plan:
 class Campaign:
     @staticmethod
     def start(
-        plan: Plan, *, jobs: int = 0, folder: str | None = None, keeps_errors: bool = False
+        plan: Plan,
+        *,
+        jobs: int = 0,
+        folder: str | None = None,
+        keeps_errors: bool = False,
+        agent: Sequence[str] | None = None,
     ) -> Campaign: ...
     def wait(self, seconds: float) -> bool: ...
     def stop(self) -> None: ...
@@ -565,6 +573,9 @@ def get(
 def put(
     file: str | PathLike[str], url: str, no_clobber: bool, options: Options, stop: Stop
 ) -> Future[str]: ...
+def laboratory_lacks() -> tuple[str, str] | None: ...
+def clean_laboratories() -> list[str]: ...
+def serve_agent(own: Sequence[Own], errors: str | PathLike[str]) -> None: ...
 def overdue(seconds: float) -> list[int]: ...
 def connect(url: str, alpn: str, options: Options) -> Future[Connection]: ...
 def listen(addresses: Sequence[str], alpn: str, options: Options) -> Future[Listener]: ...

@@ -61,7 +61,8 @@ class Controller:
     def on_ack(self, event: AckEvent, members: Sequence[Member]) -> None:
         """An acknowledgement arrived. ``members`` are the paths of the connection, if the
         controller is coupled."""
-        raise NotImplementedError(f"{type(self).__name__} has no method on_ack(self, event, members)")
+        name = type(self).__name__
+        raise NotImplementedError(f"{name} has no method on_ack(self, event, members)")
 
     def on_congestion(self, event: CongestionEvent, members: Sequence[Member]) -> None:
         """Packets were lost, or marked. Called for each event; reduce once a round trip."""

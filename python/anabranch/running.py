@@ -16,6 +16,7 @@ from typing import Any
 from . import _engine
 from .controller import ControllerLike
 from .errors import Interrupted, ScenarioError, SchedulerError
+from .laboratory import Agents
 from .own import Kind, Own, kind_of, own
 from .scheduler import SchedulerLike
 from .study import Study
@@ -132,38 +133,54 @@ def carry_out(
     progress: bool | None = None,
     on_error: str = "raise",
     clock: bool = True,
+    hosts: Agents | None = None,
 ) -> Study:
     """Runs a plan; see `Scenario.run`, and without ``clock`` `sweep`, whose folders have tables as
-    Parquet too."""
+    Parquet too. With ``hosts`` that takes place between network namespaces."""
     if on_error not in ("raise", "keep"):
         raise ValueError(f'on_error={on_error!r}: expected "raise" or "keep"')
     if jobs < 0:
         raise ValueError(f"jobs={jobs}: expected 0 or more")
     folder = None if out is None else os.fspath(out)
     campaign = _engine.Campaign.start(
-        plan, jobs=jobs, folder=folder, keeps_errors=on_error == "keep"
+        plan,
+        jobs=jobs,
+        folder=folder,
+        keeps_errors=on_error == "keep",
+        agent=None if hosts is None else hosts.command,
     )
-    shown = Progress.of(len(plan), progress)
-    stopped = False
-    try:
-        while not campaign.wait(STEP):
-            shown.show(campaign.done)
-    except KeyboardInterrupt:
-        end(campaign)
-        stopped = True
-    finally:
-        shown.close(campaign.done)
+    watched = hosts if on_error == "raise" else None
+    stopped = not _waited(campaign, Progress.of(len(plan), progress), watched)
     study = Study(campaign.parts(), plan)
     if not clock:
         study = study.without_clock()
-    raised = None if stopped else campaign.failure()
-    if raised is not None:
-        raise _scheduler_error(raised, study)
+    if not stopped:
+        raised = campaign.failure()
+        if raised is not None:
+            raise _scheduler_error(raised, study)
+        if watched is not None:
+            watched.check(study)
     if out is not None:
         study.write(out, parquet=not clock)
     if stopped:
         raise Interrupted(study)
     return study
+
+
+def _waited(campaign: _engine.Campaign, shown: Progress, hosts: Agents | None) -> bool:
+    """Waits for the end of the runs, or until an agent's scheduler raises an exception; False after
+    Ctrl-C."""
+    try:
+        while not campaign.wait(STEP):
+            shown.show(campaign.done)
+            if hosts is not None and hosts.raised() is not None:
+                campaign.stop()
+    except KeyboardInterrupt:
+        end(campaign)
+        return False
+    finally:
+        shown.close(campaign.done)
+    return True
 
 
 def _scheduler_error(

@@ -9,6 +9,7 @@ from typing import Any
 
 from . import _engine
 from .errors import ScenarioError
+from .laboratory import agents
 from .running import Chosen, Contenders, Schedulers, carry_out, contenders_of
 from .study import Study
 
@@ -114,8 +115,9 @@ class Scenario:
         out: str | os.PathLike[str] | None = None,
         progress: bool | None = None,
         on_error: str = "raise",
+        backend: str = "sim",
     ) -> Study:
-        """Runs it in the simulator and returns the results.
+        """Runs it and returns the results.
 
         The same seed gives the same runs, with the same ``trace_hash``, as ``anabranch sim run``.
         Runs take place on all cores without the interpreter; those that a scheduler written in
@@ -141,23 +143,26 @@ class Scenario:
             progress: whether to show progress on stderr; where that is a terminal if None.
             on_error: "raise" ends everything when a scheduler raises; "keep" makes that run a row
                 with the status "failed".
+            backend: "sim" is the simulator. "netns" carries real packets between network namespaces
+                of this machine, one run after another, as ``anabranch lab run`` does: with kernels
+                as rivals, in real time, as root. Schedulers and controllers written in Python then
+                decide in processes of their own, which get copies of them by cloudpickle.
 
         Raises:
             ScenarioError: something in it makes no sense.
             SchedulerError: a scheduler raised an exception; it is the cause.
             Interrupted: Ctrl-C; it has the runs that were done.
         """
-        plan = self.plan(
-            contenders,
-            runs=runs,
-            seed=seed,
-            sweep=sweep,
-            singles=singles,
-            schedulers=schedulers,
-        )
+        if backend not in ("sim", "netns"):
+            raise ValueError(f'backend={backend!r}: expected "sim" or "netns"')
+        chosen = contenders_of(contenders, schedulers)
+        plan = self.plan(chosen, runs=runs, seed=seed, sweep=sweep, singles=singles)
         if shard is not None:
             plan = plan.shard(*shard)
-        return carry_out(plan, jobs=jobs, out=out, progress=progress, on_error=on_error)
+        if backend == "sim":
+            return carry_out(plan, jobs=jobs, out=out, progress=progress, on_error=on_error)
+        with agents(chosen.own) as hosts:
+            return carry_out(plan, out=out, progress=progress, on_error=on_error, hosts=hosts)
 
     def plan(
         self,

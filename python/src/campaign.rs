@@ -4,13 +4,14 @@
 //! Python decides. Whoever started them waits in short steps, so that Python hears signals.
 
 use crate::error::{caught, raise};
-use crate::plan::PyPlan;
+use crate::laboratory::Laboratory;
+use crate::plan::{PyPlan, store_of};
 use crate::study::PyParts;
 use crate::trouble::Raised;
 use anabranch_lab::backend::Backend;
 use anabranch_lab::backend::sim::Sim;
 use anabranch_lab::campaign::{Campaign, Order, Progress};
-use anabranch_lab::plan::Run;
+use anabranch_lab::plan::{Plan, Run};
 use anabranch_lab::results::{Outcome, Part, Status, Store, StoreError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
@@ -139,36 +140,48 @@ pub(crate) struct PyCampaign(Arc<Shared>);
 #[pymethods]
 impl PyCampaign {
     /// Begins. `jobs` runs take place at a time, 0 for one per core; `folder` keeps results and
-    /// those of before.
+    /// those of before. With the command line of an `agent`, they take place in network namespaces,
+    /// one at a time.
     #[staticmethod]
-    #[pyo3(signature = (plan, *, jobs=0, folder=None, keeps_errors=false))]
+    #[pyo3(signature = (plan, *, jobs=0, folder=None, keeps_errors=false, agent=None))]
     fn start(
         plan: Py<PyPlan>,
         jobs: usize,
         folder: Option<PathBuf>,
         keeps_errors: bool,
+        agent: Option<Vec<String>>,
     ) -> PyResult<Self> {
-        let made = plan.get();
-        let store = folder.as_deref().map(|folder| made.store(folder));
-        let store = store.transpose()?;
         let shared = Arc::new(Shared::default());
-        let mut sim = Sim::new(Arc::clone(&made.names)).halt(Arc::clone(&shared.halt));
-        if let Some(folder) = &folder {
-            sim = sim.qlog(folder.join("qlog"));
-        }
-        let simulator = Simulator {
-            sim,
-            plan,
-            shared: Arc::clone(&shared),
-            keeps_errors,
+        let made = Arc::clone(&plan.get().plan);
+        let names = Arc::clone(&plan.get().names);
+        let (backend, order): (Box<dyn Backend>, Order) = if let Some(agent) = agent {
+            let laboratory = Laboratory::new(plan, agent, folder.as_deref(), &shared.halt);
+            let (seed, warm_up) = (1, false);
+            (Box::new(laboratory), Order::Blocks { seed, warm_up })
+        } else {
+            let mut sim = Sim::new(names).halt(Arc::clone(&shared.halt));
+            if let Some(folder) = &folder {
+                sim = sim.qlog(folder.join("qlog"));
+            }
+            let simulator = Simulator {
+                sim,
+                plan,
+                shared: Arc::clone(&shared),
+                keeps_errors,
+            };
+            (Box::new(simulator), Order::Plan)
         };
+        let store = folder.map(|folder| store_of(&made, &folder, backend.name()));
+        let store = store.transpose()?;
+        let told = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("anabranch-runs".to_owned());
         let begun = thread.spawn(move || {
-            let ended = match caught(|| carry_out(&simulator, store.as_ref(), jobs)) {
+            let how = (store.as_ref(), jobs, order);
+            let ended = match caught(|| carry_out(&made, backend.as_ref(), &told, how)) {
                 Ok(done) => done.map_err(|error| ("StoreError", error.to_string())),
                 Err(fault) => Err(("InternalError", fault)),
             };
-            simulator.shared.end(ended);
+            told.end(ended);
         });
         begun.map_err(|error| raise("RunError", format!("no thread can be started: {error}")))?;
         Ok(Self(shared))
@@ -235,8 +248,12 @@ impl PyCampaign {
     }
 }
 
-fn carry_out(simulator: &Simulator, store: Option<&Store>, jobs: usize) -> Result<(), StoreError> {
-    let (plan, shared) = (&simulator.plan.get().plan, &simulator.shared);
+fn carry_out(
+    plan: &Plan,
+    backend: &dyn Backend,
+    shared: &Shared,
+    (store, jobs, order): (Option<&Store>, usize, Order),
+) -> Result<(), StoreError> {
     let ids = plan.runs.iter().enumerate();
     let places: BTreeMap<&str, usize> = ids.map(|(at, run)| (run.id.as_str(), at)).collect();
     let progress = |progress: Progress<'_>| {
@@ -249,7 +266,7 @@ fn carry_out(simulator: &Simulator, store: Option<&Store>, jobs: usize) -> Resul
         store,
         jobs,
         stop: Some(&shared.halt),
-        order: Order::Plan,
+        order,
     };
-    campaign.run(plan, simulator, &progress).map(drop)
+    campaign.run(plan, backend, &progress).map(drop)
 }

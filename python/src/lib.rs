@@ -4,6 +4,7 @@
 //! document   a scenario: TOML or Python objects, with the laboratory's messages
 //! plan       a document and contenders -> runs, some of which Python's schedulers carry
 //! campaign   runs a plan in threads of its own; Python waits, stops it, and takes what is done
+//! laboratory the same in network namespaces, by hosts that are processes of Python
 //! study      the results: tables, comparisons
 //! table      one table as an Arrow stream
 //! scheduler  schedulers written in Python as schedulers of the engine
@@ -30,6 +31,7 @@ mod campaign;
 mod controller;
 mod document;
 mod error;
+mod laboratory;
 mod measures;
 mod own;
 mod papers;
@@ -53,6 +55,8 @@ mod _engine {
     };
     #[pymodule_export]
     use super::document::{PyDocument, template};
+    #[pymodule_export]
+    use super::laboratory::{clean_laboratories, laboratory_lacks, serve_agent};
     #[pymodule_export]
     use super::measures::{conform, controllers, promise, schedulers};
     #[pymodule_export]

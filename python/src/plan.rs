@@ -32,10 +32,9 @@ impl PyPlan {
         self.own.take_part_in(run)
     }
 
-    /// The folder that keeps its results.
-    pub(crate) fn store(&self, folder: &Path) -> PyResult<Store> {
-        let opened = Store::open(folder, &self.plan.name, &self.plan.expanded, "sim");
-        opened.map_err(|error| raise("StoreError", error))
+    /// The folder that keeps its results, those of this backend.
+    pub(crate) fn store(&self, folder: &Path, backend: &str) -> PyResult<Store> {
+        store_of(&self.plan, folder, backend)
     }
 
     fn with_plan(&self, plan: Plan) -> Self {
@@ -134,6 +133,12 @@ impl PyPlan {
         let shard = Shard::new(number, of).map_err(|what| raise("ScenarioError", what))?;
         Ok(self.with_plan(self.plan.shard(shard)))
     }
+}
+
+/// The folder that keeps the results of a plan, those of this backend.
+pub(crate) fn store_of(plan: &Plan, folder: &Path, backend: &str) -> PyResult<Store> {
+    let opened = Store::open(folder, &plan.name, &plan.expanded, backend);
+    opened.map_err(|error| raise("StoreError", error))
 }
 
 /// The kinds of contenders that are not carried by a scheduler.

@@ -51,6 +51,13 @@ impl PyParts {
     }
 }
 
+impl PyParts {
+    /// What ran them; the simulator, if none was run.
+    fn backend(&self) -> &str {
+        self.parts.first().map_or("sim", |part| &part.backend)
+    }
+}
+
 #[pymethods]
 impl PyParts {
     /// The number of runs.
@@ -138,7 +145,7 @@ impl PyParts {
 
     /// Keeps these parts in a folder, and makes no tables.
     fn keep(&self, plan: &PyPlan, folder: PathBuf) -> PyResult<()> {
-        let store = plan.store(&folder)?;
+        let store = plan.store(&folder, self.backend())?;
         let kept = store.keep_files(&plan.plan.files);
         let kept = kept.and_then(|()| self.parts.iter().try_for_each(|part| store.keep(part)));
         kept.map_err(|error| raise("StoreError", error))
@@ -184,8 +191,8 @@ impl PyParts {
     fn write(&self, plan: Option<&PyPlan>, folder: PathBuf, parquet: bool) -> PyResult<()> {
         let broken = |error: StoreError| raise("StoreError", error);
         let store = match plan {
-            Some(plan) => plan.store(&folder)?,
-            None => Store::open(&folder, "study", "", "sim").map_err(broken)?,
+            Some(plan) => plan.store(&folder, self.backend())?,
+            None => Store::open(&folder, "study", "", self.backend()).map_err(broken)?,
         };
         let files = plan.map_or(&[][..], |plan| &plan.plan.files);
         let written = store

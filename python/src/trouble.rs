@@ -92,6 +92,23 @@ impl Trouble {
         })
     }
 
+    /// What was raised, as Python would print it.
+    pub(crate) fn traceback(&self) -> String {
+        Python::attach(|py| {
+            let first = self.first();
+            let Some(raised) = first.as_ref() else {
+                return String::new();
+            };
+            let error = &raised.error;
+            let told = (error.get_type(py), error.value(py), error.traceback(py));
+            let shown = py
+                .import("traceback")
+                .and_then(|module| module.call_method1("format_exception", told))
+                .and_then(|lines| lines.extract::<Vec<String>>());
+            shown.map_or_else(|_| raised.to_string(), |lines| lines.concat())
+        })
+    }
+
     /// Calls into Python. If that raises, the run ends, or nothing is called any more.
     pub(crate) fn call<T>(
         &self,

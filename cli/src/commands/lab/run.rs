@@ -255,14 +255,15 @@ fn conduct(folder: &Path, abort: &Arc<AtomicBool>) -> Conduct {
 
 fn netns(args: &Run, folder: &Path, abort: &Arc<AtomicBool>) -> Netns {
     // The running program, even if its file has been replaced, and from within `ip netns exec`.
-    let program = PathBuf::from(format!("/proc/{}/exe", std::process::id()));
+    let program = format!("/proc/{}/exe", std::process::id());
+    let agent = [&program, "lab", "agent"].map(str::to_owned).to_vec();
     let links = match args.links {
         LinkLayer::Auto => Links::Auto,
         LinkLayer::Emulator => Links::Emulator,
         LinkLayer::Kernel => Links::Kernel,
         LinkLayer::KernelInHosts => Links::KernelInHosts,
     };
-    let netns = Netns::new(program, Box::new(Agents), conduct(folder, abort)).links(links);
+    let netns = Netns::new(agent, Box::new(Agents), conduct(folder, abort)).links(links);
     if args.pcap {
         netns.pcap(folder.join("pcap"))
     } else {

@@ -100,8 +100,8 @@ pub trait Launch: Debug + Send + Sync {
 #[derive(Debug)]
 pub struct Netns {
     launch: Box<dyn Launch>,
-    /// The program that acts as an agent when called with `lab agent`.
-    program: PathBuf,
+    /// The command line of an agent.
+    agent: Vec<String>,
     conduct: Conduct,
     links: Links,
     pcap: Option<PathBuf>,
@@ -109,11 +109,12 @@ pub struct Netns {
 }
 
 impl Netns {
-    /// A laboratory whose agents are `program lab agent`, started by `launch`.
-    pub fn new(program: PathBuf, launch: Box<dyn Launch>, conduct: Conduct) -> Self {
+    /// A laboratory whose agents have this command line, of a program at least, and are started by
+    /// `launch`.
+    pub fn new(agent: Vec<String>, launch: Box<dyn Launch>, conduct: Conduct) -> Self {
         Self {
             launch,
-            program,
+            agent,
             conduct,
             links: Links::default(),
             pcap: None,
@@ -241,11 +242,13 @@ impl Netns {
             }
         }
         let host = |name: &str, node: usize| -> Result<Box<dyn Host>, Refusal> {
-            let program = self.program.to_string_lossy();
-            let mut command = net.nodes[node].command(&program);
+            let [program, arguments @ ..] = &*self.agent else {
+                return Err(Refusal::Failed("agents have no command line".to_owned()));
+            };
+            let mut command = net.nodes[node].command(program);
             // In its own process group: Ctrl-C is meant for the laboratory, which lets the run end
             // first.
-            command.args(["lab", "agent"]).process_group(0);
+            command.args(arguments).process_group(0);
             let started = self.launch.launch(name, command);
             started.map_err(|error| Refusal::Failed(error.to_string()))
         };

@@ -75,7 +75,7 @@ impl Launch for Waiters {
 
 fn netns(takes: Duration, panics: bool, conduct: Conduct) -> Netns {
     let agents = Box::new(Waiters { takes, panics });
-    Netns::new("agent".into(), agents, conduct)
+    Netns::new(vec!["agent".to_owned()], agents, conduct)
 }
 
 fn planned(text: &str) -> Run {
