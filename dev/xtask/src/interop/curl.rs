@@ -3,8 +3,8 @@
 
 use super::case::{Case, Role};
 use super::cases::{Bench, NAME, PATIENCE, ensure_said, free};
+use super::far_end::FarEnd;
 use super::install::{self, Installed};
-use super::process::Running;
 use super::{Peer, Shop};
 use std::process::Command;
 
@@ -76,11 +76,12 @@ fn cases() -> Vec<Case> {
 /// Their client gets the file from a server of its own through our far end. Returns what it said.
 fn fetch(bench: &mut Bench<'_>, options: &[&str]) -> Result<String, String> {
     bench.offer_file()?;
-    let (proxy, invitation, _far_end) = serve(bench)?;
+    let far_end = FarEnd::start(bench, &["--allow", "127.0.0.1"])?;
+    let proxy = format!("localhost:{}", far_end.address.port());
     let mut client = Command::new(&bench.theirs.client);
     client
         .arg(bench.shop.peers.join("curl/client.py"))
-        .args([&proxy, &invitation])
+        .args([&proxy, &far_end.invitation])
         .arg(&bench.root)
         .arg(NAME)
         .arg(bench.logs.join("arrived"))
@@ -90,34 +91,4 @@ fn fetch(bench: &mut Bench<'_>, options: &[&str]) -> Result<String, String> {
     let mut client = bench.start("their-client", &mut client)?;
     client.succeeds(PATIENCE)?;
     Ok(client.said())
-}
-
-/// A far end that leads to this machine. Returns its name and port, and an invitation.
-fn serve(bench: &Bench<'_>) -> Result<(String, String, Running), String> {
-    let address = free(1)?;
-    let state = bench.root.join("state");
-    let mut command = Command::new(&bench.ours.anabranch);
-    command
-        .args(["tunnel", "serve", "--listen", &address.to_string()])
-        .args(["--allow", "127.0.0.1", "--state"])
-        .arg(&state)
-        .arg("--cert")
-        .arg(&bench.ours.cert)
-        .arg("--key")
-        .arg(&bench.ours.key)
-        .env("XDG_RUNTIME_DIR", &state);
-    let mut running = bench.start("our-far-end", &mut command)?;
-    running.listens(address)?;
-    let until = std::time::Instant::now() + PATIENCE;
-    loop {
-        // The URL follows at once.
-        if let Some((_, invitation)) = running.said().trim().split_once("/join/") {
-            let proxy = format!("localhost:{}", address.port());
-            return Ok((proxy, invitation.to_owned(), running));
-        }
-        if std::time::Instant::now() > until {
-            return Err("our far end prints no URL".to_owned());
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
 }

@@ -123,6 +123,33 @@ pub(crate) fn python(shop: &Shop) -> Result<PathBuf, String> {
     Ok(program)
 }
 
+/// Builds the program in Go that is in the folder `name` of the peers. Returns it.
+pub(crate) fn go(shop: &Shop, name: &str) -> Result<PathBuf, String> {
+    if !has("go") {
+        return Err("install Go 1.21 or newer".to_owned());
+    }
+    let program = shop.cache.join(name).join("peer");
+    let mut build = Command::new("go");
+    build
+        .current_dir(shop.peers.join(name))
+        // Hashes are those of go.sum; modules can be deleted with `target`.
+        .args([
+            "build",
+            "-mod=readonly",
+            "-modcacherw",
+            "-buildvcs=false",
+            "-o",
+        ])
+        .arg(&program)
+        .arg(".")
+        // An older Go gets the one that go.mod names.
+        .env("GOTOOLCHAIN", "auto")
+        .env("GOMODCACHE", shop.cache.join("go/modules"))
+        .env("GOCACHE", shop.cache.join("go/cache"));
+    step(shop, name, &mut build)?;
+    Ok(program)
+}
+
 /// Runs `work` unless it has been run for this very list of what is pinned.
 pub(crate) fn once(
     shop: &Shop,

@@ -10,6 +10,7 @@ mod aioquic;
 mod case;
 mod cases;
 mod curl;
+mod far_end;
 mod install;
 mod links;
 mod ngtcp2;

@@ -15,26 +15,7 @@ pub(crate) const PEER: Peer = Peer {
 };
 
 fn install(shop: &Shop) -> Result<Installed, String> {
-    if !install::has("go") {
-        return Err("install Go 1.26 or newer".to_owned());
-    }
-    let program = shop.cache.join("quic-go/peer");
-    let mut build = Command::new("go");
-    build
-        .current_dir(shop.peers.join("quic-go"))
-        // Hashes are those of go.sum; modules can be deleted with `target`.
-        .args([
-            "build",
-            "-mod=readonly",
-            "-modcacherw",
-            "-buildvcs=false",
-            "-o",
-        ])
-        .arg(&program)
-        .arg(".")
-        .env("GOMODCACHE", shop.cache.join("go/modules"))
-        .env("GOCACHE", shop.cache.join("go/cache"));
-    install::step(shop, "quic-go", &mut build)?;
+    let program = install::go(shop, PEER.name)?;
     Ok(Installed {
         client: program.clone(),
         server: program,
