@@ -9,10 +9,12 @@
 mod aioquic;
 mod case;
 mod cases;
+mod connect_ip_go;
 mod curl;
 mod far_end;
 mod install;
 mod links;
+mod masque_go;
 mod ngtcp2;
 mod picoquic;
 mod process;
@@ -63,6 +65,8 @@ const PEERS: &[Peer] = &[
     quic_go::PEER,
     ngtcp2::PEER,
     curl::PEER,
+    masque_go::PEER,
+    connect_ip_go::PEER,
 ];
 
 /// What `cargo xtask interop` takes, for messages.
