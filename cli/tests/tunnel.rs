@@ -250,6 +250,46 @@ fn a_client_that_is_revoked_is_out_at_once_and_for_good() {
 }
 
 #[test]
+fn a_credential_for_a_client_of_others_is_shown_once_and_written_nowhere() {
+    let far = Far::start(&[]);
+    let output = far.ask(&["clients", "add", "phone"]);
+    let (shown, said) = (
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    );
+    let credential = shown.trim();
+    assert_eq!(credential.len(), 43, "{shown}");
+    assert!(
+        said.contains("phone") && !said.contains(credential),
+        "{said}"
+    );
+    let again = far.ask(&["clients", "add", "phone"]);
+    assert_eq!((again.status.code(), again.stdout), (Some(1), Vec::new()));
+    let said = String::from_utf8(again.stderr).unwrap();
+    assert!(said.contains("take another name"), "{said}");
+    let added = json(&far.ask(&["clients", "--json", "add", "tablet"]));
+    assert_eq!(added["name"], "tablet");
+    let listed = json(&far.ask(&["clients", "--json"])).to_string();
+    assert!(
+        listed.contains("phone") && listed.contains("tablet"),
+        "{listed}"
+    );
+    let second = added["credential"].as_str().unwrap();
+    let files = std::fs::read_dir(far.state()).unwrap();
+    let texts = files.filter_map(|file| std::fs::read(file.unwrap().path()).ok());
+    let texts: Vec<String> = texts
+        .map(|text| String::from_utf8_lossy(&text).into_owned())
+        .collect();
+    assert!(texts.iter().any(|text| text.contains("phone")));
+    for text in texts.iter().chain([&listed]) {
+        assert!(
+            !text.contains(credential) && !text.contains(second),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn both_ends_tell_what_they_do() {
     let far = Far::start(&["--name", "home"]);
     let near = Near::join_in(tempfile::tempdir().unwrap(), &far.url, &["--name", "van"]);

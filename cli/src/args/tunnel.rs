@@ -100,6 +100,22 @@ Examples:
   anabranch tunnel why example.org:443
   anabranch tunnel why 192.168.1.20";
 
+const CLIENTS: &str = "\
+Examples:
+  anabranch tunnel clients
+  anabranch tunnel clients revoke van
+  anabranch tunnel clients add phone";
+
+const ADD: &str = "\
+For HTTP/3 clients that are no `tunnel join`: whatever speaks CONNECT, CONNECT-UDP or CONNECT-IP.
+The credential stands alone on stdout, and is shown this once: the far end keeps its hash. It lets
+in until `anabranch tunnel clients revoke NAME`. The client sends with each request `authorization:
+Bearer CREDENTIAL`, or `proxy-authorization`. Most need a far end with --cert and --key.
+
+Examples:
+  anabranch tunnel clients add phone
+  (umask 077; anabranch tunnel clients add phone > phone.credential)";
+
 const NEW: &str = "\
 Once it has the URL it runs as it stands. It is readable by its owner alone. Keys are the options of
 `tunnel join` or `tunnel serve`, and [[path]] and [[class]]: see docs/tunnel.md.
@@ -163,7 +179,8 @@ pub(crate) enum Tunnel {
     /// Tell what one flow does: what it moved and by which paths, and what it waits for
     #[command(after_help = WHY)]
     Why(Why),
-    /// List or revoke the clients that the far end here let in
+    /// List the clients that the far end here let in, add one, or revoke one
+    #[command(after_help = CLIENTS)]
     Clients(Clients),
     /// Print a URL that lets one more machine in
     Invite(Node),
@@ -245,7 +262,7 @@ pub(crate) struct Clients {
     pub(crate) what: Option<ClientsDo>,
     #[command(flatten)]
     pub(crate) node: Node,
-    /// Write the list as JSON (docs/json.md)
+    /// Write the list, or what was added, as JSON (docs/json.md)
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -254,6 +271,12 @@ pub(crate) struct Clients {
 pub(crate) enum ClientsDo {
     /// List them
     List,
+    /// Print a credential for a client of others, which cannot use an invitation
+    #[command(after_help = ADD)]
+    Add {
+        /// How it is to be called
+        name: String,
+    },
     /// Close everything of a client at once, and let it in no more
     Revoke {
         /// Its name or number

@@ -1,6 +1,7 @@
 //! How a running node is asked and told: lines of JSON on a Unix socket that its user alone may
 //! open. One order and one answer a connection.
 
+use crate::identity::Secret;
 use crate::status::flow::Flows;
 use crate::status::{Client, Status};
 use anabranch_net::identity::private_directory;
@@ -45,6 +46,11 @@ pub enum Order {
     Clients,
     /// To invite one more client.
     Invite,
+    /// To let a client in that cannot use an invitation.
+    Add {
+        /// How it is to be called.
+        name: String,
+    },
     /// To read its configuration again.
     Reload,
     /// To let a client in no more.
@@ -66,6 +72,8 @@ pub enum Answer {
     Clients(Vec<Client>),
     /// A URL that lets one machine in.
     Invitation(String),
+    /// The client that was added.
+    Added(Added),
     /// The number of the client that was revoked.
     Revoked(String),
     /// What reading its configuration again came to, in the names of its keys.
@@ -77,6 +85,17 @@ pub enum Answer {
     },
     /// Why it did not do it.
     Refused(String),
+}
+
+/// A client that was added.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Added {
+    /// Its number.
+    pub id: String,
+    /// How it is called.
+    pub name: String,
+    /// What it shows. Nobody is told it again.
+    pub credential: Secret,
 }
 
 /// A node's socket. Its file goes with it.

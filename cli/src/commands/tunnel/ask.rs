@@ -76,9 +76,10 @@ async fn tell(args: &args::Status) -> Outcome {
     output::data(format!("{clear}{}", screens.join("\n\n")))
 }
 
-/// Lists clients or lets one in no more.
+/// Lists clients, lets one in, or lets one in no more.
 pub(super) async fn clients(args: &Clients) -> Outcome {
     let order = match &args.what {
+        Some(ClientsDo::Add { name }) => Order::Add { name: name.clone() },
         Some(ClientsDo::Revoke { client }) => Order::Revoke {
             client: client.clone(),
         },
@@ -91,6 +92,16 @@ pub(super) async fn clients(args: &Clients) -> Outcome {
             Ok(())
         }
         Answer::Clients(clients) => output::data(show::clients(&clients)),
+        Answer::Added(added) if args.json => output::json(&added),
+        Answer::Added(added) => {
+            output::data(added.credential.as_str())?;
+            output::say(format!(
+                "{} is let in as {} with this credential, which is shown this once: a client \
+                 sends `authorization: Bearer CREDENTIAL`",
+                added.id, added.name
+            ));
+            Ok(())
+        }
         Answer::Revoked(id) => {
             output::say(format!("{id} is let in no more"));
             Ok(())

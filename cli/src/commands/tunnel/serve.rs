@@ -13,7 +13,7 @@ use crate::session::H3_NO_ERROR;
 use crate::trust::ServerTrust;
 use crate::url::ServerUrl;
 use anabranch_gateway::Exit;
-use anabranch_gateway::control::{Answer, Order};
+use anabranch_gateway::control::{Added, Answer, Order};
 use anabranch_gateway::exit::Permissions;
 use anabranch_gateway::identity::{Secret, Store};
 use anabranch_net::Endpoint;
@@ -110,6 +110,14 @@ async fn obey(
         Order::Clients => Answer::Clients(exit.clients()),
         Order::Invite => match exit.invite().await {
             Ok(invitation) => Answer::Invitation(url(invitation).to_string()),
+            Err(error) => Answer::Refused(error.to_string()),
+        },
+        Order::Add { name } => match exit.add(&name).await {
+            Ok((id, credential)) => Answer::Added(Added {
+                id: id.to_string(),
+                name,
+                credential,
+            }),
             Err(error) => Answer::Refused(error.to_string()),
         },
         Order::Revoke { client } => match exit.revoke(&client).await {

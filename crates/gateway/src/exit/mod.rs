@@ -10,7 +10,7 @@ mod udp;
 pub use allow::{NoRule, Rule};
 
 use crate::identity::{
-    ClientId, FileError, INVITATION, NAME, NotRevoked, Refused, Secret, Store, on_disk,
+    ClientId, FileError, INVITATION, NAME, NotAdded, NotRevoked, Refused, Secret, Store, on_disk,
 };
 use crate::records::{About, Listed, Meter, Records};
 use crate::refusal::Refusal;
@@ -114,6 +114,16 @@ impl Exit {
     pub async fn invite(&self) -> Result<Secret, FileError> {
         let store = Arc::clone(&self.store);
         on_disk(move || store.invite()).await
+    }
+
+    /// Lets a client in that cannot use an invitation, and returns what it is to show.
+    ///
+    /// # Errors
+    ///
+    /// The name is none or taken, or that cannot be written down.
+    pub async fn add(&self, name: &str) -> Result<(ClientId, Secret), NotAdded> {
+        let (store, name) = (Arc::clone(&self.store), name.to_owned());
+        on_disk(move || store.add(&name)).await
     }
 
     /// Ends everything of a client, called by its number or name, and lets it in no more.

@@ -16,7 +16,7 @@ mod store;
 pub use file::FileError;
 pub use kept::{Kept, Known};
 pub use secret::{Digest, NoSecret, Secret};
-pub use store::{Client, ClientId, NotRevoked, Refused, Store};
+pub use store::{Client, ClientId, NotAdded, NotRevoked, Refused, Store};
 
 use std::future::pending;
 use std::panic::resume_unwind;

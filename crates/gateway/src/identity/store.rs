@@ -2,7 +2,7 @@
 
 use super::file::{self, FileError};
 use super::secret::{Digest, Secret};
-use super::{now, plain_name};
+use super::{NAME_CHARS, now, plain_name};
 use nix::fcntl::Flock;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,6 +54,19 @@ pub struct Client {
     pub lease: Option<u32>,
 }
 
+impl Client {
+    fn new(name: String, now: u64) -> Self {
+        Self {
+            name,
+            first_seen: now,
+            last_seen: now,
+            up: 0,
+            down: 0,
+            lease: None,
+        }
+    }
+}
+
 /// An invitation that waits: one that was used is struck off.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Invitation {
@@ -78,6 +91,29 @@ pub enum Refused {
     Unknown,
     /// There are as many clients as there may be.
     #[error("{MAX_CLIENTS} clients are let in already")]
+    Full,
+    /// It cannot be written down.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// Why no client was added.
+#[derive(Debug, thiserror::Error)]
+pub enum NotAdded {
+    /// The name could not be shown, or not as it is.
+    #[error(
+        "`{0}` is no name for a client: name it by up to {NAME_CHARS} letters, digits, blanks \
+         inside, and any of `.-_@`"
+    )]
+    Name(String),
+    /// There is one of this name.
+    #[error(
+        "a client is called `{0}` already: take another name, or `anabranch tunnel clients \
+         revoke` that one first"
+    )]
+    Taken(String),
+    /// There are as many clients as there may be.
+    #[error("{MAX_CLIENTS} clients are let in already: `anabranch tunnel clients revoke` some")]
     Full,
     /// It cannot be written down.
     #[error(transparent)]
@@ -187,17 +223,37 @@ impl Store {
                 return Err(Refused::Full);
             }
             content.waiting.remove(found);
-            let client = Client {
-                name: plain_name(name),
-                first_seen: now,
-                last_seen: now,
-                up: 0,
-                down: 0,
-                lease: None,
-            };
+            let client = Client::new(plain_name(name), now);
             content.clients.insert(id.clone(), client);
             Ok(id.clone())
         })
+    }
+
+    /// Lets a client in that was not invited, and returns the credential that it is to show. This
+    /// is the only time that anybody sees it: only its hash is kept.
+    ///
+    /// # Errors
+    ///
+    /// See [`NotAdded`].
+    pub fn add(&self, name: &str) -> Result<(ClientId, Secret), NotAdded> {
+        // Whoever chooses a name revokes by it: no other one is made of it.
+        if plain_name(name) != name {
+            return Err(NotAdded::Name(name.into()));
+        }
+        let credential = Secret::credential().map_err(|error| self.failed(error))?;
+        let (id, now) = (ClientId(credential.digest()), now());
+        self.change(|content| {
+            if content.clients.values().any(|client| client.name == name) {
+                return Err(NotAdded::Taken(name.into()));
+            }
+            if content.clients.len() >= MAX_CLIENTS {
+                return Err(NotAdded::Full);
+            }
+            let client = Client::new(name.into(), now);
+            content.clients.insert(id.clone(), client);
+            Ok(())
+        })?;
+        Ok((id, credential))
     }
 
     /// Whose credential this is.
@@ -428,6 +484,44 @@ mod tests {
     }
 
     #[test]
+    fn a_client_that_is_added_gets_in_by_a_credential_that_no_file_has() {
+        let (directory, store) = store();
+        let (id, shown) = store.add("router 7").unwrap();
+        assert_eq!(store.authenticate(&shown), Some(id.clone()));
+        drop(store);
+        for entry in std::fs::read_dir(directory.path()).unwrap() {
+            let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+            assert!(!text.contains(shown.as_str()), "{text}");
+        }
+        let store = Store::open(directory.path()).unwrap();
+        assert_eq!(store.authenticate(&shown), Some(id.clone()));
+        assert_eq!(store.clients()[0].1.name, "router 7");
+        assert_eq!(store.revoke("router 7").ok(), Some(id));
+        assert_eq!(store.authenticate(&shown), None);
+    }
+
+    #[test]
+    fn a_client_is_added_by_a_name_of_its_own_that_can_be_shown() {
+        let (_directory, store) = store();
+        store.add("van").unwrap();
+        let again = store.add("van").unwrap_err();
+        assert!(matches!(again, NotAdded::Taken(_)), "{again}");
+        for name in ["", " van", "a\u{1b}[31m", "a/b", &"x".repeat(65)] {
+            let refused = store.add(name).unwrap_err();
+            assert!(matches!(refused, NotAdded::Name(_)), "{refused}");
+        }
+        assert_eq!(store.clients().len(), 1);
+        std::fs::create_dir(store.path.with_extension("json.new")).unwrap();
+        let failed = store.add("car").unwrap_err();
+        assert!(matches!(failed, NotAdded::File(_)), "{failed}");
+        assert_eq!(
+            store.clients().len(),
+            1,
+            "who is not written down is not in"
+        );
+    }
+
+    #[test]
     fn of_several_clients_with_one_name_none_is_revoked_by_it() {
         let (_directory, store) = store();
         for _ in 0..2 {
@@ -469,7 +563,7 @@ mod tests {
 
     #[test]
     fn a_list_of_as_many_clients_as_there_may_be_is_read_again() {
-        let name = "\u{10400}".repeat(crate::identity::NAME_CHARS);
+        let name = "\u{10400}".repeat(NAME_CHARS);
         let client = Client {
             name: plain_name(&name),
             first_seen: u64::MAX,
