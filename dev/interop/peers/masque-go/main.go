@@ -6,8 +6,9 @@
 //
 // `echo` serves UDP at an address of its own, so that nothing of ours is behind the proxy, and sends
 // datagrams to itself through it; HOST is what the proxy is told instead of the address. `ask` says
-// what one request is answered, and when it ends. `fetch` has QUIC inside QUIC. What happened goes
-// to standard output, one fact a line.
+// what one request is answered, and when it ends. `fetch` has QUIC inside QUIC. All take
+// `-credential TEXT`, which the proxy knows already. What happened goes to standard output, one fact
+// a line.
 package main
 
 import (
@@ -56,6 +57,7 @@ var (
 	count    = flag.Int("count", 1, "datagrams of each")
 	size     = flag.Int("size", 1200, "bytes of the longest")
 	stranger = flag.Bool("stranger", false, "show no credential")
+	known    = flag.String("credential", "", "show this one, without asking to be let in")
 )
 
 func main() {
@@ -92,17 +94,12 @@ func run(ctx context.Context, proxy, invitation string, work func(context.Contex
 	if err != nil {
 		return err
 	}
-	secret := make([]byte, 32)
-	if _, err := rand.Read(secret); err != nil {
-		return err
-	}
-	c := &client{roots: x509.NewCertPool()}
+	c := &client{roots: x509.NewCertPool(), bearer: "Bearer " + *known}
 	c.roots.AppendCertsFromPEM(pem)
-	c.bearer = "Bearer " + base64.RawURLEncoding.EncodeToString(secret)
 	if _, c.port, err = net.SplitHostPort(proxy); err != nil {
 		return err
 	}
-	if !*stranger {
+	if !*stranger && *known == "" {
 		if err := c.join(ctx, proxy, invitation); err != nil {
 			return err
 		}
@@ -123,8 +120,13 @@ func (c *client) dial(ctx context.Context, proxy string) (*quic.Conn, error) {
 	return quic.DialAddr(ctx, proxy, config, &quic.Config{EnableDatagrams: true, InitialPacketSize: 1350})
 }
 
-// join makes the credential known: the library cannot ask for anything but targets.
+// join makes a credential known: the library cannot ask for anything but targets.
 func (c *client) join(ctx context.Context, proxy, invitation string) error {
+	secret := make([]byte, 32)
+	if _, err := rand.Read(secret); err != nil {
+		return err
+	}
+	c.bearer += base64.RawURLEncoding.EncodeToString(secret)
 	conn, err := c.dial(ctx, proxy)
 	if err != nil {
 		return err

@@ -2,7 +2,10 @@
 
 use super::cases::{Bench, PATIENCE, free};
 use super::process::Running;
+use std::fs::{self, DirBuilder};
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::PathBuf;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -13,7 +16,9 @@ pub(crate) struct FarEnd {
     pub(crate) address: SocketAddr,
     /// It lets one client in.
     pub(crate) invitation: String,
+    // Ended before the folder of its socket goes.
     _running: Running,
+    sockets: Folder,
 }
 
 impl FarEnd {
@@ -21,6 +26,17 @@ impl FarEnd {
     pub(crate) fn start(bench: &Bench<'_>, options: &[&str]) -> Result<Self, String> {
         let command = Command::new(&bench.ours.anabranch);
         Self::start_by(bench, command, free(1)?, options)
+    }
+
+    /// The credential that it prints for a client which cannot use the invitation.
+    pub(crate) fn add_client(&self, bench: &Bench<'_>, name: &str) -> Result<String, String> {
+        let mut command = Command::new(&bench.ours.anabranch);
+        command
+            .args(["tunnel", "clients", "add", name])
+            .env("XDG_RUNTIME_DIR", &self.sockets.0);
+        let mut asked = bench.start("our-order", &mut command)?;
+        asked.succeeds(PATIENCE)?;
+        Ok(asked.said().trim().to_owned())
     }
 
     /// By this command, which runs ours on some host.
@@ -31,6 +47,7 @@ impl FarEnd {
         options: &[&str],
     ) -> Result<Self, String> {
         let state = bench.root.join("state");
+        let sockets = Folder::new(address.port())?;
         command
             .args(["tunnel", "serve", "--listen", &address.to_string()])
             .arg("--state")
@@ -40,7 +57,7 @@ impl FarEnd {
             .arg("--key")
             .arg(&bench.ours.key)
             .args(options)
-            .env("XDG_RUNTIME_DIR", &state);
+            .env("XDG_RUNTIME_DIR", &sockets.0);
         let mut running = bench.start("our-far-end", &mut command)?;
         running.listens(address)?;
         let until = Instant::now() + PATIENCE;
@@ -51,6 +68,7 @@ impl FarEnd {
                     address,
                     invitation: invitation.to_owned(),
                     _running: running,
+                    sockets,
                 });
             }
             if Instant::now() > until {
@@ -58,5 +76,27 @@ impl FarEnd {
             }
             sleep(Duration::from_millis(5));
         }
+    }
+}
+
+/// Where its control socket is; goes when this is dropped. Not beside the logs: a socket's path may
+/// have no more than a hundred characters.
+#[derive(Debug)]
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(port: u16) -> Result<Self, String> {
+        let name = format!("anabranch-interop-{}-{port}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        made.map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left of it harms nobody.
+        let _ = fs::remove_dir_all(&self.0);
     }
 }

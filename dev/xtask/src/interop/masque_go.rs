@@ -67,6 +67,12 @@ fn cases() -> Vec<Case> {
             let said = ask(bench, &["-target", "127.0.0.1:9", "-stranger"])?;
             ensure_said(&said, "answer 401")
         }),
+        Case::run("credential of `clients add`", TheirClient, |bench| {
+            let far_end = start(bench)?;
+            let credential = far_end.add_client(bench, "masque-go")?;
+            let said = run_at(bench, &far_end, "echo", &["-credential", &credential])?;
+            ensure_said(&said, "echoed 1 again")
+        }),
         Case::cannot(
             "CONNECT-UDP in capsules",
             TheirClient,
@@ -108,7 +114,20 @@ fn fetch(bench: &mut Bench<'_>) -> Result<(), String> {
 
 /// Their client against a far end that leads to this machine. Returns what it said.
 fn run(bench: &mut Bench<'_>, what: &str, options: &[&str]) -> Result<String, String> {
-    let far_end = FarEnd::start(bench, &["--allow", "127.0.0.1", "--allow", "::1"])?;
+    let far_end = start(bench)?;
+    run_at(bench, &far_end, what, options)
+}
+
+fn start(bench: &Bench<'_>) -> Result<FarEnd, String> {
+    FarEnd::start(bench, &["--allow", "127.0.0.1", "--allow", "::1"])
+}
+
+fn run_at(
+    bench: &Bench<'_>,
+    far_end: &FarEnd,
+    what: &str,
+    options: &[&str],
+) -> Result<String, String> {
     let mut client = Command::new(&bench.theirs.client);
     client
         .args([what, &far_end.address.to_string(), &far_end.invitation])
