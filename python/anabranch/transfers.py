@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
-from . import _engine, watching
+from . import _engine, leaving, watching
 from .controller import ControllerLike
 from .running import Chosen, Schedulers, contenders_of
 from .scheduler import SchedulerLike
@@ -77,6 +77,7 @@ def options_of(
     qlog: FileName | None = None,
 ) -> _engine.Options:
     """What all transfers and connections may be told."""
+    leaving.prepare()
     chosen: Chosen = contenders_of(None, schedulers)
     if isinstance(paths, str):
         raise TypeError(f'paths: expected a list, as in paths=["{paths}"]')

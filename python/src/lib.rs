@@ -86,5 +86,7 @@ mod _engine {
     #[pymodule_export]
     use super::table::PyTable;
     #[pymodule_export]
+    use super::trouble::ask_no_more;
+    #[pymodule_export]
     use super::turn::overdue;
 }

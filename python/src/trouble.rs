@@ -10,8 +10,18 @@ use anabranch_proto::time::Instant;
 use pyo3::prelude::*;
 use std::fmt;
 use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
+
+/// Whether the program ends: then nothing is asked about connections that are still there.
+static IS_OVER: AtomicBool = AtomicBool::new(false);
+
+/// The program ends: schedulers and controllers of connections are asked nothing more.
+#[pyfunction]
+pub(crate) fn ask_no_more() {
+    IS_OVER.store(true, Ordering::Relaxed);
+}
 
 /// What code in Python raised, and when.
 #[derive(Debug)]
@@ -115,7 +125,7 @@ impl Trouble {
         now: Instant,
         work: impl FnOnce(Python<'_>) -> PyResult<T>,
     ) -> Option<T> {
-        if self.goes_on && self.is_raised() {
+        if self.goes_on && (self.is_raised() || IS_OVER.load(Ordering::Relaxed)) {
             return None;
         }
         // Nothing is asked of an interpreter that ends.

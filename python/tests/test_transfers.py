@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import os
 import subprocess
+import sys
 import time
 import traceback
 import urllib.request
@@ -277,6 +278,32 @@ def test_what_the_server_refuses_is_told(place):
                 await ab.put(place / "files" / "big", f"{server.url}/copy")
 
     run(work())
+
+
+PROGRAM = """
+import asyncio, pathlib, sys
+import anabranch as ab
+
+class Lowest(ab.Scheduler):
+    def select(self, view):
+        path = min(view.ready, key=lambda p: p.smoothed_rtt, default=None)
+        return view.send(path) if path else view.hold()
+
+async def main(place):
+    serving = {"listen": ["127.0.0.1:0"], "identity": place / "key", "schedulers": [Lowest]}
+    async with ab.serve(place / "files", **serving) as server:
+        await ab.get(f"{server.url}/big", place / sys.argv[2], scheduler=Lowest)
+
+asyncio.run(main(pathlib.Path(sys.argv[1])))
+"""
+
+
+def test_a_program_that_ends_right_after_a_transfer_ends_well(place):
+    for name in ("1", "2", "3", "4", "5", "6"):
+        words = [sys.executable, "-c", PROGRAM, str(place), name]
+        ended = subprocess.run(words, capture_output=True, text=True, timeout=BOUND, check=False)
+        assert (ended.returncode, ended.stderr) == (0, "")
+        assert digest(place / name) == digest(place / "files" / "big")
 
 
 def once_it_runs(ask):
