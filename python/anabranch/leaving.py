@@ -1,8 +1,8 @@
 """The end of a program that had connections.
 
-Threads of the engine come into the interpreter: to ask a scheduler, or to wake an event loop. One that
-is there while the interpreter ends would be ended by it, in the middle of what it does, and take the
-whole process along.
+Threads of the engine come into the interpreter: to ask a scheduler, or to wake an event loop. One
+that is there while the interpreter ends would be ended by it, in the middle of what it does, and
+take the whole process along.
 """
 
 from __future__ import annotations

@@ -242,8 +242,8 @@ class Server:
         """Waits until it has ended.
 
         Raises:
-            SchedulerError: a scheduler or controller written in Python raised an exception; it is the
-            cause.
+            SchedulerError: a scheduler or controller written in Python raised an exception; it is
+            the cause.
         """
         await asyncio.shield(self._work)
 

@@ -1,5 +1,5 @@
-//! Runs in network namespaces of this machine, whose hosts are processes of Python: so a scheduler or
-//! controller written in it meets real kernels.
+//! Runs in network namespaces of this machine, whose hosts are processes of Python: so a scheduler
+//! or controller written in it meets real kernels.
 
 use crate::own::{Own, names_of};
 use crate::plan::PyPlan;

@@ -18,7 +18,8 @@ use std::time::Duration;
 /// How often signals are looked for.
 const STEP: Duration = Duration::from_millis(100);
 
-/// What is known by name, this scheduler and what is written in Python among it, and whether any is.
+/// What is known by name, this scheduler and what is written in Python among it, and whether any
+/// is.
 fn names(scheduler: &str, own: &[Own<'_>], trouble: &Arc<Trouble>) -> PyResult<(Arc<Names>, bool)> {
     let names = names_of(own, trouble)?;
     names

@@ -55,8 +55,8 @@ impl PyPlan {
     /// that are written in Python.
     #[new]
     #[pyo3(signature = (
-        document, program, *, contenders=None, sweep=Vec::new(), own=Vec::new(), runs=None, seed=None,
-        singles=None
+        document, program, *, contenders=None, sweep=Vec::new(), own=Vec::new(), runs=None,
+        seed=None, singles=None
     ))]
     #[allow(
         clippy::too_many_arguments,
