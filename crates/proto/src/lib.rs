@@ -66,6 +66,11 @@ pub mod event;
     reason = "what of it others may use is named in `tls`, `event` and `connection`"
 )]
 mod handshake;
+#[allow(
+    unreachable_pub,
+    reason = "what of it others may use is named in `internals`"
+)]
+mod packet;
 pub mod path;
 mod placement;
 mod ranges;
@@ -87,6 +92,7 @@ pub mod time;
 pub mod internals {
     pub use crate::handshake::Handshake;
     pub use crate::handshake::token::retry_integrity_tag;
+    pub use crate::packet::Frames;
     pub use crate::recovery::received::MAX_REPORTED_RANGES;
     pub use crate::recovery::sent::{SentFrame, SentFrames};
 }

@@ -3,7 +3,7 @@
 #![no_main]
 
 use anabranch_proto::error::TransportError;
-use anabranch_proto::internals::{SentFrame, SentFrames};
+use anabranch_proto::internals::{Frames, SentFrame, SentFrames};
 use anabranch_proto::sched::ClassSet;
 use anabranch_proto::streams::{DatagramOptions, Limits, ReadError, Streams};
 use anabranch_proto::wire::cursor::Reader;
@@ -154,11 +154,13 @@ impl<'a> Play<'a> {
     }
 
     fn transmit(&mut self, at: usize, path: PathId, limit: usize) -> Option<()> {
-        let (mut bytes, mut sent) = (Vec::new(), SentFrames::new());
+        let mut bytes = Vec::new();
+        let mut frames = Frames::new(&mut bytes, limit);
         let end = &mut self.ends[at];
-        end.write_control(&mut bytes, limit, &mut sent);
-        end.write_datagrams(&mut bytes, limit, ClassSet::ALL, u64::MAX, &mut sent, None);
-        end.write_data(&mut bytes, limit, path, 0, u64::MAX, &mut sent);
+        end.write_control(&mut frames);
+        end.write_datagrams(&mut frames, ClassSet::ALL, u64::MAX, None);
+        end.write_data(&mut frames, path, 0, u64::MAX);
+        let sent = frames.into_sent();
         assert!(bytes.len() <= limit);
         if !bytes.is_empty() {
             let to = 1 - at;

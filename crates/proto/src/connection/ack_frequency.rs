@@ -6,9 +6,8 @@
 //! of the smallest RTT, so that each of them hears four times in a round trip.
 
 use super::Connection;
-use super::builder::Packet;
-use super::control::put;
 use crate::error::TransportError;
+use crate::packet::Frames;
 use crate::path::manager::Slot;
 use crate::path::state::Path;
 use crate::recovery::ack_policy::AckPolicy;
@@ -83,11 +82,9 @@ impl Connection {
     }
 
     /// Adds `IMMEDIATE_ACK` to a packet if it fits and the peer understands it.
-    pub(super) fn ask_for_answer(&self, packet: &mut Packet, buf: &mut Vec<u8>) {
-        if let Frame::ImmediateAck = self.question()
-            && put(&Frame::ImmediateAck, buf, packet.end)
-        {
-            packet.ack_eliciting = true;
+    pub(super) fn ask_for_answer(&self, frames: &mut Frames<'_>) {
+        if let Frame::ImmediateAck = self.question() {
+            frames.put(&Frame::ImmediateAck);
         }
     }
 
@@ -148,13 +145,13 @@ impl Connection {
     }
 
     /// Writes the request that waits, if it fits.
-    pub(super) fn write_ack_request(&mut self, packet: &mut Packet, buf: &mut Vec<u8>) {
+    pub(super) fn write_ack_request(&mut self, frames: &mut Frames<'_>) {
         // As late as it can be noticed: earlier costs acknowledgements that say nothing new.
         if let Some(wish) = self.ack_requests.next_frame(PACKET_THRESHOLD)
-            && put(&Frame::AckFrequency(wish), buf, packet.end)
+            && frames.put(&Frame::AckFrequency(wish))
         {
             let sequence = self.ack_requests.on_sent(self.clock);
-            packet.sent(SentFrame::AckFrequency { sequence });
+            frames.note(SentFrame::AckFrequency { sequence });
         }
     }
 }

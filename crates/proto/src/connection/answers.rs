@@ -5,15 +5,15 @@
 //! answer: a client sends to no address it did not choose.
 
 use super::Connection;
-use super::builder::{SizeRule, Via};
 use super::receive::Arrival;
 use crate::datagram::{Transmit, Tuple};
 use crate::handshake::Level;
+use crate::packet::{Packet, SizeRule, Via};
 use crate::path::manager::Slot;
 use crate::path::state::Path;
 use crate::path::validation::ElsewhereAnswers;
 use crate::time::Instant;
-use crate::wire::frame::{Form, Frame};
+use crate::wire::frame::Frame;
 use crate::wire::{ConnectionId, MIN_DATAGRAM_SIZE, PathId};
 
 impl Connection {
@@ -52,12 +52,10 @@ impl Connection {
         let size = usize::try_from(budget).map_or(MIN_DATAGRAM_SIZE, |b| b.min(MIN_DATAGRAM_SIZE));
         let dcid = self.cid_for_answer(id, tuple)?;
         let start = buf.len();
-        let mut packet = self.begin_packet_for(&dcid, Level::OneRtt, id, buf, start + size)?;
-        packet.via = Via::Elsewhere;
+        let heading = self.heading(Level::OneRtt, id, Via::Elsewhere, dcid)?;
+        let mut packet = Packet::begin(&heading, buf, start + size)?;
         for data in data {
-            if packet.room(buf) >= 9 {
-                Frame::PathResponse { data }.encode(buf, Form::Plain);
-            }
+            packet.frames().put(&Frame::PathResponse { data });
         }
         let full = size == MIN_DATAGRAM_SIZE;
         let rule = if full {
@@ -65,7 +63,7 @@ impl Connection {
         } else {
             SizeRule::AsIs
         };
-        let length = self.finish_packet(now, &mut packet, buf, rule);
+        let length = self.finish_packet(now, packet, rule);
         (length > 0).then_some(Transmit::single(tuple, length))
     }
 

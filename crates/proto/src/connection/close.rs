@@ -1,14 +1,14 @@
 //! The end of a connection: closing, draining, idle time-out, reset (RFC 9000, section 10).
 
 use super::Connection;
-use super::builder::{Packet, SizeRule};
 use crate::datagram::Transmit;
 use crate::endpoint::internal_error;
 use crate::error::{ConnectionError, TransportError};
 use crate::event::{Event, Observation};
 use crate::handshake::Level;
+use crate::packet::{Frames, SizeRule};
 use crate::time::Instant;
-use crate::wire::frame::{ConnectionClose, Form, Frame};
+use crate::wire::frame::{ConnectionClose, Frame};
 use crate::wire::{ErrorCode, PathId, TransportErrorCode};
 
 /// `CONNECTION_CLOSE` is answered to every 2^n-th packet that arrives while closing, up to this n
@@ -251,17 +251,16 @@ impl Connection {
             let Some(mut packet) = self.begin_packet(level, path, buf, start + size) else {
                 continue;
             };
-            self.put_close(level, &packet, buf);
-            packet.ack_eliciting = false;
+            self.put_close(level, packet.frames());
             must_fill |= level == Level::Initial && self.identity.side.is_client();
             // The last packet fills the datagram: the others share it.
-            let is_last = levels.peek().is_none() || packet.room(buf) < CLOSE_ROOM;
+            let is_last = levels.peek().is_none() || packet.room() < CLOSE_ROOM;
             let rule = if must_fill && is_last {
                 SizeRule::AtLeast(start + crate::wire::MIN_DATAGRAM_SIZE)
             } else {
                 SizeRule::AsIs
             };
-            self.finish_packet(now, &mut packet, buf, rule);
+            self.finish_packet(now, packet, rule);
             if is_last {
                 break;
             }
@@ -287,7 +286,7 @@ impl Connection {
             .map(|(level, _)| level)
     }
 
-    fn put_close(&self, level: Level, packet: &Packet, buf: &mut Vec<u8>) {
+    fn put_close(&self, level: Level, frames: &mut Frames<'_>) {
         let Life::Closing(closing) = &self.life else {
             return;
         };
@@ -305,8 +304,8 @@ impl Connection {
             reason: if hidden { &[] } else { &closing.reason },
         };
         let overhead = 25;
-        let room = packet.room(buf).saturating_sub(overhead).min(256);
+        let room = frames.room().saturating_sub(overhead).min(256);
         frame.reason = &frame.reason[..frame.reason.len().min(room)];
-        Frame::ConnectionClose(frame).encode(buf, Form::Plain);
+        frames.push(&Frame::ConnectionClose(frame));
     }
 }

@@ -1,13 +1,13 @@
 //! Control frames that wait: what no other part queues itself.
 
 use super::Connection;
-use super::builder::Packet;
 use crate::handshake::Level;
+use crate::packet::{Frames, Packet};
 use crate::path::manager::Slot;
 use crate::placement::room_on;
 use crate::recovery::sent::SentFrame;
 use crate::wire::PathId;
-use crate::wire::frame::{Form, Frame};
+use crate::wire::frame::{Form, Frame, NewConnectionId};
 
 /// Room for any control frame but tokens: `PATH_NEW_CONNECTION_ID` is the longest.
 const CONTROL_ROOM: usize = 64;
@@ -60,39 +60,38 @@ impl Connection {
     }
 
     /// Writes what fits of the control frames that can go on any path.
-    pub(super) fn write_control(&mut self, packet: &mut Packet, buf: &mut Vec<u8>) {
-        let limit = packet.end;
-        if self.control.handshake_done && put(&Frame::HandshakeDone, buf, limit) {
-            self.control.handshake_done = false;
-            packet.sent(SentFrame::HandshakeDone);
+    pub(super) fn write_control(&mut self, packet: &mut Packet<'_>) {
+        let level = packet.level();
+        let frames = packet.frames();
+        if self.control.handshake_done {
+            let (frame, noted) = (Frame::HandshakeDone, SentFrame::HandshakeDone);
+            self.control.handshake_done = !frames.put_noted(&frame, Form::Plain, noted);
         }
-        self.handshake
-            .write_crypto(Level::OneRtt, buf, limit, &mut packet.frames);
-        if self.paths.owes_frames() && packet.level == Level::OneRtt {
-            self.write_path_control(packet, buf);
+        self.handshake.write_crypto(Level::OneRtt, frames);
+        if self.paths.owes_frames() && level == Level::OneRtt {
+            self.write_path_control(frames);
         }
         if self.streams.has_control() {
-            self.streams.write_control(buf, limit, &mut packet.frames);
+            self.streams.write_control(frames);
         }
         if self.ack_requests.is_pending() {
-            self.write_ack_request(packet, buf);
+            self.write_ack_request(frames);
         }
-        self.write_new_tokens(packet, buf);
-        packet.note_eliciting();
+        self.write_new_tokens(frames);
     }
 
     /// Writes all tokens or none: what is acknowledged or lost are all of them.
-    fn write_new_tokens(&mut self, packet: &mut Packet, buf: &mut Vec<u8>) {
+    fn write_new_tokens(&mut self, frames: &mut Frames<'_>) {
         let Some(tokens) = self.control.new_token.take() else {
             return;
         };
-        let before = buf.len();
-        let put_one = |token: &Vec<u8>| put(&Frame::NewToken { token }, buf, packet.end);
-        if tokens.iter().all(put_one) {
-            packet.sent(SentFrame::NewToken);
+        let before = frames.mark();
+        let mut tokens_left = tokens.iter();
+        if tokens_left.all(|token| frames.put(&Frame::NewToken { token })) {
+            frames.note(SentFrame::NewToken);
             self.control.new_token_sent = Some(tokens);
         } else {
-            buf.truncate(before);
+            frames.go_back(before);
             self.control.new_token = Some(tokens);
         }
     }
@@ -100,8 +99,8 @@ impl Connection {
     /// Announces on a path that is being opened, beside the challenge, the connection ID that the
     /// answer needs. The announcement on another path may be slower, or lost. Returns whether
     /// the path is being opened.
-    pub(super) fn write_answer_cid(&mut self, packet: &mut Packet, buf: &mut Vec<u8>) -> bool {
-        let (limit, id) = (packet.end, packet.path);
+    pub(super) fn write_answer_cid(&mut self, packet: &mut Packet<'_>) -> bool {
+        let id = packet.path();
         if !self.multipath_active() {
             return false;
         }
@@ -113,19 +112,14 @@ impl Connection {
             return false;
         }
         let cid = slot.local_cids.first_unconfirmed();
-        if let Some(frame) = cid.map(|cid| cid.frame(id))
-            && put_form(&Frame::NewConnectionId(frame), buf, limit, Form::Multipath)
-        {
-            let (path, sequence) = (id, frame.sequence);
-            slot.local_cids.on_sent(sequence);
-            packet.sent(SentFrame::NewConnectionId { path, sequence });
+        if let Some(frame) = cid.map(|cid| cid.frame(id)) {
+            put_cid(&mut slot, frame, packet.frames(), Form::Multipath);
         }
         true
     }
 
     /// Writes what fits of the frames about paths.
-    fn write_path_control(&mut self, packet: &mut Packet, buf: &mut Vec<u8>) {
-        let limit = packet.end;
+    fn write_path_control(&mut self, frames: &mut Frames<'_>) {
         let multipath = self.multipath_active();
         let form = if multipath {
             Form::Multipath
@@ -133,125 +127,95 @@ impl Connection {
             Form::Plain
         };
         if let Some(path_limit) = self.paths.limit_to_send() {
-            if !put(&Frame::MaxPathId { limit: path_limit }, buf, limit) {
+            let noted = SentFrame::MaxPathId { limit: path_limit };
+            if !frames.put_noted(&Frame::MaxPathId { limit: path_limit }, Form::Plain, noted) {
                 return;
             }
             self.paths.on_limit_sent();
-            packet.sent(SentFrame::MaxPathId { limit: path_limit });
         }
         if let Some(blocked) = self.paths.blocked_to_send() {
-            if !put(&Frame::PathsBlocked { limit: blocked }, buf, limit) {
+            let noted = SentFrame::PathsBlocked { limit: blocked };
+            if !frames.put_noted(&Frame::PathsBlocked { limit: blocked }, Form::Plain, noted) {
                 return;
             }
             self.paths.on_blocked_sent();
-            packet.sent(SentFrame::PathsBlocked { limit: blocked });
         }
         self.paths.change_each(|slot| {
             // Without the extension only path 0 exists for the peer.
-            slot.id != PathId::ZERO && !multipath || write_slot_control(slot, packet, buf, form)
+            slot.id != PathId::ZERO && !multipath || write_slot_control(slot, frames, form)
         });
     }
 }
 
 /// Writes what one slot owes the peer; returns whether all fitted.
-fn write_slot_control(slot: &mut Slot, packet: &mut Packet, buf: &mut Vec<u8>, form: Form) -> bool {
-    let (limit, path) = (packet.end, slot.id);
-    if let Some(closing) = &mut slot.closing
-        && closing.abandon_pending
-    {
-        if !put(
-            &Frame::PathAbandon {
-                path,
-                code: closing.code,
-            },
-            buf,
-            limit,
-        ) {
-            return false;
+fn write_slot_control(slot: &mut Slot, frames: &mut Frames<'_>, form: Form) -> bool {
+    let path = slot.id;
+    if let Some(closing) = &mut slot.closing {
+        if closing.abandon_pending {
+            let code = closing.code;
+            let (frame, noted) = (
+                Frame::PathAbandon { path, code },
+                SentFrame::PathAbandon { path },
+            );
+            closing.abandon_pending = !frames.put_noted(&frame, Form::Plain, noted);
         }
-        closing.abandon_pending = false;
-        packet.sent(SentFrame::PathAbandon { path });
-    }
-    if slot.closing.is_some() {
-        return true;
+        return !closing.abandon_pending;
     }
     if let Some((status, sequence)) = slot.own_status
         && slot.status_pending
     {
-        if !put(
-            &Frame::PathStatus {
-                path,
-                sequence,
-                status,
-            },
-            buf,
-            limit,
-        ) {
+        let frame = Frame::PathStatus {
+            path,
+            sequence,
+            status,
+        };
+        let noted = SentFrame::PathStatus { path, sequence };
+        if !frames.put_noted(&frame, Form::Plain, noted) {
             return false;
         }
         slot.status_pending = false;
-        packet.sent(SentFrame::PathStatus { path, sequence });
     }
-    if !write_slot_cids(slot, packet, buf, form) {
+    if !write_slot_cids(slot, frames, form) {
         return false;
     }
     if slot.cids_blocked_pending {
         let next_sequence = slot.remote_cids.next_expected();
-        if !put(
-            &Frame::PathCidsBlocked {
-                path,
-                next_sequence,
-            },
-            buf,
-            limit,
-        ) {
-            return false;
-        }
-        slot.cids_blocked_pending = false;
-        packet.sent(SentFrame::PathCidsBlocked { path });
+        let frame = Frame::PathCidsBlocked {
+            path,
+            next_sequence,
+        };
+        let noted = SentFrame::PathCidsBlocked { path };
+        slot.cids_blocked_pending = !frames.put_noted(&frame, Form::Plain, noted);
     }
-    true
+    !slot.cids_blocked_pending
 }
 
 /// Writes the connection IDs a slot issues and gives back; returns whether all fitted.
-fn write_slot_cids(slot: &mut Slot, packet: &mut Packet, buf: &mut Vec<u8>, form: Form) -> bool {
-    let (limit, path) = (packet.end, slot.id);
+fn write_slot_cids(slot: &mut Slot, frames: &mut Frames<'_>, form: Form) -> bool {
+    let path = slot.id;
     while let Some(frame) = slot.local_cids.next_to_send().map(|cid| cid.frame(path)) {
-        if !put_form(&Frame::NewConnectionId(frame), buf, limit, form) {
+        if !put_cid(slot, frame, frames, form) {
             return false;
         }
-        slot.local_cids.on_sent(frame.sequence);
-        packet.sent(SentFrame::NewConnectionId {
-            path,
-            sequence: frame.sequence,
-        });
     }
     while let Some(sequence) = slot.remote_cids.next_retirement() {
-        if !put_form(
-            &Frame::RetireConnectionId { path, sequence },
-            buf,
-            limit,
-            form,
-        ) {
+        let frame = Frame::RetireConnectionId { path, sequence };
+        let noted = SentFrame::RetireConnectionId { path, sequence };
+        if !frames.put_noted(&frame, form, noted) {
             return false;
         }
         slot.remote_cids.on_retirement_sent(sequence);
-        packet.sent(SentFrame::RetireConnectionId { path, sequence });
     }
     true
 }
 
-/// Appends the frame if it ends within `limit`.
-pub(super) fn put(frame: &Frame<'_>, buf: &mut Vec<u8>, limit: usize) -> bool {
-    put_form(frame, buf, limit, Form::Plain)
-}
-
-fn put_form(frame: &Frame<'_>, buf: &mut Vec<u8>, limit: usize, form: Form) -> bool {
-    let before = buf.len();
-    frame.encode(buf, form);
-    if buf.len() > limit {
-        buf.truncate(before);
-        return false;
+/// Writes a connection ID that a slot issues; returns whether it fitted.
+fn put_cid(slot: &mut Slot, cid: NewConnectionId, frames: &mut Frames<'_>, form: Form) -> bool {
+    let (path, sequence) = (slot.id, cid.sequence);
+    let noted = SentFrame::NewConnectionId { path, sequence };
+    let fits = frames.put_noted(&Frame::NewConnectionId(cid), form, noted);
+    if fits {
+        slot.local_cids.on_sent(sequence);
     }
-    true
+    fits
 }

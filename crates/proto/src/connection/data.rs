@@ -1,7 +1,7 @@
 //! Packets with data: what was decided on, and what goes along with it.
 
 use super::Connection;
-use super::builder::Packet;
+use crate::packet::{Kind, Packet};
 use crate::placement::{Carried, Load, Original, Repeat};
 use crate::sched::{ClassSet, UnitKind};
 use crate::time::Instant;
@@ -40,60 +40,54 @@ impl Wrote {
 }
 
 impl Connection {
-    pub(super) fn write_data(
-        &mut self,
-        now: Instant,
-        load: Load,
-        packet: &mut Packet,
-        buf: &mut Vec<u8>,
-    ) {
-        let id = packet.path;
-        self.write_acks(now, packet, buf, false);
+    pub(super) fn write_data(&mut self, now: Instant, load: Load, packet: &mut Packet<'_>) {
+        let id = packet.path();
+        self.write_acks(now, packet, false);
         if self.has_control() {
-            self.write_control(packet, buf);
+            self.write_control(packet);
         }
         let is_first = self
             .paths
             .path(id)
             .is_some_and(|path| self.is_first_after_quiet(path));
         if is_first {
-            self.ask_for_answer(packet, buf);
+            self.ask_for_answer(packet.frames());
         }
         // What goes along may have taken the room of what was decided on.
-        let alone = !packet.has_frames(buf);
-        let before = packet.frames.len();
-        let wrote = self.write_load(load, packet, buf);
+        let alone = !packet.has_frames();
+        let before = packet.frames().mark();
+        let wrote = self.write_load(load, packet);
         debug_assert!(
-            !alone || wrote.holds(load, packet.frames.len() > before),
+            !alone || wrote.holds(load, !packet.frames().is_at(before)),
             "a packet without what it is about: {load:?} {wrote:?}"
         );
         if !is_first && self.is_last_for_now() {
-            self.ask_for_answer(packet, buf);
+            self.ask_for_answer(packet.frames());
         }
     }
 
-    fn write_load(&mut self, load: Load, packet: &mut Packet, buf: &mut Vec<u8>) -> Wrote {
-        let (path, limit, before) = (packet.path, packet.end, packet.frames.len());
+    fn write_load(&mut self, load: Load, packet: &mut Packet<'_>) -> Wrote {
+        let (path, before) = (packet.path(), packet.frames().mark());
         let mut wrote = Wrote::default();
         match load {
-            Load::Waiting { .. } => wrote = self.write_waiting(load, packet, buf),
+            Load::Waiting { .. } => wrote = self.write_waiting(load, packet),
             Load::Stream { id: stream, .. } => {
-                let (streams, frames) = (&mut self.streams, &mut packet.frames);
-                wrote.fresh = streams.write_stream(buf, limit, stream, u64::MAX, frames);
+                let frames = packet.frames();
+                wrote.fresh = self.streams.write_stream(frames, stream, u64::MAX);
             }
             Load::Hole { from, frame } => {
-                packet.is_copy = true;
-                let (streams, frames) = (&mut self.streams, &mut packet.frames);
-                let bytes = streams.write_copy(buf, limit, from, path, &[frame], frames);
+                packet.set_kind(Kind::Copy);
+                let frames = packet.frames();
+                let bytes = self.streams.write_copy(frames, from, path, &[frame]);
                 self.count_copied(path, bytes, true);
             }
-            Load::Copy(first) => self.write_copies(first, packet, buf),
+            Load::Copy(first) => self.write_copies(first, packet),
         }
         self.count_stream_bytes(path, wrote.again + wrote.fresh, wrote.again);
         let carried = Carried {
             bytes: wrote.again + wrote.fresh + wrote.datagrams,
             again: wrote.again,
-            frames: &packet.frames[before..],
+            frames: packet.frames().sent_since(before),
             datagrams: &wrote.kept,
         };
         self.placement.carried(path, load, &carried);
@@ -102,7 +96,7 @@ impl Connection {
 
     /// Writes what waits of one class: first what was asked about, then the rest in the usual
     /// order.
-    fn write_waiting(&mut self, load: Load, packet: &mut Packet, buf: &mut Vec<u8>) -> Wrote {
+    fn write_waiting(&mut self, load: Load, packet: &mut Packet<'_>) -> Wrote {
         let mut wrote = Wrote::default();
         let Load::Waiting {
             first,
@@ -116,28 +110,28 @@ impl Connection {
         else {
             return wrote;
         };
-        let (path, limit, of) = (packet.path, packet.end, ClassSet::of(class));
-        let (streams, frames) = (&mut self.streams, &mut packet.frames);
+        let (path, of) = (packet.path(), ClassSet::of(class));
+        let (streams, frames) = (&mut self.streams, packet.frames());
         let others = IN_ORDER.into_iter().filter(|kind| *kind != first);
         for kind in [first].into_iter().chain(others) {
             let left = budget.saturating_sub(wrote.again + wrote.fresh + wrote.datagrams);
-            let before = frames.len();
+            let before = frames.mark();
             match kind {
                 UnitKind::Retransmission if !overtakes => {
                     let before = streams.bytes_retransmitted();
-                    streams.write_lost_data(buf, limit, of, path, left, frames);
+                    streams.write_lost_data(frames, of, path, left);
                     wrote.again = streams.bytes_retransmitted() - before;
                 }
                 UnitKind::Datagram if !beyond && streams.has_datagrams() => {
                     let keep = (!also.is_empty()).then_some(&mut wrote.kept);
-                    wrote.datagrams = streams.write_datagrams(buf, limit, of, left, frames, keep);
+                    wrote.datagrams = streams.write_datagrams(frames, of, left, keep);
                 }
                 UnitKind::Fresh => {
-                    wrote.fresh = streams.write_fresh_data(buf, limit, of, skip, left, frames);
+                    wrote.fresh = streams.write_fresh_data(frames, of, skip, left);
                 }
                 _ => {}
             }
-            wrote.of_first |= kind == first && frames.len() > before;
+            wrote.of_first |= kind == first && !frames.is_at(before);
         }
         wrote
     }
@@ -145,9 +139,9 @@ impl Connection {
     /// Fills the packet with what the oldest packets of other paths carry. What does not fit of one
     /// is left for the next copy: otherwise the few bytes by which two packets differ would wait
     /// for the original after all.
-    fn write_copies(&mut self, first: Original, packet: &mut Packet, buf: &mut Vec<u8>) {
-        packet.is_copy = true;
-        let id = packet.path;
+    fn write_copies(&mut self, first: Original, packet: &mut Packet<'_>) {
+        packet.set_kind(Kind::Copy);
+        let id = packet.path();
         let mut next = Some(first);
         for _ in 0..MAX_COPIED_PACKETS {
             let Some(original) = next else {
@@ -164,10 +158,10 @@ impl Connection {
             let Some((_, original)) = original else {
                 return;
             };
-            let (frames, sent) = (&original.frames, &mut packet.frames);
+            let carried = &original.frames;
             let streams = &mut self.streams;
-            let bytes = streams.write_copy(buf, packet.end, from, id, frames, sent);
-            let rest = frames.iter().any(|frame| streams.is_copyable(frame, id));
+            let bytes = streams.write_copy(packet.frames(), from, id, carried);
+            let rest = carried.iter().any(|frame| streams.is_copyable(frame, id));
             self.count_copied(id, bytes, false);
             if rest || bytes == 0 {
                 return;
@@ -180,29 +174,23 @@ impl Connection {
 
     /// Writes a copy that was asked for together with its original. What does not fit, as something
     /// goes along with it, stays for the next packet.
-    pub(super) fn write_repeat(
-        &mut self,
-        now: Instant,
-        number: u64,
-        packet: &mut Packet,
-        buf: &mut Vec<u8>,
-    ) {
-        self.write_acks(now, packet, buf, false);
-        packet.is_copy = true;
+    pub(super) fn write_repeat(&mut self, now: Instant, number: u64, packet: &mut Packet<'_>) {
+        self.write_acks(now, packet, false);
+        packet.set_kind(Kind::Copy);
         let Some(Repeat {
             from,
-            frames,
+            frames: carried,
             datagrams,
             ..
         }) = self.placement.repeat(number)
         else {
             return;
         };
-        let (id, end, sent) = (packet.path, packet.end, &mut packet.frames);
+        let (id, frames) = (packet.path(), packet.frames());
         let streams = &mut self.streams;
-        let count = streams.write_datagram_copies(buf, end, datagrams, sent);
+        let count = streams.write_datagram_copies(frames, datagrams);
         let bytes: usize = datagrams[..count].iter().map(Bytes::len).sum();
-        let bytes = bytes as u64 + streams.write_copy(buf, end, *from, id, frames, sent);
+        let bytes = bytes as u64 + streams.write_copy(frames, *from, id, carried);
         self.placement.repeated(number, count, &self.streams);
         self.count_copied(id, bytes, false);
     }

@@ -2,15 +2,15 @@
 //! (draft-huitema-quic-ts-08).
 
 use super::Connection;
-use super::builder::Packet;
 use super::receive::Arrival;
 use crate::error::TransportError;
+use crate::packet::Frames;
 use crate::path::state::Path;
 use crate::recovery::one_way::{Carrier, DelayDifference, Echo};
 use crate::recovery::{LargestNewlyAcked, SentPacket};
 use crate::time::{Duration, Instant};
 use crate::wire::PathId;
-use crate::wire::frame::{Form, Frame};
+use crate::wire::frame::Frame;
 use crate::wire::params::Timestamps;
 use std::ops::RangeInclusive;
 
@@ -120,11 +120,11 @@ impl Connection {
     }
 
     /// Writes when the packet leaves, if the peer wants to know.
-    pub(super) fn write_timestamp(&self, now: Instant, packet: &Packet, buf: &mut Vec<u8>) {
+    pub(super) fn write_timestamp(&self, now: Instant, frames: &mut Frames<'_>) {
         if self.sends_timestamps() {
             let micros = now.since(self.began).as_micros() as u64;
             let time = micros >> ACK_DELAY_EXPONENT;
-            Frame::Timestamp { time }.encode_within(buf, Form::Plain, packet.end);
+            frames.put(&Frame::Timestamp { time });
         }
     }
 }

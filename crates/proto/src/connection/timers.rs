@@ -18,10 +18,10 @@
 //! [`Liveness`]: crate::path::liveness::Liveness
 
 use super::Connection;
-use super::builder::MIN_USEFUL_ROOM;
 use super::silence::Census;
 use crate::error::ConnectionError;
 use crate::handshake::Level;
+use crate::packet::MIN_USEFUL_ROOM;
 use crate::path::liveness::{Alarm, MAX_BACKOFF};
 use crate::path::route::Route;
 use crate::path::state::Path;

@@ -1,7 +1,6 @@
 //! What leaves next: path control first, then data where the scheduler wants it.
 
 use super::Connection;
-use super::builder::{MIN_USEFUL_ROOM, Packet, SizeRule, Via};
 use super::close::Life;
 use super::one_way::ACK_DELAY_EXPONENT;
 use super::paths::can_carry;
@@ -10,6 +9,7 @@ use crate::config::CreditReturn;
 use crate::datagram::Transmit;
 use crate::event::Observation;
 use crate::handshake::{Handshake, Level};
+use crate::packet::{Kind, MIN_USEFUL_ROOM, Packet, SizeRule, Via};
 use crate::path::manager::Slot;
 use crate::path::route::Route;
 use crate::path::state::Path;
@@ -82,19 +82,18 @@ impl Connection {
             let Some(mut packet) = self.begin_packet(level, PathId::ZERO, buf, start + size) else {
                 continue;
             };
-            self.fill_handshake(now, &mut packet, buf);
+            self.fill_handshake(now, &mut packet);
             // RFC 9000, section 14.1: datagrams with Initial packets are full size where that helps
             // validating the path.
-            packet.note_eliciting();
-            must_fill |=
-                level == Level::Initial && (packet.ack_eliciting || self.identity.side.is_client());
+            must_fill |= level == Level::Initial
+                && (packet.is_ack_eliciting() || self.identity.side.is_client());
             let fill = must_fill && level == last && size >= MIN_DATAGRAM_SIZE;
             let rule = if fill {
                 SizeRule::AtLeast(start + MIN_DATAGRAM_SIZE)
             } else {
                 SizeRule::AsIs
             };
-            self.finish_packet(now, &mut packet, buf, rule);
+            self.finish_packet(now, packet, rule);
             self.on_level_sent(now, level);
         }
         let length = buf.len() - start;
@@ -127,32 +126,20 @@ impl Connection {
         })
     }
 
-    fn fill_handshake(&mut self, now: Instant, packet: &mut Packet, buf: &mut Vec<u8>) {
-        let (level, limit) = (packet.level, packet.end);
+    fn fill_handshake(&mut self, now: Instant, packet: &mut Packet<'_>) {
+        let level = packet.level();
         if let Some(space) = self.early.spaces[level as usize].as_mut() {
             // The delay is not used before the handshake is confirmed: any exponent is as good.
-            let path = PathId::ZERO;
-            space.received.write_ack(
-                now,
-                buf,
-                limit,
-                Form::Plain,
-                path,
-                ACK_DELAY_EXPONENT,
-                &mut packet.frames,
-            );
+            let (frames, path) = (packet.frames(), PathId::ZERO);
+            let received = &mut space.received;
+            received.write_ack(now, frames, Form::Plain, path, ACK_DELAY_EXPONENT);
         }
-        self.handshake
-            .write_crypto(level, buf, limit, &mut packet.frames);
+        self.handshake.write_crypto(level, packet.frames());
         let owed = &mut self.early.probes_owed[level as usize];
-        packet.note_eliciting();
         if *owed > 0 {
             *owed -= 1;
-            packet.is_pto_probe = true;
-            if !packet.ack_eliciting && buf.len() < limit {
-                Frame::Ping.encode(buf, Form::Plain);
-                packet.ack_eliciting = true;
-            }
+            packet.set_kind(Kind::Probe);
+            packet.ensure_eliciting();
         }
     }
 
@@ -406,89 +393,63 @@ impl Connection {
         let mut rule = SizeRule::AsIs;
         match job.task {
             Task::Validate { .. } => {
-                packet.is_validation = true;
+                packet.set_kind(Kind::Validation);
                 let full = end - start >= MIN_DATAGRAM_SIZE;
-                if self.write_validation(now, &mut packet, buf, full) && full {
+                if self.write_validation(now, &mut packet, full) && full {
                     rule = SizeRule::AtLeast(start + MIN_DATAGRAM_SIZE);
                 }
             }
-            Task::Probe => self.write_probe(now, &mut packet, buf),
+            Task::Probe => self.write_probe(now, &mut packet),
             Task::MtuProbe { size } => {
-                self.question().encode(buf, Form::Plain);
-                packet.ack_eliciting = true;
-                packet.is_mtu_probe = true;
+                packet.frames().push(&self.question());
+                packet.set_kind(Kind::MtuProbe);
                 rule = SizeRule::AtLeast(start + usize::from(size));
             }
-            Task::Acknowledge => self.write_acks(now, &mut packet, buf, true),
+            Task::Acknowledge => self.write_acks(now, &mut packet, true),
             Task::Control => {
-                self.write_acks(now, &mut packet, buf, false);
-                self.write_control(&mut packet, buf);
+                self.write_acks(now, &mut packet, false);
+                self.write_control(&mut packet);
             }
             Task::Ping => {
-                self.question().encode(buf, Form::Plain);
-                self.write_timestamp(now, &packet, buf);
-                packet.ack_eliciting = true;
+                packet.frames().push(&self.question());
+                self.write_timestamp(now, packet.frames());
                 if let Some(path) = self.paths.open_path_mut(job.path) {
                     path.take_ping();
                 }
             }
-            Task::Repeat(number) => self.write_repeat(now, number, &mut packet, buf),
-            Task::Data(load) => self.write_data(now, load, &mut packet, buf),
+            Task::Repeat(number) => self.write_repeat(now, number, &mut packet),
+            Task::Data(load) => self.write_data(now, load, &mut packet),
         }
-        self.finish_packet(now, &mut packet, buf, rule)
+        self.finish_packet(now, packet, rule)
     }
 
     /// Writes challenges and responses; `full` tells whether the datagram can be full size.
-    fn write_validation(
-        &mut self,
-        now: Instant,
-        packet: &mut Packet,
-        buf: &mut Vec<u8>,
-        full: bool,
-    ) -> bool {
-        let limit = packet.end;
-        let Some(path) = self.paths.open_path_mut(packet.path) else {
+    fn write_validation(&mut self, now: Instant, packet: &mut Packet<'_>, full: bool) -> bool {
+        let Some(path) = self.paths.open_path_mut(packet.path()) else {
             return false;
         };
-        let route = path.route_for_proof(packet.via == Via::Previous);
-        let mut wrote = false;
-        while buf.len() + 9 <= limit
-            && let Some(data) = route.responses.pop()
-        {
-            Frame::PathResponse { data }.encode(buf, Form::Plain);
-            wrote = true;
-        }
-        if buf.len() + 9 <= limit
-            && let Some(validation) = &mut route.validation
-            && let Some(data) = validation.poll_challenge(now)
-        {
-            Frame::PathChallenge { data }.encode(buf, Form::Plain);
-            if !full {
-                validation.sent_small();
+        let route = path.route_for_proof(packet.via() == Via::Previous);
+        let wrote = route.write_proof(now, packet.frames(), full);
+        if packet.via() == Via::Route {
+            if self.write_answer_cid(packet) {
+                self.ask_for_answer(packet.frames());
             }
-            wrote = true;
-        }
-        packet.ack_eliciting |= wrote;
-        if packet.via == Via::Route {
-            if self.write_answer_cid(packet, buf) {
-                self.ask_for_answer(packet, buf);
-            }
-            self.write_acks(now, packet, buf, false);
+            self.write_acks(now, packet, false);
         }
         wrote
     }
 
     /// A probe carries what is most useful to the peer; on a path that others
     /// stand in for nothing but a PING.
-    fn write_probe(&mut self, now: Instant, packet: &mut Packet, buf: &mut Vec<u8>) {
-        let id = packet.path;
+    fn write_probe(&mut self, now: Instant, packet: &mut Packet<'_>) {
+        let id = packet.path();
         // A doubted path that nobody stands in for must carry what only it can.
         let alone = !self.has_other_healthy(id);
         let Some(path) = self.paths.open_path_mut(id) else {
             return;
         };
         path.take_probe();
-        packet.is_pto_probe = true;
+        packet.set_kind(Kind::Probe);
         let healthy = path.is_healthy() || alone;
         let unacked = path.space().iter_unacked().map(|(_, packet)| packet);
         let mut useful = unacked.filter(|packet| packet.ack_eliciting && !packet.frames.is_empty());
@@ -504,33 +465,21 @@ impl Connection {
                     self.streams.reinject(frame, id);
                 }
             }
-            self.write_acks(now, packet, buf, false);
-            self.write_control(packet, buf);
-            let limit = packet.end;
+            self.write_acks(now, packet, false);
+            self.write_control(packet);
             let before = self.streams.bytes_retransmitted();
-            let bytes = self
-                .streams
-                .write_data(buf, limit, id, 0, u64::MAX, &mut packet.frames);
+            let frames = packet.frames();
+            let bytes = self.streams.write_data(frames, id, 0, u64::MAX);
             let again = self.streams.bytes_retransmitted() - before;
             self.count_stream_bytes(id, bytes, again);
             self.placement.spend(id, bytes);
         }
-        packet.note_eliciting();
-        self.ask_for_answer(packet, buf);
-        if !packet.ack_eliciting && packet.room(buf) > 0 {
-            Frame::Ping.encode(buf, Form::Plain);
-            packet.ack_eliciting = true;
-        }
+        self.ask_for_answer(packet.frames());
+        packet.ensure_eliciting();
     }
 
     /// Acknowledgements that travel on the packet's path: its own, and those sent its way.
-    pub(super) fn write_acks(
-        &mut self,
-        now: Instant,
-        packet: &mut Packet,
-        buf: &mut Vec<u8>,
-        alone: bool,
-    ) {
+    pub(super) fn write_acks(&mut self, now: Instant, packet: &mut Packet<'_>, alone: bool) {
         let owes = |slot: &Slot| {
             let path = slot.path.as_ref();
             path.is_some_and(|path| path.space().received.has_unreported())
@@ -540,7 +489,7 @@ impl Connection {
         }
         let active = self.multipath_active();
         let form = if active { Form::Multipath } else { Form::Plain };
-        let carrier = packet.path;
+        let carrier = packet.path();
         let travelling: SmallVec<[PathId; 4]> = if self.paths.open_count() <= 1 && !active {
             smallvec![carrier]
         } else {
@@ -550,32 +499,31 @@ impl Connection {
             let path = self.paths.path(*id);
             path.is_some_and(|path| path.space().received.has_unreported())
         };
-        let before = buf.len();
+        let frames = packet.frames();
+        let before = frames.mark();
         if travelling.iter().any(reported) {
-            self.write_timestamp(now, packet, buf);
+            self.write_timestamp(now, frames);
         }
-        let stamped = buf.len();
+        let stamped = frames.mark();
         for id in travelling {
-            let limit = packet.end;
             // Also those of a path that is given up: what came on it is acknowledged elsewhere.
             if let Some(path) = self.paths.path_mut(id)
                 && path.space().received.has_unreported()
             {
-                let (received, frames) = (&mut path.space_mut().received, &mut packet.frames);
-                received.write_ack(now, buf, limit, form, id, ACK_DELAY_EXPONENT, frames);
+                let received = &mut path.space_mut().received;
+                received.write_ack(now, frames, form, id, ACK_DELAY_EXPONENT);
             }
         }
-        if buf.len() == stamped {
+        if frames.is_at(stamped) {
             // No acknowledgement fitted, so there is nothing to time.
-            buf.truncate(before);
+            frames.go_back(before);
         }
         let silent = self
             .paths
             .path(carrier)
             .map_or(0, |p| p.space().sent_since_ack_eliciting());
-        if alone && silent >= ACKS_BEFORE_PING && packet.room(buf) > 0 && packet.has_frames(buf) {
-            Frame::Ping.encode(buf, Form::Plain);
-            packet.ack_eliciting = true;
+        if alone && silent >= ACKS_BEFORE_PING && packet.has_frames() {
+            packet.frames().put(&Frame::Ping);
         }
     }
 

@@ -1,7 +1,8 @@
 //! The CRYPTO bytes of one encryption level (RFC 9000, section 19.6): a stream of each direction.
 
 use crate::error::TransportError;
-use crate::recovery::sent::{SentFrame, SentFrames};
+use crate::packet::Frames;
+use crate::recovery::sent::SentFrame;
 use anabranch_wire::{TransportErrorCode, varint};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -79,13 +80,13 @@ impl Sender {
         self.pending().is_some()
     }
 
-    /// Appends frames while `out` stays within `limit` bytes; returns whether it appended any.
-    pub(super) fn write(&mut self, out: &mut Vec<u8>, limit: usize, sent: &mut SentFrames) -> bool {
-        let before = out.len();
+    /// Appends frames while they fit; returns whether it appended any.
+    pub(super) fn write(&mut self, frames: &mut Frames<'_>) -> bool {
+        let before = frames.mark();
         while let Some(range) = self.pending() {
             let start = range.start;
             let header = varint::size(FRAME_TYPE) + varint::size(start);
-            let room = (limit.saturating_sub(out.len() + header)) as u64;
+            let room = frames.room().saturating_sub(header) as u64;
             // The length's own size is taken for the longest frame, hence never too small.
             let longest = (range.end - start).min(room);
             let longest = longest.min(room.saturating_sub(varint::size(longest) as u64));
@@ -93,19 +94,20 @@ impl Sender {
                 break;
             }
             let end = start + longest;
+            let (out, _) = frames.raw();
             varint::put(out, FRAME_TYPE);
             varint::put(out, start);
             varint::put(out, longest);
             let at = (start - self.base) as usize;
             out.extend_from_slice(&self.data[at..at + longest as usize]);
-            sent.push(SentFrame::Crypto {
+            frames.note(SentFrame::Crypto {
                 start,
                 length: longest as u32,
             });
             self.lost.remove(&(start..end));
             self.next = self.next.max(end);
         }
-        out.len() > before
+        !frames.is_at(before)
     }
 
     /// The part of a sent frame that still matters.

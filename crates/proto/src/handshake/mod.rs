@@ -13,7 +13,7 @@ pub mod tls;
 pub mod token;
 
 use crate::error::TransportError;
-use crate::recovery::sent::SentFrames;
+use crate::packet::Frames;
 use crate::resumption::Resume;
 use crate::time::{Duration, Instant};
 use anabranch_wire::{ConnectionId, PathId, Side, TransportErrorCode};
@@ -317,15 +317,9 @@ impl Handshake {
         !crypto.discarded && crypto.send.is_pending()
     }
 
-    /// Appends CRYPTO frames while `out` stays within `limit` bytes; returns whether it did.
-    pub fn write_crypto(
-        &mut self,
-        level: Level,
-        out: &mut Vec<u8>,
-        limit: usize,
-        sent: &mut SentFrames,
-    ) -> bool {
-        self.has_crypto(level) && self.crypto_mut(level).send.write(out, limit, sent)
+    /// Appends CRYPTO frames while they fit; returns whether it did.
+    pub fn write_crypto(&mut self, level: Level, frames: &mut Frames<'_>) -> bool {
+        self.has_crypto(level) && self.crypto_mut(level).send.write(frames)
     }
 
     /// A CRYPTO frame was acknowledged.

@@ -5,7 +5,8 @@ use super::tls::{
 };
 use super::{Handshake, KeyUpdateRefused, Level, OpenError};
 use crate::error::TransportError;
-use crate::recovery::sent::{SentFrame, SentFrames};
+use crate::packet::Frames;
+use crate::recovery::sent::SentFrame;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use anabranch_wire::cursor::Reader;
@@ -93,15 +94,16 @@ fn frames(packet: &[u8]) -> Vec<(u64, Vec<u8>)> {
 /// All CRYPTO frames that wait at one level, in packets of 300 bytes.
 fn flight(from: &mut Handshake, level: Level) -> Vec<(u64, Vec<u8>)> {
     let mut all = Vec::new();
-    let mut packet = Vec::new();
-    let mut sent = SentFrames::new();
-    while from.write_crypto(level, &mut packet, 300, &mut sent) {
-        assert!(packet.len() <= 300 && !sent.is_empty());
+    loop {
+        let mut packet = Vec::new();
+        let mut written = Frames::new(&mut packet, 300);
+        if !from.write_crypto(level, &mut written) {
+            return all;
+        }
+        assert!(!written.sent().is_empty());
+        assert!(packet.len() <= 300);
         all.extend(frames(&packet));
-        packet.clear();
-        sent.clear();
     }
-    all
 }
 
 fn deliver(from: &mut Handshake, to: &mut Handshake) -> Result<bool, TransportError> {
@@ -557,13 +559,11 @@ fn a_server_may_ask_for_another_client_hello() {
 #[test]
 fn lost_crypto_is_sent_again_and_acknowledged_crypto_is_not() {
     let mut pair = Pair::new(&client_config(), &server_config());
-    let (mut packet, mut sent) = (Vec::new(), SentFrames::new());
-    assert!(
-        pair.client
-            .write_crypto(Level::Initial, &mut packet, 100, &mut sent)
-    );
-    let [SentFrame::Crypto { start: 0, length }] = sent[..] else {
-        panic!("{sent:?}")
+    let mut packet = Vec::new();
+    let mut written = Frames::new(&mut packet, 100);
+    assert!(pair.client.write_crypto(Level::Initial, &mut written));
+    let [SentFrame::Crypto { start: 0, length }] = written.sent()[..] else {
+        panic!("{written:?}")
     };
     flight(&mut pair.client, Level::Initial);
     pair.client.on_crypto_acked(Level::Initial, 0, 10);

@@ -3,6 +3,7 @@
 use crate::config::TransportConfig;
 use crate::congestion::{Controller, ControllerInit};
 use crate::datagram::Tuple;
+use crate::packet::Frames;
 use crate::path::amplification::Amplification;
 use crate::path::ecn::EcnState;
 use crate::path::mtu::MtuDiscovery;
@@ -12,9 +13,13 @@ use crate::recovery::{DeliveryRate, Pacer, RttEstimator};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use anabranch_wire::PathId;
+use anabranch_wire::frame::Frame;
 
 /// Less than this is left to acknowledgements of the handshake.
 const MIN_EARLY_DATA_BUDGET: u64 = 256;
+
+/// Bytes of a challenge or its answer.
+const PROOF_LEN: usize = 9;
 
 /// The two ends of a path as they are now, with RTT, window, pacer, MTU and ECN.
 ///
@@ -117,6 +122,32 @@ impl Route {
     pub(crate) fn validate_after(&mut self, now: Instant, rng: &mut Rng, pto: Duration) {
         let pto = self.rtt.pto_base().min(pto);
         self.validation = Some(Validation::start(now, rng, pto));
+    }
+
+    /// Appends answers to the peer's challenges, and a challenge that is due; `full` tells whether
+    /// the datagram can be full size. Returns whether there were any.
+    pub(crate) fn write_proof(
+        &mut self,
+        now: Instant,
+        frames: &mut Frames<'_>,
+        full: bool,
+    ) -> bool {
+        let before = frames.mark();
+        while frames.room() >= PROOF_LEN
+            && let Some(data) = self.responses.pop()
+        {
+            frames.push(&Frame::PathResponse { data });
+        }
+        if frames.room() >= PROOF_LEN
+            && let Some(validation) = &mut self.validation
+            && let Some(data) = validation.poll_challenge(now)
+        {
+            frames.push(&Frame::PathChallenge { data });
+            if !full {
+                validation.sent_small();
+            }
+        }
+        !frames.is_at(before)
     }
 
     /// Whether data may be sent to the far end.

@@ -4,6 +4,7 @@
 use super::*;
 use crate::config::{Rescue, RetransmissionPolicy};
 use crate::datagram::{SocketId, Tuple};
+use crate::packet::Frames;
 use crate::path::cids::RemoteCids;
 use crate::path::liveness::Sent;
 use crate::path::packets::Leaving;
@@ -146,7 +147,8 @@ impl World {
         let Task::Data(load) = job.task else {
             panic!("{job:?} is no data")
         };
-        let (mut out, mut frames) = (Vec::new(), SentFrames::new());
+        let mut out = Vec::new();
+        let mut frames = Frames::new(&mut out, ROOM);
         let streams = &mut self.streams;
         let bytes = match load {
             Load::Waiting {
@@ -154,17 +156,13 @@ impl World {
                 budget,
                 overtakes: false,
                 ..
-            } => streams.write_data(&mut out, ROOM, job.path, skip, budget, &mut frames),
+            } => streams.write_data(&mut frames, job.path, skip, budget),
             Load::Waiting { skip, budget, .. } => {
                 let of = ClassSet::ALL;
-                streams.write_fresh_data(&mut out, ROOM, of, skip, budget, &mut frames)
+                streams.write_fresh_data(&mut frames, of, skip, budget)
             }
-            Load::Stream { id, .. } => {
-                streams.write_stream(&mut out, ROOM, id, u64::MAX, &mut frames)
-            }
-            Load::Hole { from, frame } => {
-                streams.write_copy(&mut out, ROOM, from, job.path, &[frame], &mut frames)
-            }
+            Load::Stream { id, .. } => streams.write_stream(&mut frames, id, u64::MAX),
+            Load::Hole { from, frame } => streams.write_copy(&mut frames, from, job.path, &[frame]),
             Load::Copy(Original { path, pn, .. }) => {
                 let original = self
                     .paths
@@ -174,9 +172,10 @@ impl World {
                     .unacked_from(pn)
                     .next();
                 let of = original.unwrap().1.frames.clone();
-                streams.write_copy(&mut out, ROOM, path, job.path, &of, &mut frames)
+                streams.write_copy(&mut frames, path, job.path, &of)
             }
         };
+        let frames = frames.into_sent();
         assert!(!frames.is_empty(), "{job:?} wrote nothing");
         let carried = Carried {
             bytes,

@@ -4,8 +4,9 @@
 //! One timer: the delay of an acknowledgement, in [`ReceivedPackets::deadline`].
 
 use super::ack_policy::AckPolicy;
-use super::sent::{SentFrame, SentFrames};
+use super::sent::SentFrame;
 use crate::datagram::Ecn;
+use crate::packet::Frames;
 use crate::time::{Duration, Instant};
 use anabranch_wire::PathId;
 use anabranch_wire::frame::{EcnCounts, Form, put_ack};
@@ -286,21 +287,15 @@ impl ReceivedPackets {
         self.ack_at = Some(Instant::ZERO);
     }
 
-    /// Appends an acknowledgement, or nothing if nothing was received or it would exceed `limit`.
+    /// Appends an acknowledgement, or nothing if nothing was received or it would not fit.
     /// Afterwards everything counts as reported.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "a packet's writer, its limit and the frame's form"
-    )]
     pub fn write_ack(
         &mut self,
         now: Instant,
-        out: &mut Vec<u8>,
-        limit: usize,
+        frames: &mut Frames<'_>,
         form: Form,
         path: PathId,
         ack_delay_exponent: u64,
-        sent: &mut SentFrames,
     ) -> bool {
         let Some(largest) = self.largest() else {
             return false;
@@ -311,6 +306,7 @@ impl ReceivedPackets {
         let micros = u64::try_from(now.since(self.largest_time).as_micros()).unwrap_or(u64::MAX);
         let delay = micros.checked_shr(ack_delay_exponent as u32).unwrap_or(0);
         let ecn = (self.counts != EcnCounts::default()).then_some(self.counts);
+        let (out, limit) = frames.raw();
         let written = put_ack(
             out,
             form,
@@ -324,7 +320,7 @@ impl ReceivedPackets {
         if written.is_none() {
             return false;
         }
-        sent.push(SentFrame::Ack { path, largest });
+        frames.note(SentFrame::Ack { path, largest });
         self.unreported = 0;
         self.unreported_gaps = 0;
         self.largest_reported = Some(largest);

@@ -4,6 +4,8 @@ mod outgoing;
 
 use super::SendDatagramError;
 use crate::error::TransportError;
+use crate::packet::Frames;
+use crate::recovery::sent::SentFrame;
 use crate::sched::{ClassSet, known_class};
 use crate::time::Instant;
 use anabranch_wire::frame::{datagram_header_len, put_datagram_header};
@@ -244,14 +246,13 @@ impl Datagrams {
     /// returns it.
     pub(super) fn write(
         &mut self,
-        out: &mut Vec<u8>,
-        limit: usize,
+        frames: &mut Frames<'_>,
         of: ClassSet,
         previous: Option<&DatagramOptions>,
     ) -> Option<(Bytes, DatagramOptions)> {
         let next = self.outgoing.front(of)?;
         let fits = previous.is_none_or(|previous| next.options.goes_with(previous))
-            && put_datagram(out, limit, &next.data);
+            && put_datagram(frames, &next.data);
         if !fits {
             return None;
         }
@@ -307,11 +308,12 @@ impl Datagrams {
 }
 
 /// Appends one frame; returns whether it fits.
-pub(super) fn put_datagram(out: &mut Vec<u8>, limit: usize, data: &Bytes) -> bool {
+pub(super) fn put_datagram(frames: &mut Frames<'_>, data: &Bytes) -> bool {
     let length = data.len();
-    let Some(room) = limit.checked_sub(out.len() + length) else {
+    let Some(room) = frames.room().checked_sub(length) else {
         return false;
     };
+    let (out, _) = frames.raw();
     if room >= datagram_header_len(length, true) {
         put_datagram_header(out, Some(length));
     } else {
@@ -324,6 +326,9 @@ pub(super) fn put_datagram(out: &mut Vec<u8>, limit: usize, data: &Bytes) -> boo
         put_datagram_header(out, None);
     }
     out.extend_from_slice(data);
+    frames.note(SentFrame::Datagram {
+        length: length as u16,
+    });
     true
 }
 

@@ -5,7 +5,8 @@ use super::prospects::fresh_part;
 use super::recv::Recv;
 use super::send_buf::SendBuf;
 use super::{ABOVE, AGAIN, FREE, StreamEvent, Streams};
-use crate::recovery::sent::{SentFrame, SentFrames};
+use crate::packet::Frames;
+use crate::recovery::sent::SentFrame;
 use crate::sched::ClassSet;
 use anabranch_wire::frame::{Form, Frame, put_stream_header, stream_header_len};
 use anabranch_wire::{Dir, PathId, StreamId, varint};
@@ -23,31 +24,27 @@ const MAX_SKIPPED_STREAMS: usize = 64;
 const DIRS: [Dir; 2] = [Dir::Bi, Dir::Uni];
 
 /// The packet being filled.
-struct Packet<'a> {
-    out: &'a mut Vec<u8>,
-    limit: usize,
+struct Packet<'a, 'b> {
+    frames: &'a mut Frames<'b>,
     /// Stream bytes it may still take.
     budget: u64,
     /// Stream bytes it took.
     data: u64,
-    sent: &'a mut SentFrames,
 }
 
-impl<'a> Packet<'a> {
-    /// One that ends at `limit` of `out` and takes `budget` stream bytes at the most.
-    fn new(out: &'a mut Vec<u8>, limit: usize, budget: u64, sent: &'a mut SentFrames) -> Self {
+impl<'a, 'b> Packet<'a, 'b> {
+    /// One that takes `budget` stream bytes at the most.
+    fn new(frames: &'a mut Frames<'b>, budget: u64) -> Self {
         Self {
-            out,
-            limit,
+            frames,
             budget,
             data: 0,
-            sent,
         }
     }
 
     /// Whether nothing more fits, so that nothing more need be looked for.
     fn is_full(&self) -> bool {
-        self.budget == 0 || self.out.len() >= self.limit
+        self.budget == 0 || self.frames.room() == 0
     }
 
     /// Appends one frame with as much of `range` as fits; returns what that was.
@@ -57,20 +54,21 @@ impl<'a> Packet<'a> {
         buf: &mut SendBuf,
         range: Range<u64>,
     ) -> Option<Range<u64>> {
-        let room = self.limit.checked_sub(self.out.len())?;
+        let room = self.frames.room();
         let Fit { count, fin, bare } = Fit::of(id, buf, &range, self.budget, room)?;
+        let (out, _) = self.frames.raw();
         let (start, end) = (range.start, range.start + count);
         let length = if bare - count < varint::size(count) as u64 {
             // The frame extends to the end of the packet; padding before it closes a gap that is
             // too short for a length.
-            self.out.resize(self.out.len() + (bare - count) as usize, 0);
+            out.resize(out.len() + (bare - count) as usize, 0);
             None
         } else {
             Some(count as usize)
         };
-        put_stream_header(self.out, id, start, length, fin);
-        buf.copy_to(start..end, self.out);
-        self.sent.push(SentFrame::Stream {
+        put_stream_header(out, id, start, length, fin);
+        buf.copy_to(start..end, out);
+        self.frames.note(SentFrame::Stream {
             id,
             start,
             length: count as u32,
@@ -82,11 +80,7 @@ impl<'a> Packet<'a> {
     }
 
     fn put_control(&mut self, frame: &Frame<'_>, sent: SentFrame) -> bool {
-        let fits = frame.encode_within(self.out, Form::Plain, self.limit);
-        if fits {
-            self.sent.push(sent);
-        }
-        fits
+        self.frames.put_noted(frame, Form::Plain, sent)
     }
 }
 
@@ -156,8 +150,8 @@ impl Streams {
     }
 
     /// Appends control frames, as many as fit.
-    pub fn write_control(&mut self, out: &mut Vec<u8>, limit: usize, sent: &mut SentFrames) {
-        let mut packet = Packet::new(out, limit, 0, sent);
+    pub fn write_control(&mut self, frames: &mut Frames<'_>) {
+        let mut packet = Packet::new(frames, 0);
         if self.control.max_data {
             let frame = Frame::MaxData {
                 limit: self.inbound.grant.announce(),
@@ -196,7 +190,7 @@ impl Streams {
     }
 
     /// Appends the control frames of one stream; returns whether all fit.
-    fn write_stream_control(&mut self, id: StreamId, packet: &mut Packet<'_>) -> bool {
+    fn write_stream_control(&mut self, id: StreamId, packet: &mut Packet<'_, '_>) -> bool {
         let Some(stream) = self.live.get_mut(&id) else {
             return true;
         };
@@ -250,41 +244,37 @@ impl Streams {
     /// the next `skip` bytes of it. Returns the stream bytes written, at most `max_bytes`; an end
     /// of stream without data counts as one.
     ///
-    /// The last frame may extend to `limit`, so the packet has to end there or be written to by
-    /// nobody else if `out` is `limit` long afterwards.
+    /// The last frame may extend to where the frames must end, so nobody may write behind it if no
+    /// room is left afterwards.
     pub fn write_data(
         &mut self,
-        out: &mut Vec<u8>,
-        limit: usize,
+        frames: &mut Frames<'_>,
         path: PathId,
         skip: u64,
         max_bytes: u64,
-        sent: &mut SentFrames,
     ) -> u64 {
         let all = ClassSet::ALL;
-        let again = self.write_lost_data(out, limit, all, path, max_bytes, sent);
+        let again = self.write_lost_data(frames, all, path, max_bytes);
         let left = max_bytes.saturating_sub(again);
-        again + self.write_fresh_data(out, limit, all, skip, left, sent)
+        again + self.write_fresh_data(frames, all, skip, left)
     }
 
     /// As [`write_data`](Self::write_data), but only what is to be sent again of these classes.
     pub fn write_lost_data(
         &mut self,
-        out: &mut Vec<u8>,
-        limit: usize,
+        frames: &mut Frames<'_>,
         of: ClassSet,
         path: PathId,
         max_bytes: u64,
-        sent: &mut SentFrames,
     ) -> u64 {
-        let mut packet = Packet::new(out, limit, max_bytes, sent);
+        let mut packet = Packet::new(frames, max_bytes);
         let written = self.write_again(&mut packet, of, path);
         self.stats.bytes_retransmitted += packet.data;
         written
     }
 
     /// Appends what was lost. What `path` carried before is left to others behind what it did not.
-    fn write_again(&mut self, packet: &mut Packet<'_>, of: ClassSet, path: PathId) -> u64 {
+    fn write_again(&mut self, packet: &mut Packet<'_, '_>, of: ClassSet, path: PathId) -> u64 {
         let mut written = 0;
         let mut only_new = false;
         while !packet.is_full()
@@ -309,29 +299,20 @@ impl Streams {
     /// As [`write_data`](Self::write_data), but only fresh data of these classes.
     pub fn write_fresh_data(
         &mut self,
-        out: &mut Vec<u8>,
-        limit: usize,
+        frames: &mut Frames<'_>,
         of: ClassSet,
         skip: u64,
         max_bytes: u64,
-        sent: &mut SentFrames,
     ) -> u64 {
-        let mut packet = Packet::new(out, limit, max_bytes, sent);
+        let mut packet = Packet::new(frames, max_bytes);
         let written = self.write_fresh(&mut packet, of, skip);
         self.stats.bytes_sent += packet.data;
         written
     }
 
     /// As [`write_data`](Self::write_data), but only fresh data of this stream.
-    pub fn write_stream(
-        &mut self,
-        out: &mut Vec<u8>,
-        limit: usize,
-        id: StreamId,
-        max_bytes: u64,
-        sent: &mut SentFrames,
-    ) -> u64 {
-        let mut packet = Packet::new(out, limit, max_bytes, sent);
+    pub fn write_stream(&mut self, frames: &mut Frames<'_>, id: StreamId, max_bytes: u64) -> u64 {
+        let mut packet = Packet::new(frames, max_bytes);
         let mut written = 0;
         while !packet.is_full()
             && let Some(done) = self.put_fresh(&mut packet, id, 0)
@@ -343,7 +324,7 @@ impl Streams {
         written
     }
 
-    fn write_fresh(&mut self, packet: &mut Packet<'_>, of: ClassSet, skip: u64) -> u64 {
+    fn write_fresh(&mut self, packet: &mut Packet<'_, '_>, of: ClassSet, skip: u64) -> u64 {
         let mut written = 0;
         let mut last = None;
         while !packet.is_full()
@@ -359,7 +340,7 @@ impl Streams {
 
     /// Appends one frame of fresh data of a stream, behind `skip` unsent bytes of it; returns how
     /// much that was.
-    fn put_fresh(&mut self, packet: &mut Packet<'_>, id: StreamId, skip: u64) -> Option<u64> {
+    fn put_fresh(&mut self, packet: &mut Packet<'_, '_>, id: StreamId, skip: u64) -> Option<u64> {
         let (credit, now) = (self.outbound.credit(), self.clock);
         let send = self.send_half(id).ok()?;
         let range = fresh_part(send, skip, credit)?;
@@ -416,21 +397,19 @@ impl Streams {
         None
     }
 
-    /// Appends again on `path` what `frames`, sent in one packet on `from`, carried: as far as it
+    /// Appends again on `path` what `carried`, sent in one packet on `from`, names: as far as it
     /// is not acknowledged and not under way on `path`. Returns the stream bytes written.
     pub fn write_copy(
         &mut self,
-        out: &mut Vec<u8>,
-        limit: usize,
+        frames: &mut Frames<'_>,
         from: PathId,
         path: PathId,
-        frames: &[SentFrame],
-        sent: &mut SentFrames,
+        carried: &[SentFrame],
     ) -> u64 {
-        let mut packet = Packet::new(out, limit, u64::MAX, sent);
+        let mut packet = Packet::new(frames, u64::MAX);
         let max_copies = self.limits.max_copies;
         let mut written = 0;
-        for frame in frames {
+        for frame in carried {
             let SentFrame::Stream {
                 id,
                 start,
@@ -464,26 +443,21 @@ impl Streams {
 
     /// Appends DATAGRAM frames of these classes, as many as fit and as one decision covers: of the
     /// same class and flow, all critical or none, and no further one after `max_bytes`. Returns the
-    /// bytes of their payloads, of an empty one counted as one. The last frame may extend to
-    /// `limit`. What was sent and is critical is appended to `kept`, if copies are wanted.
+    /// bytes of their payloads, of an empty one counted as one. The last frame may extend to where
+    /// frames must end. What was sent and is critical is appended to `kept`, if copies are wanted.
     pub fn write_datagrams(
         &mut self,
-        out: &mut Vec<u8>,
-        limit: usize,
+        frames: &mut Frames<'_>,
         of: ClassSet,
         max_bytes: u64,
-        sent: &mut SentFrames,
         mut kept: Option<&mut Vec<Bytes>>,
     ) -> u64 {
         let mut written = 0;
         let mut previous = None;
         while written < max_bytes
-            && let Some((data, options)) = self.datagrams.write(out, limit, of, previous.as_ref())
+            && let Some((data, options)) = self.datagrams.write(frames, of, previous.as_ref())
         {
             let length = data.len();
-            sent.push(SentFrame::Datagram {
-                length: length as u16,
-            });
             self.stats.datagrams_sent += 1;
             written += length.max(1) as u64;
             previous = Some(options);
@@ -499,21 +473,12 @@ impl Streams {
 
     /// Appends copies of datagrams sent before, as many as fit; returns how many that were. They
     /// fit any packet that has nothing else in it.
-    pub fn write_datagram_copies(
-        &mut self,
-        out: &mut Vec<u8>,
-        limit: usize,
-        datagrams: &[Bytes],
-        sent: &mut SentFrames,
-    ) -> usize {
+    pub fn write_datagram_copies(&mut self, frames: &mut Frames<'_>, datagrams: &[Bytes]) -> usize {
         let mut written = 0;
         for data in datagrams {
-            if !put_datagram(out, limit, data) {
+            if !put_datagram(frames, data) {
                 break;
             }
-            sent.push(SentFrame::Datagram {
-                length: data.len() as u16,
-            });
             written += 1;
         }
         self.stats.datagrams_copied += written as u64;

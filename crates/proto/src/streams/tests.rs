@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::error::TransportError;
+use crate::packet::Frames;
 use crate::recovery::sent::{SentFrame, SentFrames};
 use crate::sched::{Backlog, ClassSet, UnitKind};
 use anabranch_wire::cursor::Reader;
@@ -91,12 +92,22 @@ fn events(streams: &mut Streams) -> Vec<StreamEvent> {
 
 /// A packet of up to `limit` bytes with whatever there is to send.
 fn packet(streams: &mut Streams, path: PathId, limit: usize) -> (Vec<u8>, SentFrames) {
-    let (mut out, mut sent) = (Vec::new(), SentFrames::new());
-    streams.write_control(&mut out, limit, &mut sent);
-    streams.write_datagrams(&mut out, limit, ClassSet::ALL, u64::MAX, &mut sent, None);
-    streams.write_data(&mut out, limit, path, 0, u64::MAX, &mut sent);
+    let ((), out, sent) = written(limit, |frames| {
+        streams.write_control(frames);
+        streams.write_datagrams(frames, ClassSet::ALL, u64::MAX, None);
+        streams.write_data(frames, path, 0, u64::MAX);
+    });
     assert!(out.len() <= limit);
     (out, sent)
+}
+
+/// What `write` says, and the packet of up to `limit` bytes that it wrote.
+fn written<T>(limit: usize, write: impl FnOnce(&mut Frames<'_>) -> T) -> (T, Vec<u8>, SentFrames) {
+    let mut out = Vec::new();
+    let mut frames = Frames::new(&mut out, limit);
+    let answer = write(&mut frames);
+    let sent = frames.into_sent();
+    (answer, out, sent)
 }
 
 /// Hands the frames of a packet to a side.

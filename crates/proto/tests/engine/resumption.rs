@@ -5,8 +5,7 @@ use crate::raw::{Setup, decode_all};
 use anabranch_proto::config::{ClientConfig, RetryPolicy, ServerConfig, TransportConfig};
 use anabranch_proto::error::{ConnectionError, TransportError};
 use anabranch_proto::event::Level;
-use anabranch_proto::internals::Handshake;
-use anabranch_proto::internals::SentFrames;
+use anabranch_proto::internals::{Frames, Handshake};
 use anabranch_proto::resumption::{MAX_STATES, Resume, ResumptionState};
 use anabranch_proto::time::Instant;
 use anabranch_proto::tls::{
@@ -623,7 +622,7 @@ fn a_server_that_allows_fewer_streams_than_were_opened_is_left() {
 /// Hands what one side says at a level to the other: one CRYPTO frame within `limit` bytes.
 fn hand_over_some(from: &mut Handshake, to: &mut Handshake, level: Level, limit: usize) {
     let mut bytes = Vec::new();
-    from.write_crypto(level, &mut bytes, limit, &mut SentFrames::new());
+    from.write_crypto(level, &mut Frames::new(&mut bytes, limit));
     for frame in decode_all(&bytes) {
         if let Frame::Crypto { offset, data } = frame {
             to.on_crypto(level, offset, data).expect("what TLS says");

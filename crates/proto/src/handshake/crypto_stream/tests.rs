@@ -1,6 +1,7 @@
 //! Both halves against naive models.
 
 use super::*;
+use crate::recovery::sent::SentFrames;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -16,14 +17,15 @@ fn crypto(sent: &SentFrames) -> Vec<(u64, u32)> {
 fn a_frame_that_does_not_fit_is_not_begun() {
     let mut sender = Sender::default();
     sender.append(&[7; 100]);
-    let (mut out, mut sent) = (vec![0; 10], SentFrames::new());
+    let mut out = vec![0; 10];
     for limit in 0..14 {
-        assert!(!sender.write(&mut out, limit, &mut sent));
+        assert!(!sender.write(&mut Frames::new(&mut out, limit)));
     }
     assert_eq!(out.len(), 10);
-    assert!(sender.write(&mut out, 14, &mut sent));
+    let mut frames = Frames::new(&mut out, 14);
+    assert!(sender.write(&mut frames));
+    assert_eq!(crypto(&frames.into_sent()), [(0, 1)]);
     assert_eq!(out[10..], [6, 0, 1, 7]);
-    assert_eq!(crypto(&sent), [(0, 1)]);
 }
 
 #[test]
@@ -98,8 +100,10 @@ proptest! {
                     due.extend((start..start + u64::from(length)).filter(|b| !acked.contains(b)));
                 }
                 _ => {
-                    let (mut out, mut sent) = (Vec::new(), SentFrames::new());
-                    sender.write(&mut out, amount, &mut sent);
+                    let mut out = Vec::new();
+                    let mut frames = Frames::new(&mut out, amount);
+                    sender.write(&mut frames);
+                    let sent = frames.into_sent();
                     prop_assert!(out.len() <= amount);
                     let mut reader = anabranch_wire::cursor::Reader::new(&out);
                     for (start, length) in crypto(&sent) {

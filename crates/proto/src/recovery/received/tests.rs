@@ -29,9 +29,11 @@ fn report(
     received: &mut ReceivedPackets,
     ms: u64,
 ) -> (Vec<std::ops::RangeInclusive<u64>>, u64, Option<EcnCounts>) {
-    let (mut out, mut sent) = (vec![], SentFrames::new());
+    let mut out = vec![];
+    let mut frames = Frames::new(&mut out, 1200);
     let path = PathId(3);
-    assert!(received.write_ack(at(ms), &mut out, 1200, Form::Multipath, path, 3, &mut sent));
+    assert!(received.write_ack(at(ms), &mut frames, Form::Multipath, path, 3));
+    let sent = frames.into_sent();
     let (_, frame) = decode(&mut Reader::new(&out)).unwrap();
     let Frame::Ack(ack) = frame else {
         panic!("an acknowledgement was written")
@@ -156,8 +158,9 @@ fn an_acknowledgement_can_be_asked_for_once_something_arrived() {
     let mut received = ReceivedPackets::new();
     received.request_immediate();
     assert!(!received.ack_due(at(9)));
-    let (mut out, mut sent) = (vec![], SentFrames::new());
-    assert!(!received.write_ack(at(9), &mut out, 99, Form::Plain, PathId::ZERO, 3, &mut sent));
+    let mut out = vec![];
+    let mut frames = Frames::new(&mut out, 99);
+    assert!(!received.write_ack(at(9), &mut frames, Form::Plain, PathId::ZERO, 3));
     receive(&mut received, 9, 0);
     assert!(received.ack_due(at(9)));
 }
@@ -165,11 +168,13 @@ fn an_acknowledgement_can_be_asked_for_once_something_arrived() {
 #[test]
 fn an_acknowledgement_that_does_not_fit_stays_due() {
     let mut received = received([0, 1]);
-    let (mut out, mut sent) = (vec![0; 20], SentFrames::new());
-    assert!(!received.write_ack(at(0), &mut out, 23, Form::Plain, PathId::ZERO, 3, &mut sent));
-    assert_eq!((out.len(), sent.len()), (20, 0));
+    let mut out = vec![0; 20];
+    let mut frames = Frames::new(&mut out, 23);
+    assert!(!received.write_ack(at(0), &mut frames, Form::Plain, PathId::ZERO, 3));
+    assert!(frames.is_empty() && frames.sent().is_empty());
     assert!(received.ack_due(at(0)) && received.has_unreported());
-    assert!(received.write_ack(at(0), &mut out, 25, Form::Plain, PathId::ZERO, 3, &mut sent));
+    let mut frames = Frames::new(&mut out, 25);
+    assert!(received.write_ack(at(0), &mut frames, Form::Plain, PathId::ZERO, 3));
 }
 
 #[test]

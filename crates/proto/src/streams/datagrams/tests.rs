@@ -20,7 +20,7 @@ fn send(datagrams: &mut Datagrams, length: usize) -> Result<(), SendDatagramErro
 /// The length of the next datagram, which is written.
 fn write(datagrams: &mut Datagrams, out: &mut Vec<u8>, limit: usize) -> Option<usize> {
     datagrams
-        .write(out, limit, ClassSet::ALL, None)
+        .write(&mut Frames::new(out, limit), ClassSet::ALL, None)
         .map(|(data, _)| data.len())
 }
 
@@ -163,17 +163,11 @@ fn one_packet_holds_datagrams_of_one_flow() {
         datagrams.send(data, options, Instant::ZERO).unwrap();
     }
     let mut out = Vec::new();
-    let (_, first) = datagrams.write(&mut out, 100, ClassSet::ALL, None).unwrap();
+    let mut frames = Frames::new(&mut out, 100);
+    let mut write = |previous| datagrams.write(&mut frames, ClassSet::ALL, previous);
+    let (_, first) = write(None).unwrap();
     assert_eq!(first.flow, 1);
-    assert!(
-        datagrams
-            .write(&mut out, 100, ClassSet::ALL, Some(&first))
-            .is_some()
-    );
-    assert!(
-        datagrams
-            .write(&mut out, 100, ClassSet::ALL, Some(&first))
-            .is_none()
-    );
+    assert!(write(Some(&first)).is_some());
+    assert!(write(Some(&first)).is_none());
     assert_eq!(datagrams.front(ClassSet::ALL).unwrap().flow, 2);
 }

@@ -46,9 +46,9 @@ impl Bulk {
             while self.sender.backlog().unsent < PACKET {
                 put(&mut self.sender, self.id, PACKET as usize);
             }
-            let (mut out, mut sent) = (Vec::new(), SentFrames::new());
             let sender = &mut self.sender;
-            let bytes = sender.write_data(&mut out, 2000, A, 0, PACKET, &mut sent);
+            let (bytes, out, sent) =
+                written(2000, |frames| sender.write_data(frames, A, 0, PACKET));
             assert_eq!(bytes, PACKET);
             self.sent.push((out, sent));
         }
@@ -58,8 +58,8 @@ impl Bulk {
     fn receive(&mut self, tsn: usize) {
         handle(&mut self.receiver, &self.sent[tsn].0).unwrap();
         while let Ok(Some(_)) = self.receiver.read(self.id, 1 << 20) {}
-        let (mut out, mut sent) = (Vec::new(), SentFrames::new());
-        self.receiver.write_control(&mut out, 1000, &mut sent);
+        let receiver = &mut self.receiver;
+        let ((), out, _) = written(1000, |frames| receiver.write_control(frames));
         self.answers[tsn] = out;
     }
 
@@ -133,8 +133,7 @@ fn a_window_that_is_its_own_maximum_never_grows() {
         server.set_tuning(Duration::from_millis(100), now);
         receive(&mut server, frame(id, round * 1000, 1000, false)).unwrap();
         server.read(id, 5000).unwrap();
-        let (mut out, mut sent) = (Vec::new(), SentFrames::new());
-        server.write_control(&mut out, 1000, &mut sent);
+        let ((), _, sent) = written(1000, |frames| server.write_control(frames));
         assert_eq!(sent.len(), 2, "credit of stream and connection, each time");
     }
     assert_eq!(server.stats().receive_window, 16 * 1024);
@@ -148,11 +147,7 @@ fn sent_packets(release: Release) -> (Streams, StreamId, Vec<SentFrames>) {
     let mut client = side(Side::Client, &limits);
     let id = client.open(Dir::Uni).unwrap();
     put(&mut client, id, 2000);
-    let send = |_| {
-        let mut sent = SentFrames::new();
-        client.write_data(&mut Vec::new(), 2000, A, 0, 500, &mut sent);
-        sent
-    };
+    let send = |_| written(2000, |frames| client.write_data(frames, A, 0, 500)).2;
     let sent = (0..4).map(send).collect();
     (client, id, sent)
 }
@@ -181,10 +176,9 @@ fn the_hole_is_the_oldest_range_under_way_with_the_paths_it_took() {
     assert!(Streams::carried(&sent[0][0], &hole) > 0);
     assert_eq!(Streams::carried(&sent[2][0], &hole), 0);
     assert_eq!(client.frame_of(&hole, 1200), Some(sent[0][0]));
-    let mut copied = SentFrames::new();
     let frame = client.frame_of(&hole, 300).unwrap();
-    let written = client.write_copy(&mut Vec::new(), 2000, A, B, &[frame], &mut copied);
-    assert_eq!(written, 300);
+    let (bytes, _, copied) = written(2000, |frames| client.write_copy(frames, A, B, &[frame]));
+    assert_eq!(bytes, 300);
     let hole = client.hole().unwrap();
     assert_eq!(hole.length, 300);
     assert!(hole.ever.contains(A) && hole.ever.contains(B) && hole.live.len() == 2);
@@ -202,11 +196,9 @@ fn bytes_travel_on_no_more_paths_than_allowed() {
         ..limits()
     };
     let (mut client, id) = with_stream_within(&limits, 500);
-    let mut sent = SentFrames::new();
-    client.write_data(&mut Vec::new(), 2000, A, 0, 500, &mut sent);
+    let (_, _, sent) = written(2000, |frames| client.write_data(frames, A, 0, 500));
     let copy = |client: &mut Streams, path| {
-        let (mut out, mut copies) = (Vec::new(), SentFrames::new());
-        client.write_copy(&mut out, 2000, A, path, &sent, &mut copies)
+        written(2000, |frames| client.write_copy(frames, A, path, &sent)).0
     };
     assert_eq!(copy(&mut client, B), 500);
     assert_eq!(copy(&mut client, B), 0, "once on each path");

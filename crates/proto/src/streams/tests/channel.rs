@@ -136,9 +136,10 @@ impl World {
 
     fn transmit(&mut self, at: usize, path: PathId, limit: usize, skip: u64) -> bool {
         let streams = &mut self.sides[at];
-        let (mut out, mut sent) = (Vec::new(), SentFrames::new());
-        streams.write_control(&mut out, limit, &mut sent);
-        streams.write_data(&mut out, limit, path, skip, u64::MAX, &mut sent);
+        let ((), out, sent) = written(limit, |frames| {
+            streams.write_control(frames);
+            streams.write_data(frames, path, skip, u64::MAX);
+        });
         self.launch(at, path, limit, out, sent)
     }
 
@@ -173,8 +174,8 @@ impl World {
             sent,
             ..
         } = self.flights[index].clone();
-        let (mut out, mut copy) = (Vec::new(), SentFrames::new());
-        self.sides[from].write_copy(&mut out, limit, first, path, &sent, &mut copy);
+        let side = &mut self.sides[from];
+        let (_, out, copy) = written(limit, |frames| side.write_copy(frames, first, path, &sent));
         self.launch(from, path, limit, out, copy);
     }
 

@@ -13,8 +13,9 @@ fn of_class(class: u8) -> DatagramOptions {
 
 /// Writes fresh data of these classes; returns the streams in the packet.
 fn write_fresh(streams: &mut Streams, of: ClassSet, length: u64) -> Vec<StreamId> {
-    let (mut out, mut sent) = (Vec::new(), SentFrames::new());
-    streams.write_fresh_data(&mut out, 1200, of, 0, length, &mut sent);
+    let (_, _, sent) = written(1200, |frames| {
+        streams.write_fresh_data(frames, of, 0, length)
+    });
     let id = |frame: &SentFrame| match *frame {
         SentFrame::Stream { id, .. } => Some(id),
         _ => None,
@@ -46,9 +47,9 @@ fn a_class_is_found_behind_all_that_waits_of_others() {
     let unit = client.next_unit_of(ClassSet::of(2));
     assert_eq!((unit.kind, unit.class), (UnitKind::Datagram, 2));
     assert_eq!(client.next_unit().class, 0, "the oldest datagram");
-    let (mut out, mut sent) = (Vec::new(), SentFrames::new());
     let of = ClassSet::of(2);
-    client.write_datagrams(&mut out, 1200, of, u64::MAX, &mut sent, None);
+    let write = |frames: &mut Frames<'_>| client.write_datagrams(frames, of, u64::MAX, None);
+    let (_, _, sent) = written(1200, write);
     assert_eq!(sent.len(), 1);
     let unit = client.next_unit_of(of);
     assert_eq!((unit.kind, unit.class), (UnitKind::Fresh, 2));
@@ -81,10 +82,10 @@ fn what_is_repeated_keeps_the_class_of_its_stream() {
     client.set_class(plain, 3).unwrap();
     assert_eq!(unit(&client, 0).kind, UnitKind::Idle);
     assert_eq!(unit(&client, 3).kind, UnitKind::Retransmission);
-    let (mut out, mut frames) = (Vec::new(), SentFrames::new());
     let of = ClassSet::of(5);
-    client.write_lost_data(&mut out, 1200, of, B, u64::MAX, &mut frames);
-    assert!(frames.iter().all(|frame| client.is_of(frame, 5)));
+    let write = |frames: &mut Frames<'_>| client.write_lost_data(frames, of, B, u64::MAX);
+    let (_, _, sent) = written(1200, write);
+    assert!(sent.iter().all(|frame| client.is_of(frame, 5)));
     assert_eq!(client.class_of(voice), Some(5));
     assert_eq!(client.waiting_classes(), ClassSet::of(3));
 }

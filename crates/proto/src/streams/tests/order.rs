@@ -11,9 +11,10 @@ fn streams_in(sent: &SentFrames) -> Vec<StreamId> {
 }
 
 fn write_at(client: &mut Streams, path: PathId, limit: usize, skip: u64) -> SentFrames {
-    let (mut out, mut sent) = (Vec::new(), SentFrames::new());
-    client.write_data(&mut out, limit, path, skip, u64::MAX, &mut sent);
-    sent
+    written(limit, |frames| {
+        client.write_data(frames, path, skip, u64::MAX)
+    })
+    .2
 }
 
 fn stream(id: StreamId, start: u64, length: u32) -> SentFrame {
@@ -56,8 +57,7 @@ fn a_higher_priority_goes_first_whenever_it_is_set() {
 fn a_packet_ends_where_its_limit_is_or_leaves_the_rest_usable() {
     for limit in 90..140 {
         let (mut client, id) = with_stream(100);
-        let (mut out, mut sent) = (Vec::new(), SentFrames::new());
-        client.write_data(&mut out, limit, A, 0, u64::MAX, &mut sent);
+        let (_, mut out, sent) = written(limit, |frames| client.write_data(frames, A, 0, u64::MAX));
         let mut server = server();
         // What follows must be readable: only a frame that fills the packet has no length.
         if out.len() < limit {
@@ -114,8 +114,8 @@ fn skipping_passes_over_whole_streams() {
 #[test]
 fn a_path_takes_no_more_stream_bytes_than_it_is_given() {
     let (mut client, id) = with_stream(1000);
-    let (mut out, mut sent) = (Vec::new(), SentFrames::new());
-    assert_eq!(client.write_data(&mut out, 1200, A, 0, 300, &mut sent), 300);
+    let (bytes, _, sent) = written(1200, |frames| client.write_data(frames, A, 0, 300));
+    assert_eq!(bytes, 300);
     assert_eq!(sent[..], [stream(id, 0, 300)]);
 }
 
@@ -196,15 +196,12 @@ fn bytes_of_a_doubtful_path_are_queued_once() {
 fn a_copy_spares_the_retransmission_unless_it_is_lost_too() {
     let (mut client, _) = with_stream(100);
     let sent = write_at(&mut client, A, 1200, 0);
-    let (mut out, mut copy) = (Vec::new(), SentFrames::new());
     assert!(client.is_copyable(&sent[0], B));
-    assert_eq!(
-        client.write_copy(&mut out, 1200, A, B, &sent, &mut copy),
-        100
-    );
-    assert_eq!(copy[..], sent[..]);
+    let (bytes, _, copy) = written(1200, |frames| client.write_copy(frames, A, B, &sent));
+    assert_eq!((bytes, &copy[..]), (100, &sent[..]));
     assert!(!client.is_copyable(&sent[0], B));
-    assert_eq!(client.write_copy(&mut out, 1200, A, B, &sent, &mut copy), 0);
+    let (bytes, _, _) = written(1200, |frames| client.write_copy(frames, A, B, &sent));
+    assert_eq!(bytes, 0);
     client.on_lost(&sent[0], A);
     assert_eq!(client.next_unit().kind, UnitKind::Idle);
     client.on_lost(&copy[0], B);
@@ -218,8 +215,7 @@ fn a_path_may_copy_what_it_lost_and_another_repairs() {
     client.on_lost(&sent[0], A);
     let again = write_at(&mut client, B, 1200, 0);
     assert!(client.is_copyable(&again[0], A));
-    let mut copy = SentFrames::new();
-    client.write_copy(&mut Vec::new(), 1200, B, A, &again, &mut copy);
+    let (_, _, copy) = written(1200, |frames| client.write_copy(frames, B, A, &again));
     assert!(!client.is_copyable(&again[0], A), "it is under way there");
     client.on_lost(&copy[0], A);
     assert!(client.is_copyable(&again[0], A), "that one was lost too");
@@ -233,8 +229,7 @@ fn what_was_not_worth_a_copy_is_after_a_loss_and_losses_are_counted() {
     };
     let (mut client, _) = with_stream_within(&limits, 100);
     let sent = write_at(&mut client, A, 1200, 0);
-    let (mut out, mut copy) = (Vec::new(), SentFrames::new());
-    client.write_copy(&mut out, 1200, A, B, &sent, &mut copy);
+    let (_, _, copy) = written(1200, |frames| client.write_copy(frames, A, B, &sent));
     assert!(!client.is_copyable(&sent[0], C), "two paths carry it");
     let before = client.losses();
     client.on_lost(&copy[0], B);
@@ -249,10 +244,10 @@ fn what_was_not_worth_a_copy_is_after_a_loss_and_losses_are_counted() {
 fn a_copy_cut_short_leaves_the_rest_to_be_copied() {
     let (mut client, id) = with_stream(1000);
     let sent = write_at(&mut client, A, 1200, 0);
-    let mut copy = SentFrames::new();
-    client.write_copy(&mut Vec::new(), 502, A, B, &sent, &mut copy);
-    client.write_copy(&mut Vec::new(), 1200, A, B, &sent, &mut copy);
-    assert_eq!(copy[..], [stream(id, 0, 500), stream(id, 500, 500)]);
+    for (limit, start) in [(502, 0), (1200, 500)] {
+        let (_, _, copy) = written(limit, |frames| client.write_copy(frames, A, B, &sent));
+        assert_eq!(copy[..], [stream(id, start, 500)]);
+    }
 }
 
 #[test]

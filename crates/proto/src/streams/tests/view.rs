@@ -9,10 +9,8 @@ fn ms(millis: u64) -> Instant {
 
 /// Sends one packet of `length` bytes of fresh data on `A`.
 fn send(streams: &mut Streams, now: Instant, length: u64) -> SentFrames {
-    let (mut out, mut sent) = (Vec::new(), SentFrames::new());
     streams.set_clock(now);
-    streams.write_data(&mut out, 10_000, A, 0, length, &mut sent);
-    sent
+    written(10_000, |frames| streams.write_data(frames, A, 0, length)).2
 }
 
 #[test]
@@ -147,10 +145,9 @@ fn one_stream_sends_alone_if_it_is_named() {
     for id in ids {
         put(&mut client, id, 100);
     }
-    let (mut out, mut sent) = (Vec::new(), SentFrames::new());
     assert!(client.would_write_stream(1200, ids[1]));
-    let written = client.write_stream(&mut out, 1200, ids[1], u64::MAX, &mut sent);
-    assert_eq!(written, 100);
+    let (bytes, _, sent) = written(1200, |frames| client.write_stream(frames, ids[1], u64::MAX));
+    assert_eq!(bytes, 100);
     let [
         SentFrame::Stream {
             id, length: 100, ..
@@ -190,7 +187,7 @@ fn what_a_packet_would_hold_is_known_before_it_is_begun() {
 
 #[test]
 fn control_frames_that_became_pointless_are_not_counted() {
-    let (mut client, mut out, mut sent) = (client(), Vec::new(), SentFrames::new());
+    let mut client = client();
     let id = client.open(Dir::Uni).unwrap();
     put(&mut client, id, 2000);
     let refused = client.write(id, &mut Bytes::from_static(b"more"));
@@ -198,6 +195,6 @@ fn control_frames_that_became_pointless_are_not_counted() {
     assert!(client.settle_control(), "STREAM_DATA_BLOCKED");
     client.on_max_stream_data(id, 2500).unwrap();
     assert!(!client.settle_control());
-    client.write_control(&mut out, 1200, &mut sent);
+    let ((), out, _) = written(1200, |frames| client.write_control(frames));
     assert!(out.is_empty());
 }

@@ -18,8 +18,7 @@ use anabranch_proto::datagram::{SocketId, Tuple};
 use anabranch_proto::error::ConnectionError;
 use anabranch_proto::event::Event;
 use anabranch_proto::event::Level;
-use anabranch_proto::internals::Handshake;
-use anabranch_proto::internals::SentFrames;
+use anabranch_proto::internals::{Frames, Handshake};
 use anabranch_proto::resumption::Resume;
 use anabranch_proto::time::Instant;
 use anabranch_proto::tls;
@@ -291,9 +290,8 @@ impl RawPeer {
     pub fn send_crypto_at(&mut self, level: Level) {
         while self.handshake.has_crypto(level) && self.handshake.has_keys(level) {
             let mut payload = Vec::new();
-            let mut sent = SentFrames::new();
-            self.handshake
-                .write_crypto(level, &mut payload, 1000, &mut sent);
+            let mut frames = Frames::new(&mut payload, 1000);
+            self.handshake.write_crypto(level, &mut frames);
             self.send(Packet::new(level, payload));
         }
     }
