@@ -27,7 +27,7 @@ impl Connection {
         } else {
             PathId::ZERO
         };
-        if level == Level::OneRtt && self.paths.slot(target).is_some_and(|s| s.path.is_none()) {
+        if level == Level::OneRtt && self.paths.slot(target).is_some_and(|s| s.path().is_none()) {
             return Err(TransportError::violation(
                 "acknowledges packets of a path that was never opened",
             ));
@@ -136,16 +136,6 @@ impl Connection {
                     space.received.on_ack_acked(largest);
                 }
             }
-            SentFrame::NewConnectionId { path, sequence } => {
-                if let Some(mut slot) = self.paths.slot_mut(path) {
-                    slot.local_cids.on_acked(sequence);
-                }
-            }
-            SentFrame::RetireConnectionId { path, sequence } => {
-                if let Some(mut slot) = self.paths.slot_mut(path) {
-                    slot.remote_cids.on_retirement_acked(sequence);
-                }
-            }
             SentFrame::AckFrequency { sequence } => self.ack_requests.on_acked(sequence),
             // What was queued again for a loss that was none need not leave any more.
             SentFrame::HandshakeDone => self.control.handshake_done = false,
@@ -153,23 +143,7 @@ impl Connection {
                 self.control.new_token_sent = None;
                 self.control.new_token = None;
             }
-            SentFrame::PathAbandon { path } => {
-                if let Some(mut slot) = self.paths.slot_mut(path)
-                    && let Some(closing) = &mut slot.closing
-                {
-                    closing.abandon_acked = true;
-                    closing.abandon_pending = false;
-                }
-            }
-            SentFrame::PathStatus { path, sequence } => {
-                if let Some(mut slot) = self.paths.slot_mut(path) {
-                    slot.status_pending &= !slot.is_own_status(sequence);
-                }
-            }
-            SentFrame::MaxPathId { limit } => {
-                self.paths.on_limit_acked(limit);
-            }
-            SentFrame::PathsBlocked { .. } | SentFrame::PathCidsBlocked { .. } => {}
+            _ if frame.is_about_paths() => self.paths.on_frame_acked(frame),
             _ => self.streams.on_acked(frame),
         }
     }
@@ -181,42 +155,11 @@ impl Connection {
             SentFrame::Crypto { start, length } => {
                 self.handshake.on_crypto_lost(level, start, length);
             }
-            SentFrame::Ack { .. } | SentFrame::PathsBlocked { .. } => {}
-            SentFrame::PathCidsBlocked { path } => {
-                if let Some(mut slot) = self.paths.slot_mut(path)
-                    && !slot.remote_cids.has_active()
-                {
-                    slot.cids_blocked_pending = true;
-                }
-            }
+            SentFrame::Ack { .. } => {}
             SentFrame::HandshakeDone => self.control.handshake_done = true,
             SentFrame::NewToken => self.control.new_token = self.control.new_token_sent.take(),
             SentFrame::AckFrequency { sequence } => self.ack_requests.on_lost(sequence),
-            SentFrame::NewConnectionId { path, sequence } => {
-                if let Some(mut slot) = self.paths.slot_mut(path) {
-                    slot.local_cids.on_lost(sequence);
-                }
-            }
-            SentFrame::RetireConnectionId { path, sequence } => {
-                if let Some(mut slot) = self.paths.slot_mut(path) {
-                    slot.remote_cids.on_retirement_lost(sequence);
-                }
-            }
-            SentFrame::PathAbandon { path } => {
-                if let Some(mut slot) = self.paths.slot_mut(path)
-                    && let Some(closing) = &mut slot.closing
-                {
-                    closing.abandon_pending = true;
-                }
-            }
-            SentFrame::PathStatus { path, sequence } => {
-                if let Some(mut slot) = self.paths.slot_mut(path)
-                    && slot.is_own_status(sequence)
-                {
-                    slot.status_pending = true;
-                }
-            }
-            SentFrame::MaxPathId { limit } => self.paths.on_limit_lost(limit),
+            _ if frame.is_about_paths() => self.paths.on_frame_lost(frame),
             _ => self.streams.on_lost(frame, path),
         }
     }

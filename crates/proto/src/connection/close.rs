@@ -151,7 +151,7 @@ impl Connection {
         }
         // Paths that were given up still lead to the peer, for want of others. Which of them do is
         // not known: each side may have given up what the other counts on.
-        let closing = self.paths.in_use().filter(|slot| slot.path.is_some());
+        let closing = self.paths.in_use().filter(|slot| slot.path().is_some());
         closing.map(|slot| slot.id).collect()
     }
 

@@ -212,11 +212,7 @@ impl Connection {
     ) -> Result<(), AbandonPathError> {
         let open = self.paths.open().filter_map(|slot| slot.open());
         let others = open.filter(|path| path.id() != id && path.route().validated);
-        let is_open = self
-            .paths
-            .slot(id)
-            .is_some_and(|slot| slot.open().is_some());
-        if !is_open {
+        if self.paths.open_path(id).is_none() {
             return Err(AbandonPathError::Unknown);
         }
         if others.count() == 0 || !self.multipath_active() {
@@ -228,13 +224,9 @@ impl Connection {
 
     /// Tells the peer what to send on a path.
     pub fn set_path_status(&mut self, id: PathId, status: PathStatus) -> Result<(), PathUnknown> {
-        let slot = self.paths.slot_mut(id).filter(|slot| slot.open().is_some());
-        let mut slot = slot.ok_or(PathUnknown)?;
-        slot.state_status(status);
-        if let Some(path) = &mut slot.path {
-            path.set_status(status);
+        if !self.paths.set_status(id, status) {
+            return Err(PathUnknown);
         }
-        drop(slot);
         self.placement
             .on_path(&PathEvent::Status { path: id, status });
         Ok(())
@@ -271,7 +263,7 @@ impl Connection {
     /// What is known of a path that is open or closing.
     pub fn path_stats(&self, id: PathId) -> Option<PathStats> {
         let slot = self.paths.slot(id)?;
-        let path = slot.path.as_ref()?;
+        let path = slot.path()?;
         let mut stats = PathStats::of(slot, path, &self.one_way, self.clock);
         stats.bottleneck = self.bottlenecks.group(id);
         Some(stats)

@@ -4,6 +4,7 @@ use super::Connection;
 use super::receive::Arrival;
 use crate::error::TransportError;
 use crate::handshake::Level;
+use crate::time::Instant;
 use crate::wire::frame::{Frame, FrameType};
 use crate::wire::{PathId, TransportErrorCode};
 
@@ -102,7 +103,7 @@ impl Connection {
                 Ok(())
             }
             Frame::MaxPathId { limit } => self.on_max_path_id(now, limit),
-            Frame::PathsBlocked { limit } => self.on_paths_blocked(limit),
+            Frame::PathsBlocked { limit } => self.paths.on_paths_blocked(limit),
             Frame::PathCidsBlocked {
                 path,
                 next_sequence,
@@ -177,32 +178,10 @@ impl Connection {
         Ok(())
     }
 
-    fn on_max_path_id(
-        &mut self,
-        now: crate::time::Instant,
-        limit: PathId,
-    ) -> Result<(), TransportError> {
-        if self
-            .paths
-            .remote_initial()
-            .is_some_and(|initial| limit < initial)
-        {
-            return Err(TransportError::violation(
-                "MAX_PATH_ID below the initial limit",
-            ));
-        }
-        if self.paths.raise_remote_limit(limit) {
+    fn on_max_path_id(&mut self, now: Instant, limit: PathId) -> Result<(), TransportError> {
+        if self.paths.on_max_path_id(limit)? {
             self.issue_cids();
             self.note_capacity(now);
-        }
-        Ok(())
-    }
-
-    fn on_paths_blocked(&mut self, limit: PathId) -> Result<(), TransportError> {
-        if self.paths.exceeds_local_limit(limit) {
-            return Err(TransportError::violation(
-                "PATHS_BLOCKED above the announced limit",
-            ));
         }
         Ok(())
     }

@@ -1,14 +1,13 @@
 //! From the first Initial to a confirmed handshake.
 
+use super::Connection;
 use super::close::Life;
-use super::{Connection, Routing};
 use crate::error::TransportError;
 use crate::event::{Event, Observation};
 use crate::handshake::Level;
 use crate::handshake::token::retry_integrity_tag;
 use crate::path::MAX_OPEN_PATHS;
 use crate::time::Instant;
-use crate::wire::frame::NewConnectionId;
 use crate::wire::params::TransportParameters;
 use crate::wire::{ConnectionId, PathId, Side, TransportErrorCode};
 
@@ -61,26 +60,8 @@ impl Connection {
         }
         self.settle_early_data(&params)?;
         self.streams.on_peer_params(&params);
-        if let Some(mut slot) = self.paths.slot_mut(PathId::ZERO) {
-            if let Some(token) = params.reset_token {
-                slot.remote_cids.set_initial_token(token);
-                self.routing.push_back(Routing::AddToken(token));
-            }
-            if let Some(preferred) = &params.preferred_address {
-                let frame = NewConnectionId {
-                    path: PathId::ZERO,
-                    sequence: 1,
-                    retire_prior_to: 0,
-                    cid: preferred.cid,
-                    reset_token: preferred.reset_token,
-                };
-                slot.remote_cids
-                    .on_new(&frame, self.config.active_connection_id_limit)?;
-            }
-            if let Some(path) = &mut slot.path {
-                path.set_peer_limit(params.max_udp_payload_size);
-            }
-        }
+        let limit = self.config.active_connection_id_limit;
+        self.paths.on_parameters(&params, limit)?;
         self.one_way.set_exponent(params.ack_delay_exponent);
         self.identity.peer = params;
         let (by_peer, params) = (true, &self.identity.peer);
@@ -229,9 +210,7 @@ impl Connection {
             return;
         }
         self.identity.peer_scid = Some(scid);
-        if let Some(mut slot) = self.paths.slot_mut(PathId::ZERO) {
-            slot.remote_cids.replace_initial(scid);
-        }
+        self.paths.replace_initial_cid(scid);
     }
 
     /// The server wants to see our address proven first (RFC 9000, section 17.2.5).
@@ -255,9 +234,7 @@ impl Connection {
         }
         identity.retry_scid = Some(scid);
         identity.token = token;
-        if let Some(mut slot) = self.paths.slot_mut(PathId::ZERO) {
-            slot.remote_cids.replace_initial(scid);
-        }
+        self.paths.replace_initial_cid(scid);
         self.handshake.on_retry(&scid);
         self.forget_sent_initials();
         self.repeat_early_data();

@@ -6,8 +6,7 @@ use crate::event::{Observation, PathNotice};
 use crate::path::cids::RemoteCids;
 use crate::path::migration::{Failed, Response};
 use crate::time::Instant;
-use crate::wire::{PathId, ResetToken, TransportErrorCode};
-use smallvec::SmallVec;
+use crate::wire::{PathId, TransportErrorCode};
 use std::net::SocketAddr;
 
 /// Why a path cannot be moved to another route.
@@ -128,7 +127,7 @@ impl Connection {
         };
         let moved = path.move_to(now, &mut self.rng, fresh, self.config.ecn);
         let Some(may_return) = moved else { return };
-        self.change_cids(id, |cids| {
+        self.paths.change_cids(id, |cids| {
             if is_return {
                 cids.move_back();
             } else {
@@ -138,18 +137,6 @@ impl Connection {
         self.outbox
             .observe(now, &Observation::RouteAssigned { path: id, tuple });
         self.notice(now, PathNotice::Moved { id, tuple });
-    }
-
-    /// Changes which connection IDs a path uses where (RFC 9000, section 9.5).
-    fn change_cids(&mut self, id: PathId, change: impl FnOnce(&mut RemoteCids)) {
-        let Some(mut slot) = self.paths.slot_mut(id) else {
-            return;
-        };
-        let before: SmallVec<[ResetToken; 1]> = slot.remote_cids.tokens().collect();
-        change(&mut slot.remote_cids);
-        let after: SmallVec<[ResetToken; 1]> = slot.remote_cids.tokens().collect();
-        drop(slot);
-        self.reroute_tokens(&before, &after);
     }
 
     pub(super) fn on_path_response(&mut self, now: Instant, id: PathId, data: [u8; 8]) {
@@ -162,7 +149,7 @@ impl Connection {
             return;
         };
         if moved {
-            self.change_cids(id, RemoteCids::forget_kept);
+            self.paths.change_cids(id, RemoteCids::forget_kept);
         }
         self.fit_datagrams();
         self.announce_path(now, id);
@@ -177,7 +164,7 @@ impl Connection {
         };
         match path.on_validation_timeout(now, &mut self.rng, others, self.config.ecn) {
             Some(Failed::Returned(tuple)) => {
-                self.change_cids(id, RemoteCids::move_back);
+                self.paths.change_cids(id, RemoteCids::move_back);
                 self.outbox
                     .observe(now, &Observation::RouteAssigned { path: id, tuple });
                 self.notice(now, PathNotice::Moved { id, tuple });

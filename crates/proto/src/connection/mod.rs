@@ -31,7 +31,6 @@ pub use crate::recovery::{DelayDifference, DelayMethod};
 pub use commands::{AbandonPathError, OpenPathError, PathUnknown};
 pub(crate) use establish::announced_path_limit;
 pub use migrate::MigrateError;
-pub(crate) use paths::random_cid;
 pub use stats::{ConnectionStats, PathStats};
 pub use timers::Timer;
 
@@ -43,7 +42,7 @@ use crate::event::{Event, Observation, Observer, PathNotice};
 use crate::handshake::Handshake;
 use crate::handshake::token::EndpointKeys;
 use crate::path::cids::RemoteCids;
-use crate::path::manager::Manager;
+use crate::path::manager::{Manager, Routing};
 use crate::path::route::Route;
 use crate::path::state::{Path, PathOptions};
 use crate::placement::Placement;
@@ -54,7 +53,7 @@ use crate::streams::{SendBudget, Streams};
 use crate::time::{Duration, Instant};
 use crate::wire::frame::AckFrequency;
 use crate::wire::params::TransportParameters;
-use crate::wire::{ConnectionId, PathId, ResetToken, Side};
+use crate::wire::{ConnectionId, PathId, Side};
 use close::Life;
 use control::Control;
 use early_data::EarlyData;
@@ -78,7 +77,6 @@ pub struct Connection {
     streams: Streams,
     placement: Placement,
     control: Control,
-    routing: VecDeque<Routing>,
     outbox: Outbox,
     /// When something arrived last, or was sent first after that (RFC 9000, section 10.1).
     idle_since: Instant,
@@ -166,19 +164,6 @@ struct Scratch {
     members: Vec<crate::congestion::Member>,
 }
 
-/// A change of what the endpoint must route to this connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Routing {
-    /// Datagrams to this connection ID belong to this path.
-    AddCid(ConnectionId, PathId),
-    /// No more.
-    RemoveCid(ConnectionId),
-    /// A datagram that ends in this token, from nowhere known, resets the connection.
-    AddToken(ResetToken),
-    /// No more.
-    RemoveToken(ResetToken),
-}
-
 /// What a new connection is made of.
 pub(crate) struct Beginning {
     pub(crate) side: Side,
@@ -215,15 +200,14 @@ impl Beginning {
         let space = paths::one_rtt_space(config, rng);
         let first = Path::new(PathId::ZERO, space, route, PathOptions::default(), now);
         let mut paths = Manager::new(first);
-        if let Some(mut slot) = paths.slot_mut(PathId::ZERO) {
-            for cid in [Some(self.local_cid), self.preferred_cid]
-                .into_iter()
-                .flatten()
-            {
-                slot.local_cids.adopt(cid, self.keys.reset_token(&cid));
-            }
-            slot.remote_cids = RemoteCids::with_initial(self.remote_cid);
+        for cid in [Some(self.local_cid), self.preferred_cid]
+            .into_iter()
+            .flatten()
+        {
+            paths.adopt_cid(cid, self.keys.reset_token(&cid));
         }
+        let initial = RemoteCids::with_initial(self.remote_cid);
+        paths.change_cids(PathId::ZERO, |cids| *cids = initial);
         paths
     }
 }
@@ -234,8 +218,6 @@ impl Connection {
         let (mut rng, config) = (from.rng.clone(), Arc::clone(&from.config));
         let early = [Some(early_space(&mut rng)), Some(early_space(&mut rng))];
         let paths = from.first_path(now, &mut rng);
-        let cids = [Some(local_cid), from.preferred_cid].into_iter().flatten();
-        let routing = cids.map(|cid| Routing::AddCid(cid, PathId::ZERO)).collect();
         let identity = Identity {
             side,
             server_name: from.server_name,
@@ -269,7 +251,6 @@ impl Connection {
             streams,
             placement: Placement::new(&config),
             control: Control::default(),
-            routing,
             outbox: Outbox::default(),
             idle_since: now,
             data_came: now,
@@ -310,18 +291,13 @@ impl Connection {
 
     /// The next change of routing.
     pub(crate) fn poll_routing(&mut self) -> Option<Routing> {
-        self.routing.pop_front()
+        self.paths.poll_routing()
     }
 
     /// The changes that take back everything routed to this connection.
     pub(crate) fn last_routing(&self) -> impl Iterator<Item = Routing> + '_ {
         let original = Routing::RemoveCid(self.identity.original_dcid);
-        let of_slots = self.paths.slots().flat_map(|slot| {
-            let cids = slot.local_cids.live();
-            let cids = cids.map(|local| Routing::RemoveCid(local.cid));
-            cids.chain(slot.remote_cids.tokens().map(Routing::RemoveToken))
-        });
-        of_slots.chain([original])
+        self.paths.last_routing().chain([original])
     }
 
     fn notice(&mut self, now: Instant, notice: PathNotice) {

@@ -1,14 +1,14 @@
 //! Opening, announcing and abandoning paths; their connection IDs and status.
 
+use super::Connection;
 use super::timers::MIN_BUDGET;
-use super::{Connection, Routing};
 use crate::config::{AckReturn, TransportConfig};
 use crate::datagram::Tuple;
 use crate::error::TransportError;
 use crate::event::{Observation, PathNotice};
 use crate::handshake::Level;
 use crate::path::MAX_OPEN_PATHS;
-use crate::path::manager::{Closing, Slot};
+use crate::path::manager::{CidSource, Discarded, Slot, TooScattered};
 use crate::path::route::Route;
 use crate::path::state::{Path, PathOptions};
 use crate::recovery::{AckPolicy, PacketSpace};
@@ -16,12 +16,8 @@ use crate::rng::Rng;
 use crate::sched::PathEvent;
 use crate::time::Instant;
 use crate::wire::frame::{NewConnectionId, PathStatus};
-use crate::wire::{ConnectionId, PathId, ResetToken, TransportErrorCode};
+use crate::wire::{PathId, TransportErrorCode};
 use smallvec::SmallVec;
-
-/// Connection IDs issued in advance for one path. More would only help a peer that rotates often;
-/// noq takes at most 5.
-const CIDS_PER_PATH: u64 = 2;
 
 /// Short header with the longest connection ID and packet number, and tag.
 const ONE_RTT_OVERHEAD: usize = 1 + 20 + 4 + 16;
@@ -59,9 +55,6 @@ impl Connection {
         self.paths.put(Path::new(id, space, route, options, now));
         self.outbox
             .observe(now, &Observation::RouteAssigned { path: id, tuple });
-        let slot = self.paths.slot(id);
-        let tokens: Vec<ResetToken> = slot.into_iter().flat_map(Slot::reset_tokens).collect();
-        self.reroute_tokens(&[], &tokens);
         // The peer needs a spare one to move the path.
         self.issue_cids();
     }
@@ -83,8 +76,7 @@ impl Connection {
     /// The peer used a path ID for the first time: it opens the path (only clients may).
     #[cold]
     pub(super) fn on_first_packet(&mut self, now: Instant, id: PathId, tuple: Tuple, bytes: u64) {
-        if self.identity.side.is_client() || self.paths.slot(id).is_none_or(|s| s.closing.is_some())
-        {
+        if self.identity.side.is_client() || self.paths.slot(id).is_none_or(Slot::is_closing) {
             return;
         }
         if self.paths.open_count() >= self.path_cap() {
@@ -116,10 +108,8 @@ impl Connection {
         let (tuple, status) = (path.route().tuple, path.options().status);
         // Said again after validation even if said before: some peers forget what they hear of a
         // path that is not open yet (docs/interop.md, D4).
-        if status == PathStatus::Backup
-            && let Some(mut slot) = self.paths.slot_mut(id)
-        {
-            slot.state_status(status);
+        if status == PathStatus::Backup {
+            self.paths.repeat_status(id, status);
         }
         self.fit_datagrams();
         self.placement.on_path(&PathEvent::Opened { path: id });
@@ -158,22 +148,13 @@ impl Connection {
         if !self.handshake.is_confirmed() {
             return;
         }
-        let wanted = CIDS_PER_PATH.min(self.identity.peer.active_connection_id_limit) as usize;
-        let (usable, multipath) = (self.paths.usable_limit(), self.paths.is_multipath());
-        self.paths.change_each(|slot| {
-            if slot.closing.is_some() || slot.id > usable || (slot.id.0 > 0 && !multipath) {
-                return true;
-            }
-            // An ID that may never be used gets one connection ID; an open path a spare for moving.
-            let wanted = if slot.path.is_some() { wanted } else { 1 };
-            while slot.local_cids.live().len() < wanted {
-                let cid = random_cid(&mut self.rng, self.identity.cid_length);
-                let token = self.identity.keys.reset_token(&cid);
-                slot.local_cids.issue(cid, token);
-                self.routing.push_back(Routing::AddCid(cid, slot.id));
-            }
-            true
-        });
+        let mut source = CidSource {
+            rng: &mut self.rng,
+            keys: &self.identity.keys,
+            length: self.identity.cid_length,
+        };
+        let limit = self.identity.peer.active_connection_id_limit;
+        self.paths.issue_cids(&mut source, limit);
     }
 
     pub(super) fn on_new_connection_id(
@@ -185,39 +166,10 @@ impl Connection {
                 "connection ID from a peer that uses none",
             ));
         }
-        let elsewhere = self
-            .paths
-            .slots()
-            .any(|slot| slot.id != frame.path && slot.remote_cids.contains(&frame.cid));
-        if elsewhere {
-            return Err(TransportError::violation(
-                "connection ID belongs to another path",
-            ));
-        }
         let limit = self.config.active_connection_id_limit;
-        let Some(mut slot) = self.paths.slot_mut(frame.path) else {
-            return Ok(());
-        };
-        if slot.closing.is_some() {
-            return Ok(());
-        }
-        let before: Vec<ResetToken> = slot.reset_tokens().collect();
-        slot.remote_cids.on_new(frame, limit)?;
-        let after: Vec<ResetToken> = slot.reset_tokens().collect();
-        drop(slot);
-        self.reroute_tokens(&before, &after);
+        self.paths.on_new_cid(frame, limit)?;
         self.note_capacity(self.clock);
         Ok(())
-    }
-
-    #[cold]
-    pub(super) fn reroute_tokens(&mut self, before: &[ResetToken], after: &[ResetToken]) {
-        for token in before.iter().filter(|token| !after.contains(token)) {
-            self.routing.push_back(Routing::RemoveToken(*token));
-        }
-        for token in after.iter().filter(|token| !before.contains(token)) {
-            self.routing.push_back(Routing::AddToken(*token));
-        }
     }
 
     pub(super) fn on_retire_connection_id(
@@ -225,23 +177,14 @@ impl Connection {
         path: PathId,
         sequence: u64,
     ) -> Result<(), TransportError> {
-        let Some(mut slot) = self.paths.slot_mut(path) else {
-            return Ok(());
-        };
-        let retired = slot.local_cids.on_retire(sequence)?;
-        drop(slot);
-        self.routing.extend(retired.map(Routing::RemoveCid));
-        self.issue_cids();
+        if self.paths.on_retired_cid(path, sequence)? {
+            self.issue_cids();
+        }
         Ok(())
     }
 
     pub(super) fn on_path_status(&mut self, path: PathId, sequence: u64, status: PathStatus) {
-        let slot = self.paths.slot_mut(path);
-        let Some(mut slot) = slot.filter(|slot| slot.closing.is_none()) else {
-            return;
-        };
-        if slot.peer_status.is_none_or(|(_, newest)| sequence > newest) {
-            slot.peer_status = Some((status, sequence));
+        if self.paths.on_peer_status(path, status, sequence) {
             self.placement.on_path(&PathEvent::Status { path, status });
         }
     }
@@ -251,15 +194,9 @@ impl Connection {
         path: PathId,
         next_sequence: u64,
     ) -> Result<(), TransportError> {
-        let Some(slot) = self.paths.slot(path) else {
-            return Ok(());
-        };
-        if next_sequence > slot.local_cids.next_sequence() {
-            return Err(TransportError::violation(
-                "PATH_CIDS_BLOCKED beyond what was issued",
-            ));
+        if self.paths.on_cids_blocked(path, next_sequence)? {
+            self.issue_cids();
         }
-        self.issue_cids();
         Ok(())
     }
 
@@ -275,14 +212,7 @@ impl Connection {
         }
         self.abandon(now, id, code, true);
         let discard_at = now + self.three_pto();
-        if let Some(mut slot) = self.paths.slot_mut(id)
-            && let Some(closing) = &mut slot.closing
-            && !closing.peer_abandoned
-        {
-            closing.peer_abandoned = true;
-            // What the peer sent on the path before may still be under way.
-            closing.discard_at = closing.discard_at.max(discard_at);
-        }
+        self.paths.on_peer_abandoned(id, discard_at);
         if self.paths.open_count() == 0 && !self.life.is_over() {
             // A client could open a replacement first; ours opens paths before it gives them up.
             let code = TransportErrorCode::NO_VIABLE_PATH;
@@ -302,18 +232,9 @@ impl Connection {
     #[cold]
     pub(super) fn abandon(&mut self, now: Instant, id: PathId, code: u64, by_peer: bool) {
         let discard_at = now + self.three_pto();
-        let closing = Closing {
-            code,
-            abandon_pending: true,
-            peer_abandoned: false,
-            abandon_acked: false,
-            discard_at,
-        };
-        let Some(slot) = self.paths.begin_closing(id, closing) else {
+        if !self.paths.begin_closing(id, code, discard_at) {
             return;
-        };
-        let tokens: Vec<ResetToken> = slot.remote_cids.tokens().collect();
-        self.reroute_tokens(&tokens, &[]);
+        }
         self.one_way.forget(now, id);
         self.bottlenecks.forget(id);
         if self.paths.path(id).is_some() {
@@ -344,44 +265,24 @@ impl Connection {
 
     /// Frees paths that were given up long enough ago.
     pub(super) fn discard_closed_paths(&mut self, now: Instant) {
-        let due: Vec<PathId> = self
-            .paths
-            .in_use()
-            .filter(|slot| {
-                slot.closing
-                    .and_then(|closing| closing.deadline())
-                    .is_some_and(|at| at <= now)
-            })
-            .map(|slot| slot.id)
-            .collect();
-        for id in due {
-            match self.paths.discard(id) {
-                Ok(Some(slot)) => {
-                    for cid in slot.local_cids.live() {
-                        self.routing.push_back(Routing::RemoveCid(cid.cid));
-                    }
+        loop {
+            match self.paths.discard_due(now) {
+                Ok(Some(Discarded { id, had_path })) => {
                     self.handshake.forget_path(id);
-                    if slot.path.is_some() {
+                    if had_path {
                         self.notice(now, PathNotice::Discarded { id });
                     }
                 }
-                Ok(None) => {}
-                Err(_) => {
-                    self.fail(
-                        now,
-                        TransportError::violation("path IDs with too many holes"),
-                    );
+                Ok(None) => return,
+                Err(TooScattered) => {
+                    let error = TransportError::violation("path IDs with too many holes");
+                    self.fail(now, error);
                     return;
                 }
             }
             self.issue_cids();
             self.note_capacity(now);
         }
-    }
-
-    pub(super) fn knows_token(&self, token: ResetToken) -> bool {
-        let mut tokens = self.paths.slots().flat_map(Slot::reset_tokens);
-        tokens.any(|known| known == token)
     }
 
     /// Where the acknowledgement of `path` travels.
@@ -447,20 +348,15 @@ impl Connection {
         let rides_along = self.config.ack_return == AckReturn::SamePath;
         self.paths
             .in_use()
-            .filter_map(|slot| slot.path.as_ref().map(|path| (slot, path)))
+            .filter_map(|slot| slot.path().map(|path| (slot, path)))
             .filter(|(slot, path)| {
                 path.space().received.has_unreported()
                     && (path.id() == carrier && rides_along
-                        || self.ack_route(now, slot.closing.is_some(), path) == Some(carrier))
+                        || self.ack_route(now, slot.is_closing(), path) == Some(carrier))
             })
             .map(|(_, path)| path.id())
             .collect()
     }
-}
-
-pub(crate) fn random_cid(rng: &mut Rng, length: usize) -> ConnectionId {
-    let bytes: [u8; 20] = rng.array();
-    ConnectionId::new(&bytes[..length.min(20)]).expect("at most 20 bytes")
 }
 
 /// Whether a packet with any frame may be sent on the path.

@@ -5,6 +5,7 @@ use crate::datagram::{Ecn, Tuple};
 use crate::error::{ConnectionError, TransportError};
 use crate::event::{DropReason, Observation};
 use crate::handshake::{Level, OpenError};
+use crate::path::manager::Slot;
 use crate::path::packets::Received;
 use crate::path::state::Path;
 use crate::recovery::PacketSpace;
@@ -113,7 +114,7 @@ impl Connection {
     /// Whether a client sends to this address, did so, or was told that its server is there too.
     #[cold]
     fn knows_server_at(&self, remote: SocketAddr) -> bool {
-        let paths = self.paths.in_use().filter_map(|slot| slot.path.as_ref());
+        let paths = self.paths.in_use().filter_map(Slot::path);
         let mut routes = paths.flat_map(|path| path.previous().into_iter().chain([path.route()]));
         self.identity.handshake_remote == remote
             || self.preferred_remote(remote.is_ipv4()) == Some(remote)
@@ -388,7 +389,7 @@ impl Connection {
     /// packet number that was there before.
     #[cold]
     fn on_reset(&mut self, now: Instant, tail: Option<[u8; 16]>) -> bool {
-        let is_reset = tail.is_some_and(|tail| self.knows_token(ResetToken(tail)));
+        let is_reset = tail.is_some_and(|tail| self.paths.knows_token(ResetToken(tail)));
         if is_reset {
             self.drain(now, ConnectionError::Reset);
         }

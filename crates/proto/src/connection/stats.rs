@@ -84,7 +84,7 @@ impl PathStats {
             id: path.id(),
             tuple: route.tuple,
             validated: route.validated,
-            closing: slot.closing.is_some(),
+            closing: slot.is_closing(),
             status: slot.status(),
             state: path.state(),
             smoothed_rtt: route.rtt.smoothed(),

@@ -117,8 +117,7 @@ impl Connection {
                 let waits = waits && slot.carrier().is_some();
                 self.offer_path_timers(path, waits, census, &mut first);
             }
-            let discard = slot.closing.and_then(|closing| closing.deadline());
-            first.offer(discard, Timer::Discard);
+            first.offer(slot.discard_deadline(), Timer::Discard);
         }
         first.offer(self.ack_deadline(), Timer::Acknowledge);
         first.offer(self.early_deadline(), Timer::Handshake);
@@ -158,12 +157,12 @@ impl Connection {
         let paths = self
             .paths
             .in_use()
-            .filter_map(|slot| Some((slot, slot.path.as_ref()?)));
+            .filter_map(|slot| Some((slot, slot.path()?)));
         let due = paths.filter_map(|(slot, path)| {
             // The cheap question first: few paths have an acknowledgement to send.
             let at = path.space().received.deadline()?;
-            let closing = slot.closing.is_some();
-            self.ack_route(self.clock, closing, path).map(|_| at)
+            self.ack_route(self.clock, slot.is_closing(), path)
+                .map(|_| at)
         });
         due.min().map(|at| at.max(self.clock))
     }

@@ -248,9 +248,9 @@ impl Connection {
         let mut due = self
             .paths
             .in_use()
-            .filter_map(|slot| slot.path.as_ref().map(|path| (slot, path)))
+            .filter_map(|slot| slot.path().map(|path| (slot, path)))
             .filter(|(_, path)| path.space().received.ack_due(now));
-        due.find_map(|(slot, path)| self.ack_route(now, slot.closing.is_some(), path))
+        due.find_map(|(slot, path)| self.ack_route(now, slot.is_closing(), path))
     }
 
     /// The path that flow-control credit is to return by, if it is not the best one.
@@ -431,7 +431,8 @@ impl Connection {
         let route = path.route_for_proof(packet.via() == Via::Previous);
         let wrote = route.write_proof(now, packet.frames(), full);
         if packet.via() == Via::Route {
-            if self.write_answer_cid(packet) {
+            let (id, multipath) = (packet.path(), self.multipath_active());
+            if multipath && self.paths.write_answer_cid(id, packet.frames()) {
                 self.ask_for_answer(packet.frames());
             }
             self.write_acks(now, packet, false);
@@ -481,7 +482,7 @@ impl Connection {
     /// Acknowledgements that travel on the packet's path: its own, and those sent its way.
     pub(super) fn write_acks(&mut self, now: Instant, packet: &mut Packet<'_>, alone: bool) {
         let owes = |slot: &Slot| {
-            let path = slot.path.as_ref();
+            let path = slot.path();
             path.is_some_and(|path| path.space().received.has_unreported())
         };
         if !alone && !self.paths.in_use().any(owes) {

@@ -1,7 +1,7 @@
 //! From a datagram's first bytes to its connection and path.
 
 use super::Handle;
-use crate::connection::Routing;
+use crate::path::manager::Routing;
 use crate::wire::header::{FIXED_BIT, LONG_HEADER_BIT};
 use crate::wire::{ConnectionId, PathId, ResetToken};
 use std::collections::BTreeMap;

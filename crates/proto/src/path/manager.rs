@@ -5,209 +5,26 @@
 //!                              \------------ PATH_ABANDON --------------/     3 PTO
 //! ```
 
-use super::cids::{LocalCids, RemoteCids};
+mod cids;
+mod frames;
+mod slot;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use cids::{CidSource, random_cid};
+pub(crate) use slot::{Slot, SlotMut};
+
 use super::state::Path;
 use crate::ranges::RangeSet;
 use crate::time::Instant;
 use anabranch_wire::frame::PathStatus;
-use anabranch_wire::{PathId, ResetToken};
-use std::ops::{Deref, DerefMut};
+use anabranch_wire::{ConnectionId, PathId, ResetToken};
+use slot::Closing;
+use std::collections::VecDeque;
 
 /// Separate runs of spent path IDs kept before the connection is closed: IDs are handed out in
 /// order, so an honest peer leaves few holes (docs/security.md, row 3).
 const MAX_SPENT_RUNS: usize = 64;
-
-/// Everything kept under one path ID, whether the path is open or not.
-#[derive(Debug)]
-pub(crate) struct Slot {
-    pub(crate) id: PathId,
-    /// Connection IDs we issued: the peer sends to them.
-    pub(crate) local_cids: LocalCids,
-    /// Connection IDs the peer issued: we send to them.
-    pub(crate) remote_cids: RemoteCids,
-    /// The peer's preference and its sequence number.
-    pub(crate) peer_status: Option<(PathStatus, u64)>,
-    /// Our preference as last told to the peer, and the sequence number it had.
-    pub(crate) own_status: Option<(PathStatus, u64)>,
-    /// `own_status` must still be sent.
-    pub(crate) status_pending: bool,
-    /// Set while a path of this ID is open or closing. Boxed: most IDs have no path, and a path is
-    /// nine tenths of a slot.
-    pub(crate) path: Option<Box<Path>>,
-    /// Set from the first `PATH_ABANDON` in either direction on.
-    pub(crate) closing: Option<Closing>,
-    /// `PATH_CIDS_BLOCKED` must be sent.
-    pub(crate) cids_blocked_pending: bool,
-    /// The next connection ID for which `PATH_CIDS_BLOCKED` was queued last: it is repeated if it
-    /// was lost, not each time a path is asked for.
-    cids_blocked_at: Option<u64>,
-}
-
-/// A path on its way out.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Closing {
-    pub(crate) code: u64,
-    /// `PATH_ABANDON` must be sent (again).
-    pub(crate) abandon_pending: bool,
-    /// The peer's `PATH_ABANDON` arrived.
-    pub(crate) peer_abandoned: bool,
-    /// The peer acknowledged our `PATH_ABANDON`.
-    pub(crate) abandon_acked: bool,
-    /// When the state is freed at the earliest. The peer need not answer: one that never learned of
-    /// the path never does.
-    pub(crate) discard_at: Instant,
-}
-
-impl Closing {
-    /// When the state is freed; `None` while the peer may not know yet that the path is given up:
-    /// it would be answered with a stateless reset. Nothing grows meanwhile, as its ID is not
-    /// replaced.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        (self.abandon_acked || self.peer_abandoned).then_some(self.discard_at)
-    }
-}
-
-impl Slot {
-    fn new(id: PathId) -> Self {
-        Self {
-            id,
-            local_cids: LocalCids::new(),
-            remote_cids: RemoteCids::new(),
-            peer_status: None,
-            own_status: None,
-            status_pending: false,
-            path: None,
-            closing: None,
-            cids_blocked_pending: false,
-            cids_blocked_at: None,
-        }
-    }
-
-    /// The path, if it is open and not closing.
-    pub(crate) fn open(&self) -> Option<&Path> {
-        if self.closing.is_some() {
-            None
-        } else {
-            self.path.as_deref()
-        }
-    }
-
-    /// The path, if data may be sent on it at all: it is open, enough is proven of its far end, and
-    /// the peer left a connection ID to send to.
-    pub(crate) fn carrier(&self) -> Option<&Path> {
-        let path = self.open().filter(|_| self.remote_cids.has_active());
-        path.filter(|path| path.route().is_open_to_data())
-    }
-
-    /// The path, if data may be sent on it now: it answers, too, and has room.
-    pub(crate) fn ready(&self, now: Instant) -> Option<&Path> {
-        self.carrier().filter(|path| path.can_send(now))
-    }
-
-    /// The path, if it is open and not closing.
-    pub(crate) fn open_mut(&mut self) -> Option<&mut Path> {
-        if self.closing.is_some() {
-            None
-        } else {
-            self.path.as_deref_mut()
-        }
-    }
-
-    /// Tells the peer, again if need be, what to send on the path.
-    pub(crate) fn state_status(&mut self, status: PathStatus) {
-        let sequence = self.own_status.map_or(0, |(_, sequence)| sequence + 1);
-        self.own_status = Some((status, sequence));
-        self.status_pending = true;
-    }
-
-    /// Whether our newest preference has this sequence number.
-    pub(crate) fn is_own_status(&self, sequence: u64) -> bool {
-        self.own_status
-            .is_some_and(|(_, newest)| newest == sequence)
-    }
-
-    /// Whether a frame about the slot waits to be sent.
-    fn owes_frames(&self) -> bool {
-        match &self.closing {
-            Some(closing) => closing.abandon_pending,
-            None => {
-                self.status_pending && self.own_status.is_some()
-                    || self.cids_blocked_pending
-                    || self.local_cids.next_to_send().is_some()
-                    || self.remote_cids.next_retirement().is_some()
-            }
-        }
-    }
-
-    /// What both sides prefer, with sequence numbers.
-    fn statuses(&self) -> [Option<(PathStatus, u64)>; 2] {
-        [self.own_status, self.peer_status]
-    }
-
-    /// The tokens by which a stateless reset is recognised: those of connection IDs in use, which
-    /// only an open path has (RFC 9000, section 10.3.1).
-    pub(crate) fn reset_tokens(&self) -> impl Iterator<Item = ResetToken> {
-        let in_use = self.open().map(|_| self.remote_cids.tokens());
-        in_use.into_iter().flatten()
-    }
-
-    /// The status data is scheduled by: the peer's word, or ours while it is silent.
-    pub(crate) fn status(&self) -> PathStatus {
-        self.peer_status
-            .or(self.own_status)
-            .map_or(PathStatus::Available, |(status, _)| status)
-    }
-}
-
-/// A slot under change. Once that is done, the manager counts anew which slots owe frames, and
-/// notes whether their preferences changed, or whether there is a connection ID to send to: nobody
-/// can forget to tell it.
-#[derive(Debug)]
-pub(crate) struct SlotMut<'a> {
-    slot: &'a mut Slot,
-    owed: bool,
-    has_cid: bool,
-    statuses: [Option<(PathStatus, u64)>; 2],
-    owing: &'a mut usize,
-    version: &'a mut u64,
-}
-
-impl<'a> SlotMut<'a> {
-    fn new(slot: &'a mut Slot, owing: &'a mut usize, version: &'a mut u64) -> Self {
-        Self {
-            owed: slot.owes_frames(),
-            has_cid: slot.remote_cids.has_active(),
-            statuses: slot.statuses(),
-            slot,
-            owing,
-            version,
-        }
-    }
-}
-
-impl Deref for SlotMut<'_> {
-    type Target = Slot;
-
-    fn deref(&self) -> &Slot {
-        self.slot
-    }
-}
-
-impl DerefMut for SlotMut<'_> {
-    fn deref_mut(&mut self) -> &mut Slot {
-        self.slot
-    }
-}
-
-impl Drop for SlotMut<'_> {
-    fn drop(&mut self) {
-        *self.owing -= usize::from(self.owed);
-        *self.owing += usize::from(self.slot.owes_frames());
-        let is_same = self.statuses == self.slot.statuses()
-            && self.has_cid == self.slot.remote_cids.has_active();
-        *self.version += u64::from(!is_same);
-    }
-}
 
 /// The paths of a connection.
 #[derive(Debug)]
@@ -236,6 +53,21 @@ pub(crate) struct Manager {
     blocked_pending: Option<PathId>,
     /// The limit for which `PATHS_BLOCKED` was sent last: it is not repeated.
     blocked_at: Option<PathId>,
+    /// What the endpoint is to route here, or no more.
+    routing: VecDeque<Routing>,
+}
+
+/// A change of what the endpoint must route to a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Routing {
+    /// Datagrams to this connection ID belong to this path.
+    AddCid(ConnectionId, PathId),
+    /// No more.
+    RemoveCid(ConnectionId),
+    /// A datagram that ends in this token, from nowhere known, resets the connection.
+    AddToken(ResetToken),
+    /// No more.
+    RemoveToken(ResetToken),
 }
 
 impl Manager {
@@ -256,6 +88,7 @@ impl Manager {
             limit_pending: false,
             blocked_pending: None,
             blocked_at: None,
+            routing: VecDeque::new(),
         }
     }
 
@@ -298,16 +131,6 @@ impl Manager {
         self.first = self.slots.first().map_or(0, |slot| slot.id.0);
     }
 
-    /// The peer raised its limit.
-    pub(crate) fn raise_remote_limit(&mut self, limit: PathId) -> bool {
-        let raised = self.remote_limit.is_some_and(|current| limit > current);
-        if raised {
-            self.remote_limit = Some(limit);
-            self.fill_slots();
-        }
-        raised
-    }
-
     /// The slot of an ID that is allowed and not spent. A packet asks some thirty times: it is not
     /// looked up by its index once more.
     pub(crate) fn slot(&self, id: PathId) -> Option<&Slot> {
@@ -344,41 +167,6 @@ impl Manager {
         paths.fold(self.version, |sum, path| sum + path.version())
     }
 
-    /// What the peer announced in its transport parameters.
-    pub(crate) fn remote_initial(&self) -> Option<PathId> {
-        self.remote_initial
-    }
-
-    /// The limit that `MAX_PATH_ID` is to tell.
-    pub(crate) fn limit_to_send(&self) -> Option<PathId> {
-        self.local_limit.filter(|_| self.limit_pending)
-    }
-
-    /// `MAX_PATH_ID` was sent.
-    pub(crate) fn on_limit_sent(&mut self) {
-        self.limit_pending = false;
-    }
-
-    /// The peer knows of this limit.
-    pub(crate) fn on_limit_acked(&mut self, limit: PathId) {
-        self.limit_pending &= self.local_limit != Some(limit);
-    }
-
-    /// The packet that told this limit was lost.
-    pub(crate) fn on_limit_lost(&mut self, limit: PathId) {
-        self.limit_pending |= self.local_limit == Some(limit);
-    }
-
-    /// The limit that `PATHS_BLOCKED` is to tell.
-    pub(crate) fn blocked_to_send(&self) -> Option<PathId> {
-        self.blocked_pending
-    }
-
-    /// `PATHS_BLOCKED` was sent.
-    pub(crate) fn on_blocked_sent(&mut self) {
-        self.blocked_pending = None;
-    }
-
     fn index(&self, id: PathId) -> Option<usize> {
         let guess = self.guess(id);
         match self.slots.get(guess) {
@@ -403,20 +191,55 @@ impl Manager {
             self.slots[at].path = Some(Box::new(path));
             self.in_use = self.in_use.max(at + 1);
             self.version += 1;
+            let tokens = self.slots[at].reset_tokens();
+            self.routing.extend(tokens.map(Routing::AddToken));
         }
     }
 
-    /// Begins to give an ID up, whether it has a path or not; returns its slot, or `None` if there
-    /// is none or it is closing already.
-    pub(crate) fn begin_closing(&mut self, id: PathId, closing: Closing) -> Option<&Slot> {
-        let at = self.index(id)?;
+    /// Begins to give an ID up, whether it has a path or not; what is left of it is freed at
+    /// `discard_at` or later. Returns whether that is news.
+    pub(crate) fn begin_closing(&mut self, id: PathId, code: u64, discard_at: Instant) -> bool {
+        let Some(at) = self.index(id) else {
+            return false;
+        };
         if self.slots[at].closing.is_some() {
-            return None;
+            return false;
         }
-        self.change(at).closing = Some(closing);
+        self.change(at).closing = Some(Closing::new(code, discard_at));
         self.in_use = self.in_use.max(at + 1);
         self.version += 1;
-        Some(&self.slots[at])
+        let tokens = self.slots[at].remote_cids.tokens();
+        self.routing.extend(tokens.map(Routing::RemoveToken));
+        true
+    }
+
+    /// The peer gives a path up, too: what it sent before may still be under way until then.
+    pub(crate) fn on_peer_abandoned(&mut self, id: PathId, discard_at: Instant) {
+        if let Some(mut slot) = self.slot_mut(id)
+            && let Some(closing) = &mut slot.closing
+            && !closing.peer_abandoned
+        {
+            closing.peer_abandoned = true;
+            closing.discard_at = closing.discard_at.max(discard_at);
+        }
+    }
+
+    /// Has the peer told what to send on an open path; returns whether it is open.
+    pub(crate) fn set_status(&mut self, id: PathId, status: PathStatus) -> bool {
+        let slot = self.slot_mut(id).filter(|slot| slot.open().is_some());
+        let Some(mut slot) = slot else { return false };
+        slot.state_status(status);
+        if let Some(path) = &mut slot.path {
+            path.set_status(status);
+        }
+        true
+    }
+
+    /// Says once more what to send on a path, though nothing changed.
+    pub(crate) fn repeat_status(&mut self, id: PathId, status: PathStatus) {
+        if let Some(mut slot) = self.slot_mut(id) {
+            slot.state_status(status);
+        }
     }
 
     /// A path that is open or closing.
@@ -523,18 +346,25 @@ impl Manager {
         Ok(slot.id)
     }
 
-    /// Frees a closing path for good. Its ID is spent; the peer may use one more instead.
-    ///
-    /// Returns the slot, or `None` if there was none; `Err` if the peer scatters its IDs.
-    pub(crate) fn discard(&mut self, id: PathId) -> Result<Option<Slot>, TooScattered> {
-        let Some(at) = self.index(id) else {
-            return Ok(None);
-        };
+    /// Frees the first of the paths that were given up long enough ago. Its ID is spent; the peer
+    /// may use one more instead. `None` if there is none; `Err` if the peer scatters its IDs.
+    pub(crate) fn discard_due(&mut self, now: Instant) -> Result<Option<Discarded>, TooScattered> {
+        let is_due = |slot: &Slot| slot.discard_deadline().is_some_and(|at| at <= now);
+        let mut in_use = self.slots[..self.in_use].iter();
+        let due = in_use.position(is_due);
+        due.map(|at| self.discard(at)).transpose()
+    }
+
+    fn discard(&mut self, at: usize) -> Result<Discarded, TooScattered> {
         let slot = self.slots.remove(at);
+        let cids = slot.local_cids.live();
+        let cids = cids.map(|local| Routing::RemoveCid(local.cid));
+        self.routing.extend(cids);
         self.owing -= usize::from(slot.owes_frames());
         self.version += 1 + slot.path.as_ref().map_or(0, |path| path.version());
         self.in_use -= usize::from(at < self.in_use);
-        self.spent.insert(u64::from(id.0)..u64::from(id.0) + 1);
+        let id = u64::from(slot.id.0);
+        self.spent.insert(id..id + 1);
         if self.spent.len() > MAX_SPENT_RUNS {
             return Err(TooScattered);
         }
@@ -545,8 +375,19 @@ impl Manager {
             self.limit_pending = true;
         }
         self.fill_slots();
-        Ok(Some(slot))
+        Ok(Discarded {
+            id: slot.id,
+            had_path: slot.path.is_some(),
+        })
     }
+}
+
+/// A path ID that is spent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Discarded {
+    pub(crate) id: PathId,
+    /// Not all that are given up were ever opened.
+    pub(crate) had_path: bool,
 }
 
 /// What keeps a path from being opened.
@@ -561,6 +402,3 @@ pub(crate) enum Missing {
 /// The peer left too many holes between the path IDs it used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooScattered;
-
-#[cfg(test)]
-mod tests;

@@ -1,7 +1,7 @@
 //! Which paths carry the data that everything else waits for.
 
 use crate::path::PathSet;
-use crate::path::manager::Manager;
+use crate::path::manager::{Manager, Slot};
 use crate::path::state::Path;
 use crate::streams::{Hole, Streams};
 use anabranch_wire::PathId;
@@ -23,10 +23,10 @@ fn carriers(paths: &Manager, hole: &Hole) -> PathSet {
     if !hole.ever.is_empty() {
         return hole.live;
     }
-    let paths = paths.in_use().filter_map(|slot| slot.path.as_ref());
+    let paths = paths.in_use().filter_map(Slot::path);
     paths
         .filter(|path| carried_by(path, hole) > 0)
-        .map(|path| path.id())
+        .map(Path::id)
         .collect()
 }
 

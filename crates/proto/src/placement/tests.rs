@@ -243,7 +243,7 @@ fn news_of_any_kind_put_the_question_again() {
         },
         |world| {
             let status = crate::wire::frame::PathStatus::Backup;
-            world.paths.slot_mut(A).unwrap().peer_status = Some((status, 1));
+            world.paths.on_peer_status(A, status, 1);
         },
     ];
     for (at, input) in inputs.into_iter().enumerate() {

@@ -87,3 +87,19 @@ pub enum SentFrame {
         sequence: u64,
     },
 }
+
+impl SentFrame {
+    /// Whether it is about paths or their connection IDs, acknowledgements apart.
+    pub fn is_about_paths(&self) -> bool {
+        matches!(
+            self,
+            Self::NewConnectionId { .. }
+                | Self::RetireConnectionId { .. }
+                | Self::PathAbandon { .. }
+                | Self::PathStatus { .. }
+                | Self::MaxPathId { .. }
+                | Self::PathsBlocked { .. }
+                | Self::PathCidsBlocked { .. }
+        )
+    }
+}

@@ -3,11 +3,13 @@
 use super::*;
 use crate::config::TransportConfig;
 use crate::datagram::{SocketId, Tuple};
+use crate::handshake::token::EndpointKeys;
+use crate::packet::Frames;
 use crate::path::route::Route;
 use crate::path::state::PathOptions;
 use crate::recovery::PacketSpace;
+use crate::recovery::sent::{SentFrame, SentFrames};
 use crate::rng::Rng;
-use anabranch_wire::ConnectionId;
 
 fn path(id: u32) -> Path {
     let mut rng = Rng::from_seed([1; 32]);
@@ -29,77 +31,86 @@ fn manager() -> Manager {
     paths
 }
 
-fn closing() -> Closing {
-    Closing {
-        code: 0,
-        abandon_pending: true,
-        peer_abandoned: false,
-        abandon_acked: false,
-        discard_at: Instant::ZERO,
-    }
+/// Writes what is owed, up to `limit` bytes; returns what that was.
+fn write(paths: &mut Manager, limit: usize) -> SentFrames {
+    let mut buf = Vec::new();
+    let mut frames = Frames::new(&mut buf, limit);
+    paths.write_control(&mut frames, true);
+    frames.into_sent()
+}
+
+fn issue(paths: &mut Manager) {
+    let mut rng = Rng::from_seed([2; 32]);
+    let mut source = CidSource {
+        rng: &mut rng,
+        keys: &EndpointKeys::from_seed([3; 32]),
+        length: 8,
+    };
+    paths.issue_cids(&mut source, 2);
 }
 
 #[test]
 fn every_change_of_a_slot_tells_whether_frames_are_owed() {
     let mut paths = manager();
     assert!(!paths.owes_frames());
-    let cid = ConnectionId::new(&[1; 8]).unwrap();
-    let token = ResetToken([1; 16]);
-    let sequence = paths
-        .slot_mut(PathId(1))
-        .unwrap()
-        .local_cids
-        .issue(cid, token);
+    issue(&mut paths);
     assert!(paths.owes_frames());
-    paths
-        .slot_mut(PathId(1))
-        .unwrap()
-        .local_cids
-        .on_sent(sequence);
+    let sent = write(&mut paths, 1200);
+    assert_eq!(sent.len(), 5, "a spare for open paths, one for others");
     assert!(!paths.owes_frames());
-    paths
-        .slot_mut(PathId(1))
-        .unwrap()
-        .local_cids
-        .on_lost(sequence);
+    paths.on_frame_lost(&sent[2]);
     assert!(paths.owes_frames());
-    paths
-        .slot_mut(PathId(1))
-        .unwrap()
-        .local_cids
-        .on_acked(sequence);
-    assert!(!paths.owes_frames());
-    let state = |slot: &mut Slot| {
-        slot.state_status(PathStatus::Backup);
-        slot.id < PathId(1)
-    };
-    assert!(!paths.change_each(state), "it ends where it is told to");
+    paths.on_frame_acked(&sent[2]);
+    assert!(!paths.owes_frames(), "that was no loss");
+    for id in [PathId(0), PathId(1)] {
+        assert!(paths.set_status(id, PathStatus::Backup));
+    }
+    assert_eq!(write(&mut paths, 7).len(), 1, "it ends where it is told to");
     assert!(paths.owes_frames());
 }
 
 #[test]
 fn what_a_path_on_its_way_out_owes_is_its_end_alone() {
     let mut paths = manager();
-    paths
-        .slot_mut(PathId(1))
-        .unwrap()
-        .state_status(PathStatus::Backup);
-    assert!(paths.begin_closing(PathId(1), closing()).is_some());
-    assert!(paths.owes_frames());
-    let mut slot = paths.slot_mut(PathId(1)).unwrap();
-    slot.closing.as_mut().unwrap().abandon_pending = false;
-    drop(slot);
-    assert!(!paths.owes_frames());
-    assert!(paths.discard(PathId(1)).is_ok());
+    let (path, limit) = (PathId(1), PathId(3));
+    paths.set_status(path, PathStatus::Backup);
+    assert!(paths.begin_closing(path, 7, Instant::ZERO));
+    assert!(!paths.begin_closing(path, 8, Instant::ZERO), "no news");
     assert_eq!(
-        paths.limit_to_send(),
-        Some(PathId(3)),
-        "another may be used"
+        write(&mut paths, 100)[..],
+        [SentFrame::PathAbandon { path }]
     );
-    paths.on_limit_sent();
     assert!(!paths.owes_frames());
-    paths.on_limit_lost(PathId(3));
+    assert_eq!(paths.discard_due(Instant::ZERO), Ok(None), "does it know?");
+    paths.on_frame_acked(&SentFrame::PathAbandon { path });
+    let gone = Discarded {
+        id: path,
+        had_path: true,
+    };
+    assert_eq!(paths.discard_due(Instant::ZERO), Ok(Some(gone)));
+    let another = SentFrame::MaxPathId { limit };
+    assert_eq!(write(&mut paths, 100)[..], [another]);
+    assert!(!paths.owes_frames());
+    paths.on_frame_lost(&another);
     assert!(paths.owes_frames());
+}
+
+#[test]
+fn what_is_routed_to_a_path_is_taken_back_with_it() {
+    let mut paths = manager();
+    issue(&mut paths);
+    let routed = |paths: &mut Manager| std::iter::from_fn(|| paths.poll_routing()).count();
+    assert_eq!(routed(&mut paths), 5);
+    assert!(paths.begin_closing(PathId(1), 0, Instant::ZERO));
+    paths.on_peer_abandoned(PathId(1), Instant::ZERO);
+    let of_slot = paths.slot(PathId(1)).into_iter();
+    let cids: Vec<_> = of_slot
+        .flat_map(|slot| slot.local_cids.live())
+        .map(|local| Routing::RemoveCid(local.cid))
+        .collect();
+    assert!(paths.discard_due(Instant::ZERO).is_ok());
+    let taken: Vec<_> = std::iter::from_fn(|| paths.poll_routing()).collect();
+    assert_eq!((cids.len(), taken), (2, cids));
 }
 
 #[test]
@@ -117,11 +128,12 @@ fn paths_that_come_change_or_go_change_the_version() {
     let open = paths.open_path_mut(PathId(2)).unwrap();
     open.set_options(options, Instant::ZERO);
     note(&paths);
-    paths.slot_mut(PathId(2)).unwrap().peer_status = Some((PathStatus::Backup, 1));
+    assert!(paths.on_peer_status(PathId(2), PathStatus::Backup, 1));
     note(&paths);
-    paths.begin_closing(PathId(2), closing());
+    paths.begin_closing(PathId(2), 0, Instant::ZERO);
     note(&paths);
-    paths.discard(PathId(2)).unwrap();
+    paths.on_peer_abandoned(PathId(2), Instant::ZERO);
+    assert!(paths.discard_due(Instant::ZERO).is_ok());
     note(&paths);
     let before = paths.version();
     drop(paths.slot_mut(PathId(0)));

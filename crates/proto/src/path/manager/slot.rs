@@ -1,0 +1,226 @@
+//! What is kept under one path ID, and the frames it owes the peer.
+
+use crate::path::cids::{LocalCids, RemoteCids};
+use crate::path::state::Path;
+use crate::time::Instant;
+use anabranch_wire::frame::PathStatus;
+use anabranch_wire::{PathId, ResetToken};
+use std::ops::{Deref, DerefMut};
+
+/// Everything kept under one path ID, whether the path is open or not.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) id: PathId,
+    /// Connection IDs we issued: the peer sends to them.
+    pub(super) local_cids: LocalCids,
+    /// Connection IDs the peer issued: we send to them.
+    pub(crate) remote_cids: RemoteCids,
+    /// The peer's preference and its sequence number.
+    pub(super) peer_status: Option<(PathStatus, u64)>,
+    /// Our preference as last told to the peer, and the sequence number it had.
+    pub(super) own_status: Option<(PathStatus, u64)>,
+    /// `own_status` must still be sent.
+    pub(super) status_pending: bool,
+    /// Set while a path of this ID is open or closing. Boxed: most IDs have no path, and a path is
+    /// nine tenths of a slot.
+    pub(super) path: Option<Box<Path>>,
+    /// Set from the first `PATH_ABANDON` in either direction on.
+    pub(super) closing: Option<Closing>,
+    /// `PATH_CIDS_BLOCKED` must be sent.
+    pub(super) cids_blocked_pending: bool,
+    /// The next connection ID for which `PATH_CIDS_BLOCKED` was queued last: it is repeated if it
+    /// was lost, not each time a path is asked for.
+    pub(super) cids_blocked_at: Option<u64>,
+}
+
+/// A path on its way out.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Closing {
+    pub(super) code: u64,
+    /// `PATH_ABANDON` must be sent (again).
+    pub(super) abandon_pending: bool,
+    /// The peer's `PATH_ABANDON` arrived.
+    pub(super) peer_abandoned: bool,
+    /// The peer acknowledged our `PATH_ABANDON`.
+    pub(super) abandon_acked: bool,
+    /// When the state is freed at the earliest. The peer need not answer: one that never learned of
+    /// the path never does.
+    pub(super) discard_at: Instant,
+}
+
+impl Closing {
+    /// A path that either side gives up; its state is needed until `discard_at` at least.
+    pub(super) fn new(code: u64, discard_at: Instant) -> Self {
+        Self {
+            code,
+            abandon_pending: true,
+            peer_abandoned: false,
+            abandon_acked: false,
+            discard_at,
+        }
+    }
+
+    /// When the state is freed; `None` while the peer may not know yet that the path is given up:
+    /// it would be answered with a stateless reset. Nothing grows meanwhile, as its ID is not
+    /// replaced.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        (self.abandon_acked || self.peer_abandoned).then_some(self.discard_at)
+    }
+}
+
+impl Slot {
+    pub(super) fn new(id: PathId) -> Self {
+        Self {
+            id,
+            local_cids: LocalCids::new(),
+            remote_cids: RemoteCids::new(),
+            peer_status: None,
+            own_status: None,
+            status_pending: false,
+            path: None,
+            closing: None,
+            cids_blocked_pending: false,
+            cids_blocked_at: None,
+        }
+    }
+
+    /// The path, open or closing.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// Whether the ID is being given up, whether it has a path or not.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.is_some()
+    }
+
+    /// When what is left of a closing path is freed.
+    pub(crate) fn discard_deadline(&self) -> Option<Instant> {
+        self.closing.and_then(|closing| closing.deadline())
+    }
+
+    /// The path, if it is open and not closing.
+    pub(crate) fn open(&self) -> Option<&Path> {
+        if self.closing.is_some() {
+            None
+        } else {
+            self.path.as_deref()
+        }
+    }
+
+    /// The path, if data may be sent on it at all: it is open, enough is proven of its far end, and
+    /// the peer left a connection ID to send to.
+    pub(crate) fn carrier(&self) -> Option<&Path> {
+        let path = self.open().filter(|_| self.remote_cids.has_active());
+        path.filter(|path| path.route().is_open_to_data())
+    }
+
+    /// The path, if data may be sent on it now: it answers, too, and has room.
+    pub(crate) fn ready(&self, now: Instant) -> Option<&Path> {
+        self.carrier().filter(|path| path.can_send(now))
+    }
+
+    /// The path, if it is open and not closing.
+    pub(crate) fn open_mut(&mut self) -> Option<&mut Path> {
+        if self.closing.is_some() {
+            None
+        } else {
+            self.path.as_deref_mut()
+        }
+    }
+
+    /// Tells the peer, again if need be, what to send on the path.
+    pub(super) fn state_status(&mut self, status: PathStatus) {
+        let sequence = self.own_status.map_or(0, |(_, sequence)| sequence + 1);
+        self.own_status = Some((status, sequence));
+        self.status_pending = true;
+    }
+
+    /// Whether our newest preference has this sequence number.
+    pub(super) fn is_own_status(&self, sequence: u64) -> bool {
+        self.own_status
+            .is_some_and(|(_, newest)| newest == sequence)
+    }
+
+    /// Whether a frame about the slot waits to be sent.
+    pub(super) fn owes_frames(&self) -> bool {
+        match &self.closing {
+            Some(closing) => closing.abandon_pending,
+            None => {
+                self.status_pending && self.own_status.is_some()
+                    || self.cids_blocked_pending
+                    || self.local_cids.next_to_send().is_some()
+                    || self.remote_cids.next_retirement().is_some()
+            }
+        }
+    }
+
+    /// What both sides prefer, with sequence numbers.
+    fn statuses(&self) -> [Option<(PathStatus, u64)>; 2] {
+        [self.own_status, self.peer_status]
+    }
+
+    /// The tokens by which a stateless reset is recognised: those of connection IDs in use, which
+    /// only an open path has (RFC 9000, section 10.3.1).
+    pub(super) fn reset_tokens(&self) -> impl Iterator<Item = ResetToken> {
+        let in_use = self.open().map(|_| self.remote_cids.tokens());
+        in_use.into_iter().flatten()
+    }
+
+    /// The status data is scheduled by: the peer's word, or ours while it is silent.
+    pub(crate) fn status(&self) -> PathStatus {
+        self.peer_status
+            .or(self.own_status)
+            .map_or(PathStatus::Available, |(status, _)| status)
+    }
+}
+
+/// A slot under change. Once that is done, the manager counts anew which slots owe frames, and
+/// notes whether their preferences changed, or whether there is a connection ID to send to: nobody
+/// can forget to tell it.
+#[derive(Debug)]
+pub(crate) struct SlotMut<'a> {
+    slot: &'a mut Slot,
+    owed: bool,
+    has_cid: bool,
+    statuses: [Option<(PathStatus, u64)>; 2],
+    owing: &'a mut usize,
+    version: &'a mut u64,
+}
+
+impl<'a> SlotMut<'a> {
+    pub(super) fn new(slot: &'a mut Slot, owing: &'a mut usize, version: &'a mut u64) -> Self {
+        Self {
+            owed: slot.owes_frames(),
+            has_cid: slot.remote_cids.has_active(),
+            statuses: slot.statuses(),
+            slot,
+            owing,
+            version,
+        }
+    }
+}
+
+impl Deref for SlotMut<'_> {
+    type Target = Slot;
+
+    fn deref(&self) -> &Slot {
+        self.slot
+    }
+}
+
+impl DerefMut for SlotMut<'_> {
+    fn deref_mut(&mut self) -> &mut Slot {
+        self.slot
+    }
+}
+
+impl Drop for SlotMut<'_> {
+    fn drop(&mut self) {
+        *self.owing -= usize::from(self.owed);
+        *self.owing += usize::from(self.slot.owes_frames());
+        let is_same = self.statuses == self.slot.statuses()
+            && self.has_cid == self.slot.remote_cids.has_active();
+        *self.version += u64::from(!is_same);
+    }
+}
