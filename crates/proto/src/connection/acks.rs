@@ -85,7 +85,7 @@ impl Connection {
                 self.on_frame_acked(level, frame);
             }
         }
-        self.reset_probing(level);
+        self.flights.on_acked(level, self.identity.side);
         if sum.eliciting {
             self.end_inquiry();
         }
@@ -175,9 +175,8 @@ impl Connection {
                 }
             }
             early => {
-                let space = self.early.spaces[early as usize].as_mut();
-                if let (Some(space), Some(path)) = (space, self.paths.path(PathId::ZERO)) {
-                    space.detect_lost(now, &path.route().rtt, &mut lost);
+                if let Some(path) = self.paths.path(PathId::ZERO) {
+                    self.flights.detect_lost(now, early, path, &mut lost);
                 }
             }
         }
@@ -318,25 +317,14 @@ impl Connection {
         members
     }
 
-    /// An acknowledgement shows that the path works in both directions (RFC 9002, section 6.2.1).
-    fn reset_probing(&mut self, level: Level) {
-        // A client whose address the server has not proven yet keeps its backoff: the
-        // acknowledgement may be all the server is allowed to send.
-        if level != Level::Initial || self.identity.side.is_server() {
-            self.early.pto_count = 0;
-        }
-    }
-
     /// Everything in flight on a closed space counts as neither acknowledged nor lost.
     pub(super) fn forget_space(&mut self, level: Level) {
-        let Some(mut space) = self.early.spaces[level as usize].take() else {
+        let Some(sent) = self.flights.close(level) else {
             return;
         };
-        self.early.probes_owed[level as usize] = 0;
         if let Some(path) = self.paths.path_mut(PathId::ZERO) {
-            path.on_space_gone(&space.take_all());
+            path.on_space_gone(&sent);
         }
-        self.early.pto_count = 0;
         // Observers would go on counting what was in flight.
         self.observe_metrics(self.clock, PathId::ZERO);
     }

@@ -141,8 +141,7 @@ impl Connection {
             self.placement.on_sent(id, &sent);
         }
         let space = match level {
-            Level::Initial => self.early.spaces[0].as_mut(),
-            Level::Handshake => self.early.spaces[1].as_mut(),
+            Level::Initial | Level::Handshake => self.flights.space_mut(level),
             Level::OneRtt | Level::ZeroRtt => Some(path.space_mut()),
         };
         put_into(space, pn, sent);

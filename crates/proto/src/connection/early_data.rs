@@ -53,7 +53,7 @@ impl Connection {
 
     /// Whether the server read early data: `None` if there is none, or while that is not known.
     pub fn early_data_accepted(&self) -> Option<bool> {
-        match self.early.data {
+        match self.early_data {
             EarlyData::None | EarlyData::Offered(_) => None,
             EarlyData::Accepted => Some(true),
             EarlyData::Rejected => Some(false),
@@ -85,14 +85,14 @@ impl Connection {
         if let Some(path) = self.paths.path_mut(PathId::ZERO) {
             path.set_peer_limit(params.max_udp_payload_size);
         }
-        self.early.data = EarlyData::Offered(Box::new(remembered));
+        self.early_data = EarlyData::Offered(Box::new(remembered));
     }
 
     /// A server's keys for early data came with the client's first message.
     pub(super) fn note_early_keys(&mut self, now: Instant) {
-        let is_new = matches!(self.early.data, EarlyData::None);
+        let is_new = matches!(self.early_data, EarlyData::None);
         if self.identity.side.is_server() && is_new && self.handshake.has_keys(Level::ZeroRtt) {
-            self.early.data = EarlyData::Accepted;
+            self.early_data = EarlyData::Accepted;
             self.outbox.events.push_back(Event::EarlyDataAccepted);
             self.replay_undecryptable(now);
         }
@@ -103,11 +103,11 @@ impl Connection {
         &mut self,
         params: &TransportParameters,
     ) -> Result<(), TransportError> {
-        let EarlyData::Offered(remembered) = &self.early.data else {
+        let EarlyData::Offered(remembered) = &self.early_data else {
             return Ok(());
         };
         if !self.handshake.is_early_data_accepted() {
-            self.early.data = EarlyData::Rejected;
+            self.early_data = EarlyData::Rejected;
             return self.send_early_data_again(params);
         }
         if Remembered::of(params).reduces(remembered) {
@@ -116,7 +116,7 @@ impl Connection {
                 "limits below those that early data was accepted under",
             ));
         }
-        self.early.data = EarlyData::Accepted;
+        self.early_data = EarlyData::Accepted;
         Ok(())
     }
 
@@ -165,7 +165,7 @@ impl Connection {
             self.handshake.discard_early_at(until);
             return;
         }
-        match self.early.data {
+        match self.early_data {
             EarlyData::Accepted => self.outbox.events.push_back(Event::EarlyDataAccepted),
             EarlyData::Rejected => self.outbox.events.push_back(Event::EarlyDataRejected),
             EarlyData::None | EarlyData::Offered(_) => {}

@@ -242,15 +242,12 @@ impl Connection {
 
     /// What was sent under the old keys will never be acknowledged.
     fn forget_sent_initials(&mut self) {
-        let Some(space) = self.early.spaces[0].as_mut() else {
+        let Some(sent) = self.flights.restart() else {
             return;
         };
-        let sent = space.take_all();
         if let Some(path) = self.paths.path_mut(PathId::ZERO) {
             path.forget_in_flight(&sent);
         }
-        self.early.pto_count = 0;
-        self.early.probes_owed = [0; 2];
         self.observe_metrics(self.clock, PathId::ZERO);
     }
 }

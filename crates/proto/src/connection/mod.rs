@@ -40,13 +40,14 @@ use crate::datagram::Tuple;
 use crate::error::TransportError;
 use crate::event::{Event, Observation, Observer, PathNotice};
 use crate::handshake::Handshake;
+use crate::handshake::flights::Flights;
 use crate::handshake::token::EndpointKeys;
 use crate::path::cids::RemoteCids;
 use crate::path::manager::{Manager, Routing};
 use crate::path::route::Route;
 use crate::path::state::{Path, PathOptions};
 use crate::placement::Placement;
-use crate::recovery::{AckRequests, OneWay, PacketSpace, SentPacket};
+use crate::recovery::{AckRequests, OneWay, SentPacket};
 use crate::resumption::Tokens;
 use crate::rng::Rng;
 use crate::streams::{SendBudget, Streams};
@@ -71,8 +72,11 @@ pub struct Connection {
     rng: Rng,
     life: Life,
     handshake: Handshake,
-    /// The Initial and Handshake packet number spaces; 1-RTT spaces belong to paths.
-    early: Early,
+    /// Initial and Handshake packets; 1-RTT packets belong to paths.
+    flights: Flights,
+    /// Packets that came before the keys they need; replayed once.
+    undecryptable: Vec<Undecryptable>,
+    early_data: EarlyData,
     paths: Manager,
     streams: Streams,
     placement: Placement,
@@ -122,19 +126,6 @@ struct Identity {
     next_tokens: Tokens,
     /// What the peer announced; defaults until known.
     peer: TransportParameters,
-}
-
-/// The packet number spaces of the handshake, and what their timers share.
-#[derive(Debug)]
-struct Early {
-    /// Initial and Handshake; `None` once their keys are gone.
-    spaces: [Option<PacketSpace>; 2],
-    /// Ack-eliciting packets owed to a probe time-out, per space.
-    probes_owed: [u8; 2],
-    pto_count: u32,
-    /// Datagrams that came before the keys they need; replayed once.
-    undecryptable: Vec<Undecryptable>,
-    data: EarlyData,
 }
 
 /// A packet that arrived before its keys.
@@ -216,7 +207,7 @@ impl Connection {
     pub(crate) fn new(now: Instant, from: Beginning) -> Self {
         let (side, local_cid) = (from.side, from.local_cid);
         let (mut rng, config) = (from.rng.clone(), Arc::clone(&from.config));
-        let early = [Some(early_space(&mut rng)), Some(early_space(&mut rng))];
+        let flights = Flights::new(&mut rng);
         let paths = from.first_path(now, &mut rng);
         let identity = Identity {
             side,
@@ -240,13 +231,9 @@ impl Connection {
             identity,
             life: Life::Handshaking,
             handshake: from.handshake,
-            early: Early {
-                spaces: early,
-                probes_owed: [0; 2],
-                pto_count: 0,
-                undecryptable: Vec::new(),
-                data: EarlyData::None,
-            },
+            flights,
+            undecryptable: Vec::new(),
+            early_data: EarlyData::None,
             paths,
             streams,
             placement: Placement::new(&config),
@@ -328,11 +315,4 @@ impl Connection {
     fn fail(&mut self, now: Instant, error: TransportError) {
         self.close_with_error(now, error);
     }
-}
-
-/// The space of Initial or Handshake packets, which are acknowledged without delay.
-fn early_space(rng: &mut Rng) -> PacketSpace {
-    let mut space = PacketSpace::new(rng);
-    space.received.set_max_ack_delay(Duration::ZERO);
-    space
 }

@@ -7,16 +7,13 @@ use crate::error::TransportError;
 use crate::packet::Frames;
 use crate::path::state::Path;
 use crate::recovery::one_way::{Carrier, DelayDifference, Echo};
+use crate::recovery::received::ACK_DELAY_EXPONENT;
 use crate::recovery::{LargestNewlyAcked, SentPacket};
 use crate::time::{Duration, Instant};
 use crate::wire::PathId;
 use crate::wire::frame::Frame;
 use crate::wire::params::Timestamps;
 use std::ops::RangeInclusive;
-
-/// Binary exponent of our unit of acknowledgement delays and timestamps, in microseconds: the
-/// default of the transport parameter, which is not sent.
-pub(super) const ACK_DELAY_EXPONENT: u64 = 3;
 
 impl Connection {
     /// Whether the peer may send us timestamps: we want them, and it can.

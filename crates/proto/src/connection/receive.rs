@@ -334,9 +334,9 @@ impl Connection {
         packet: &[u8],
     ) {
         let may_open = self.handshake.may_open_later(level);
-        if may_open && self.early.undecryptable.len() < MAX_UNDECRYPTABLE {
+        if may_open && self.undecryptable.len() < MAX_UNDECRYPTABLE {
             let bytes = packet.to_vec();
-            self.early.undecryptable.push(Undecryptable {
+            self.undecryptable.push(Undecryptable {
                 tuple,
                 ecn,
                 path,
@@ -350,7 +350,7 @@ impl Connection {
     /// Tries again what came before its keys.
     #[cold]
     pub(super) fn replay_undecryptable(&mut self, now: Instant) {
-        for mut kept in std::mem::take(&mut self.early.undecryptable) {
+        for mut kept in std::mem::take(&mut self.undecryptable) {
             if self.life.is_over() {
                 return;
             }
@@ -546,21 +546,13 @@ impl Connection {
 
     /// Whether any packet of the handshake could be opened.
     pub(crate) fn has_heard_peer(&self) -> bool {
-        let mut spaces = self.early.spaces.iter();
-        self.life.is_over()
-            || self.handshake.is_complete()
-            || spaces.any(|space| {
-                space
-                    .as_ref()
-                    .is_none_or(|space| space.received.largest().is_some())
-            })
+        self.life.is_over() || self.handshake.is_complete() || self.flights.have_heard()
     }
 
     /// The packet number space of a level, or of a path for 1-RTT.
     pub(super) fn space(&self, level: Level, path: PathId) -> Option<&PacketSpace> {
         match level {
-            Level::Initial => self.early.spaces[0].as_ref(),
-            Level::Handshake => self.early.spaces[1].as_ref(),
+            Level::Initial | Level::Handshake => self.flights.space(level),
             Level::OneRtt | Level::ZeroRtt => self.paths.path(path).map(Path::space),
         }
     }
@@ -568,8 +560,7 @@ impl Connection {
     /// The packet number space of a level, or of a path for 1-RTT.
     pub(super) fn space_mut(&mut self, level: Level, path: PathId) -> Option<&mut PacketSpace> {
         match level {
-            Level::Initial => self.early.spaces[0].as_mut(),
-            Level::Handshake => self.early.spaces[1].as_mut(),
+            Level::Initial | Level::Handshake => self.flights.space_mut(level),
             Level::OneRtt | Level::ZeroRtt => self.paths.path_mut(path).map(Path::space_mut),
         }
     }

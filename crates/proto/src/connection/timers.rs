@@ -12,7 +12,7 @@
 //! | abandoned path discarded | slot | `Closing` |
 //! | hold of the scheduler | connection | `Placement` |
 //! | old keys | connection | `Handshake` |
-//! | probe time-out of the handshake | connection | here |
+//! | probe time-out of the handshake | connection | `Flights` |
 //! | idle, closing, draining | connection | here, `Life` |
 //!
 //! [`Liveness`]: crate::path::liveness::Liveness
@@ -21,20 +21,17 @@ use super::Connection;
 use super::silence::Census;
 use crate::error::ConnectionError;
 use crate::handshake::Level;
+use crate::handshake::flights::LEVELS;
 use crate::packet::MIN_USEFUL_ROOM;
-use crate::path::liveness::{Alarm, MAX_BACKOFF};
+use crate::path::liveness::Alarm;
 use crate::path::route::Route;
 use crate::path::state::Path;
-use crate::recovery::PacketSpace;
 use crate::time::{Duration, Instant};
 use crate::wire::PathId;
 
 /// Bytes below which the amplification limit leaves no room for a useful packet. A lone PING from a
 /// new address has to earn enough for a challenge.
 pub(super) const MIN_BUDGET: u64 = MIN_USEFUL_ROOM as u64;
-
-/// The least worth sending with a long header, the longest connection IDs and an acknowledgement.
-const MIN_EARLY_BUDGET: u64 = 128;
 
 /// How often a validation looks whether it is still kept from sending.
 const STUCK_VALIDATION: Duration = Duration::from_secs(1);
@@ -120,7 +117,9 @@ impl Connection {
             first.offer(slot.discard_deadline(), Timer::Discard);
         }
         first.offer(self.ack_deadline(), Timer::Acknowledge);
-        first.offer(self.early_deadline(), Timer::Handshake);
+        let initial = self.paths.path(PathId::ZERO);
+        let handshake = self.flights.deadline(&self.handshake, initial);
+        first.offer(handshake, Timer::Handshake);
         // Nearly always far off: then the probe time-outs that may put it off need no look.
         if self
             .idle_timeout()
@@ -192,64 +191,6 @@ impl Connection {
         deadlines.min()
     }
 
-    fn early_deadline(&self) -> Option<Instant> {
-        if self.handshake.is_confirmed() && self.early.spaces.iter().all(Option::is_none) {
-            return None;
-        }
-        let spaces = [Level::Initial, Level::Handshake];
-        // An acknowledgement that may not be sent waits for the peer, who earns the room for it.
-        let may_send = self.may_send_early();
-        let spaces = spaces.into_iter().filter_map(|level| {
-            let space = self.early.spaces[level as usize].as_ref()?;
-            let sendable = may_send && self.handshake.has_keys(level);
-            let acknowledgement = space.received.deadline().filter(|_| sendable);
-            [space.loss_time(), acknowledgement]
-                .into_iter()
-                .flatten()
-                .min()
-        });
-        spaces.chain(self.early_pto().map(|(at, _)| at)).min()
-    }
-
-    /// Whether the amplification limit leaves room for an Initial or Handshake packet.
-    pub(super) fn may_send_early(&self) -> bool {
-        let path = self.paths.path(PathId::ZERO);
-        path.is_some_and(|path| path.route().amplification.budget() >= MIN_EARLY_BUDGET)
-    }
-
-    /// When to probe during the handshake, and at which level.
-    fn early_pto(&self) -> Option<(Instant, Level)> {
-        let route = &self.paths.path(PathId::ZERO)?.route();
-        // A server that may not send any more must wait for the client (RFC 9002, section 6.2.2.1).
-        if self.handshake.is_confirmed() || !self.may_send_early() {
-            return None;
-        }
-        let wait = route.rtt.pto_base() * (1 << self.early.pto_count.min(MAX_BACKOFF));
-        let levels = [Level::Initial, Level::Handshake];
-        let armed = levels.into_iter().filter_map(|level| {
-            let space = self.early.spaces[level as usize].as_ref()?;
-            let idle =
-                space.ack_eliciting_in_flight() == 0 || self.early.probes_owed[level as usize] > 0;
-            (!idle).then_some((space.last_ack_eliciting_sent()? + wait, level))
-        });
-        // A client keeps probing although nothing is in flight: the server may be unable to send
-        // until it hears more.
-        armed.min().or_else(|| {
-            let owed = self.early.probes_owed.iter().any(|owed| *owed > 0);
-            if self.identity.side.is_server() || owed || self.handshake.is_complete() {
-                return None;
-            }
-            let level = if self.handshake.has_keys(Level::Handshake) {
-                Level::Handshake
-            } else {
-                Level::Initial
-            };
-            self.early.spaces[level as usize].as_ref()?;
-            let path = self.paths.path(PathId::ZERO)?;
-            Some((path.liveness().last_activity() + wait, level))
-        })
-    }
-
     /// RFC 9000, section 10.1: the smaller of both sides' time-outs, but never below three PTOs.
     fn idle_deadline(&self) -> Option<Instant> {
         let timeout = self.idle_timeout()?;
@@ -282,7 +223,7 @@ impl Connection {
             self.vanish(now, ConnectionError::TimedOut);
             return;
         }
-        self.handle_early_timeout(now);
+        self.handle_flights_timeout(now);
         self.handshake.handle_timeout(now);
         self.placement.on_timeout(now);
         let ids: Vec<PathId> = self.paths.open().map(|slot| slot.id).collect();
@@ -295,40 +236,22 @@ impl Connection {
         self.discard_closed_paths(now);
     }
 
-    fn handle_early_timeout(&mut self, now: Instant) {
-        for level in [Level::Initial, Level::Handshake] {
-            let space = self.early.spaces[level as usize].as_ref();
-            if space
-                .and_then(PacketSpace::loss_time)
-                .is_some_and(|at| at <= now)
-            {
+    fn handle_flights_timeout(&mut self, now: Instant) {
+        for level in LEVELS {
+            if self.flights.has_lost(now, level) {
                 self.detect_lost(now, level, PathId::ZERO);
             }
         }
-        if let Some((at, level)) = self.early_pto()
-            && at <= now
-        {
-            self.early.pto_count += 1;
-            self.early.probes_owed[level as usize] = 2;
-            // A probe repeats what the peer may have missed.
-            self.resend_crypto(level);
+        let Some(path) = self.paths.path(PathId::ZERO) else {
+            return;
+        };
+        if let Some((level, missed)) = self.flights.probe(now, &self.handshake, path) {
+            for frame in missed {
+                self.on_frame_lost(level, PathId::ZERO, &frame);
+            }
             if let Some(path) = self.paths.path_mut(PathId::ZERO) {
                 path.on_handshake_probe(now);
             }
-        }
-    }
-
-    /// Queues the CRYPTO frames in flight again.
-    fn resend_crypto(&mut self, level: Level) {
-        let Some(space) = self.early.spaces[level as usize].as_ref() else {
-            return;
-        };
-        let frames: Vec<_> = space
-            .iter_unacked()
-            .flat_map(|(_, packet)| packet.frames.iter().copied())
-            .collect();
-        for frame in frames {
-            self.on_frame_lost(level, PathId::ZERO, &frame);
         }
     }
 

@@ -2,12 +2,12 @@
 
 use super::Connection;
 use super::close::Life;
-use super::one_way::ACK_DELAY_EXPONENT;
 use super::paths::can_carry;
 use super::timers::MIN_BUDGET;
 use crate::config::CreditReturn;
 use crate::datagram::Transmit;
 use crate::event::Observation;
+use crate::handshake::flights::LEVELS;
 use crate::handshake::{Handshake, Level};
 use crate::packet::{Kind, MIN_USEFUL_ROOM, Packet, SizeRule, Via};
 use crate::path::manager::Slot;
@@ -65,15 +65,13 @@ impl Connection {
 
     /// Initial and Handshake packets, coalesced into one datagram.
     fn transmit_handshake(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
-        if self.early.spaces.iter().all(Option::is_none) {
+        if self.flights.are_over() {
             return None;
         }
-        let wanted: Vec<Level> = [Level::Initial, Level::Handshake]
-            .into_iter()
-            .filter(|level| self.wants_handshake_packet(now, *level))
-            .collect();
+        let path = self.paths.path(PathId::ZERO)?;
+        let wanted = self.flights.wanted(now, &self.handshake, path);
         let last = *wanted.last()?;
-        let route = &self.paths.path(PathId::ZERO)?.route();
+        let route = path.route();
         let size = u64::from(route.mtu.current()).min(route.amplification.budget()) as usize;
         let tuple = route.tuple;
         let start = buf.len();
@@ -82,7 +80,7 @@ impl Connection {
             let Some(mut packet) = self.begin_packet(level, PathId::ZERO, buf, start + size) else {
                 continue;
             };
-            self.fill_handshake(now, &mut packet);
+            self.flights.write(now, &mut packet, &mut self.handshake);
             // RFC 9000, section 14.1: datagrams with Initial packets are full size where that helps
             // validating the path.
             must_fill |= level == Level::Initial
@@ -102,45 +100,9 @@ impl Connection {
         (length > 0).then_some(Transmit::single(tuple, length))
     }
 
-    fn wants_handshake_packet(&self, now: Instant, level: Level) -> bool {
-        let Some(space) = self.space(level, PathId::ZERO) else {
-            return false;
-        };
-        self.handshake.has_keys(level)
-            && self.may_send_early()
-            && (self.early.probes_owed[level as usize] > 0
-                || space.received.ack_due(now)
-                || (self.handshake.has_crypto(level) && self.handshake_room()))
-    }
-
     /// Whether bytes of the handshake itself are still to be sent.
     pub(super) fn handshake_waits(&self) -> bool {
-        let early = [Level::Initial, Level::Handshake];
-        early.iter().any(|level| self.handshake.has_crypto(*level))
-    }
-
-    fn handshake_room(&self) -> bool {
-        self.paths.path(PathId::ZERO).is_some_and(|path| {
-            path.route().room() > 0
-                && path.route().amplification.budget() >= MIN_DATAGRAM_SIZE as u64 / 2
-        })
-    }
-
-    fn fill_handshake(&mut self, now: Instant, packet: &mut Packet<'_>) {
-        let level = packet.level();
-        if let Some(space) = self.early.spaces[level as usize].as_mut() {
-            // The delay is not used before the handshake is confirmed: any exponent is as good.
-            let (frames, path) = (packet.frames(), PathId::ZERO);
-            let received = &mut space.received;
-            received.write_ack(now, frames, Form::Plain, path, ACK_DELAY_EXPONENT);
-        }
-        self.handshake.write_crypto(level, packet.frames());
-        let owed = &mut self.early.probes_owed[level as usize];
-        if *owed > 0 {
-            *owed -= 1;
-            packet.set_kind(Kind::Probe);
-            packet.ensure_eliciting();
-        }
+        LEVELS.iter().any(|level| self.handshake.has_crypto(*level))
     }
 
     /// The most urgent reason to send something on any path.
@@ -512,7 +474,7 @@ impl Connection {
                 && path.space().received.has_unreported()
             {
                 let received = &mut path.space_mut().received;
-                received.write_ack(now, frames, form, id, ACK_DELAY_EXPONENT);
+                received.write_ack(now, frames, form, id);
             }
         }
         if frames.is_at(stamped) {

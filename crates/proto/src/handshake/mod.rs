@@ -8,6 +8,7 @@
 //! [`deadline`](Handshake::deadline).
 
 mod crypto_stream;
+pub(crate) mod flights;
 mod keys;
 pub mod tls;
 pub mod token;
@@ -177,6 +178,11 @@ impl Handshake {
     #[cfg(feature = "null-protection")]
     pub fn set_null_protection(&mut self, on: bool) {
         self.null_protection = on;
+    }
+
+    /// Which side this is.
+    pub fn side(&self) -> Side {
+        self.side
     }
 
     /// A Retry told the client to start again at `new_dcid`: new Initial keys, and all CRYPTO bytes

@@ -29,6 +29,10 @@ pub const ACK_ELICITING_THRESHOLD: u32 = 2;
 /// The delay of acknowledgements unless another one is set (RFC 9000, section 18.2).
 pub const MAX_ACK_DELAY: Duration = Duration::from_millis(25);
 
+/// Binary exponent of our unit of acknowledgement delays and timestamps, in microseconds: the
+/// default of the transport parameter, which is not sent.
+pub(crate) const ACK_DELAY_EXPONENT: u64 = 3;
+
 /// The packets received in one space.
 #[derive(Debug)]
 pub struct ReceivedPackets {
@@ -295,7 +299,6 @@ impl ReceivedPackets {
         frames: &mut Frames<'_>,
         form: Form,
         path: PathId,
-        ack_delay_exponent: u64,
     ) -> bool {
         let Some(largest) = self.largest() else {
             return false;
@@ -304,7 +307,7 @@ impl ReceivedPackets {
         let newest_first = self.ranges.iter().rev().take_while(|(_, end)| *end >= from);
         let ranges = newest_first.map(|(start, end)| (*start).max(from)..=*end);
         let micros = u64::try_from(now.since(self.largest_time).as_micros()).unwrap_or(u64::MAX);
-        let delay = micros.checked_shr(ack_delay_exponent as u32).unwrap_or(0);
+        let delay = micros >> ACK_DELAY_EXPONENT;
         let ecn = (self.counts != EcnCounts::default()).then_some(self.counts);
         let (out, limit) = frames.raw();
         let written = put_ack(

@@ -32,7 +32,7 @@ fn report(
     let mut out = vec![];
     let mut frames = Frames::new(&mut out, 1200);
     let path = PathId(3);
-    assert!(received.write_ack(at(ms), &mut frames, Form::Multipath, path, 3));
+    assert!(received.write_ack(at(ms), &mut frames, Form::Multipath, path));
     let sent = frames.into_sent();
     let (_, frame) = decode(&mut Reader::new(&out)).unwrap();
     let Frame::Ack(ack) = frame else {
@@ -160,7 +160,7 @@ fn an_acknowledgement_can_be_asked_for_once_something_arrived() {
     assert!(!received.ack_due(at(9)));
     let mut out = vec![];
     let mut frames = Frames::new(&mut out, 99);
-    assert!(!received.write_ack(at(9), &mut frames, Form::Plain, PathId::ZERO, 3));
+    assert!(!received.write_ack(at(9), &mut frames, Form::Plain, PathId::ZERO));
     receive(&mut received, 9, 0);
     assert!(received.ack_due(at(9)));
 }
@@ -170,11 +170,11 @@ fn an_acknowledgement_that_does_not_fit_stays_due() {
     let mut received = received([0, 1]);
     let mut out = vec![0; 20];
     let mut frames = Frames::new(&mut out, 23);
-    assert!(!received.write_ack(at(0), &mut frames, Form::Plain, PathId::ZERO, 3));
+    assert!(!received.write_ack(at(0), &mut frames, Form::Plain, PathId::ZERO));
     assert!(frames.is_empty() && frames.sent().is_empty());
     assert!(received.ack_due(at(0)) && received.has_unreported());
     let mut frames = Frames::new(&mut out, 25);
-    assert!(received.write_ack(at(0), &mut frames, Form::Plain, PathId::ZERO, 3));
+    assert!(received.write_ack(at(0), &mut frames, Form::Plain, PathId::ZERO));
 }
 
 #[test]
