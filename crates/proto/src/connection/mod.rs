@@ -11,7 +11,6 @@ mod builder;
 mod close;
 mod commands;
 mod control;
-mod data;
 mod dispatch;
 mod early_data;
 mod establish;

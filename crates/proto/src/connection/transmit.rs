@@ -13,7 +13,7 @@ use crate::packet::{Kind, MIN_USEFUL_ROOM, Packet, SizeRule, Via};
 use crate::path::manager::Slot;
 use crate::path::route::Route;
 use crate::path::state::Path;
-use crate::placement::{Job, Sight, Task};
+use crate::placement::{Job, Load, Sight, Task};
 use crate::recovery::sent::SentFrame;
 use crate::time::Instant;
 use crate::wire::frame::{Form, Frame};
@@ -434,11 +434,41 @@ impl Connection {
             let frames = packet.frames();
             let bytes = self.streams.write_data(frames, id, 0, u64::MAX);
             let again = self.streams.bytes_retransmitted() - before;
-            self.count_stream_bytes(id, bytes, again);
+            if let Some(path) = self.paths.open_path_mut(id) {
+                path.count_written(bytes.saturating_sub(again), again);
+            }
             self.placement.spend(id, bytes);
         }
         self.ask_for_answer(packet.frames());
         packet.ensure_eliciting();
+    }
+
+    /// Writes data, and what goes along with it.
+    fn write_data(&mut self, now: Instant, load: Load, packet: &mut Packet<'_>) {
+        let id = packet.path();
+        self.write_acks(now, packet, false);
+        if self.has_control() {
+            self.write_control(packet);
+        }
+        let is_first = self
+            .paths
+            .path(id)
+            .is_some_and(|path| self.is_first_after_quiet(path));
+        if is_first {
+            self.ask_for_answer(packet.frames());
+        }
+        self.placement
+            .write(load, packet, &mut self.paths, &mut self.streams);
+        if !is_first && self.is_last_for_now() {
+            self.ask_for_answer(packet.frames());
+        }
+    }
+
+    /// Writes a copy that was asked for together with its original.
+    fn write_repeat(&mut self, now: Instant, number: u64, packet: &mut Packet<'_>) {
+        self.write_acks(now, packet, false);
+        let (paths, streams) = (&mut self.paths, &mut self.streams);
+        self.placement.write_repeat(number, packet, paths, streams);
     }
 
     /// Acknowledgements that travel on the packet's path: its own, and those sent its way.

@@ -166,6 +166,23 @@ impl Path {
         self.version
     }
 
+    /// Stream bytes are written for the first time, and `again`.
+    pub(crate) fn count_written(&mut self, fresh: u64, again: u64) {
+        self.counters.fresh_bytes += fresh;
+        self.counters.retransmitted_bytes += again;
+    }
+
+    /// Stream bytes that another path carries are written, because the scheduler wants it.
+    pub(crate) fn count_copied(&mut self, bytes: u64) {
+        self.counters.copied_bytes += bytes;
+    }
+
+    /// Stream bytes that another path carries are written, because everything waits for them.
+    pub(crate) fn count_rescued(&mut self, bytes: u64) {
+        self.count_copied(bytes);
+        self.counters.rescued_bytes += bytes;
+    }
+
     /// For those who count what they did for the path.
     pub(crate) fn counters_mut(&mut self) -> &mut PathCounters {
         &mut self.counters

@@ -4,11 +4,12 @@
 //! ```text
 //! on_written, on_acked, ...  ─>  Placement  ─> Job ─> packet writer
 //!        paths, streams (Sight) ─^   ^               │
-//!                                    └── carried <───┘
+//!                                    └──── write <───┘
 //! ```
 //!
-//! A decision is a [`Job`], made only if its packet will hold at least one frame. Here nothing is
-//! written, and no path or stream is changed but for the windows that [`mechanisms`] limit.
+//! A decision is a [`Job`], made only if its packet will hold at least one frame; [`load`] writes
+//! what it is about. Before that no path or stream is changed but for the windows that
+//! [`mechanisms`] limit.
 
 mod blocked;
 mod copies;
@@ -16,6 +17,7 @@ mod decide;
 mod fronts;
 mod hole;
 mod job;
+mod load;
 mod mechanisms;
 mod patience;
 mod repeats;
@@ -26,26 +28,22 @@ mod waits;
 
 pub use blocked::{BlockedStats, BlockedTime};
 pub(crate) use job::{Job, Load, Original, Task};
-pub(crate) use repeats::Repeat;
+pub(crate) use load::room_on;
+use load::{Carried, room_in};
 
 use crate::config::TransportConfig;
 use crate::congestion::Bottlenecks;
 use crate::handshake::Level;
 use crate::path::PathSet;
 use crate::path::manager::Manager;
-use crate::path::state::Path;
 use crate::recovery::sent::{SentFrame, SentFrames};
 use crate::recovery::{OneWay, SentPacket};
 use crate::rng::Rng;
-use crate::sched::{
-    Choice, ClassSet, PathEvent, PathView, Reason, Scheduler, StreamView, UnitKind,
-};
+use crate::sched::{Choice, PathEvent, PathView, Reason, Scheduler, StreamView};
 use crate::streams::Streams;
 use crate::time::{Duration, Instant};
 use anabranch_wire::PathId;
-use anabranch_wire::cid::MAX_CID_LEN;
 use blocked::Blocked;
-use bytes::Bytes;
 use fronts::Fronts;
 use mechanisms::Mechanisms;
 use repeats::{Repeats, Room};
@@ -79,18 +77,6 @@ pub(crate) struct Sight<'a> {
     pub(crate) max_ack_delay: Duration,
     /// Whether somebody wants to know about decisions.
     pub(crate) is_watched: bool,
-}
-
-/// What a packet held of the data that was decided on.
-pub(crate) struct Carried<'a> {
-    /// Bytes of streams and datagrams.
-    pub(crate) bytes: u64,
-    /// Stream bytes that were not sent for the first time.
-    pub(crate) again: u64,
-    /// The frames.
-    pub(crate) frames: &'a [SentFrame],
-    /// The datagrams among them that are worth a copy.
-    pub(crate) datagrams: &'a [Bytes],
 }
 
 /// The owner of the sending decision.
@@ -251,7 +237,7 @@ impl Placement {
     }
 
     /// A packet was written for the decision.
-    pub(crate) fn carried(&mut self, path: PathId, load: Load, what: &Carried<'_>) {
+    fn carried(&mut self, path: PathId, load: Load, what: &Carried<'_>) {
         self.kept = None;
         match load {
             Load::Waiting {
@@ -284,16 +270,6 @@ impl Placement {
         self.repeats.push(path, also, &frames, what.datagrams);
     }
 
-    /// The copy that a [`Task::Repeat`] names.
-    pub(crate) fn repeat(&self, number: u64) -> Option<&Repeat> {
-        self.repeats.get(number)
-    }
-
-    /// The first `datagrams` of its datagrams were sent, and of its frames what fitted.
-    pub(crate) fn repeated(&mut self, number: u64, datagrams: usize, streams: &Streams) {
-        self.repeats.on_written(number, datagrams, streams);
-    }
-
     /// The next copy that was asked for together with its original, if its path has room.
     pub(crate) fn next_repeat(
         &mut self,
@@ -318,21 +294,6 @@ impl Placement {
     pub(crate) fn limit_windows(&mut self, now: Instant, paths: &mut Manager, streams: &Streams) {
         if let Some(mechanisms) = &mut self.mechanisms {
             mechanisms.limit_windows(now, paths, streams);
-        }
-    }
-
-    /// Whether a packet with `room` for frames and nothing else in it would hold what the job is
-    /// about.
-    pub(crate) fn would_write(&self, job: &Job, room: usize, streams: &Streams) -> bool {
-        match job.task {
-            Task::Data(load) => load.would_write(job.path, room, streams),
-            Task::Repeat(number) => self.repeats.would_write(number, room, streams),
-            Task::Acknowledge => room >= ACK_ROOM,
-            Task::Validate { .. }
-            | Task::Probe
-            | Task::MtuProbe { .. }
-            | Task::Ping
-            | Task::Control => true,
         }
     }
 
@@ -400,53 +361,4 @@ struct Chunk {
     class: u8,
     /// Bytes.
     left: u64,
-}
-
-/// Room that an acknowledgement of one range takes at the most.
-const ACK_ROOM: usize = 32;
-
-/// Room for which any stream data is worth a frame.
-const COPY_ROOM: usize = 64;
-
-/// The longest packet number, and the tag.
-const NUMBER_AND_TAG: usize = 4 + 16;
-
-/// Room for frames in a packet on the path, whatever its packet number and connection IDs.
-pub(crate) fn room_on(path: &Path, level: Level) -> usize {
-    let route = path.route();
-    let size = u64::from(route.mtu.current()).min(route.amplification.budget());
-    room_in(size, level)
-}
-
-/// Room for frames in a packet of this size.
-fn room_in(size: u64, level: Level) -> usize {
-    let header = match level {
-        Level::OneRtt => 1 + MAX_CID_LEN,
-        // With version, two lengths of connection IDs, and the length of the packet.
-        _ => 1 + 4 + 2 * (1 + MAX_CID_LEN) + 2,
-    };
-    (size as usize).saturating_sub(header + NUMBER_AND_TAG)
-}
-
-impl Load {
-    /// Whether a packet on `path` with `room` for frames would hold any of what it is about.
-    fn would_write(&self, path: PathId, room: usize, streams: &Streams) -> bool {
-        match self {
-            Self::Waiting {
-                first, class, skip, ..
-            } => {
-                let of = ClassSet::of(*class);
-                match first {
-                    UnitKind::Retransmission => streams.would_write_again(of, room),
-                    UnitKind::Datagram => streams.would_write_datagram(of, room),
-                    UnitKind::Fresh => streams.would_write_fresh(of, room, *skip),
-                    UnitKind::Idle => false,
-                }
-            }
-            Self::Stream { id, .. } => streams.would_write_stream(room, *id),
-            Self::Hole { frame, .. } => streams.would_copy(frame, path, room),
-            // Its frames are looked at where the paths are known.
-            Self::Copy(_) => room >= COPY_ROOM,
-        }
-    }
 }

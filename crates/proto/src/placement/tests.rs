@@ -4,18 +4,20 @@
 use super::*;
 use crate::config::{Rescue, RetransmissionPolicy};
 use crate::datagram::{SocketId, Tuple};
-use crate::packet::Frames;
+use crate::handshake::Handshake;
+use crate::packet::{Heading, Packet, Via};
 use crate::path::cids::RemoteCids;
 use crate::path::liveness::Sent;
 use crate::path::packets::Leaving;
 use crate::path::route::Route;
 use crate::path::shaper::Shape;
-use crate::path::state::PathOptions;
+use crate::path::state::{Path, PathOptions};
 use crate::recovery::PacketSpace;
 use crate::sched::{Decision, SchedulerFactory, SendView};
 use crate::streams::Limits;
 use crate::wire::params::TransportParameters;
 use crate::wire::{ConnectionId, Dir, Side, StreamId};
+use bytes::Bytes;
 use std::sync::{Arc, Mutex};
 
 const A: PathId = PathId(0);
@@ -147,44 +149,30 @@ impl World {
         let Task::Data(load) = job.task else {
             panic!("{job:?} is no data")
         };
-        let mut out = Vec::new();
-        let mut frames = Frames::new(&mut out, ROOM);
-        let streams = &mut self.streams;
-        let bytes = match load {
-            Load::Waiting {
-                skip,
-                budget,
-                overtakes: false,
-                ..
-            } => streams.write_data(&mut frames, job.path, skip, budget),
-            Load::Waiting { skip, budget, .. } => {
-                let of = ClassSet::ALL;
-                streams.write_fresh_data(&mut frames, of, skip, budget)
-            }
-            Load::Stream { id, .. } => streams.write_stream(&mut frames, id, u64::MAX),
-            Load::Hole { from, frame } => streams.write_copy(&mut frames, from, job.path, &[frame]),
-            Load::Copy(Original { path, pn, .. }) => {
-                let original = self
-                    .paths
-                    .path(path)
-                    .unwrap()
-                    .space()
-                    .unacked_from(pn)
-                    .next();
-                let of = original.unwrap().1.frames.clone();
-                streams.write_copy(&mut frames, path, job.path, &of)
-            }
+        let heading = Heading {
+            level: Level::OneRtt,
+            path: job.path,
+            via: Via::Route,
+            dcid: ConnectionId::default(),
+            scid: ConnectionId::default(),
+            token: &[],
+            key_phase: false,
+            pn: 0,
+            largest_acked: None,
         };
-        let frames = frames.into_sent();
+        let (mut out, around) = (Vec::new(), 2 + Handshake::TAG_LEN);
+        let packet = Packet::begin(&heading, &mut out, ROOM + around);
+        let mut packet = packet.expect("there is room");
+        let (paths, streams) = (&mut self.paths, &mut self.streams);
+        self.placement.write(load, &mut packet, paths, streams);
+        let (size, frames) = (ROOM - packet.room(), packet.frames().sent().clone());
         assert!(!frames.is_empty(), "{job:?} wrote nothing");
-        let carried = Carried {
-            bytes,
-            again: 0,
-            frames: &frames,
-            datagrams: &[],
-        };
-        self.placement.carried(job.path, load, &carried);
-        self.leave(job.path, out.len(), frames);
+        let bytes = frames.iter().map(|frame| match frame {
+            SentFrame::Stream { length, fin, .. } => u64::from(*length) + u64::from(*fin),
+            _ => 0,
+        });
+        let bytes = bytes.sum();
+        self.leave(job.path, size, frames);
         bytes
     }
 
@@ -519,12 +507,12 @@ fn repeats_wait_for_their_path_and_are_forgotten_once_they_are_pointless() {
         panic!("{repeat:?}")
     };
     assert_eq!(repeat.path, B);
-    assert!(world.placement.repeat(number).is_some());
+    assert!(world.placement.repeats.get(number).is_some());
     let sent = world.paths.path(A).unwrap().space().iter_unacked().next();
     let frame = sent.unwrap().1.frames[0];
     world.streams.on_acked(&frame);
     assert_eq!(world.next_repeat(), None);
-    assert!(world.placement.repeat(number).is_none());
+    assert!(world.placement.repeats.get(number).is_none());
 }
 
 #[test]
