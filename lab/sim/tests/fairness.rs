@@ -186,3 +186,35 @@ fn coupled_paths_with_links_of_their_own_carry_no_less_than_the_best_of_them() {
         assert_eq!(groups, [0, 0], "{congestion}");
     }
 }
+
+/// What a flow takes of a link of 10 Mbit/s and 40 ms beside another one, of which each has a path
+/// of its own to it; so many packets may wait at the link.
+fn share_beside(own: &str, other: &str, packets: u64) -> f64 {
+    let mut world = World::new(1);
+    let near = world.add_node(NodeKind::Router);
+    let far = world.add_node(NodeKind::Router);
+    world.connect(near, far, link(10, 15, packets), link(10, 15, packets));
+    let flows = [(own, "own"), (other, "other")].map(|(congestion, name)| {
+        let transport = transport(congestion, true);
+        let access = [link(100, 5, 1000)];
+        Flow::start(&mut world, (near, far), &access, &transport, name)
+    });
+    let [own, other] = rates(&mut world, flows, 10, 60);
+    own / (own + other)
+}
+
+/// Losses that come with a queue count as congestion, whatever the link is said to lose by itself.
+/// A queue of a quarter of the round-trip time is enough to be seen; 34 packets are all of it.
+#[test]
+fn who_is_told_of_random_loss_takes_hardly_more_beside_others_where_a_queue_is_seen() {
+    for other in ["cubic", "new-reno", "bbr"] {
+        for packets in [20, 40, 80] {
+            let shares = ["bbr", "bbr:random-loss=20"].map(|own| share_beside(own, other, packets));
+            let [plain, told] = shares;
+            assert!(
+                told < plain + 0.1,
+                "beside {other}, {packets} packets of queue: {shares:?}"
+            );
+        }
+    }
+}

@@ -131,7 +131,7 @@ impl Bbr {
     }
 
     pub(super) fn start_down(&mut self, now: Instant) {
-        self.losses.in_round = false;
+        self.losses.in_round = None;
         (self.latest.bw, self.latest.inflight) = (0, 0);
         self.probe_up_acked_per_step = u64::MAX;
         self.rounds_since_probe = self.rng.below(2);

@@ -4,7 +4,8 @@ use super::cycle::State;
 use super::model::BETA;
 use super::{Bbr, Sample, ShortTerm};
 use crate::congestion::{CongestionEvent, SpuriousLoss};
-use crate::time::Instant;
+use crate::spec::{ParamDoc, Params, SpecError};
+use crate::time::{Duration, Instant};
 
 /// The share of loss that a probe may cause.
 const LOSS_THRESHOLD: f64 = 0.02;
@@ -12,12 +13,44 @@ const LOSS_THRESHOLD: f64 = 0.02;
 const SPARED_PACKETS: u64 = 2;
 /// Batches of losses in a round that end Startup; fewer may be noise.
 const STARTUP_LOSS_EVENTS: u32 = 6;
+/// From this many times the lowest RTT on, a queue explains losses. It is what a probe for
+/// bandwidth may cause by itself.
+const QUEUE_SEEN: f64 = 1.25;
+
+/// Loss that a link causes whatever is sent, as radio does: no sign of congestion. Losses are taken
+/// for such while the RTT shows no queue, so the share of who competes for a link stays as it is,
+/// unless its buffer holds less than a quarter of the lowest RTT.
+pub(super) const RANDOM_LOSS: ParamDoc = ParamDoc {
+    key: "random-loss",
+    default: "0",
+    summary: "percent of packets that may be lost without being taken for congestion",
+};
+
+/// How much loss is not taken for congestion, beside what a probe may cause.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Tolerance {
+    /// A share of what was sent; zero is what the draft asks for.
+    share: f64,
+}
+
+impl Tolerance {
+    pub(super) fn take(params: &mut Params) -> Result<Self, SpecError> {
+        let percent = params.take_in(RANDOM_LOSS.key, 0.0, 0.0..=50.0)?;
+        Ok(Self::of(percent))
+    }
+
+    pub(super) fn of(percent: f64) -> Self {
+        Self {
+            share: percent / 100.0,
+        }
+    }
+}
 
 /// Losses of the round and of the recovery period in progress.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Losses {
-    /// Whether any were noticed in this loss round.
-    pub(super) in_round: bool,
+    /// The loss round, if any loss was noticed: a round trip that starts with the first one.
+    pub(super) in_round: Option<LossRound>,
     /// Bytes lost and batches of losses since the round started.
     bytes: u64,
     events: u32,
@@ -28,6 +61,16 @@ pub(super) struct Losses {
     last_loss_delivered: u64,
     between: u64,
     undo: Option<Undo>,
+}
+
+/// What was noticed since the first loss of a loss round.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct LossRound {
+    bytes_lost: u64,
+    /// Those lost while packets queued.
+    queued: u64,
+    /// Whether routers marked packets: that is congestion, however little was lost.
+    marked: bool,
 }
 
 /// The state before the losses, to return to if there were none.
@@ -59,12 +102,41 @@ impl Losses {
 
 impl Bbr {
     fn is_too_high(&self, lost: u64, in_flight: u64) -> bool {
-        lost > SPARED_PACKETS * self.mds && lost as f64 > in_flight as f64 * LOSS_THRESHOLD
+        self.is_beyond(lost, in_flight, self.loss_threshold())
+    }
+
+    fn is_beyond(&self, lost: u64, sent: u64, share: f64) -> bool {
+        lost > SPARED_PACKETS * self.mds && lost as f64 > sent as f64 * share
+    }
+
+    /// The share of loss from which on a probe went too far.
+    fn loss_threshold(&self) -> f64 {
+        if self.is_queue_seen() {
+            LOSS_THRESHOLD
+        } else {
+            LOSS_THRESHOLD + self.tolerance.share
+        }
+    }
+
+    /// Whether packets wait somewhere: then losses are of those that found no room.
+    fn is_queue_seen(&self) -> bool {
+        let least = self.min_rtt.unwrap_or(Duration::MAX).as_secs_f64();
+        self.rtt.as_secs_f64() > least * QUEUE_SEEN
+    }
+
+    /// Whether more was lost in this round than the link loses by itself.
+    pub(super) fn is_round_congested(&self) -> bool {
+        self.losses.in_round.is_some_and(|round| {
+            let sent = self.latest.inflight.saturating_add(round.bytes_lost);
+            round.marked
+                || round.bytes_lost as f64 > sent as f64 * self.tolerance.share
+                || self.is_beyond(round.queued, sent, LOSS_THRESHOLD)
+        })
     }
 
     pub(super) fn on_loss(&mut self, event: &CongestionEvent) {
         self.enter_recovery(event);
-        if !self.losses.in_round {
+        if self.losses.in_round.is_none() {
             self.latest.round_ends_at_delivered = self.delivered;
             self.losses.undo = Some(Undo {
                 state: None,
@@ -74,7 +146,15 @@ impl Bbr {
                 bytes_lost: 0,
             });
         }
-        self.losses.in_round = true;
+        let queued = if self.is_queue_seen() {
+            event.bytes_lost
+        } else {
+            0
+        };
+        let round = self.losses.in_round.get_or_insert_default();
+        round.bytes_lost = round.bytes_lost.saturating_add(event.bytes_lost);
+        round.queued = round.queued.saturating_add(queued);
+        round.marked |= event.ecn;
         self.losses.bytes = self.losses.bytes.saturating_add(event.bytes_lost);
         self.losses.events = self.losses.events.saturating_add(1);
         if let Some(undo) = &mut self.losses.undo {
@@ -129,7 +209,8 @@ impl Bbr {
     fn in_flight_at_threshold(&self, sent_in_flight: u64, batch: u64) -> u64 {
         let before = sent_in_flight.saturating_sub(batch) as f64;
         let lost_before = self.losses.bytes.saturating_sub(batch) as f64;
-        let prefix = (LOSS_THRESHOLD * before - lost_before) / (1.0 - LOSS_THRESHOLD);
+        let threshold = self.loss_threshold();
+        let prefix = (threshold * before - lost_before) / (1.0 - threshold);
         (before + prefix.max(0.0)) as u64
     }
 
@@ -189,7 +270,7 @@ impl Bbr {
         }
         let undo = *undo;
         self.losses.undo = None;
-        self.losses.in_round = false;
+        self.losses.in_round = None;
         self.losses.recovery = None;
         self.restore_window();
         self.full.reset(0);

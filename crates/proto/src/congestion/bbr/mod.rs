@@ -16,6 +16,8 @@
 //! share of loss is taken over the round in progress. One or two lost packets never count as too
 //! much: in a small window they exceed any share. And a probe for the RTT waits while another path
 //! of the connection probes its own, so that never two slow down at once.
+//!
+//! A link that loses at random, whatever is sent, can be named: see `random-loss` in [`loss`].
 
 mod control;
 mod cycle;
@@ -34,15 +36,17 @@ use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use cycle::{AckPhase, ProbeRtt, State};
 use filter::MaxFilter;
-use loss::Losses;
+use loss::{Losses, Tolerance};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "bbr",
     summary: "paces at the measured bandwidth and keeps queues short (BBR version 3)",
-    params: &[InitialWindow::DOC],
+    params: &[InitialWindow::DOC, loss::RANDOM_LOSS],
     build: |params, init| {
         let initial = InitialWindow::take(params)?;
-        Ok(Box::new(Bbr::with_initial(init, initial)))
+        let mut bbr = Bbr::with_initial(init, initial);
+        bbr.tolerance = Tolerance::take(params)?;
+        Ok(Box::new(bbr))
     },
 };
 
@@ -76,6 +80,8 @@ pub struct Bbr {
     max_bw_cycles: [u64; 2],
     /// The bandwidth in use: the highest one, bounded by the short-term model.
     bw: u64,
+    /// The latest one.
+    rtt: Duration,
     min_rtt: Option<Duration>,
     min_rtt_at: Instant,
     extra: ExtraAcked,
@@ -98,6 +104,7 @@ pub struct Bbr {
     probe_rtt: ProbeRtt,
     idle_restart: bool,
     losses: Losses,
+    tolerance: Tolerance,
     limited: WindowLimited,
 }
 
@@ -226,6 +233,7 @@ impl Bbr {
             full: FullPipe::default(),
             max_bw_cycles: [0; 2],
             bw: 0,
+            rtt: Duration::ZERO,
             min_rtt: None,
             min_rtt_at: now,
             extra: ExtraAcked {
@@ -250,6 +258,7 @@ impl Bbr {
             probe_rtt: ProbeRtt::new(now),
             idle_restart: false,
             losses: Losses::default(),
+            tolerance: Tolerance::default(),
             limited: WindowLimited::default(),
         }
     }
@@ -301,6 +310,7 @@ impl Controller for Bbr {
 
     fn on_ack(&mut self, event: &AckEvent, group: &[Member]) {
         self.bytes_in_flight = event.bytes_in_flight;
+        self.rtt = event.rtt.latest;
         let sample = self.sample(event);
         self.update_latest_signals(&sample);
         self.update_round(&sample);
@@ -345,8 +355,9 @@ impl Controller for Bbr {
     fn restart(&mut self, now: Instant) {
         let rtt = self.min_rtt.unwrap_or(Duration::from_millis(1));
         let rng = self.rng.clone();
-        let delivered = self.delivered;
+        let (delivered, tolerance) = (self.delivered, self.tolerance);
         *self = Self::fresh(self.mds, self.initial, rng, now);
+        self.tolerance = tolerance;
         self.delivered = delivered;
         self.rounds.ends_at_delivered = delivered;
         self.window = minimum_window(self.mds);

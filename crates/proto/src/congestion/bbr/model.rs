@@ -64,10 +64,10 @@ impl Bbr {
         if !self.latest.round_start {
             return;
         }
-        if self.losses.in_round && !self.is_probing_bw() {
+        if self.is_round_congested() && !self.is_probing_bw() {
             self.lower_bounds();
         }
-        self.losses.in_round = false;
+        self.losses.in_round = None;
     }
 
     /// Once per round with losses, outside of probes: no faster than what was delivered, but no

@@ -61,6 +61,32 @@ fn losses_that_are_not_congestion_cost_little() {
     }
 }
 
+fn told(percent: f64) -> Bbr {
+    let mut bbr = bbr();
+    bbr.tolerance = Tolerance::of(percent);
+    bbr
+}
+
+#[test]
+fn a_link_that_loses_at_random_is_used_if_that_is_told() {
+    // Of the rate, what arrives at best is one less the loss.
+    for (one_in, plain_at_most, told_at_least) in [(50, 0.9, 0.9), (25, 0.8, 0.85), (12, 0.6, 0.8)]
+    {
+        let link = Link {
+            loss_one_in: one_in,
+            ..Link::new(1_250_000, 100, 2.0)
+        };
+        let share = |bbr: Bbr| {
+            let mut transfer = Transfer::new(Box::new(bbr), link);
+            transfer.run(5 * SECOND);
+            transfer.run(20 * SECOND).0
+        };
+        let (plain, told) = (share(bbr()), share(told(20.0)));
+        assert!(plain < plain_at_most, "one in {one_in}: {plain}");
+        assert!(told > told_at_least, "one in {one_in}: {told}");
+    }
+}
+
 #[test]
 fn a_shallow_buffer_is_used_without_constant_loss() {
     let mut transfer = on(Link::new(12_500_000, 40, 0.25));
