@@ -3,6 +3,8 @@
 
 use anabranch_schedulers::Names;
 use anabranch_sim::conformance::Kit;
+use std::num::NonZero;
+use std::thread::{self, ScopedJoinHandle};
 
 /// Modes that are excused from some rules on some networks, and from no others.
 const STRICT: [&str; 2] = ["round-robin:mode=hold", "weighted:mode=hold"];
@@ -28,15 +30,30 @@ fn check_all(kit: &Kit) {
     }
     assert!(specs.iter().any(|spec| spec == "tail+min-rtt"));
     specs.push("guard+tail+min-rtt".to_owned());
-    let mut failed = Vec::new();
-    for spec in specs.iter().map(String::as_str).chain(STRICT) {
-        let report = kit.check(&names, spec).expect("a registered name");
-        eprintln!("{report}");
-        if !report.is_conformant() {
-            failed.push(spec.to_owned());
-        }
-    }
+    specs.extend(STRICT.map(str::to_owned));
+    let workers = thread::available_parallelism().map_or(1, NonZero::get);
+    let failed: Vec<&str> = thread::scope(|scope| {
+        let (specs, names) = (&specs, &names);
+        let share = |first| specs.iter().skip(first).step_by(workers);
+        let start = |first| scope.spawn(move || fail(kit, names, share(first)));
+        let running: Vec<_> = (0..workers).map(start).collect();
+        let ended = running.into_iter().map(ScopedJoinHandle::join);
+        ended.flat_map(|failed| failed.expect("no panic")).collect()
+    });
     assert!(failed.is_empty(), "{failed:?} do not conform");
+}
+
+/// Those of them that do not conform.
+fn fail<'a>(kit: &Kit, names: &Names, specs: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
+    let conforms = |spec: &&String| {
+        let report = kit.check(names, spec).expect("a registered name");
+        eprintln!("{report}");
+        report.is_conformant()
+    };
+    specs
+        .filter(|spec| !conforms(spec))
+        .map(String::as_str)
+        .collect()
 }
 
 #[test]

@@ -114,12 +114,14 @@ impl Place {
 
     fn run(&self, arguments: &[&str]) -> Result<Ended, String> {
         crate::say(&format!("page: cargo {} in {CRATE}", arguments.join(" ")));
+        // The workspace's own setting: with another one, libraries would be compiled again.
+        let debug = std::env::var("CARGO_PROFILE_RELEASE_DEBUG");
+        let debug = debug.unwrap_or_else(|_| "line-tables-only".to_owned());
         let mut child = crate::cargo()
             .current_dir(&self.folder)
             .args(arguments)
             .env("CARGO_TARGET_DIR", &self.target)
-            // The workspace's own setting: with another one, libraries would be compiled again.
-            .env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only")
+            .env("CARGO_PROFILE_RELEASE_DEBUG", debug)
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|e| format!("cannot run cargo: {e}"))?;
