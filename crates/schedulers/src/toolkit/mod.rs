@@ -14,7 +14,8 @@
 //! | delays and rates, measured or assumed | [`Delays`], [`bandwidth`], [`delivered_rate`] |
 //! | when what is sent now arrives, queues counted | [`forecast`] |
 //! | turns in proportion to weights | [`Shares`] |
-//! | copies: at the end, a limit on them, those that measure | [`repeat`], [`Budget`], [`Prober`] |
+//! | copies at the end, and of what is slow | [`repeat`], [`is_outlasted`] |
+//! | copies: a limit on them, those that measure | [`Budget`], [`Prober`] |
 //! | a wrapper that leaves paths alone | [`Demoter`] |
 //! | arithmetic that saturates | [`units`] |
 //!
@@ -66,7 +67,7 @@ pub mod units;
 pub use anabranch_proto::sched::{Contest, lowest_rtt, rank};
 pub use booked::{Booked, send_behind};
 pub use budget::Budget;
-pub use copying::repeat;
+pub use copying::{is_outlasted, repeat};
 pub use delays::Delays;
 pub use demote::Demoter;
 pub use lowest::lowest_by;

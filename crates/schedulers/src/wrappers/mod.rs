@@ -6,9 +6,8 @@ pub(crate) mod probe;
 pub(crate) mod reinject;
 pub(crate) mod tail;
 
-use crate::toolkit::forecast::acknowledged;
-use crate::toolkit::repeat;
-use anabranch_proto::sched::{Choice, Decision, PathView, Scheduler, SendView, Wrapper};
+use crate::toolkit::{is_outlasted, repeat};
+use anabranch_proto::sched::{Choice, Decision, PathView, Scheduler, SendView, UnitKind, Wrapper};
 
 /// All of them.
 pub(crate) const ENTRIES: [Wrapper; 5] = [
@@ -19,12 +18,21 @@ pub(crate) const ENTRIES: [Wrapper; 5] = [
     probe::ENTRY,
 ];
 
-/// Whether another path has data under way that takes longer than `longer` nanoseconds to be
-/// acknowledged; false for a path that nothing is known of, whose own time is a guess.
-fn is_outlasted(view: &SendView<'_>, path: &PathView, longer: u64) -> bool {
-    let slow = |other: &PathView| other.bytes_in_flight > 0 && acknowledged(other, 0) > longer;
-    let mut others = view.paths.iter().filter(|other| other.id != path.id);
-    !path.smoothed_rtt.is_zero() && others.any(slow)
+/// What `inner` answers while something waits. Else the copy that it makes, or else one on a path
+/// that costs nothing if another path is [slower](is_outlasted) than that; only while flow control
+/// stops new data, if `blocked`, and only while it does not, if not.
+fn or_repeat(
+    inner: &mut dyn Scheduler,
+    view: &SendView<'_>,
+    blocked: bool,
+    longer: impl Fn(u64) -> u64,
+) -> Choice {
+    if view.unit.kind != UnitKind::Idle {
+        return inner.select(view);
+    }
+    when_idle(inner, view, |path| {
+        view.backlog.blocked == blocked && path.cost == 0 && is_outlasted(view, path, &longer)
+    })
 }
 
 /// The answer while nothing waits: the copy that `inner` makes, or else one on a path that is

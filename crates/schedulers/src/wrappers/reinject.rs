@@ -6,10 +6,8 @@
 //! since new data would find the copies before it. While one path is slower than that, the oldest
 //! packets under way elsewhere are repeated, whichever path carries them.
 
-use super::{is_outlasted, when_idle};
-use crate::toolkit::forecast::acknowledged;
-use crate::toolkit::units::packet;
-use anabranch_proto::sched::{Choice, PathEvent, PathView, Scheduler, SendView, UnitKind, Wrapper};
+use super::or_repeat;
+use anabranch_proto::sched::{Choice, PathEvent, Scheduler, SendView, Wrapper};
 
 pub(crate) const ENTRY: Wrapper = Wrapper {
     name: "reinject",
@@ -33,11 +31,8 @@ struct Reinject {
 
 impl Scheduler for Reinject {
     fn select(&mut self, view: &SendView<'_>) -> Choice {
-        if view.unit.kind != UnitKind::Idle {
-            return self.inner.select(view);
-        }
-        when_idle(&mut *self.inner, view, |path| {
-            view.backlog.blocked && path.cost == 0 && is_much_faster_than_another(view, path)
+        or_repeat(&mut *self.inner, view, true, |own| {
+            own.saturating_mul(SLOWER)
         })
     }
 
@@ -62,17 +57,11 @@ impl Scheduler for Reinject {
     }
 }
 
-/// Whether another path has data under way that would come much sooner by this one.
-fn is_much_faster_than_another(view: &SendView<'_>, path: &PathView) -> bool {
-    let mine = acknowledged(path, packet(path));
-    is_outlasted(view, path, mine.saturating_mul(SLOWER))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::tests::{built, copy, fresh, hold, idle, path, send};
-    use anabranch_proto::sched::Reason;
+    use anabranch_proto::sched::{PathView, Reason};
 
     fn copyable(path: PathView) -> PathView {
         PathView {

@@ -4,10 +4,8 @@
 //! and only those that cost nothing: the data of an application that leaves room is on the fastest
 //! path already and stays there alone.
 
-use super::{is_outlasted, when_idle};
-use crate::toolkit::forecast::acknowledged;
-use crate::toolkit::units::packet;
-use anabranch_proto::sched::{Choice, PathEvent, PathView, Scheduler, SendView, UnitKind, Wrapper};
+use super::or_repeat;
+use anabranch_proto::sched::{Choice, PathEvent, Scheduler, SendView, Wrapper};
 
 pub(crate) const ENTRY: Wrapper = Wrapper {
     name: "tail",
@@ -31,11 +29,8 @@ struct Tail {
 
 impl Scheduler for Tail {
     fn select(&mut self, view: &SendView<'_>) -> Choice {
-        if view.unit.kind != UnitKind::Idle {
-            return self.inner.select(view);
-        }
-        when_idle(&mut *self.inner, view, |path| {
-            !view.backlog.blocked && path.cost == 0 && is_faster_than_another(view, path)
+        or_repeat(&mut *self.inner, view, false, |own| {
+            own.saturating_add(own / MARGIN)
         })
     }
 
@@ -60,17 +55,10 @@ impl Scheduler for Tail {
     }
 }
 
-/// Whether another path has data under way that would have come sooner by this one.
-fn is_faster_than_another(view: &SendView<'_>, path: &PathView) -> bool {
-    let mine = acknowledged(path, packet(path));
-    is_outlasted(view, path, mine.saturating_add(mine / MARGIN))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::tests::{built, copy, fresh, hold, idle, path, send};
-    use anabranch_proto::sched::Reason;
+    use anabranch_proto::sched::{PathView, Reason};
     use anabranch_proto::time::Duration;
 
     fn with_copy(rtt: u64) -> PathView {
