@@ -17,6 +17,7 @@ use crate::time::Instant;
 use crate::wire::frame::PathStatus;
 use crate::wire::{Dir, ErrorCode, PathId, Side, StreamId};
 use bytes::Bytes;
+use std::sync::Arc;
 
 /// Why a path cannot be opened now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -293,16 +294,13 @@ impl Connection {
             let seed = self.rng.below(u64::MAX);
             path.replace_controller(now, &factory, seed);
         }
-        let mut config = (*self.config).clone();
-        config.congestion = factory;
-        self.config = config.into();
+        // Copied at most once: from then on the configuration is this connection's own.
+        Arc::make_mut(&mut self.config).congestion = factory;
     }
 
     /// Sends acknowledgements back another way from now on.
     pub fn set_ack_return(&mut self, ack_return: AckReturn) {
-        let mut config = (*self.config).clone();
-        config.ack_return = ack_return;
-        self.config = config.into();
+        Arc::make_mut(&mut self.config).ack_return = ack_return;
         self.control.ack_home = None;
     }
 

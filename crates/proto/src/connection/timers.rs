@@ -23,6 +23,7 @@ use crate::error::ConnectionError;
 use crate::handshake::Level;
 use crate::handshake::flights::LEVELS;
 use crate::packet::MIN_USEFUL_ROOM;
+use crate::path::PathSet;
 use crate::path::liveness::Alarm;
 use crate::path::route::Route;
 use crate::path::state::Path;
@@ -226,8 +227,9 @@ impl Connection {
         self.handle_flights_timeout(now);
         self.handshake.handle_timeout(now);
         self.placement.on_timeout(now);
-        let ids: Vec<PathId> = self.paths.open().map(|slot| slot.id).collect();
-        for id in ids {
+        // No more paths are open at a time than the set has room for.
+        let ids: PathSet = self.paths.open().map(|slot| slot.id).collect();
+        for id in ids.iter() {
             self.handle_path_timeout(now, id);
             if self.life.is_over() {
                 return;

@@ -19,8 +19,8 @@ pub(crate) const ENTRIES: [Wrapper; 5] = [
 ];
 
 /// What `inner` answers while something waits. Else the copy that it makes, or else one on a path
-/// that costs nothing if another path is [slower](is_outlasted) than that; only while flow control
-/// stops new data, if `blocked`, and only while it does not, if not.
+/// that costs nothing if another takes [longer](is_outlasted) than `longer` makes of its time: only
+/// while flow control stops new data if `blocked`, else only while it does not.
 fn or_repeat(
     inner: &mut dyn Scheduler,
     view: &SendView<'_>,
