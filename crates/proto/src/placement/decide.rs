@@ -198,14 +198,12 @@ impl Placement {
         };
         let mut decided = self.follow_policy(&view, sight);
         // What has to wait for its path leaves the others to what waits behind it.
-        let mut overtakes = decided.is_some_and(|choice| choice.reason == Reason::NoRoom);
-        if overtakes {
-            let behind = sight.streams.next_new(of);
-            overtakes = behind.is_some();
-            if let Some(behind) = behind {
-                decided = None;
-                view.unit = Unit { bytes, ..behind };
-            }
+        let mut overtaken = None;
+        if decided.is_some_and(|choice| choice.reason == Reason::NoRoom)
+            && let Some(behind) = sight.streams.next_new(of)
+        {
+            overtaken = decided.take();
+            view.unit = Unit { bytes, ..behind };
         }
         let choice = if let Some(choice) = decided {
             choice
@@ -214,13 +212,13 @@ impl Placement {
         } else {
             self.scheduler.select(&view)
         };
-        let job = self.admit(sight, asked, &view, choice, overtakes);
+        let job = self.admit(sight, asked, &view, choice, overtaken.is_some());
         if job.is_none() && !matches!(choice.decision, Decision::Hold { .. }) {
             self.overruled += 1;
         }
         self.count(choice, sight.is_watched);
         if job.is_none() && !is_idle {
-            self.wait(sight, &view, choice);
+            self.wait(sight, &view, [Some(choice), overtaken]);
         }
         job
     }
@@ -303,13 +301,14 @@ impl Placement {
         Some(job)
     }
 
-    /// Does not ask again until the time the scheduler named, at most one probe time-out.
-    fn wait(&mut self, sight: &Sight<'_>, view: &SendView<'_>, choice: Choice) {
+    /// Does not ask again until the first time that an answer named, at most one probe time-out.
+    /// What was overtaken has an answer of its own: what waits behind it must not delay it.
+    fn wait(&mut self, sight: &Sight<'_>, view: &SendView<'_>, answers: [Option<Choice>; 2]) {
         let paced = |id| {
             let ready = view.path(id).map(|path| path.pacer_ready);
             ready.filter(|at| *at > sight.now)
         };
-        let wanted = match choice.decision {
+        let named = |choice: Choice| match choice.decision {
             Decision::Hold { until } => until,
             Decision::Send(path)
             | Decision::SendAt { path, .. }
@@ -322,7 +321,8 @@ impl Placement {
         let longest = sight.now + fastest.unwrap_or(SHORTEST_HOLD).max(SHORTEST_HOLD);
         let in_flight = sight.paths.open().filter_map(Slot::open);
         let in_flight = in_flight.map(|path| path.route().in_flight).sum();
-        let wanted = wanted.filter(|until| *until > sight.now);
+        let named = answers.into_iter().flatten().filter_map(named);
+        let wanted = named.filter(|until| *until > sight.now).min();
         self.waits.hold(view.unit.class, wanted, longest, in_flight);
         self.holds += 1;
     }

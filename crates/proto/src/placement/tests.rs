@@ -608,6 +608,36 @@ fn one_retransmission_after_a_loss_need_not_wait_for_room() {
 }
 
 #[test]
+fn a_retransmission_leaves_with_its_pacer_although_what_overtakes_it_is_held_for_longer() {
+    let mut config = TransportConfig::default();
+    config.mechanisms.retransmission = RetransmissionPolicy::Same;
+    let mut world = World::new(config, 3000, Decision::Send(A));
+    let options = PathOptions {
+        shape: Some(Shape::Fixed {
+            rate: 1_000_000,
+            burst: Some(1500),
+        }),
+        ..PathOptions::default()
+    };
+    let now = world.now;
+    world.paths.path_mut(A).unwrap().set_options(options, now);
+    let job = world.decide().unwrap();
+    world.carry(job);
+    let path = world.paths.path(A).unwrap();
+    let frame = path.space().iter_unacked().next().unwrap().1.frames[0];
+    let opens = path.ready_at(now, 1200);
+    assert!(now < opens && opens < now + ms(50));
+    world.streams.on_lost(&frame, A);
+    let until = Some(now + ms(50));
+    world.say(Decision::Hold { until });
+    assert_eq!(world.decide(), None);
+    assert_eq!(world.placement.deadline(), Some(opens));
+    world.now = opens;
+    world.placement.on_timeout(opens);
+    assert_eq!(world.decide().map(|job| job.path), Some(A));
+}
+
+#[test]
 fn a_packet_too_small_for_a_job_is_told_before_it_is_begun() {
     let mut world = World::plain(3000, Decision::Send(A));
     let job = world.decide().unwrap();
