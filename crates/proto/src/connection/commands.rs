@@ -225,11 +225,13 @@ impl Connection {
 
     /// Tells the peer what to send on a path.
     pub fn set_path_status(&mut self, id: PathId, status: PathStatus) -> Result<(), PathUnknown> {
-        if !self.paths.set_status(id, status) {
+        if self.paths.open_path(id).is_none() {
             return Err(PathUnknown);
         }
-        self.placement
-            .on_path(&PathEvent::Status { path: id, status });
+        if let Some(status) = self.paths.set_status(id, status) {
+            self.placement
+                .on_path(&PathEvent::Status { path: id, status });
+        }
         Ok(())
     }
 

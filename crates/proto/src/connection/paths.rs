@@ -184,7 +184,7 @@ impl Connection {
     }
 
     pub(super) fn on_path_status(&mut self, path: PathId, sequence: u64, status: PathStatus) {
-        if self.paths.on_peer_status(path, status, sequence) {
+        if let Some(status) = self.paths.on_peer_status(path, status, sequence) {
             self.placement.on_path(&PathEvent::Status { path, status });
         }
     }

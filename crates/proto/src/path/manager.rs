@@ -224,15 +224,16 @@ impl Manager {
         }
     }
 
-    /// Has the peer told what to send on an open path; returns whether it is open.
-    pub(crate) fn set_status(&mut self, id: PathId, status: PathStatus) -> bool {
-        let slot = self.slot_mut(id).filter(|slot| slot.open().is_some());
-        let Some(mut slot) = slot else { return false };
+    /// Has the peer told what to send on an open path; returns what data is scheduled by from now
+    /// on if that is something else than before.
+    pub(crate) fn set_status(&mut self, id: PathId, status: PathStatus) -> Option<PathStatus> {
+        let mut slot = self.slot_mut(id).filter(|slot| slot.open().is_some())?;
+        let before = slot.status();
         slot.state_status(status);
         if let Some(path) = &mut slot.path {
             path.set_status(status);
         }
-        true
+        Some(slot.status()).filter(|after| *after != before)
     }
 
     /// Says once more what to send on a path, though nothing changed.

@@ -244,6 +244,24 @@ fn a_scheduler_hears_what_this_side_prefers() {
 }
 
 #[test]
+fn a_scheduler_hears_of_a_status_once_and_only_if_data_is_scheduled_by_it() {
+    let mut pair = two(TransportConfig::default());
+    let events = listening(&mut pair);
+    let status = PathStatus::Backup;
+    for _ in 0..2 {
+        let server = pair.server_conn();
+        server.set_path_status(B, status).expect("it is open");
+        pair.run_for(ms(200));
+    }
+    let ours = pair.client_conn().set_path_status(B, PathStatus::Available);
+    ours.expect("it is open");
+    let events = events.lock().expect("no test thread panicked");
+    let is_status = |event: &&PathEvent| matches!(event, PathEvent::Status { .. });
+    let told: Vec<_> = events.iter().filter(is_status).collect();
+    assert_eq!(told, [&PathEvent::Status { path: B, status }]);
+}
+
+#[test]
 fn a_scheduler_hears_nothing_of_what_was_not_written() {
     let mut pair = two(TransportConfig::default());
     let events = listening(&mut pair);

@@ -50,17 +50,22 @@ impl Manager {
         Ok(true)
     }
 
-    /// The peer says what to send on a path; returns whether that is its newest word.
-    pub(crate) fn on_peer_status(&mut self, id: PathId, status: PathStatus, sequence: u64) -> bool {
-        let slot = self.slot_mut(id);
-        let Some(mut slot) = slot.filter(|slot| !slot.is_closing()) else {
-            return false;
-        };
-        let is_news = slot.peer_status.is_none_or(|(_, newest)| sequence > newest);
-        if is_news {
-            slot.peer_status = Some((status, sequence));
+    /// The peer says what to send on a path; returns what data is scheduled by from now on if that
+    /// is something else than before.
+    pub(crate) fn on_peer_status(
+        &mut self,
+        id: PathId,
+        status: PathStatus,
+        sequence: u64,
+    ) -> Option<PathStatus> {
+        let mut slot = self.slot_mut(id).filter(|slot| !slot.is_closing())?;
+        let is_newest = slot.peer_status.is_none_or(|(_, newest)| sequence > newest);
+        if !is_newest {
+            return None;
         }
-        is_news
+        let before = slot.status();
+        slot.peer_status = Some((status, sequence));
+        Some(slot.status()).filter(|after| *after != before)
     }
 
     /// Writes what fits of the frames about paths. Without the extension, only path 0 exists for

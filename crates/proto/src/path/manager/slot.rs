@@ -155,11 +155,6 @@ impl Slot {
         }
     }
 
-    /// What both sides prefer, with sequence numbers.
-    fn statuses(&self) -> [Option<(PathStatus, u64)>; 2] {
-        [self.own_status, self.peer_status]
-    }
-
     /// The tokens by which a stateless reset is recognised: those of connection IDs in use, which
     /// only an open path has (RFC 9000, section 10.3.1).
     pub(super) fn reset_tokens(&self) -> impl Iterator<Item = ResetToken> {
@@ -176,14 +171,14 @@ impl Slot {
 }
 
 /// A slot under change. Once that is done, the manager counts anew which slots owe frames, and
-/// notes whether their preferences changed, or whether there is a connection ID to send to: nobody
-/// can forget to tell it.
+/// notes whether data is scheduled by another status, or whether there is a connection ID to send
+/// to: nobody can forget to tell it.
 #[derive(Debug)]
 pub(crate) struct SlotMut<'a> {
     slot: &'a mut Slot,
     owed: bool,
     has_cid: bool,
-    statuses: [Option<(PathStatus, u64)>; 2],
+    status: PathStatus,
     owing: &'a mut usize,
     version: &'a mut u64,
 }
@@ -193,7 +188,7 @@ impl<'a> SlotMut<'a> {
         Self {
             owed: slot.owes_frames(),
             has_cid: slot.remote_cids.has_active(),
-            statuses: slot.statuses(),
+            status: slot.status(),
             slot,
             owing,
             version,
@@ -219,8 +214,8 @@ impl Drop for SlotMut<'_> {
     fn drop(&mut self) {
         *self.owing -= usize::from(self.owed);
         *self.owing += usize::from(self.slot.owes_frames());
-        let is_same = self.statuses == self.slot.statuses()
-            && self.has_cid == self.slot.remote_cids.has_active();
+        let is_same =
+            self.status == self.slot.status() && self.has_cid == self.slot.remote_cids.has_active();
         *self.version += u64::from(!is_same);
     }
 }

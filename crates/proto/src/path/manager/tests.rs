@@ -63,7 +63,7 @@ fn every_change_of_a_slot_tells_whether_frames_are_owed() {
     paths.on_frame_acked(&sent[2]);
     assert!(!paths.owes_frames(), "that was no loss");
     for id in [PathId(0), PathId(1)] {
-        assert!(paths.set_status(id, PathStatus::Backup));
+        assert!(paths.set_status(id, PathStatus::Backup).is_some());
     }
     assert_eq!(write(&mut paths, 7).len(), 1, "it ends where it is told to");
     assert!(paths.owes_frames());
@@ -128,7 +128,11 @@ fn paths_that_come_change_or_go_change_the_version() {
     let open = paths.open_path_mut(PathId(2)).unwrap();
     open.set_options(options, Instant::ZERO);
     note(&paths);
-    assert!(paths.on_peer_status(PathId(2), PathStatus::Backup, 1));
+    let status = Some(PathStatus::Backup);
+    assert_eq!(
+        paths.on_peer_status(PathId(2), PathStatus::Backup, 1),
+        status
+    );
     note(&paths);
     paths.begin_closing(PathId(2), 0, Instant::ZERO);
     note(&paths);
@@ -138,4 +142,28 @@ fn paths_that_come_change_or_go_change_the_version() {
     let before = paths.version();
     drop(paths.slot_mut(PathId(0)));
     assert_eq!(paths.version(), before, "looking at a slot is no change");
+}
+
+#[test]
+fn a_status_is_news_only_if_data_is_scheduled_by_another_one() {
+    use PathStatus::{Available, Backup};
+    let mut paths = manager();
+    let id = PathId(1);
+    let before = paths.version();
+    assert_eq!(paths.set_status(id, Available), None, "it is already");
+    assert_eq!(paths.version(), before);
+    assert_eq!(paths.set_status(id, Backup), Some(Backup));
+    assert_eq!(paths.on_peer_status(id, Available, 4), Some(Available));
+    let before = paths.version();
+    assert_eq!(paths.on_peer_status(id, Available, 5), None, "said again");
+    assert_eq!(paths.on_peer_status(id, Backup, 5), None, "an old word");
+    assert_eq!(
+        paths.set_status(id, Available),
+        None,
+        "the peer's word holds"
+    );
+    assert_eq!(paths.set_status(id, Backup), None, "the peer's word holds");
+    assert_eq!(paths.version(), before);
+    assert_eq!(paths.on_peer_status(id, Backup, 6), Some(Backup));
+    assert_ne!(paths.version(), before);
 }
