@@ -35,13 +35,16 @@ pub(crate) enum Refusal {
     Unsupported,
     /// There is nothing of this path.
     NotHere,
+    /// The target cannot be reached, for a reason that is not told.
+    Unreachable,
     /// The exit has a fault.
     Internal,
     /// There is no connection to the exit.
     NoTunnel,
 }
 
-const ALL: [Refusal; 15] = [
+/// Those that a far end can tell.
+const TOLD: [Refusal; 15] = [
     Refusal::BadTarget,
     Refusal::Unresolvable,
     Refusal::ResolverSilent,
@@ -55,8 +58,8 @@ const ALL: [Refusal; 15] = [
     Refusal::NotRecorded,
     Refusal::Unsupported,
     Refusal::NotHere,
+    Refusal::Unreachable,
     Refusal::Internal,
-    Refusal::NoTunnel,
 ];
 
 impl Refusal {
@@ -72,7 +75,7 @@ impl Refusal {
             Self::TooMany => ProxyError::ConnectionLimitReached,
             Self::Full => ProxyError::HttpRequestDenied,
             Self::Internal | Self::NotRecorded => ProxyError::ProxyInternalError,
-            Self::NoTunnel => ProxyError::DestinationUnavailable,
+            Self::Unreachable | Self::NoTunnel => ProxyError::DestinationUnavailable,
             Self::BadTarget | Self::Unauthenticated | Self::Unsupported | Self::NotHere => {
                 return None;
             }
@@ -124,12 +127,28 @@ impl Refusal {
             .into_iter()
             .find_map(|one| one.error);
         let has_name = |one: &Self| told.is_some() && one.error() == told;
+        // Where ours is not the status that goes with the name, the name alone means another thing.
+        let is_usual = |one: &Self| one.error().is_some_and(|it| it.status() == one.status());
         let has_status = |one: &Self| one.status() == response.status;
-        let find = |is_it: &dyn Fn(&Self) -> bool| ALL.into_iter().find(is_it);
+        let find = |is_it: &dyn Fn(&Self) -> bool| TOLD.into_iter().find(is_it);
         find(&|one| has_name(one) && has_status(one))
-            .or_else(|| find(&has_name))
-            .or_else(|| find(&has_status))
-            .unwrap_or(Self::Internal)
+            .or_else(|| find(&|one| has_name(one) && is_usual(one)))
+            .unwrap_or_else(|| Self::of_status(response.status))
+    }
+
+    /// What a status means without a name beside it, as proxies use it.
+    fn of_status(status: u16) -> Self {
+        match status {
+            400 => Self::BadTarget,
+            401 | 407 => Self::Unauthenticated,
+            403 => Self::Prohibited,
+            404 => Self::NotHere,
+            405 | 501 => Self::Unsupported,
+            429 => Self::TooMany,
+            502 | 503 => Self::Unreachable,
+            504 => Self::TimedOut,
+            _ => Self::Internal,
+        }
     }
 
     /// The reply code of SOCKS (RFC 1928, section 6).
@@ -143,7 +162,9 @@ impl Refusal {
         match self {
             Self::Prohibited => NOT_ALLOWED,
             Self::Unroutable | Self::NoTunnel => NETWORK_UNREACHABLE,
-            Self::Unresolvable | Self::ResolverSilent | Self::TimedOut => HOST_UNREACHABLE,
+            Self::Unresolvable | Self::ResolverSilent | Self::TimedOut | Self::Unreachable => {
+                HOST_UNREACHABLE
+            }
             Self::ConnectionRefused => CONNECTION_REFUSED,
             Self::Unsupported => NO_SUCH_COMMAND,
             Self::BadTarget
@@ -196,6 +217,7 @@ impl fmt::Display for Refusal {
                 "the far end of the tunnel cannot write down whom it lets in: see its log"
             }
             Self::Unsupported | Self::NotHere => "the far end of the tunnel cannot do that",
+            Self::Unreachable => "the far end of the tunnel does not reach the target",
             Self::Internal => "the far end of the tunnel failed",
             Self::NoTunnel => "there is no connection to the far end of the tunnel",
         })
@@ -208,18 +230,41 @@ mod tests {
 
     #[test]
     fn a_reason_is_the_same_on_both_sides() {
-        for reason in ALL {
+        for reason in TOLD {
             assert_eq!(Refusal::of(&reason.response()), reason);
         }
     }
 
     #[test]
-    fn other_proxies_are_understood_by_their_status() {
-        assert_eq!(Refusal::of(&Response::new(401)), Refusal::Unauthenticated);
-        let mut other = Response::new(502);
-        let status = "cdn.example; next-hop=a; error=connection_refused; received-status=1";
-        other.headers.push("proxy-status", status);
-        assert_eq!(Refusal::of(&other), Refusal::ConnectionRefused);
-        assert_eq!(Refusal::of(&Response::new(418)), Refusal::Internal);
+    fn other_proxies_are_understood_by_their_names_of_errors_and_by_their_status() {
+        let told = |status, error: &str| {
+            let mut response = Response::new(status);
+            if !error.is_empty() {
+                let value = format!("cdn.example; next-hop=a; error={error}; received-status=1");
+                response.headers.push("proxy-status", value);
+            }
+            Refusal::of(&response)
+        };
+        for (status, error, reason) in [
+            (401, "", Refusal::Unauthenticated),
+            (407, "", Refusal::Unauthenticated),
+            (403, "", Refusal::Prohibited),
+            (405, "", Refusal::Unsupported),
+            (418, "", Refusal::Internal),
+            (429, "", Refusal::TooMany),
+            (500, "", Refusal::Internal),
+            (502, "", Refusal::Unreachable),
+            (503, "", Refusal::Unreachable),
+            (504, "", Refusal::TimedOut),
+            (502, "connection_refused", Refusal::ConnectionRefused),
+            (500, "destination_ip_unroutable", Refusal::Unroutable),
+            (502, "dns_error", Refusal::Unresolvable),
+            (502, "tls_protocol_error", Refusal::Unreachable),
+            // These two of ours have another status.
+            (403, "http_request_denied", Refusal::Prohibited),
+            (500, "proxy_internal_error", Refusal::Internal),
+        ] {
+            assert_eq!(told(status, error), reason, "{status} {error}");
+        }
     }
 }

@@ -158,7 +158,8 @@ impl ProxyStatus {
         };
         for (key, value) in member.parameters {
             match (key.as_str(), value) {
-                ("error", Bare::Token(token)) => status.error = Some(ProxyError::from_token(token)),
+                // A token by the RFC; masque-go writes a string.
+                ("error", value) => status.error = value.into_text().map(ProxyError::from_token),
                 ("details", Bare::String(text)) => status.details = Some(text),
                 ("next-hop", value) => status.next_hop = value.into_text(),
                 _ => {}
@@ -217,11 +218,9 @@ mod tests {
         let other = ProxyError::Other("tls_alert_received".into());
         assert_eq!((other.token(), other.status()), ("tls_alert_received", 502));
         assert_eq!(read[0].error, Some(other));
-        assert_eq!(
-            self::read("p; error=\"dns_error\"")[0].error,
-            None,
-            "no token"
-        );
+        let told = |value| self::read(value)[0].error.clone();
+        assert_eq!(told("p; error=\"dns_error\""), Some(ProxyError::DnsError));
+        assert_eq!(told("p; error=7"), None, "no text");
         assert_eq!(
             self::read("p; error"),
             [ProxyStatus {
