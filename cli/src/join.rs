@@ -1,12 +1,15 @@
-//! The URL that `tunnel serve` and `tunnel invite` print, and `tunnel join` takes.
+//! The URL that `tunnel join` takes: the one that `tunnel serve` and `tunnel invite` print, or that
+//! of a proxy of others ([`foreign`](crate::foreign)).
 //!
 //! ```text
 //! anabranch://PIN@HOST:PORT,HOST:PORT/join/INVITATION
+//! https://HOST:PORT/
 //! ```
 //!
 //! The pin and the hosts are those of any server, but a port that is left out is 4434. The
 //! invitation is good for one machine, which needs no more than the rest from then on.
 
+use crate::foreign::{self, ProxyUrlError};
 use crate::url::{ServerUrl, UrlError};
 use anabranch_gateway::identity::Secret;
 use anabranch_proto::tls::Fingerprint;
@@ -30,7 +33,57 @@ pub(crate) struct JoinUrl {
     pub(crate) invitation: Option<Secret>,
 }
 
-/// A text that is no such URL.
+/// What `tunnel join` may lead to.
+#[derive(Debug, Clone)]
+pub(crate) enum FarEnd {
+    /// A far end of ours.
+    Exit(JoinUrl),
+    /// A proxy of others.
+    Proxy(ServerUrl),
+}
+
+impl FarEnd {
+    /// Where it is, and its key if that is pinned.
+    pub(crate) fn server(&self) -> &ServerUrl {
+        match self {
+            Self::Exit(url) => &url.server,
+            Self::Proxy(url) => url,
+        }
+    }
+}
+
+/// A text that is neither URL.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FarEndError {
+    /// Not the one that is printed.
+    #[error(transparent)]
+    Exit(#[from] JoinUrlError),
+    /// Not that of a proxy.
+    #[error(transparent)]
+    Proxy(#[from] ProxyUrlError),
+}
+
+impl FromStr for FarEnd {
+    type Err = FarEndError;
+
+    fn from_str(text: &str) -> Result<Self, FarEndError> {
+        Ok(match text.strip_prefix(foreign::SCHEME) {
+            Some(rest) => Self::Proxy(foreign::parse(rest)?),
+            None => Self::Exit(text.parse()?),
+        })
+    }
+}
+
+impl fmt::Display for FarEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exit(url) => url.fmt(f),
+            Self::Proxy(url) => write!(f, "{}{}/", foreign::SCHEME, url.authority()),
+        }
+    }
+}
+
+/// A text that is no URL of a far end of ours.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum JoinUrlError {
     /// It is no URL of a server.
@@ -105,6 +158,25 @@ mod tests {
             .unwrap();
         let ports: Vec<u16> = parsed.server.hosts.iter().map(|host| host.port).collect();
         assert_eq!(ports, [PORT, PORT, 5]);
+    }
+
+    #[test]
+    fn the_scheme_tells_a_proxy_of_others_from_a_far_end_of_ours() {
+        let far_end = |text: &str| text.parse::<FarEnd>().unwrap();
+        let ours = format!("anabranch://{PIN}@192.0.2.1:4434");
+        assert!(matches!(far_end(&ours), FarEnd::Exit(_)));
+        assert_eq!(far_end(&ours).to_string(), ours);
+        for (text, shown) in [
+            ("https://h", "https://h:443/"),
+            ("https://h:1,[::1]:2/", "https://h:1,[::1]:2/"),
+        ] {
+            assert!(matches!(far_end(text), FarEnd::Proxy(_)));
+            assert_eq!(far_end(text).to_string(), shown);
+            assert_eq!(far_end(shown).to_string(), shown);
+        }
+        let error = |text: &str| text.parse::<FarEnd>().unwrap_err();
+        assert!(matches!(error("https://u:p@h/"), FarEndError::Proxy(_)));
+        assert!(matches!(error("http://h/"), FarEndError::Exit(_)));
     }
 
     #[test]

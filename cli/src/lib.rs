@@ -27,6 +27,7 @@ mod args;
 mod commands;
 mod failure;
 mod files;
+mod foreign;
 mod guest;
 mod http09;
 mod http3;

@@ -87,6 +87,11 @@ impl ServerUrl {
         let rest = text
             .strip_prefix(SCHEME)
             .ok_or_else(|| UrlError::Scheme(text.into()))?;
+        Self::behind_scheme(rest, port)
+    }
+
+    /// Reads what follows a scheme.
+    pub(crate) fn behind_scheme(rest: &str, port: u16) -> Result<Self, UrlError> {
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (pin, hosts) = match authority.split_once('@') {
             Some((pin, hosts)) => {
@@ -176,6 +181,14 @@ impl ServerUrl {
             .join(", ")
     }
 
+    /// The key, if it is pinned, and the hosts, as they stand in a URL.
+    pub(crate) fn authority(&self) -> String {
+        let hosts: Vec<String> = self.hosts.iter().map(ToString::to_string).collect();
+        let hosts = hosts.join(",");
+        self.pin
+            .map_or_else(|| hosts.clone(), |pin| format!("{pin}@{hosts}"))
+    }
+
     /// The name to ask the server for.
     pub(crate) fn server_name(&self) -> &str {
         self.hosts.first().map_or("", |host| &host.name)
@@ -184,14 +197,7 @@ impl ServerUrl {
 
 impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(SCHEME)?;
-        if let Some(pin) = &self.pin {
-            write!(f, "{pin}@")?;
-        }
-        for (index, host) in self.hosts.iter().enumerate() {
-            let comma = if index == 0 { "" } else { "," };
-            write!(f, "{comma}{host}")?;
-        }
+        write!(f, "{SCHEME}{}", self.authority())?;
         if !self.path.is_empty() {
             f.write_str(&self.request_path())?;
         }

@@ -94,6 +94,38 @@ fn everything_works_without_ipv4() {
 }
 
 #[test]
+fn our_own_far_end_is_a_proxy_like_any_other_to_who_knows_nothing_of_joining() {
+    let far = Far::start(&[]);
+    let added = far.ask(&["clients", "add", "phone"]);
+    let state = tempfile::tempdir().unwrap();
+    let credential = state.path().join("credential");
+    std::fs::write(&credential, added.stdout).unwrap();
+    let pin = far
+        .url
+        .split_once("://")
+        .unwrap()
+        .1
+        .split_once('@')
+        .unwrap()
+        .0;
+    let url = format!("https://{pin}@127.0.0.1:{}/", far.port());
+    let credential = credential.display().to_string();
+    let near = Near::join_in(state, &url, &["--credential", &credential]);
+    let (address, _) = once(echo);
+    assert_echoes(&connect_socks(near.proxy, &address).unwrap());
+    assert_eq!(connect_socks(near.proxy, "127.0.0.2:80").unwrap_err(), "2");
+    let stranger = Near::join_in(tempfile::tempdir().unwrap(), &url, &[]);
+    assert_eq!(connect_socks(stranger.proxy, &address).unwrap_err(), "1");
+    stranger.wait_for("the proxy wants to know who this is\n  hint: ");
+    let mixed = Near::refused_with(&far.url, &["--credential", &credential]);
+    let said = String::from_utf8(mixed.stderr).unwrap();
+    assert!(
+        said.contains("`--credential` is for proxies of others"),
+        "{said}"
+    );
+}
+
+#[test]
 fn what_cannot_be_reached_is_told_as_what_it_is() {
     let far = Far::start(&[]);
     let near = Near::join(&far);

@@ -2,7 +2,8 @@
 
 use super::{Paths, address_with};
 use crate::failure::{Failure, Outcome};
-use crate::join::{JoinUrl, PORT};
+use crate::foreign::Foreign;
+use crate::join::{FarEnd, PORT};
 use crate::tuning::Tuning;
 use crate::url::Host;
 use anabranch_gateway::entry::capture::Source;
@@ -52,7 +53,8 @@ Examples:
 const JOIN: &str = "\
 TCP and UDP are carried. Names are resolved at the far end: applications should ask for names
 (socks5h). The invitation in the URL is used up by the first machine, which may join again with the
-same URL.
+same URL. A URL https://HOST:PORT/ leads to a proxy of others instead: one for HTTP/3 with CONNECT,
+and UDP and packets of IP as far as it offers CONNECT-UDP and CONNECT-IP.
 
 With --capture, TCP and UDP of unmodified hosts go by the tunnel, except to the subnets that this
 machine is attached to; so does whatever else they send (ping, IPsec, GRE) if the far end runs with
@@ -64,6 +66,7 @@ Examples:
   anabranch tunnel join \"$URL\"
   anabranch tunnel join \"$URL\" --path eth0 --path wwan0,backup
   anabranch tunnel join --url-file join.url
+  anabranch tunnel join https://proxy.example/ --credential proxy.secret
   anabranch tunnel join \"$URL\" --listen 127.0.0.1:8118 --listen [::1]:8118
   anabranch tunnel join \"$URL\" --metrics :9434
   sudo anabranch tunnel join \"$URL\" --capture lan=br0 --capture host
@@ -144,10 +147,10 @@ Examples:
 pub(crate) enum Tunnel {
     /// Be the far end: let clients in, and connect where they want to (no root)
     #[command(after_help = SERVE)]
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Be the near end: offer SOCKS5 and HTTP CONNECT, and carry over all uplinks (no root)
     #[command(after_help = JOIN)]
-    Join(Join),
+    Join(Box<Join>),
     /// Write a commented configuration that runs
     #[command(after_help = NEW)]
     New(New),
@@ -203,9 +206,10 @@ pub(crate) struct New {
     /// For a far end
     #[arg(long, conflicts_with = "url")]
     pub(crate) far: bool,
-    /// The far end that it leads to: what `tunnel serve` printed there
+    /// The far end that it leads to: what `tunnel serve` printed there, or https://HOST:PORT/ of
+    /// a proxy of others
     #[arg(long, value_name = "URL")]
-    pub(crate) url: Option<JoinUrl>,
+    pub(crate) url: Option<FarEnd>,
 }
 
 /// Which node is asked.
@@ -328,13 +332,14 @@ pub(crate) struct Serve {
 
 #[derive(Debug, Args)]
 pub(crate) struct Join {
-    /// The far end: what `tunnel serve` or `tunnel invite` printed there
+    /// The far end: what `tunnel serve` or `tunnel invite` printed there, or https://HOST:PORT/ of
+    /// a proxy of others for HTTP/3
     #[arg(
         value_name = "URL",
         required_unless_present = "url_file",
         conflicts_with = "url_file"
     )]
-    pub(crate) url: Option<JoinUrl>,
+    pub(crate) url: Option<FarEnd>,
     /// Take the URL from this file, so that no list of processes shows it
     #[arg(long, value_name = "FILE")]
     pub(crate) url_file: Option<PathBuf>,
@@ -368,6 +373,8 @@ pub(crate) struct Join {
     #[arg(long, value_name = "[ADDR]:PORT", value_parser = metrics_address)]
     pub(crate) metrics: Option<SocketAddr>,
     #[command(flatten)]
+    pub(crate) foreign: Foreign,
+    #[command(flatten)]
     pub(crate) place: Place,
     #[command(flatten)]
     pub(crate) paths: Paths,
@@ -400,18 +407,27 @@ impl Join {
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or has none.
-    pub(crate) fn far_end(&self) -> Outcome<JoinUrl> {
-        let file = match (&self.url, &self.url_file) {
-            (Some(url), _) => return Ok(url.clone()),
-            (None, Some(file)) => file,
+    /// The file cannot be read, or has none; or an option is for another kind of far end.
+    pub(crate) fn far_end(&self) -> Outcome<FarEnd> {
+        let far_end = match (&self.url, &self.url_file) {
+            (Some(url), _) => url.clone(),
+            (None, Some(file)) => {
+                let wrong = |why: String| Failure::usage(format!("{}: {why}", file.display()));
+                let text = std::fs::read_to_string(file);
+                let text = text.map_err(|error| wrong(error.to_string()))?;
+                let url = text.trim().parse::<FarEnd>();
+                url.map_err(|error| wrong(error.to_string()))?
+            }
             (None, None) => return Err(Failure::usage("there is no URL of a far end")),
         };
-        let place = file.display();
-        let text = std::fs::read_to_string(file);
-        let text = text.map_err(|error| Failure::usage(format!("{place}: {error}")))?;
-        let url = text.trim().parse::<JoinUrl>();
-        url.map_err(|error| Failure::usage(format!("{place}: {error}")))
+        match (&far_end, self.foreign.given()) {
+            (FarEnd::Exit(_), Some(option)) => {
+                let what =
+                    format!("`{option}` is for proxies of others, and the URL leads to ours");
+                Err(Failure::usage(what).hint("leave it out, or take the URL https://HOST:PORT/"))
+            }
+            _ => Ok(far_end),
+        }
     }
 
     /// Where to listen.

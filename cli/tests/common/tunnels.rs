@@ -272,9 +272,14 @@ impl Near {
 
     /// How one ends that is not let in.
     pub fn refused(url: &str) -> Output {
+        Self::refused_with(url, &[])
+    }
+
+    /// The same with options.
+    pub fn refused_with(url: &str, options: &[&str]) -> Output {
         let state = tempfile::tempdir().unwrap();
         let mut command = tunnel(&state, "join");
-        ending::output(command.args([url, "--listen", "127.0.0.1:0"]))
+        ending::output(command.args([url, "--listen", "127.0.0.1:0"]).args(options))
     }
 
     pub fn wait_for(&self, words: &str) -> String {

@@ -7,17 +7,16 @@ use crate::args::tunnel::Join;
 use crate::commands::interrupted;
 use crate::commands::serve::{cannot_listen, raise_file_limit};
 use crate::failure::{Failure, Outcome};
-use crate::join::JoinUrl;
+use crate::join::FarEnd;
 use crate::links;
 use crate::output;
 use crate::qlog;
 use crate::session::{explain, look_up};
-use crate::trust::ClientTrust;
 use crate::url::ServerUrl;
 use anabranch_gateway::Entry;
 use anabranch_gateway::control::{Answer, Order};
 use anabranch_gateway::entry::capture::OURS;
-use anabranch_gateway::entry::{Failed, Far, News};
+use anabranch_gateway::entry::{Entrance, Failed, Far, Invited, News};
 use anabranch_gateway::identity::Kept;
 use anabranch_net::engine::ClientConfig;
 use anabranch_net::{Connection, Endpoint, PathManager, PathsConfig, Target};
@@ -42,14 +41,14 @@ pub(super) async fn run(
     } else {
         capture::check(args).await?;
         tokio::select! {
-            target = capture::far_end(&url.server, quiet) => Some(target),
+            target = capture::far_end(url.server(), quiet) => Some(target),
             () = &mut interrupted => return Ok(()),
         }
     };
     let endpoint = endpoint(args)?;
     let line = Arc::new(Line {
-        config: configure(args, &url.server, names)?,
-        url: url.server.clone(),
+        config: configure(args, url.server(), names)?,
+        url: url.server().clone(),
         target: far_end.clone(),
         paths: Mutex::new(args.paths.config()),
         endpoint: endpoint.clone(),
@@ -99,17 +98,23 @@ pub(super) async fn run(
 }
 
 /// What the entry needs to know of the far end.
-fn far(args: &Join, url: JoinUrl, line: &Arc<Line>, quiet: bool) -> Outcome<Far> {
+fn far(args: &Join, far_end: FarEnd, line: &Arc<Line>, quiet: bool) -> Outcome<Far> {
     let line = Arc::clone(line);
+    let entrance = match far_end {
+        FarEnd::Exit(url) => Entrance::Exit(Invited {
+            kept: Kept::in_directory(&directory(&args.place)?),
+            server: url.pin.to_string(),
+            invitation: url.invitation,
+            name: name(args.name.as_deref()),
+        }),
+        FarEnd::Proxy(url) => Entrance::Proxy(args.foreign.proxy(&url)?),
+    };
     Ok(Far {
         dial: Box::new(move || {
             let line = Arc::clone(&line);
             Box::pin(async move { line.dial().await })
         }),
-        kept: Kept::in_directory(&directory(&args.place)?),
-        server: url.pin.to_string(),
-        invitation: url.invitation,
-        name: name(args.name.as_deref()),
+        entrance,
         tell: Box::new(move |news: &News| tell(news, quiet)),
     })
 }
@@ -237,11 +242,7 @@ fn configure(args: &Join, server: &ServerUrl, names: &Names) -> Outcome<ClientCo
     let mut transport = sending(&args.tuning, names)?;
     let qlog = args.qlog.as_deref();
     transport.observer = qlog.map(qlog::into_directory).transpose()?;
-    let trust = ClientTrust {
-        no_resume: true,
-        ..ClientTrust::default()
-    };
-    let mut config = ClientConfig::new(trust.config(server)?);
+    let mut config = ClientConfig::new(args.foreign.trust().config(server)?);
     config.transport = Arc::new(transport);
     Ok(config)
 }

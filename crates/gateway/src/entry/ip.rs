@@ -360,7 +360,9 @@ fn request() -> Capsule {
 /// Tells why nothing but TCP and UDP is carried.
 fn tell(tun: &Tun, refusal: Refusal) {
     let why = match refusal {
-        Refusal::Unsupported | Refusal::NotHere => "the far end runs without `--ip`".to_owned(),
+        Refusal::Unsupported | Refusal::NotHere => {
+            "the far end carries no packets of IP (`tunnel serve` does with `--ip`)".to_owned()
+        }
         other => other.to_string(),
     };
     if tun.is_asked_for {

@@ -2,6 +2,7 @@
 
 mod associate;
 pub mod capture;
+mod entrance;
 mod flows;
 mod http;
 pub mod ip;
@@ -10,6 +11,7 @@ mod policy;
 pub(crate) mod socks;
 mod uplink;
 
+pub use entrance::{Credential, Entrance, Invited, NoCredential, Proxy};
 pub use uplink::{Dial, Dialling, Failed, Far, News};
 
 use crate::payloads::Counts;
@@ -260,7 +262,7 @@ impl Entry {
         let paths = if is_same { &before.paths } else { &nothing };
         let up = after.up.as_ref();
         Status::Near(Near {
-            far_end: up.map(|up| up.name.clone()),
+            far_end: up.map(|up| up.name().to_owned()),
             connected_seconds: up.map(|up| up.since.elapsed().as_secs()),
             trouble: self.uplink.trouble(),
             listening: self.local_addrs(),

@@ -5,19 +5,15 @@
 //!   └── not let in: the end                             (250 ms, doubled up to 15 s)
 //! ```
 
-use crate::identity::{FileError, INVITATION, Kept, Known, NAME, Secret, on_disk, plain_name};
-use crate::payloads;
+use super::entrance::{Entrance, Terms, speaks_none};
+use crate::identity::Known;
 use crate::records::Record;
 use crate::refusal::Refusal;
 use crate::session::datagrams::Datagrams;
 use crate::session::{Broken, Incoming, Outgoing, Session, close};
 use crate::status::flow::Phase;
-use crate::treatment;
 use anabranch_masque::target::Scope;
-use anabranch_masque::{
-    Ask, Code, Extensions, Headers, ProxyStatus, Request, RequestLine, Response, Settings, Target,
-    Templates,
-};
+use anabranch_masque::{Ask, Code, Extensions, ProxyStatus, Response, Settings, Target};
 use anabranch_net::engine::ConnectionError;
 use anabranch_net::{Connection, PathManager};
 use anabranch_tunnel::Treatment;
@@ -56,15 +52,43 @@ pub struct Failed {
     pub is_final: bool,
 }
 
+impl Failed {
+    /// The next attempt may do better.
+    pub(super) fn not_now(words: impl Into<String>) -> Self {
+        Self {
+            words: words.into(),
+            hint: String::new(),
+            is_final: false,
+        }
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words)?;
+        if self.hint.is_empty() {
+            return Ok(());
+        }
+        write!(f, "\n  hint: {}", self.hint)
+    }
+}
+
 /// What happened to the connection, to be told in a line.
 #[derive(Debug, Clone)]
 pub enum News {
-    /// It stands, and the exit, of this name, has let us in.
-    Up(String),
+    /// It stands, and the far end has let us in.
+    Up {
+        /// What that is called.
+        name: String,
+        /// What it cannot do that an exit can, in words.
+        lacks: Vec<&'static str>,
+    },
     /// It broke; it is made again.
     Lost(ConnectionError),
     /// It could not be made; it is tried again. Told once for each reason.
     NotYet(Failed),
+    /// It stands, and the far end refuses requests because of who we are. Told once for each.
+    Denied(Failed),
     /// Packets of any protocol are carried.
     Packets {
         /// By this device.
@@ -77,7 +101,10 @@ pub enum News {
 impl fmt::Display for News {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Up(name) => write!(f, "connected to {name}"),
+            Self::Up { name, lacks } => {
+                write!(f, "connected to {name}")?;
+                lacks.iter().try_for_each(|it| write!(f, "\n  note: {it}"))
+            }
             Self::Lost(reason) => write!(f, "the tunnel broke: {reason}; connecting again"),
             Self::NotYet(Failed { words, hint, .. }) if hint.is_empty() => {
                 write!(f, "{words}; trying again")
@@ -85,6 +112,7 @@ impl fmt::Display for News {
             Self::NotYet(Failed { words, hint, .. }) => {
                 write!(f, "{words}; trying again\n  hint: {hint}")
             }
+            Self::Denied(failed) => failed.fmt(f),
             Self::Packets { device, addresses } => {
                 let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
                 let addresses = addresses.join(" and ");
@@ -101,14 +129,8 @@ impl fmt::Display for News {
 pub struct Far {
     /// Makes a connection.
     pub dial: Dial,
-    /// Where credentials are kept.
-    pub kept: Kept,
-    /// The fingerprint of the exit's key.
-    pub server: String,
-    /// The invitation, if there is one.
-    pub invitation: Option<Secret>,
-    /// The name by which we want to be known.
-    pub name: String,
+    /// Lets us in there.
+    pub entrance: Entrance,
     /// Hears the news.
     pub tell: Box<dyn Fn(&News) + Send + Sync>,
 }
@@ -118,11 +140,9 @@ pub struct Far {
 pub(crate) struct Up {
     pub(crate) session: Session,
     pub(crate) manager: PathManager,
-    /// What the exit calls itself.
-    pub(crate) name: String,
     pub(crate) since: Instant,
-    authorization: String,
-    templates: Arc<Templates>,
+    /// What the far end can do.
+    terms: Arc<Terms>,
     /// Counts the connections.
     pub(crate) number: u64,
 }
@@ -131,7 +151,6 @@ pub(crate) struct Up {
 pub(crate) struct Uplink {
     far: Far,
     state: watch::Sender<Option<Up>>,
-    templates: Arc<Templates>,
     /// What kept the connection from standing last.
     trouble: Mutex<Option<String>>,
 }
@@ -141,7 +160,6 @@ impl Uplink {
         Self {
             far,
             state: watch::Sender::new(None),
-            templates: Arc::new(crate::templates()),
             trouble: Mutex::default(),
         }
     }
@@ -160,9 +178,10 @@ impl Uplink {
     fn tell(&self, news: &News) {
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         *trouble = match news {
-            News::Up(_) => None,
+            News::Up { .. } => None,
             News::Lost(reason) => Some(reason.to_string()),
-            News::NotYet(failed) => Some(failed.words.clone()),
+            News::Denied(failed) if trouble.as_ref() == Some(&failed.words) => return,
+            News::NotYet(failed) | News::Denied(failed) => Some(failed.words.clone()),
             News::Packets { .. } => trouble.take(),
         };
         drop(trouble);
@@ -176,18 +195,16 @@ impl Uplink {
 
     /// Keeps a connection up until that makes no sense any more; says why.
     pub(crate) async fn keep(&self) -> Failed {
-        let (server, invitation) = (self.far.server.clone(), self.far.invitation.clone());
-        let known = self.of_kept(move |kept| kept.for_server(&server, invitation.as_ref()));
-        let mut known = match known.await {
+        let mut known = match self.far.entrance.known().await {
             Ok(known) => known,
-            Err(error) => return not_now(error.to_string()),
+            Err(failed) => return failed,
         };
         let (mut pause, mut told, mut number) = (PAUSE, String::new(), 0);
         loop {
             number += 1;
             match self.connect(&mut known, number).await {
                 Ok(up) => {
-                    self.tell(&News::Up(up.name.clone()));
+                    self.tell(&up.news());
                     told.clear();
                     let (connection, since) = (up.session.connection().clone(), up.since);
                     self.state.send_replace(Some(up));
@@ -211,31 +228,17 @@ impl Uplink {
         }
     }
 
-    /// Asks or changes what is kept, where the disk may be waited for.
-    async fn of_kept<T: Send + 'static>(
-        &self,
-        ask: impl FnOnce(&Kept) -> Result<T, FileError> + Send + 'static,
-    ) -> Result<T, FileError> {
-        let kept = self.far.kept.clone();
-        on_disk(move || ask(&kept)).await
-    }
-
     /// One attempt, with everything that may let us in.
     async fn connect(&self, known: &mut Vec<Known>, number: u64) -> Result<Up, Failed> {
-        if known.is_empty() {
-            return Err(not_let_in(self.far.invitation.is_some()));
-        }
         let (connection, manager) = (self.far.dial)().await?;
         let entered = timeout(WELCOME, self.enter(&connection, known)).await;
-        let entered = entered.unwrap_or_else(|_| Err(not_now("the tunnel's far end is silent")));
-        match entered {
-            Ok((session, name, authorization)) => Ok(Up {
+        let silent = || Failed::not_now("the tunnel's far end is silent");
+        match entered.unwrap_or_else(|_| Err(silent())) {
+            Ok((session, terms)) => Ok(Up {
                 session,
                 manager,
-                name,
                 since: Instant::now(),
-                authorization,
-                templates: Arc::clone(&self.templates),
+                terms: Arc::new(terms),
                 number,
             }),
             Err(failed) => {
@@ -249,51 +252,11 @@ impl Uplink {
         &self,
         connection: &Connection,
         known: &mut Vec<Known>,
-    ) -> Result<(Session, String, String), Failed> {
-        let broke = |error: Broken| not_now(format!("the far end speaks no tunnel: {error}"));
-        let session = Session::start(connection.clone(), Settings::OURS)
-            .await
-            .map_err(broke)?;
-        while let Some(mut first) = known.first().cloned() {
-            let authorization = format!("Bearer {}", first.credential.as_str());
-            let mut headers = Headers::new().with("authorization", authorization.clone());
-            headers.push(NAME, plain_name(&self.far.name));
-            if let Some(invitation) = self.far.invitation.as_ref().filter(|_| !first.is_accepted) {
-                headers.push(INVITATION, invitation.as_str().to_owned());
-            }
-            let line = RequestLine::Other {
-                method: "POST".into(),
-                scheme: "https".into(),
-                authority: Some(crate::AUTHORITY.into()),
-                path: crate::JOIN_PATH.into(),
-            };
-            let (mut outgoing, mut incoming) = session
-                .request(&Request { line, headers })
-                .await
-                .map_err(broke)?;
-            outgoing.finish();
-            let response = incoming.response().await.map_err(broke)?;
-            if response.is_success() {
-                if !first.is_accepted {
-                    first.is_accepted = true;
-                    let accepted = first.clone();
-                    let kept = self.of_kept(move |kept| kept.accept(&accepted)).await;
-                    kept.map_err(|error| not_now(error.to_string()))?;
-                }
-                *known = vec![first];
-                let name = plain_name(response.headers.text(NAME).unwrap_or_default());
-                return Ok((session, name, authorization));
-            }
-            match Refusal::of(&response) {
-                Refusal::Unauthenticated => drop(known.remove(0)),
-                refusal => {
-                    let status = response.status;
-                    let words = format!("not let in now: {refusal} (status {status})");
-                    return Err(not_now(words));
-                }
-            }
-        }
-        Err(not_let_in(self.far.invitation.is_some()))
+    ) -> Result<(Session, Terms), Failed> {
+        let session = Session::start(connection.clone(), Settings::OURS).await;
+        let session = session.map_err(|broken| speaks_none(&broken))?;
+        let terms = self.far.entrance.enter(&session, known).await?;
+        Ok((session, terms))
     }
 
     /// Asks the exit for a connection to the target. Waits for the exit itself too, but not for
@@ -336,7 +299,14 @@ impl Uplink {
                 Err(_) => return Err(Refusal::TimedOut),
                 Ok(Err(Broken::Lost(_))) => {}
                 Ok(Err(_)) => return Err(Refusal::Internal),
-                Ok(Ok(result)) => return result,
+                Ok(Ok(result)) => {
+                    if let Err(Refusal::Unauthenticated) = result
+                        && let Some(denied) = self.far.entrance.denied()
+                    {
+                        self.tell(&News::Denied(denied));
+                    }
+                    return result;
+                }
             }
         }
     }
@@ -366,17 +336,30 @@ impl Uplink {
 }
 
 impl Up {
+    /// What the far end is called.
+    pub(crate) fn name(&self) -> &str {
+        &self.terms.name
+    }
+
+    fn news(&self) -> News {
+        let has_multipath = self.session.connection().has_multipath();
+        let lacks = [
+            (!has_multipath).then_some("it does not speak multipath QUIC: one link is used"),
+            (!self.terms.settings.connect_protocol).then_some("it carries TCP alone"),
+        ];
+        News::Up {
+            name: self.name().to_owned(),
+            lacks: lacks.into_iter().flatten().collect(),
+        }
+    }
+
     async fn connect(
         &self,
         target: &Target,
         treatment: &Treatment,
     ) -> Result<Result<(Outgoing, Incoming), Refusal>, Broken> {
-        let mut headers = Headers::new().with("authorization", self.authorization.clone());
-        treatment::put(&mut headers, treatment);
-        let line = RequestLine::Connect {
-            authority: target.to_string(),
-        };
-        let (outgoing, mut incoming) = self.session.request(&Request { line, headers }).await?;
+        let request = self.terms.connect(target, treatment);
+        let (outgoing, mut incoming) = self.session.request(&request).await?;
         let response = incoming.response().await?;
         if response.is_success() {
             return Ok(Ok((outgoing, incoming)));
@@ -404,16 +387,10 @@ impl Up {
         ask: &Ask,
         treatment: &Treatment,
     ) -> Result<Result<Granted, Refusal>, Broken> {
-        let settings = self.session.settings().await?;
-        if !settings.connect_protocol {
+        let terms = &self.terms;
+        let Some(request) = terms.ask(ask, treatment) else {
             return Ok(Err(Refusal::Unsupported));
-        }
-        let offered = payloads::OURS;
-        let mut headers = Headers::new().with("authorization", self.authorization.clone());
-        offered.put(&mut headers);
-        treatment::put(&mut headers, treatment);
-        let line = self.templates.request(ask);
-        let request = Request { line, headers };
+        };
         let opened = self.session.request_with_datagrams(&request).await?;
         let (outgoing, mut incoming, datagrams) = opened;
         let response = incoming.response().await?;
@@ -421,9 +398,9 @@ impl Up {
             return Ok(Err(Refusal::of(&response)));
         }
         Ok(Ok(Granted {
-            agreed: offered.and(Extensions::read(&response.headers)),
+            agreed: terms.offered.and(Extensions::read(&response.headers)),
             remote: next_hop(&response),
-            in_datagrams: self.session.has_datagrams(&settings),
+            in_datagrams: self.session.has_datagrams(&terms.settings),
             ends: (outgoing, incoming, datagrams),
         }))
     }
@@ -445,32 +422,4 @@ pub(crate) struct Granted {
 fn next_hop(response: &Response) -> Option<SocketAddr> {
     let told = ProxyStatus::read(&response.headers).into_iter().next()?;
     told.next_hop?.parse().ok()
-}
-
-fn not_now(words: impl Into<String>) -> Failed {
-    Failed {
-        words: words.into(),
-        hint: String::new(),
-        is_final: false,
-    }
-}
-
-fn not_let_in(was_invited: bool) -> Failed {
-    let (words, hint) = if was_invited {
-        (
-            "the far end does not let this machine in: the invitation in the URL was used by \
-             another one, is older than a week, or was revoked",
-            "`anabranch tunnel invite` there prints a new URL",
-        )
-    } else {
-        (
-            "the far end does not let this machine in",
-            "take the whole URL that `anabranch tunnel invite` prints there",
-        )
-    };
-    Failed {
-        words: words.into(),
-        hint: hint.into(),
-        is_final: true,
-    }
 }

@@ -2,34 +2,50 @@
 
 use super::udp::echo;
 use super::*;
-use crate::entry::{Entry, Far};
+use crate::entry::{Entrance, Entry, Far, Invited, News};
 use crate::identity::Kept;
 use std::net::Ipv4Addr;
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::interval;
 
 /// An entry that is connected to an exit.
-struct Near {
-    entry: Arc<Entry>,
-    proxy: SocketAddr,
-    _state: TempDir,
+pub(super) struct Near {
+    pub(super) entry: Arc<Entry>,
+    pub(super) proxy: SocketAddr,
+    _state: Option<TempDir>,
 }
 
 impl Near {
     async fn open(place: &Place) -> Self {
         let state = tempfile::tempdir().unwrap();
         let (remotes, fingerprint) = (place.remotes.clone(), place.identity.fingerprint());
+        let entrance = Entrance::Exit(Invited {
+            kept: Kept::in_directory(state.path()),
+            server: fingerprint.to_string(),
+            invitation: Some(place.exit.invite().await.unwrap()),
+            name: "test".into(),
+        });
+        Self {
+            _state: Some(state),
+            ..Self::enter(remotes, fingerprint, entrance, |_| {}).await
+        }
+    }
+
+    /// One that gets in by this entrance.
+    pub(super) async fn enter(
+        remotes: Vec<SocketAddr>,
+        fingerprint: Fingerprint,
+        entrance: Entrance,
+        tell: impl Fn(&News) + Send + Sync + 'static,
+    ) -> Self {
         let dial = move || -> crate::entry::Dialling {
             let (remotes, fingerprint) = (remotes.clone(), fingerprint);
             Box::pin(async move { Ok(connect_to(&remotes, fingerprint).await) })
         };
         let far = Far {
             dial: Box::new(dial),
-            kept: Kept::in_directory(state.path()),
-            server: place.identity.fingerprint().to_string(),
-            invitation: Some(place.exit.invite().await.unwrap()),
-            name: "test".into(),
-            tell: Box::new(|_| {}),
+            entrance,
+            tell: Box::new(tell),
         };
         let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let entry = Arc::new(Entry::bind(&[anywhere], far).await.unwrap());
@@ -38,7 +54,7 @@ impl Near {
         Self {
             proxy: entry.local_addrs()[0],
             entry,
-            _state: state,
+            _state: None,
         }
     }
 
@@ -49,7 +65,7 @@ impl Near {
 }
 
 /// A client of an entry.
-struct Client {
+pub(super) struct Client {
     control: TcpStream,
     socket: UdpSocket,
     relay: SocketAddr,
@@ -57,7 +73,7 @@ struct Client {
 
 impl Client {
     /// One that says from which port it sends, or does not.
-    async fn open(near: &Near, says_port: bool) -> Self {
+    pub(super) async fn open(near: &Near, says_port: bool) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let mut control = TcpStream::connect(near.proxy).await.unwrap();
         let port = if says_port {
@@ -81,12 +97,12 @@ impl Client {
         }
     }
 
-    async fn send(&self, target: &str, payload: &[u8]) {
+    pub(super) async fn send(&self, target: &str, payload: &[u8]) {
         send_from(&self.socket, self.relay, target, payload).await;
     }
 
     /// Sends a question to the echo at `target` until it is answered from `from`.
-    async fn ask(&self, target: &str, question: &[u8], from: &str) {
+    pub(super) async fn ask(&self, target: &str, question: &[u8], from: &str) {
         let wanted = [&header(from)[..], question, b"!"].concat();
         let asked = async {
             let mut again = interval(Duration::from_secs(1));
@@ -119,7 +135,7 @@ async fn send_from(socket: &UdpSocket, relay: SocketAddr, target: &str, payload:
     socket.send_to(&datagram, relay).await.unwrap();
 }
 
-async fn eventually(mut is_so: impl FnMut() -> bool) {
+pub(super) async fn eventually(mut is_so: impl FnMut() -> bool) {
     let waited = async {
         while !is_so() {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -165,10 +165,11 @@ fn of_near(table: &Table<'_>, base: &Path, names: &Names) -> Option<(Given, Join
     }
     let join: Join = settings(&command, &given, table)?;
     check_tuning(&join.tuning, table, names);
-    if let Some(item) = table.item("url-file")
-        && let Err(failure) = join.far_end()
-    {
-        item.wrong(failure.what());
+    if let Err(failure) = join.far_end() {
+        match table.item("url-file") {
+            Some(item) => item.wrong(failure.what()),
+            None => table.wrong(failure.what()),
+        }
     }
     Some((given, join))
 }

@@ -3,6 +3,7 @@
 //! parser and one help for both ways to give them.
 
 use super::source::{Item, Table};
+use crate::foreign::without_secret;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use std::any::TypeId;
@@ -90,7 +91,7 @@ fn check(command: &Command, arg: &Arg, item: &Item<'_>, text: &str) -> bool {
         ErrorKind::ValueValidation => {
             let why = error.source().map(ToString::to_string);
             let why = why.unwrap_or_else(|| words(&error));
-            let said = format!("`{text}`: {why}");
+            let said = format!("`{}`: {why}", without_secret(text));
             // What lets a machine in is for no log.
             item.wrong(match text.split_once("/join/") {
                 Some((_, secret)) if !secret.is_empty() => said.replace(secret, "..."),

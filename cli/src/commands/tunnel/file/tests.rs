@@ -113,6 +113,17 @@ fn keys_are_the_options_of_the_command_line() {
 }
 
 #[test]
+fn a_proxy_of_others_has_its_keys_too() {
+    let join = near(
+        "[near]\nurl = \"https://proxy.example:4433/\"\ncredential = \"proxy.secret\"\n\
+         ca = \"ca.pem\"\nudp-template = \"/u?h={target_host}&p={target_port}\"\n",
+    );
+    let far_end = join.far_end().unwrap();
+    assert_eq!(far_end.to_string(), "https://proxy.example:4433/");
+    assert_eq!(join.foreign.given(), Some("--credential"));
+}
+
+#[test]
 fn paths_have_a_key_for_each_option() {
     let join = near(
         "[near]\nurl = URL\n[[path]]\ninterface = \"eth0\"\nweight = 3\npaths = 2\n\
@@ -214,6 +225,14 @@ fn each_kind_of_fault_has_its_words() {
         (
             "[near]\nurl = \"anabranch://x@h/join/secret\"\n",
             "`anabranch://x@h/join/...`: ",
+        ),
+        (
+            "[near]\nurl = \"https://user:secret@h/\"\n",
+            "`https://...@h/`: the URL has a user or password",
+        ),
+        (
+            "[near]\nurl = URL\nudp-template = \"/u/{target_host}/{target_port}\"\n",
+            "`--udp-template` is for proxies of others",
         ),
         (
             "[near]\nurl = URL\nkill-switch = true\n",
