@@ -1,12 +1,14 @@
-// Command connect-ip-go is connect-ip-go as a client of a proxy for IP (RFC 9484).
+// Command connect-ip-go is connect-ip-go as a client of a proxy for IP (RFC 9484), and as such a proxy.
 //
 //	connect-ip-go learn PROXY INVITATION -ca FILE [-stranger]
 //	connect-ip-go ping PROXY INVITATION -ca FILE -target IP [-count N] [-size N] [-hops N]
 //	connect-ip-go udp PROXY INVITATION -ca FILE -target IP [-count N] [-size N] [-port PORT]
+//	connect-ip-go serve ADDRESS -cert FILE -key FILE -device NAME -assign IP
 //
-// There is no device: packets are made here, and what comes back is looked at. `learn` says what the
+// A client has no device: packets are made here, and what comes back is looked at. `learn` says what the
 // proxy assigns and advertises, unasked, asked and on a second request. `ping` and `udp` send packets
-// of one protocol; without a port, UDP is served at the target, which is an address of this host. What
+// of one protocol; without a port, UDP is served at the target, which is an address of this host.
+// `serve` carries packets between a TUN device that it makes and one client, whose address is IP. What
 // happened goes to standard output, one fact a line.
 package main
 
@@ -49,12 +51,21 @@ var (
 	size     = flag.Int("size", 100, "bytes of the longest packet")
 	hops     = flag.Int("hops", 64, "routers that a packet passes")
 	stranger = flag.Bool("stranger", false, "show no credential")
+	cert     = flag.String("cert", "", "certificates of the proxy")
+	key      = flag.String("key", "", "and its private key")
+	device   = flag.String("device", "", "name of the proxy's device")
+	assign   = flag.String("assign", "", "address of the proxy's client")
 )
 
 func main() {
 	if len(os.Args) < 4 {
 		fmt.Fprintln(os.Stderr, "connect-ip-go: the head of main.go says what it takes")
 		os.Exit(2)
+	}
+	if os.Args[1] == "serve" {
+		_ = flag.CommandLine.Parse(os.Args[3:])
+		fmt.Println("failed", serve(os.Args[2]))
+		os.Exit(1)
 	}
 	// The error is printed and ends the program.
 	_ = flag.CommandLine.Parse(os.Args[4:])

@@ -1,14 +1,17 @@
-// Command masque-go is masque-go as a client of a proxy for UDP (RFC 9298), by QUIC datagrams.
+// Command masque-go is masque-go as a client of a proxy for UDP (RFC 9298), by QUIC datagrams, and as
+// such a proxy.
 //
 //	masque-go echo PROXY INVITATION -ca FILE -at ADDRESS [-as HOST] [-flows N] [-count N] [-size N]
 //	masque-go ask PROXY INVITATION -ca FILE -target HOST:PORT [-stranger]
 //	masque-go fetch PROXY INVITATION -ca FILE -target HOST:PORT -path PATH -output FILE
+//	masque-go serve ADDRESS -cert FILE -key FILE [-shown TEXT] [-udp-path PATH]
 //
 // `echo` serves UDP at an address of its own, so that nothing of ours is behind the proxy, and sends
 // datagrams to itself through it; HOST is what the proxy is told instead of the address. `ask` says
 // what one request is answered, and when it ends. `fetch` has QUIC inside QUIC. All take
-// `-credential TEXT`, which the proxy knows already. What happened goes to standard output, one fact
-// a line.
+// `-credential TEXT`, which the proxy knows already. `serve` is a proxy that knows CONNECT, too; TEXT
+// is what it wants to see in `proxy-authorization`, PATH a template. What happened goes to standard
+// output, one fact a line.
 package main
 
 import (
@@ -58,12 +61,22 @@ var (
 	size     = flag.Int("size", 1200, "bytes of the longest")
 	stranger = flag.Bool("stranger", false, "show no credential")
 	known    = flag.String("credential", "", "show this one, without asking to be let in")
+	cert     = flag.String("cert", "", "certificates of the proxy")
+	key      = flag.String("key", "", "and its private key")
+	shown    = flag.String("shown", "", "what clients have to show the proxy")
+	udpPath  = flag.String("udp-path", "/.well-known/masque/udp/{target_host}/{target_port}/",
+		"template of the proxy, without its beginning")
 )
 
 func main() {
 	if len(os.Args) < 4 {
 		fmt.Fprintln(os.Stderr, "masque-go: the head of main.go says what it takes")
 		os.Exit(2)
+	}
+	if os.Args[1] == "serve" {
+		_ = flag.CommandLine.Parse(os.Args[3:])
+		fmt.Println("failed", serve(os.Args[2]))
+		os.Exit(1)
 	}
 	// The error is printed and ends the program.
 	_ = flag.CommandLine.Parse(os.Args[4:])

@@ -1,19 +1,22 @@
-//! connect-ip-go: a foreign client of the far end of a tunnel for packets of IP, with
-//! `dev/interop/peers/connect-ip-go` on top.
+//! connect-ip-go: a foreign client of the far end of a tunnel for packets of IP, and a foreign
+//! proxy for the near end, with `dev/interop/peers/connect-ip-go` on top.
 //!
 //! ```text
 //! client and target ── 10.1.0.0/24, fd00:1::/64 ── far end, which has pools and forwards
 //! ```
 //! Their client makes its packets itself and needs no device. The target is another address of its
-//! host: what comes there has left the far end by the kernel, in the far end's name.
+//! host: what comes there has left the far end by the kernel, in the far end's name. Their proxy
+//! has a device, as our near end has one then.
 
 use super::case::{Case, NOT_RUN, Role};
 use super::cases::{Bench, PATIENCE, ensure_said};
 use super::far_end::FarEnd;
 use super::install::{self, Installed};
+use super::near_end::{self, NearEnd};
 use super::{Peer, Shop};
 use anabranch_testbed::{Error, LinkSpec, Node, Testbed};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
 pub(crate) const PEER: Peer = Peer {
     name: "connect-ip-go",
@@ -120,7 +123,7 @@ const PACKETS: [(&str, &str, &[&str]); 12] = [
 ];
 
 fn cases() -> Vec<Case> {
-    use Role::TheirClient;
+    use Role::{OurClient, TheirClient};
     let packets = PACKETS.into_iter().map(|(feature, words, says)| {
         Case::run(feature, TheirClient, move |bench| {
             exchange(bench, &CARRIES, words, says)
@@ -129,6 +132,12 @@ fn cases() -> Vec<Case> {
     let others = [
         Case::run("far end without pools", TheirClient, |bench| {
             exchange(bench, &[], "learn", &["join 200", "answer 501"])
+        }),
+        Case::run("1,000 packets of UDP, IPv4", OurClient, |bench| {
+            at_their_proxy(bench, "/.well-known/masque/ip/*/*/", 1000)
+        }),
+        Case::run("template with variables", OurClient, |bench| {
+            at_their_proxy(bench, "/.well-known/masque/ip/{target}/{ipproto}/", 1)
         }),
         Case::cannot(
             "one network or protocol alone",
@@ -166,6 +175,56 @@ fn exchange(
     client.succeeds(PATIENCE)?;
     let said = client.said();
     says.iter().try_for_each(|line| ensure_said(&said, line))
+}
+
+/// Their proxy's own address behind its device, and the one that it gives.
+const INSIDE: [&str; 2] = ["10.90.0.1", "10.90.0.2"];
+/// Their device.
+const DEVICE: &str = "proxy0";
+
+/// Our near end sends packets by its device to the other side of theirs, and has answers to all.
+fn at_their_proxy(bench: &mut Bench<'_>, template: &str, count: u32) -> Result<(), String> {
+    let bed = Testbed::new("connect-ip").map_err(|e| format!("{NOT_RUN}{e}"))?;
+    let hosts = Hosts::join(bed).map_err(|e| e.to_string())?;
+    let mut server = hosts
+        .far
+        .command(&bench.theirs.server.display().to_string());
+    server
+        .args(["serve", &FAR_END.to_string(), "-device", DEVICE])
+        .args(["-assign", INSIDE[1]])
+        .arg("-cert")
+        .arg(&bench.ours.cert)
+        .arg("-key")
+        .arg(&bench.ours.key);
+    let mut server = bench.start("their-proxy", &mut server)?;
+    server.says("listening")?;
+    let set_up = [
+        format!("address add {}/24 dev {DEVICE}", INSIDE[0]),
+        format!("link set {DEVICE} up"),
+    ];
+    hosts.far.ip(&set_up).map_err(|e| e.to_string())?;
+    let command = hosts
+        .near
+        .command(&bench.ours.anabranch.display().to_string());
+    // Its certificate is for this name, which leads elsewhere.
+    let url = format!("https://localhost:{},{FAR_END}/", FAR_END.port());
+    let options = ["--tun", "--ip-template", template];
+    let ca = &bench.ours.cert;
+    let mut near = NearEnd::begin_by(bench, command, &url, ca, &options)?;
+    near.tells(&format!("packets of any protocol, as {}", INSIDE[1]))?;
+    let rule = format!("rule add to {} lookup 716998", INSIDE[0]);
+    hosts.near.ip(&[rule]).map_err(|e| e.to_string())?;
+    let bind = |node: &Node, ip: &str| -> Result<UdpSocket, String> {
+        let bound = node.enter(|| UdpSocket::bind((ip, 0)));
+        bound
+            .map_err(|e| e.to_string())?
+            .map_err(|e: io::Error| format!("{ip}: {e}"))
+    };
+    let port = near_end::echo_at(bind(&hosts.far, INSIDE[0])?).map_err(|e| e.to_string())?;
+    let socket = bind(&hosts.near, INSIDE[1])?;
+    let exchanged = socket.connect((INSIDE[0], port));
+    let exchanged = exchanged.and_then(|()| near_end::exchange(&socket, count));
+    exchanged.map_err(|e| format!("packets: {e}"))
 }
 
 /// Two hosts with a link; gone when dropped.

@@ -5,7 +5,7 @@ use super::process::Running;
 use std::fs::{self, DirBuilder};
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ impl FarEnd {
         options: &[&str],
     ) -> Result<Self, String> {
         let state = bench.root.join("state");
-        let sockets = Folder::new(address.port())?;
+        let sockets = Folder::new("far", address.port())?;
         command
             .args(["tunnel", "serve", "--listen", &address.to_string()])
             .arg("--state")
@@ -82,15 +82,19 @@ impl FarEnd {
 /// Where its control socket is; goes when this is dropped. Not beside the logs: a socket's path may
 /// have no more than a hundred characters.
 #[derive(Debug)]
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    fn new(port: u16) -> Result<Self, String> {
-        let name = format!("anabranch-interop-{}-{port}", std::process::id());
+    pub(crate) fn new(end: &str, port: u16) -> Result<Self, String> {
+        let name = format!("anabranch-interop-{}-{end}-{port}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let made = DirBuilder::new().mode(0o700).create(&path);
         made.map_err(|e| format!("{}: {e}", path.display()))?;
         Ok(Self(path))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
     }
 }
 

@@ -15,6 +15,7 @@ mod far_end;
 mod install;
 mod links;
 mod masque_go;
+mod near_end;
 mod ngtcp2;
 mod picoquic;
 mod process;

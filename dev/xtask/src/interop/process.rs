@@ -88,6 +88,24 @@ impl Running {
         Ok(())
     }
 
+    /// Waits until it has written this to standard error.
+    pub(crate) fn tells(&mut self, words: &str) -> Result<(), String> {
+        let until = Instant::now() + START;
+        while !self.told().contains(words) {
+            self.check_alive()?;
+            if Instant::now() > until {
+                return Err(format!("{} does not tell `{words}`", self.name));
+            }
+            sleep(TICK);
+        }
+        Ok(())
+    }
+
+    /// Everything it wrote to standard error so far.
+    pub(crate) fn told(&self) -> String {
+        fs::read_to_string(self.output.with_extension("err")).unwrap_or_default()
+    }
+
     fn check_alive(&mut self) -> Result<(), String> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
