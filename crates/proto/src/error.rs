@@ -1,6 +1,7 @@
 //! Errors that end a connection.
 
 use anabranch_wire::TransportErrorCode;
+use anabranch_wire::frame::ConnectionClose;
 use std::borrow::Cow;
 use std::fmt;
 
@@ -82,6 +83,21 @@ pub enum ConnectionError {
     /// The peer speaks none of our versions.
     #[error("the peer does not speak QUIC version 1")]
     VersionMismatch,
+}
+
+impl ConnectionError {
+    /// What the peer says when it closes.
+    pub(crate) fn of_peer(frame: &ConnectionClose<'_>) -> Self {
+        let reason = String::from_utf8_lossy(frame.reason).into_owned();
+        if frame.application {
+            return Self::ApplicationClosed {
+                code: frame.code,
+                reason,
+            };
+        }
+        let error = TransportError::new(TransportErrorCode(frame.code), reason);
+        Self::PeerClosed(error.in_frame(frame.frame_type))
+    }
 }
 
 fn reason_suffix(reason: &str) -> String {

@@ -66,6 +66,7 @@ pub mod event;
     reason = "what of it others may use is named in `tls`, `event` and `connection`"
 )]
 mod handshake;
+mod life;
 #[allow(
     unreachable_pub,
     reason = "what of it others may use is named in `internals`"

@@ -204,7 +204,7 @@ fn share_beside(own: &str, other: &str, packets: u64) -> f64 {
 }
 
 /// Losses that come with a queue count as congestion, whatever the link is said to lose by itself.
-/// A queue of a quarter of the round-trip time is enough to be seen; 34 packets are all of it.
+/// A queue of a quarter of the round-trip time is enough to be seen, which is 9 packets here.
 #[test]
 fn who_is_told_of_random_loss_takes_hardly_more_beside_others_where_a_queue_is_seen() {
     for other in ["cubic", "new-reno", "bbr"] {

@@ -1,7 +1,6 @@
 //! From the first Initial to a confirmed handshake.
 
 use super::Connection;
-use super::close::Life;
 use crate::error::TransportError;
 use crate::event::{Event, Observation};
 use crate::handshake::Level;
@@ -106,7 +105,6 @@ impl Connection {
                 "the peer sent no transport parameters",
             ));
         }
-        self.life = Life::Established;
         let alpn = self.handshake.alpn();
         self.outbox
             .observe(now, &Observation::HandshakeComplete { alpn });

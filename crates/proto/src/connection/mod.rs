@@ -41,6 +41,7 @@ use crate::event::{Event, Observation, Observer, PathNotice};
 use crate::handshake::Handshake;
 use crate::handshake::flights::Flights;
 use crate::handshake::token::EndpointKeys;
+use crate::life::Life;
 use crate::path::cids::RemoteCids;
 use crate::path::manager::{Manager, Routing};
 use crate::path::route::Route;
@@ -54,7 +55,6 @@ use crate::time::{Duration, Instant};
 use crate::wire::frame::AckFrequency;
 use crate::wire::params::TransportParameters;
 use crate::wire::{ConnectionId, PathId, Side};
-use close::Life;
 use control::Control;
 use early_data::EarlyData;
 use std::collections::VecDeque;
@@ -228,7 +228,7 @@ impl Connection {
         }
         let mut connection = Self {
             identity,
-            life: Life::Handshaking,
+            life: Life::default(),
             handshake: from.handshake,
             flights,
             undecryptable: Vec::new(),

@@ -66,7 +66,7 @@ impl Connection {
         self.clock = self.clock.max(now);
         self.sent_all_at = None;
         if self.life.is_over() {
-            self.on_straggler(path);
+            self.life.on_straggler(path);
             return;
         }
         if self.is_foreign(tuple, path) {

@@ -13,7 +13,8 @@
 //! | hold of the scheduler | connection | `Placement` |
 //! | old keys | connection | `Handshake` |
 //! | probe time-out of the handshake | connection | `Flights` |
-//! | idle, closing, draining | connection | here, `Life` |
+//! | idle | connection | here |
+//! | closing, draining | connection | `Life` |
 //!
 //! [`Liveness`]: crate::path::liveness::Liveness
 

@@ -1,7 +1,6 @@
 //! What leaves next: path control first, then data where the scheduler wants it.
 
 use super::Connection;
-use super::close::Life;
 use super::paths::can_carry;
 use super::timers::MIN_BUDGET;
 use crate::config::CreditReturn;
@@ -34,10 +33,8 @@ impl Connection {
     ) -> Option<Transmit> {
         self.clock = self.clock.max(now);
         self.streams.set_clock(self.clock);
-        match self.life {
-            Life::Closing(_) => return self.transmit_close(now, buf),
-            Life::Draining { .. } | Life::Drained => return None,
-            Life::Handshaking | Life::Established => {}
+        if self.life.is_over() {
+            return self.transmit_close(now, buf);
         }
         if self.sent_all_at.take() == Some(now) {
             self.note_all_sent(now);

@@ -243,6 +243,24 @@ impl Manager {
         }
     }
 
+    /// The paths by which the peer may hear of the end: all that are validated, as it may hear us
+    /// on one of them only.
+    #[cold]
+    pub(crate) fn last_ways(&self) -> Vec<PathId> {
+        let is_validated = |slot: &&Slot| slot.open().is_some_and(|path| path.route().validated);
+        let ids = |slots: &mut dyn Iterator<Item = &Slot>| slots.map(|slot| slot.id).collect();
+        let validated: Vec<_> = ids(&mut self.open().filter(is_validated));
+        if !validated.is_empty() {
+            return validated;
+        }
+        if let Some(open) = self.open().next() {
+            return vec![open.id];
+        }
+        // Paths that were given up still lead to the peer, for want of others. Which of them do is
+        // not known: each side may have given up what the other counts on.
+        ids(&mut self.in_use().filter(|slot| slot.path().is_some()))
+    }
+
     /// A path that is open or closing.
     pub(crate) fn path(&self, id: PathId) -> Option<&Path> {
         self.slot(id)?.path.as_deref()
