@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -16,6 +16,9 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_anabranch");
 
 /// How long anything may take on a machine that is busy with other work.
 const END: Duration = Duration::from_secs(60);
+
+/// How long the last words of a process that has ended may take to be read.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// A connection that waits for nothing for ever.
 pub fn limited(stream: TcpStream) -> TcpStream {
@@ -78,6 +81,7 @@ pub fn connect_http(proxy: SocketAddr, target: &str) -> Result<TcpStream, String
 struct Running {
     child: Child,
     said: Arc<Mutex<String>>,
+    reader: JoinHandle<()>,
 }
 
 impl Running {
@@ -87,14 +91,28 @@ impl Running {
         let said = Arc::<Mutex<String>>::default();
         let mut lines = BufReader::new(child.stderr.take().unwrap());
         let saying = Arc::clone(&said);
-        thread::spawn(move || {
+        let reader = thread::spawn(move || {
             let mut line = String::new();
             while let Ok(1..) = lines.read_line(&mut line) {
                 saying.lock().unwrap().push_str(&line);
                 line.clear();
             }
         });
-        Self { child, said }
+        Self {
+            child,
+            said,
+            reader,
+        }
+    }
+
+    /// Everything that it said. It has ended, but its last words may still be on their way to the
+    /// reader. What children of it say that live on is not waited for.
+    fn last_words(&self) -> String {
+        let started = Instant::now();
+        while !self.reader.is_finished() && started.elapsed() < LAST_WORDS {
+            thread::sleep(Duration::from_millis(5));
+        }
+        self.said.lock().unwrap().clone()
     }
 
     /// Waits for words on stderr; returns all of them.
@@ -119,7 +137,7 @@ impl Running {
         let started = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
-                return assert!(status.success(), "{status}: {}", self.said.lock().unwrap());
+                return assert!(status.success(), "{status}: {}", self.last_words());
             }
             assert!(started.elapsed() < END, "it does not end");
             thread::sleep(Duration::from_millis(5));
@@ -297,8 +315,7 @@ impl Near {
         let started = Instant::now();
         loop {
             if let Some(status) = self.running.child.try_wait().unwrap() {
-                let said = self.running.said.lock().unwrap().clone();
-                return (status.code(), said);
+                return (status.code(), self.running.last_words());
             }
             assert!(started.elapsed() < END, "it does not end");
             thread::sleep(Duration::from_millis(5));
