@@ -1,5 +1,5 @@
 //! The URL that `tunnel join` takes: the one that `tunnel serve` and `tunnel invite` print, or that
-//! of a proxy of others ([`foreign`](crate::foreign)).
+//! of a proxy of others ([`foreign`]).
 //!
 //! ```text
 //! anabranch://PIN@HOST:PORT,HOST:PORT/join/INVITATION
