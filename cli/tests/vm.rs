@@ -94,6 +94,32 @@ fn interrupted(folder: &Path) -> Vec<(String, Vec<u8>)> {
     parts(&folder.join("out"))
 }
 
+/// Whether a part is kept when its campaign goes on: one whose run ended badly is measured again.
+fn is_settled((_, text): &(String, Vec<u8>)) -> bool {
+    let part: serde_json::Value = serde_json::from_slice(text).expect("a part");
+    matches!(part["outcome"]["status"].as_str(), Some("ok" | "timeout"))
+}
+
+/// Resumes the campaign with fewer repetitions; returns what it printed, as a text and row by row.
+/// An emulated processor on a busy machine may be too slow for a run, which gets further chances.
+fn resumed(folder: &Path) -> (String, Vec<serde_json::Value>) {
+    let words = "lab run bonded.toml --in-vm=tcg --runs 1 --out out --json";
+    let mut chances = 3;
+    loop {
+        let output = lab(folder, words).output().expect("the lab starts");
+        chances -= 1;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let rows = text
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("a row"));
+        let rows: Vec<serde_json::Value> = rows.collect();
+        if chances == 0 || rows.iter().all(|row| row["status"] == "ok") {
+            assert_eq!(output.status.code(), Some(0), "{}", talk(&output));
+            return (text, rows);
+        }
+    }
+}
+
 #[test]
 fn a_bond_carries_over_both_paths_and_an_interrupted_campaign_goes_on() {
     if !has_vm() {
@@ -104,15 +130,7 @@ fn a_bond_carries_over_both_paths_and_an_interrupted_campaign_goes_on() {
     let out = folder.path().join("out");
     let before = interrupted(folder.path());
     assert!((1..100).contains(&before.len()), "{}", before.len());
-    // The same command resumes, here with fewer repetitions.
-    let words = "lab run bonded.toml --in-vm=tcg --runs 1 --out out --json";
-    let output = lab(folder.path(), words).output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", talk(&output));
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let rows: Vec<serde_json::Value> = text
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let (text, rows) = resumed(folder.path());
     let row = |name: &str| rows.iter().find(|row| row["contender"] == name).unwrap();
     let goodput = |name: &str| {
         assert_eq!(row(name)["status"], "ok", "{}", row(name));
@@ -120,9 +138,11 @@ fn a_bond_carries_over_both_paths_and_an_interrupted_campaign_goes_on() {
         row(name)["goodput_bps"].as_f64().unwrap()
     };
     assert!(goodput("bond") > 1.4 * goodput("one"), "{text}");
-    // Existing results were not measured again.
+    // What had been measured well was not measured again.
     let after = parts(&out);
-    assert!(before.iter().all(|part| after.contains(part)));
+    for part in before.iter().filter(|part| is_settled(part)) {
+        assert!(after.contains(part), "{} has changed", part.0);
+    }
     let paths = fs::read_to_string(out.join("paths.csv")).unwrap();
     let id = row("bond")["run_id"].as_str().unwrap();
     let shares: Vec<f64> = paths
