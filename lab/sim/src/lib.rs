@@ -23,6 +23,7 @@ pub mod record;
 pub mod scene;
 pub mod tcp;
 pub mod traffic;
+pub mod tunnel;
 
 pub use packet::{Buffers, Packet, Payload, UDP_OVERHEAD};
 pub use process::Process;

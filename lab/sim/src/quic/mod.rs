@@ -137,6 +137,23 @@ impl QuicHost {
         found.expect("an application of this type")
     }
 
+    /// Lets the first application of type `T` act on the connections, on an input of its own. The
+    /// host has to be drained afterwards.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn act<T: App>(&mut self, now: Instant, act: impl FnOnce(&mut T, &mut Sessions<'_>)) {
+        let apps = self.apps.iter_mut();
+        let mut apps = apps.map(|app| -> &mut dyn Any { &mut **app });
+        let app = apps.find_map(|app| app.downcast_mut());
+        let mut host = Sessions {
+            now,
+            endpoint: &mut self.endpoint,
+            all: &mut self.sessions,
+        };
+        act(app.expect("an application of this type"), &mut host);
+    }
+
     /// Whether all applications are done.
     pub fn is_done(&self) -> bool {
         self.apps.iter().all(|app| app.is_done())

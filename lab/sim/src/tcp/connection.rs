@@ -11,6 +11,7 @@
 use super::config::TcpConfig;
 use super::dialogue::{Client, Completion, Server};
 use super::receiver::{ReceiveStats, Receiver};
+use super::relay::Relay;
 use super::rtt::Rtt;
 use super::segment::{MAX_SACK, Segment};
 use super::sender::{Acked, Piece, SendStats, Sender, SenderInit};
@@ -77,10 +78,15 @@ pub struct TcpReport {
     pub completed: u64,
 }
 
+/// Who is above a connection.
 #[derive(Debug)]
-enum Role {
+pub(super) enum Role {
+    /// It asks.
     Client(Client),
+    /// It answers.
     Server(Server),
+    /// It reads and writes when it likes.
+    Relay(Relay),
 }
 
 /// The state machine of a connection.
@@ -144,24 +150,24 @@ impl Connection {
         }
     }
 
-    /// A client that connects at the given time.
-    pub(super) fn client(
+    /// The end that connects, at the first of these times; at the second one it stops.
+    pub(super) fn connecting(
         config: TcpConfig,
         ends: (SocketAddrV4, SocketAddrV4),
         isn: u32,
-        client: Client,
+        role: Role,
         times: (Instant, Option<Instant>),
     ) -> Self {
-        let mut new = Self::new(config, ends, isn, Role::Client(client));
+        let mut new = Self::new(config, ends, isn, role);
         new.syn_at = Some(times.0);
         new.until = times.1;
         new
     }
 
-    /// A server that received this SYN.
-    pub(super) fn server(config: TcpConfig, syn: &Segment, isn: u32) -> Self {
+    /// The end that received this SYN.
+    pub(super) fn accepted(config: TcpConfig, syn: &Segment, isn: u32, role: Role) -> Self {
         let ends = (syn.to, syn.from);
-        let mut new = Self::new(config, ends, isn, Role::Server(Server::default()));
+        let mut new = Self::new(config, ends, isn, role);
         new.state = TcpState::SynReceived;
         new.take_syn(syn);
         new.syn_due = true;
@@ -198,7 +204,7 @@ impl Connection {
             in_flight: sender.map_or(0, Sender::in_flight),
             completed: match &self.role {
                 Role::Client(client) => client.completed,
-                Role::Server(_) => 0,
+                Role::Server(_) | Role::Relay(_) => 0,
             },
         }
     }
@@ -206,8 +212,61 @@ impl Connection {
     pub(super) fn completions(&self) -> &[Completion] {
         match &self.role {
             Role::Client(client) => &client.completions,
-            Role::Server(_) => &[],
+            Role::Server(_) | Role::Relay(_) => &[],
         }
+    }
+
+    /// Whether its content is relayed.
+    pub(super) fn is_relayed(&self) -> bool {
+        matches!(self.role, Role::Relay(_))
+    }
+
+    /// Whether it was reset, refused or given up.
+    pub(super) fn has_failed(&self) -> bool {
+        self.state == TcpState::Failed
+    }
+
+    /// Bytes that a relay may write now.
+    pub(super) fn room(&self) -> u64 {
+        let open = self.sender.as_ref().filter(|sender| !sender.is_closed());
+        let open = open.filter(|_| self.state == TcpState::Open);
+        open.map_or(0, Sender::room)
+    }
+
+    /// A relay writes. What does not fit is kept all the same: [`Self::room`] tells how much does.
+    pub(super) fn write(&mut self, bytes: &[u8]) {
+        if let (Role::Relay(relay), Some(sender)) = (&mut self.role, &mut self.sender) {
+            relay.keep(bytes);
+            sender.extend(bytes.len() as u64);
+        }
+    }
+
+    /// A relay writes no more.
+    pub(super) fn finish(&mut self) {
+        if let Some(sender) = &mut self.sender {
+            sender.close();
+        }
+    }
+
+    /// A relay gives the connection up; the peer is told if it knows of it.
+    pub(super) fn reset(&mut self, now: Instant) {
+        if !self.is_over() {
+            self.reset_due = !matches!(self.state, TcpState::Idle | TcpState::SynSent);
+            self.end(now, TcpState::Failed);
+        }
+    }
+
+    /// A relay reads.
+    pub(super) fn read(&mut self) -> Option<bytes::Bytes> {
+        let bytes = self.receiver.read()?;
+        self.received_bytes += bytes.len() as u64;
+        self.receiver.tell_of_room();
+        Some(bytes)
+    }
+
+    /// Whether a relay has read all there is and will be.
+    pub(super) fn is_read(&self) -> bool {
+        self.receiver.is_finished() && !self.receiver.has_unread()
     }
 
     fn is_over(&self) -> bool {
@@ -332,6 +391,19 @@ impl Connection {
 
     /// Lets the application make progress.
     fn run(&mut self, now: Instant, pattern: &Pattern) {
+        match (&mut self.role, &self.sender) {
+            (_, None) => return,
+            (Role::Relay(relay), Some(sender)) => relay.release(sender.acknowledged()),
+            _ => self.converse(now, pattern),
+        }
+        let is_sent = self.sender.as_ref().is_some_and(Sender::is_finished);
+        if is_sent && self.receiver.is_finished() {
+            self.end(now, TcpState::Done);
+        }
+    }
+
+    /// Asks and answers.
+    fn converse(&mut self, now: Instant, pattern: &Pattern) {
         let Some(sender) = &mut self.sender else {
             return;
         };
@@ -344,6 +416,7 @@ impl Connection {
                     sender.extend(answer);
                     right
                 }
+                Role::Relay(_) => true,
             };
             self.intact &= right;
         }
@@ -357,9 +430,6 @@ impl Connection {
             }
             Role::Server(_) if self.receiver.is_finished() => sender.close(),
             _ => {}
-        }
-        if sender.is_finished() && self.receiver.is_finished() {
-            self.end(now, TcpState::Done);
         }
     }
 
@@ -460,6 +530,7 @@ impl Connection {
         match &self.role {
             Role::Client(client) => client.content(pattern, piece.start, piece.length),
             Role::Server(_) => pattern.piece(piece.start, piece.length),
+            Role::Relay(relay) => relay.content(piece.start, piece.length),
         }
     }
 

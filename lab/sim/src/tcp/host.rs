@@ -1,13 +1,15 @@
 //! The process: any number of connections on one host.
 
 use super::config::TcpConfig;
-use super::connection::{Connection, TcpReport};
-use super::dialogue::{Client, Completion, Demand};
+use super::connection::{Connection, Role, TcpReport};
+use super::dialogue::{Client, Completion, Demand, Server};
+use super::relay::Relay;
 use super::segment::Segment;
 use crate::app::Pattern;
 use crate::seed::{Dice, Seed};
 use crate::{Packet, Payload, Process};
 use anabranch_proto::time::Instant;
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{SocketAddr, SocketAddrV4};
 
@@ -42,6 +44,8 @@ pub struct TcpHost {
     pattern: Pattern,
     /// The ports that are served, with their settings.
     listening: Vec<(u16, TcpConfig)>,
+    /// How connections to any address and port are accepted, for their content to be relayed.
+    intercepting: Option<TcpConfig>,
     connections: Vec<Connection>,
     /// Connections by their near and far ends.
     by_ends: BTreeMap<(SocketAddrV4, SocketAddrV4), usize>,
@@ -52,6 +56,8 @@ pub struct TcpHost {
     /// Connections that may have something to send, each at most once.
     ready: VecDeque<usize>,
     is_ready: Vec<bool>,
+    /// Relayed connections to which something has happened.
+    changed: BTreeSet<usize>,
     /// Segments that were damaged or belonged to no connection.
     strays: u64,
 }
@@ -63,6 +69,7 @@ impl TcpHost {
             dice: Dice::new(seed.derive("tcp", 0)),
             pattern: Pattern::new(),
             listening: Vec::new(),
+            intercepting: None,
             connections: Vec::new(),
             by_ends: BTreeMap::new(),
             accepted: 0,
@@ -70,6 +77,7 @@ impl TcpHost {
             armed: Vec::new(),
             ready: VecDeque::new(),
             is_ready: Vec::new(),
+            changed: BTreeSet::new(),
             strays: 0,
         }
     }
@@ -88,10 +96,80 @@ impl TcpHost {
     pub fn connect(&mut self, connect: Connect) -> TcpId {
         let ends = (v4(connect.from), v4(connect.to));
         let isn = self.dice.next() as u32;
-        let client = Client::new(connect.demand);
+        let role = Role::Client(Client::new(connect.demand));
         let times = (connect.at, connect.until);
-        let connection = Connection::client(connect.config, ends, isn, client, times);
+        let connection = Connection::connecting(connect.config, ends, isn, role, times);
         self.add(connection)
+    }
+
+    /// Accepts connections to any address and port that nothing here listens on; their content is
+    /// [relayed](Self::poll_changed). For a gateway, through which such packets pass.
+    #[must_use]
+    pub fn intercept(mut self, config: TcpConfig) -> Self {
+        self.intercepting = Some(config);
+        self
+    }
+
+    /// Opens a connection now, whose content is [relayed](Self::poll_changed).
+    ///
+    /// # Panics
+    /// If an address is not IPv4, or the pair of addresses is in use.
+    pub fn relay(&mut self, now: Instant, ends: [SocketAddr; 2], config: TcpConfig) -> TcpId {
+        let ends = (v4(ends[0]), v4(ends[1]));
+        let isn = self.dice.next() as u32;
+        let role = Role::Relay(Relay::default());
+        self.add(Connection::connecting(config, ends, isn, role, (now, None)))
+    }
+
+    /// A relayed connection to which something has happened since it was last named here: it was
+    /// accepted, there is something to read or room to write, or it has ended.
+    pub fn poll_changed(&mut self) -> Option<TcpId> {
+        self.changed.pop_first().map(TcpId)
+    }
+
+    /// Bytes that a relayed connection takes now; 0 before it is open and once it is finished.
+    pub fn room(&self, id: TcpId) -> u64 {
+        self.connections[id.0].room()
+    }
+
+    /// Sends on a relayed connection, at most as much as there is [room](Self::room) for.
+    pub fn write(&mut self, id: TcpId, bytes: &[u8]) {
+        self.connections[id.0].write(bytes);
+        self.touch(id.0);
+    }
+
+    /// Sends no more on a relayed connection.
+    pub fn finish(&mut self, id: TcpId) {
+        self.connections[id.0].finish();
+        self.touch(id.0);
+    }
+
+    /// Breaks a relayed connection off.
+    pub fn reset(&mut self, now: Instant, id: TcpId) {
+        self.connections[id.0].reset(now);
+        self.touch(id.0);
+    }
+
+    /// The next piece that has arrived on a relayed connection.
+    pub fn read(&mut self, id: TcpId) -> Option<Bytes> {
+        let bytes = self.connections[id.0].read();
+        self.touch(id.0);
+        bytes
+    }
+
+    /// Whether all that will ever arrive on a relayed connection was read.
+    pub fn is_read(&self, id: TcpId) -> bool {
+        self.connections[id.0].is_read()
+    }
+
+    /// Whether a relayed connection was reset, refused or given up.
+    pub fn has_failed(&self, id: TcpId) -> bool {
+        self.connections[id.0].has_failed()
+    }
+
+    /// When this stack next has something to do by itself.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(at, _)| *at)
     }
 
     fn add(&mut self, connection: Connection) -> TcpId {
@@ -148,20 +226,28 @@ impl TcpHost {
         }
     }
 
-    fn accept(&mut self, syn: &Segment) -> bool {
+    /// Something came from the network, or failed to come.
+    fn note(&mut self, index: usize) {
+        if self.connections[index].is_relayed() {
+            self.changed.insert(index);
+        }
+    }
+
+    fn accept(&mut self, syn: &Segment) -> Option<usize> {
         let port = syn.to.port();
         let served = self.listening.iter().find(|(served, _)| *served == port);
-        let Some((_, config)) = served else {
-            return false;
+        let (config, role) = match (served, &self.intercepting) {
+            (Some((_, config)), _) => (config.clone(), Role::Server(Server::default())),
+            (None, Some(config)) => (config.clone(), Role::Relay(Relay::default())),
+            (None, None) => return None,
         };
         if !syn.syn || syn.acknowledgement.is_some() || self.accepted >= MAX_ACCEPTED {
-            return false;
+            return None;
         }
-        let config = config.clone();
         self.accepted += 1;
         let isn = self.dice.next() as u32;
-        self.add(Connection::server(config, syn, isn));
-        true
+        let TcpId(index) = self.add(Connection::accepted(config, syn, isn, role));
+        Some(index)
     }
 }
 
@@ -182,14 +268,16 @@ impl Process for TcpHost {
             self.strays += 1;
             return;
         };
-        match self.by_ends.get(&(segment.to, segment.from)).copied() {
-            Some(index) => {
-                self.connections[index].handle(now, segment, &self.pattern);
-                self.touch(index);
-            }
-            None if self.accept(&segment) => {}
-            None => self.strays += 1,
+        let known = self.by_ends.get(&(segment.to, segment.from)).copied();
+        let Some(index) = known.or_else(|| self.accept(&segment)) else {
+            self.strays += 1;
+            return;
+        };
+        if known.is_some() {
+            self.connections[index].handle(now, segment, &self.pattern);
+            self.touch(index);
         }
+        self.note(index);
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -200,6 +288,7 @@ impl Process for TcpHost {
             self.deadlines.pop_first();
             self.armed[index] = None;
             self.connections[index].handle_timeout(now, &self.pattern);
+            self.note(index);
             if !std::mem::replace(&mut self.is_ready[index], true) {
                 self.ready.push_back(index);
             }
@@ -233,6 +322,6 @@ impl Process for TcpHost {
     }
 
     fn next_timeout(&mut self) -> Option<Instant> {
-        self.deadlines.first().map(|(at, _)| *at)
+        self.deadline()
     }
 }

@@ -12,7 +12,8 @@
 //! - a retransmission that is lost waits for the time-out;
 //! - a time-out reduces the window to two segments, the controllers' minimum, where RFC 5681 has
 //!   one;
-//! - applications read at once, so windows never close and are never probed.
+//! - a window that has closed is not probed: only those of relayed connections close, and what
+//!   tells that they are open again must not be lost.
 //!
 //! It is not built on smoltcp (0.12), a TCP for programs without an operating system's stack. That
 //! one has a congestion window that limits nothing, ignores incoming SACK blocks and sends its
@@ -24,6 +25,7 @@ mod connection;
 mod dialogue;
 mod host;
 mod receiver;
+mod relay;
 mod rtt;
 mod segment;
 mod sender;

@@ -6,6 +6,9 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+/// Bytes of new room that an idle sender is told of at once: two segments.
+const WORTH_TELLING: u64 = 2 * 1460;
+
 /// What a receiver has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReceiveStats {
@@ -34,6 +37,10 @@ pub(super) struct Receiver {
     recent: VecDeque<u64>,
     /// Data in order, for the application.
     ready: VecDeque<Bytes>,
+    /// Bytes in `ready`.
+    unread: u64,
+    /// The end of the window that was announced last.
+    announced: u64,
     fin: Option<u64>,
     delay: Option<Duration>,
     unacknowledged: u32,
@@ -54,6 +61,8 @@ impl Receiver {
             runs: BTreeMap::new(),
             recent: VecDeque::new(),
             ready: VecDeque::new(),
+            unread: 0,
+            announced: capacity,
             fin: None,
             delay,
             unacknowledged: 0,
@@ -74,21 +83,35 @@ impl Receiver {
         self.fin == Some(self.next)
     }
 
-    /// The window to advertise. Applications read at once, so it never closes.
+    /// Whether something is there to be read.
+    pub(super) fn has_unread(&self) -> bool {
+        self.unread > 0
+    }
+
+    /// The window to advertise: what nobody has read takes its room.
     pub(super) fn window(&self) -> u64 {
-        self.capacity
+        self.capacity - self.unread
     }
 
     /// The next piece of the stream.
     pub(super) fn read(&mut self) -> Option<Bytes> {
-        self.ready.pop_front()
+        let bytes = self.ready.pop_front()?;
+        self.unread -= bytes.len() as u64;
+        Some(bytes)
+    }
+
+    /// Has the peer told of the room that reading made, once it is worth a segment (RFC 9293,
+    /// section 3.8.6.2.2).
+    pub(super) fn tell_of_room(&mut self) {
+        let gained = (self.next + self.window()).saturating_sub(self.announced);
+        self.ack_now |= gained >= WORTH_TELLING.min(self.capacity / 2);
     }
 
     /// Handles a segment with content or with the end of the stream.
     pub(super) fn handle(&mut self, now: Instant, start: u64, payload: Bytes, fin: bool) {
         let end = start + payload.len() as u64;
         self.stats.segments += u64::from(!payload.is_empty());
-        if end > self.next + self.capacity {
+        if end > self.next + self.window() {
             self.ack_now = true;
             return;
         }
@@ -118,8 +141,7 @@ impl Receiver {
         self.stats.duplicate_bytes += known;
         let _ = payload.split_to(known as usize);
         if !payload.is_empty() {
-            self.next += payload.len() as u64;
-            self.ready.push_back(payload);
+            self.provide(payload);
         }
         while let Some(entry) = self.early.first_entry() {
             if *entry.key() > self.next {
@@ -130,9 +152,8 @@ impl Receiver {
             let known = (self.next - start).min(piece.len() as u64);
             self.stats.duplicate_bytes += known;
             let _ = piece.split_to(known as usize);
-            self.next += piece.len() as u64;
             if !piece.is_empty() {
-                self.ready.push_back(piece);
+                self.provide(piece);
             }
         }
         while let Some(entry) = self.runs.first_entry() {
@@ -141,6 +162,12 @@ impl Receiver {
             }
             entry.remove();
         }
+    }
+
+    fn provide(&mut self, piece: Bytes) {
+        self.next += piece.len() as u64;
+        self.unread += piece.len() as u64;
+        self.ready.push_back(piece);
     }
 
     fn keep_early(&mut self, start: u64, mut payload: Bytes) {
@@ -225,6 +252,7 @@ impl Receiver {
 
     /// An acknowledgement is being sent.
     pub(super) fn on_acknowledged(&mut self) {
+        self.announced = self.next + self.window();
         self.ack_now = false;
         self.ack_at = None;
         self.unacknowledged = 0;
@@ -259,6 +287,32 @@ mod tests {
         receive(&mut receiver, 20, 10);
         assert!(receiver.wants_to_acknowledge(Instant::ZERO), "filled");
         assert_eq!(receiver.next(), 40);
+    }
+
+    #[test]
+    fn what_is_not_read_closes_the_window_and_reading_opens_it() {
+        let mut receiver = Receiver::new(100, None);
+        receive(&mut receiver, 0, 60);
+        receive(&mut receiver, 60, 40);
+        receiver.on_acknowledged();
+        assert_eq!(receiver.window(), 0);
+        receive(&mut receiver, 100, 10);
+        assert_eq!(receiver.next(), 100, "there was no room");
+        receiver.on_acknowledged();
+        assert_eq!(receiver.read().map(|bytes| bytes.len()), Some(60));
+        receiver.tell_of_room();
+        assert!(receiver.wants_to_acknowledge(Instant::ZERO));
+        assert_eq!(receiver.window(), 60);
+    }
+
+    #[test]
+    fn a_little_room_is_not_worth_a_segment() {
+        let mut receiver = Receiver::new(100, None);
+        receive(&mut receiver, 0, 49);
+        receiver.on_acknowledged();
+        receiver.read();
+        receiver.tell_of_room();
+        assert!(!receiver.wants_to_acknowledge(Instant::ZERO));
     }
 
     #[test]

@@ -162,6 +162,12 @@ impl Sender {
         self.end = self.end.saturating_add(bytes);
     }
 
+    /// Bytes that the application may still provide before the buffer is full.
+    pub(super) fn room(&self) -> u64 {
+        let waiting = self.end - self.acknowledged();
+        self.buffer.saturating_sub(waiting)
+    }
+
     /// The application closes; unsent data is discarded.
     pub(super) fn cut(&mut self) {
         if !self.closed {

@@ -1,0 +1,94 @@
+//! A tunnel between two gateways, for the TCP of hosts that know nothing of it (the fourth paper).
+//!
+//! ```text
+//! host --TCP-- gateway A ==(one connection over all links)== gateway B --TCP-- host
+//! ```
+//! A [`Gateway`] ends the TCP connections of the hosts behind it and carries each on a stream of
+//! its own, as the product's near end does by `--capture` and its far end behind it. Half-closes
+//! and resets pass in both directions; what the streams do not take yet is left to TCP's window.
+//!
+//! Where it differs from the product: a stream begins with six bytes, which name the target, and
+//! not with HTTP/3, and UDP does not pass.
+
+mod relay;
+#[cfg(test)]
+mod tests;
+
+use crate::quic::{QuicHost, SessionId};
+use crate::tcp::{TcpConfig, TcpHost};
+use crate::{Buffers, Packet, Payload, Process, Seed};
+use anabranch_proto::time::Instant;
+use relay::{Relay, Side};
+use std::net::{IpAddr, Ipv4Addr};
+
+/// One end of the tunnel, the process of a [`Gateway`](crate::NodeKind::Gateway) node.
+#[derive(Debug)]
+pub struct Gateway {
+    /// Its application is the [`Relay`].
+    quic: QuicHost,
+}
+
+impl Gateway {
+    /// The near end: it takes in every TCP connection that passes, and carries it on this
+    /// connection, which `quic` dials.
+    pub fn near(quic: QuicHost, session: SessionId, seed: Seed, config: TcpConfig) -> Self {
+        let tcp = TcpHost::new(seed.derive("near", 0)).intercept(config);
+        let quic = quic.app(Relay::new(tcp, Side::Near(session)));
+        Self { quic }
+    }
+
+    /// The far end: it connects to the targets from this address of its own, on the side of the
+    /// targets.
+    pub fn far(quic: QuicHost, address: Ipv4Addr, seed: Seed, config: TcpConfig) -> Self {
+        let tcp = TcpHost::new(seed.derive("far", 0));
+        let quic = quic.app(Relay::new(tcp, Side::far(address, config)));
+        Self { quic }
+    }
+
+    /// The end of the connection that joins the two.
+    pub fn quic(&self) -> &QuicHost {
+        &self.quic
+    }
+
+    /// The TCP that ends here.
+    pub fn tcp(&self) -> &TcpHost {
+        self.quic.get::<Relay>().tcp()
+    }
+}
+
+impl Process for Gateway {
+    fn handle_packet(&mut self, now: Instant, packet: Packet) {
+        if matches!(packet.payload, Payload::Ip(_)) {
+            self.quic
+                .act::<Relay>(now, |relay, host| relay.handle_packet(host, packet));
+        } else {
+            self.quic.handle_packet(now, packet);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.quic.handle_timeout(now);
+    }
+
+    fn poll_packet(&mut self, now: Instant) -> Option<Packet> {
+        // What the streams bring is handed to TCP on the way, so that TCP has its turn last.
+        let packet = self.quic.poll_packet(now);
+        packet.or_else(|| self.quic.get_mut::<Relay>().poll_packet(now))
+    }
+
+    fn next_timeout(&mut self) -> Option<Instant> {
+        self.quic.next_timeout()
+    }
+
+    fn exchange_buffers(&mut self, store: &mut Buffers) {
+        self.quic.exchange_buffers(store);
+    }
+
+    fn handle_interface(&mut self, now: Instant, address: IpAddr, up: bool) {
+        self.quic.handle_interface(now, address, up);
+    }
+
+    fn handle_readdress(&mut self, now: Instant, old: IpAddr, new: IpAddr) {
+        self.quic.handle_readdress(now, old, new);
+    }
+}

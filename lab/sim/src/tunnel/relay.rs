@@ -1,0 +1,322 @@
+//! TCP connections on one side, streams on the other, and what passes between them.
+
+use crate::quic::{App, SessionId, Sessions};
+use crate::tcp::{TcpConfig, TcpHost, TcpId};
+use crate::{Packet, Process};
+use anabranch_proto::Event;
+use anabranch_proto::streams::{ReadError, StreamEvent, WriteError};
+use anabranch_proto::time::Instant;
+use anabranch_proto::wire::{Dir, StreamId};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+
+/// Bytes at the head of a stream: the IPv4 address and the port of the target.
+const TARGET: usize = 6;
+
+/// Bytes read from a stream at a time.
+const PIECE: u64 = 64 << 10;
+
+/// What a stream is reset with when its TCP connection was: `H3_CONNECT_ERROR` (RFC 9114, section
+/// 4.4).
+const CONNECT_ERROR: u32 = 0x10f;
+
+/// The first port from which the far end connects.
+const FIRST_PORT: u16 = 32_768;
+
+/// A stream of a connection.
+type Tube = (SessionId, StreamId);
+
+/// Which end this is.
+#[derive(Debug)]
+pub(super) enum Side {
+    /// Connections are carried on this session.
+    Near(SessionId),
+    /// Targets are reached from this address.
+    Far {
+        from: SocketAddrV4,
+        config: TcpConfig,
+    },
+}
+
+impl Side {
+    pub(super) fn far(address: Ipv4Addr, config: TcpConfig) -> Self {
+        let from = SocketAddrV4::new(address, FIRST_PORT);
+        Self::Far { from, config }
+    }
+}
+
+/// A TCP connection and its stream.
+#[derive(Debug)]
+struct Lane {
+    tube: Tube,
+    /// Read from TCP, and not taken by the stream yet.
+    pending: Bytes,
+    /// Whether the stream needs no more from TCP.
+    is_sent: bool,
+    /// Whether TCP needs no more from the stream.
+    is_received: bool,
+}
+
+/// The application of a gateway.
+#[derive(Debug)]
+pub(super) struct Relay {
+    side: Side,
+    tcp: TcpHost,
+    lanes: BTreeMap<TcpId, Lane>,
+    by_tube: BTreeMap<Tube, TcpId>,
+    /// Accepted connections that have no stream yet.
+    waiting: VecDeque<TcpId>,
+    /// Streams whose target has not arrived as a whole.
+    targets: BTreeMap<Tube, Vec<u8>>,
+}
+
+impl Relay {
+    pub(super) fn new(tcp: TcpHost, side: Side) -> Self {
+        Self {
+            side,
+            tcp,
+            lanes: BTreeMap::new(),
+            by_tube: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            targets: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn tcp(&self) -> &TcpHost {
+        &self.tcp
+    }
+
+    /// A packet from the hosts on this side.
+    pub(super) fn handle_packet(&mut self, host: &mut Sessions<'_>, packet: Packet) {
+        self.tcp.handle_packet(host.now, packet);
+        self.follow(host);
+    }
+
+    /// A packet for the hosts on this side.
+    pub(super) fn poll_packet(&mut self, now: Instant) -> Option<Packet> {
+        self.tcp.poll_packet(now)
+    }
+
+    /// Carries on what has changed on TCP's side.
+    fn follow(&mut self, host: &mut Sessions<'_>) {
+        while let Some(id) = self.tcp.poll_changed() {
+            if self.lanes.contains_key(&id) {
+                self.carry(host, id);
+            } else if !self.tcp.has_failed(id) && !self.tcp.is_read(id) {
+                self.wait(id);
+            }
+        }
+        self.open(host);
+    }
+
+    /// Puts a connection that was just accepted in the queue. The far end accepts none.
+    fn wait(&mut self, id: TcpId) {
+        if matches!(self.side, Side::Near(_)) && !self.waiting.contains(&id) {
+            self.waiting.push_back(id);
+        }
+    }
+
+    /// Opens a stream for each accepted connection, as far as the peer allows.
+    fn open(&mut self, host: &mut Sessions<'_>) {
+        let Side::Near(session) = self.side else {
+            return;
+        };
+        while let Some(id) = self.waiting.front().copied() {
+            if !host.is_open(session) {
+                return;
+            }
+            let connection = host.connection(session);
+            let Some(stream) = connection.and_then(|connection| connection.open(Dir::Bi)) else {
+                return;
+            };
+            self.waiting.pop_front();
+            let target = self.tcp.report(id).local;
+            let mut head = target.ip().octets().to_vec();
+            head.extend(target.port().to_be_bytes());
+            self.join(host, id, (session, stream), head.into());
+        }
+    }
+
+    fn join(&mut self, host: &mut Sessions<'_>, id: TcpId, tube: Tube, pending: Bytes) {
+        let lane = Lane {
+            tube,
+            pending,
+            is_sent: false,
+            is_received: false,
+        };
+        self.lanes.insert(id, lane);
+        self.by_tube.insert(tube, id);
+        self.carry(host, id);
+    }
+
+    /// Moves what can be moved, both ways.
+    fn carry(&mut self, host: &mut Sessions<'_>, id: TcpId) {
+        let Some(lane) = self.lanes.get_mut(&id) else {
+            return;
+        };
+        send(&mut self.tcp, host, id, lane);
+        receive(&mut self.tcp, host, id, lane);
+        if lane.is_sent && lane.is_received {
+            let tube = lane.tube;
+            self.lanes.remove(&id);
+            self.by_tube.remove(&tube);
+        }
+    }
+
+    /// Reads the head of a stream that the near end opened, and connects to the target it names.
+    fn greet(&mut self, host: &mut Sessions<'_>, tube: Tube) {
+        let Some(mut head) = self.targets.remove(&tube) else {
+            return;
+        };
+        while head.len() < TARGET {
+            match host.read(tube.0, tube.1, TARGET - head.len()) {
+                Ok(Some(bytes)) => head.extend(bytes),
+                Err(ReadError::Blocked) => {
+                    self.targets.insert(tube, head);
+                    return;
+                }
+                Ok(None) | Err(_) => return,
+            }
+        }
+        let target = SocketAddrV4::new(
+            Ipv4Addr::new(head[0], head[1], head[2], head[3]),
+            u16::from_be_bytes([head[4], head[5]]),
+        );
+        let Side::Far { from, config } = &mut self.side else {
+            return;
+        };
+        let ends = [SocketAddr::V4(*from), SocketAddr::V4(target)];
+        from.set_port(from.port().checked_add(1).unwrap_or(FIRST_PORT));
+        let id = self.tcp.relay(host.now, ends, config.clone());
+        self.join(host, id, tube, Bytes::new());
+    }
+
+    /// A session is over: so are the connections that it carried.
+    fn give_up(&mut self, now: Instant, session: SessionId) {
+        let of_it = |tube: &Tube| tube.0 == session;
+        self.targets.retain(|tube, _| !of_it(tube));
+        let tubes = self.by_tube.keys().copied().filter(of_it);
+        for tube in tubes.collect::<Vec<_>>() {
+            if let Some(id) = self.by_tube.remove(&tube) {
+                self.lanes.remove(&id);
+                self.tcp.reset(now, id);
+            }
+        }
+        if matches!(self.side, Side::Near(own) if own == session) {
+            for id in std::mem::take(&mut self.waiting) {
+                self.tcp.reset(now, id);
+            }
+        }
+    }
+}
+
+/// From TCP to the stream.
+fn send(tcp: &mut TcpHost, host: &mut Sessions<'_>, id: TcpId, lane: &mut Lane) {
+    let (session, stream) = lane.tube;
+    while !lane.is_sent {
+        if lane.pending.is_empty() {
+            lane.pending = tcp.read(id).unwrap_or_default();
+        }
+        if lane.pending.is_empty() && tcp.has_failed(id) {
+            return abort(tcp, host, id, lane);
+        }
+        let is_over = lane.pending.is_empty() && tcp.is_read(id);
+        if lane.pending.is_empty() && !is_over {
+            return;
+        }
+        let Some(connection) = host.connection(session) else {
+            return;
+        };
+        if is_over {
+            lane.is_sent = true;
+            // The peer may have stopped the stream in the meantime, and then says so.
+            let _ = connection.finish(stream);
+            return;
+        }
+        match connection.write(stream, &mut lane.pending) {
+            Ok(_) => {}
+            Err(WriteError::Blocked) => return,
+            Err(_) => return abort(tcp, host, id, lane),
+        }
+    }
+}
+
+/// From the stream to TCP.
+fn receive(tcp: &mut TcpHost, host: &mut Sessions<'_>, id: TcpId, lane: &mut Lane) {
+    let (session, stream) = lane.tube;
+    while !lane.is_received {
+        let room = tcp.room(id).min(PIECE);
+        if room == 0 {
+            return;
+        }
+        match host.read(session, stream, room as usize) {
+            Ok(Some(bytes)) => tcp.write(id, &bytes),
+            Ok(None) => {
+                tcp.finish(id);
+                lane.is_received = true;
+            }
+            Err(ReadError::Blocked) => return,
+            Err(_) => return abort(tcp, host, id, lane),
+        }
+    }
+}
+
+/// One of the two broke off: so does the other.
+fn abort(tcp: &mut TcpHost, host: &mut Sessions<'_>, id: TcpId, lane: &mut Lane) {
+    (lane.is_sent, lane.is_received) = (true, true);
+    lane.pending.clear();
+    tcp.reset(host.now, id);
+    if let Some(connection) = host.connection(lane.tube.0) {
+        // Halves that are closed already need nothing.
+        let _ = connection.reset(lane.tube.1, CONNECT_ERROR);
+        let _ = connection.stop(lane.tube.1, CONNECT_ERROR);
+    }
+}
+
+impl App for Relay {
+    fn on_event(&mut self, host: &mut Sessions<'_>, session: SessionId, event: &Event) {
+        match event {
+            Event::Connected | Event::Stream(StreamEvent::Available { dir: Dir::Bi }) => {
+                self.open(host);
+            }
+            Event::Stream(StreamEvent::Opened { dir: Dir::Bi }) => loop {
+                let connection = host.connection(session);
+                let Some(stream) = connection.and_then(|connection| connection.accept(Dir::Bi))
+                else {
+                    return;
+                };
+                self.targets.insert((session, stream), Vec::new());
+                self.greet(host, (session, stream));
+            },
+            Event::Stream(StreamEvent::Stopped { id, .. }) => {
+                if let Some(lane) = self.by_tube.get(&(session, *id)) {
+                    self.tcp.reset(host.now, *lane);
+                    self.carry(host, *lane);
+                }
+            }
+            Event::Stream(StreamEvent::Readable { id } | StreamEvent::Writable { id }) => {
+                let tube = (session, *id);
+                match self.by_tube.get(&tube) {
+                    Some(lane) => self.carry(host, *lane),
+                    None => self.greet(host, tube),
+                }
+            }
+            Event::Closed(_) => self.give_up(host.now, session),
+            _ => {}
+        }
+    }
+
+    fn on_timeout(&mut self, host: &mut Sessions<'_>) {
+        self.tcp.handle_timeout(host.now);
+        self.follow(host);
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        self.tcp.deadline()
+    }
+
+    fn is_done(&self) -> bool {
+        self.lanes.is_empty() && self.waiting.is_empty()
+    }
+}
