@@ -58,22 +58,11 @@ const UDP_IDLE: Duration = Duration::from_secs(150);
 /// How long a connection outlasts the loss of all its paths.
 const OUTAGE: Duration = Duration::from_secs(120);
 
-/// Requests of one client at a time.
-const MAX_STREAMS: u64 = 4096;
-
-/// Unread bytes of one stream at first. It grows where somebody reads fast.
-const STREAM_WINDOW: u64 = 256 << 10;
-
-/// Bytes of one stream that may wait at a node at first. It grows with the bytes in flight.
-const STREAM_WAITING: u64 = 64 << 10;
-
 /// How connections between both nodes behave, unless told otherwise.
 pub fn transport() -> TransportConfig {
     let mut transport = defaults::transport();
     transport.keep_alive = Some(KEEP_ALIVE);
     transport.max_idle_timeout = Some(OUTAGE);
-    transport.streams.max_streams_bidi = MAX_STREAMS;
-    transport.streams.stream_receive_window = STREAM_WINDOW;
-    transport.streams.stream_unsent = STREAM_WAITING;
+    anabranch_tunnel::streams::suit(&mut transport.streams);
     transport
 }

@@ -77,7 +77,7 @@ fn carrier(run: &Run) -> Result<Carrier, Refusal> {
             congestion: transport.congestion.as_ref().map(ToString::to_string),
             settings: Box::new(*settings),
         },
-        Kind::Mlppp | Kind::Command => {
+        Kind::Mlppp | Kind::Tunnel | Kind::Command => {
             let what = "agents do not carry this kind of contender";
             return Err(Refusal::Unsupported(what.to_owned()));
         }

@@ -1,7 +1,7 @@
 //! Why a run in real kernels has no outcome of its own.
 
 use crate::hosts::HostError;
-use crate::scenario::{Kind, Transport};
+use crate::scenario::{Flow, FlowKind, Kind, Scenario, Transport, Way};
 use anabranch_testbed::emulate::Error as LinkError;
 use std::fmt;
 
@@ -75,6 +75,18 @@ impl From<HostError> for Broken {
     fn from(error: HostError) -> Self {
         Self::Refused(error.into())
     }
+}
+
+/// The flows that a tunnel does not carry, in the simulator or in kernels: it takes connections in
+/// at its near end alone. `None` if there are none.
+pub(super) fn from_behind_the_far_end(scenario: &Scenario) -> Option<&'static str> {
+    let asks =
+        |flow: &Flow| matches!(flow.kind, FlowKind::Requests { .. }) && flow.way == Way::Forward;
+    let tunnel = scenario.transport.kind == Kind::Tunnel;
+    (tunnel && scenario.flows.iter().any(asks)).then_some(
+        "requests of the server through a tunnel, which takes connections in at the client alone: \
+         give the flow direction = \"backward\"",
+    )
 }
 
 /// The settings of a transport that only the simulator carries out; `None` if there are none. A

@@ -22,6 +22,9 @@ pub enum Kind {
     Bonding,
     /// TCP over multilink PPP: fragments in proportion to the paths' rates, or of equal size.
     Mlppp,
+    /// TCP through the product's tunnel: its two nodes stand in place of the client and the server,
+    /// with the hosts behind them.
+    Tunnel,
     /// Multipath TCP of the running kernel; not available in the simulator.
     KernelMptcp,
     /// A program described by a contender file; not available in the simulator.
@@ -29,11 +32,12 @@ pub enum Kind {
 }
 
 /// The names of the kinds.
-pub const KINDS: [(&str, Kind); 6] = [
+pub const KINDS: [(&str, Kind); 7] = [
     ("anabranch", Kind::Anabranch),
     ("tcp", Kind::Tcp),
     ("bonding", Kind::Bonding),
     ("mlppp", Kind::Mlppp),
+    ("tunnel", Kind::Tunnel),
     ("mptcp", Kind::KernelMptcp),
     ("command", Kind::Command),
 ];
@@ -149,8 +153,18 @@ const TRANSPORTS: &[Kind] = &[
 /// The kinds that read a key. Keys not listed here are read by all.
 const READ_BY: [(&str, &[Kind]); 23] = [
     ("profile", ENGINE),
-    ("scheduler", &[Kind::Anabranch, Kind::Bonding]),
-    ("congestion", TRANSPORTS),
+    ("scheduler", &[Kind::Anabranch, Kind::Bonding, Kind::Tunnel]),
+    (
+        "congestion",
+        &[
+            Kind::Anabranch,
+            Kind::Tcp,
+            Kind::Bonding,
+            Kind::Mlppp,
+            Kind::Tunnel,
+            Kind::KernelMptcp,
+        ],
+    ),
     ("receive-buffer", TRANSPORTS),
     ("send-buffer", TRANSPORTS),
     ("packet-size", OWN),

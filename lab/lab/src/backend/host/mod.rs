@@ -303,7 +303,7 @@ pub fn refusal(scenario: &Scenario) -> Option<String> {
                 return Some(format!("kernel MPTCP: {missing}"));
             }
         }
-        Kind::Bonding | Kind::Mlppp => {
+        Kind::Bonding | Kind::Mlppp | Kind::Tunnel => {
             let what = "a bond of links: it would have to be set up on both machines";
             return Some(what.to_owned());
         }

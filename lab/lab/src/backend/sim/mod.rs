@@ -7,10 +7,12 @@ mod network;
 mod ordered;
 mod race;
 mod tcp;
+mod tunnel;
 
 #[cfg(test)]
 mod tests;
 
+use super::refusal::from_behind_the_far_end;
 use super::{Backend, ended, panic_message};
 use crate::engine::{self, Setup};
 use crate::plan::Run;
@@ -294,7 +296,7 @@ pub fn refusal(scenario: &Scenario) -> Option<Outcome> {
         "the kernel's multipath TCP does not run in a simulator"
     } else if kind == Kind::Command {
         "a program does not run in a simulator"
-    } else if nat && kind != Kind::Anabranch {
+    } else if nat && !matches!(kind, Kind::Anabranch | Kind::Tunnel) {
         "TCP through a NAT: those of the simulator pass UDP only"
     } else if !scenario.background.iter().all(passes) {
         "background traffic through a NAT, but for UDP from inside"
@@ -308,7 +310,7 @@ pub fn refusal(scenario: &Scenario) -> Option<Outcome> {
     } else if kind != Kind::Anabranch && scenario.record.qlog {
         "qlog of TCP"
     } else {
-        return None;
+        from_behind_the_far_end(scenario)?
     };
     Some(ended(Status::Unsupported, cannot))
 }

@@ -37,7 +37,8 @@ pub(super) struct Built<'a> {
     /// When each flow begins.
     pub(super) starts: Vec<Instant>,
     pub(super) nodes: Vec<NodeId>,
-    /// The hosts behind the gateways of a bond, the client's first, with the links to them.
+    /// The hosts behind the gateways of a bond or a tunnel, the client's first, with the links to
+    /// them.
     pub(super) inside: Option<[(NodeId, LinkId); 2]>,
     /// The background traffic.
     pub(super) beside: Vec<Beside>,
@@ -52,10 +53,13 @@ impl<'a> Built<'a> {
     pub(super) fn of(scenario: &'a Scenario, seed: u64) -> Self {
         let mut world = World::new(seed);
         let network = &scenario.network;
-        let bonded = matches!(scenario.transport.kind, Carrier::Bonding | Carrier::Mlppp);
+        let gates = matches!(
+            scenario.transport.kind,
+            Carrier::Bonding | Carrier::Mlppp | Carrier::Tunnel
+        );
         let node = |index: usize, kind: Kind| match kind {
             // The first two nodes are the client and the server.
-            Kind::Host if bonded && index < 2 => NodeKind::Gateway,
+            Kind::Host if gates && index < 2 => NodeKind::Gateway,
             Kind::Host => NodeKind::Host,
             Kind::Router => NodeKind::Router,
             Kind::Nat => NodeKind::Nat,
@@ -72,7 +76,7 @@ impl<'a> Built<'a> {
         });
         let links: Vec<LinkId> = links.collect();
         // Added after all other links: losses are drawn in the order in which links are made.
-        let inside = bonded.then(|| {
+        let inside = gates.then(|| {
             [nodes[0], nodes[1]].map(|gate| {
                 let host = world.add_node(NodeKind::Host);
                 let wire = LinkConfig::default();

@@ -1,8 +1,8 @@
-//! Contenders that speak TCP: over one path, or through a bond of several.
+//! Contenders that speak TCP: over one path, or through a bond or a tunnel of several.
 //!
 //! ```text
-//! tcp      client ==path== server
-//! bonding  host -- client ==paths== server -- host      the client and the server are gateways
+//! tcp              client ==path== server
+//! bonding, tunnel  host -- client ==paths== server -- host      client and server are gateways
 //! ```
 //! Each flow has a connection of its own, and its exchanges follow one another: a request waits for
 //! the answer to the one before.
@@ -76,7 +76,7 @@ pub(super) struct Tcp {
     before: (u64, Vec<FlowStats>),
 }
 
-/// Installs the flows, and the bond if there is one, on the hosts.
+/// Installs the flows on the hosts, and the bond or tunnel if there is one.
 pub(super) fn install(built: &mut Built<'_>, names: &Names) -> Result<Tcp, String> {
     let kind = built.scenario.transport.kind;
     let config = config(built, names).map_err(|error| error.to_string())?;
@@ -107,8 +107,10 @@ pub(super) fn install(built: &mut Built<'_>, names: &Names) -> Result<Tcp, Strin
     let [client, server] = hosts;
     let hosts = [(nodes[0], client), (nodes[1], server)]
         .map(|(node, host)| built.world.attach(node, Box::new(host)));
-    if matches!(kind, Kind::Bonding | Kind::Mlppp) {
-        bond(built);
+    match kind {
+        Kind::Bonding | Kind::Mlppp => bond(built),
+        Kind::Tunnel => super::tunnel::install(built, names)?,
+        _ => {}
     }
     Ok(Tcp {
         hosts,
@@ -128,13 +130,16 @@ fn config(built: &Built<'_>, names: &Names) -> Result<TcpConfig, SpecError> {
     let transport = &built.scenario.transport;
     let settings = &transport.settings;
     let usual = TcpConfig::default();
-    let congestion = transport.congestion.as_ref().map(ToString::to_string);
+    // A tunnel's is that of the connection between its nodes: hosts know nothing of it.
+    let congestion = transport.congestion.as_ref();
+    let congestion = congestion.filter(|_| transport.kind != Kind::Tunnel);
+    let congestion = congestion.map(ToString::to_string);
     let congestion = congestion.as_deref().unwrap_or(usual.congestion.name());
     let packet = settings.packet_size.map(|bytes| bytes + HEADERS[0]);
     let mss = packet.map_or(SEGMENT, |packet| packet - HEADERS[1]);
-    let most = match built.inside {
-        Some(_) => SEGMENT - u64::from(OVERHEAD),
-        None => SEGMENT,
+    let most = match transport.kind {
+        Kind::Bonding | Kind::Mlppp => SEGMENT - u64::from(OVERHEAD),
+        _ => SEGMENT,
     };
     let delayed_ack = match settings.ack_every {
         Some(1) => None,

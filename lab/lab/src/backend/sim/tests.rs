@@ -2,6 +2,7 @@
 
 mod carriers;
 mod flows;
+mod tunnel;
 
 use super::*;
 use crate::plan::{Changes, Plan};

@@ -1,0 +1,57 @@
+//! The product's tunnel in virtual time: its nodes on the gateways.
+//!
+//! The tunnel starts with the run. A flow that shall find it in use already has a `start`.
+
+use super::network::Built;
+use crate::engine::{self, Setup};
+use anabranch_proto::time::Instant;
+use anabranch_schedulers::Names;
+use anabranch_sim::quic::configs;
+use anabranch_sim::tcp::TcpConfig;
+use anabranch_sim::tunnel::Gateway;
+use std::net::IpAddr;
+
+/// Bytes that a node's sockets take from a host before the tunnel has: the first buffer of Linux
+/// (`tcp_rmem`), which hardly grows where round trips are short.
+const SOCKET: u64 = 128 << 10;
+
+/// Installs the two nodes.
+pub(super) fn install(built: &mut Built<'_>, names: &Names) -> Result<(), String> {
+    let transport = &built.scenario.transport;
+    let scheduler = transport.scheduler.as_ref().map(ToString::to_string);
+    let congestion = transport.congestion.as_ref().map(ToString::to_string);
+    let setup = Setup {
+        profile: transport.profile,
+        scheduler: scheduler.as_deref(),
+        congestion: congestion.as_deref(),
+        settings: &transport.settings,
+    };
+    let ends = engine::ends(&setup, names).map_err(|error| error.to_string())?;
+    let mut config = ends.sender;
+    anabranch_tunnel::streams::suit(&mut config.streams);
+    let (dialling, accepting) = configs(config.clone(), config);
+    let (mut near, far) = built.hosts(accepting);
+    let dialled = built.dial(&mut near, &dialling, Instant::ZERO);
+    let [(session, _)] = dialled[..] else {
+        return Err("a tunnel is one connection".to_owned());
+    };
+    let Some([_, (_, beside_targets)]) = built.inside else {
+        return Err("a tunnel has hosts behind its nodes".to_owned());
+    };
+    let IpAddr::V4(from) = built.world.address(built.nodes[1], beside_targets) else {
+        return Err("the targets have no IPv4 addresses".to_owned());
+    };
+    let seed = built.world.seed();
+    let socket = TcpConfig {
+        receive_buffer: SOCKET,
+        ..TcpConfig::default()
+    };
+    let gates = [
+        Gateway::near(near, session, seed, socket.clone()),
+        Gateway::far(far, from, seed, socket),
+    ];
+    for (node, gate) in [0, 1].into_iter().zip(gates) {
+        built.world.attach(built.nodes[node], Box::new(gate));
+    }
+    Ok(())
+}
