@@ -125,6 +125,38 @@ fn the_engine_tcp_and_mptcp_meet_over_the_same_links() {
     assert_eq!((&status["runs"], &status["done"]), (&4.into(), &4.into()));
 }
 
+#[test]
+fn hosts_that_know_nothing_of_the_tunnel_get_more_than_one_link_through_it() {
+    let name = "lab-tunnel";
+    let Some(_bed) = Testbed::require(name) else {
+        return;
+    };
+    if !Need::Network.programs(name, &["nft"]) {
+        return;
+    }
+    measured(name, || {
+        let folder = tempfile::tempdir().unwrap();
+        let scenario = format!(
+            "{TWO_PATHS}\n[contenders]\ntunnel = {{}}\n\
+             behind = {{ kind = \"tunnel\", paths = \"b\" }}\n"
+        );
+        fs::write(folder.path().join("two.toml"), scenario).unwrap();
+        let words = ["run", "two.toml", "--json", "--runs", "1", "--out", "out"];
+        let output = run(folder.path(), &words);
+        let (rows, talk) = (rows(&output), text(&output.stderr));
+        let row = |name: &str| rows.iter().find(|row| row["contender"] == name).unwrap();
+        let goodput = ["tunnel", "behind"].map(|name| {
+            let status = row(name)["status"].as_str().unwrap();
+            assert!(matches!(status, "ok" | "invalid"), "{name}: {talk}");
+            row(name)["goodput_bps"].as_f64().unwrap_or_default()
+        });
+        let [both, one] = goodput;
+        let told = || format!("{both} over both, {one} over one");
+        Some(judge(&[(both > 1.4 * one && one > 4e6, told())]))
+    });
+    assert!(namespaces_of(std::process::id()).is_empty());
+}
+
 /// Two paths, each behind a gateway that translates addresses and forgets its mappings on the way.
 const BEHIND_NATS: &str = r#"
 format = 1

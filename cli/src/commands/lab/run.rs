@@ -263,7 +263,9 @@ fn netns(args: &Run, folder: &Path, abort: &Arc<AtomicBool>) -> Netns {
         LinkLayer::Kernel => Links::Kernel,
         LinkLayer::KernelInHosts => Links::KernelInHosts,
     };
-    let netns = Netns::new(agent, Box::new(Agents), conduct(folder, abort)).links(links);
+    let netns = Netns::new(agent, Box::new(Agents), conduct(folder, abort))
+        .tunnel(program)
+        .links(links);
     if args.pcap {
         netns.pcap(folder.join("pcap"))
     } else {

@@ -10,6 +10,9 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
+/// The congestion control of hosts that know nothing of the tunnel below them: Linux's default.
+const HOSTS_CONGESTION: &str = "cubic";
+
 /// The job of one end, with its paths in the order of the transport's.
 pub(super) fn job(
     run: &Run,
@@ -77,7 +80,12 @@ fn carrier(run: &Run) -> Result<Carrier, Refusal> {
             congestion: transport.congestion.as_ref().map(ToString::to_string),
             settings: Box::new(*settings),
         },
-        Kind::Mlppp | Kind::Tunnel | Kind::Command => {
+        // What the scenario chooses is for the tunnel between the nodes: hosts have the usual.
+        Kind::Tunnel => Carrier::Tcp {
+            congestion: HOSTS_CONGESTION.to_owned(),
+            buffers: None,
+        },
+        Kind::Mlppp | Kind::Command => {
             let what = "agents do not carry this kind of contender";
             return Err(Refusal::Unsupported(what.to_owned()));
         }
@@ -109,5 +117,20 @@ pub(super) fn path(scenario: &Scenario, index: usize, end: End) -> HostPath {
         weight: path.weight,
         priority: path.priority,
         cost: path.cost,
+    }
+}
+
+/// The only path of a host, which knows nothing of those below it.
+pub(super) fn sole_path(name: &str, [local, remote]: [IpAddr; 2]) -> HostPath {
+    HostPath {
+        name: name.to_owned(),
+        interface: None,
+        local,
+        remote,
+        opens: Duration::ZERO,
+        backup: false,
+        weight: 1,
+        priority: 0,
+        cost: 0,
     }
 }

@@ -61,10 +61,24 @@ impl Process {
         for (key, value) in &program.env {
             command.env(key, value.filled(&fill));
         }
+        let made = fs::create_dir_all(&shared);
+        made.map_err(|error| format!("{}: {error}", shared.display()))?;
+        Self::spawn(command, name, folder, whose)
+    }
+
+    /// Starts a command called `name`, as `whose`, with its output kept in `folder`.
+    ///
+    /// # Errors
+    /// It cannot be started; the text says which one.
+    pub fn spawn(
+        mut command: Command,
+        name: String,
+        folder: &Path,
+        whose: &str,
+    ) -> Result<Self, String> {
         let output = folder.join(format!("{whose}.out"));
         let errors = folder.join(format!("{whose}.err"));
         let mut spawn = || {
-            fs::create_dir_all(&shared)?;
             command
                 // Ctrl-C is meant for the laboratory, which lets the run end first.
                 .process_group(0)

@@ -9,10 +9,13 @@ const COMMON: [&str; 3] = ["new-reno", "cubic", "bbr"];
 /// others configure the system under test.
 const CONDITIONS: [&str; 3] = ["congestion", "receive-buffer", "send-buffer"];
 
+/// The rivals that join paths.
+const JOIN: [&str; 2] = ["tunnel", "kernel-mptcp"];
+
 /// Adds rivals to the contenders of a scenario: the kernel's multipath TCP over all paths, its TCP
-/// over each path alone, and the engine with its defaults. They get the scenario's buffers and its
-/// congestion control, or CUBIC if the kernel lacks that, but nothing else of `[transport]`.
-/// Contenders that already have these names are left alone.
+/// over each path alone, the engine with its defaults, and TCP through the tunnel over all paths.
+/// They get the scenario's buffers and its congestion control, or CUBIC if the kernel lacks that,
+/// but nothing else of `[transport]`. Contenders that already have these names are left alone.
 pub fn add_rivals(document: &mut Document) {
     let congestion = document
         .root
@@ -36,6 +39,7 @@ pub fn add_rivals(document: &mut Document) {
     };
     let mut rivals = vec![
         ("engine", table(vec![("profile", text("quic"))])),
+        ("tunnel", table(vec![("kind", text("tunnel"))])),
         (
             "kernel-mptcp",
             table(vec![
@@ -55,8 +59,8 @@ pub fn add_rivals(document: &mut Document) {
         ]),
     ));
     if names.len() < 2 {
-        // With one path there is nothing for multipath TCP to do.
-        rivals.remove(1);
+        // With one path there is nothing to do for what joins several.
+        rivals.retain(|(name, _)| !JOIN.contains(name));
     }
     let mut contenders = document
         .root
@@ -115,6 +119,7 @@ mod tests {
         let own = ["lowrtt", "rr", "blest"];
         let rivals = [
             "engine",
+            "tunnel",
             "kernel-mptcp",
             "kernel-tcp path1",
             "kernel-tcp path2",

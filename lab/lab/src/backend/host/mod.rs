@@ -303,8 +303,13 @@ pub fn refusal(scenario: &Scenario) -> Option<String> {
                 return Some(format!("kernel MPTCP: {missing}"));
             }
         }
-        Kind::Bonding | Kind::Mlppp | Kind::Tunnel => {
+        Kind::Bonding | Kind::Mlppp => {
             let what = "a bond of links: it would have to be set up on both machines";
+            return Some(what.to_owned());
+        }
+        Kind::Tunnel => {
+            let what = "a tunnel: start `anabranch tunnel` on both machines, and measure TCP with \
+                        kind = \"tcp\"";
             return Some(what.to_owned());
         }
         Kind::Command => {

@@ -11,7 +11,8 @@
 //! Bytes of paths are those of the links, tunnel headers included.
 
 use super::network::{MTU, Net, Refusal};
-use crate::hosts::{HostPath, HostReport, Role};
+use crate::backend::jobs;
+use crate::hosts::{HostPath, Role};
 use crate::scenario::{Action, NodeKind, Scenario};
 use anabranch_testbed::{Address, Bond, TUNNEL_BYTES};
 use std::net::{IpAddr, Ipv4Addr};
@@ -126,26 +127,7 @@ fn mtu(scenario: &Scenario) -> u32 {
 
 /// The bond, as the only path of a host.
 pub(super) fn path(role: Role) -> HostPath {
-    let [local, remote] = addresses(role);
-    HostPath {
-        name: "bond".to_owned(),
-        interface: None,
-        local,
-        remote,
-        opens: Duration::ZERO,
-        backup: false,
-        weight: 1,
-        priority: 0,
-        cost: 0,
-    }
-}
-
-/// Drops the per-path figures: what a host reports of the bond applies to all paths together and to
-/// none alone.
-pub(super) fn without_paths(mut report: HostReport) -> HostReport {
-    report.paths.clear();
-    report.series.retain(|row| row.path == 0);
-    report
+    jobs::sole_path("bond", addresses(role))
 }
 
 fn place(role: Role) -> usize {

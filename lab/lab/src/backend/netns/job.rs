@@ -1,8 +1,8 @@
 //! The jobs for the agents at both ends, with the addresses and interfaces of the network that was
 //! built.
 
-use super::bond;
 use super::network::{Net, Refusal};
+use super::{bond, tunnel};
 use crate::backend::jobs::{self, End};
 use crate::hosts::{HostPath, Job, Role};
 use crate::plan::Run;
@@ -25,8 +25,10 @@ pub(super) fn job(
 /// The paths as one end sees them.
 fn paths(net: &Net<'_>, role: Role) -> Vec<HostPath> {
     let transport = &net.scenario.transport;
-    if transport.kind == Kind::Bonding {
-        return vec![bond::path(role)];
+    match transport.kind {
+        Kind::Bonding => return vec![bond::path(role)],
+        Kind::Tunnel => return vec![tunnel::path(role)],
+        _ => {}
     }
     let path = |index: &usize| {
         let path = &net.scenario.network.paths[*index];

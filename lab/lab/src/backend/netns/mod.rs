@@ -7,6 +7,7 @@
 //! network    namespaces, links and routes, removed when dropped
 //! job        the jobs for the agents
 //! bond       the kernel's bonding driver between agents
+//! tunnel     the product's tunnel between agents
 //! command    third-party programs instead of agents
 //! background traffic beside the flows
 //! estimate   how much a plan demands of a machine
@@ -28,6 +29,7 @@ mod network;
 mod script;
 pub(super) mod tools;
 mod totals;
+mod tunnel;
 
 #[cfg(test)]
 mod tests;
@@ -102,6 +104,8 @@ pub struct Netns {
     launch: Box<dyn Launch>,
     /// The command line of an agent.
     agent: Vec<String>,
+    /// The program whose command `tunnel` is the product's tunnel.
+    tunnel: Option<String>,
     conduct: Conduct,
     links: Links,
     pcap: Option<PathBuf>,
@@ -115,11 +119,20 @@ impl Netns {
         Self {
             launch,
             agent,
+            tunnel: None,
             conduct,
             links: Links::default(),
             pcap: None,
             attempts: Attempts::default(),
         }
+    }
+
+    /// The program whose command `tunnel` is the product's tunnel; without one, contenders of that
+    /// kind are refused.
+    #[must_use]
+    pub fn tunnel(mut self, program: String) -> Self {
+        self.tunnel = Some(program);
+        self
     }
 
     /// What carries packets.
@@ -228,12 +241,16 @@ impl Netns {
 
     fn by_agents(&self, net: &mut Net<'_>, run: &Run, note: &mut Note) -> Result<Outcome, Broken> {
         let scenario = &*run.scenario;
-        if scenario.transport.kind == Kind::KernelMptcp {
-            job::prepare_mptcp(net)?;
-        }
-        let bonded = scenario.transport.kind == Kind::Bonding;
-        if bonded {
-            bond::prepare(net)?;
+        // Its processes end when this is dropped, at the end of the run.
+        let mut nodes = None;
+        match scenario.transport.kind {
+            Kind::KernelMptcp => job::prepare_mptcp(net)?,
+            Kind::Bonding => bond::prepare(net)?,
+            Kind::Tunnel => {
+                let program = self.tunnel.as_deref();
+                nodes = Some(tunnel::prepare(net, program, &self.conduct)?);
+            }
+            _ => {}
         }
         if scenario.transport.settings.sack == Some(false) {
             for node in &net.nodes[..2] {
@@ -264,9 +281,9 @@ impl Netns {
         let [client, server] = &reports;
         note.add_reports([client, server]);
         note.events = events(&log);
-        if bonded {
-            let reports = reports.map(bond::without_paths);
-            let [client, server] = &reports;
+        drop(nodes);
+        if matches!(scenario.transport.kind, Kind::Bonding | Kind::Tunnel) {
+            let [client, server] = &reports.map(without_paths);
             return Ok(told_by(net, [client, server], &log));
         }
         Ok(told_by(net, [client, server], &log))
@@ -339,6 +356,14 @@ fn during<W, T: Send>(
         log.background = pieces.iter().map(|piece| piece.outcome(over)).collect();
         Ok((result?, log))
     })
+}
+
+/// Drops the per-path figures: what a host reports of its only path applies to all paths below it
+/// together and to none alone.
+fn without_paths(mut report: HostReport) -> HostReport {
+    report.paths.clear();
+    report.series.retain(|row| row.path == 0);
+    report
 }
 
 fn told_by(net: &Net<'_>, reports: [&HostReport; 2], log: &Log) -> Outcome {

@@ -1,8 +1,8 @@
 //! Which of the laboratory's requirements this machine meets.
 
-use super::bond;
 use super::modules::Modules;
-use crate::backend::refusal::only_simulated;
+use super::{bond, tunnel};
+use crate::backend::refusal::{from_behind_the_far_end, only_simulated};
 use crate::scenario::{Action, Event, Kind, NodeKind, Scenario};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -195,6 +195,18 @@ impl Has<'_> {
         }
     }
 
+    /// What the tunnel lacks, if anything.
+    fn tunnel(self) -> Option<String> {
+        let what = match self {
+            Self::Here if has("nft") => return None,
+            Self::Here => "a tunnel captures what a host sends by `nft`: install nftables",
+            Self::InVm(_) => {
+                "a tunnel in a virtual machine: its nodes need more than the guest has"
+            }
+        };
+        Some(what.to_owned())
+    }
+
     /// Checks for what a NAT needs.
     fn nat(self) -> Result<(), &'static str> {
         match self {
@@ -262,6 +274,9 @@ pub(super) fn refusal(scenario: &Scenario, machine: Has<'_>) -> Option<String> {
     if let Some(what) = only_simulated(&scenario.transport) {
         return Some(what);
     }
+    if let Some(what) = from_behind_the_far_end(scenario) {
+        return Some(what.to_owned());
+    }
     match kind {
         Kind::Bonding => {
             if let Some(what) = bond::refusal(scenario) {
@@ -273,6 +288,12 @@ pub(super) fn refusal(scenario: &Scenario, machine: Has<'_>) -> Option<String> {
         }
         Kind::Mlppp => {
             return Some("multilink PPP: the simulator has it, real kernels do not".to_owned());
+        }
+        Kind::Tunnel => {
+            let refused = tunnel::refusal(scenario).or_else(|| machine.tunnel());
+            if refused.is_some() {
+                return refused;
+            }
         }
         Kind::KernelMptcp => {
             if let Err(missing) = machine.mptcp() {
