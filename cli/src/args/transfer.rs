@@ -55,9 +55,9 @@ where DIR is the directory that is named here on stderr.";
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Paths {
     /// An interface, pattern (`wlan*`) or address to use, or `auto` for every uplink that has a
-    /// route to the server; may be repeated. Options follow commas: backup, weight=N, priority=N,
-    /// cost=N, paths=N [default: auto; the kernel's one choice where that is no uplink, such as a
-    /// VPN or this machine itself]
+    /// route to the server; may be repeated. Options follow commas: backup, never, weight=N,
+    /// priority=N, cost=N, paths=N [default: auto; the kernel's one choice where that is no uplink,
+    /// such as a VPN or this machine itself]
     #[arg(long = "path", value_name = "IFACE|ADDR|auto[,OPTION...]")]
     pub(crate) specs: Vec<PathSpec>,
     /// Paths per interface, where --path does not say
@@ -191,7 +191,8 @@ impl Paths {
             spec
         };
         let mut specs: Vec<PathSpec> = self.specs.iter().map(with_default).collect();
-        if specs.is_empty() {
+        // Whoever only leaves interfaces out wants all others.
+        if specs.iter().all(|spec| spec.options.paths == Some(0)) {
             specs.extend("auto".parse().ok().as_ref().map(with_default));
         }
         specs

@@ -1,6 +1,6 @@
 //! Path specifications as users type them, and the interfaces they select.
 //!
-//! `auto`, `eth0`, `wlan*` or `192.0.2.7`, followed by options: `wwan0,backup`,
+//! `auto`, `eth0`, `wlan*` or `192.0.2.7`, followed by options: `wwan0,backup`, `docker0,never`,
 //! `eth0,weight=2,priority=1,cost=3,paths=2`.
 
 use super::{Interface, Kind};
@@ -46,7 +46,8 @@ pub struct SpecOptions {
     pub priority: i32,
     /// Cost per byte, in units the user chooses.
     pub cost: u32,
-    /// Paths per interface, 1 to [`MAX_PATHS_PER_INTERFACE`]; one unless said.
+    /// Paths per interface, up to [`MAX_PATHS_PER_INTERFACE`]; one unless said. With 0 the
+    /// interface is left out, also where a later specification would select it.
     pub paths: Option<u32>,
 }
 
@@ -122,7 +123,7 @@ pub enum SpecError {
     },
 }
 
-const OPTIONS: [&str; 5] = ["backup", "weight=", "priority=", "cost=", "paths="];
+const OPTIONS: [&str; 6] = ["backup", "never", "weight=", "priority=", "cost=", "paths="];
 
 fn nearest_option(option: &str) -> String {
     let typed = option.split('=').next().unwrap_or(option);
@@ -131,7 +132,7 @@ fn nearest_option(option: &str) -> String {
         OPTIONS.iter().map(|known| known.trim_end_matches('=')),
     ) {
         Some(name) => format!("did you mean `{name}`?"),
-        None => "known are backup, weight=N, priority=N, cost=N, paths=N".into(),
+        None => "known are backup, never, weight=N, priority=N, cost=N, paths=N".into(),
     }
 }
 
@@ -207,6 +208,7 @@ fn parse_option(option: &str, spec: &str, options: &mut SpecOptions) -> Result<(
     };
     match key {
         "backup" if value.is_empty() => options.status = PathStatus::Backup,
+        "never" if value.is_empty() => options.paths = Some(0),
         "weight" => {
             let expected = "a whole number from 1";
             options.weight = value
@@ -262,10 +264,11 @@ impl fmt::Display for PathSpec {
         if options.cost != default.cost {
             write!(f, ",cost={}", options.cost)?;
         }
-        if let Some(paths) = options.paths {
-            write!(f, ",paths={paths}")?;
+        match options.paths {
+            None => Ok(()),
+            Some(0) => f.write_str(",never"),
+            Some(paths) => write!(f, ",paths={paths}"),
         }
-        Ok(())
     }
 }
 
@@ -314,6 +317,7 @@ pub fn resolve(
     remotes: &[SocketAddr],
 ) -> Vec<Candidate> {
     let mut found: Vec<Candidate> = Vec::new();
+    let mut decided: Vec<(u32, IpAddr)> = Vec::new();
     for spec in specs {
         for interface in interfaces
             .iter()
@@ -328,12 +332,10 @@ pub fn resolve(
                 continue;
             };
             let ends = ends(interface, local, &places, first);
-            if found
-                .iter()
-                .any(|other| other.index == interface.index && other.local == local)
-            {
+            if decided.contains(&(interface.index, local)) {
                 continue;
             }
+            decided.push((interface.index, local));
             let spread = found.iter().filter(|other| other.number == 0).count();
             for number in 0..spec.options.paths.unwrap_or(1) {
                 found.push(Candidate {
@@ -410,7 +412,8 @@ pub fn check(
     interfaces: &[Interface],
     remotes: &[SocketAddr],
 ) -> Result<(), SpecError> {
-    for spec in specs {
+    let wanted = specs.iter().filter(|spec| spec.options.paths != Some(0));
+    for spec in wanted {
         let known = || {
             interfaces
                 .iter()

@@ -191,6 +191,17 @@ fn an_interface_can_carry_several_paths() {
     assert!(!found[0].same_place(&found[1]));
 }
 
+#[test]
+fn an_interface_that_is_left_out_is_not_selected_by_a_wider_specification() {
+    let specs = [spec("eth0,never"), spec("auto")];
+    let found = resolve(&specs, &machine(), &[remote("1.2.3.4:1")]);
+    assert!(!found.is_empty() && found.iter().all(|place| place.interface != "eth0"));
+    assert_eq!(specs[0].to_string(), "eth0,never");
+    // It need not even be there.
+    let absent = [spec("docker0,never"), spec("auto")];
+    assert_eq!(check(&absent, &machine(), &[remote("1.2.3.4:1")]), Ok(()));
+}
+
 /// Where paths lead from interfaces with these addresses.
 fn ends(local: &[&[&str]], remotes: &[&str]) -> Vec<String> {
     let numbered = local.iter().zip(1..);

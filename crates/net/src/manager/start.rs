@@ -63,7 +63,14 @@ pub(super) async fn start(paths: &PathsConfig, target: &Target) -> Result<Start,
     if candidates.is_empty() {
         let checked = check(&paths.specs, interfaces, remotes);
         let reason = checked.err().map(|error| error.to_string());
-        let reason = reason.unwrap_or_else(|| format!("{} has no address", target.name));
+        let left_out = |spec: &PathSpec| spec.options.paths == Some(0);
+        let reason = reason.unwrap_or_else(|| {
+            if paths.specs.iter().all(left_out) {
+                "every interface that is named is left out".to_owned()
+            } else {
+                format!("{} has no address", target.name)
+            }
+        });
         return Err(ConnectError::NoPath(reason));
     }
     Ok(Start {
