@@ -4,12 +4,13 @@
 //! the receiver drops [duplicates] and restores the order of the rest, waiting a bounded time for
 //! what is missing ([resequencer]). For receivers that cannot do that, all paths are given the same
 //! delay ([equaliser]). What kind of traffic a flow is, and so how it is carried, is its [class].
-//! TCP connections travel on [streams]. Nothing here reads a clock, touches a device or knows what
-//! an item is.
+//! TCP connections travel on [streams]. What each of the [links] may carry is a rule. Nothing here
+//! reads a clock, touches a device or knows what an item is.
 
 pub mod class;
 pub mod duplicates;
 pub mod equaliser;
+pub mod links;
 pub mod numbers;
 pub mod resequencer;
 pub mod streams;
