@@ -6,15 +6,16 @@ mod common;
 
 use anabranch_testbed::Rate;
 use common::process::Process;
-use common::{Lab, ending, program};
+use common::{Lab, ending, program, wait_for};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Output;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -66,10 +67,7 @@ impl Tunnel {
         let head = "[near]\nurl-file = \"join.url\"\nstate = \"near\"\n".to_owned();
         let file = lab.path("near.toml");
         fs::write(&file, format!("{head}{PATHS}")).unwrap();
-        let mut command = program(&lab.client);
-        command.args(["tunnel", "up"]).arg(&file).arg("-v");
-        command.env("XDG_RUNTIME_DIR", lab.path("near"));
-        let near = Process::start(&mut command, &lab.directory);
+        let near = start_near(&lab, &file);
         let bound = lab.server.enter(|| TcpListener::bind(SERVICE));
         let service = bound.unwrap().unwrap();
         let tunnel = Self {
@@ -84,6 +82,13 @@ impl Tunnel {
             tunnel.hear(&format!("path{at} (10.{}.0.1): up", at + 1));
         }
         Some(tunnel)
+    }
+
+    /// Ends the near end, and starts it again by its file.
+    fn restart_near(&mut self) {
+        self.near.signal(Signal::SIGTERM);
+        wait_for("its end", END, || !self.near.is_running());
+        self.near = start_near(&self.lab, &self.file);
     }
 
     /// Waits until the near end has said this.
@@ -157,6 +162,13 @@ impl Tunnel {
         };
         classes.map(count).filter(|(_, made)| *made > 0).collect()
     }
+}
+
+fn start_near(lab: &Lab, file: &Path) -> Process {
+    let mut command = program(&lab.client);
+    command.args(["tunnel", "up"]).arg(file).arg("-v");
+    command.env("XDG_RUNTIME_DIR", lab.path("near"));
+    Process::start(&mut command, &lab.directory)
 }
 
 /// Looks again and again until what is seen is as wanted.
@@ -247,6 +259,85 @@ fn a_class_in_active_standby_keeps_to_one_link_each_way() {
         let (a, b) = (moved(0, way), moved(1, way));
         assert!(a.max(b) > LENGTH as u64, "{a} and {b}");
         assert!(a.min(b) < LENGTH as u64 / 10, "{a} and {b}");
+    }
+}
+
+#[test]
+fn a_link_whose_cap_is_used_up_carries_no_more_also_after_a_restart() {
+    let Some(mut tunnel) = Tunnel::new("tunnel-cap") else {
+        return;
+    };
+    tunnel.write(&format!("{PATHS}cap = \"1MB\"\n"));
+    let output = tunnel.ask(&["reload"]);
+    assert!(output.status.success(), "{}", said(&output));
+    // Twice the cap goes by either link, or would.
+    let transfer = |tunnel: &mut Tunnel| {
+        let before = tunnel.lab.carried(1);
+        let (mut client, mut service) = tunnel.open();
+        thread::scope(|scope| {
+            scope.spawn(move || service.write_all(&vec![7; LENGTH]).unwrap());
+            client.read_exact(&mut vec![0; LENGTH]).unwrap();
+        });
+        tunnel.lab.carried(1).0 - before.0
+    };
+    for _ in 0..2 {
+        transfer(&mut tunnel);
+    }
+    tunnel.wait_for_state("path1", "capped");
+    tunnel.hear("path1 has carried its 1 MB: not used until 20");
+    let by_it = transfer(&mut tunnel);
+    assert!(by_it < 100_000, "{by_it} after the cap");
+    tunnel.restart_near();
+    tunnel.hear("path0 (10.1.0.1): up");
+    tunnel.wait_for_state("path1", "capped");
+    let by_it = transfer(&mut tunnel);
+    assert!(by_it < 100_000, "{by_it} after the restart");
+    // A larger cap lets it in again.
+    tunnel.write(&format!("{PATHS}cap = \"1GB\"\n"));
+    assert!(tunnel.ask(&["reload"]).status.success());
+    tunnel.wait_for_state("path1", "open");
+    let status = tunnel.status();
+    let paths = status["paths"].as_array().unwrap().iter();
+    let caps = paths.filter_map(|path| path["cap"]["used_bytes"].as_u64());
+    let used: Vec<u64> = caps.collect();
+    assert!(used.len() == 1 && used[0] > 1_000_000, "{used:?}");
+}
+
+#[test]
+fn a_secondary_link_helps_while_the_others_carry_much_and_rests_afterwards() {
+    let Some(tunnel) = Tunnel::new("tunnel-spill") else {
+        return;
+    };
+    tunnel.write(&format!(
+        "{PATHS}role = \"secondary\"\nspill-above = \"5Mbit/s\"\n"
+    ));
+    let output = tunnel.ask(&["reload"]);
+    assert!(output.status.success(), "{}", said(&output));
+    tunnel.wait_for_state("path1", "backup");
+    let (mut client, mut service) = tunnel.open();
+    let busy = AtomicBool::new(true);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while busy.load(Ordering::Relaxed) {
+                service.write_all(&[7; 1 << 12]).unwrap();
+            }
+            service.shutdown(Shutdown::Write).unwrap();
+        });
+        scope.spawn(|| std::io::copy(&mut client, &mut std::io::sink()).unwrap());
+        // It ends whether or not this holds.
+        let end = Ended(&busy);
+        tunnel.wait_for_state("path1", "open");
+        drop(end);
+    });
+    tunnel.wait_for_state("path1", "backup");
+}
+
+/// Ends a transfer when it is dropped.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
     }
 }
 

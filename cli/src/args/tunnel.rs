@@ -8,9 +8,10 @@ use crate::tuning::Tuning;
 use crate::url::Host;
 use anabranch_gateway::entry::capture::Source;
 use anabranch_gateway::entry::ip;
+use anabranch_gateway::entry::links::Wanted;
 use anabranch_gateway::exit::Rule;
 use anabranch_gateway::exit::ip::Prefix;
-use anabranch_tunnel::Class;
+use anabranch_tunnel::{Class, links};
 use clap::{Args, Subcommand};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -359,6 +360,9 @@ pub(crate) struct Join {
     /// (root) [default name: anabranch]
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = ip::DEVICE)]
     pub(crate) tun: Option<String>,
+    /// Rules of paths, in their order: of a file alone.
+    #[arg(skip)]
+    pub(crate) rules: Vec<links::Rule>,
     /// Classes of traffic: of a file alone.
     #[arg(skip)]
     pub(crate) classes: Vec<Class>,
@@ -403,6 +407,16 @@ fn metrics_address(text: &str) -> Result<SocketAddr, String> {
 }
 
 impl Join {
+    /// The links, each with its rule: that of the file, or what the word behind it says.
+    pub(crate) fn links(&self) -> Vec<Wanted> {
+        let specs = self.paths.specs().into_iter().enumerate();
+        let wanted = specs.map(|(at, spec)| match self.rules.get(at) {
+            Some(rule) => Wanted { spec, rule: *rule },
+            None => Wanted::from(spec),
+        });
+        wanted.collect()
+    }
+
     /// The far end's URL, wherever it is.
     ///
     /// # Errors

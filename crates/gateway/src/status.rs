@@ -11,6 +11,7 @@ use anabranch_net::manager::EntryState;
 use anabranch_proto::path::PathState;
 use anabranch_proto::wire::PathId;
 use anabranch_proto::wire::frame::PathStatus as Wish;
+use anabranch_tunnel::links::{self, Role};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -248,10 +249,13 @@ pub struct Path {
     pub local: Option<String>,
     /// Its address there.
     pub remote: String,
-    /// `open`, `backup`, `silent`, `unproven`, `closing`, `waiting`.
+    /// `open`, `backup`, `silent`, `unproven`, `closing`, `waiting`, `capped`.
     pub state: String,
-    /// What it is for: `always` or `backup`.
+    /// What it is for: `always`, `secondary`, `backup` or `never`.
     pub role: String,
+    /// What its link may carry in a month, if that is limited.
+    #[serde(default)]
+    pub cap: Option<Cap>,
     /// Bits a second of UDP payload away from the near end.
     pub up_bps: f64,
     /// And towards it.
@@ -274,6 +278,53 @@ pub struct Path {
     pub sent_packets: u64,
     /// Those of them that were lost.
     pub lost_packets: u64,
+}
+
+/// What a link may carry in a month, and what it has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cap {
+    /// Bytes in both directions, with all headers.
+    pub bytes: u64,
+    /// Those it has carried since the count began.
+    pub used_bytes: u64,
+    /// The day on which the count begins anew, as `2026-12-01`.
+    pub renews: String,
+}
+
+impl Cap {
+    pub(crate) fn of(cap: links::Cap, used: links::Used) -> Self {
+        Self {
+            bytes: cap.bytes,
+            used_bytes: used.bytes,
+            renews: cap.renewal(used).to_string(),
+        }
+    }
+}
+
+impl Path {
+    /// A link that has no path now.
+    pub(crate) fn without(interface: String, role: &str, state: &str) -> Self {
+        Self {
+            path: None,
+            interface,
+            local: None,
+            remote: "-".into(),
+            state: state.into(),
+            role: role.into(),
+            cap: None,
+            up_bps: 0.0,
+            down_bps: 0.0,
+            share: 0.0,
+            delay_ms: None,
+            least_delay_ms: None,
+            loss: None,
+            mtu: 0,
+            sent_bytes: 0,
+            received_bytes: 0,
+            sent_packets: 0,
+            lost_packets: 0,
+        }
+    }
 }
 
 /// The paths of a connection at one time.
@@ -313,7 +364,8 @@ pub(crate) fn paths(
             let packets = counters.sent_packets;
             Path {
                 path: Some(id.0.into()),
-                role: role(stats.status).into(),
+                role: wish(stats.status).into(),
+                cap: None,
                 interface: String::new(),
                 local: stats.tuple.local.map(|ip| ip.to_string()),
                 remote: stats.tuple.remote.to_string(),
@@ -356,33 +408,31 @@ fn name_links(rows: &mut Vec<Path>, paths: &Snapshot, manager: &PathManager) {
                 rows[at].local = Some(place.local.to_string());
             }
         } else if !matches!(entry.state, EntryState::Lost(_)) {
+            let role = wish(place.options.status);
             rows.push(Path {
-                path: None,
-                role: role(place.options.status).into(),
-                interface: place.interface,
                 local: Some(place.local.to_string()),
                 remote: place.remote.to_string(),
-                state: "waiting".into(),
-                up_bps: 0.0,
-                down_bps: 0.0,
-                share: 0.0,
-                delay_ms: None,
-                least_delay_ms: None,
-                loss: None,
-                mtu: 0,
-                sent_bytes: 0,
-                received_bytes: 0,
-                sent_packets: 0,
-                lost_packets: 0,
+                ..Path::without(place.interface, role, "waiting")
             });
         }
     }
 }
 
-fn role(wish: Wish) -> &'static str {
-    match wish {
-        Wish::Available => "always",
-        Wish::Backup => "backup",
+/// What a path is for, as far as its connection knows.
+fn wish(wish: Wish) -> &'static str {
+    role(match wish {
+        Wish::Available => Role::Always,
+        Wish::Backup => Role::Backup,
+    })
+}
+
+/// What a link is for, in a word.
+pub(crate) fn role(role: Role) -> &'static str {
+    match role {
+        Role::Always => "always",
+        Role::Secondary { .. } => "secondary",
+        Role::Backup => "backup",
+        Role::Never => "never",
     }
 }
 

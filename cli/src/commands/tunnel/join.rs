@@ -16,6 +16,7 @@ use crate::url::ServerUrl;
 use anabranch_gateway::Entry;
 use anabranch_gateway::control::{Answer, Order};
 use anabranch_gateway::entry::capture::OURS;
+use anabranch_gateway::entry::links::Links;
 use anabranch_gateway::entry::{Entrance, Failed, Far, Invited, News};
 use anabranch_gateway::identity::Kept;
 use anabranch_net::engine::ClientConfig;
@@ -25,6 +26,9 @@ use anabranch_tunnel::Classes;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What links with a cap have carried, in the directory of keys and credentials.
+const CARRIED: &str = "links.json";
 
 /// Runs the command, with the settings of a file if `reloading` has one.
 pub(super) async fn run(
@@ -46,17 +50,13 @@ pub(super) async fn run(
         }
     };
     let endpoint = endpoint(args)?;
-    let line = Arc::new(Line {
-        config: configure(args, url.server(), names)?,
-        url: url.server().clone(),
-        target: far_end.clone(),
-        paths: Mutex::new(args.paths.config()),
-        endpoint: endpoint.clone(),
-    });
+    let line = Line::new(args, url.server(), far_end.clone(), &endpoint, names)?;
+    let line = Arc::new(line);
     let far = far(args, url, &line, quiet)?;
     let metrics = metrics::bind(args.metrics, quiet).await?;
     let bound = Entry::bind(&args.addresses(), far).await;
-    let mut entry = bound.map_err(|error| cannot_listen(&error))?;
+    let entry = bound.map_err(|error| cannot_listen(&error))?;
+    let mut entry = entry.with_links(Arc::clone(&line.links));
     entry.set_classes(Classes::new(args.classes.clone()));
     let mut capturing = None;
     if let Some(tun) = ip::device(args)? {
@@ -90,11 +90,24 @@ pub(super) async fn run(
     };
     service::stopping();
     entry.close();
+    line.links.save();
     endpoint.say_goodbye().await;
     if let Some(capturing) = capturing {
         capture::stop(capturing, args, quiet).await;
     }
     ended
+}
+
+/// The links and their rules. What those with a cap have carried is kept beside the identity.
+fn links(args: &Join) -> Outcome<Arc<Links>> {
+    let wanted = args.links();
+    let file = match directory(&args.place) {
+        Ok(directory) => Some(directory.join(CARRIED)),
+        Err(failure) if wanted.iter().any(|one| one.rule.cap.is_some()) => return Err(failure),
+        Err(_) => None,
+    };
+    let links = Links::open(file, wanted).map_err(Failure::failed)?;
+    Ok(Arc::new(links))
 }
 
 /// What the entry needs to know of the far end.
@@ -141,14 +154,10 @@ impl<'a> Reloader<'a> {
         let Settings::Near(join) = &new.settings else {
             return Ok(reloaded);
         };
-        let wanted = join.paths.specs();
-        let are_other = self.line.paths().specs != wanted;
-        if are_other {
-            let mut paths = self.line.paths();
-            paths.specs.clone_from(&wanted);
-            paths.or_as_routed = join.paths.are_default();
-            drop(paths);
-            let applied = self.entry.manager().is_none_or(|it| it.set_specs(wanted));
+        if self.line.links.set(join.links()) {
+            self.line.paths().or_as_routed = join.paths.are_default();
+            let specs = self.line.links.specs();
+            let applied = self.entry.manager().is_none_or(|it| it.set_specs(specs));
             // With one path that the kernel routes, the others begin with the next connection.
             let list = if applied {
                 &mut reloaded.applied
@@ -195,10 +204,29 @@ struct Line {
     target: Option<Target>,
     config: ClientConfig,
     paths: Mutex<PathsConfig>,
+    /// Which of them are used, and how.
+    links: Arc<Links>,
     endpoint: Endpoint,
 }
 
 impl Line {
+    fn new(
+        args: &Join,
+        url: &ServerUrl,
+        target: Option<Target>,
+        endpoint: &Endpoint,
+        names: &Names,
+    ) -> Outcome<Self> {
+        Ok(Self {
+            config: configure(args, url, names)?,
+            url: url.clone(),
+            target,
+            paths: Mutex::new(args.paths.config()),
+            links: links(args)?,
+            endpoint: endpoint.clone(),
+        })
+    }
+
     fn paths(&self) -> MutexGuard<'_, PathsConfig> {
         self.paths.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -209,7 +237,8 @@ impl Line {
             None => look_up(&self.url).await,
         };
         let target = target.map_err(|failure| failed(&failure))?;
-        let paths = self.paths().clone();
+        let mut paths = self.paths().clone();
+        paths.specs = self.links.specs();
         let dialling = self.endpoint.connect(&target, self.config.clone(), &paths);
         let connected = dialling.await;
         let (connection, manager) =

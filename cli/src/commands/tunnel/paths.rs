@@ -1,6 +1,7 @@
 //! `anabranch tunnel paths`: one row for each path of each node.
 
 use super::ask::statuses;
+use super::show::cap;
 use crate::args::tunnel::Ask;
 use crate::failure::Outcome;
 use crate::output;
@@ -9,7 +10,7 @@ use crate::output::units;
 use anabranch_gateway::status::{Path, Status};
 use serde::Serialize;
 
-const HEAD: [&str; 13] = [
+const HEAD: [&str; 14] = [
     "of",
     ">path",
     "interface",
@@ -23,6 +24,7 @@ const HEAD: [&str; 13] = [
     ">RTT",
     ">loss",
     ">MTU",
+    ">this month",
 ];
 
 /// The paths of one connection.
@@ -77,7 +79,7 @@ fn table(all: &[Of<'_>]) -> Table {
     table
 }
 
-fn row(peer: &str, path: &Path) -> [String; 13] {
+fn row(peer: &str, path: &Path) -> [String; 14] {
     let unknown = || "-".to_owned();
     let or_unknown = |text: &str| {
         if text.is_empty() {
@@ -107,6 +109,7 @@ fn row(peer: &str, path: &Path) -> [String; 13] {
         rtt.unwrap_or_else(unknown),
         loss.unwrap_or_else(unknown),
         mtu.unwrap_or_else(unknown),
+        cap(path),
     ]
 }
 
@@ -131,7 +134,7 @@ mod tests {
             .map(|line| line.split_whitespace().collect())
             .collect();
         let words = "home 0 wwan0 192.168.1.2 192.0.2.1:4434 open always \
-                     20.0 Mbit/s 1.00 Mbit/s 60 % 12.3 ms 0.10 % 1452";
+                     20.0 Mbit/s 1.00 Mbit/s 60 % 12.3 ms 0.10 % 1452 -";
         assert_eq!(lines[1].join(" "), words);
         assert!(lines[2].starts_with(&["home", "-", "any"]) && lines[2].ends_with(&["-"]));
     }

@@ -4,7 +4,7 @@ use crate::output;
 use crate::output::table::Table;
 use crate::output::units;
 use anabranch_gateway::status::{
-    Captured, Class, Client, Datagrams, Far, Near, Path, Status, Traffic,
+    Cap, Captured, Class, Client, Datagrams, Far, Near, Path, Status, Traffic,
 };
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
@@ -109,7 +109,7 @@ fn datagrams(datagrams: Datagrams) -> String {
 }
 
 pub(super) fn paths(paths: &[Path]) -> Table {
-    let head = [
+    let mut head = vec![
         "interface",
         "local",
         "remote",
@@ -120,6 +120,8 @@ pub(super) fn paths(paths: &[Path]) -> Table {
         ">delay",
         ">loss",
     ];
+    let has_caps = paths.iter().any(|path| path.cap.is_some());
+    head.extend(has_caps.then_some(">this month"));
     let mut table = Table::new(&head);
     let ms = |value: Option<f64>| value.map_or_else(|| "-".into(), |ms| format!("{ms:.1} ms"));
     for path in paths {
@@ -128,7 +130,7 @@ pub(super) fn paths(paths: &[Path]) -> Table {
         } else {
             &path.interface
         };
-        table.row([
+        let mut row = vec![
             interface.to_owned(),
             path.local.clone().unwrap_or_else(|| "-".into()),
             path.remote.clone(),
@@ -139,9 +141,23 @@ pub(super) fn paths(paths: &[Path]) -> Table {
             ms(path.delay_ms),
             path.loss
                 .map_or_else(|| "-".into(), |loss| format!("{:.2} %", loss * 100.0)),
-        ]);
+        ];
+        row.extend(has_caps.then(|| cap(path)));
+        table.row(row);
     }
     table.within(output::width())
+}
+
+/// What of a link's cap is used up.
+pub(super) fn cap(path: &Path) -> String {
+    let words = |cap: &Cap| {
+        format!(
+            "{} of {}",
+            units::bytes(cap.used_bytes),
+            units::bytes(cap.bytes)
+        )
+    };
+    path.cap.as_ref().map_or_else(|| "-".into(), words)
 }
 
 /// The classes of traffic that were of use.
@@ -220,6 +236,7 @@ pub(super) mod tests {
             interface: interface.into(),
             path: Some(0),
             role: "always".into(),
+            cap: None,
             local: Some("192.168.1.2".into()),
             remote: "192.0.2.1:4434".into(),
             state: state.into(),

@@ -6,6 +6,7 @@ mod entrance;
 mod flows;
 mod http;
 pub mod ip;
+pub mod links;
 mod owner;
 mod policy;
 pub(crate) mod socks;
@@ -26,6 +27,7 @@ use anabranch_tunnel::class::{Classes, Transport};
 use bytes::Bytes;
 use capture::Doors;
 use ip::Tun;
+use links::Links;
 use policy::{Beginning, Policy};
 use std::io;
 use std::net::SocketAddr;
@@ -148,6 +150,8 @@ pub struct Entry {
     /// Where packets of any protocol come out, if they do.
     tun: Option<Tun>,
     uplink: Uplink,
+    /// What each link is for, where somebody says so.
+    links: Option<Arc<Links>>,
     policy: Policy,
     flows: Flows,
 }
@@ -171,6 +175,7 @@ impl Entry {
             doors: None,
             tun: None,
             uplink: Uplink::new(far),
+            links: None,
             policy: Policy::default(),
             flows: Flows::default(),
         })
@@ -189,6 +194,13 @@ impl Entry {
     #[must_use]
     pub fn with_tun(mut self, tun: Tun) -> Self {
         self.tun = Some(tun);
+        self
+    }
+
+    /// Uses paths by the rules of these links, which whoever dials asks too.
+    #[must_use]
+    pub fn with_links(mut self, links: Arc<Links>) -> Self {
+        self.links = Some(links);
         self
     }
 
@@ -228,7 +240,13 @@ impl Entry {
         if self.tun.is_some() {
             accepting.spawn(Arc::clone(self).carry_ip());
         }
-        self.uplink.keep().await
+        let Some(links) = &self.links else {
+            return self.uplink.keep().await;
+        };
+        tokio::select! {
+            failed = self.uplink.keep() => failed,
+            never = links.keep(&self.uplink) => match never {},
+        }
     }
 
     /// What it shows, measured for a second.
@@ -261,6 +279,10 @@ impl Entry {
         let nothing = Snapshot::new();
         let paths = if is_same { &before.paths } else { &nothing };
         let up = after.up.as_ref();
+        let mut paths = status::paths(paths, &after.paths, up.map(|up| &up.manager));
+        if let Some(links) = &self.links {
+            links.describe(&mut paths);
+        }
         Status::Near(Near {
             far_end: up.map(|up| up.name().to_owned()),
             connected_seconds: up.map(|up| up.since.elapsed().as_secs()),
@@ -271,7 +293,7 @@ impl Entry {
             traffic: Traffic::between(before.moved, after.moved),
             datagrams: Datagrams::of_near(&self.flows.datagrams),
             classes: self.policy.shown(),
-            paths: status::paths(paths, &after.paths, up.map(|up| &up.manager)),
+            paths,
         })
     }
 

@@ -17,6 +17,7 @@ use anabranch_masque::{Ask, Code, Extensions, ProxyStatus, Response, Settings, T
 use anabranch_net::engine::ConnectionError;
 use anabranch_net::{Connection, PathManager};
 use anabranch_tunnel::Treatment;
+use anabranch_tunnel::links::{Cap, Level, Then, Used};
 use std::fmt;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -89,6 +90,15 @@ pub enum News {
     NotYet(Failed),
     /// It stands, and the far end refuses requests because of who we are. Told once for each.
     Denied(Failed),
+    /// Much or all of a link's cap is used up.
+    Cap {
+        /// What the link is called.
+        link: String,
+        /// The cap.
+        cap: Cap,
+        /// What of it is used up.
+        used: Used,
+    },
     /// Packets of any protocol are carried.
     Packets {
         /// By this device.
@@ -113,6 +123,7 @@ impl fmt::Display for News {
                 write!(f, "{words}; trying again\n  hint: {hint}")
             }
             Self::Denied(failed) => failed.fmt(f),
+            Self::Cap { link, cap, used } => cap_words(f, link, *cap, *used),
             Self::Packets { device, addresses } => {
                 let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
                 let addresses = addresses.join(" and ");
@@ -123,6 +134,23 @@ impl fmt::Display for News {
             }
         }
     }
+}
+
+fn cap_words(f: &mut fmt::Formatter<'_>, link: &str, cap: Cap, used: Used) -> fmt::Result {
+    let megabytes = |bytes: u64| bytes / 1_000_000;
+    let (all, until) = (megabytes(cap.bytes), cap.renewal(used));
+    let then = match cap.then {
+        _ if cap.level(used) != Level::UsedUp => {
+            let used = megabytes(used.bytes);
+            return write!(
+                f,
+                "{link} has carried {used} MB of {all} MB; the count begins anew on {until}"
+            );
+        }
+        Then::Never => "not used",
+        Then::Backup => "a backup",
+    };
+    write!(f, "{link} has carried its {all} MB: {then} until {until}")
 }
 
 /// What an entry needs to get to its exit.
@@ -182,7 +210,7 @@ impl Uplink {
             News::Lost(reason) => Some(reason.to_string()),
             News::Denied(failed) if trouble.as_ref() == Some(&failed.words) => return,
             News::NotYet(failed) | News::Denied(failed) => Some(failed.words.clone()),
-            News::Packets { .. } => trouble.take(),
+            News::Packets { .. } | News::Cap { .. } => trouble.take(),
         };
         drop(trouble);
         (self.far.tell)(news);

@@ -8,7 +8,7 @@
 //! the invitation off, so an answer that was lost costs nothing. B's own identity is its key, which
 //! the join URL pins.
 
-mod file;
+pub(crate) mod file;
 mod kept;
 mod secret;
 mod store;

@@ -132,7 +132,7 @@ fn sections(root: &Table<'_>, base: &Path, names: &Names) -> Option<(Given, Sett
             let paths = path.map(|item| paths::read(&item)).unwrap_or_default();
             let classes = class.map(|item| classes::read(&item)).unwrap_or_default();
             let (given, mut join) = read?;
-            join.paths.specs = paths;
+            (join.paths.specs, join.rules) = paths.into_iter().unzip();
             join.classes = classes;
             Some((given, Settings::Near(Box::new(join))))
         }

@@ -3,6 +3,7 @@
 use super::*;
 use anabranch_proto::wire::frame::PathStatus;
 use anabranch_tunnel::class::Transport;
+use anabranch_tunnel::links::{Cap, Role, Rule, Then};
 use std::time::Duration;
 
 const URL_TEXT: &str =
@@ -67,6 +68,52 @@ fn what_new_writes_is_right_once_it_has_its_url() {
         Settings::Far(_)
     ));
     assert_fault(&template(false, None), &["near.url: expected", "12:7"]);
+}
+
+#[test]
+fn a_link_has_a_role_and_what_it_may_carry_in_a_month() {
+    let links = |path: &str| {
+        let text = format!("[near]\nurl = URL\n[[path]]\ninterface = \"wwan0\"\n{path}\n");
+        let wanted = near(&text).links();
+        (wanted[0].rule, wanted[0].spec.to_string(), wanted.len())
+    };
+    let usual = Rule::default();
+    assert_eq!(links(""), (usual, "wwan0,paths=1".into(), 1));
+    let above = Role::Secondary { above: 2_500_000 };
+    let (rule, spec, _) = links("role = \"secondary\"\nspill-above = \"2.5 Mbit/s\"");
+    assert_eq!((rule.role, &*spec), (above, "wwan0,backup,paths=1"));
+    let (rule, spec, count) = links("role = \"never\"");
+    // Whoever only leaves interfaces out wants all others.
+    assert_eq!((rule.role, &*spec, count), (Role::Never, "wwan0,never", 2));
+    let (rule, ..) = links("cap = \"20GB\"\ncap-day = 15\ncap-then = \"backup\"");
+    let (bytes, day, then) = (20_000_000_000, 15, Then::Backup);
+    assert_eq!(rule.cap, Some(Cap { bytes, day, then }));
+}
+
+#[test]
+fn rules_of_links_that_cannot_be_are_told() {
+    let path = "[near]\nurl = URL\n[[path]]\ninterface = ";
+    for (rest, parts) in [
+        (
+            "\"a\"\nrole = \"secondary\"",
+            &["`spill-above` is missing"][..],
+        ),
+        (
+            "\"a\"\nspill-above = \"1Mbit/s\"",
+            &["role = \"secondary\""],
+        ),
+        (
+            "\"a\"\nrole = \"secondary\"\nspill-above = \"20M\"",
+            &["`20M`", "20Mbit/s"],
+        ),
+        ("\"a\"\nrole = \"nevr\"", &["did you mean `never`?"]),
+        ("\"a\"\ncap-day = 15", &["there is no `cap` here"]),
+        ("\"a\"\ncap = \"20GB\"\ncap-day = 31", &["from 1 to 28"]),
+        ("\"a\"\ncap = \"lots\"", &["`lots`"]),
+        ("\"wwan*\"\ncap = \"20GB\"", &["for one link"]),
+    ] {
+        assert_fault(&format!("{path}{rest}\n"), parts);
+    }
 }
 
 #[test]
@@ -194,7 +241,7 @@ fn all_that_is_wrong_is_told_at_once_with_its_place_and_what_was_meant() {
         "8:8: near.name: expected one value, found a list",
         "path.1: `interface` is missing",
         "12:13: path.2.interface: expected an interface alone",
-        "13:8: path.2.role: expected one of always, backup, found \"bakup\"; did you mean",
+        "13:8: path.2.role: expected one of always, secondary, backup, never, found \"bakup\"; did",
         "14:10: path.2.weight: expected a whole number from 1",
         "class.1: `name` is missing",
         "16:1: class.1.nam: there is no such key here; did you mean `name`?",

@@ -15,7 +15,9 @@ use std::time::SystemTime;
 pub(super) const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The states of a path, as `status` has them.
-const STATES: [&str; 6] = ["open", "backup", "silent", "unproven", "closing", "waiting"];
+const STATES: [&str; 7] = [
+    "open", "backup", "silent", "unproven", "closing", "waiting", "capped",
+];
 
 /// What is told of each path: name, type, help and value, if there is one.
 type OfPath = (
@@ -25,7 +27,7 @@ type OfPath = (
     fn(&Path) -> Option<f64>,
 );
 
-const OF_PATHS: [OfPath; 7] = [
+const OF_PATHS: [OfPath; 9] = [
     (
         "anabranch_path_sent_bytes_total",
         "counter",
@@ -67,6 +69,18 @@ const OF_PATHS: [OfPath; 7] = [
         "gauge",
         "Largest UDP payload known to pass on a path.",
         |path| (path.mtu > 0).then_some(f64::from(path.mtu)),
+    ),
+    (
+        "anabranch_path_cap_bytes",
+        "gauge",
+        "What the link of a path may carry in a month.",
+        |path| Some(path.cap.as_ref()?.bytes as f64),
+    ),
+    (
+        "anabranch_path_cap_used_bytes",
+        "gauge",
+        "What it has carried since that count began, with all headers.",
+        |path| Some(path.cap.as_ref()?.used_bytes as f64),
     ),
 ];
 
