@@ -8,6 +8,7 @@ mod mechanisms;
 pub use ack_frequency::AckFrequency;
 pub use mechanisms::{CreditReturn, Mechanisms, Rescue, RetransmissionPolicy, Split};
 
+use crate::cid_format::CidFormat;
 use crate::congestion::ControllerFactory;
 use crate::event::ObserverFactory;
 use crate::path::mtu::MtuConfig;
@@ -237,8 +238,8 @@ impl ClientConfig {
 /// An endpoint's settings, whatever its role.
 #[derive(Debug, Clone)]
 pub struct EndpointConfig {
-    /// Length of the connection IDs it issues, 4 to 20 bytes.
-    pub cid_length: usize,
+    /// What the connection IDs that it issues are made of.
+    pub cids: CidFormat,
     /// Stateless resets, version negotiations and refusals sent per second at most. Retry packets
     /// are not among them.
     pub max_stateless_per_second: u32,
@@ -251,7 +252,7 @@ pub struct EndpointConfig {
 impl Default for EndpointConfig {
     fn default() -> Self {
         Self {
-            cid_length: 8,
+            cids: CidFormat::default(),
             max_stateless_per_second: 200,
             contain_panics: false,
         }

@@ -54,6 +54,7 @@
 //! # }
 //! ```
 
+pub mod cid_format;
 pub mod config;
 pub mod congestion;
 pub mod connection;

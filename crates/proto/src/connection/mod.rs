@@ -33,6 +33,7 @@ pub use migrate::MigrateError;
 pub use stats::{ConnectionStats, PathStats};
 pub use timers::Timer;
 
+use crate::cid_format::CidFormat;
 use crate::config::TransportConfig;
 use crate::congestion::Bottlenecks;
 use crate::datagram::Tuple;
@@ -108,7 +109,8 @@ struct Identity {
     side: Side,
     server_name: String,
     keys: Arc<EndpointKeys>,
-    cid_length: usize,
+    /// What further connection IDs of ours are made of.
+    cids: CidFormat,
     /// The connection ID the client invented for its first Initial.
     original_dcid: ConnectionId,
     /// The peer's address during the handshake.
@@ -163,6 +165,8 @@ pub(crate) struct Beginning {
     pub(crate) server_name: String,
     pub(crate) keys: Arc<EndpointKeys>,
     pub(crate) original_dcid: ConnectionId,
+    /// What further connection IDs are made of.
+    pub(crate) cids: CidFormat,
     pub(crate) local_cid: ConnectionId,
     /// The peer's connection ID: the client's source ID, or the ID the client invented.
     pub(crate) remote_cid: ConnectionId,
@@ -212,7 +216,7 @@ impl Connection {
             side,
             server_name: from.server_name,
             keys: from.keys,
-            cid_length: local_cid.len(),
+            cids: from.cids,
             original_dcid: from.original_dcid,
             handshake_remote: from.tuple.remote,
             handshake_scid: local_cid,

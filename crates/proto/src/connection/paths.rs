@@ -151,7 +151,7 @@ impl Connection {
         let mut source = CidSource {
             rng: &mut self.rng,
             keys: &self.identity.keys,
-            length: self.identity.cid_length,
+            format: &self.identity.cids,
         };
         let limit = self.identity.peer.active_connection_id_limit;
         self.paths.issue_cids(&mut source, limit);

@@ -129,7 +129,7 @@ impl Connection {
 
     /// Tells what the next packet is; `None` if the rest of the datagram is of no use.
     fn classify(&mut self, now: Instant, path: PathId, bytes: &[u8]) -> Option<Incoming> {
-        match header::parse(bytes, self.identity.cid_length) {
+        match header::parse(bytes, self.identity.cids.length()) {
             Ok(Header::Initial {
                 version,
                 scid,

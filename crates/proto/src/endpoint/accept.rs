@@ -3,12 +3,13 @@
 use super::admission::{Admission, Origin};
 use super::contain::contained;
 use super::{Endpoint, Handle, Member};
+use crate::cid_format::random_cid;
 use crate::config::{ClientConfig, IncomingPolicy, RetryPolicy, ServerConfig, TransportConfig};
 use crate::connection::{Beginning, Connection, announced_path_limit};
 use crate::datagram::{Ecn, Transmit, Tuple};
 use crate::handshake::token::{TokenError, TokenId, retry_integrity_tag};
 use crate::handshake::{Handshake, Level};
-use crate::path::manager::{Routing, random_cid};
+use crate::path::manager::Routing;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use crate::tls;
@@ -151,7 +152,7 @@ impl Endpoint {
         let handle = self.free_handle().ok_or(ConnectError::TooMany)?;
         let transport = TransportConfig::bounded(&config.transport);
         let mut rng = self.rng.fork();
-        let local_cid = random_cid(&mut rng, self.config.cid_length);
+        let local_cid = self.config.cids.draw(&mut rng);
         let remote_cid = random_cid(&mut rng, 8);
         let params = TransportParameters {
             initial_source_cid: Some(local_cid),
@@ -178,6 +179,7 @@ impl Endpoint {
                 server_name: server_name.to_owned(),
                 keys: self.keys.clone(),
                 original_dcid: remote_cid,
+                cids: self.config.cids.clone(),
                 local_cid,
                 remote_cid,
                 retry_scid: None,
@@ -232,7 +234,7 @@ impl Endpoint {
         ecn: Option<Ecn>,
         data: &mut [u8],
     ) {
-        match header::parse(data, self.config.cid_length) {
+        match header::parse(data, self.config.cids.length()) {
             Ok(Header::Initial {
                 version: VERSION_1,
                 dcid,
@@ -409,7 +411,7 @@ impl Endpoint {
     }
 
     pub(super) fn send_retry(&mut self, now: Instant, client: &Client) {
-        let scid = random_cid(&mut self.rng, self.config.cid_length.max(8));
+        let scid = self.config.cids.draw_for_retry(&mut self.rng);
         let remote = client.tuple.remote;
         let token = self
             .keys
@@ -435,7 +437,7 @@ impl Endpoint {
         let Ok(mut handshake) = Handshake::server(&server.tls, Vec::new(), &client.dcid) else {
             return;
         };
-        let scid = random_cid(&mut self.rng, self.config.cid_length);
+        let scid = self.config.cids.draw(&mut self.rng);
         let mut packet = Vec::new();
         let kind = header::LongType::Initial;
         let long = header::put_long(&mut packet, kind, &client.scid, &scid, &[], 0, 1);
@@ -466,7 +468,7 @@ impl Endpoint {
     /// The parameter that sends a client to the server's other addresses.
     fn preferred_address(&self, server: &ServerConfig, rng: &mut Rng) -> Option<PreferredAddress> {
         let addresses = &server.preferred_addresses;
-        let cid = random_cid(rng, self.config.cid_length);
+        let cid = self.config.cids.draw(rng);
         let v4 = |address: &SocketAddr| match address {
             SocketAddr::V4(v4) => Some(*v4),
             SocketAddr::V6(_) => None,
@@ -497,7 +499,7 @@ impl Endpoint {
         } = *client;
         let handle = self.free_handle()?;
         let mut rng = self.rng.fork();
-        let local_cid = random_cid(&mut rng, self.config.cid_length);
+        let local_cid = self.config.cids.draw(&mut rng);
         let preferred_address = self.preferred_address(server, &mut rng);
         let transport = TransportConfig::bounded(&server.transport);
         let params = TransportParameters {
@@ -529,6 +531,7 @@ impl Endpoint {
                 server_name: String::new(),
                 keys: self.keys.clone(),
                 original_dcid: dcid,
+                cids: self.config.cids.clone(),
                 local_cid,
                 remote_cid: scid,
                 retry_scid: proof.retry_scid,

@@ -21,7 +21,6 @@ use crate::rng::Rng;
 use crate::streams::ReadError;
 use crate::time::Instant;
 use crate::wire::StreamId;
-use crate::wire::cid::MAX_CID_LEN;
 use accept::Stateless;
 use admission::{Counted, Crowds, SpentTokens};
 use bytes::Bytes;
@@ -115,8 +114,7 @@ pub struct Endpoint {
 impl Endpoint {
     /// An endpoint without connections. The seed decides every random choice it will make; it must
     /// be secret on a real network.
-    pub fn new(mut config: EndpointConfig, seed: [u8; 32]) -> Self {
-        config.cid_length = config.cid_length.clamp(4, MAX_CID_LEN);
+    pub fn new(config: EndpointConfig, seed: [u8; 32]) -> Self {
         let mut rng = Rng::from_seed(seed);
         Self {
             stateless: Stateless::new(config.max_stateless_per_second),
@@ -183,7 +181,7 @@ impl Endpoint {
         data: &mut [u8],
     ) {
         self.clock = self.clock.max(now);
-        match self.routes.find(data, self.config.cid_length) {
+        match self.routes.find(data, self.config.cids.length()) {
             Destination::Connection(handle, path) => {
                 self.work(handle, |connection| {
                     connection.handle_datagram(now, tuple, ecn, path, data);

@@ -11,7 +11,7 @@ mod slot;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cids::{CidSource, random_cid};
+pub(crate) use cids::CidSource;
 pub(crate) use slot::{Slot, SlotMut};
 
 use super::state::Path;

@@ -5,6 +5,7 @@
 
 use crate::pair::tls_pair;
 use crate::policies;
+use anabranch_proto::cid_format::CidFormat;
 use anabranch_proto::config::{
     AckReturn, ClientConfig, CreditReturn, EndpointConfig, Rescue, RetransmissionPolicy,
     RetryPolicy, ServerConfig, Split, TransportConfig,
@@ -236,7 +237,7 @@ impl Play {
             client.token = vec![7; script.size()?.min(5000)];
         }
         let settings = EndpointConfig {
-            cid_length: script.size()?,
+            cids: CidFormat::Random(script.size()?),
             max_stateless_per_second: script.number()? as u32,
             ..EndpointConfig::default()
         };

@@ -1,6 +1,7 @@
 //! Connection IDs of all paths, and what the endpoint is to route because of them.
 
 use super::{Manager, Routing, Slot};
+use crate::cid_format::CidFormat;
 use crate::error::TransportError;
 use crate::handshake::token::EndpointKeys;
 use crate::path::cids::RemoteCids;
@@ -18,19 +19,14 @@ const CIDS_PER_PATH: u64 = 2;
 pub(crate) struct CidSource<'a> {
     pub(crate) rng: &'a mut Rng,
     pub(crate) keys: &'a EndpointKeys,
-    pub(crate) length: usize,
+    pub(crate) format: &'a CidFormat,
 }
 
 impl CidSource<'_> {
     fn draw(&mut self) -> (ConnectionId, ResetToken) {
-        let cid = random_cid(self.rng, self.length);
+        let cid = self.format.draw(self.rng);
         (cid, self.keys.reset_token(&cid))
     }
-}
-
-pub(crate) fn random_cid(rng: &mut Rng, length: usize) -> ConnectionId {
-    let bytes: [u8; 20] = rng.array();
-    ConnectionId::new(&bytes[..length.min(20)]).expect("at most 20 bytes")
 }
 
 impl Manager {

@@ -1,6 +1,7 @@
 //! What the manager knows of itself whoever changes its slots.
 
 use super::*;
+use crate::cid_format::{CidFormat, Routable};
 use crate::config::TransportConfig;
 use crate::datagram::{SocketId, Tuple};
 use crate::handshake::token::EndpointKeys;
@@ -10,6 +11,7 @@ use crate::path::state::PathOptions;
 use crate::recovery::PacketSpace;
 use crate::recovery::sent::{SentFrame, SentFrames};
 use crate::rng::Rng;
+use std::sync::Arc;
 
 fn path(id: u32) -> Path {
     let mut rng = Rng::from_seed([1; 32]);
@@ -40,13 +42,32 @@ fn write(paths: &mut Manager, limit: usize) -> SentFrames {
 }
 
 fn issue(paths: &mut Manager) {
+    issue_as(paths, &CidFormat::default());
+}
+
+fn issue_as(paths: &mut Manager, format: &CidFormat) {
     let mut rng = Rng::from_seed([2; 32]);
     let mut source = CidSource {
         rng: &mut rng,
         keys: &EndpointKeys::from_seed([3; 32]),
-        length: 8,
+        format,
     };
     paths.issue_cids(&mut source, 2);
+}
+
+#[test]
+fn connection_ids_of_all_paths_carry_the_servers_number() {
+    let mut paths = manager();
+    let routable = Routable::new(2, &[0xab, 0xcd], 8, None).unwrap();
+    issue_as(&mut paths, &CidFormat::Routable(Arc::new(routable)));
+    let issued: Vec<_> = std::iter::from_fn(|| paths.poll_routing()).collect();
+    assert_eq!(issued.len(), 5, "a spare for open paths, one for others");
+    for change in issued {
+        let Routing::AddCid(cid, _) = change else {
+            panic!("{change:?} is none");
+        };
+        assert_eq!(cid.as_slice()[..3], [0x4a, 0xab, 0xcd]);
+    }
 }
 
 #[test]
