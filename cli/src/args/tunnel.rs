@@ -144,6 +144,14 @@ start. If anything is wrong with the file, nothing is changed.
 Examples:
   sudo anabranch tunnel reload";
 
+const DRAIN: &str = "\
+Clients are told that it leaves. They connect anew for all flows to come, and what is open goes on
+where it is. What balances the load has to lead new connections elsewhere first (docs/tunnel.md).
+
+Examples:
+  anabranch tunnel drain
+  anabranch tunnel drain --for 600        for downloads that take ten minutes";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Tunnel {
     /// Be the far end: let clients in, and connect where they want to (no root)
@@ -188,6 +196,9 @@ pub(crate) enum Tunnel {
     Clients(Clients),
     /// Print a URL that lets one more machine in
     Invite(Node),
+    /// Let the far end here leave: its clients connect anew, and it ends with the last of its flows
+    #[command(after_help = DRAIN)]
+    Drain(Drain),
     /// Undo capture when the process at the other end of stdin has ended
     #[command(hide = true)]
     Guard {
@@ -329,6 +340,16 @@ pub(crate) struct Serve {
     /// Write a qlog file for each connection into this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) qlog: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Drain {
+    /// How long flows may go on, in seconds
+    #[arg(long = "for", value_name = "SECONDS", default_value_t = 60)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=86_400))]
+    pub(crate) seconds: u32,
+    #[command(flatten)]
+    pub(crate) node: Node,
 }
 
 #[derive(Debug, Args)]

@@ -53,6 +53,11 @@ pub enum Order {
     },
     /// To read its configuration again.
     Reload,
+    /// To tell its clients to connect anew, and to end with the last flow.
+    Drain {
+        /// How long flows may go on.
+        seconds: u32,
+    },
     /// To let a client in no more.
     Revoke {
         /// Its number or name.
@@ -74,6 +79,11 @@ pub enum Answer {
     Invitation(String),
     /// The client that was added.
     Added(Added),
+    /// Its clients are told that it leaves.
+    Draining {
+        /// How many flows are open.
+        open: usize,
+    },
     /// The number of the client that was revoked.
     Revoked(String),
     /// What reading its configuration again came to, in the names of its keys.

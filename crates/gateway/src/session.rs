@@ -5,7 +5,7 @@
 
 pub(crate) mod datagrams;
 
-use anabranch_masque::control::{Event, Peer, Unidirectional, preface};
+use anabranch_masque::control::{Event, Peer, Unidirectional, goaway, preface};
 use anabranch_masque::stream::{Item, Reader, data_header_size, headers, put_data_header};
 use anabranch_masque::{Code, Error, Field, Request, Response, Settings};
 use anabranch_net::engine::ConnectionError;
@@ -16,7 +16,7 @@ use anabranch_tunnel::class::{Light, Treatment};
 use bytes::Bytes;
 use datagrams::{Datagrams, Hub, deliver};
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::watch;
+use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::time::Instant;
 
 /// The most bytes that are taken from a stream at a time.
@@ -90,13 +90,25 @@ pub(crate) fn close(connection: &Connection, code: Code, reason: &str) {
     connection.close(wire(code), reason.as_bytes());
 }
 
+/// The highest stream of a request: a GOAWAY that names it refuses none (RFC 9114, section 5.2).
+const LAST_REQUEST: u64 = (1 << 62) - 4;
+
+/// What a peer said of itself so far.
+#[derive(Debug, Clone, Copy, Default)]
+struct Told {
+    settings: Option<Settings>,
+    /// It is about to leave.
+    is_leaving: bool,
+}
+
 /// HTTP/3 on a connection. Clones speak on the same one.
 #[derive(Debug, Clone)]
 pub(crate) struct Session {
     connection: Connection,
     ours: Settings,
-    /// What the peer says about itself, once it has.
-    peer: watch::Receiver<Option<Settings>>,
+    peer: watch::Receiver<Told>,
+    /// Our control stream, which lasts as long as the connection.
+    control: Arc<AsyncMutex<SendStream>>,
     hub: Arc<Hub>,
 }
 
@@ -106,14 +118,16 @@ impl Session {
     pub(crate) async fn start(connection: Connection, ours: Settings) -> Result<Self, Broken> {
         let mut control = connection.open_uni().await?;
         control.write_bytes(preface(&ours).into()).await?;
-        let (told, peer) = watch::channel(None);
-        tokio::spawn(attend(connection.clone(), control, told));
+        let (told, peer) = watch::channel(Told::default());
+        let control = Arc::new(AsyncMutex::new(control));
+        tokio::spawn(attend(connection.clone(), Arc::clone(&control), told));
         let hub = Arc::<Hub>::default();
         tokio::spawn(deliver(connection.clone(), Arc::clone(&hub)));
         Ok(Self {
             connection,
             ours,
             peer,
+            control,
             hub,
         })
     }
@@ -126,8 +140,24 @@ impl Session {
     pub(crate) async fn settings(&self) -> Result<Settings, ConnectionError> {
         let mut peer = self.peer.clone();
         tokio::select! {
-            Ok(settings) = peer.wait_for(Option::is_some) => Ok(settings.unwrap_or_default()),
+            Ok(told) = peer.wait_for(|told| told.settings.is_some()) => {
+                Ok(told.settings.unwrap_or_default())
+            }
             reason = self.connection.closed() => Err(reason),
+        }
+    }
+
+    /// Tells the peer that we are about to leave, and refuse nothing until then.
+    pub(crate) async fn leave(&self) -> Result<(), WriteError> {
+        let mut control = self.control.lock().await;
+        control.write_bytes(goaway(LAST_REQUEST).into()).await
+    }
+
+    /// Waits until the peer says that it is about to leave; for ever if the connection ends first.
+    pub(crate) async fn left(&self) {
+        let mut peer = self.peer.clone();
+        if peer.wait_for(|told| told.is_leaving).await.is_err() {
+            std::future::pending::<()>().await;
         }
     }
 
@@ -189,8 +219,8 @@ impl Session {
 /// Reads the streams that the peer opens in one direction.
 async fn attend(
     connection: Connection,
-    _control: SendStream,
-    told: watch::Sender<Option<Settings>>,
+    _control: Arc<AsyncMutex<SendStream>>,
+    told: watch::Sender<Told>,
 ) {
     let peer = Arc::new(Mutex::new(Peer::new(connection.side().peer())));
     while let Ok(stream) = connection.accept_uni().await {
@@ -203,7 +233,7 @@ async fn listen(
     connection: Connection,
     mut stream: RecvStream,
     peer: Arc<Mutex<Peer>>,
-    told: watch::Sender<Option<Settings>>,
+    told: watch::Sender<Told>,
 ) {
     let mut reader = Unidirectional::new();
     let result = loop {
@@ -231,12 +261,12 @@ async fn listen(
 fn drain(
     reader: &mut Unidirectional,
     peer: &mut Peer,
-    told: &watch::Sender<Option<Settings>>,
+    told: &watch::Sender<Told>,
 ) -> Result<bool, Error> {
     while let Some(event) = reader.poll(peer)? {
         match event {
-            Event::Settings(settings) => drop(told.send_replace(Some(settings))),
-            Event::GoAway(_) => {}
+            Event::Settings(settings) => told.send_modify(|told| told.settings = Some(settings)),
+            Event::GoAway(_) => told.send_modify(|told| told.is_leaving = true),
             Event::Unknown => return Ok(false),
         }
     }

@@ -171,6 +171,36 @@ async fn what_cannot_be_asked_for_is_answered_and_the_connection_goes_on() {
 }
 
 #[tokio::test]
+async fn an_exit_that_leaves_tells_all_and_ends_with_the_last_flow_or_when_it_is_late() {
+    let place = Place::open(10);
+    let session = place.visit().await;
+    let headers = place.let_in(&session).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = listener.local_addr().unwrap().to_string();
+    let flow = open(&session, connect(&target), headers.clone()).await;
+    assert_eq!(place.exit.drain(END * 10), 1, "one flow is open");
+    let left = timeout(END, session.left()).await;
+    left.expect("it is told");
+    let late = place.visit().await;
+    let left = timeout(END, late.left()).await;
+    left.expect("who comes later is told, too");
+    let (mut outgoing, incoming, response) = flow.unwrap();
+    assert_eq!(response.status, 200);
+    let (_asking, answer, second) = open(&session, connect(&target), headers).await.unwrap();
+    assert_eq!(second.status, 200, "nothing is refused");
+    let mut drained = Box::pin(place.exit.drained());
+    let early = timeout(Duration::from_millis(500), &mut drained).await;
+    early.expect_err("flows are open");
+    outgoing.reset(Code::REQUEST_CANCELLED);
+    drop(incoming);
+    let early = timeout(Duration::from_millis(500), &mut drained).await;
+    early.expect_err("another one is open");
+    place.exit.drain(Duration::ZERO);
+    timeout(END, drained).await.expect("it waits no longer");
+    drop(answer);
+}
+
+#[tokio::test]
 async fn a_megabyte_of_header_fields_ends_its_request_alone() {
     let place = Place::open(10);
     let session = place.visit().await;

@@ -1,7 +1,7 @@
 //! Questions to nodes that run, and `anabranch tunnel status`, `clients` and `invite`.
 
 use super::{reload, show};
-use crate::args::tunnel::{self as args, Clients, ClientsDo, Node};
+use crate::args::tunnel::{self as args, Clients, ClientsDo, Drain, Node};
 use crate::commands::interrupted;
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -114,6 +114,21 @@ pub(super) async fn clients(args: &Clients) -> Outcome {
 pub(super) async fn invite(node: &Node) -> Outcome {
     match ask_far_end(node, &Order::Invite).await? {
         Answer::Invitation(url) => output::data(url),
+        other => Err(unexpected(other)),
+    }
+}
+
+/// Lets the far end leave.
+pub(super) async fn drain(args: &Drain) -> Outcome {
+    let seconds = args.seconds;
+    match ask_far_end(&args.node, &Order::Drain { seconds }).await? {
+        Answer::Draining { open } => {
+            output::say(format!(
+                "its clients are told; it ends with the last of {open} open flows, after \
+                 {seconds} s at the latest"
+            ));
+            Ok(())
+        }
         other => Err(unexpected(other)),
     }
 }

@@ -44,6 +44,7 @@ pub(crate) async fn run(command: &Tunnel, names: &Names, quiet: bool) -> Outcome
         Tunnel::Why(args) => flows::why(args).await,
         Tunnel::Clients(args) => ask::clients(args).await,
         Tunnel::Invite(node) => ask::invite(node).await,
+        Tunnel::Drain(args) => ask::drain(args).await,
     }
 }
 

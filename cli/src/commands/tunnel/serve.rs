@@ -82,6 +82,7 @@ pub(super) async fn run(
         () = metrics::serve(metrics, || exit.glance()) => Ok(()),
         () = service::attend(&endpoint, || exit.glance()) => Ok(()),
         () = reload::on_signal(reloading.as_ref(), Reloading::compare) => Ok(()),
+        () = exit.drained() => Ok(()),
         failure = ip::unguarded(undo.as_mut()) => Err(failure),
         () = interrupted => Ok(()),
     };
@@ -125,6 +126,9 @@ async fn obey(
             Err(error) => Answer::Refused(error.to_string()),
         },
         Order::Reload => reload::answer(reloading, Reloading::compare),
+        Order::Drain { seconds } => Answer::Draining {
+            open: exit.drain(Duration::from_secs(seconds.into())),
+        },
     }
 }
 

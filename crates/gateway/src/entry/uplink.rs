@@ -3,6 +3,7 @@
 //! ```text
 //! Away ──dialled, let in──> Up ──connection ended──> Away, dialled again after a while
 //!   └── not let in: the end                             (250 ms, doubled up to 15 s)
+//! Up ──the far end is leaving──> Up, on the old connection until the next one stands
 //! ```
 
 use super::entrance::{Entrance, Terms, speaks_none};
@@ -84,6 +85,8 @@ pub enum News {
         /// What it cannot do that an exit can, in words.
         lacks: Vec<&'static str>,
     },
+    /// The far end is about to leave; another connection is made, and flows that are open stay.
+    Leaving,
     /// It broke; it is made again.
     Lost(ConnectionError),
     /// It could not be made; it is tried again. Told once for each reason.
@@ -115,6 +118,7 @@ impl fmt::Display for News {
                 write!(f, "connected to {name}")?;
                 lacks.iter().try_for_each(|it| write!(f, "\n  note: {it}"))
             }
+            Self::Leaving => f.write_str("the far end is leaving; connecting again"),
             Self::Lost(reason) => write!(f, "the tunnel broke: {reason}; connecting again"),
             Self::NotYet(Failed { words, hint, .. }) if hint.is_empty() => {
                 write!(f, "{words}; trying again")
@@ -210,7 +214,7 @@ impl Uplink {
             News::Lost(reason) => Some(reason.to_string()),
             News::Denied(failed) if trouble.as_ref() == Some(&failed.words) => return,
             News::NotYet(failed) | News::Denied(failed) => Some(failed.words.clone()),
-            News::Packets { .. } | News::Cap { .. } => trouble.take(),
+            News::Packets { .. } | News::Cap { .. } | News::Leaving => trouble.take(),
         };
         drop(trouble);
         (self.far.tell)(news);
@@ -234,17 +238,16 @@ impl Uplink {
                 Ok(up) => {
                     self.tell(&up.news());
                     told.clear();
-                    let (connection, since) = (up.session.connection().clone(), up.since);
-                    self.state.send_replace(Some(up));
-                    let reason = connection.closed().await;
-                    self.state.send_replace(None);
-                    self.tell(&News::Lost(reason));
+                    let since = up.since;
+                    self.state.send_replace(Some(up.clone()));
+                    self.until_over(up).await;
                     if since.elapsed() >= GOOD {
                         pause = PAUSE;
                     }
                 }
                 Err(failed) if failed.is_final => return failed,
                 Err(failed) => {
+                    self.forget_closed();
                     if failed.words != told {
                         told.clone_from(&failed.words);
                         self.tell(&News::NotYet(failed));
@@ -254,6 +257,33 @@ impl Uplink {
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+
+    /// Waits until another connection is needed: this one ended, or its far end is leaving.
+    async fn until_over(&self, up: Up) {
+        let connection = up.session.connection().clone();
+        tokio::select! {
+            reason = connection.closed() => {
+                self.state.send_replace(None);
+                self.tell(&News::Lost(reason));
+            }
+            () = up.session.left() => {
+                self.tell(&News::Leaving);
+                // Its paths are managed until the far end closes it.
+                tokio::spawn(async move {
+                    connection.closed().await;
+                    drop(up);
+                });
+            }
+        }
+    }
+
+    /// A connection whose far end was leaving stands until it is closed.
+    fn forget_closed(&self) {
+        self.state.send_if_modified(|state| {
+            let is_closed = |up: &mut Up| up.session.connection().close_reason().is_some();
+            state.take_if(is_closed).is_some()
+        });
     }
 
     /// One attempt, with everything that may let us in.

@@ -144,6 +144,11 @@ impl Guests {
         self.lock().values().find(|guest| fits(guest)).cloned()
     }
 
+    /// Flows of all clients that are open.
+    pub(crate) fn open(&self) -> usize {
+        self.lock().values().map(|guest| guest.open()).sum()
+    }
+
     /// Everything of a client ends at once.
     pub(crate) fn expel(&self, id: &ClientId) {
         let guest = self.lock().remove(id);

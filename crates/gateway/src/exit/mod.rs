@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, watch};
 use tokio::time::{Instant, interval, sleep, sleep_until, timeout};
 
 /// How long a client may take to prove who it is.
@@ -42,6 +42,9 @@ const HEAD: Duration = Duration::from_secs(15);
 const MAX_FAILURES: u32 = 4;
 /// Time between two records of what clients moved.
 const RECORD: Duration = Duration::from_secs(60);
+
+/// Time between two looks at whether flows are open still, before it leaves.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// The application protocol of all that is served.
 const ALPN: &[u8] = b"h3";
@@ -68,6 +71,8 @@ pub struct Exit {
     since: Instant,
     /// What carries packets of IP, if it does.
     network: Option<Network>,
+    /// When it ends whatever is open, once it is about to leave.
+    leaving: watch::Sender<Option<Instant>>,
 }
 
 /// What was seen of a client: bytes up and down, and the paths of its newest connection.
@@ -80,6 +85,12 @@ struct Visit {
     /// The first client that proved itself on it.
     guest: OnceCell<Arc<Guest>>,
     failures: AtomicU32,
+}
+
+/// Waits until an exit is about to leave.
+async fn told(leaving: &mut watch::Receiver<Option<Instant>>) {
+    // The sender lives as long as the exit.
+    let _ = leaving.wait_for(Option::is_some).await;
 }
 
 impl Exit {
@@ -95,6 +106,7 @@ impl Exit {
             templates: crate::templates(),
             records: Arc::default(),
             network: None,
+            leaving: watch::Sender::new(None),
         }
     }
 
@@ -140,6 +152,27 @@ impl Exit {
             Ok(id)
         })
         .await
+    }
+
+    /// Tells all clients that it is about to leave, now and when they come: they connect anew, to
+    /// wherever they are led. What is open may go on for so long. Returns how many flows that are.
+    pub fn drain(&self, at_most: Duration) -> usize {
+        self.leaving.send_replace(Some(Instant::now() + at_most));
+        self.guests.open()
+    }
+
+    /// Waits until it was told to leave and has nothing open any more, or has waited long enough.
+    pub async fn drained(&self) {
+        let mut leaving = self.leaving.subscribe();
+        told(&mut leaving).await;
+        let is_due = || self.leaving.borrow().is_some_and(|at| at <= Instant::now());
+        loop {
+            // First, so that clients hear of it.
+            sleep(LOOK).await;
+            if self.guests.open() == 0 || is_due() {
+                return;
+            }
+        }
     }
 
     /// Who was let in.
@@ -273,6 +306,8 @@ impl Exit {
             failures: AtomicU32::new(0),
         });
         let deadline = Instant::now() + PROOF;
+        let mut leaving = self.leaving.subscribe();
+        let mut has_told = false;
         loop {
             tokio::select! {
                 request = visit.session.accept() => match request {
@@ -282,6 +317,11 @@ impl Exit {
                     }
                     Err(_) => return,
                 },
+                () = told(&mut leaving), if !has_told => {
+                    has_told = true;
+                    // A connection that is gone is noticed above.
+                    let _ = visit.session.leave().await;
+                }
                 () = sleep_until(deadline), if visit.guest.get().is_none() => {
                     let reason = "nobody proved who this is";
                     return close(visit.session.connection(), Code::EXCESSIVE_LOAD, reason);
