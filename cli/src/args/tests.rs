@@ -57,6 +57,19 @@ fn paths_per_interface_is_a_default_for_paths_that_do_not_say() {
 }
 
 #[test]
+fn the_number_of_a_far_end_is_octets_and_a_key_encrypts_one() {
+    let serve = "anabranch tunnel serve";
+    for wrong in ["0", "xy", "001", "000102030405060708090a0b"] {
+        let refused = refusal(&format!("{serve} --server-id {wrong}"));
+        assert!(refused.contains("expected 1 to 11 octets"), "{refused}");
+    }
+    assert!(refusal(&format!("{serve} --lb-key key")).contains("--server-id <HEX>"));
+    assert!(refusal(&format!("{serve} --server-id 01 --lb-rotation 7")).contains("0..=6"));
+    let line = format!("{serve} --server-id 00fF --lb-key key --lb-rotation 6");
+    assert!(parse(&line).is_ok());
+}
+
+#[test]
 fn mistakes_name_what_is_nearest() {
     let message = refusal("anabranch get URL --scheduler ecf:beta=");
     assert!(message.contains("--scheduler"), "{message}");

@@ -334,12 +334,56 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "[ADDR]:PORT", value_parser = metrics_address)]
     pub(crate) metrics: Option<SocketAddr>,
     #[command(flatten)]
+    pub(crate) fleet: Fleet,
+    #[command(flatten)]
     pub(crate) place: Place,
     #[command(flatten)]
     pub(crate) tuning: Tuning,
     /// Write a qlog file for each connection into this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) qlog: Option<PathBuf>,
+}
+
+/// Which of several far ends behind one address this is.
+#[derive(Debug, Args)]
+pub(crate) struct Fleet {
+    /// The number of this far end among those behind one address, 1 to 11 octets: it is put into
+    /// connection IDs, where what balances the load reads it
+    #[arg(long, value_name = "HEX", value_parser = server_id)]
+    pub(crate) server_id: Option<ServerId>,
+    /// Encrypt the number with this key: 32 hexadecimal digits, which the balancer knows too
+    #[arg(long, value_name = "FILE", requires = "server_id")]
+    pub(crate) lb_key: Option<PathBuf>,
+    /// Which configuration of the balancer this is, 0 to 6 [default: 0]
+    #[arg(long, value_name = "N", requires = "server_id")]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=6))]
+    pub(crate) lb_rotation: Option<u8>,
+}
+
+/// The number of a far end, as connection IDs have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ServerId(pub(crate) Vec<u8>);
+
+/// Octets of a server ID at most: with the nonce they fit a connection ID.
+const MAX_SERVER_ID: usize = 11;
+
+fn server_id(text: &str) -> Result<ServerId, String> {
+    let octets = hexadecimal(text)
+        .filter(|octets| (1..=MAX_SERVER_ID).contains(&octets.len()))
+        .ok_or_else(|| {
+            format!(
+                "expected 1 to {MAX_SERVER_ID} octets of two hexadecimal digits each, such as 01"
+            )
+        })?;
+    Ok(ServerId(octets))
+}
+
+/// The octets that pairs of hexadecimal digits mean.
+pub(crate) fn hexadecimal(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u32>> = text.chars().map(|digit| digit.to_digit(16)).collect();
+    let digits = digits.filter(|digits| digits.len().is_multiple_of(2))?;
+    let octet = |pair: &[u32]| u8::try_from(pair[0] << 4 | pair[1]).ok();
+    digits.chunks_exact(2).map(octet).collect()
 }
 
 #[derive(Debug, Args)]

@@ -15,7 +15,9 @@ use crate::url::{Host, ServerUrl};
 use crate::{http3, http09};
 use anabranch_net::defaults;
 use anabranch_net::endpoint::Endpoint;
-use anabranch_net::engine::{ConnectionError, ServerConfig, TransportConfig, tls};
+use anabranch_net::engine::{
+    CidFormat, ConnectionError, EndpointConfig, ServerConfig, TransportConfig, tls,
+};
 use anabranch_net::interfaces::{self, Interface, Kind};
 use anabranch_proto::error::printable;
 use anabranch_schedulers::Names;
@@ -146,7 +148,13 @@ pub(crate) async fn open(
     advertise: &[Host],
 ) -> Outcome<(Endpoint, ServerUrl)> {
     let secret = key.derive_secret(RESET_LABEL);
-    let endpoint = bind(&config, secret, listen, crate::url::DEFAULT_PORT)?;
+    let endpoint = bind(
+        &config,
+        &CidFormat::default(),
+        secret,
+        listen,
+        crate::url::DEFAULT_PORT,
+    )?;
     let hosts = match advertise {
         [] => reachable(&endpoint.local_addrs()).await?,
         hosts => hosts.to_vec(),
@@ -355,15 +363,21 @@ pub(super) fn cannot_listen(error: &io::Error) -> Failure {
     }
 }
 
-/// Binds a server to the addresses given, else to a port of all addresses.
+/// Binds a server to the addresses given, else to a port of all addresses. Its connection IDs are
+/// of the form `cids`.
 pub(super) fn bind(
     config: &ServerConfig,
+    cids: &CidFormat,
     reset_secret: [u8; 32],
     listen: &[SocketAddr],
     port: u16,
 ) -> Outcome<Endpoint> {
     let bind_to = |addresses: &[SocketAddr]| {
         let builder = Endpoint::builder()
+            .config(EndpointConfig {
+                cids: cids.clone(),
+                ..EndpointConfig::default()
+            })
             .server(config.clone())
             .reset_secret(reset_secret);
         let addresses = addresses.iter();

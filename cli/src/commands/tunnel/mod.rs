@@ -4,6 +4,7 @@ pub(crate) mod ask;
 mod capture;
 mod configuration;
 mod file;
+mod fleet;
 mod flows;
 mod ip;
 mod join;

@@ -1,7 +1,7 @@
 //! `anabranch tunnel serve`: the far end.
 
 use super::reload::{self, Reloading};
-use super::{answer, directory, ip, metrics, name, sending, service};
+use super::{answer, directory, fleet, ip, metrics, name, sending, service};
 use crate::args::tunnel::Serve;
 use crate::commands::interrupted;
 use crate::commands::serve::{RESET_LABEL, bind, raise_file_limit, reachable};
@@ -134,6 +134,7 @@ async fn obey(
 
 /// Where clients are waited for, and by which key they know it.
 fn endpoint(args: &Serve, names: &Names, directory: &Path) -> Outcome<(Endpoint, Fingerprint)> {
+    let cids = fleet::connection_ids(&args.fleet)?;
     let trust = ServerTrust {
         // A certificate comes in the place of the key.
         identity: args.cert.is_none().then(|| directory.to_owned()),
@@ -151,7 +152,7 @@ fn endpoint(args: &Serve, names: &Names, directory: &Path) -> Outcome<(Endpoint,
     config.transport = Arc::new(transport);
     config.max_connections_per_address = FROM_ONE_ADDRESS;
     let secret = key.derive_secret(RESET_LABEL);
-    let endpoint = bind(&config, secret, &args.listen, PORT)?;
+    let endpoint = bind(&config, &cids, secret, &args.listen, PORT)?;
     Ok((endpoint, key.fingerprint()))
 }
 
