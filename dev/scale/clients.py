@@ -152,7 +152,9 @@ def main() -> None:
         for step in steps:
             while len(near) < step:
                 url, proxy = far.ask("invite"), FIRST_PROXY + len(near)
-                listen = ("--listen", f"127.0.0.1:{proxy}", "--path", "127.0.0.1")
+                # A far end takes 250 connections from one address.
+                address = f"127.0.{len(near) // 200}.1"
+                listen = ("--listen", f"127.0.0.1:{proxy}", "--path", address)
                 node = Node(program, base / f"near{len(near)}", "join", url, *listen)
                 nodes.callback(node.end)
                 near.append(node)
