@@ -304,6 +304,28 @@ fn a_link_whose_cap_is_used_up_carries_no_more_also_after_a_restart() {
 }
 
 #[test]
+fn a_tunnel_ends_rather_than_goes_on_over_a_link_whose_cap_is_used_up() {
+    let Some(tunnel) = Tunnel::new("tunnel-capped") else {
+        return;
+    };
+    let only = "[[path]]\ninterface = \"path1\"\n";
+    tunnel.write(&format!("{only}cap = \"1MB\"\n"));
+    assert!(tunnel.ask(&["reload"]).status.success());
+    let (mut client, mut service) = tunnel.open();
+    thread::scope(|scope| {
+        // It breaks off some time after the cap, but not at the end.
+        scope.spawn(move || while service.write_all(&[7; 1 << 12]).is_ok() {});
+        scope.spawn(move || std::io::copy(&mut client, &mut std::io::sink()));
+        tunnel.hear("the tunnel broke");
+    });
+    tunnel.hear("every interface that is named is left out");
+    tunnel.write(&format!("{only}cap = \"1GB\"\n"));
+    assert!(tunnel.ask(&["reload"]).status.success());
+    tunnel.wait_for_state("path1", "open");
+    tunnel.connect();
+}
+
+#[test]
 fn a_secondary_link_helps_while_the_others_carry_much_and_rests_afterwards() {
     let Some(tunnel) = Tunnel::new("tunnel-spill") else {
         return;

@@ -203,8 +203,8 @@ struct Line {
     /// Its addresses, if they cannot be looked up later.
     target: Option<Target>,
     config: ClientConfig,
+    /// How paths are tried; without any, which are up to the links.
     paths: Mutex<PathsConfig>,
-    /// Which of them are used, and how.
     links: Arc<Links>,
     endpoint: Endpoint,
 }
@@ -221,7 +221,10 @@ impl Line {
             config: configure(args, url, names)?,
             url: url.clone(),
             target,
-            paths: Mutex::new(args.paths.config()),
+            paths: Mutex::new(PathsConfig {
+                specs: Vec::new(),
+                ..args.paths.config()
+            }),
             links: links(args)?,
             endpoint: endpoint.clone(),
         })

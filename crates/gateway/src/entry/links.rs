@@ -112,6 +112,8 @@ struct State {
     kept: BTreeMap<String, Kept>,
     /// Of which connection, and its paths.
     counted: (u64, BTreeMap<PathId, Counted>),
+    /// How which connection was told to use its paths.
+    applied: (u64, Vec<PathSpec>),
     looked: Option<Instant>,
     saved: Option<Instant>,
     /// What was said of each cap.
@@ -144,6 +146,7 @@ impl Links {
                 rules: Rules::default(),
                 kept: kept.unwrap_or_default(),
                 counted: (0, BTreeMap::new()),
+                applied: (0, Vec::new()),
                 looked: None,
                 saved: None,
                 told: Vec::new(),
@@ -234,13 +237,14 @@ impl Links {
             .replace(now)
             .map_or(LOOK, |before| now - before);
         let bytes = up.map(|up| state.count(up)).unwrap_or_default();
-        let before = state.specs();
         state.rules.carry(&bytes, time, today);
         state.keep_used();
         if let Some(up) = up {
-            let specs = state.specs();
-            if specs != before {
-                up.manager.set_specs(specs);
+            // A connection may have been dialled by what held a moment ago.
+            let wanted = (up.number, state.specs());
+            if state.applied != wanted {
+                up.manager.set_specs(wanted.1.clone());
+                state.applied = wanted;
             }
             state.leave_astray(up, now);
         }
