@@ -30,26 +30,18 @@ use engine::{Clock, Command, Direction, Engine};
 pub fn emulator(links: Vec<LinkPlan>) -> Result<Box<dyn LinkLayer>, Error> {
     ends::check(&links)?;
     let clock = Clock::start();
+    // Before any device: the kernel takes a while to free one that was made for nothing.
+    let captures = links.iter().map(|plan| capture(plan, &clock));
+    let captures = captures.collect::<Result<Vec<_>, Error>>()?;
     let mut ports = Vec::new();
     let mut directions = Vec::new();
-    for (index, plan) in links.iter().enumerate() {
+    for (index, (plan, capture)) in links.iter().zip(captures).enumerate() {
         for end in [0, 1] {
             ports.push(device::open(plan, end)?);
         }
         for end in [0, 1] {
             ends::set_up(index, plan, end)?;
         }
-        let capture = match &plan.pcap {
-            None => None,
-            Some(path) => {
-                let names = [0, 1].map(|end| plan.ends[end].interface.as_str());
-                let capture = Capture::create(path, names, clock.now());
-                Some(Arc::new(capture.map_err(|reason| Error::Capture {
-                    path: path.clone(),
-                    reason,
-                })?))
-            }
-        };
         for way in Way::BOTH {
             directions.push(Direction::new(plan, way, capture.clone()));
         }
@@ -76,6 +68,20 @@ pub fn emulator(links: Vec<LinkPlan>) -> Result<Box<dyn LinkLayer>, Error> {
         wake,
         thread: Some(thread),
     }))
+}
+
+/// The file that a link's packets are written to, if there is to be one.
+fn capture(plan: &LinkPlan, clock: &Clock) -> Result<Option<Arc<Capture>>, Error> {
+    let Some(path) = &plan.pcap else {
+        return Ok(None);
+    };
+    let names = [0, 1].map(|end| plan.ends[end].interface.as_str());
+    let created = Capture::create(path, names, clock.now());
+    let created = created.map_err(|reason| Error::Capture {
+        path: path.clone(),
+        reason,
+    })?;
+    Ok(Some(Arc::new(created)))
 }
 
 /// The caller's half.
