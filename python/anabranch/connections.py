@@ -50,7 +50,11 @@ class Stream:
 
     async def read(self, most: int = 1 << 16) -> bytes:
         """Waits for data, at most so many bytes; ``b""`` at the end."""
-        return await self._stream.read(most)
+        while True:
+            await self._stream.wait(most)
+            # Nothing can be cancelled between the two.
+            if (piece := self._stream.fetch(most)) is not None:
+                return piece
 
     async def read_all(self, limit: int = 1 << 30) -> bytes:
         """Waits for all that is left; an error if it is more than ``limit`` bytes."""
@@ -84,7 +88,7 @@ class Connection:
     """A connection over several paths. Close it, or open it with ``async with``.
 
     What is cancelled while it waits loses a write under way, what ``read_all`` has read so far, and
-    what arrives at that very moment; other reads lose nothing.
+    a datagram or a new stream that arrives at that very moment; a ``read`` loses nothing.
     """
 
     def __init__(self, connection: _engine.Connection) -> None:
