@@ -97,6 +97,7 @@ fn everything_works_without_ipv4() {
 fn our_own_far_end_is_a_proxy_like_any_other_to_who_knows_nothing_of_joining() {
     let far = Far::start(&[]);
     let added = far.ask(&["clients", "add", "phone"]);
+    assert!(added.status.success(), "{added:?}");
     let state = tempfile::tempdir().unwrap();
     let credential = state.path().join("credential");
     std::fs::write(&credential, added.stdout).unwrap();

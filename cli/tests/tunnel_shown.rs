@@ -7,12 +7,13 @@ mod ending;
 #[path = "common/tunnels.rs"]
 mod tunnels;
 
-use std::io::{Read as _, Write as _};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use std::io::{PipeWriter, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
-use tunnels::{Far, Near, connect_socks, limited};
+use tunnels::{Far, Near, PROGRAM, connect_socks, limited};
 
 /// How long anything may take on a machine that is busy with other work.
 const END: Duration = Duration::from_secs(60);
@@ -168,4 +169,57 @@ fn paths_are_one_table_for_both_ends() {
         table.starts_with("of ") && table.contains(" open"),
         "{table}"
     );
+}
+
+/// Whoever reads the URL may ask at once, even before it is read by anybody.
+#[test]
+fn a_far_end_can_be_asked_before_it_has_told_where_it_is() {
+    let state = tempfile::tempdir().unwrap();
+    // It has room for nothing more: the far end stops where it prints its URL.
+    let (unread, full) = std::io::pipe().unwrap();
+    fill(&full);
+    let mut serve = Command::new(PROGRAM);
+    serve
+        .args([
+            "tunnel",
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--allow",
+            "127.0.0.1",
+            "--state",
+        ])
+        .arg(state.path())
+        .env("XDG_RUNTIME_DIR", state.path())
+        .stdin(Stdio::null())
+        .stdout(full)
+        .stderr(Stdio::null());
+    let mut far = serve.spawn().unwrap();
+    let is_there = || {
+        let sockets = std::fs::read_dir(state.path().join("anabranch"));
+        let mut names = sockets
+            .into_iter()
+            .flatten()
+            .map(|one| one.unwrap().file_name());
+        names.any(|name| name.to_string_lossy().ends_with(".sock"))
+    };
+    let started = Instant::now();
+    while !is_there() && started.elapsed() < END {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let is_there = is_there();
+    far.kill().unwrap();
+    far.wait().unwrap();
+    drop(unread);
+    assert!(is_there, "there is no socket");
+}
+
+/// Writes to a pipe until nothing more goes in.
+fn fill(pipe: &PipeWriter) {
+    let flags = OFlag::from_bits_retain(fcntl(pipe, FcntlArg::F_GETFL).unwrap());
+    let set = |flags| fcntl(pipe, FcntlArg::F_SETFL(flags)).unwrap();
+    set(flags | OFlag::O_NONBLOCK);
+    let mut writer = pipe;
+    while writer.write(&[0]).is_ok() {}
+    set(flags);
 }

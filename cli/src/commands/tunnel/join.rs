@@ -2,7 +2,7 @@
 
 use super::file::{Faults, Settings};
 use super::reload::{self, Reloaded, Reloading};
-use super::{answer, capture, directory, ip, metrics, name, sending, service};
+use super::{answer, capture, control, directory, ip, metrics, name, sending, service};
 use crate::args::tunnel::Join;
 use crate::commands::interrupted;
 use crate::commands::serve::{cannot_listen, raise_file_limit};
@@ -68,6 +68,7 @@ pub(super) async fn run(
         entry = entry.with_tun(tun);
     }
     let entry = Arc::new(entry);
+    let control = control("near");
     introduce(args, &entry.local_addrs(), quiet);
     let (line, node) = (&*line, &*entry);
     let reloader = reloading.as_ref().map(|it| Reloader::new(it, line, node));
@@ -81,7 +82,7 @@ pub(super) async fn run(
     };
     let ended = tokio::select! {
         failed = entry.run() => Err(final_failure(&failed)),
-        () = answer("near", obey) => Ok(()),
+        () = answer(control, obey) => Ok(()),
         () = metrics::serve(metrics, || entry.glance()) => Ok(()),
         () = service::attend(&endpoint, || entry.glance()) => Ok(()),
         () = reload::on_signal(reloader.as_ref(), Reloader::reload) => Ok(()),

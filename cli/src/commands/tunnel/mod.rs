@@ -64,21 +64,28 @@ fn guard_command(options: &[&str]) -> Command {
     guard
 }
 
-/// Answers questions of other commands while a node runs. It runs without, too.
-async fn answer(node: &str, answer: impl AsyncFn(Order) -> Answer) {
+/// Where other commands ask a node. It runs without, too.
+///
+/// It is there before the node tells anybody of itself: who reads that may ask at once.
+fn control(node: &str) -> Option<Control> {
     let bound = ask::directory().and_then(|directory| {
         let bound = Control::bind(&directory, node);
         bound.map_err(|error| Failure::io(directory.display(), &error))
     });
-    match bound {
-        Ok(control) => control.serve(answer).await,
-        Err(failure) => {
-            let why = failure.what();
-            output::say(format!(
-                "note: `anabranch tunnel status` does not find this: {why}"
-            ));
-            std::future::pending::<()>().await;
-        }
+    let told = bound.inspect_err(|failure| {
+        let why = failure.what();
+        output::say(format!(
+            "note: `anabranch tunnel status` does not find this: {why}"
+        ));
+    });
+    told.ok()
+}
+
+/// Answers what other commands ask while a node runs.
+async fn answer(control: Option<Control>, answer: impl AsyncFn(Order) -> Answer) {
+    match control {
+        Some(control) => control.serve(answer).await,
+        None => std::future::pending().await,
     }
 }
 

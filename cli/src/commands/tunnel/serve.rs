@@ -1,7 +1,7 @@
 //! `anabranch tunnel serve`: the far end.
 
 use super::reload::{self, Reloading};
-use super::{answer, directory, fleet, ip, metrics, name, sending, service};
+use super::{answer, control, directory, fleet, ip, metrics, name, sending, service};
 use crate::args::tunnel::Serve;
 use crate::commands::interrupted;
 use crate::commands::serve::{RESET_LABEL, bind, raise_file_limit, reachable};
@@ -68,6 +68,7 @@ pub(super) async fn run(
         invitation: Some(invitation),
     };
     let interrupted = interrupted();
+    let control = control("far");
     output::data(url(exit.invite().await.map_err(Failure::failed)?))?;
     if !quiet {
         output::say("this URL lets one machine in, within a week: anabranch tunnel join URL");
@@ -78,7 +79,7 @@ pub(super) async fn run(
     let obey = async |order| obey(&exit, order, &url, reloading.as_ref()).await;
     let ended = tokio::select! {
         () = exit.run(&endpoint) => Ok(()),
-        () = answer("far", obey) => Ok(()),
+        () = answer(control, obey) => Ok(()),
         () = metrics::serve(metrics, || exit.glance()) => Ok(()),
         () = service::attend(&endpoint, || exit.glance()) => Ok(()),
         () = reload::on_signal(reloading.as_ref(), Reloading::compare) => Ok(()),
