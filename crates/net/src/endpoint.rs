@@ -327,6 +327,16 @@ impl Endpoint {
         poll_fn(|cx| self.inner.shared.lock().poll_turned(cx, before)).await;
     }
 
+    /// Closes all sockets, and waits until that is done: their addresses are free for others then.
+    /// Connections that are left have no way to their peers any more. Dropping an endpoint closes
+    /// them too, but some time later.
+    pub async fn unbind(&self) {
+        for socket in self.sockets() {
+            self.remove_socket(socket.id);
+        }
+        self.turned().await;
+    }
+
     /// Waits until every connection has ended and nothing of them can arrive any more. Call this or
     /// [`say_goodbye`](Self::say_goodbye) before the program exits; otherwise the peers wait for
     /// their idle time-out.

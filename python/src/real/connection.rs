@@ -353,6 +353,8 @@ impl PyListener {
             };
             endpoint.close(0_u32, b"");
             let _ = tokio::time::timeout(GRACE, endpoint.wait_idle()).await;
+            // Whoever waited for this may bind to the same address at once.
+            let _ = tokio::time::timeout(GRACE, endpoint.unbind()).await;
             Ok(())
         })
     }

@@ -64,3 +64,15 @@ async fn a_program_may_end_as_soon_as_the_peer_was_told() {
     let reason = soon(accepted.closed()).await;
     assert!(reason.to_string().contains('7'), "{reason}");
 }
+
+#[tokio::test]
+async fn an_address_is_free_once_its_endpoint_is_unbound() {
+    let pair = pair();
+    let (connection, accepted, _manager) = pair.connect(&[]).await;
+    let address = pair.server.local_addrs()[0];
+    pair.server.close(0, b"");
+    soon(pair.server.wait_idle()).await;
+    soon(pair.server.unbind()).await;
+    assert!(std::net::UdpSocket::bind(address).is_ok());
+    drop((connection, accepted));
+}
