@@ -67,7 +67,10 @@ pub mod event;
     reason = "what of it others may use is named in `tls`, `event` and `connection`"
 )]
 mod handshake;
+mod identity;
+mod idle;
 mod life;
+mod outbox;
 #[allow(
     unreachable_pub,
     reason = "what of it others may use is named in `internals`"
@@ -85,8 +88,10 @@ pub mod resumption;
 pub mod rng;
 pub mod sched;
 pub mod spec;
+mod stats;
 pub mod streams;
 pub mod time;
+mod timer;
 
 /// Parts that the engine's own tests and fuzz targets take hold of. No interface: they change with
 /// any version.

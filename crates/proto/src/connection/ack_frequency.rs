@@ -1,41 +1,20 @@
 //! Acknowledgement frequency (draft-ietf-quic-ack-frequency-14): what the peer wants of ours, and
 //! what we want of the peer's.
-//!
-//! A request is for all paths of a connection, so ours must suit the path that needs
-//! acknowledgements most: a quarter of the smallest window among the paths in use, within a quarter
-//! of the smallest RTT, so that each of them hears four times in a round trip.
 
 use super::Connection;
 use crate::error::TransportError;
 use crate::packet::Frames;
 use crate::path::manager::Slot;
 use crate::path::state::Path;
-use crate::recovery::ack_policy::AckPolicy;
-use crate::recovery::ack_requests::{USUAL_PACKETS, Wish};
+use crate::recovery::ack_requests::{Bounds, Need};
 use crate::recovery::loss::PACKET_THRESHOLD;
 use crate::recovery::sent::SentFrame;
 use crate::time::{Duration, Instant};
+use crate::wire::PathId;
 use crate::wire::frame::{AckFrequency, Frame};
-use crate::wire::{PathId, TransportErrorCode};
-
-/// Acknowledgements wanted in a round trip.
-const PER_ROUND_TRIP: u32 = 4;
-
-/// The first delay that cannot be asked for: that of RFC 9000, section 18.2.
-const DELAY_LIMIT: Duration = Duration::from_millis(1 << 14);
+use smallvec::SmallVec;
 
 impl Connection {
-    /// Whether the peer may send the frames of the extension.
-    pub(super) fn check_ack_frequency_offered(&self) -> Result<(), TransportError> {
-        if self.config.ack_frequency.accept {
-            return Ok(());
-        }
-        Err(TransportError::new(
-            TransportErrorCode::FRAME_ENCODING_ERROR,
-            "a frame about acknowledgement frequency, which was not offered",
-        ))
-    }
-
     pub(super) fn on_ack_frequency(
         &mut self,
         now: Instant,
@@ -43,26 +22,10 @@ impl Connection {
     ) -> Result<(), TransportError> {
         let config = &self.config;
         let shortest = config.ack_frequency.min_ack_delay_us(config.max_ack_delay);
-        if wish.max_ack_delay_us < shortest.unwrap_or(0) {
-            return Err(TransportError::violation(
-                "asks for a shorter delay of acknowledgements than min_ack_delay",
-            ));
-        }
-        if Duration::from_micros(wish.max_ack_delay_us) >= DELAY_LIMIT {
-            return Err(TransportError::violation(
-                "asks for a delay of acknowledgements of 2^14 ms or more",
-            ));
-        }
-        if self
-            .ack_wish
-            .is_some_and(|known| wish.sequence <= known.sequence)
-        {
-            return Ok(());
-        }
-        self.ack_wish = Some(*wish);
-        let policy = AckPolicy::asked(wish);
-        for path in self.paths.known() {
-            path.space_mut().received.set_policy(now, policy);
+        if let Some(policy) = self.ack_wish.on_request(wish, shortest.unwrap_or(0))? {
+            for path in self.paths.known() {
+                path.space_mut().received.set_policy(now, policy);
+            }
         }
         Ok(())
     }
@@ -111,37 +74,23 @@ impl Connection {
             return;
         }
         let peer = &self.identity.peer;
-        let announced = Duration::from_millis(peer.max_ack_delay_ms);
-        let shortest = Duration::from_micros(peer.min_ack_delay_us.unwrap_or(0));
-        let in_use = || {
-            let open = self.paths.open().filter_map(Slot::open);
-            open.filter(|path| {
-                let is_full = path.id() == target && !path.route().app_limited;
-                let carries = is_full || path.space().ack_eliciting_in_flight() > 0;
-                path.is_healthy() && path.route().rtt.has_sample() && carries
-            })
+        let bounds = Bounds {
+            packets: most,
+            announced: Duration::from_millis(peer.max_ack_delay_ms),
+            shortest: Duration::from_micros(peer.min_ack_delay_us.unwrap_or(0)),
         };
-        let packets = in_use().map(|path| path.window() / u64::from(path.route().mtu.current()));
-        let Some(packets) = packets.min() else {
-            return;
-        };
-        let part = u32::try_from(packets / u64::from(PER_ROUND_TRIP)).unwrap_or(u32::MAX);
-        let usual = Wish {
-            packets: USUAL_PACKETS,
-            delay: announced,
-        };
-        let rtts = || in_use().map(|path| path.route().rtt.smoothed());
-        let wish = match part.min(most) {
-            0..=USUAL_PACKETS => usual,
-            packets => Wish {
-                packets,
-                delay: (rtts().min().unwrap_or(announced) / PER_ROUND_TRIP)
-                    .min(announced)
-                    .max(shortest),
-            },
-        };
-        let interval = rtts().max().unwrap_or_default();
-        self.ack_requests.ask(now, interval, usual, wish);
+        let open = self.paths.open().filter_map(Slot::open);
+        let in_use = open.filter(|path| {
+            let is_full = path.id() == target && !path.route().app_limited;
+            let carries = is_full || path.space().ack_eliciting_in_flight() > 0;
+            path.is_healthy() && path.route().rtt.has_sample() && carries
+        });
+        let needs = in_use.map(|path| Need {
+            packets: path.window() / u64::from(path.route().mtu.current()),
+            rtt: path.route().rtt.smoothed(),
+        });
+        let needs: SmallVec<[Need; 4]> = needs.collect();
+        self.ack_requests.review(now, bounds, &needs);
     }
 
     /// Writes the request that waits, if it fits.

@@ -4,13 +4,13 @@ use super::Connection;
 use super::receive::Arrival;
 use crate::congestion::{CongestionEvent, Member};
 use crate::error::TransportError;
-use crate::event::{LossTrigger, Metrics, Observation};
+use crate::event::Observation;
 use crate::handshake::Level;
 use crate::path::ecn::EcnOutcome;
 use crate::path::packets::{Acked, Lost, News};
 use crate::path::state::Path;
 use crate::recovery::sent::SentFrame;
-use crate::recovery::{LargestNewlyAcked, PacketSpace, SentPacket, loss};
+use crate::recovery::{LargestNewlyAcked, PacketSpace, SentPacket};
 use crate::time::{Duration, Instant};
 use crate::wire::PathId;
 use crate::wire::frame::Ack;
@@ -95,7 +95,7 @@ impl Connection {
         self.check_ecn(now, target, &sum, newly);
         self.detect_lost(now, level, target);
         self.grow_window(now, target, newly.time_sent, &sum);
-        self.settle_ack_home();
+        self.ack_routes.settle(&self.paths);
         if level == Level::OneRtt {
             self.review_ack_frequency(now, target);
         }
@@ -194,7 +194,11 @@ impl Connection {
         lost: &[(u64, SentPacket)],
     ) {
         if self.outbox.is_observed() {
-            self.observe_lost(now, level, target, lost);
+            let largest = self
+                .space(level, target)
+                .and_then(PacketSpace::largest_acked);
+            self.outbox
+                .observe_lost(now, (level, target), largest, lost);
         }
         for (_, packet) in lost {
             for frame in &packet.frames {
@@ -286,34 +290,7 @@ impl Connection {
     /// The paths a coupled controller may look at, in the reused buffer.
     fn snapshot_members(&mut self, target: PathId) -> Vec<Member> {
         let mut members = std::mem::take(&mut self.scratch.members);
-        members.clear();
-        let asks = |path: &Path| path.route().controller.is_coupled();
-        if !self.paths.path(target).is_some_and(asks) {
-            return members;
-        }
-        let open = || self.paths.open().filter_map(|slot| slot.open());
-        let own = open().find(|path| path.id() == target);
-        members.extend(open().map(|path| {
-            let controller = &path.route().controller;
-            let rtt = &path.route().rtt;
-            Member {
-                path: path.id(),
-                is_self: path.id() == target,
-                window: controller.window(),
-                ssthresh: controller.ssthresh(),
-                smoothed_rtt: if rtt.has_sample() {
-                    rtt.smoothed()
-                } else {
-                    Duration::ZERO
-                },
-                bytes_between_losses: controller.bytes_between_losses(),
-                active: path.is_healthy() && !path.route().app_limited,
-                shares_bottleneck: own.is_some_and(|own| self.shares_bottleneck(own, path)),
-                probing_rtt: controller.is_probing_rtt()
-                    && path.is_healthy()
-                    && path.route().in_flight > 0,
-            }
-        }));
+        self.paths.members(target, &self.bottlenecks, &mut members);
         members
     }
 
@@ -329,55 +306,14 @@ impl Connection {
         self.observe_metrics(self.clock, PathId::ZERO);
     }
 
-    fn observe_lost(
-        &mut self,
-        now: Instant,
-        level: Level,
-        path: PathId,
-        lost: &[(u64, SentPacket)],
-    ) {
-        let largest = self.space(level, path).and_then(PacketSpace::largest_acked);
-        for (pn, packet) in lost {
-            let overtaken = largest.is_some_and(|largest| pn + loss::PACKET_THRESHOLD <= largest);
-            let observation = Observation::PacketLost {
-                level,
-                path,
-                pn: *pn,
-                size: usize::from(packet.size),
-                is_mtu_probe: packet.is_mtu_probe,
-                trigger: if overtaken {
-                    LossTrigger::Reordering
-                } else {
-                    LossTrigger::Time
-                },
-            };
-            self.outbox.observe(now, &observation);
-        }
-    }
-
     pub(super) fn observe_metrics(&mut self, now: Instant, target: PathId) {
         if !self.outbox.is_observed() {
             return;
         }
-        let Some(path) = self.paths.path(target) else {
-            return;
-        };
-        let route = path.route();
-        let metrics = Metrics {
-            smoothed_rtt: route.rtt.smoothed(),
-            rttvar: route.rtt.rttvar(),
-            min_rtt: route.rtt.min(),
-            latest_rtt: route.rtt.latest(),
-            congestion_window: route.controller.window(),
-            ssthresh: route.controller.ssthresh(),
-            bytes_in_flight: route.in_flight,
-            delivery_rate: route.rate.bandwidth(),
-            pto_count: path.liveness().pto_count(),
-            phase: route.controller.phase(),
-            app_limited: route.app_limited,
-        };
-        let path = target;
-        self.outbox
-            .observe(now, &Observation::Metrics { path, metrics });
+        if let Some(metrics) = self.paths.path(target).map(Path::metrics) {
+            let path = target;
+            self.outbox
+                .observe(now, &Observation::Metrics { path, metrics });
+        }
     }
 }

@@ -2,14 +2,11 @@
 //! remembered of them.
 
 use super::Connection;
-use crate::event::Observation;
 use crate::handshake::Level;
 use crate::packet::{Heading, Packet, Sealed, SizeRule, Via};
 use crate::path::packets::Leaving;
 use crate::recovery::{PacketSpace, SentPacket};
 use crate::time::Instant;
-use crate::wire::cursor::Reader;
-use crate::wire::frame;
 use crate::wire::{ConnectionId, PathId};
 
 impl Connection {
@@ -83,7 +80,7 @@ impl Connection {
             }
         };
         if let Some(payload) = &sealed.payload {
-            self.observe_sent(now, &sealed, payload);
+            self.outbox.observe_sent(now, &sealed, payload);
         }
         let size = sealed.leaving.size;
         let Sealed {
@@ -101,34 +98,10 @@ impl Connection {
         size
     }
 
-    fn observe_sent(&mut self, now: Instant, sealed: &Sealed, payload: &[u8]) {
-        let mut frames = Vec::new();
-        let mut reader = Reader::new(payload);
-        while !reader.is_empty() {
-            let Ok(typed) = frame::decode(&mut reader) else {
-                debug_assert!(false, "a frame of ours does not decode");
-                break;
-            };
-            frames.push(typed);
-        }
-        let sent = Observation::PacketSent {
-            level: sealed.level,
-            path: sealed.path,
-            pn: sealed.leaving.pn,
-            size: sealed.leaving.size,
-            purpose: sealed.purpose,
-            frames: &frames,
-        };
-        self.outbox.observe(now, &sent);
-    }
-
     /// Puts a sent packet into its space and its bytes onto the route's account.
     fn remember(&mut self, now: Instant, level: Level, id: PathId, leaving: Leaving) {
-        if leaving.ack_eliciting && self.outbox.stats.sent_since_received == 0 {
-            self.idle_since = now;
-        }
         if leaving.ack_eliciting {
-            self.outbox.stats.sent_since_received += 1;
+            self.idle.on_sent(now);
         }
         let Some(path) = self.paths.path_mut(id) else {
             return;

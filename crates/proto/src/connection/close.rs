@@ -37,7 +37,7 @@ impl Connection {
     /// Something in here panicked: says no more than that, and shows nothing to anybody.
     #[cold]
     pub(crate) fn on_panic(&mut self, now: Instant) {
-        self.outbox.observer = None;
+        self.outbox.set_observer(None, 0);
         if self.life.is_over() {
             self.vanish(now, ConnectionError::LocallyClosed);
         } else {
@@ -81,7 +81,7 @@ impl Connection {
 
     pub(super) fn finish_draining(&mut self) {
         if self.life.finish() {
-            self.outbox.events.push_back(Event::Drained);
+            self.outbox.tell(Event::Drained);
         }
     }
 
@@ -89,7 +89,7 @@ impl Connection {
         self.streams.forget_written();
         self.outbox
             .observe(now, &Observation::Closed { error: &error });
-        self.outbox.events.push_back(Event::Closed(error));
+        self.outbox.tell(Event::Closed(error));
     }
 
     pub(super) fn on_connection_close(&mut self, now: Instant, frame: &ConnectionClose<'_>) {

@@ -1,14 +1,17 @@
 //! What the application may ask of a connection.
 
-use super::{Connection, ConnectionStats, PathStats};
+use super::Connection;
 use crate::config::AckReturn;
 use crate::congestion::ControllerFactory;
 use crate::datagram::Tuple;
 use crate::event::Observer;
 use crate::handshake::{ExportError, KeyUpdateRefused};
+use crate::path::ack_routes::AckRoutes;
 use crate::path::manager::Missing;
 use crate::path::state::PathOptions;
-use crate::sched::{PathEvent, Scheduler};
+use crate::path::{AbandonPathError, OpenPathError, PathUnknown};
+use crate::sched::{Backlog, PathEvent, Scheduler};
+use crate::stats::{ConnectionStats, PathStats};
 use crate::streams::{
     Account, ClosedStream, DatagramOptions, ReadError, ReceivedDatagram, SendDatagramError,
     WriteError,
@@ -18,49 +21,6 @@ use crate::wire::frame::PathStatus;
 use crate::wire::{Dir, ErrorCode, PathId, Side, StreamId};
 use bytes::Bytes;
 use std::sync::Arc;
-
-/// Why a path cannot be opened now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum OpenPathError {
-    /// Paths can be opened once the handshake is confirmed.
-    #[error("the handshake is not confirmed yet")]
-    NotYet,
-    /// One side does not speak the multipath extension.
-    #[error("multipath was not negotiated")]
-    NoMultipath,
-    /// As many paths are open as this side or the peer allows.
-    #[error("as many paths are open as both sides allow")]
-    LimitReached,
-    /// The peer has not issued a connection ID for the next path yet.
-    #[error("the peer has not issued a connection ID for the next path yet")]
-    NoCid,
-    /// The server allows no other path to the address of the handshake
-    /// (`disable_active_migration`).
-    #[error("the server forbids further paths to its address")]
-    Forbidden,
-    /// Only clients open paths.
-    #[error("only the client opens paths")]
-    NotClient,
-    /// The connection is over.
-    #[error("the connection is closed")]
-    Closed,
-}
-
-/// Why a path cannot be given up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum AbandonPathError {
-    /// The path is not open.
-    #[error("no such path is open")]
-    Unknown,
-    /// No other path is known to work: close the connection instead.
-    #[error("no other path is known to work")]
-    LastPath,
-}
-
-/// The path is not open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no such path is open")]
-pub struct PathUnknown;
 
 impl Connection {
     /// Opens a stream; `None` until the peer allows one more (then `Available` is raised).
@@ -258,6 +218,11 @@ impl Connection {
         Ok(())
     }
 
+    /// What waits to be sent, and the credit it has.
+    pub fn backlog(&self) -> Backlog {
+        self.streams.backlog()
+    }
+
     /// The open paths, ascending.
     pub fn paths(&self) -> impl Iterator<Item = PathId> + '_ {
         self.paths.open().map(|slot| slot.id)
@@ -274,7 +239,7 @@ impl Connection {
 
     /// What is known of the connection.
     pub fn stats(&self) -> ConnectionStats {
-        let mut stats = self.outbox.stats.clone();
+        let mut stats = self.outbox.stats();
         stats.streams = self.streams.stats();
         stats.scheduler = self.placement.stats();
         stats.delay_outliers = self.one_way.outliers();
@@ -302,8 +267,7 @@ impl Connection {
 
     /// Sends acknowledgements back another way from now on.
     pub fn set_ack_return(&mut self, ack_return: AckReturn) {
-        Arc::make_mut(&mut self.config).ack_return = ack_return;
-        self.control.ack_home = None;
+        self.ack_routes = AckRoutes::new(ack_return);
     }
 
     /// Bytes each decision of the scheduler covers from now on; `None` means one packet.
@@ -322,7 +286,8 @@ impl Connection {
     /// Shows what happens inside to `observer` from now on. To see the first packets too, name a
     /// [factory](crate::config::TransportConfig::observer) in the configuration.
     pub fn set_observer(&mut self, observer: Option<Box<dyn Observer>>) {
-        self.outbox.observer = observer;
+        let keys = self.handshake.keys_updated();
+        self.outbox.set_observer(observer, keys);
         self.introduce();
     }
 

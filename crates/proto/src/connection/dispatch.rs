@@ -3,7 +3,7 @@
 use super::Connection;
 use super::receive::Arrival;
 use crate::error::TransportError;
-use crate::handshake::Level;
+use crate::packet::{Extensions, check_place};
 use crate::time::Instant;
 use crate::wire::frame::{Frame, FrameType};
 use crate::wire::{PathId, TransportErrorCode};
@@ -17,7 +17,11 @@ impl Connection {
         frame: Frame<'_>,
     ) -> Result<(), TransportError> {
         let Arrival { now, level, .. } = *arrival;
-        self.check_legal(level, frame_type, &frame)?;
+        let extensions = Extensions {
+            ack_frequency: self.config.ack_frequency.accept,
+            multipath: self.paths.largest_of_peer(),
+        };
+        check_place(level, frame_type, &frame, extensions)?;
         match frame {
             // The answer to IMMEDIATE_ACK is due when the whole packet has been read.
             Frame::Padding { .. } | Frame::Ping | Frame::ImmediateAck => Ok(()),
@@ -110,52 +114,6 @@ impl Connection {
             } => self.on_path_cids_blocked(path, next_sequence),
             _ => Ok(()),
         }
-    }
-
-    /// Where a frame may appear at all (RFC 9000, section 12.4; RFC 10069).
-    fn check_legal(
-        &self,
-        level: Level,
-        frame_type: FrameType,
-        frame: &Frame<'_>,
-    ) -> Result<(), TransportError> {
-        let is_allowed = match level {
-            Level::OneRtt => true,
-            Level::ZeroRtt => frame_type.allowed_in_zero_rtt(),
-            Level::Initial | Level::Handshake => frame_type.allowed_in_initial_or_handshake(),
-        };
-        if !is_allowed {
-            return Err(TransportError::violation(
-                "frame not allowed before the handshake ends",
-            ));
-        }
-        if frame_type.is_about_ack_frequency() {
-            return self.check_ack_frequency_offered();
-        }
-        if !frame_type.is_multipath() {
-            return Ok(());
-        }
-        if !self.paths.is_multipath() {
-            return Err(TransportError::new(
-                TransportErrorCode::FRAME_ENCODING_ERROR,
-                "multipath frame without the extension",
-            ));
-        }
-        let named = match frame {
-            Frame::Ack(ack) => Some(ack.path),
-            Frame::NewConnectionId(new) => Some(new.path),
-            Frame::RetireConnectionId { path, .. }
-            | Frame::PathAbandon { path, .. }
-            | Frame::PathStatus { path, .. }
-            | Frame::PathCidsBlocked { path, .. } => Some(*path),
-            _ => None,
-        };
-        if named.is_some_and(|path| self.paths.exceeds_local_limit(path)) {
-            return Err(TransportError::violation(
-                "path ID above the announced limit",
-            ));
-        }
-        Ok(())
     }
 
     /// Whether frames of the multipath extension may be sent: it is negotiated and the handshake is

@@ -93,7 +93,7 @@ impl Connection {
         let is_new = matches!(self.early_data, EarlyData::None);
         if self.identity.side.is_server() && is_new && self.handshake.has_keys(Level::ZeroRtt) {
             self.early_data = EarlyData::Accepted;
-            self.outbox.events.push_back(Event::EarlyDataAccepted);
+            self.outbox.tell(Event::EarlyDataAccepted);
             self.replay_undecryptable(now);
         }
     }
@@ -166,8 +166,8 @@ impl Connection {
             return;
         }
         match self.early_data {
-            EarlyData::Accepted => self.outbox.events.push_back(Event::EarlyDataAccepted),
-            EarlyData::Rejected => self.outbox.events.push_back(Event::EarlyDataRejected),
+            EarlyData::Accepted => self.outbox.tell(Event::EarlyDataAccepted),
+            EarlyData::Rejected => self.outbox.tell(Event::EarlyDataRejected),
             EarlyData::None | EarlyData::Offered(_) => {}
         }
     }
@@ -175,7 +175,7 @@ impl Connection {
     /// Tells the application of a session to keep.
     pub(super) fn note_session(&mut self, had_one: bool) {
         if !had_one && self.handshake.has_session() {
-            self.outbox.events.push_back(Event::Resumable);
+            self.outbox.tell(Event::Resumable);
         }
     }
 }

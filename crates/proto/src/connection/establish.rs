@@ -2,13 +2,11 @@
 
 use super::Connection;
 use crate::error::TransportError;
-use crate::event::{Event, Observation};
+use crate::event::{DropReason, Event, Observation};
 use crate::handshake::Level;
-use crate::handshake::token::retry_integrity_tag;
-use crate::path::MAX_OPEN_PATHS;
 use crate::time::Instant;
 use crate::wire::params::TransportParameters;
-use crate::wire::{ConnectionId, PathId, Side, TransportErrorCode};
+use crate::wire::{ConnectionId, PathId, TransportErrorCode};
 
 impl Connection {
     pub(super) fn on_crypto(
@@ -42,8 +40,8 @@ impl Connection {
         let sender = self.identity.side.peer();
         let params = TransportParameters::decode(bytes, sender)
             .map_err(|error| TransportError::new(error.code(), error.to_string()))?;
-        self.check_authenticated_cids(&params)?;
-        let local_limit = self.announced_path_limit();
+        self.identity.check(&params)?;
+        let local_limit = self.identity.announced_path_limit(self.config.max_paths);
         let empty = |cid: Option<ConnectionId>| cid.is_none_or(|cid| cid.is_empty());
         if self.config.max_paths > 0
             && params.initial_max_path_id.is_some()
@@ -69,34 +67,6 @@ impl Connection {
         Ok(())
     }
 
-    /// The path ID limit our parameters carry; `None` if the extension is off on our side.
-    pub(super) fn announced_path_limit(&self) -> Option<PathId> {
-        announced_path_limit(
-            self.config.max_paths,
-            self.identity.side,
-            self.identity.peer_scid,
-        )
-    }
-
-    /// The parameters must repeat the connection IDs of the packets, so that nobody between can
-    /// have changed those (RFC 9000, section 7.3).
-    fn check_authenticated_cids(&self, params: &TransportParameters) -> Result<(), TransportError> {
-        let identity = &self.identity;
-        let mut matches = params.initial_source_cid == identity.peer_scid;
-        if identity.side.is_client() {
-            matches &= params.original_dcid == Some(identity.original_dcid);
-            matches &= params.retry_source_cid == identity.retry_scid;
-        }
-        if matches {
-            Ok(())
-        } else {
-            Err(TransportError::new(
-                TransportErrorCode::TRANSPORT_PARAMETER_ERROR,
-                "connection IDs in the parameters differ from those of the packets",
-            ))
-        }
-    }
-
     #[cold]
     fn on_complete(&mut self, now: Instant) -> Result<(), TransportError> {
         if self.identity.peer.initial_source_cid.is_none() {
@@ -111,7 +81,7 @@ impl Connection {
         if let Some(path) = self.paths.path_mut(PathId::ZERO) {
             path.set_validated();
         }
-        self.outbox.events.push_back(Event::Connected);
+        self.outbox.tell(Event::Connected);
         self.conclude_early_data(now);
         if self.identity.side.is_server() {
             self.control.handshake_done = true;
@@ -161,7 +131,7 @@ impl Connection {
         }
         self.handshake.set_confirmed();
         self.outbox.observe(now, &Observation::HandshakeConfirmed);
-        self.outbox.events.push_back(Event::Confirmed);
+        self.outbox.tell(Event::Confirmed);
         self.discard_level(now, Level::Handshake);
         // The connection ID that the client invented stays routed for good: an Initial that was
         // delayed or repeated on the way would begin another connection.
@@ -215,52 +185,31 @@ impl Connection {
     #[cold]
     pub(super) fn on_retry(
         &mut self,
+        now: Instant,
         scid: ConnectionId,
-        token: Vec<u8>,
+        token: &[u8],
         body: &[u8],
         tag: [u8; 16],
     ) {
-        let identity = &mut self.identity;
-        let expected = identity.side == Side::Client
-            && identity.peer_scid.is_none()
-            && identity.retry_scid.is_none()
-            && scid != identity.original_dcid
-            && !token.is_empty();
-        if !expected || retry_integrity_tag(&identity.original_dcid, body) != tag {
-            self.outbox.stats.packets_dropped += 1;
-            return;
+        if !self.identity.accept_retry(scid, token, body, tag) {
+            let size = body.len() + tag.len();
+            let why = DropReason::OutOfState;
+            return self.outbox.on_dropped(now, PathId::ZERO, size, why);
         }
-        identity.retry_scid = Some(scid);
-        identity.token = token;
         self.paths.replace_initial_cid(scid);
         self.handshake.on_retry(&scid);
-        self.forget_sent_initials();
+        self.forget_sent_initials(now);
         self.repeat_early_data();
     }
 
     /// What was sent under the old keys will never be acknowledged.
-    fn forget_sent_initials(&mut self) {
+    fn forget_sent_initials(&mut self, now: Instant) {
         let Some(sent) = self.flights.restart() else {
             return;
         };
         if let Some(path) = self.paths.path_mut(PathId::ZERO) {
             path.forget_in_flight(&sent);
         }
-        self.observe_metrics(self.clock, PathId::ZERO);
-    }
-}
-
-/// What goes into `initial_max_path_id`: nothing if the extension is off, or if a server learns
-/// that its client uses an empty connection ID (RFC 10069 forbids it then).
-pub(crate) fn announced_path_limit(
-    max_paths: u32,
-    side: Side,
-    peer_scid: Option<ConnectionId>,
-) -> Option<PathId> {
-    let peer_is_empty = side.is_server() && peer_scid.is_some_and(|cid| cid.is_empty());
-    if max_paths == 0 || peer_is_empty {
-        None
-    } else {
-        Some(PathId(max_paths.min(MAX_OPEN_PATHS as u32) - 1))
+        self.observe_metrics(now, PathId::ZERO);
     }
 }

@@ -3,31 +3,11 @@
 use super::Connection;
 use crate::datagram::Tuple;
 use crate::event::{Observation, PathNotice};
+use crate::path::MigrateError;
 use crate::path::cids::RemoteCids;
 use crate::path::migration::{Failed, Response};
 use crate::time::Instant;
 use crate::wire::{PathId, TransportErrorCode};
-use std::net::SocketAddr;
-
-/// Why a path cannot be moved to another route.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum MigrateError {
-    /// Only clients move.
-    #[error("only the client moves a path")]
-    NotClient,
-    /// The handshake is not confirmed, or the connection is over.
-    #[error("the connection is not ready")]
-    NotYet,
-    /// The server forbids it (`disable_active_migration`).
-    #[error("the server forbids migration")]
-    Forbidden,
-    /// No such path is open.
-    #[error("no such path is open")]
-    NoSuchPath,
-    /// The peer has not issued a spare connection ID.
-    #[error("the peer has not issued a spare connection ID")]
-    NoCid,
-}
 
 impl Connection {
     /// The newest packet of a path came from elsewhere: follow it, and ask for proof.
@@ -58,7 +38,7 @@ impl Connection {
         id: PathId,
         tuple: Tuple,
     ) -> Result<(), MigrateError> {
-        let preferred = self.preferred_remote(tuple.remote.is_ipv4());
+        let preferred = self.identity.preferred_remote(tuple.remote.is_ipv4());
         if self.identity.side.is_server() {
             return Err(MigrateError::NotClient);
         }
@@ -81,16 +61,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Where the server would rather be reached, if it said so.
-    pub(super) fn preferred_remote(&self, ipv4: bool) -> Option<SocketAddr> {
-        let preferred = self.identity.peer.preferred_address.as_ref()?;
-        if ipv4 {
-            preferred.ipv4.map(SocketAddr::V4)
-        } else {
-            preferred.ipv6.map(SocketAddr::V6)
-        }
-    }
-
     /// Follows the server to its preferred address (RFC 9000, section 9.6).
     pub(super) fn follow_preferred_address(&mut self, now: Instant) {
         let Some(tuple) = self
@@ -100,7 +70,7 @@ impl Connection {
         else {
             return;
         };
-        if let Some(remote) = self.preferred_remote(tuple.remote.is_ipv4())
+        if let Some(remote) = self.identity.preferred_remote(tuple.remote.is_ipv4())
             && self.config.migration
             && self.identity.side.is_client()
         {
@@ -136,7 +106,7 @@ impl Connection {
         });
         self.outbox
             .observe(now, &Observation::RouteAssigned { path: id, tuple });
-        self.notice(now, PathNotice::Moved { id, tuple });
+        self.outbox.notice(now, PathNotice::Moved { id, tuple });
     }
 
     pub(super) fn on_path_response(&mut self, now: Instant, id: PathId, data: [u8; 8]) {
@@ -167,7 +137,7 @@ impl Connection {
                 self.paths.change_cids(id, RemoteCids::move_back);
                 self.outbox
                     .observe(now, &Observation::RouteAssigned { path: id, tuple });
-                self.notice(now, PathNotice::Moved { id, tuple });
+                self.outbox.notice(now, PathNotice::Moved { id, tuple });
             }
             Some(Failed::Lost) => {
                 let code = TransportErrorCode::PATH_UNSTABLE_OR_POOR.0;

@@ -20,46 +20,45 @@ mod one_way;
 mod paths;
 mod receive;
 mod silence;
-mod stats;
 mod timers;
 mod transmit;
 
 pub use crate::handshake::{ExportError, KeyUpdateRefused};
+pub use crate::path::{AbandonPathError, MigrateError, OpenPathError, PathUnknown};
 pub use crate::placement::{BlockedStats, BlockedTime, SchedulerStats};
 pub use crate::recovery::{DelayDifference, DelayMethod};
-pub use commands::{AbandonPathError, OpenPathError, PathUnknown};
-pub(crate) use establish::announced_path_limit;
-pub use migrate::MigrateError;
-pub use stats::{ConnectionStats, PathStats};
-pub use timers::Timer;
+pub use crate::stats::{ConnectionStats, PathStats};
+pub use crate::timer::Timer;
 
 use crate::cid_format::CidFormat;
 use crate::config::TransportConfig;
 use crate::congestion::Bottlenecks;
 use crate::datagram::Tuple;
 use crate::error::TransportError;
-use crate::event::{Event, Observation, Observer, PathNotice};
+use crate::event::Event;
 use crate::handshake::Handshake;
 use crate::handshake::flights::Flights;
 use crate::handshake::token::EndpointKeys;
+use crate::handshake::undecryptable::Undecryptable;
+use crate::identity::Identity;
+use crate::idle::Idle;
 use crate::life::Life;
+use crate::outbox::Outbox;
+use crate::path::ack_routes::AckRoutes;
 use crate::path::cids::RemoteCids;
 use crate::path::manager::{Manager, Routing};
 use crate::path::route::Route;
 use crate::path::state::{Path, PathOptions};
 use crate::placement::Placement;
-use crate::recovery::{AckRequests, OneWay, SentPacket};
+use crate::recovery::{AckRequests, AckWish, OneWay, SentPacket};
 use crate::resumption::Tokens;
 use crate::rng::Rng;
 use crate::streams::{SendBudget, Streams};
 use crate::time::{Duration, Instant};
-use crate::wire::frame::AckFrequency;
 use crate::wire::params::TransportParameters;
 use crate::wire::{ConnectionId, PathId, Side};
 use control::Control;
 use early_data::EarlyData;
-use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// A QUIC connection over one or more paths.
@@ -75,15 +74,15 @@ pub struct Connection {
     /// Initial and Handshake packets; 1-RTT packets belong to paths.
     flights: Flights,
     /// Packets that came before the keys they need; replayed once.
-    undecryptable: Vec<Undecryptable>,
+    undecryptable: Undecryptable,
     early_data: EarlyData,
     paths: Manager,
+    ack_routes: AckRoutes,
     streams: Streams,
     placement: Placement,
     control: Control,
     outbox: Outbox,
-    /// When something arrived last, or was sent first after that (RFC 9000, section 10.1).
-    idle_since: Instant,
+    idle: Idle,
     /// When stream data arrived last that was not there before.
     data_came: Instant,
     /// The time of the last input.
@@ -96,56 +95,10 @@ pub struct Connection {
     /// Delays in one direction compare paths with each other, so no path owns them.
     one_way: OneWay,
     bottlenecks: Bottlenecks,
-    /// How the peer wants to be acknowledged, on all paths.
-    ack_wish: Option<AckFrequency>,
+    ack_wish: AckWish,
     /// What the peer was asked for.
     ack_requests: AckRequests,
     scratch: Scratch,
-}
-
-/// Who is talking to whom.
-#[derive(Debug)]
-struct Identity {
-    side: Side,
-    server_name: String,
-    keys: Arc<EndpointKeys>,
-    /// What further connection IDs of ours are made of.
-    cids: CidFormat,
-    /// The connection ID the client invented for its first Initial.
-    original_dcid: ConnectionId,
-    /// The peer's address during the handshake.
-    handshake_remote: SocketAddr,
-    /// Our connection ID during the handshake.
-    handshake_scid: ConnectionId,
-    /// The peer's connection ID during the handshake, once seen.
-    peer_scid: Option<ConnectionId>,
-    /// The source connection ID of the Retry packet, if there was one.
-    retry_scid: Option<ConnectionId>,
-    /// The token to put into Initials.
-    token: Vec<u8>,
-    /// For later connections.
-    next_tokens: Tokens,
-    /// What the peer announced; defaults until known.
-    peer: TransportParameters,
-}
-
-/// A packet that arrived before its keys.
-#[derive(Debug)]
-struct Undecryptable {
-    tuple: Tuple,
-    ecn: Option<crate::datagram::Ecn>,
-    path: PathId,
-    bytes: Vec<u8>,
-}
-
-/// What waits to be told.
-#[derive(Debug, Default)]
-struct Outbox {
-    events: VecDeque<Event>,
-    observer: Option<Box<dyn Observer>>,
-    stats: ConnectionStats,
-    /// The key generation observers know of.
-    observed_keys: u64,
 }
 
 /// Buffers that are reused instead of allocated for each packet.
@@ -235,28 +188,29 @@ impl Connection {
             life: Life::default(),
             handshake: from.handshake,
             flights,
-            undecryptable: Vec::new(),
+            undecryptable: Undecryptable::default(),
             early_data: EarlyData::None,
             paths,
+            ack_routes: AckRoutes::new(config.ack_return),
             streams,
             placement: Placement::new(&config),
             control: Control::default(),
             outbox: Outbox::default(),
-            idle_since: now,
+            idle: Idle::new(now),
             data_came: now,
             clock: now,
             sent_all_at: None,
             began: now,
             one_way: OneWay::new(),
             bottlenecks: Bottlenecks::default(),
-            ack_wish: None,
+            ack_wish: AckWish::default(),
             ack_requests: AckRequests::default(),
             scratch: Scratch::default(),
             config,
             rng,
         };
         if side.is_server() {
-            connection.outbox.events.push_back(Event::Handshaking);
+            connection.outbox.tell(Event::Handshaking);
         } else {
             connection.invite_observer(now);
         }
@@ -265,7 +219,7 @@ impl Connection {
 
     /// The next thing the application has to know.
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
-        if let Some(event) = self.outbox.events.pop_front() {
+        if let Some(event) = self.outbox.next_event() {
             return Some(event);
         }
         if self.life.is_over() {
@@ -288,11 +242,6 @@ impl Connection {
     pub(crate) fn last_routing(&self) -> impl Iterator<Item = Routing> + '_ {
         let original = Routing::RemoveCid(self.identity.original_dcid);
         self.paths.last_routing().chain([original])
-    }
-
-    fn notice(&mut self, now: Instant, notice: PathNotice) {
-        self.outbox.observe(now, &Observation::Path(notice));
-        self.outbox.events.push_back(Event::Path(notice));
     }
 
     /// Three times the largest probe time-out: how long anything about the past is remembered

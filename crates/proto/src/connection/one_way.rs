@@ -5,7 +5,6 @@ use super::Connection;
 use super::receive::Arrival;
 use crate::error::TransportError;
 use crate::packet::Frames;
-use crate::path::state::Path;
 use crate::recovery::one_way::{Carrier, DelayDifference, Echo};
 use crate::recovery::received::ACK_DELAY_EXPONENT;
 use crate::recovery::{LargestNewlyAcked, SentPacket};
@@ -105,15 +104,6 @@ impl Connection {
             self.bottlenecks
                 .on_sample(arrival.now, delay.path, delay.measure, delay.micros);
         }
-    }
-
-    /// Whether two paths share a bottleneck: as measured, or else assumed if they have an end in
-    /// common.
-    pub(super) fn shares_bottleneck(&self, path: &Path, other: &Path) -> bool {
-        let (one, two) = (&path.route().tuple, &other.route().tuple);
-        self.bottlenecks
-            .shares(path.id(), other.id())
-            .unwrap_or_else(|| one.socket == two.socket || one.remote.ip() == two.remote.ip())
     }
 
     /// Writes when the packet leaves, if the peer wants to know.

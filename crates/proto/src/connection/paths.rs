@@ -1,8 +1,7 @@
 //! Opening, announcing and abandoning paths; their connection IDs and status.
 
 use super::Connection;
-use super::timers::MIN_BUDGET;
-use crate::config::{AckReturn, TransportConfig};
+use crate::config::TransportConfig;
 use crate::datagram::Tuple;
 use crate::error::TransportError;
 use crate::event::{Observation, PathNotice};
@@ -11,13 +10,12 @@ use crate::path::MAX_OPEN_PATHS;
 use crate::path::manager::{CidSource, Discarded, Slot, TooScattered};
 use crate::path::route::Route;
 use crate::path::state::{Path, PathOptions};
-use crate::recovery::{AckPolicy, PacketSpace};
+use crate::recovery::PacketSpace;
 use crate::rng::Rng;
 use crate::sched::PathEvent;
 use crate::time::Instant;
 use crate::wire::frame::{NewConnectionId, PathStatus};
 use crate::wire::{PathId, TransportErrorCode};
-use smallvec::SmallVec;
 
 /// Short header with the longest connection ID and packet number, and tag.
 const ONE_RTT_OVERHEAD: usize = 1 + 20 + 4 + 16;
@@ -43,8 +41,8 @@ impl Connection {
         options: PathOptions,
     ) {
         let mut space = one_rtt_space(&self.config, &mut self.rng);
-        if let Some(wish) = &self.ack_wish {
-            space.received.set_policy(now, AckPolicy::asked(wish));
+        if let Some(policy) = self.ack_wish.policy() {
+            space.received.set_policy(now, policy);
         }
         let mut route = self.new_route(now, id, tuple, 0);
         route.validate(now, &mut self.rng);
@@ -113,7 +111,7 @@ impl Connection {
         }
         self.fit_datagrams();
         self.placement.on_path(&PathEvent::Opened { path: id });
-        self.notice(now, PathNotice::Opened { id, tuple });
+        self.outbox.notice(now, PathNotice::Opened { id, tuple });
     }
 
     /// Datagrams may go on any path: the smallest packet decides how large they can be.
@@ -138,7 +136,7 @@ impl Connection {
             && self.paths.next_unused().is_ok()
         {
             self.control.capacity_told = true;
-            self.notice(now, PathNotice::Capacity);
+            self.outbox.notice(now, PathNotice::Capacity);
         }
     }
 
@@ -240,7 +238,8 @@ impl Connection {
         if self.paths.path(id).is_some() {
             self.release(id);
             self.placement.on_path(&PathEvent::Abandoned { path: id });
-            self.notice(now, PathNotice::Abandoned { id, code, by_peer });
+            self.outbox
+                .notice(now, PathNotice::Abandoned { id, code, by_peer });
             self.note_capacity(now);
         }
         if !by_peer && self.paths.open_count() == 0 && !self.life.is_over() {
@@ -270,7 +269,7 @@ impl Connection {
                 Ok(Some(Discarded { id, had_path })) => {
                     self.handshake.forget_path(id);
                     if had_path {
-                        self.notice(now, PathNotice::Discarded { id });
+                        self.outbox.notice(now, PathNotice::Discarded { id });
                     }
                 }
                 Ok(None) => return,
@@ -284,83 +283,4 @@ impl Connection {
             self.note_capacity(now);
         }
     }
-
-    /// Where the acknowledgement of `path` travels.
-    pub(super) fn ack_route(&self, now: Instant, closing: bool, path: &Path) -> Option<PathId> {
-        let carrier = |id: PathId| self.paths.slot(id).filter(|slot| can_carry(slot));
-        let own = || carrier(path.id()).map(|slot| slot.id);
-        if !self.multipath_active() {
-            return own();
-        }
-        let home = (!closing && path.is_healthy()).then_some(path.id());
-        let wanted = match self.config.ack_return {
-            AckReturn::LowestRtt => self.control.ack_home.filter(|id| self.works(*id)),
-            AckReturn::Path(id) if self.works(id) => Some(id),
-            AckReturn::SamePath | AckReturn::Path(_) => home,
-            AckReturn::LowestId => {
-                let mut open = self.paths.open();
-                return open.find(|slot| can_carry(slot)).map(|slot| slot.id);
-            }
-        };
-        let wanted = wanted.and_then(carrier).map(|slot| slot.id);
-        if wanted.is_some() && !path.liveness().takes_detour(now) {
-            return wanted;
-        }
-        // A detour is worth it by a path that answers. Where none does, both sides may have doubts
-        // about the one that works again: they learn of it only by answering there.
-        let answers = |id: &PathId| {
-            let path = self.paths.path(*id);
-            path.is_some_and(|path| path.liveness().pto_count() == 0)
-        };
-        let best = self.control_path_except(wanted);
-        best.filter(answers)
-            .or_else(own)
-            .or_else(|| self.control_path())
-    }
-
-    /// Whether a path works, as far as is known.
-    fn works(&self, id: PathId) -> bool {
-        let path = self.paths.slot(id).and_then(|slot| slot.open());
-        path.is_some_and(|path| path.is_healthy() && path.liveness().pto_count() == 0)
-    }
-
-    /// Chooses the path by which all acknowledgements return. One that is hardly faster than the
-    /// chosen one is left alone: to the peer another way back is another RTT.
-    pub(super) fn settle_ack_home(&mut self) {
-        if self.config.ack_return != AckReturn::LowestRtt {
-            return;
-        }
-        let smoothed = |id: PathId| self.paths.path(id).map(|path| path.route().rtt.smoothed());
-        let best = self.control_path();
-        let kept = self.control.ack_home.filter(|home| {
-            let much_slower = smoothed(*home) > best.and_then(smoothed).map(|rtt| rtt * 9 / 8);
-            self.works(*home) && !much_slower
-        });
-        self.control.ack_home = kept.or(best);
-    }
-
-    /// The paths whose acknowledgements a packet on `carrier` takes along.
-    pub(super) fn acks_travelling_on(
-        &self,
-        now: Instant,
-        carrier: PathId,
-    ) -> SmallVec<[PathId; 4]> {
-        let rides_along = self.config.ack_return == AckReturn::SamePath;
-        self.paths
-            .in_use()
-            .filter_map(|slot| slot.path().map(|path| (slot, path)))
-            .filter(|(slot, path)| {
-                path.space().received.has_unreported()
-                    && (path.id() == carrier && rides_along
-                        || self.ack_route(now, slot.is_closing(), path) == Some(carrier))
-            })
-            .map(|(_, path)| path.id())
-            .collect()
-    }
-}
-
-/// Whether a packet with any frame may be sent on the path.
-pub(super) fn can_carry(slot: &Slot) -> bool {
-    let budget = slot.open().map(|path| path.route().amplification.budget());
-    slot.remote_cids.has_active() && budget.is_some_and(|budget| budget >= MIN_BUDGET)
 }

@@ -1,57 +1,20 @@
 //! From a datagram to frames: split, find keys, open, hand over.
 
-use super::{Connection, Undecryptable};
+use super::Connection;
 use crate::datagram::{Ecn, Tuple};
 use crate::error::{ConnectionError, TransportError};
 use crate::event::{DropReason, Observation};
+use crate::handshake::undecryptable::Early;
 use crate::handshake::{Level, OpenError};
+use crate::packet::{Contents, Incoming, Piece, is_probing, next_frame};
 use crate::path::manager::Slot;
 use crate::path::packets::Received;
 use crate::path::state::Path;
 use crate::recovery::PacketSpace;
 use crate::time::Instant;
 use crate::wire::cursor::Reader;
-use crate::wire::frame::{self, Frame};
-use crate::wire::header::{self, Header, LongType};
-use crate::wire::{ConnectionId, MIN_DATAGRAM_SIZE, PathId, ResetToken, VERSION_1};
+use crate::wire::{ConnectionId, MIN_DATAGRAM_SIZE, PathId, ResetToken};
 use std::net::SocketAddr;
-
-/// Packets kept while their keys are missing: a handshake flight and the first data behind it.
-const MAX_UNDECRYPTABLE: usize = 16;
-
-/// A packet with nothing but a PING has at most this payload; larger ones are MTU probes.
-const MAX_LONE_PING: usize = 64;
-
-/// One packet of a datagram, told apart by its header.
-struct Incoming {
-    level: Level,
-    pn_offset: usize,
-    length: usize,
-    /// The peer's source connection ID, on long headers.
-    scid: Option<ConnectionId>,
-}
-
-impl Incoming {
-    fn long(level: Level, pn_offset: usize, length: usize, scid: ConnectionId) -> Self {
-        Self {
-            level,
-            pn_offset,
-            length,
-            scid: Some(scid),
-        }
-    }
-}
-
-/// What frames of a packet mean for the packet.
-#[derive(Default)]
-struct Contents {
-    ack_eliciting: bool,
-    /// An answer is wanted at once.
-    immediate: bool,
-    /// Frames other than PING, `IMMEDIATE_ACK`, PADDING and TIMESTAMP were there.
-    more_than_ping: bool,
-    timestamp: bool,
-}
 
 impl Connection {
     /// A datagram arrived for `path`. Coalesced packets are split here.
@@ -70,20 +33,22 @@ impl Connection {
             return;
         }
         if self.is_foreign(tuple, path) {
-            self.drop_packet::<()>(now, path, data.len(), DropReason::ForeignAddress);
+            self.outbox
+                .on_dropped(now, path, data.len(), DropReason::ForeignAddress);
             return;
         }
         self.account_received(tuple, path, data.len() as u64);
         let is_small = data.len() < MIN_DATAGRAM_SIZE;
         let mut rest = data;
         while !rest.is_empty() {
-            let Some(incoming) = self.classify(now, path, rest) else {
+            let Some(incoming) = self.next_packet(now, path, rest) else {
                 return;
             };
             let (packet, tail) = rest.split_at_mut(incoming.length);
             if incoming.level == Level::Initial && is_small && self.identity.side.is_server() {
                 // RFC 9000, section 14.1.
-                self.drop_packet::<()>(now, path, packet.len(), DropReason::SmallInitial);
+                self.outbox
+                    .on_dropped(now, path, packet.len(), DropReason::SmallInitial);
                 rest = tail;
                 continue;
             }
@@ -117,7 +82,7 @@ impl Connection {
         let paths = self.paths.in_use().filter_map(Slot::path);
         let mut routes = paths.flat_map(|path| path.previous().into_iter().chain([path.route()]));
         self.identity.handshake_remote == remote
-            || self.preferred_remote(remote.is_ipv4()) == Some(remote)
+            || self.identity.preferred_remote(remote.is_ipv4()) == Some(remote)
             || routes.any(|route| route.tuple.remote == remote)
     }
 
@@ -127,107 +92,33 @@ impl Connection {
         }
     }
 
-    /// Tells what the next packet is; `None` if the rest of the datagram is of no use.
-    fn classify(&mut self, now: Instant, path: PathId, bytes: &[u8]) -> Option<Incoming> {
-        match header::parse(bytes, self.identity.cids.length()) {
-            Ok(Header::Initial {
-                version,
+    /// Tells what the next packet is; `None` if the rest of the datagram holds none.
+    fn next_packet(&mut self, now: Instant, path: PathId, bytes: &[u8]) -> Option<Incoming> {
+        let identity = &self.identity;
+        match Piece::first_of(bytes, identity.cids.length(), identity.side) {
+            Piece::Packet(incoming) => return Some(incoming),
+            Piece::Retry {
                 scid,
                 token,
-                pn_offset,
-                packet_len,
-                ..
-            }) => {
-                if self.identity.side.is_client() && !token.is_empty() {
-                    // RFC 9000, section 17.2.2: only clients send tokens.
-                    return self.drop_packet(now, path, bytes.len(), DropReason::ServerToken);
-                }
-                let incoming = Incoming::long(Level::Initial, pn_offset, packet_len, scid);
-                (version == VERSION_1).then_some(incoming)
-            }
-            Ok(Header::Long {
-                kind: LongType::Handshake,
-                version,
-                scid,
-                pn_offset,
-                packet_len,
-                ..
-            }) => {
-                let incoming = Incoming::long(Level::Handshake, pn_offset, packet_len, scid);
-                (version == VERSION_1).then_some(incoming)
-            }
-            Ok(Header::Long {
-                kind: LongType::ZeroRtt,
-                version,
-                scid,
-                pn_offset,
-                packet_len,
-                ..
-            }) if self.identity.side.is_server() => {
-                let incoming = Incoming::long(Level::ZeroRtt, pn_offset, packet_len, scid);
-                (version == VERSION_1).then_some(incoming)
-            }
-            Ok(Header::Short {
-                pn_offset,
-                packet_len,
-                ..
-            }) => Some(Incoming {
-                level: Level::OneRtt,
-                pn_offset,
-                length: packet_len,
-                scid: None,
-            }),
-            Ok(Header::Retry {
-                scid,
-                token,
-                integrity_tag,
-                ..
-            }) => {
-                let (token, body) = (token.to_vec(), &bytes[..bytes.len() - integrity_tag.len()]);
-                self.on_retry(scid, token, body, integrity_tag);
-                None
-            }
-            Ok(Header::VersionNegotiation { scid, versions, .. }) => {
+                body,
+                tag,
+            } => self.on_retry(now, scid, token, body, tag),
+            Piece::VersionNegotiation { scid, versions } => {
                 self.on_version_negotiation(now, scid, versions);
-                None
             }
-            Ok(Header::Long { .. } | Header::Unsupported { .. }) => {
-                self.drop_packet(now, path, bytes.len(), DropReason::Unsupported)
-            }
-            Err(_) => self.drop_packet(now, path, bytes.len(), DropReason::MalformedHeader),
+            Piece::Useless(why) => self.outbox.on_dropped(now, path, bytes.len(), why),
         }
-    }
-
-    #[cold]
-    fn drop_packet<T>(
-        &mut self,
-        now: Instant,
-        path: PathId,
-        size: usize,
-        why: DropReason,
-    ) -> Option<T> {
-        self.outbox.stats.packets_dropped += 1;
-        self.outbox
-            .observe(now, &Observation::PacketDropped { path, size, why });
         None
     }
 
-    /// RFC 9000, section 6.2: believed only before anything else arrived, and only if it echoes our
-    /// connection ID and does not list the version in use.
     #[cold]
     fn on_version_negotiation(&mut self, now: Instant, scid: &[u8], versions: &[u8]) {
-        let identity = &self.identity;
-        let (list, rest) = versions.as_chunks();
-        let is_answer = identity.side.is_client()
-            && identity.peer_scid.is_none()
-            && identity.retry_scid.is_none()
-            && identity.original_dcid.as_slice() == scid;
-        let is_refusal =
-            !list.is_empty() && rest.is_empty() && !list.contains(&VERSION_1.to_be_bytes());
-        if is_answer && is_refusal {
+        if self.identity.is_refused(scid, versions) {
             self.vanish(now, ConnectionError::VersionMismatch);
         } else {
-            self.drop_packet::<()>(now, PathId::ZERO, versions.len(), DropReason::OutOfState);
+            let why = DropReason::OutOfState;
+            self.outbox
+                .on_dropped(now, PathId::ZERO, versions.len(), why);
         }
     }
 
@@ -262,7 +153,7 @@ impl Connection {
         let expected = space.map_or(0, |space| space.received.expected());
         let pn = crate::wire::packet_number::expand(header.pn, header.pn_len, expected);
         if space.is_some_and(|space| space.received.is_duplicate(pn)) {
-            self.on_duplicate(now, path, tail, packet.len());
+            self.on_unusable(now, path, tail, packet.len(), DropReason::Duplicate);
             return;
         }
         let header_len = incoming.pn_offset + header.pn_len;
@@ -298,16 +189,6 @@ impl Connection {
         }
     }
 
-    #[cold]
-    fn on_duplicate(&mut self, now: Instant, path: PathId, tail: Option<[u8; 16]>, size: usize) {
-        if !self.on_reset(now, tail) {
-            self.outbox.stats.duplicate_packets += 1;
-            let why = DropReason::Duplicate;
-            self.outbox
-                .observe(now, &Observation::PacketDropped { path, size, why });
-        }
-    }
-
     /// Whether a packet of this level can mean anything on this path now.
     fn accepts(&self, level: Level, path: PathId, scid: Option<ConnectionId>) -> bool {
         if level != Level::OneRtt {
@@ -333,30 +214,28 @@ impl Connection {
         level: Level,
         packet: &[u8],
     ) {
-        let may_open = self.handshake.may_open_later(level);
-        if may_open && self.undecryptable.len() < MAX_UNDECRYPTABLE {
-            let bytes = packet.to_vec();
-            self.undecryptable.push(Undecryptable {
-                tuple,
-                ecn,
-                path,
-                bytes,
-            });
-        } else {
-            self.drop_packet::<()>(now, path, packet.len(), DropReason::KeysMissing);
+        let early = || Early {
+            tuple,
+            ecn,
+            path,
+            bytes: packet.to_vec(),
+        };
+        if !self.handshake.may_open_later(level) || !self.undecryptable.keep(early) {
+            let why = DropReason::KeysMissing;
+            self.outbox.on_dropped(now, path, packet.len(), why);
         }
     }
 
     /// Tries again what came before its keys.
     #[cold]
     pub(super) fn replay_undecryptable(&mut self, now: Instant) {
-        for mut kept in std::mem::take(&mut self.undecryptable) {
+        for mut kept in self.undecryptable.take() {
             if self.life.is_over() {
                 return;
             }
             // Its bytes were accounted for when it arrived.
-            if let Some(incoming) = self.classify(now, kept.path, &kept.bytes) {
-                let Undecryptable {
+            if let Some(incoming) = self.next_packet(now, kept.path, &kept.bytes) {
+                let Early {
                     tuple,
                     ecn,
                     path,
@@ -378,7 +257,7 @@ impl Connection {
         why: DropReason,
     ) {
         if !self.on_reset(now, tail) {
-            self.drop_packet::<()>(now, path, size, why);
+            self.outbox.on_dropped(now, path, size, why);
         }
     }
 
@@ -403,8 +282,7 @@ impl Connection {
         if !self.has_heard_peer() {
             self.greet(now);
         }
-        self.idle_since = now;
-        self.outbox.stats.sent_since_received = 0;
+        self.idle.on_received(now);
         self.on_level_used(now, level);
         self.observe_keys(now, true);
         self.admit(&arrival, payload);
@@ -459,19 +337,8 @@ impl Connection {
         let mut contents = Contents::default();
         let mut reader = Reader::new(payload);
         while !reader.is_empty() {
-            if arrival.level != Level::OneRtt {
-                refuse_extension(&reader)?;
-            }
-            let (frame_type, frame) = frame::decode(&mut reader).map_err(|error| {
-                TransportError::new(error.code(), error.to_string()).in_frame(error.frame_type)
-            })?;
-            contents.ack_eliciting |= frame_type.is_ack_eliciting();
-            match frame {
-                Frame::Ping | Frame::Padding { .. } => {}
-                Frame::ImmediateAck => contents.immediate = true,
-                Frame::Timestamp { .. } => contents.timestamp = true,
-                _ => contents.more_than_ping = true,
-            }
+            let (frame_type, frame) = next_frame(&mut reader, arrival.level)?;
+            contents.add(frame_type, &frame);
             if let Some(observed) = &mut observed {
                 observed.push((frame_type, frame.clone()));
             }
@@ -526,8 +393,7 @@ impl Connection {
         let Some((known, is_open)) = self.paths.known_mut(path) else {
             return;
         };
-        let lone_ping =
-            contents.ack_eliciting && !contents.more_than_ping && payload_len <= MAX_LONE_PING;
+        let lone_ping = contents.is_lone_ping(payload_len);
         let received = Received {
             pn,
             ecn,
@@ -563,37 +429,6 @@ impl Connection {
             Level::Initial | Level::Handshake => self.flights.space_mut(level),
             Level::OneRtt | Level::ZeroRtt => self.paths.path_mut(path).map(Path::space_mut),
         }
-    }
-}
-
-/// Whether a packet only asks about an address, without moving there (RFC 9000, section 9.1).
-fn is_probing(payload: &[u8]) -> bool {
-    let mut reader = Reader::new(payload);
-    while !reader.is_empty() {
-        match frame::decode(&mut reader) {
-            Ok((
-                _,
-                Frame::Padding { .. }
-                | Frame::PathChallenge { .. }
-                | Frame::PathResponse { .. }
-                | Frame::NewConnectionId(_),
-            )) => {}
-            Ok(_) => return false,
-            // The connection is about to be closed; where it is does not matter any more.
-            Err(_) => return true,
-        }
-    }
-    true
-}
-
-/// Frames of the extension are out of place before the handshake ends, whatever is in them.
-fn refuse_extension(reader: &Reader<'_>) -> Result<(), TransportError> {
-    match reader.clone().varint().map(frame::FrameType) {
-        Ok(kind) if kind.is_multipath() => Err(TransportError::violation(
-            "multipath frame before the handshake ends",
-        )
-        .in_frame(kind.0)),
-        _ => Ok(()),
     }
 }
 

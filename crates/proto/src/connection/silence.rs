@@ -5,8 +5,8 @@ use super::Connection;
 use crate::datagram::{SocketId, Tuple};
 use crate::event::{Observation, PathNotice};
 use crate::handshake::Level;
-use crate::path::liveness::{Surroundings, Verdict};
-use crate::path::manager::Slot;
+use crate::path::liveness::Verdict;
+use crate::path::manager::Common;
 use crate::path::state::Path;
 use crate::recovery::sent::SentFrame;
 use crate::sched::PathEvent;
@@ -14,64 +14,18 @@ use crate::time::{Duration, Instant};
 use crate::wire::{PathId, TransportErrorCode};
 use smallvec::SmallVec;
 
-/// The open paths, counted.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Census {
-    open: usize,
-    /// Those of them that answer.
-    healthy: usize,
-}
-
 impl Connection {
-    pub(super) fn census(&self) -> Census {
-        let mut census = Census::default();
-        for path in self.paths.open().filter_map(Slot::open) {
-            census.open += 1;
-            census.healthy += usize::from(path.is_healthy());
-        }
-        census
-    }
-
-    /// Whether another path than `id` answers.
-    pub(super) fn has_other_healthy(&self, id: PathId) -> bool {
-        self.paths
-            .open()
-            .any(|slot| slot.id != id && slot.open().is_some_and(Path::is_healthy))
-    }
-
-    /// What an open path has to know about the rest of the connection.
-    pub(super) fn surroundings(&self, path: &Path, census: Census) -> Surroundings {
-        let several = census.open > 1 && self.multipath_active();
-        // Data waits in vain for what should have come before it, and may come elsewhere.
-        let starves = several && self.streams.has_gap();
-        let doubted = path.liveness().doubted_since().filter(|_| starves);
-        let is_asked = path.liveness().is_asked();
-        Surroundings {
-            others_answer: census.healthy > usize::from(path.is_healthy()),
-            several,
+    /// What each path has to know of the connection.
+    pub(super) fn common(&self) -> Common {
+        let census = self.paths.census();
+        let starves = census.open > 1 && self.streams.has_gap();
+        Common {
+            census,
             starved_since: starves.then_some(self.data_came),
-            answering_since: doubted.and_then(|doubt| {
-                let healthy = self.healthy();
-                healthy
-                    .filter_map(|path| path.liveness().answers_since(doubt))
-                    .min()
-            }),
-            first_response: is_asked
-                .then(|| {
-                    self.healthy()
-                        .filter_map(|path| path.liveness().responded_at())
-                        .min()
-                })
-                .flatten(),
             confirmed: self.handshake.is_confirmed(),
             keep_alive: self.config.keep_alive,
             idle_timeout: self.config.path_idle_timeout,
         }
-    }
-
-    fn healthy(&self) -> impl Iterator<Item = &Path> {
-        let open = self.paths.open().filter_map(Slot::open);
-        open.filter(|path| path.is_healthy())
     }
 
     #[cold]
@@ -110,7 +64,7 @@ impl Connection {
 
     /// Stops scheduling on a silent path and lets other paths carry what it holds.
     fn on_doubted(&mut self, now: Instant, id: PathId) {
-        self.notice(now, PathNotice::Doubted { id });
+        self.outbox.notice(now, PathNotice::Doubted { id });
         self.reinject(now, id);
         self.placement.on_path(&PathEvent::Doubted { path: id });
     }
@@ -144,7 +98,7 @@ impl Connection {
 
     fn on_trusted(&mut self, now: Instant, id: PathId, after: Duration) {
         self.placement.on_path(&PathEvent::Recovered { path: id });
-        self.notice(now, PathNotice::Recovered { id, after });
+        self.outbox.notice(now, PathNotice::Recovered { id, after });
     }
 
     /// Something was acknowledged: the peer's acknowledgements find a way.
@@ -177,7 +131,7 @@ impl Connection {
 
     fn on_refused(&mut self, now: Instant, concerns: impl Fn(Tuple) -> bool) {
         // The last one that answers goes on.
-        let mut left = self.census().healthy;
+        let mut left = self.paths.census().healthy;
         self.doubt_where(now, |path| {
             let others = left - usize::from(path.is_healthy());
             if others == 0 || !concerns(path.route().tuple) {

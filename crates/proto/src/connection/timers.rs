@@ -13,88 +13,22 @@
 //! | hold of the scheduler | connection | `Placement` |
 //! | old keys | connection | `Handshake` |
 //! | probe time-out of the handshake | connection | `Flights` |
-//! | idle | connection | here |
+//! | idle | connection | `Idle` |
 //! | closing, draining | connection | `Life` |
 //!
 //! [`Liveness`]: crate::path::liveness::Liveness
 
 use super::Connection;
-use super::silence::Census;
 use crate::error::ConnectionError;
 use crate::handshake::Level;
 use crate::handshake::flights::LEVELS;
-use crate::packet::MIN_USEFUL_ROOM;
+use crate::idle;
 use crate::path::PathSet;
-use crate::path::liveness::Alarm;
-use crate::path::route::Route;
+use crate::path::manager::Common;
 use crate::path::state::Path;
 use crate::time::{Duration, Instant};
+use crate::timer::{First, Timer};
 use crate::wire::PathId;
-
-/// Bytes below which the amplification limit leaves no room for a useful packet. A lone PING from a
-/// new address has to earn enough for a challenge.
-pub(super) const MIN_BUDGET: u64 = MIN_USEFUL_ROOM as u64;
-
-/// How often a validation looks whether it is still kept from sending.
-const STUCK_VALIDATION: Duration = Duration::from_secs(1);
-
-/// A handshake in which nothing moves is given up after this long.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// What a time-out is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(
-    missing_docs,
-    reason = "the table at the top of the module explains them"
-)]
-pub enum Timer {
-    Acknowledge,
-    Loss,
-    Pto,
-    Silence,
-    Inquiry,
-    Validation,
-    Pacing,
-    KeepAlive,
-    PathIdle,
-    Discard,
-    Hold,
-    OldKeys,
-    Handshake,
-    Idle,
-    Close,
-}
-
-/// The first of several timers; of those at the same time, the one named first in [`Timer`].
-#[derive(Default)]
-struct First(Option<(Instant, Timer)>);
-
-impl First {
-    fn offer(&mut self, at: Option<Instant>, timer: Timer) {
-        if let Some(at) = at
-            && self.0.is_none_or(|first| (at, timer) < first)
-        {
-            self.0 = Some((at, timer));
-        }
-    }
-
-    /// Whether a timer that ends at `at` or later may be the first.
-    fn may_follow(&self, at: Instant) -> bool {
-        self.0.is_none_or(|first| at <= first.0)
-    }
-}
-
-impl From<Alarm> for Timer {
-    fn from(alarm: Alarm) -> Self {
-        match alarm {
-            Alarm::Probe => Self::Pto,
-            Alarm::Silence => Self::Silence,
-            Alarm::Inquiry => Self::Inquiry,
-            Alarm::KeepAlive => Self::KeepAlive,
-            Alarm::Idle => Self::PathIdle,
-        }
-    }
-}
 
 impl Connection {
     /// When [`handle_timeout`](Self::handle_timeout) must be called, if nothing arrives before.
@@ -109,35 +43,38 @@ impl Connection {
         }
         let mut first = First::default();
         let data = self.streams.has_unsent();
-        let census = self.census();
+        let common = self.common();
         for slot in self.paths.in_use() {
             if let Some(path) = slot.open() {
                 let waits = data || self.placement.waits_for(slot.id);
                 let waits = waits && slot.carrier().is_some();
-                self.offer_path_timers(path, waits, census, &mut first);
+                self.offer_path_timers(path, waits, &common, &mut first);
             }
+            let validation = slot.validation_deadline(self.clock);
+            first.offer(validation, Timer::Validation);
             first.offer(slot.discard_deadline(), Timer::Discard);
         }
-        first.offer(self.ack_deadline(), Timer::Acknowledge);
+        let acknowledgement = self.ack_routes.deadline(self.clock, &self.paths);
+        first.offer(acknowledgement, Timer::Acknowledge);
         let initial = self.paths.path(PathId::ZERO);
         let handshake = self.flights.deadline(&self.handshake, initial);
         first.offer(handshake, Timer::Handshake);
         // Nearly always far off: then the probe time-outs that may put it off need no look.
         if self
             .idle_timeout()
-            .is_some_and(|least| first.may_follow(self.idle_since + least))
+            .is_some_and(|least| first.may_follow(self.idle.deadline(least)))
         {
             first.offer(self.idle_deadline(), Timer::Idle);
         }
         first.offer(self.placement.deadline(), Timer::Hold);
         first.offer(self.handshake.deadline(), Timer::OldKeys);
-        first.0
+        first.get()
     }
 
     /// Offers the timers of a path; `waits` tells whether data or copies wait that it
     /// may carry.
-    fn offer_path_timers(&self, path: &Path, waits: bool, census: Census, first: &mut First) {
-        let around = self.surroundings(path, census);
+    fn offer_path_timers(&self, path: &Path, waits: bool, common: &Common, first: &mut First) {
+        let around = self.paths.surroundings(path, common);
         let own = path.under_way(self.peer_max_ack_delay());
         let size = u64::from(path.route().mtu.current());
         // Only a pacer that is the obstacle: what else stops data has a timer or event of its own.
@@ -149,66 +86,19 @@ impl Connection {
         if let Some((at, alarm)) = path.liveness().deadline(&own, &around) {
             first.offer(Some(at), alarm.into());
         }
-        first.offer(self.validation_deadline(path), Timer::Validation);
         first.offer(paced, Timer::Pacing);
     }
 
-    /// When an acknowledgement is due that can be sent at all.
-    fn ack_deadline(&self) -> Option<Instant> {
-        let paths = self
-            .paths
-            .in_use()
-            .filter_map(|slot| Some((slot, slot.path()?)));
-        let due = paths.filter_map(|(slot, path)| {
-            // The cheap question first: few paths have an acknowledgement to send.
-            let at = path.space().received.deadline()?;
-            self.ack_route(self.clock, slot.is_closing(), path)
-                .map(|_| at)
-        });
-        due.min().map(|at| at.max(self.clock))
-    }
-
-    /// When to repeat a challenge or give up. A challenge that is due but may not be sent, for lack
-    /// of amplification budget or of a connection ID, waits for the peer.
-    fn validation_deadline(&self, path: &Path) -> Option<Instant> {
-        let is_settled = |route: &Route| route.validation.is_none();
-        if is_settled(path.route()) && path.previous().is_none_or(is_settled) {
-            return None;
-        }
-        let cids = &self.paths.slot(path.id())?.remote_cids;
-        let current = (path.route(), cids.has_active());
-        let previous = path.previous();
-        let previous = previous.map(|route| (route, cids.has_active() && cids.kept().is_some()));
-        let routes = [current].into_iter().chain(previous);
-        let deadlines = routes.filter_map(|(route, has_cid)| {
-            let at = route.validation.as_ref()?.deadline()?;
-            let is_mute = !has_cid || route.amplification.budget() < MIN_BUDGET;
-            let stuck = at <= self.clock && is_mute;
-            Some(if stuck {
-                self.clock + STUCK_VALIDATION
-            } else {
-                at
-            })
-        });
-        deadlines.min()
-    }
-
-    /// RFC 9000, section 10.1: the smaller of both sides' time-outs, but never below three PTOs.
+    /// Never below three PTOs (RFC 9000, section 10.1).
     fn idle_deadline(&self) -> Option<Instant> {
         let timeout = self.idle_timeout()?;
-        Some(self.idle_since + timeout.max(self.three_pto()))
+        Some(self.idle.deadline(timeout.max(self.three_pto())))
     }
 
-    /// What both sides agreed on.
     fn idle_timeout(&self) -> Option<Duration> {
-        let ours = self.config.max_idle_timeout;
-        if !self.handshake.is_complete() {
-            // A handshake that nobody finishes must not keep its place for ever.
-            return Some(ours.map_or(HANDSHAKE_TIMEOUT, |ours| ours.min(HANDSHAKE_TIMEOUT)));
-        }
-        let theirs = Duration::from_millis(self.identity.peer.max_idle_timeout_ms);
-        let theirs = Some(theirs).filter(|theirs| !theirs.is_zero());
-        ours.into_iter().chain(theirs).min()
+        let announced = Duration::from_millis(self.identity.peer.max_idle_timeout_ms);
+        let peers = self.handshake.is_complete().then_some(announced);
+        idle::timeout(self.config.max_idle_timeout, peers)
     }
 
     /// Time has passed. Calling early does nothing.
@@ -270,7 +160,7 @@ impl Connection {
         let Some(path) = self.paths.open_path(id) else {
             return;
         };
-        let around = self.surroundings(path, self.census());
+        let around = self.paths.surroundings(path, &self.common());
         let max_ack_delay = self.peer_max_ack_delay();
         let Some(path) = self.paths.open_path_mut(id) else {
             return;

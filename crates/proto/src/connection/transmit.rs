@@ -1,8 +1,6 @@
 //! What leaves next: path control first, then data where the scheduler wants it.
 
 use super::Connection;
-use super::paths::can_carry;
-use super::timers::MIN_BUDGET;
 use crate::config::CreditReturn;
 use crate::datagram::Transmit;
 use crate::event::Observation;
@@ -10,7 +8,6 @@ use crate::handshake::flights::LEVELS;
 use crate::handshake::{Handshake, Level};
 use crate::packet::{Kind, MIN_USEFUL_ROOM, Packet, SizeRule, Via};
 use crate::path::manager::Slot;
-use crate::path::route::Route;
 use crate::path::state::Path;
 use crate::placement::{Job, Load, Sight, Task};
 use crate::recovery::sent::SentFrame;
@@ -113,20 +110,16 @@ impl Connection {
         // the little that may be sent is for the challenge.
         if self.paths.owes_frames()
             && self.handshake.is_confirmed()
-            && let Some(path) = self.control_path().filter(is_proven)
+            && let Some(path) = self.paths.control_path(None).filter(is_proven)
         {
             return Some(Job::new(path, Task::Control));
         }
-        let control = |slot: &Slot| {
-            let job = self.path_control(now, slot, slot.open()?)?;
-            // The peer may have taken back every connection ID of a path: then it waits for
-            // another.
-            slot.remote_cids.has_active().then_some(job)
-        };
-        if let Some(job) = self.paths.in_use().find_map(control) {
+        let confirmed = self.handshake.is_confirmed();
+        let own = |slot: &Slot| Job::of_path(now, slot, confirmed);
+        if let Some(job) = self.paths.in_use().find_map(own) {
             return Some(job);
         }
-        if let Some(path) = self.acknowledgement_due(now) {
+        if let Some(path) = self.ack_routes.due(now, &self.paths) {
             // Data that goes the same way carries the acknowledgement along.
             let data = self.place(now, level);
             let data = data.filter(|job| job.path == path);
@@ -134,7 +127,7 @@ impl Connection {
         }
         if self.has_control()
             && self.settle_control(level)
-            && let Some(path) = self.credit_path().or_else(|| self.control_path())
+            && let Some(path) = self.credit_path().or_else(|| self.paths.control_path(None))
             && self.has_control_room(path, level)
         {
             return Some(Job::new(path, Task::Control));
@@ -171,78 +164,16 @@ impl Connection {
         job
     }
 
-    /// What a path needs for itself, whatever waits on the connection.
-    fn path_control(&self, now: Instant, slot: &Slot, path: &Path) -> Option<Job> {
-        let id = path.id();
-        let proves = |route: &Route| {
-            let validation = route.validation.as_ref();
-            (validation.is_some_and(|it| it.wants_challenge(now)) || !route.responses.is_empty())
-                && route.amplification.budget() >= MIN_BUDGET
-        };
-        let previous = path.previous().is_some_and(proves) && !proves(path.route());
-        let previous = previous && slot.remote_cids.kept().is_some();
-        if previous || proves(path.route()) {
-            return Some(Job::new(id, Task::Validate { previous }));
-        }
-        if !path.route().validated {
-            return None;
-        }
-        if path.liveness().owes_probe() {
-            return Some(Job::new(id, Task::Probe));
-        }
-        if self.handshake.is_confirmed() && path.is_healthy() {
-            // A probe must not wait behind a full window for ever, nor exceed it.
-            if let Some(size) = path.route().mtu.probe_due()
-                && path.route().room() >= u64::from(size)
-            {
-                return Some(Job::new(id, Task::MtuProbe { size }));
-            }
-        }
-        let owes_ping = path.liveness().owes_ping();
-        owes_ping.then_some(Job::new(id, Task::Ping))
-    }
-
-    /// The path on which an acknowledgement that is due should travel.
-    fn acknowledgement_due(&self, now: Instant) -> Option<PathId> {
-        let mut due = self
-            .paths
-            .in_use()
-            .filter_map(|slot| slot.path().map(|path| (slot, path)))
-            .filter(|(_, path)| path.space().received.ack_due(now));
-        due.find_map(|(slot, path)| self.ack_route(now, slot.is_closing(), path))
-    }
-
     /// The path that flow-control credit is to return by, if it is not the best one.
     fn credit_path(&self) -> Option<PathId> {
         let by = match self.config.mechanisms.credit_return {
             CreditReturn::Fastest => None,
             CreditReturn::SamePath => self.control.data_came_by,
         };
-        let able = |slot: &&Slot| Some(slot.id) == by && can_carry(slot);
+        let able = |slot: &&Slot| Some(slot.id) == by && slot.takes_frames();
         let slot = self.paths.open().find(able)?;
         let path = slot.open()?;
         (path.route().validated && path.is_healthy()).then_some(path.id())
-    }
-
-    /// The best path for frames that any path may carry: the healthiest, then the fastest.
-    pub(super) fn control_path(&self) -> Option<PathId> {
-        self.control_path_except(None)
-    }
-
-    /// The best path but this one.
-    pub(super) fn control_path_except(&self, avoid: Option<PathId>) -> Option<PathId> {
-        let able = self.paths.open().filter(|slot| can_carry(slot));
-        let able = able.filter(|slot| Some(slot.id) != avoid);
-        able.filter_map(|slot| slot.open().map(|path| (slot, path)))
-            .min_by_key(|(_, path)| {
-                (
-                    !path.route().validated,
-                    !path.is_healthy(),
-                    path.liveness().pto_count(),
-                    path.route().rtt.smoothed(),
-                )
-            })
-            .map(|(_, path)| path.id())
     }
 
     /// Writes datagrams for one route, starting with `first`, while the next job fits the batch.
@@ -404,7 +335,7 @@ impl Connection {
     fn write_probe(&mut self, now: Instant, packet: &mut Packet<'_>) {
         let id = packet.path();
         // A doubted path that nobody stands in for must carry what only it can.
-        let alone = !self.has_other_healthy(id);
+        let alone = !self.paths.has_other_healthy(id);
         let Some(path) = self.paths.open_path_mut(id) else {
             return;
         };
@@ -483,7 +414,7 @@ impl Connection {
         let travelling: SmallVec<[PathId; 4]> = if self.paths.open_count() <= 1 && !active {
             smallvec![carrier]
         } else {
-            self.acks_travelling_on(now, carrier)
+            self.ack_routes.travelling_on(now, &self.paths, carrier)
         };
         let reported = |id: &PathId| {
             let path = self.paths.path(*id);

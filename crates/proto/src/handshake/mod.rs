@@ -12,6 +12,7 @@ pub(crate) mod flights;
 mod keys;
 pub mod tls;
 pub mod token;
+pub(crate) mod undecryptable;
 
 use crate::error::TransportError;
 use crate::packet::Frames;

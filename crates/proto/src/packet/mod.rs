@@ -1,12 +1,17 @@
-//! One packet under construction: header, frames, padding, protection.
+//! Packets: what one that arrives is and may hold, and one under construction: header, frames,
+//! padding, protection.
 //!
 //! [`Packet`] owns the buffer it is written to and knows where it must end; the owners of state
 //! append to its [`Frames`]. Which packet is sent, and what is remembered of it, is decided
 //! elsewhere.
 
+mod contents;
 mod frames;
+mod incoming;
 
+pub(crate) use contents::{Contents, Extensions, check_place, is_probing, next_frame};
 pub use frames::Frames;
+pub(crate) use incoming::{Incoming, Piece};
 
 use crate::error::TransportError;
 use crate::event::Purpose;

@@ -3,6 +3,8 @@
 //! One per route: bytes are counted for one 4-tuple, so that a peer cannot earn credit with one
 //! address and spend it on another.
 
+use crate::packet::MIN_USEFUL_ROOM;
+
 /// How many bytes may be sent for each byte received, before validation (RFC 9000, section 8.1).
 const FACTOR: u64 = 3;
 
@@ -36,6 +38,12 @@ impl Amplification {
     /// Bytes of UDP payload that may be sent now; `u64::MAX` if there is no limit.
     pub(crate) fn budget(&self) -> u64 {
         self.credit.unwrap_or(u64::MAX)
+    }
+
+    /// Whether a packet may be sent that says anything. A lone PING from a new address has to earn
+    /// enough for a challenge.
+    pub(crate) fn leaves_room(&self) -> bool {
+        self.budget() >= MIN_USEFUL_ROOM as u64
     }
 
     /// The address proved that it receives what is sent to it.

@@ -5,12 +5,14 @@
 //!                              \------------ PATH_ABANDON --------------/     3 PTO
 //! ```
 
+mod census;
 mod cids;
 mod frames;
 mod slot;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use census::Common;
 pub(crate) use cids::CidSource;
 pub(crate) use slot::{Slot, SlotMut};
 
@@ -329,14 +331,36 @@ impl Manager {
         })
     }
 
+    /// The best path but `except` for frames that any path may carry: the healthiest, then the
+    /// fastest.
+    pub(crate) fn control_path(&self, except: Option<PathId>) -> Option<PathId> {
+        let able = self.open().filter(|slot| slot.takes_frames());
+        let able = able.filter(|slot| Some(slot.id) != except);
+        let best = able.filter_map(Slot::open).min_by_key(|path| {
+            (
+                !path.route().validated,
+                !path.is_healthy(),
+                path.liveness().pto_count(),
+                path.route().rtt.smoothed(),
+            )
+        });
+        best.map(Path::id)
+    }
+
+    /// Whether a path works, as far as is known.
+    pub(crate) fn works(&self, id: PathId) -> bool {
+        let path = self.open_path(id);
+        path.is_some_and(|path| path.is_healthy() && path.liveness().pto_count() == 0)
+    }
+
     /// Number of open paths that are not closing.
     pub(crate) fn open_count(&self) -> usize {
         self.open().count()
     }
 
-    /// Whether the ID lies above what we allowed the peer.
-    pub(crate) fn exceeds_local_limit(&self, id: PathId) -> bool {
-        self.local_limit.is_none_or(|limit| id > limit)
+    /// The largest ID that the peer may name; `None` without the extension.
+    pub(crate) fn largest_of_peer(&self) -> Option<PathId> {
+        self.local_limit.filter(|_| self.is_multipath())
     }
 
     /// The smallest ID that can be opened now, or what is missing.

@@ -1,8 +1,10 @@
 //! Paths: their connection IDs, routes, validation, MTU and ECN.
 
+pub(crate) mod ack_routes;
 pub(crate) mod amplification;
 pub(crate) mod cids;
 pub(crate) mod ecn;
+mod errors;
 pub(crate) mod liveness;
 pub(crate) mod manager;
 pub(crate) mod migration;
@@ -15,6 +17,7 @@ pub(crate) mod shaper;
 pub(crate) mod state;
 pub(crate) mod validation;
 
+pub use errors::{AbandonPathError, MigrateError, OpenPathError, PathUnknown};
 pub use mtu::MtuConfig;
 pub use set::{MAX_OPEN_PATHS, PathSet, PathState};
 pub use shaper::Shape;

@@ -5,8 +5,9 @@ use super::moves::Moves;
 use super::route::Route;
 use super::shaper::{Shape, Shaper};
 use super::validation::{Elsewhere, ElsewhereAnswers};
-use crate::congestion::{ControllerFactory, ControllerInit};
+use crate::congestion::{ControllerFactory, ControllerInit, Member};
 use crate::datagram::Tuple;
+use crate::event::Metrics;
 use crate::path::PathState;
 use crate::recovery::{PacketPairs, PacketSpace, SentPacket};
 use crate::time::{Duration, Instant};
@@ -110,6 +111,45 @@ pub(crate) struct Path {
 impl Path {
     pub(crate) fn id(&self) -> PathId {
         self.id
+    }
+
+    /// Estimates and window, for observers.
+    pub(crate) fn metrics(&self) -> Metrics {
+        let route = &self.route;
+        Metrics {
+            smoothed_rtt: route.rtt.smoothed(),
+            rttvar: route.rtt.rttvar(),
+            min_rtt: route.rtt.min(),
+            latest_rtt: route.rtt.latest(),
+            congestion_window: route.controller.window(),
+            ssthresh: route.controller.ssthresh(),
+            bytes_in_flight: route.in_flight,
+            delivery_rate: route.rate.bandwidth(),
+            pto_count: self.liveness.pto_count(),
+            phase: route.controller.phase(),
+            app_limited: route.app_limited,
+        }
+    }
+
+    /// What coupled controllers see of it, as a path that the event is not about.
+    pub(crate) fn member(&self) -> Member {
+        let (controller, rtt) = (&self.route.controller, &self.route.rtt);
+        let is_healthy = self.is_healthy();
+        Member {
+            path: self.id,
+            is_self: false,
+            window: controller.window(),
+            ssthresh: controller.ssthresh(),
+            smoothed_rtt: if rtt.has_sample() {
+                rtt.smoothed()
+            } else {
+                Duration::ZERO
+            },
+            bytes_between_losses: controller.bytes_between_losses(),
+            active: is_healthy && !self.route.app_limited,
+            shares_bottleneck: false,
+            probing_rtt: controller.is_probing_rtt() && is_healthy && self.route.in_flight > 0,
+        }
     }
 
     pub(crate) fn options(&self) -> &PathOptions {

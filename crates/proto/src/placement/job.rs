@@ -1,6 +1,9 @@
 //! What the next datagram is for: decided once, and handed unchanged to whoever writes the packet.
 
 use crate::path::PathSet;
+use crate::path::manager::Slot;
+use crate::path::route::Route;
+use crate::path::state::Path;
 use crate::recovery::sent::SentFrame;
 use crate::sched::UnitKind;
 use crate::time::Instant;
@@ -78,6 +81,44 @@ pub(crate) struct Original {
 impl Job {
     pub(crate) const fn new(path: PathId, task: Task) -> Self {
         Self { path, task }
+    }
+
+    /// What a path needs for itself, whatever waits on the connection.
+    pub(crate) fn of_path(now: Instant, slot: &Slot, confirmed: bool) -> Option<Self> {
+        let path = slot.open()?;
+        let task = Self::task_of(now, slot, path, confirmed)?;
+        // The peer may have taken back every connection ID of a path: then it waits for another.
+        let has_cid = slot.remote_cids.has_active();
+        has_cid.then_some(Self::new(slot.id, task))
+    }
+
+    fn task_of(now: Instant, slot: &Slot, path: &Path, confirmed: bool) -> Option<Task> {
+        let proves = |route: &Route| {
+            let validation = route.validation.as_ref();
+            (validation.is_some_and(|it| it.wants_challenge(now)) || !route.responses.is_empty())
+                && route.amplification.leaves_room()
+        };
+        let route = path.route();
+        let previous = path.previous().is_some_and(proves) && !proves(route);
+        let previous = previous && slot.remote_cids.kept().is_some();
+        if previous || proves(route) {
+            return Some(Task::Validate { previous });
+        }
+        if !route.validated {
+            return None;
+        }
+        if path.liveness().owes_probe() {
+            return Some(Task::Probe);
+        }
+        // A probe must not wait behind a full window for ever, nor exceed it.
+        if confirmed
+            && path.is_healthy()
+            && let Some(size) = route.mtu.probe_due()
+            && route.room() >= u64::from(size)
+        {
+            return Some(Task::MtuProbe { size });
+        }
+        path.liveness().owes_ping().then_some(Task::Ping)
     }
 
     pub(super) const fn data(path: PathId, load: Load) -> Self {

@@ -1,8 +1,11 @@
 //! What we asked of the peer's acknowledgements (draft-ietf-quic-ack-frequency), and what the peer
 //! may be doing about it.
 //!
-//! One request serves all paths of a connection. It is repeated until it is acknowledged or a newer
-//! one is sent; until then the longest delay that may be in force counts.
+//! One request serves all paths of a connection, so it must suit the path that needs
+//! acknowledgements most: a quarter of the smallest window among the paths in use, within a quarter
+//! of the smallest RTT, so that each of them hears four times in a round trip. It is repeated until
+//! it is acknowledged or a newer one is sent; until then the longest delay that may be in force
+//! counts.
 
 use crate::time::{Duration, Instant};
 use anabranch_wire::frame::AckFrequency;
@@ -10,6 +13,9 @@ use smallvec::SmallVec;
 
 /// Requests sent and not acknowledged: no further one is made beyond these.
 const MAX_UNSETTLED: usize = 4;
+
+/// Acknowledgements wanted in a round trip.
+const PER_ROUND_TRIP: u32 = 4;
 
 /// Packets per acknowledgement of a peer that was asked for nothing (RFC 9000, section 13.2.2).
 pub const USUAL_PACKETS: u32 = 2;
@@ -35,6 +41,26 @@ impl Wish {
     }
 }
 
+/// A path in use.
+#[derive(Debug, Clone, Copy)]
+pub struct Need {
+    /// Its window, in packets.
+    pub packets: u64,
+    /// Its smoothed RTT.
+    pub rtt: Duration,
+}
+
+/// What can be asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Packets per acknowledgement at the most.
+    pub packets: u32,
+    /// The delay that the peer announced: the longest.
+    pub announced: Duration,
+    /// The shortest delay that it takes.
+    pub shortest: Duration,
+}
+
 /// The requests of one connection.
 #[derive(Debug, Default)]
 pub struct AckRequests {
@@ -51,8 +77,31 @@ pub struct AckRequests {
 }
 
 impl AckRequests {
+    /// Considers whether the peer acknowledges as often as is good for the paths in use.
+    pub fn review(&mut self, now: Instant, bounds: Bounds, in_use: &[Need]) {
+        let Some(packets) = in_use.iter().map(|need| need.packets).min() else {
+            return;
+        };
+        let usual = Wish {
+            packets: USUAL_PACKETS,
+            delay: bounds.announced,
+        };
+        let rtts = || in_use.iter().map(|need| need.rtt);
+        let part = u32::try_from(packets / u64::from(PER_ROUND_TRIP)).unwrap_or(u32::MAX);
+        let wish = match part.min(bounds.packets) {
+            0..=USUAL_PACKETS => usual,
+            packets => Wish {
+                packets,
+                delay: (rtts().min().unwrap_or(bounds.announced) / PER_ROUND_TRIP)
+                    .min(bounds.announced)
+                    .max(bounds.shortest),
+            },
+        };
+        self.ask(now, rtts().max().unwrap_or_default(), usual, wish);
+    }
+
     /// Asks for something if that is news. Not more often than once in `interval`.
-    pub fn ask(&mut self, now: Instant, interval: Duration, usual: Wish, wish: Wish) {
+    fn ask(&mut self, now: Instant, interval: Duration, usual: Wish, wish: Wish) {
         let recent = self.asked_at.is_some_and(|at| now < at + interval);
         if recent || self.unsettled.len() == MAX_UNSETTLED {
             return;

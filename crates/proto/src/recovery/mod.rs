@@ -19,7 +19,7 @@ pub mod sent;
 pub mod sent_packets;
 pub mod space;
 
-pub use ack_policy::AckPolicy;
+pub use ack_policy::AckWish;
 pub use ack_requests::AckRequests;
 pub use one_way::{DelayDifference, DelayMethod, OneWay};
 pub use pacer::Pacer;

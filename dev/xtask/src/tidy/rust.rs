@@ -35,6 +35,10 @@ const BANNED: &[(&[&str], &str)] = &[
 
 /// Structs with behaviour, each in its file: whoever wants something of them calls a method.
 const OWNERS: &[(&str, &str)] = &[
+    ("crates/proto/src/idle.rs", "Idle"),
+    ("crates/proto/src/life.rs", "Life"),
+    ("crates/proto/src/outbox.rs", "Outbox"),
+    ("crates/proto/src/path/ack_routes.rs", "AckRoutes"),
     ("crates/proto/src/path/state.rs", "Path"),
     ("crates/proto/src/path/liveness/mod.rs", "Liveness"),
     ("crates/proto/src/path/manager.rs", "Manager"),

@@ -25,7 +25,7 @@ impl Manager {
 
     /// The peer would open more paths.
     pub(crate) fn on_paths_blocked(&self, limit: PathId) -> Result<(), TransportError> {
-        if self.exceeds_local_limit(limit) {
+        if self.largest_of_peer().is_none_or(|largest| limit > largest) {
             return Err(TransportError::violation(
                 "PATHS_BLOCKED above the announced limit",
             ));

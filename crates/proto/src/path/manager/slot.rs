@@ -1,11 +1,15 @@
 //! What is kept under one path ID, and the frames it owes the peer.
 
 use crate::path::cids::{LocalCids, RemoteCids};
+use crate::path::route::Route;
 use crate::path::state::Path;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use anabranch_wire::frame::PathStatus;
 use anabranch_wire::{PathId, ResetToken};
 use std::ops::{Deref, DerefMut};
+
+/// How often a validation looks whether it is still kept from sending.
+const STUCK_VALIDATION: Duration = Duration::from_secs(1);
 
 /// Everything kept under one path ID, whether the path is open or not.
 #[derive(Debug)]
@@ -108,6 +112,12 @@ impl Slot {
         }
     }
 
+    /// Whether a packet with any frame may be sent on the path.
+    pub(crate) fn takes_frames(&self) -> bool {
+        let is_roomy = |path: &Path| path.route().amplification.leaves_room();
+        self.remote_cids.has_active() && self.open().is_some_and(is_roomy)
+    }
+
     /// The path, if data may be sent on it at all: it is open, enough is proven of its far end, and
     /// the peer left a connection ID to send to.
     pub(crate) fn carrier(&self) -> Option<&Path> {
@@ -118,6 +128,28 @@ impl Slot {
     /// The path, if data may be sent on it now: it answers, too, and has room.
     pub(crate) fn ready(&self, now: Instant) -> Option<&Path> {
         self.carrier().filter(|path| path.can_send(now))
+    }
+
+    /// When an open path repeats a challenge or gives up. A challenge that is due at `now` but may
+    /// not be sent, for lack of amplification budget or of a connection ID, waits for the peer.
+    pub(crate) fn validation_deadline(&self, now: Instant) -> Option<Instant> {
+        let path = self.open()?;
+        let is_settled = |route: &Route| route.validation.is_none();
+        if is_settled(path.route()) && path.previous().is_none_or(is_settled) {
+            return None;
+        }
+        let cids = &self.remote_cids;
+        let current = (path.route(), cids.has_active());
+        let previous = path.previous();
+        let previous = previous.map(|route| (route, cids.has_active() && cids.kept().is_some()));
+        let routes = [current].into_iter().chain(previous);
+        let deadlines = routes.filter_map(|(route, has_cid)| {
+            let at = route.validation.as_ref()?.deadline()?;
+            let is_mute = !has_cid || !route.amplification.leaves_room();
+            let is_stuck = at <= now && is_mute;
+            Some(if is_stuck { now + STUCK_VALIDATION } else { at })
+        });
+        deadlines.min()
     }
 
     /// The path, if it is open and not closing.

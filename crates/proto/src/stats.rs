@@ -1,17 +1,15 @@
-//! Counters and estimates, as values.
+//! What is known of a connection and its paths: counters and estimates, as values.
 
-use super::Connection;
 use crate::datagram::Tuple;
 use crate::path::PathState;
 use crate::path::manager::Slot;
 use crate::path::state::{Path, PathCounters};
 use crate::placement::{BlockedStats, SchedulerStats};
 use crate::recovery::OneWay;
-use crate::sched::Backlog;
 use crate::streams::StreamStats;
 use crate::time::Instant;
-use crate::wire::PathId;
-use crate::wire::frame::PathStatus;
+use anabranch_wire::PathId;
+use anabranch_wire::frame::PathStatus;
 use std::time::Duration;
 
 /// What is known of one path. Sizes in bytes, rates in bytes per second.
@@ -58,7 +56,7 @@ pub struct PathStats {
     /// The path by which acknowledgements of its packets came last.
     pub acks_came_by: Option<PathId>,
     /// By how many microseconds packets take longer to the peer than on the fastest path, queues
-    /// included; `None` unless that can be [measured](super::Connection::forward_difference).
+    /// included; `None` unless that can be [measured](crate::Connection::forward_difference).
     pub forward_delay_us: Option<i64>,
     /// By how many microseconds packets take longer from the peer than on the fastest path;
     /// measured by timestamps alone.
@@ -78,7 +76,7 @@ impl PathStats {
         self.validated && !self.closing
     }
 
-    pub(super) fn of(slot: &Slot, path: &Path, one_way: &OneWay, now: Instant) -> Self {
+    pub(crate) fn of(slot: &Slot, path: &Path, one_way: &OneWay, now: Instant) -> Self {
         let route = path.route();
         Self {
             id: path.id(),
@@ -131,13 +129,4 @@ pub struct ConnectionStats {
     /// Packets of all levels and paths that were not authentic: a cipher allows so many (RFC 9001,
     /// section 6.6).
     pub failed_opens: u64,
-    /// Ack-eliciting packets sent since anything was received.
-    pub(super) sent_since_received: u64,
-}
-
-impl Connection {
-    /// What waits to be sent, and the credit it has.
-    pub fn backlog(&self) -> Backlog {
-        self.streams.backlog()
-    }
 }

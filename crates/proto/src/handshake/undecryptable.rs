@@ -1,0 +1,40 @@
+//! Packets that came before their keys.
+
+use crate::datagram::{Ecn, Tuple};
+use anabranch_wire::PathId;
+
+/// A handshake flight and the first data behind it.
+const MOST: usize = 16;
+
+/// A packet as it arrived.
+#[derive(Debug)]
+pub struct Early {
+    /// By which way.
+    pub tuple: Tuple,
+    /// Its ECN mark.
+    pub ecn: Option<Ecn>,
+    /// Whose connection ID it bears.
+    pub path: PathId,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// Packets that wait for their keys, to be tried once more.
+#[derive(Debug, Default)]
+pub struct Undecryptable(Vec<Early>);
+
+impl Undecryptable {
+    /// Keeps a packet, if there is room; returns whether there was.
+    pub fn keep(&mut self, packet: impl FnOnce() -> Early) -> bool {
+        let has_room = self.0.len() < MOST;
+        if has_room {
+            self.0.push(packet());
+        }
+        has_room
+    }
+
+    /// All that are kept, in the order of their arrival.
+    pub fn take(&mut self) -> Vec<Early> {
+        std::mem::take(&mut self.0)
+    }
+}
