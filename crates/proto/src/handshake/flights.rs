@@ -210,8 +210,12 @@ impl Flights {
         let wait = path.route().rtt.pto_base() * (1 << self.pto_count.min(MAX_BACKOFF));
         let armed = LEVELS.into_iter().filter_map(|level| {
             let space = self.space(level)?;
-            let idle = space.ack_eliciting_in_flight() == 0 || self.probes_owed[level as usize] > 0;
-            (!idle).then_some((space.last_ack_eliciting_sent()? + wait, level))
+            // Bytes that were lost wait for the window, which data may fill that the peer cannot
+            // read without them.
+            let waits = handshake.has_keys(level) && handshake.has_crypto(level);
+            let is_idle = space.ack_eliciting_in_flight() == 0 && !waits;
+            let is_armed = !is_idle && self.probes_owed[level as usize] == 0;
+            is_armed.then_some((space.last_ack_eliciting_sent()? + wait, level))
         });
         // A client keeps probing although nothing is in flight: the server may be unable to send
         // until it hears more.

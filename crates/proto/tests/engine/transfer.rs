@@ -1,8 +1,9 @@
 //! Whole connections over one and several paths.
 
-use crate::pair::{MBIT, Pair, Way};
+use crate::pair::{Dice, MBIT, Pair, Way};
 use anabranch_proto::config::TransportConfig;
 use anabranch_proto::event::Event;
+use anabranch_proto::wire::Dir;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -125,4 +126,36 @@ fn noise_that_looks_like_an_initial_keeps_nothing() {
     pair.connect();
     // A Retry would cost a round trip.
     assert_eq!(pair.now.since(began), calm);
+}
+
+/// The client's last packet of the handshake can be lost together with its probes while data that
+/// the server cannot read without it fills the window.
+#[test]
+fn an_upload_that_begins_with_the_handshake_outlives_any_loss_in_it() {
+    for seed in 0..200 {
+        let way = Way::new(0).loss(200);
+        let mut pair = Pair::new(vec![way], TransportConfig::default());
+        pair.dice = Dice(seed);
+        let limit = Duration::from_secs(20);
+        assert!(pair.run_until(limit, |pair| pair.client_conn().is_established()));
+        pair.upload(50_000, limit);
+    }
+}
+
+/// What a server sends before it has heard the end of the handshake fills its window, too.
+#[test]
+fn a_download_that_begins_with_the_handshake_outlives_any_loss_in_it() {
+    for seed in 0..200 {
+        let way = Way::new(0).loss(200);
+        let mut pair = Pair::new(vec![way], TransportConfig::default());
+        pair.dice = Dice(seed);
+        let limit = Duration::from_secs(20);
+        let mut id = None;
+        pair.run_until(limit, |pair| {
+            id = pair.side(true).and_then(|server| server.open(Dir::Uni));
+            id.is_some()
+        });
+        let flow = pair.add_flow(false, id.expect("credit"), 50_000);
+        pair.finish(flow, limit);
+    }
 }
