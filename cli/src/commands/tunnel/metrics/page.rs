@@ -304,6 +304,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::super::super::show::tests::{far, near, path};
     use super::*;
+    use anabranch_gateway::status::Cap;
     use std::collections::BTreeSet;
 
     /// Reads a page as strictly as its format allows: families in one piece, each with help and
@@ -365,6 +366,11 @@ mod tests {
     fn all_names() -> BTreeSet<String> {
         let mut near = near();
         near.paths[0].least_delay_ms = Some(1.0);
+        near.paths[0].cap = Some(Cap {
+            bytes: 2_000_000_000,
+            used_bytes: 1,
+            renews: "2026-12-01".into(),
+        });
         let mut names = read(&text(&Status::Near(near)));
         names.extend(read(&text(&Status::Far(far()))));
         names
