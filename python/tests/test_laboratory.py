@@ -16,6 +16,19 @@ def kernel():
         pytest.skip(lacking[0])
 
 
+#: A machine that is busy makes packets late. A run in which that happened is measured again, if its
+#: results are kept, and so often at most.
+TRIES = 5
+
+
+def measured(scenario, contenders, folder):
+    for _ in range(TRIES):
+        study = scenario.run(contenders, runs=1, backend="netns", out=folder)
+        if "invalid" not in study.runs["status"]:
+            break
+    return study
+
+
 class Cheapest(ab.Scheduler):
     def select(self, view):
         path = min(view.ready, key=lambda p: (p.cost, p.smoothed_rtt), default=None)
@@ -47,7 +60,7 @@ def test_a_scheduler_and_a_controller_in_python_meet_the_kernel(two, kernel, tmp
         "table": ab.PolicyTable(features=[("ready", 0, [0.5])], actions=[1, 0]),
         "auto": "auto",
     }
-    study = two.run(contenders, runs=1, backend="netns", out=tmp_path / "kernel")
+    study = measured(two, contenders, tmp_path / "kernel")
     assert study.runs["reason"] == [""] * 4
     assert study.runs["backend"] == ["netns"] * 4 and study.runs["status"] == ["ok"] * 4
     took = {row["contender"]: row["completion_s"] for row in study.runs}

@@ -8,6 +8,9 @@ use anabranch_testbed::Testbed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+/// How often something is measured at the most, until the machine had time for it.
+const FAIR_TRIES: usize = 5;
+
 /// An agent that waits and then reports that nothing happened.
 #[derive(Debug)]
 struct Waiting {
@@ -438,7 +441,11 @@ fn a_contender_of_a_file_is_run_measured_and_ended() {
         );
         std::fs::write(&file, text).unwrap();
         let transport = format!("[transport]\nkind = \"command\"\nfile = {file:?}\n");
-        netns(Duration::ZERO, false, Conduct::default()).run(&run(&transport))
+        let measure = || netns(Duration::ZERO, false, Conduct::default()).run(&run(&transport));
+        // A machine that is busy makes packets late: then nothing was measured.
+        let outcomes = (1..FAIR_TRIES).map(|_| measure());
+        let mut fair = outcomes.filter(|outcome| outcome.status != Status::Invalid);
+        fair.next().unwrap_or_else(measure)
     };
     let outcome = with("ping -c 3 -i 0.01 {server} >&2; echo moved 1000000 bytes in 2 s");
     assert_eq!((outcome.status, outcome.reason.as_str()), (Status::Ok, ""));
