@@ -171,6 +171,7 @@ pub(crate) fn promise(
                 first,
                 worlds,
                 plain,
+                control: false,
                 jobs,
             };
             return all.run(&names, &asked, &|_| {});

@@ -72,7 +72,8 @@ With --out, a folder gets worlds.csv, promise.svg and the worst worlds as scenar
 Examples:
   anabranch sim promise
   anabranch sim promise blest --worlds 1000 --seed 50000 --out promise-blest
-  anabranch sim promise guard+ecf --congestion bbr --plain --json")]
+  anabranch sim promise guard+ecf --congestion bbr --plain --json
+  anabranch sim promise --control")]
     Promise(Promise),
 }
 
@@ -221,6 +222,10 @@ pub(crate) struct Promise {
     /// Only links with a rate, a delay, a queue and random loss, and one file
     #[arg(long)]
     pub(crate) plain: bool,
+    /// Run the better link alone once more, with other losses by chance, in the place of all links:
+    /// what the bars show where nothing is gained or lost
+    #[arg(long, conflicts_with = "scheduler")]
+    pub(crate) control: bool,
     /// Fail if more than this share of worlds takes longer than 1.02 (1.10) times the better link
     /// and a round trip, as 1%,0.1%
     #[arg(long, value_name = "P,P", value_parser = shares)]

@@ -39,6 +39,7 @@ pub(super) async fn run(args: &Args, names: &Arc<Names>, quiet: bool) -> Outcome
         first: args.seed,
         worlds: args.worlds,
         plain: args.plain,
+        control: args.control,
         jobs: args.jobs as usize,
     };
     if let Some(folder) = &args.out {
@@ -265,6 +266,7 @@ mod tests {
             first: 7,
             worlds: 1,
             plain: false,
+            control: false,
             jobs: 1,
         };
         keep(folder.path(), &promise, &[measured(2.0), measured(1.0)]).unwrap();

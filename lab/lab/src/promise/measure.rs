@@ -6,7 +6,8 @@ use crate::backend::sim::Sim;
 use crate::plan::{Changes, Plan, Run};
 use crate::results::{Outcome, Status};
 use crate::scenario::Document;
-use anabranch_schedulers::Names;
+use anabranch_schedulers::{Names, RECOMMENDED};
+use anabranch_sim::Seed;
 
 /// How many bins of the series the ideal time has: the oracle is exact to a fraction of that.
 const DETAIL: f64 = 500.0;
@@ -84,6 +85,24 @@ impl Measured {
     }
 }
 
+/// Which runs stand for all links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Compared {
+    /// Those with all links.
+    All,
+    /// The best link alone once more, with other luck.
+    Control,
+}
+
+/// Runs the best link of a world alone a second time, with other losses and jitter by chance, in
+/// the place of all links: what the bars show where nothing was gained or lost.
+///
+/// # Errors
+/// As [`measure`].
+pub fn control(world: &World, congestion: Option<&str>, names: &Names) -> Result<Measured, String> {
+    compare(world, RECOMMENDED, congestion, names, Compared::Control)
+}
+
 /// Runs a world with all links, and with each alone.
 ///
 /// # Errors
@@ -94,6 +113,16 @@ pub fn measure(
     congestion: Option<&str>,
     names: &Names,
 ) -> Result<Measured, String> {
+    compare(world, scheduler, congestion, names, Compared::All)
+}
+
+fn compare(
+    world: &World,
+    scheduler: &str,
+    congestion: Option<&str>,
+    names: &Names,
+    compared: Compared,
+) -> Result<Measured, String> {
     let problem = |what: String| format!("world {}: {what}", world.seed);
     let text = world.scenario(scheduler, congestion, DETAIL);
     let file = format!("promise-{}.toml", world.seed);
@@ -102,20 +131,48 @@ pub fn measure(
     let plan = Plan::make(&document, &Changes::default());
     let plan = plan.map_err(|error| problem(error.to_string()))?;
     let sim = Sim::new(names.clone());
-    let mut all = None;
-    let mut singles = Vec::new();
-    for run in &plan.runs {
+    let carry_out = |run: &Run| {
         let outcome = sim.run(run);
-        if !matches!(outcome.status, Status::Ok | Status::Timeout) {
-            return Err(problem(format!("{}: {}", run.contender, outcome.reason)));
+        if matches!(outcome.status, Status::Ok | Status::Timeout) {
+            Ok(outcome)
+        } else {
+            Err(problem(format!("{}: {}", run.contender, outcome.reason)))
         }
-        match only_link(run) {
-            Some(link) => singles.push((link, outcome)),
-            None => all = Some(outcome),
-        }
+    };
+    let of_one = |run: &Run| Some((only_link(run)?, run.clone()));
+    let mut singles = Vec::new();
+    for (link, run) in plan.runs.iter().filter_map(of_one) {
+        singles.push((link, carry_out(&run)?));
     }
-    let all = all.ok_or_else(|| problem("no run with all links".into()))?;
-    judge(world, &all, &singles).ok_or_else(|| problem("no run with one link".into()))
+    let best = best(world, &singles).ok_or_else(|| problem("no run with one link".into()))?;
+    let other = match compared {
+        Compared::All => plan
+            .runs
+            .iter()
+            .find(|run| only_link(run).is_none())
+            .cloned(),
+        Compared::Control => plan.runs.iter().filter_map(of_one).find_map(|(link, run)| {
+            let seed = Seed(run.seed).derive("control", 0).0;
+            (link == best.1).then_some(Run { seed, ..run })
+        }),
+    };
+    let other = other.ok_or_else(|| problem("no run with all links".into()))?;
+    Ok(judge(world, &carry_out(&other)?, best, &singles))
+}
+
+/// What the best link did alone, and which it is.
+fn best(world: &World, singles: &[(usize, Outcome)]) -> Option<(f64, usize)> {
+    let kind = kind(world);
+    let alone = singles.iter().map(|(link, one)| (figure(kind, one), *link));
+    alone.min_by(|a, b| a.0.total_cmp(&b.0))
+}
+
+fn kind(world: &World) -> Figure {
+    match world.work {
+        Work::File(_) => Figure::Completion,
+        Work::Requests(..) => Figure::Requests,
+        Work::Datagrams(..) => Figure::Late,
+    }
 }
 
 /// The link of a run with one link only.
@@ -126,19 +183,18 @@ fn only_link(run: &Run) -> Option<usize> {
     }
 }
 
-fn judge(world: &World, all: &Outcome, singles: &[(usize, Outcome)]) -> Option<Measured> {
-    let kind = match world.work {
-        Work::File(_) => Figure::Completion,
-        Work::Requests(..) => Figure::Requests,
-        Work::Datagrams(..) => Figure::Late,
-    };
-    let alone = singles.iter().map(|(link, one)| (figure(kind, one), *link));
-    let (best, link) = alone.min_by(|a, b| a.0.total_cmp(&b.0))?;
+fn judge(
+    world: &World,
+    all: &Outcome,
+    (best, link): (f64, usize),
+    singles: &[(usize, Outcome)],
+) -> Measured {
+    let kind = kind(world);
     let oracle = match world.work {
         Work::File(bytes) => oracle(bytes, singles),
         _ => None,
     };
-    Some(Measured {
+    Measured {
         seed: world.seed,
         figure: kind,
         conditions: world.conditions.clone(),
@@ -149,7 +205,7 @@ fn judge(world: &World, all: &Outcome, singles: &[(usize, Outcome)]) -> Option<M
         round_trip: world.round_trip(link),
         oracle,
         twice: all.duplicate_bytes.unwrap_or(0) as f64 / all.bytes.max(1) as f64,
-    })
+    }
 }
 
 fn figure(kind: Figure, outcome: &Outcome) -> f64 {

@@ -18,7 +18,7 @@ mod table;
 mod tests;
 mod world;
 
-pub use measure::{Figure, Measured, measure};
+pub use measure::{Figure, Measured, control, measure};
 pub use summary::{Bar, Quantiles, Summary, summarise};
 pub use table::table;
 pub use world::{Condition, Work, World};
@@ -40,6 +40,9 @@ pub struct Promise {
     pub worlds: u64,
     /// Whether links only have a rate, a delay, a queue and loss by chance, and carry one file.
     pub plain: bool,
+    /// Whether the best link alone, run once more with other luck, stands for all links: what the
+    /// bars show where nothing is gained or lost. The scheduler means nothing then.
+    pub control: bool,
     /// Threads; 0 for one per core.
     pub jobs: usize,
 }
@@ -61,7 +64,12 @@ impl Promise {
                 return None;
             }
             let world = World::draw(*seed, self.plain);
-            let measured = measure(&world, &self.scheduler, self.congestion.as_deref(), names);
+            let congestion = self.congestion.as_deref();
+            let measured = if self.control {
+                control(&world, congestion, names)
+            } else {
+                measure(&world, &self.scheduler, congestion, names)
+            };
             if let Ok(measured) = &measured {
                 progress(measured);
             }

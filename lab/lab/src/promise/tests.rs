@@ -118,6 +118,7 @@ fn a_world_is_measured_with_all_links_with_each_alone_and_against_the_oracle() {
             first: 5,
             worlds: 4,
             plain: true,
+            control: false,
             jobs: 1,
         },
         AtomicBool::new(false),
@@ -148,4 +149,32 @@ fn a_world_is_measured_with_all_links_with_each_alone_and_against_the_oracle() {
             .unwrap_err()
             .contains("min-rtt")
     );
+}
+
+#[test]
+fn the_control_has_the_best_link_alone_twice_with_other_luck() {
+    let names = Names::default();
+    let with = |is_control: bool| {
+        let promise = Promise {
+            scheduler: "min-rtt".into(),
+            congestion: None,
+            first: 1,
+            worlds: 12,
+            plain: true,
+            control: is_control,
+            jobs: 0,
+        };
+        promise
+            .run(&names, &AtomicBool::new(false), &|_| {})
+            .unwrap()
+    };
+    let (all, control) = (with(false), with(true));
+    for (all, control) in all.iter().zip(&control) {
+        assert_eq!((all.best, all.best_link), (control.best, control.best_link));
+        assert!(control.twice.abs() < 1e-9, "one link has nothing to repeat");
+    }
+    // Links without loss by chance are the same each time.
+    let is_same = |one: &&Measured| (one.all - one.best).abs() < 1e-9;
+    let same = control.iter().filter(is_same).count();
+    assert!(same > 0 && same < control.len(), "{same}");
 }
