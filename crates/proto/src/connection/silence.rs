@@ -1,5 +1,5 @@
 //! Carries out what [`Liveness`](crate::path::liveness::Liveness) finds about paths that go silent,
-//! and tells it what it has to know (docs/failover.md).
+//! and tells it what it has to know of the connection (docs/failover.md).
 
 use super::Connection;
 use crate::datagram::{SocketId, Tuple};
