@@ -66,7 +66,7 @@ impl Target {
         let triple = self.triple;
         let compiler = self.compiler().ok_or("the compiler is gone")?;
         crate::say(&format!("dist: {triple}, C by {compiler}"));
-        let words = "build --locked --profile dist --package anabranch-cli --no-default-features \
+        let words = "rustc --locked --profile dist --package anabranch-cli --no-default-features \
                      --bin anabranch --target";
         let upper = triple.replace('-', "_").to_uppercase();
         let mut cargo = crate::cargo();
@@ -74,6 +74,8 @@ impl Target {
             .current_dir(root)
             .args(words.split_whitespace())
             .arg(triple)
+            // Cargo keeps the symbols of a package that has a level of its own in the profile.
+            .args(["--", "-C", "strip=symbols"])
             .env(format!("CARGO_TARGET_{upper}_LINKER"), "rust-lld")
             .env(self.cc_variable(), compiler);
         let status = cargo
@@ -84,7 +86,7 @@ impl Target {
         }
         let path = self.built(root);
         let content = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        elf::check_static(&content).map_err(|why| format!("{}: {why}", path.display()))?;
+        elf::check(&content).map_err(|why| format!("{}: {why}", path.display()))?;
         Ok(content)
     }
 

@@ -66,7 +66,12 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<bool, String> {
         }
         let binary = target.build(root)?;
         if binary.len() > MOST_BYTES {
-            eprintln!("dist: {}: over {MOST_BYTES} bytes", target.triple);
+            eprintln!(
+                "dist: {}: {} bytes, {MOST_BYTES} are allowed: see `[profile.dist.package]` in \
+                 Cargo.toml for what is built for size",
+                target.triple,
+                binary.len()
+            );
             good = false;
             continue;
         }
