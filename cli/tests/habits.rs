@@ -11,6 +11,7 @@ mod listening;
 #[path = "common/loopback.rs"]
 mod loopback;
 
+use anabranch_testbed::resumed;
 use ending::ended;
 use files::{names, noise};
 use loopback::{Server, client, run, stderr};
@@ -196,7 +197,7 @@ fn an_interruption_is_heard_while_a_server_does_not_answer() {
         let url = format!("anabranch://{}/file", silent.local_addr().unwrap());
         let mut command = client(here.path(), &[command, &[&url]].concat());
         let child = command.stderr(Stdio::piped()).spawn().unwrap();
-        silent.recv(&mut [0; 2000]).unwrap();
+        resumed(|| silent.recv(&mut [0; 2000])).unwrap();
         kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
         let output = ended(child);
         assert_eq!(code(&output), Some(1), "{}", stderr(&output));

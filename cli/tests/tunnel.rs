@@ -9,6 +9,7 @@ mod files;
 #[path = "common/tunnels.rs"]
 mod tunnels;
 
+use anabranch_testbed::resumed;
 use files::noise;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -27,7 +28,7 @@ fn once(serve: impl FnOnce(TcpStream) + Send + 'static) -> (String, thread::Join
 
 fn echo(mut stream: TcpStream) {
     let mut buffer = vec![0; 64 << 10];
-    while let Ok(count @ 1..) = stream.read(&mut buffer) {
+    while let Ok(count @ 1..) = resumed(|| stream.read(&mut buffer)) {
         stream.write_all(&buffer[..count]).unwrap();
     }
 }
@@ -393,7 +394,7 @@ fn an_unmodified_curl_fetches_by_either_proxy() {
     for proxy in ["socks5h", "http"] {
         let (address, serving) = once(|mut stream| {
             let mut request = [0; 1024];
-            assert!(stream.read(&mut request).unwrap() > 0);
+            assert!(resumed(|| stream.read(&mut request)).unwrap() > 0);
             let head = b"HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n";
             stream.write_all(head).unwrap();
             stream.write_all(&noise(3_000_000)).unwrap();

@@ -9,7 +9,7 @@
 
 mod common;
 
-use anabranch_testbed::{Need, Node, Rate};
+use anabranch_testbed::{Need, Node, Rate, resumed};
 use common::beyond::{HOST, NEAR, TARGETS, attach};
 use common::ending;
 use common::files::noise;
@@ -100,7 +100,7 @@ impl Net {
                 let socket = self.target.enter(bind).unwrap();
                 thread::spawn(move || {
                     let mut buffer = [0; 2048];
-                    while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                    while let Ok((length, from)) = resumed(|| socket.recv_from(&mut buffer)) {
                         // Somebody may be gone already.
                         let _ = socket.send_to(&buffer[..length], from);
                     }
@@ -196,7 +196,7 @@ fn ask(socket: &UdpSocket, payload: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut buffer = [0; 2048];
     for _ in 0..10 {
         socket.send(payload)?;
-        match socket.recv(&mut buffer) {
+        match resumed(|| socket.recv(&mut buffer)) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             result => return result.map(|length| buffer[..length].to_vec()),
         }
@@ -219,7 +219,7 @@ fn ping(from: &Node, to: &str) -> std::io::Result<[u8; 2]> {
         socket.send_to(&request, &to.into())?;
         loop {
             let mut buffer = [0; 256];
-            let length = (&socket).read(&mut buffer)?;
+            let length = resumed(|| (&socket).read(&mut buffer))?;
             assert!(length > header + 1, "{length}");
             let answer = [buffer[header], buffer[header + 1]];
             // Neighbours are looked for by the same protocol.
@@ -288,7 +288,7 @@ fn fetch(mut stream: TcpStream, content: &[u8], mut during: impl FnMut(usize)) {
     let mut buffer = vec![0; 64 << 10];
     while got.len() < content.len() {
         let before = got.len() / 1_000_000;
-        let count = stream.read(&mut buffer).unwrap();
+        let count = resumed(|| stream.read(&mut buffer)).unwrap();
         assert!(count > 0, "it ended after {} bytes", got.len());
         got.extend_from_slice(&buffer[..count]);
         if got.len() / 1_000_000 > before {
@@ -315,7 +315,7 @@ fn use_it(net: &Net, from: &Node, target: &str) {
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{target}");
     // The reset may come before whoever connects has heard that the connection stood.
     let refused = connect(from, address(target, NOBODY));
-    let error = refused.and_then(|mut stream| stream.read(&mut [0]));
+    let error = refused.and_then(|mut stream| resumed(|| stream.read(&mut [0])));
     let error = error.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{target}");
 }

@@ -9,7 +9,7 @@
 
 mod common;
 
-use anabranch_testbed::{Need, Node, Rate};
+use anabranch_testbed::{Need, Node, Rate, resumed};
 use common::beyond::{NEAR, TARGETS, attach};
 use common::ending;
 use common::process::Process;
@@ -138,9 +138,9 @@ fn ping(from: &Node, to: &str, hops: u32, patience: Duration) -> Option<Answer> 
         socket.send_to(&request, &to.into()).ok()?;
         let deadline = Instant::now() + patience;
         while Instant::now() < deadline {
-            let from = socket.peek_sender().ok()?.as_socket()?.ip();
+            let from = resumed(|| socket.peek_sender()).ok()?.as_socket()?.ip();
             let mut bytes = [0; 2048];
-            let length = (&socket).read(&mut bytes).ok()?;
+            let length = resumed(|| (&socket).read(&mut bytes)).ok()?;
             assert!(length > header + 1, "{length}");
             let kind = [bytes[header], bytes[header + 1]];
             // Neighbours are looked for by the same protocol.
@@ -181,9 +181,9 @@ fn gre(net: &Net, to: &str) -> IpAddr {
         net.target.enter(open).unwrap(),
     );
     let receive = |socket: &Socket| {
-        let from = socket.peek_sender()?;
+        let from = resumed(|| socket.peek_sender())?;
         let mut buffer = [0; 256];
-        let length = (&*socket).read(&mut buffer)?;
+        let length = resumed(|| (&*socket).read(&mut buffer))?;
         assert!(buffer[..length].ends_with(&PACKET[4..]));
         Ok::<_, std::io::Error>(from)
     };

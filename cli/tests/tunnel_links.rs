@@ -5,7 +5,7 @@
 
 mod common;
 
-use anabranch_testbed::Rate;
+use anabranch_testbed::{Rate, resumed};
 use common::figures::{content_rate, mbit};
 use common::process::Process;
 use common::{Family, Lab, PROGRAM, files::noise, judge, measured};
@@ -158,7 +158,7 @@ impl Association {
             let (mut numbers, mut gap) = (Vec::new(), Duration::ZERO);
             let (mut last, mut buffer) = (Instant::now(), [0; 2048]);
             // Two seconds of silence are the end.
-            while let Ok(length) = host.recv(&mut buffer) {
+            while let Ok(length) = resumed(|| host.recv(&mut buffer)) {
                 assert_eq!(buffer[..10], TO_SERVICE, "{length}");
                 if !numbers.is_empty() {
                     gap = gap.max(last.elapsed());
@@ -195,7 +195,7 @@ fn round_trips(socket: &UdpSocket, before: &[u8], count: u32) -> (Duration, Dura
             let started = Instant::now();
             socket.send(&payload).unwrap();
             // A lost one counts as long as it was waited for.
-            while let Ok(length) = socket.recv(&mut buffer) {
+            while let Ok(length) = resumed(|| socket.recv(&mut buffer)) {
                 if buffer[..length] == payload {
                     break;
                 }
@@ -214,7 +214,7 @@ fn round_trips(socket: &UdpSocket, before: &[u8], count: u32) -> (Duration, Dura
 fn echo(service: UdpSocket) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         let mut buffer = [0; 2048];
-        while let Ok((length @ 1.., from)) = service.recv_from(&mut buffer) {
+        while let Ok((length @ 1.., from)) = resumed(|| service.recv_from(&mut buffer)) {
             service.send_to(&buffer[..length], from).unwrap();
         }
     })
@@ -279,7 +279,7 @@ fn transfer(
     let mut buffer = vec![0; 64 << 10];
     while got.len() < length {
         let before = got.len() / 1_000_000;
-        let count = to.read(&mut buffer).unwrap();
+        let count = resumed(|| to.read(&mut buffer)).unwrap();
         assert!(count > 0, "it ended after {} bytes", got.len());
         got.extend_from_slice(&buffer[..count]);
         if got.len() / 1_000_000 > before {
@@ -415,7 +415,7 @@ fn upload((mut host, mut service): (TcpStream, TcpStream)) -> (Busy, Busy) {
         let mut buffer = vec![0; 64 << 10];
         let started = Instant::now();
         while started.elapsed() < Duration::from_secs(5) {
-            assert!(service.read(&mut buffer).unwrap() > 0);
+            assert!(resumed(|| service.read(&mut buffer)).unwrap() > 0);
         }
     });
     (draining, filling)

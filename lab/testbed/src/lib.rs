@@ -34,6 +34,7 @@ mod need;
 mod node;
 mod process;
 mod relay;
+mod resume;
 mod shell;
 mod stale;
 
@@ -46,6 +47,7 @@ pub use need::Need;
 pub use node::Node;
 pub use process::ProcessId;
 pub use relay::Relay;
+pub use resume::resumed;
 pub use stale::remove_stale;
 
 use link::Link;

@@ -272,7 +272,7 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::ErrorKind;
+    use crate::resumed;
     use std::net::Ipv4Addr;
 
     const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -305,17 +305,11 @@ mod tests {
         arrival_within(socket, Duration::from_millis(200)).is_none()
     }
 
-    /// Children of other tests may end meanwhile, so interruptions by signals are ignored.
     fn arrival_within(socket: &UdpSocket, limit: Duration) -> Option<(Vec<u8>, SocketAddr)> {
         let mut buffer = [0; 100];
         socket.set_read_timeout(Some(limit)).unwrap();
-        loop {
-            match socket.recv_from(&mut buffer) {
-                Ok((length, from)) => return Some((buffer[..length].to_vec(), from)),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return None,
-            }
-        }
+        let (length, from) = resumed(|| socket.recv_from(&mut buffer)).ok()?;
+        Some((buffer[..length].to_vec(), from))
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::cases::{Bench, PATIENCE, ensure};
 use super::far_end::Folder;
 use super::process::Running;
+use anabranch_testbed::resumed;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
@@ -226,7 +227,7 @@ impl Association {
                 self.send(target, &payload(number))?;
             }
             for number in numbers {
-                let length = self.socket.recv(&mut buffer).map_err(|error| {
+                let length = resumed(|| self.socket.recv(&mut buffer)).map_err(|error| {
                     io::Error::other(format!("datagram {number} never comes back: {error}"))
                 })?;
                 let wanted = [&from[..], &turned(&payload(number))].concat();
@@ -259,7 +260,7 @@ pub(crate) fn echo_at(socket: UdpSocket) -> io::Result<u16> {
     socket.set_read_timeout(Some(PATIENCE))?;
     thread::spawn(move || {
         let mut buffer = [0; 2048];
-        while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+        while let Ok((length, from)) = resumed(|| socket.recv_from(&mut buffer)) {
             let _ = socket.send_to(&turned(&buffer[..length]), from);
         }
     });
@@ -272,7 +273,7 @@ pub(crate) fn exchange(socket: &UdpSocket, count: u32) -> io::Result<()> {
     let mut buffer = [0; 2048];
     for number in 0..count {
         socket.send(&payload(number))?;
-        let length = socket.recv(&mut buffer)?;
+        let length = resumed(|| socket.recv(&mut buffer))?;
         if buffer[..length] != turned(&payload(number)) {
             return Err(io::Error::other(format!(
                 "another one than {number} came back"

@@ -7,6 +7,7 @@ use anabranch_link::{Loss, Probability, Queue, Rate};
 
 use super::*;
 use crate::emulate::End;
+use crate::resumed;
 use crate::tests::drain;
 
 /// After this much silence, nothing more arrives.
@@ -180,7 +181,7 @@ fn delay_is_netems_or_refused_by_name() {
         let sender = nodes[0].enter(|| UdpSocket::bind("10.9.0.1:0").unwrap());
         let started = Instant::now();
         sender.unwrap().send_to(&[1], "10.9.0.2:4000").unwrap();
-        receiver.recv(&mut [0; 10]).unwrap();
+        resumed(|| receiver.recv(&mut [0; 10])).unwrap();
         assert!(started.elapsed() >= Duration::from_millis(200));
         drop(layer);
     }
