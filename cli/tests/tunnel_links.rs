@@ -78,8 +78,13 @@ impl Tunnel {
 
     /// Waits until the near end has said this.
     fn hear(&self, words: &str) {
+        self.hear_times(words, 1);
+    }
+
+    /// Waits until the near end has said this so often.
+    fn hear_times(&self, words: &str, times: usize) {
         let started = Instant::now();
-        while !self.near.stderr().contains(words) {
+        while self.near.stderr().matches(words).count() < times {
             assert!(
                 started.elapsed() < END,
                 "`{words}` is not in: {}",
@@ -87,6 +92,15 @@ impl Tunnel {
             );
             thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Asks the near end.
+    fn ask(&self, words: &[&str]) -> std::process::Output {
+        let mut command = common::program(&self.lab.client);
+        command
+            .args(words)
+            .env("XDG_RUNTIME_DIR", self.lab.path("near"));
+        command.output().unwrap()
     }
 
     /// A connection through the tunnel: its two ends.
@@ -356,6 +370,36 @@ fn a_udp_flow_goes_on_in_order_and_once_when_a_link_is_cut() {
     assert_eq!(later, all, "all of them, in order");
 }
 
+#[test]
+fn a_link_that_fails_again_and_again_stands_by() {
+    let Some(mut tunnel) = Tunnel::over("tunnel-flapping", &[Rate::mbit(20); 2]) else {
+        return;
+    };
+    let (draining, filling) = upload_for(tunnel.connect(), Duration::from_secs(12));
+    for times in 1..=3 {
+        tunnel.hear_times("path1 (10.2.0.1): up", times);
+        thread::sleep(Duration::from_millis(500));
+        tunnel.lab.set_up(1, false);
+        tunnel.hear_times("path1 (10.2.0.1): down", times);
+        tunnel.lab.set_up(1, true);
+    }
+    tunnel.hear("path1 fell silent 3 times within a minute: a backup for 30 s");
+    tunnel.hear_times("path1 (10.2.0.1): up", 4);
+    let asked = tunnel.ask(&["tunnel", "status", "--json"]);
+    let shown: serde_json::Value = serde_json::from_slice(&asked.stdout).unwrap();
+    let path = |name: &str| {
+        let mut paths = shown["paths"].as_array().unwrap().iter();
+        paths.find(|path| path["interface"] == name).unwrap()
+    };
+    assert_eq!(path("path1")["state"], "quarantine", "{shown}");
+    let reason = path("path1")["quarantine"]["reason"].as_str().unwrap();
+    assert_eq!(reason, "fell silent 3 times within a minute");
+    assert_eq!(path("path0")["state"], "open");
+    assert!(path("path0")["share"].as_f64().unwrap() > 0.9, "{shown}");
+    draining.join().unwrap();
+    filling.join().unwrap();
+}
+
 /// Longer than connections usually live without a sign of life. With `ANABRANCH_LONG=1`.
 #[test]
 fn a_connection_outlives_forty_seconds_without_any_link() {
@@ -409,12 +453,16 @@ fn busy_uploads_do_not_make_other_connections_wait() {
 }
 
 /// Sends as much as there is room for, for some seconds: the receiver, then the sender.
-fn upload((mut host, mut service): (TcpStream, TcpStream)) -> (Busy, Busy) {
+fn upload(ends: (TcpStream, TcpStream)) -> (Busy, Busy) {
+    upload_for(ends, Duration::from_secs(5))
+}
+
+fn upload_for((mut host, mut service): (TcpStream, TcpStream), time: Duration) -> (Busy, Busy) {
     let filling = thread::spawn(move || while host.write_all(&vec![0; 64 << 10]).is_ok() {});
     let draining = thread::spawn(move || {
         let mut buffer = vec![0; 64 << 10];
         let started = Instant::now();
-        while started.elapsed() < Duration::from_secs(5) {
+        while started.elapsed() < time {
             assert!(resumed(|| service.read(&mut buffer)).unwrap() > 0);
         }
     });

@@ -434,6 +434,9 @@ pub(crate) struct Join {
     /// When this ends, block what was captured until `anabranch tunnel down`
     #[arg(long, requires = "capture")]
     pub(crate) kill_switch: bool,
+    /// Use links that lose much, or fall silent again and again, like all others
+    #[arg(long)]
+    pub(crate) no_quarantine: bool,
     /// What the far end is told this machine is called [default: the host's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,

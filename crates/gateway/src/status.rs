@@ -11,7 +11,7 @@ use anabranch_net::manager::EntryState;
 use anabranch_proto::path::PathState;
 use anabranch_proto::wire::PathId;
 use anabranch_proto::wire::frame::PathStatus as Wish;
-use anabranch_tunnel::links::{self, Role};
+use anabranch_tunnel::links::{self, Harm, Role};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -100,7 +100,7 @@ impl Status {
             let trouble = near.trouble.as_deref().unwrap_or("it is being tried");
             return Err(format!("not connected: {trouble}"));
         };
-        let is_usable = |path: &&Path| ["open", "backup"].contains(&&*path.state);
+        let is_usable = |path: &&Path| ["open", "backup", "quarantine"].contains(&&*path.state);
         match near.paths.iter().filter(is_usable).count() {
             0 => Err(format!("connected to {far_end}, but no path answers")),
             count => Ok(format!(
@@ -249,13 +249,16 @@ pub struct Path {
     pub local: Option<String>,
     /// Its address there.
     pub remote: String,
-    /// `open`, `backup`, `silent`, `unproven`, `closing`, `waiting`, `capped`.
+    /// `open`, `backup`, `quarantine`, `silent`, `unproven`, `closing`, `waiting`, `capped`.
     pub state: String,
     /// What it is for: `always`, `secondary`, `backup` or `never`.
     pub role: String,
     /// What its link may carry in a month, if that is limited.
     #[serde(default)]
     pub cap: Option<Cap>,
+    /// Why its link stands by, if it did harm.
+    #[serde(default)]
+    pub quarantine: Option<Quarantine>,
     /// Bits a second of UDP payload away from the near end.
     pub up_bps: f64,
     /// And towards it.
@@ -278,6 +281,32 @@ pub struct Path {
     pub sent_packets: u64,
     /// Those of them that were lost.
     pub lost_packets: u64,
+}
+
+/// Why a link stands by although it is to carry data.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quarantine {
+    /// What it did.
+    pub reason: String,
+    /// For how much longer.
+    pub seconds_left: u64,
+}
+
+impl Quarantine {
+    pub(crate) fn of((harm, left): (Harm, Duration)) -> Self {
+        Self {
+            reason: self::harm(harm),
+            seconds_left: left.as_secs(),
+        }
+    }
+}
+
+/// What a link did, in words.
+pub(crate) fn harm(harm: Harm) -> String {
+    match harm {
+        Harm::Silent(times) => format!("fell silent {times} times within a minute"),
+        Harm::Lossy(percent) => format!("lost {percent} % of its packets for ten seconds"),
+    }
 }
 
 /// What a link may carry in a month, and what it has.
@@ -312,6 +341,7 @@ impl Path {
             state: state.into(),
             role: role.into(),
             cap: None,
+            quarantine: None,
             up_bps: 0.0,
             down_bps: 0.0,
             share: 0.0,
@@ -366,6 +396,7 @@ pub(crate) fn paths(
                 path: Some(id.0.into()),
                 role: wish(stats.status).into(),
                 cap: None,
+                quarantine: None,
                 interface: String::new(),
                 local: stats.tuple.local.map(|ip| ip.to_string()),
                 remote: stats.tuple.remote.to_string(),

@@ -23,7 +23,7 @@ use crate::endpoint::Endpoint;
 use crate::engine::{ClientConfig, OpenPathError, PathOptions, Resume};
 use crate::error::ConnectError;
 use crate::interfaces::spec::{Candidate, PathSpec, SpecOptions, resolve};
-use crate::interfaces::{Change, Watch};
+use crate::interfaces::{Change, Interface, Watch};
 use crate::netlink::NetlinkError;
 use crate::race::race;
 use crate::sockets::SocketConfig;
@@ -154,7 +154,27 @@ impl From<SpecOptions> for PathOptions {
 pub struct PathManager {
     entries: watch::Receiver<Vec<PathEntry>>,
     /// None if there is one path, routed by the kernel.
-    specs: Option<watch::Sender<Vec<PathSpec>>>,
+    wishes: Option<watch::Sender<Wishes>>,
+}
+
+/// What is wanted of the paths of a connection.
+#[derive(Debug, Clone, Default)]
+struct Wishes {
+    specs: Vec<PathSpec>,
+    /// Interfaces that carry data only if no others do, whatever their specification says.
+    standing_by: Vec<String>,
+}
+
+impl Wishes {
+    fn resolve(&self, interfaces: &[Interface], remotes: &[SocketAddr]) -> Vec<Candidate> {
+        let mut candidates = resolve(&self.specs, interfaces, remotes);
+        for candidate in &mut candidates {
+            if self.standing_by.contains(&candidate.interface) {
+                candidate.options.status = PathStatus::Backup;
+            }
+        }
+        candidates
+    }
 }
 
 impl PathManager {
@@ -162,10 +182,20 @@ impl PathManager {
     /// abandoned once another one is open. Returns whether that can be: a connection with one path
     /// that the kernel routes stays so.
     pub fn set_specs(&self, specs: Vec<PathSpec>) -> bool {
-        let Some(sender) = &self.specs else {
+        let Some(wishes) = &self.wishes else {
             return false;
         };
-        sender.send_replace(specs);
+        wishes.send_modify(|wishes| wishes.specs = specs);
+        true
+    }
+
+    /// Has these interfaces stand by, and no others: their paths are backups, whatever their
+    /// specifications say. Returns whether that can be, as [`set_specs`](Self::set_specs) does.
+    pub fn set_standing_by(&self, interfaces: Vec<String>) -> bool {
+        let Some(wishes) = &self.wishes else {
+            return false;
+        };
+        wishes.send_modify(|wishes| wishes.standing_by = interfaces);
         true
     }
 
@@ -308,14 +338,17 @@ impl Endpoint {
             );
         }
         let (sender, entries) = watch::channel(table.entries());
-        let (wanted, specs) = watch::channel(paths.specs.clone());
+        let (wanted, wishes) = watch::channel(Wishes {
+            specs: paths.specs.clone(),
+            standing_by: Vec::new(),
+        });
         let follows = follow.is_some();
         let task = Task {
             endpoint: self.clone(),
             connection: connection.downgrade(),
             notices: connection.path_notices(),
             table,
-            specs,
+            wishes,
             remotes,
             follow,
             entries: sender,
@@ -323,7 +356,7 @@ impl Endpoint {
         tokio::spawn(task.run());
         PathManager {
             entries,
-            specs: follows.then_some(wanted),
+            wishes: follows.then_some(wanted),
         }
     }
 }
@@ -375,7 +408,7 @@ struct Task {
     connection: WeakConnection,
     notices: PathNotices,
     table: Table,
-    specs: watch::Receiver<Vec<PathSpec>>,
+    wishes: watch::Receiver<Wishes>,
     remotes: Vec<SocketAddr>,
     follow: Option<Watch>,
     entries: watch::Sender<Vec<PathEntry>>,
@@ -397,7 +430,7 @@ impl Task {
                     None => break,
                 },
                 change = next_change(&mut self.follow) => self.on_change(&change),
-                () = next_specs(&mut self.specs) => self.on_wanted(),
+                () = next_wish(&mut self.wishes) => self.on_wanted(),
                 () = sleep_until_some(due) => {}
             }
         }
@@ -500,18 +533,15 @@ impl Task {
         let Some(follow) = &self.follow else {
             return;
         };
-        let wanted = resolve(
-            &self.specs.borrow_and_update(),
-            follow.current(),
-            &self.remotes,
-        );
+        let wishes = self.wishes.borrow_and_update();
+        let wanted = wishes.resolve(follow.current(), &self.remotes);
         self.table.on_wanted(&wanted, Instant::now());
     }
 }
 
 /// Waits until other paths are wanted; for ever if nobody can want any.
-async fn next_specs(specs: &mut watch::Receiver<Vec<PathSpec>>) {
-    if specs.changed().await.is_err() {
+async fn next_wish(wishes: &mut watch::Receiver<Wishes>) {
+    if wishes.changed().await.is_err() {
         pending::<()>().await;
     }
 }

@@ -64,6 +64,9 @@ pub struct PathStats {
     /// Paths with the same number are known to share a bottleneck (RFC 8382); 0 means not known to
     /// share one.
     pub bottleneck: u16,
+    /// Packets that the peer has sent on it, by their numbers; it may have skipped some (RFC 9000,
+    /// section 21.4).
+    pub peer_packets: u64,
     /// What it carried.
     pub counters: PathCounters,
 }
@@ -102,6 +105,11 @@ impl PathStats {
             forward_delay_us: one_way.forward(now, path.id()),
             backward_delay_us: one_way.backward(now, path.id()),
             bottleneck: 0,
+            peer_packets: path
+                .space()
+                .received
+                .largest()
+                .map_or(0, |largest| largest + 1),
             counters: *path.counters(),
         }
     }

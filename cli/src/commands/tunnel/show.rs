@@ -4,8 +4,9 @@ use crate::output;
 use crate::output::table::Table;
 use crate::output::units;
 use anabranch_gateway::status::{
-    Cap, Captured, Class, Client, Datagrams, Far, Near, Path, Status, Traffic,
+    Cap, Captured, Class, Client, Datagrams, Far, Near, Path, Quarantine, Status, Traffic,
 };
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
@@ -41,6 +42,10 @@ fn of_near(near: &Near) -> String {
     );
     if !near.paths.is_empty() {
         let _ = write!(text, "\n\n{}", paths(&near.paths));
+    }
+    for (link, why) in put_aside(&near.paths) {
+        let (reason, left) = (&why.reason, why.seconds_left);
+        let _ = write!(text, "\n{link} {reason}: a backup for {left} s more");
     }
     if near.classes.iter().any(|class| class.made > 0) {
         let _ = write!(text, "\n\n{}", classes(&near.classes));
@@ -148,6 +153,17 @@ pub(super) fn paths(paths: &[Path]) -> Table {
     table.within(output::width())
 }
 
+/// The links that stand by for what they did.
+fn put_aside(paths: &[Path]) -> BTreeMap<&str, &Quarantine> {
+    let mut links = BTreeMap::new();
+    for path in paths {
+        if let Some(why) = &path.quarantine {
+            links.insert(&*path.interface, why);
+        }
+    }
+    links
+}
+
 /// What of a link's cap is used up.
 pub(super) fn cap(path: &Path) -> String {
     let words = |cap: &Cap| {
@@ -237,6 +253,7 @@ pub(super) mod tests {
             path: Some(0),
             role: "always".into(),
             cap: None,
+            quarantine: None,
             local: Some("192.168.1.2".into()),
             remote: "192.0.2.1:4434".into(),
             state: state.into(),
@@ -313,6 +330,14 @@ pub(super) mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(!text.contains("bulk"), "nothing was of it: {text}");
+        assert!(!text.contains("a backup for"), "{text}");
+        near.paths[0].quarantine = Some(Quarantine {
+            reason: "lost 31 % of its packets for ten seconds".into(),
+            seconds_left: 29,
+        });
+        let text = screen(&Status::Near(near.clone()));
+        let why = "eth0 lost 31 % of its packets for ten seconds: a backup for 29 s more";
+        assert!(text.contains(why), "{text}");
         (near.far_end, near.trouble) = (None, Some("no answer".into()));
         assert!(screen(&Status::Near(near)).starts_with("near end, not connected: no answer\n"));
     }

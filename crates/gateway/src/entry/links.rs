@@ -5,9 +5,11 @@
 //!                                                   │ how each is to be used
 //! manager of paths  <──specifications that differ───┘
 //! ```
+//! Beside the rules, a link that does harm stands by for a while ([`super::quarantine`]).
 //! What a link with a cap has carried is kept in a file, over restarts. Headers of IP and UDP are
 //! counted, since they are on the bill too.
 
+use super::quarantine::Quarantines;
 use super::uplink::{News, Up, Uplink};
 use crate::identity::FileError;
 use crate::identity::file::{directory, read, replace};
@@ -17,6 +19,7 @@ use anabranch_masque::Code;
 use anabranch_net::engine::PathStats;
 use anabranch_net::interfaces::spec::{Candidate, PathSpec, Selector};
 use anabranch_net::manager::EntryState;
+use anabranch_net::{Notice, PathNotices};
 use anabranch_proto::wire::PathId;
 use anabranch_proto::wire::frame::PathStatus;
 use anabranch_tunnel::links::{Day, Level, Links as Rules, Role, Rule, Use, Used};
@@ -27,12 +30,14 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use time::OffsetDateTime;
-use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, timeout};
 
-/// How often it is looked at what links carry.
+/// How often it is looked at what links carry where a rule depends on it.
 const LOOK: Duration = Duration::from_millis(250);
+
+/// How often they are looked at otherwise.
+const SELDOM: Duration = Duration::from_secs(1);
 
 /// How often what they carried is saved, if it is more.
 const SAVE: Duration = Duration::from_secs(10);
@@ -114,6 +119,10 @@ struct State {
     counted: (u64, BTreeMap<PathId, Counted>),
     /// How which connection was told to use its paths.
     applied: (u64, Vec<PathSpec>),
+    /// `None` if all links are to be trusted whatever they do.
+    quarantines: Option<Quarantines>,
+    /// Which connection was told that these interfaces are in quarantine.
+    standing_by: (u64, Vec<String>),
     looked: Option<Instant>,
     saved: Option<Instant>,
     /// What was said of each cap.
@@ -128,8 +137,6 @@ pub struct Links {
     /// Where what they carried is kept, if it is.
     file: Option<PathBuf>,
     state: Mutex<State>,
-    /// Whether what they carry makes a difference.
-    depends: watch::Sender<bool>,
 }
 
 impl Links {
@@ -151,12 +158,18 @@ impl Links {
                 saved: None,
                 told: Vec::new(),
                 astray: None,
+                quarantines: Some(Quarantines::default()),
+                standing_by: (0, Vec::new()),
             }),
             file,
-            depends: watch::Sender::new(false),
         };
         links.set(wanted);
         Ok(links)
+    }
+
+    /// Has them used by their rules alone, whatever harm they do.
+    pub fn trust(&self) {
+        self.lock().quarantines = None;
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -181,7 +194,6 @@ impl Links {
         state.counted.1.clear();
         state.wanted = wanted;
         state.keep_used();
-        self.depends.send_replace(state.rules.depend_on_traffic());
         true
     }
 
@@ -211,11 +223,13 @@ impl Links {
 
     /// Has the connection's paths be used by the rules. Does not end.
     pub(super) async fn keep(&self, uplink: &Uplink) -> Infallible {
-        let mut depends = self.depends.subscribe();
+        let mut heard: Option<(Up, PathNotices)> = None;
         loop {
-            // The sender lives as long as this.
-            let _ = depends.wait_for(|depends| *depends).await;
             let up = uplink.current();
+            if up.as_ref().map(|up| up.number) != heard.as_ref().map(|(up, _)| up.number) {
+                let hear = |up: &Up| (up.clone(), up.session.connection().path_notices());
+                heard = up.as_ref().map(hear);
+            }
             for news in self.look(up.as_ref(), Instant::now(), today()) {
                 uplink.say(&news);
             }
@@ -225,7 +239,32 @@ impl Links {
                 // It only fails if the program ends, or by a panic that was told.
                 let _ = spawn_blocking(saving).await;
             }
-            sleep(LOOK).await;
+            // It is time to look again, or there is another connection.
+            let _ = timeout(self.pause(), self.hear(heard.as_mut(), uplink)).await;
+        }
+    }
+
+    /// Hears what happens to the paths of a connection until there is another one.
+    async fn hear(&self, heard: Option<&mut (Up, PathNotices)>, uplink: &Uplink) {
+        let mut seen = 0;
+        if let Some((up, notices)) = heard {
+            while let Some(notice) = notices.next().await {
+                let mut state = self.lock();
+                if let (Some(quarantines), Notice::Path(notice)) = (&mut state.quarantines, notice)
+                {
+                    quarantines.on_notice(up, notice, Instant::now());
+                }
+            }
+            seen = up.number;
+        }
+        uplink.next_up(seen).await;
+    }
+
+    fn pause(&self) -> Duration {
+        if self.lock().rules.depend_on_traffic() {
+            LOOK
+        } else {
+            SELDOM
         }
     }
 
@@ -239,6 +278,7 @@ impl Links {
         let bytes = up.map(|up| state.count(up)).unwrap_or_default();
         state.rules.carry(&bytes, time, today);
         state.keep_used();
+        let mut news = state.news();
         if let Some(up) = up {
             // A connection may have been dialled by what held a moment ago.
             let wanted = (up.number, state.specs());
@@ -246,9 +286,10 @@ impl Links {
                 up.manager.set_specs(wanted.1.clone());
                 state.applied = wanted;
             }
+            news.extend(state.put_aside(up, time));
             state.leave_astray(up, now);
         }
-        state.news()
+        news
     }
 
     fn is_save_due(&self) -> bool {
@@ -263,6 +304,14 @@ impl Links {
     /// Adds to the rows of paths what their links are for, and rows of links that are not used.
     pub(super) fn describe(&self, rows: &mut Vec<Shown>) {
         let state = self.lock();
+        for row in rows.iter_mut() {
+            let quarantines = state.quarantines.as_ref();
+            let now = quarantines.and_then(|it| it.of(&row.interface));
+            if now.is_some() && row.state == "backup" {
+                row.state = "quarantine".into();
+            }
+            row.quarantine = now.map(status::Quarantine::of);
+        }
         let uses: Vec<Use> = state.rules.uses().collect();
         for (at, (wanted, (rule, used))) in state.wanted.iter().zip(state.rules.rules()).enumerate()
         {
@@ -332,6 +381,20 @@ impl State {
                 self.kept.insert(wanted.name(), Kept { month, bytes });
             }
         }
+    }
+
+    /// Has the links that do harm stand by, and no others.
+    fn put_aside(&mut self, up: &Up, time: Duration) -> Vec<News> {
+        let Some(quarantines) = &mut self.quarantines else {
+            return Vec::new();
+        };
+        let news = quarantines.look(up, time);
+        let standing_by = (up.number, quarantines.interfaces());
+        if self.standing_by != standing_by {
+            up.manager.set_standing_by(standing_by.1.clone());
+            self.standing_by = standing_by;
+        }
+        news
     }
 
     /// Ends a connection that has no path left but over links that are not to be used: the manager

@@ -9,6 +9,7 @@ pub mod ip;
 pub mod links;
 mod owner;
 mod policy;
+mod quarantine;
 pub(crate) mod socks;
 mod uplink;
 

@@ -12,13 +12,13 @@ use crate::records::Record;
 use crate::refusal::Refusal;
 use crate::session::datagrams::Datagrams;
 use crate::session::{Broken, Incoming, Outgoing, Session, close};
-use crate::status::flow::Phase;
+use crate::status::{self, flow::Phase};
 use anabranch_masque::target::Scope;
 use anabranch_masque::{Ask, Code, Extensions, ProxyStatus, Response, Settings, Target};
 use anabranch_net::engine::ConnectionError;
 use anabranch_net::{Connection, PathManager};
 use anabranch_tunnel::Treatment;
-use anabranch_tunnel::links::{Cap, Level, Then, Used};
+use anabranch_tunnel::links::{Cap, Harm, Level, Then, Used};
 use std::fmt;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -102,6 +102,13 @@ pub enum News {
         /// What of it is used up.
         used: Used,
     },
+    /// A link is put into quarantine, or let out.
+    Quarantine {
+        /// What the link is called.
+        link: String,
+        /// What for and for how long; `None` if it is used as before.
+        now: Option<(Harm, Duration)>,
+    },
     /// Packets of any protocol are carried.
     Packets {
         /// By this device.
@@ -128,6 +135,14 @@ impl fmt::Display for News {
             }
             Self::Denied(failed) => failed.fmt(f),
             Self::Cap { link, cap, used } => cap_words(f, link, *cap, *used),
+            Self::Quarantine { link, now: None } => write!(f, "{link} is used as before"),
+            Self::Quarantine {
+                link,
+                now: Some((harm, left)),
+            } => {
+                let (why, seconds) = (status::harm(*harm), left.as_secs());
+                write!(f, "{link} {why}: a backup for {seconds} s")
+            }
             Self::Packets { device, addresses } => {
                 let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
                 let addresses = addresses.join(" and ");
@@ -214,7 +229,9 @@ impl Uplink {
             News::Lost(reason) => Some(reason.to_string()),
             News::Denied(failed) if trouble.as_ref() == Some(&failed.words) => return,
             News::NotYet(failed) | News::Denied(failed) => Some(failed.words.clone()),
-            News::Packets { .. } | News::Cap { .. } | News::Leaving => trouble.take(),
+            News::Packets { .. } | News::Cap { .. } | News::Quarantine { .. } | News::Leaving => {
+                trouble.take()
+            }
         };
         drop(trouble);
         (self.far.tell)(news);

@@ -4,9 +4,11 @@
 //! neither opens paths nor knows what an interface is.
 
 mod cap;
+mod quarantine;
 mod spill;
 
 pub use cap::{Cap, Day, LAST_DAY, Level, Then, Used};
+pub use quarantine::{Conduct, Harm, Packets, Quarantine};
 
 use spill::Spill;
 use std::time::Duration;

@@ -15,8 +15,15 @@ use std::time::SystemTime;
 pub(super) const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The states of a path, as `status` has them.
-const STATES: [&str; 7] = [
-    "open", "backup", "silent", "unproven", "closing", "waiting", "capped",
+const STATES: [&str; 8] = [
+    "open",
+    "backup",
+    "quarantine",
+    "silent",
+    "unproven",
+    "closing",
+    "waiting",
+    "capped",
 ];
 
 /// What is told of each path: name, type, help and value, if there is one.
