@@ -7,6 +7,7 @@ use crate::url::Host;
 use anabranch_net::engine::RetryPolicy;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 #[cfg(not(feature = "lab"))]
@@ -219,6 +220,10 @@ pub(crate) struct Serve {
     pub(crate) speed: bool,
     #[command(flatten)]
     pub(crate) trust: ServerTrust,
+    /// Tasks that the connections are shared among, each on a processor core of its own [default:
+    /// as many as there are cores]
+    #[arg(long, value_name = "N", value_parser = workers)]
+    pub(crate) workers: Option<NonZeroUsize>,
     /// When clients must prove their address before anything is kept for them
     #[arg(long, value_enum, default_value_t = Retry::Busy)]
     pub(crate) retry: Retry,
@@ -240,6 +245,14 @@ pub(crate) struct Serve {
     pub(crate) fixed_tuning: bool,
     #[command(flatten)]
     pub(crate) report: Report,
+}
+
+/// Parses a number of workers.
+pub(crate) fn workers(text: &str) -> Result<NonZeroUsize, String> {
+    const MOST: usize = 256;
+    let count = text.parse().ok();
+    let count = count.filter(|count: &NonZeroUsize| count.get() <= MOST);
+    count.ok_or_else(|| format!("expected a number from 1 to {MOST}"))
 }
 
 /// Parses a send budget. With less than one connection's congestion window, nothing would move.

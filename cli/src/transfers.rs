@@ -337,7 +337,7 @@ pub async fn listen(
     let (tls, key) = trust.config_for(&["localhost"], &[alpn.as_bytes()])?;
     let mut config = ServerConfig::new(tls);
     config.transport = Arc::new(options.transport()?);
-    let bound = crate::commands::serve::open(config, &key, &listen, &[]).await?;
+    let bound = crate::commands::serve::open(config, &key, None, &listen, &[]).await?;
     Ok((bound.0, bound.1.to_string()))
 }
 

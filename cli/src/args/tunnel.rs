@@ -1,6 +1,6 @@
 //! The command lines of the tunnel.
 
-use super::{Paths, address_with};
+use super::{Paths, address_with, workers};
 use crate::failure::{Failure, Outcome};
 use crate::foreign::Foreign;
 use crate::join::{FarEnd, PORT};
@@ -14,6 +14,7 @@ use anabranch_gateway::exit::ip::Prefix;
 use anabranch_tunnel::{Class, links};
 use clap::{Args, Subcommand};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 /// The TCP port of metrics, unless told otherwise.
@@ -318,6 +319,10 @@ pub(crate) struct Serve {
     /// IPv6 (root)
     #[arg(long, value_name = "PREFIX")]
     pub(crate) ip: Vec<Prefix>,
+    /// Tasks that the connections are shared among, each on a processor core of its own [default:
+    /// as many as there are cores]
+    #[arg(long, value_name = "N", value_parser = workers)]
+    pub(crate) workers: Option<NonZeroUsize>,
     /// Connections that one client may have open at a time
     #[arg(long, value_name = "N", default_value_t = 2048)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]

@@ -24,6 +24,7 @@ use anabranch_schedulers::Names;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Semaphore;
@@ -98,7 +99,8 @@ impl Serving {
         transport.observer = qlog.map(qlog::into_directory).transpose()?;
         let (tls, key) = args.trust.config(&["localhost"])?;
         let config = configure(args, transport, tls);
-        let (endpoint, url) = open(config, &key, &args.listen, &args.advertise).await?;
+        let (endpoint, url) =
+            open(config, &key, args.workers, &args.listen, &args.advertise).await?;
         let granted = if args.fixed_tuning {
             Granted::Nothing
         } else {
@@ -144,17 +146,14 @@ impl Serving {
 pub(crate) async fn open(
     config: ServerConfig,
     key: &tls::KeyPair,
+    workers: Option<NonZeroUsize>,
     listen: &[SocketAddr],
     advertise: &[Host],
 ) -> Outcome<(Endpoint, ServerUrl)> {
     let secret = key.derive_secret(RESET_LABEL);
-    let endpoint = bind(
-        &config,
-        &CidFormat::default(),
-        secret,
-        listen,
-        crate::url::DEFAULT_PORT,
-    )?;
+    let cids = CidFormat::default();
+    let place = (listen, crate::url::DEFAULT_PORT);
+    let endpoint = bind(&config, &cids, workers, secret, place)?;
     let hosts = match advertise {
         [] => reachable(&endpoint.local_addrs()).await?,
         hosts => hosts.to_vec(),
@@ -364,14 +363,16 @@ pub(super) fn cannot_listen(error: &io::Error) -> Failure {
 }
 
 /// Binds a server to the addresses given, else to a port of all addresses. Its connection IDs are
-/// of the form `cids`.
+/// of the form `cids`; unless told otherwise, it has a worker for each processor core.
 pub(super) fn bind(
     config: &ServerConfig,
     cids: &CidFormat,
+    workers: Option<NonZeroUsize>,
     reset_secret: [u8; 32],
-    listen: &[SocketAddr],
-    port: u16,
+    (listen, port): (&[SocketAddr], u16),
 ) -> Outcome<Endpoint> {
+    let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let workers = workers.unwrap_or_else(cores);
     let bind_to = |addresses: &[SocketAddr]| {
         let builder = Endpoint::builder()
             .config(EndpointConfig {
@@ -379,6 +380,7 @@ pub(super) fn bind(
                 ..EndpointConfig::default()
             })
             .server(config.clone())
+            .workers(workers)
             .reset_secret(reset_secret);
         let addresses = addresses.iter();
         addresses

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! each socket -> one batch -> engine     (in rotation, so that no socket starves another)
+//!                          -> the inbox of another worker, if the connection is one of its own
 //! time-outs, events -> wakers            (time-outs only after pending datagrams have been read)
 //! engine -> outbox -> each socket        (a full socket keeps its datagrams; the others continue)
 //! ```
@@ -12,6 +13,7 @@
 use crate::engine::Handle;
 use crate::sockets::{Outgoing, RecvBatch, SendError, Socket, is_fault};
 use crate::state::{Shared, State};
+use crate::workers::Colleagues;
 use anabranch_proto::datagram::{SocketId, Transmit, Tuple};
 use anabranch_proto::time::Instant;
 use std::collections::VecDeque;
@@ -72,6 +74,8 @@ struct Lane {
 #[derive(Debug)]
 pub(crate) struct Driver {
     shared: Arc<Shared>,
+    /// The other workers of this endpoint, if there are any.
+    colleagues: Option<Colleagues>,
     lanes: Vec<Lane>,
     /// The generation of [`State::sockets`] that `lanes` reflects.
     generation: u64,
@@ -104,9 +108,10 @@ struct Round {
 }
 
 impl Driver {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, colleagues: Option<Colleagues>) -> Self {
         Self {
             shared,
+            colleagues,
             lanes: Vec::new(),
             generation: 0,
             first: 0,
@@ -159,6 +164,7 @@ impl Driver {
                 }
             }
         }
+        received.any |= self.receive_from_colleagues(cx);
         if unannounced && !received.more {
             // This timer has been dealt with; the next one is a different one.
             self.timer_at = None;
@@ -195,10 +201,40 @@ impl Driver {
                 local: received.local,
                 remote: received.remote,
             };
+            if let Some(colleagues) = &mut self.colleagues
+                && colleagues.take(tuple, received.ecn, received.data)
+            {
+                continue;
+            }
             state
                 .engine
                 .handle_datagram(now, tuple, received.ecn, received.data);
         }
+        drop(state);
+        if let Some(colleagues) = &mut self.colleagues {
+            colleagues.pass_on();
+        }
+    }
+
+    /// Takes what other workers received for connections of this one; returns whether there was
+    /// anything.
+    fn receive_from_colleagues(&self, cx: &Context<'_>) -> bool {
+        let Some(colleagues) = &self.colleagues else {
+            return false;
+        };
+        let passed = colleagues.receive(cx);
+        if passed.is_empty() {
+            return false;
+        }
+        let now = self.shared.clock.now();
+        let mut state = self.shared.lock();
+        for mut datagram in passed {
+            let (tuple, ecn) = (datagram.tuple, datagram.ecn);
+            state
+                .engine
+                .handle_datagram(now, tuple, ecn, &mut datagram.data);
+        }
+        true
     }
 
     /// Lets the engine do what is due, and takes what it wants to send.

@@ -90,7 +90,7 @@ impl Endpoint {
         server_name: &str,
         config: ClientConfig,
     ) -> Result<Connection, crate::error::ConnectError> {
-        let shared = self.shared();
+        let shared = self.first_worker();
         let mut state = shared.lock();
         if !state.is_open() {
             return Err(crate::error::ConnectError::EndpointClosed);
@@ -127,10 +127,10 @@ impl Endpoint {
     }
 
     fn repeat_closes(&self) {
-        let shared = self.shared();
-        let now = shared.clock.now();
-        shared
-            .lock()
-            .order_all(now, engine::Connection::repeat_close);
+        for worker in self.workers() {
+            let now = worker.clock.now();
+            let mut state = worker.lock();
+            state.order_all(now, engine::Connection::repeat_close);
+        }
     }
 }

@@ -2,17 +2,21 @@
 
 use crate::connection::{Connection, Holder};
 use crate::driver::Driver;
-use crate::engine::{self, ClientConfig, EndpointConfig, ServerConfig};
+use crate::engine::{self, CidFormat, ClientConfig, EndpointConfig, ServerConfig};
 use crate::error::ConnectError;
 use crate::sockets::{Binding, Socket, SocketConfig};
 pub use crate::state::FailedHandshake;
-use crate::state::Shared;
+use crate::state::{Shared, State};
+use crate::workers::{self, Colleagues};
 use anabranch_proto::datagram::SocketId;
 use anabranch_proto::wire::ErrorCode;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Builds an [`Endpoint`].
@@ -22,9 +26,10 @@ pub struct Builder {
     config: EndpointConfig,
     seed: Option<[u8; 32]>,
     reset_secret: Option<[u8; 32]>,
-    server: Option<Arc<ServerConfig>>,
+    server: Option<ServerConfig>,
     sockets: Vec<SocketConfig>,
     mark: Option<u32>,
+    workers: Option<NonZeroUsize>,
 }
 
 impl Builder {
@@ -51,7 +56,7 @@ impl Builder {
 
     /// Accepts connections with this configuration.
     pub fn server(mut self, config: ServerConfig) -> Self {
-        self.server = Some(Arc::new(config));
+        self.server = Some(config);
         self
     }
 
@@ -73,6 +78,17 @@ impl Builder {
         self
     }
 
+    /// Has a server's connections be driven by so many tasks, one unless set, each with a lock of
+    /// its own: in a runtime of several threads, that many processor cores are used. Each has an
+    /// equal part of the server's limits, and refuses clients when it has used up its own; an
+    /// address token ([`ClientConfig::token`]) is good once at each. There are fewer if a part
+    /// would be below 64 [connections](ServerConfig::max_connections), or below 16 [of one
+    /// address](ServerConfig::max_connections_per_address).
+    pub fn workers(mut self, count: NonZeroUsize) -> Self {
+        self.workers = Some(count);
+        self
+    }
+
     /// Binds the sockets and starts the driver on the tokio runtime that it is called in.
     ///
     /// # Errors
@@ -84,28 +100,69 @@ impl Builder {
             Some(seed) => seed,
             None => random_seed()?,
         };
-        let config = EndpointConfig {
-            contain_panics: true,
-            ..self.config
-        };
-        let mut engine = engine::Endpoint::new(config, seed);
-        if let Some(secret) = self.reset_secret {
-            engine.set_reset_secret(secret);
+        let wanted = self.workers.map_or(1, NonZeroUsize::get);
+        let count = workers::count(wanted, self.server.as_ref());
+        let shares = workers::shares(&self.config.cids, count, random_key()?);
+        let mut workers: Vec<Arc<Shared>> = Vec::with_capacity(count);
+        for (index, share) in shares.iter().enumerate() {
+            let mut config = EndpointConfig {
+                contain_panics: true,
+                max_stateless_per_second: self
+                    .config
+                    .max_stateless_per_second
+                    .div_ceil(count as u32),
+                ..self.config.clone()
+            };
+            if count > 1 {
+                config.cids = CidFormat::Shared(Arc::clone(share));
+            }
+            let mut engine = engine::Endpoint::new(config, seed_of(seed, index));
+            if let Some(secret) = self.reset_secret {
+                engine.set_reset_secret(secret);
+            }
+            if let Some(first) = workers.first() {
+                engine.adopt_keys(&first.lock().engine);
+            }
+            workers.push(Arc::new(Shared::new(engine)));
         }
-        engine.set_server(self.server);
-        let shared = Arc::new(Shared::new(engine));
         for config in &self.sockets {
-            let socket = bind(config, self.mark)?;
-            shared.lock().add_socket(socket);
+            for (worker, socket) in workers.iter().zip(bind(config, self.mark, count)?) {
+                worker.lock().add_socket(socket);
+            }
         }
-        runtime.spawn(Driver::new(Arc::clone(&shared)));
-        Ok(Endpoint {
+        let common = self.sockets.len() as u32;
+        let endpoint = Endpoint {
             inner: Arc::new(Inner {
-                shared,
+                workers: workers.into(),
+                common: SocketId(common),
+                first: AtomicUsize::new(0),
                 mark: self.mark,
             }),
-        })
+        };
+        endpoint.set_server(self.server);
+        let mut colleagues = Colleagues::of_all(&shares, common).into_iter();
+        for worker in endpoint.workers() {
+            let colleagues = colleagues.next().filter(|_| count > 1);
+            runtime.spawn(Driver::new(Arc::clone(worker), colleagues));
+        }
+        Ok(endpoint)
     }
+}
+
+/// The seed of one of several workers. The generator takes it as a key of `ChaCha`, so that seeds
+/// that differ in one bit have nothing else in common.
+fn seed_of(mut seed: [u8; 32], index: usize) -> [u8; 32] {
+    for (byte, added) in seed.iter_mut().zip(index.to_le_bytes()) {
+        *byte ^= added;
+    }
+    seed
+}
+
+fn random_key() -> io::Result<[u8; 16]> {
+    let [key, _] = *random_seed()?.as_chunks().0 else {
+        unreachable!("a seed has twice as many bytes")
+    };
+    Ok(key)
 }
 
 /// Random bytes from the operating system.
@@ -123,13 +180,14 @@ pub fn random_seed() -> io::Result<[u8; 32]> {
     Ok(seed)
 }
 
-/// Binds a socket, marked as it says, or else as all sockets of its endpoint.
-fn bind(config: &SocketConfig, mark: Option<u32>) -> io::Result<Socket> {
+/// Binds so many sockets to one address, marked as it says, or else as all sockets of their
+/// endpoint.
+fn bind(config: &SocketConfig, mark: Option<u32>, count: usize) -> io::Result<Vec<Socket>> {
     let config = SocketConfig {
         mark: config.mark.or(mark),
         ..config.clone()
     };
-    Socket::bind(&config).map_err(|error| {
+    Socket::bind_group(&config, count).map_err(|error| {
         io::Error::new(
             error.kind(),
             format!("cannot bind to {}: {error}", config.local),
@@ -146,14 +204,22 @@ pub struct Endpoint {
 
 #[derive(Debug)]
 struct Inner {
-    shared: Arc<Shared>,
+    /// One at least. Connections of the endpoint as a client are with the first.
+    workers: Box<[Arc<Shared>]>,
+    /// Sockets with lower IDs are bound to the same addresses at all workers; the others are the
+    /// first one's alone.
+    common: SocketId,
+    /// Which worker is asked first the next time.
+    first: AtomicUsize,
     /// What marks its sockets, if they are marked.
     mark: Option<u32>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.shared.lock().close_endpoint(&self.shared.clock);
+        for worker in &self.workers {
+            worker.lock().close_endpoint(&worker.clock);
+        }
     }
 }
 
@@ -171,8 +237,48 @@ pub struct SocketInfo {
 }
 
 impl Endpoint {
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.inner.shared
+    pub(crate) fn first_worker(&self) -> &Arc<Shared> {
+        &self.inner.workers[0]
+    }
+
+    pub(crate) fn workers(&self) -> &[Arc<Shared>] {
+        &self.inner.workers
+    }
+
+    /// The workers that have this socket.
+    fn users_of(&self, id: SocketId) -> &[Arc<Shared>] {
+        let count = if id < self.inner.common {
+            self.inner.workers.len()
+        } else {
+            1
+        };
+        &self.inner.workers[..count]
+    }
+
+    /// What a worker gives, and which worker; `None` when none will ever give anything.
+    pub(crate) async fn next_of_workers<T>(
+        &self,
+        mut ask: impl FnMut(&mut State, &Context<'_>) -> Poll<Option<T>>,
+    ) -> Option<(Arc<Shared>, T)> {
+        let workers = self.workers();
+        let first = self.inner.first.fetch_add(1, Ordering::Relaxed) % workers.len();
+        let (before, from_first) = workers.split_at(first);
+        poll_fn(|cx| {
+            let mut ended = true;
+            for worker in from_first.iter().chain(before) {
+                match ask(&mut worker.lock(), cx) {
+                    Poll::Ready(Some(it)) => return Poll::Ready(Some((Arc::clone(worker), it))),
+                    Poll::Ready(None) => {}
+                    Poll::Pending => ended = false,
+                }
+            }
+            if ended {
+                Poll::Ready(None)
+            } else {
+                Poll::Pending
+            }
+        })
+        .await
     }
 
     /// Starts to configure a new endpoint.
@@ -204,26 +310,28 @@ impl Endpoint {
 
     /// Replaces the server's settings for future connections; `None` refuses them.
     pub fn set_server(&self, config: Option<ServerConfig>) {
-        self.inner
-            .shared
-            .lock()
-            .engine
-            .set_server(config.map(Arc::new));
+        let workers = self.workers();
+        let part = config.map(|config| Arc::new(workers::part_of(config, workers.len())));
+        for worker in workers {
+            worker.lock().engine.set_server(part.clone());
+        }
     }
 
-    /// Binds another socket.
+    /// Binds another socket, for connections of this endpoint as a client.
     ///
     /// # Errors
     ///
     /// See [`Socket::bind`].
     pub fn add_socket(&self, config: &SocketConfig) -> io::Result<SocketId> {
-        let socket = bind(config, self.inner.mark)?;
-        Ok(self.inner.shared.lock().add_socket(socket))
+        let mut socket = bind(config, self.inner.mark, 1)?;
+        Ok(self.first_worker().lock().add_socket(socket.remove(0)))
     }
 
     /// Closes a socket. Paths over it fall silent; abandon them first.
     pub fn remove_socket(&self, id: SocketId) {
-        self.inner.shared.lock().remove_socket(id);
+        for worker in self.users_of(id) {
+            worker.lock().remove_socket(id);
+        }
     }
 
     /// Closes a socket after a delay, in which connections over it can still tell their peers that
@@ -232,7 +340,7 @@ impl Endpoint {
         let inner = Arc::downgrade(&self.inner);
         let remove = move || {
             if let Some(inner) = inner.upgrade() {
-                inner.shared.lock().remove_socket(id);
+                Self { inner }.remove_socket(id);
             }
         };
         match tokio::runtime::Handle::try_current() {
@@ -249,13 +357,14 @@ impl Endpoint {
     /// Tells every connection that nothing gets through a socket any more: paths over it are
     /// doubted at once.
     pub fn report_fault(&self, id: SocketId) {
-        let shared = &self.inner.shared;
-        shared.lock().report_fault(shared.clock.now(), id);
+        for worker in self.users_of(id) {
+            worker.lock().report_fault(worker.clock.now(), id);
+        }
     }
 
     /// The sockets of this endpoint.
     pub fn sockets(&self) -> Vec<SocketInfo> {
-        let state = self.inner.shared.lock();
+        let state = self.first_worker().lock();
         let info = state.sockets.iter().map(|(&id, socket)| SocketInfo {
             id,
             local: socket.local_addr(),
@@ -296,35 +405,36 @@ impl Endpoint {
     /// second case it is not [established](Connection::is_established) yet. `None` once the
     /// endpoint is shut down.
     pub async fn accept(&self) -> Option<Connection> {
-        let key = poll_fn(|cx| self.inner.shared.lock().poll_accept(cx)).await?;
-        Some(Connection::new(Holder::new(
-            Arc::clone(&self.inner.shared),
-            key,
-        )))
+        let (worker, key) = self.next_of_workers(State::poll_accept).await?;
+        Some(Connection::new(Holder::new(worker, key)))
     }
 
     /// The next client whose handshake failed; `None` once the endpoint is shut down. A limited
     /// number are kept until this is called.
     pub async fn failed_handshake(&self) -> Option<FailedHandshake> {
-        poll_fn(|cx| self.inner.shared.lock().poll_failure(cx)).await
+        let failed = self.next_of_workers(State::poll_failure).await;
+        failed.map(|(_, failed)| failed)
     }
 
     /// Closes every connection with this code and reason, and accepts no more.
     pub fn close(&self, code: impl Into<ErrorCode>, reason: &[u8]) {
         let code = code.into();
-        let shared = &self.inner.shared;
-        let mut state = shared.lock();
-        state.engine.set_server(None);
-        let now = shared.clock.now();
-        state.order_all(now, |connection| connection.close(now, code, reason));
+        for worker in self.workers() {
+            let mut state = worker.lock();
+            state.engine.set_server(None);
+            let now = worker.clock.now();
+            state.order_all(now, |connection| connection.close(now, code, reason));
+        }
     }
 
-    /// Waits until the task that drives this endpoint has gone round once more: it has read its
-    /// sockets, and the engine has done what was due. For watchdogs: it does not come back if that
-    /// task is stuck or gone, whatever else still runs.
+    /// Waits until all tasks that drive this endpoint have gone round once more: they have read
+    /// their sockets, and the engine has done what was due. For watchdogs: it does not come back if
+    /// one of them is stuck or gone, whatever else still runs.
     pub async fn turned(&self) {
-        let before = self.inner.shared.lock().turns();
-        poll_fn(|cx| self.inner.shared.lock().poll_turned(cx, before)).await;
+        for worker in self.workers() {
+            let before = worker.lock().turns();
+            poll_fn(|cx| worker.lock().poll_turned(cx, before)).await;
+        }
     }
 
     /// Closes all sockets, and waits until that is done: their addresses are free for others then.
@@ -341,6 +451,8 @@ impl Endpoint {
     /// [`say_goodbye`](Self::say_goodbye) before the program exits; otherwise the peers wait for
     /// their idle time-out.
     pub async fn wait_idle(&self) {
-        poll_fn(|cx| self.inner.shared.lock().poll_idle(cx)).await;
+        for worker in self.workers() {
+            poll_fn(|cx| worker.lock().poll_idle(cx)).await;
+        }
     }
 }

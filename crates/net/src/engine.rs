@@ -1,6 +1,6 @@
 //! The engine's names that this crate's interface is made of, gathered from `anabranch-proto`.
 
-pub use anabranch_proto::cid_format::{CidFormat, Routable, RoutableError};
+pub use anabranch_proto::cid_format::{CidFormat, Routable, RoutableError, Share};
 pub use anabranch_proto::config::{
     AckFrequency, AckReturn, ClientConfig, EndpointConfig, IncomingPolicy, RetryPolicy,
     ServerConfig, TransportConfig,

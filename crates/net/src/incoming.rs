@@ -3,8 +3,7 @@
 use crate::connection::{Connection, Holder};
 use crate::endpoint::Endpoint;
 use crate::engine::{self, AcceptError, ServerConfig};
-use crate::state::Shared;
-use std::future::poll_fn;
+use crate::state::{Shared, State};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -134,10 +133,9 @@ impl Endpoint {
     /// none unless the server [asks](engine::IncomingPolicy::Ask); such a server gets nobody by
     /// [`accept`](Self::accept).
     pub async fn incoming(&self) -> Option<Incoming> {
-        let shared = self.shared();
-        let client = poll_fn(|cx| shared.lock().poll_incoming(cx)).await?;
+        let (shared, client) = self.next_of_workers(State::poll_incoming).await?;
         Some(Incoming {
-            shared: Arc::clone(shared),
+            shared,
             client: Some(client),
         })
     }

@@ -65,6 +65,7 @@ mod state;
 pub mod streams;
 #[cfg(test)]
 mod tests;
+mod workers;
 
 pub use connection::{Connection, Notice, PathNotices};
 pub use datagrams::DatagramOptions;

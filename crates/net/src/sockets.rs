@@ -306,6 +306,34 @@ impl Socket {
     ///
     /// The address does not belong to this machine or is in use, or the interface does not exist.
     pub fn bind(config: &SocketConfig) -> io::Result<Self> {
+        Self::bind_to(config, false)
+    }
+
+    /// Binds so many sockets to the same address, one at least: the kernel leads what comes from
+    /// one address to one of them. No other program can have the address.
+    ///
+    /// # Errors
+    ///
+    /// As [`bind`](Self::bind).
+    pub(crate) fn bind_group(config: &SocketConfig, count: usize) -> io::Result<Vec<Self>> {
+        // Bound alone: otherwise a program of the same user that does as this one would share the
+        // address. Later ones of the group are let in.
+        let first = Self::bind(config)?;
+        let config = SocketConfig {
+            local: first.local,
+            ..config.clone()
+        };
+        let mut group = vec![first];
+        if count > 1 {
+            socket2::SockRef::from(&group[0].io).set_reuse_port(true)?;
+        }
+        for _ in 1..count {
+            group.push(Self::bind_to(&config, true)?);
+        }
+        Ok(group)
+    }
+
+    fn bind_to(config: &SocketConfig, is_of_group: bool) -> io::Result<Self> {
         let socket = socket2::Socket::new(
             Domain::for_address(config.local),
             Type::DGRAM,
@@ -322,6 +350,9 @@ impl Socket {
         };
         if let Some(mark) = config.mark {
             socket.set_mark(mark)?;
+        }
+        if is_of_group {
+            socket.set_reuse_port(true)?;
         }
         socket.bind(&SockAddr::from(config.local))?;
         // Best effort: the kernel silently reduces the size, and a small buffer costs speed, not

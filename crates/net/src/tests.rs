@@ -7,6 +7,7 @@ mod ending;
 mod incoming;
 mod links;
 mod waiting;
+mod workers;
 
 // `caller` is also a fuzz target, which knows this crate by its name.
 extern crate self as anabranch_net;
@@ -22,6 +23,7 @@ use anabranch_proto::sched::SchedulerFactory;
 use anabranch_proto::wire::PathId;
 use bytes::Bytes;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -48,6 +50,11 @@ fn pair_with(transport: TransportConfig) -> Pair {
 
 /// A pair whose server has settings of its own.
 fn pair_of(change: impl FnOnce(&mut ServerConfig)) -> Pair {
+    pair_of_workers(NonZeroUsize::MIN, change)
+}
+
+/// A pair whose server has so many workers, and settings of its own.
+fn pair_of_workers(count: NonZeroUsize, change: impl FnOnce(&mut ServerConfig)) -> Pair {
     let identity = Identity::generate().unwrap();
     let server_tls = identity
         .server(&["localhost"])
@@ -58,7 +65,8 @@ fn pair_of(change: impl FnOnce(&mut ServerConfig)) -> Pair {
     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let mut server = ServerConfig::new(server_tls);
     change(&mut server);
-    let server = Endpoint::server(server, &[any]).unwrap();
+    let builder = Endpoint::builder().server(server).listen(any);
+    let server = builder.workers(count).bind().unwrap();
     let client_tls = tls::ClientConfig::pinned(provider(), identity.fingerprint());
     let config = crate::defaults::client(client_tls.alpn(&[ALPN]).build().unwrap());
     let remote = SocketAddr::from((Ipv4Addr::LOCALHOST, server.local_addrs()[0].port()));

@@ -153,7 +153,7 @@ fn endpoint(args: &Serve, names: &Names, directory: &Path) -> Outcome<(Endpoint,
     config.transport = Arc::new(transport);
     config.max_connections_per_address = FROM_ONE_ADDRESS;
     let secret = key.derive_secret(RESET_LABEL);
-    let endpoint = bind(&config, &cids, secret, &args.listen, PORT)?;
+    let endpoint = bind(&config, &cids, args.workers, secret, (&args.listen, PORT))?;
     Ok((endpoint, key.fingerprint()))
 }
 

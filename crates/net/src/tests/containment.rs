@@ -113,7 +113,7 @@ async fn an_order_to_all_reaches_those_behind_one_that_panics() {
     let (bad, _bad_server, _manager) = pair.connect(&[]).await;
     let (good, good_server, _other) = pair.connect(&[]).await;
     let mut reached = 0;
-    let shared = pair.client.shared();
+    let shared = pair.client.first_worker();
     shared.lock().order_all(shared.clock.now(), |_| {
         reached += 1;
         assert!(reached > 1, "a bug in the engine");

@@ -149,6 +149,12 @@ impl Endpoint {
         Arc::make_mut(&mut self.keys).set_reset_secret(secret);
     }
 
+    /// Takes the keys of another endpoint: each accepts the address tokens that the other gave
+    /// out, and their stateless resets are alike. For those that share their addresses.
+    pub fn adopt_keys(&mut self, other: &Self) {
+        self.keys = Arc::clone(&other.keys);
+    }
+
     /// Accepts clients from now on, or no more.
     pub fn set_server(&mut self, server: Option<Arc<ServerConfig>>) {
         if let Some(server) = &server {

@@ -1,5 +1,6 @@
 //! What the connection IDs look like that an endpoint issues: random, or readable by a load
-//! balancer (draft-ietf-quic-load-balancers-21).
+//! balancer (draft-ietf-quic-load-balancers-21), and in both cases perhaps those of one of several
+//! endpoints ([`Share`]).
 //!
 //! ```text
 //! first octet          | server ID            | nonce
@@ -9,6 +10,10 @@
 //!
 //! Decides what is in a connection ID, not when one is issued. The nonce is random in both forms,
 //! so that nothing has to be remembered from one start of a server to the next.
+
+mod share;
+
+pub use share::Share;
 
 use crate::rng::Rng;
 use aes_gcm::KeyInit;
@@ -38,6 +43,8 @@ pub enum CidFormat {
     Random(usize),
     /// The number of this server, for a balancer, and a random rest.
     Routable(Arc<Routable>),
+    /// Those of one of several endpoints behind the same addresses.
+    Shared(Arc<Share>),
 }
 
 impl Default for CidFormat {
@@ -53,6 +60,7 @@ impl CidFormat {
         match self {
             Self::Random(length) => (*length).clamp(MIN_RANDOM, MAX_CID_LEN),
             Self::Routable(routable) => routable.length(),
+            Self::Shared(share) => share.length(),
         }
     }
 
@@ -62,6 +70,7 @@ impl CidFormat {
         match self {
             Self::Random(_) => random_cid(rng, self.length().max(8)),
             Self::Routable(_) => self.draw(rng),
+            Self::Shared(share) => share.draw_for_retry(rng),
         }
     }
 
@@ -73,6 +82,7 @@ impl CidFormat {
                 let nonce: [u8; MAX_PLAIN] = rng.array();
                 routable.encode(&nonce[..routable.nonce_length])
             }
+            Self::Shared(share) => share.draw(rng),
         }
     }
 }
