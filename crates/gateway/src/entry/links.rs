@@ -5,7 +5,7 @@
 //!                                                   │ how each is to be used
 //! manager of paths  <──specifications that differ───┘
 //! ```
-//! Beside the rules, a link that does harm stands by for a while ([`super::quarantine`]).
+//! Beside the rules, a link that does harm stands by for a while (module `quarantine`).
 //! What a link with a cap has carried is kept in a file, over restarts. Headers of IP and UDP are
 //! counted, since they are on the bill too.
 
