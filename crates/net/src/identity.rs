@@ -6,11 +6,12 @@
 use crate::endpoint::random_seed;
 use crate::engine::tls::{ConfigError, CryptoProvider, Fingerprint, KeyPair};
 use crate::engine::tls::{ServerConfig, ServerConfigBuilder};
+use rustls::CipherSuite;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// The file's name in the state directory.
 pub const KEY_FILE: &str = "identity.pem";
@@ -48,9 +49,37 @@ pub enum IdentityError {
     Certificate(#[from] rcgen::Error),
 }
 
-/// The cryptography all connections use.
+/// The cryptography all connections use. The cipher suite that is cheapest on this machine comes
+/// first: AES-128-GCM with instructions for AES, and ChaCha20-Poly1305 without them. A server goes
+/// by the order of the client.
 pub fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
+    static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
+        let mut provider = rustls::crypto::ring::default_provider();
+        let suites = &mut provider.cipher_suites;
+        suites.sort_by_key(|suite| cost(suite.suite(), has_aes_instructions()));
+        Arc::new(provider)
+    });
+    Arc::clone(&PROVIDER)
+}
+
+/// Orders cipher suites by what they cost on a machine with or without instructions for AES.
+/// AES-256-GCM comes with SHA-384, which makes handshakes dearer too.
+fn cost(suite: CipherSuite, aes_instructions: bool) -> u8 {
+    match suite {
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 if !aes_instructions => 0,
+        CipherSuite::TLS13_AES_128_GCM_SHA256 => 1,
+        CipherSuite::TLS13_AES_256_GCM_SHA384 => 2,
+        _ => 3,
+    }
+}
+
+fn has_aes_instructions() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("aes");
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("aes");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    return false;
 }
 
 /// An Ed25519 key.
@@ -266,5 +295,22 @@ mod tests {
     fn two_keys_differ() {
         let (one, other) = (Identity::generate().unwrap(), Identity::generate().unwrap());
         assert_ne!(one.fingerprint(), other.fingerprint());
+    }
+
+    #[test]
+    fn the_cheapest_cipher_suite_comes_first() {
+        let order = |aes_instructions| {
+            let mut suites = [
+                CipherSuite::TLS13_AES_256_GCM_SHA384,
+                CipherSuite::TLS13_CHACHA20_POLY1305_SHA256,
+                CipherSuite::TLS13_AES_128_GCM_SHA256,
+            ];
+            suites.sort_by_key(|suite| cost(*suite, aes_instructions));
+            suites[0]
+        };
+        assert_eq!(order(true), CipherSuite::TLS13_AES_128_GCM_SHA256);
+        assert_eq!(order(false), CipherSuite::TLS13_CHACHA20_POLY1305_SHA256);
+        let first = provider().cipher_suites[0].suite();
+        assert_eq!(first, order(has_aes_instructions()));
     }
 }
