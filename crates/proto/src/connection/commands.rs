@@ -202,9 +202,9 @@ impl Connection {
         options: PathOptions,
     ) -> Result<(), PathUnknown> {
         let path = self.paths.open_path_mut(id).ok_or(PathUnknown)?;
-        let status = path.options().status;
         path.set_options(options, self.clock);
-        if status == options.status {
+        let slot = self.paths.slot(id).ok_or(PathUnknown)?;
+        if slot.own_status() == options.status {
             Ok(())
         } else {
             self.set_path_status(id, options.status)

@@ -22,8 +22,6 @@ pub(super) struct Control {
     pub(super) new_token_sent: Option<Vec<Vec<u8>>>,
     /// The application was told that it can open a path, and has not been turned away since.
     pub(super) capacity_told: bool,
-    /// The path that stream data came by last.
-    pub(super) data_came_by: Option<PathId>,
 }
 
 impl Connection {

@@ -1,7 +1,7 @@
 //! Each frame to its owner: one call an arm.
 
-use super::Connection;
 use super::receive::Arrival;
+use super::{Connection, LastData};
 use crate::error::TransportError;
 use crate::packet::{Extensions, check_place};
 use crate::time::Instant;
@@ -29,8 +29,10 @@ impl Connection {
             Frame::Crypto { offset, data } => self.on_crypto(now, level, offset, data),
             Frame::Stream(stream) => {
                 if self.streams.on_stream(&stream)? {
-                    self.data_came = now;
-                    self.control.data_came_by = Some(arrival.path);
+                    self.last_data = LastData {
+                        at: now,
+                        by: Some(arrival.path),
+                    };
                 }
                 Ok(())
             }

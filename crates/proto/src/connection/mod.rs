@@ -83,8 +83,7 @@ pub struct Connection {
     control: Control,
     outbox: Outbox,
     idle: Idle,
-    /// When stream data arrived last that was not there before.
-    data_came: Instant,
+    last_data: LastData,
     /// The time of the last input.
     clock: Instant,
     /// The end of a batch found that nothing more is to be sent at this time. Any input may change
@@ -99,6 +98,13 @@ pub struct Connection {
     /// What the peer was asked for.
     ack_requests: AckRequests,
     scratch: Scratch,
+}
+
+/// The last arrival of stream data that was not there before, or the beginning.
+#[derive(Debug, Clone, Copy)]
+struct LastData {
+    at: Instant,
+    by: Option<PathId>,
 }
 
 /// Buffers that are reused instead of allocated for each packet.
@@ -197,7 +203,7 @@ impl Connection {
             control: Control::default(),
             outbox: Outbox::default(),
             idle: Idle::new(now),
-            data_came: now,
+            last_data: LastData { at: now, by: None },
             clock: now,
             sent_all_at: None,
             began: now,

@@ -50,7 +50,8 @@ impl Connection {
             // The client chose the address itself: nobody is amplified at.
             route.amplification.set_validated();
         }
-        self.paths.put(Path::new(id, space, route, options, now));
+        self.paths
+            .put(Path::new(id, space, route, options, now), options.status);
         self.outbox
             .observe(now, &Observation::RouteAssigned { path: id, tuple });
         // The peer needs a spare one to move the path.
@@ -103,11 +104,12 @@ impl Connection {
         if !path.announce(now) {
             return;
         }
-        let (tuple, status) = (path.route().tuple, path.options().status);
+        let tuple = path.route().tuple;
         // Said again after validation even if said before: some peers forget what they hear of a
         // path that is not open yet (docs/interop.md, D4).
-        if status == PathStatus::Backup {
-            self.paths.repeat_status(id, status);
+        let slot = self.paths.slot(id);
+        if slot.is_some_and(|slot| slot.own_status() == PathStatus::Backup) {
+            self.paths.repeat_status(id);
         }
         self.fit_datagrams();
         self.placement.on_path(&PathEvent::Opened { path: id });

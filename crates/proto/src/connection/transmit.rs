@@ -168,7 +168,7 @@ impl Connection {
     fn credit_path(&self) -> Option<PathId> {
         let by = match self.config.mechanisms.credit_return {
             CreditReturn::Fastest => None,
-            CreditReturn::SamePath => self.control.data_came_by,
+            CreditReturn::SamePath => self.last_data.by,
         };
         let able = |slot: &&Slot| Some(slot.id) == by && slot.takes_frames();
         let slot = self.paths.open().find(able)?;
@@ -330,8 +330,8 @@ impl Connection {
         wrote
     }
 
-    /// A probe carries what is most useful to the peer; on a path that others
-    /// stand in for nothing but a PING.
+    /// A probe carries what is most useful to the peer; on a path that others stand in for nothing
+    /// but a PING.
     fn write_probe(&mut self, now: Instant, packet: &mut Packet<'_>) {
         let id = packet.path();
         // A doubted path that nobody stands in for must carry what only it can.
@@ -341,21 +341,8 @@ impl Connection {
         };
         path.take_probe();
         packet.set_kind(Kind::Probe);
-        let healthy = path.is_healthy() || alone;
-        let unacked = path.space().iter_unacked().map(|(_, packet)| packet);
-        let mut useful = unacked.filter(|packet| packet.ack_eliciting && !packet.frames.is_empty());
-        // What is oldest is what the peer waits for, and it may not know what it must do to answer.
-        let oldest = useful.next().map(|packet| packet.frames.clone());
-        let newer = useful.flat_map(|packet| packet.frames.iter().copied());
-        let control: Vec<SentFrame> = newer.filter(is_control).collect();
-        if healthy {
-            for frame in oldest.iter().flatten().chain(&control) {
-                if is_control(frame) {
-                    self.on_frame_lost(Level::OneRtt, id, frame);
-                } else {
-                    self.streams.reinject(frame, id);
-                }
-            }
+        if path.is_healthy() || alone {
+            self.requeue_unacked(id);
             self.write_acks(now, packet, false);
             self.write_control(packet);
             let before = self.streams.bytes_retransmitted();
@@ -369,6 +356,27 @@ impl Connection {
         }
         self.ask_for_answer(packet.frames());
         packet.ensure_eliciting();
+    }
+
+    /// What a probe is to repeat waits once more: all of the oldest packet that is not
+    /// acknowledged, and the control frames of the others.
+    fn requeue_unacked(&mut self, id: PathId) {
+        let Some(path) = self.paths.path(id) else {
+            return;
+        };
+        let unacked = path.space().iter_unacked().map(|(_, packet)| packet);
+        let mut useful = unacked.filter(|packet| packet.ack_eliciting && !packet.frames.is_empty());
+        // What is oldest is what the peer waits for, and it may not know what it must do to answer.
+        let oldest = useful.next().map(|packet| packet.frames.clone());
+        let newer = useful.flat_map(|packet| packet.frames.iter().copied());
+        let control: Vec<SentFrame> = newer.filter(is_control).collect();
+        for frame in oldest.iter().flatten().chain(&control) {
+            if is_control(frame) {
+                self.on_frame_lost(Level::OneRtt, id, frame);
+            } else {
+                self.streams.reinject(frame, id);
+            }
+        }
     }
 
     /// Writes data, and what goes along with it.

@@ -188,9 +188,10 @@ impl Manager {
     }
 
     /// Puts a path under its ID, if that is allowed and not spent.
-    pub(crate) fn put(&mut self, path: Path) {
+    pub(crate) fn put(&mut self, path: Path, status: PathStatus) {
         if let Some(at) = self.index(path.id) {
             self.slots[at].path = Some(Box::new(path));
+            self.slots[at].own_status = status;
             self.in_use = self.in_use.max(at + 1);
             self.version += 1;
             let tokens = self.slots[at].reset_tokens();
@@ -231,17 +232,15 @@ impl Manager {
     pub(crate) fn set_status(&mut self, id: PathId, status: PathStatus) -> Option<PathStatus> {
         let mut slot = self.slot_mut(id).filter(|slot| slot.open().is_some())?;
         let before = slot.status();
-        slot.state_status(status);
-        if let Some(path) = &mut slot.path {
-            path.set_status(status);
-        }
+        slot.own_status = status;
+        slot.state_status();
         Some(slot.status()).filter(|after| *after != before)
     }
 
-    /// Says once more what to send on a path, though nothing changed.
-    pub(crate) fn repeat_status(&mut self, id: PathId, status: PathStatus) {
+    /// Says what to send on a path, though nothing changed.
+    pub(crate) fn repeat_status(&mut self, id: PathId) {
         if let Some(mut slot) = self.slot_mut(id) {
-            slot.state_status(status);
+            slot.state_status();
         }
     }
 

@@ -29,6 +29,24 @@ pub struct PathOptions {
     pub shape: Option<Shape>,
 }
 
+impl PathOptions {
+    fn weighing(&self) -> Weighing {
+        Weighing {
+            weight: self.weight,
+            priority: self.priority,
+            cost: self.cost,
+        }
+    }
+}
+
+/// What schedulers are told of the [`PathOptions`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Weighing {
+    pub(crate) weight: u32,
+    pub(crate) priority: i32,
+    pub(crate) cost: u32,
+}
+
 impl Default for PathOptions {
     fn default() -> Self {
         Self {
@@ -84,7 +102,7 @@ pub struct PathCounters {
 #[derive(Debug)]
 pub(crate) struct Path {
     pub(super) id: PathId,
-    pub(super) options: PathOptions,
+    pub(super) weighing: Weighing,
     pub(super) space: PacketSpace,
     pub(super) route: Route,
     /// The route before a migration, kept until the new one is validated.
@@ -152,8 +170,8 @@ impl Path {
         }
     }
 
-    pub(crate) fn options(&self) -> &PathOptions {
-        &self.options
+    pub(crate) fn weighing(&self) -> Weighing {
+        self.weighing
     }
 
     /// Its 1-RTT packet number space.
@@ -228,13 +246,10 @@ impl Path {
         &mut self.counters
     }
 
-    pub(crate) fn set_status(&mut self, status: PathStatus) {
-        self.options.status = status;
-    }
-
+    /// The status of the options is its slot's.
     pub(crate) fn set_options(&mut self, options: PathOptions, now: Instant) {
         self.version += 1;
-        self.options = options;
+        self.weighing = options.weighing();
         self.shaper.set(options.shape, now);
     }
 
@@ -380,7 +395,7 @@ impl Path {
     ) -> Self {
         Self {
             id,
-            options,
+            weighing: options.weighing(),
             space,
             route,
             previous: None,

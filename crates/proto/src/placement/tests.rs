@@ -15,6 +15,7 @@ use crate::path::state::{Path, PathOptions};
 use crate::recovery::PacketSpace;
 use crate::sched::{Decision, SchedulerFactory, SendView};
 use crate::streams::Limits;
+use crate::wire::frame::PathStatus;
 use crate::wire::params::TransportParameters;
 use crate::wire::{ConnectionId, Dir, Side, StreamId};
 use bytes::Bytes;
@@ -87,7 +88,7 @@ impl World {
         };
         let mut paths = Manager::new(path(A, &mut rng));
         paths.negotiate(B, B);
-        paths.put(path(B, &mut rng));
+        paths.put(path(B, &mut rng), PathStatus::Available);
         for id in [A, B] {
             let cid = ConnectionId::new(&[id.0 as u8; 8]).unwrap();
             paths.slot_mut(id).unwrap().remote_cids = RemoteCids::with_initial(cid);
@@ -230,7 +231,7 @@ fn news_of_any_kind_put_the_question_again() {
             path.set_options(options, Instant::ZERO);
         },
         |world| {
-            let status = crate::wire::frame::PathStatus::Backup;
+            let status = PathStatus::Backup;
             world.paths.on_peer_status(A, status, 1);
         },
     ];

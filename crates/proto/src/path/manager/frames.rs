@@ -122,10 +122,19 @@ impl Manager {
 
     /// A frame about paths is lost.
     pub(crate) fn on_frame_lost(&mut self, frame: &SentFrame) {
-        if let SentFrame::MaxPathId { limit } = *frame {
-            self.limit_pending |= self.local_limit == Some(limit);
-        } else if let Some(mut slot) = named(frame).and_then(|path| self.slot_mut(path)) {
-            slot.on_frame_lost(frame);
+        match *frame {
+            SentFrame::MaxPathId { limit } => {
+                self.limit_pending |= self.local_limit == Some(limit);
+            }
+            // The peer still allows no more.
+            SentFrame::PathsBlocked { limit } if self.remote_limit == Some(limit) => {
+                self.blocked_pending = Some(limit);
+            }
+            _ => {
+                if let Some(mut slot) = named(frame).and_then(|path| self.slot_mut(path)) {
+                    slot.on_frame_lost(frame);
+                }
+            }
         }
     }
 }
@@ -156,7 +165,7 @@ impl Slot {
                 }
             }
             SentFrame::PathStatus { sequence, .. } => {
-                self.status_pending &= !self.is_own_status(sequence);
+                self.status_pending &= self.status_sequence != Some(sequence);
             }
             _ => {}
         }
@@ -174,7 +183,7 @@ impl Slot {
                 }
             }
             SentFrame::PathStatus { sequence, .. } => {
-                self.status_pending |= self.is_own_status(sequence);
+                self.status_pending |= self.status_sequence == Some(sequence);
             }
             SentFrame::PathCidsBlocked { .. } => {
                 self.cids_blocked_pending |= !self.remote_cids.has_active();
@@ -195,13 +204,13 @@ impl Slot {
             }
             return !closing.abandon_pending;
         }
-        if let Some((status, sequence)) = self.own_status
+        if let Some(sequence) = self.status_sequence
             && self.status_pending
         {
             let frame = Frame::PathStatus {
                 path,
                 sequence,
-                status,
+                status: self.own_status,
             };
             let noted = SentFrame::PathStatus { path, sequence };
             if !frames.put_noted(&frame, Form::Plain, noted) {

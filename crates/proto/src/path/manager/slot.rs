@@ -21,9 +21,11 @@ pub(crate) struct Slot {
     pub(crate) remote_cids: RemoteCids,
     /// The peer's preference and its sequence number.
     pub(super) peer_status: Option<(PathStatus, u64)>,
-    /// Our preference as last told to the peer, and the sequence number it had.
-    pub(super) own_status: Option<(PathStatus, u64)>,
-    /// `own_status` must still be sent.
+    /// Our preference.
+    pub(super) own_status: PathStatus,
+    /// The sequence number of the newest frame that tells the peer about it.
+    pub(super) status_sequence: Option<u64>,
+    /// That frame must still be sent.
     pub(super) status_pending: bool,
     /// Set while a path of this ID is open or closing. Boxed: most IDs have no path, and a path is
     /// nine tenths of a slot.
@@ -79,7 +81,8 @@ impl Slot {
             local_cids: LocalCids::new(),
             remote_cids: RemoteCids::new(),
             peer_status: None,
-            own_status: None,
+            own_status: PathStatus::Available,
+            status_sequence: None,
             status_pending: false,
             path: None,
             closing: None,
@@ -162,16 +165,10 @@ impl Slot {
     }
 
     /// Tells the peer, again if need be, what to send on the path.
-    pub(super) fn state_status(&mut self, status: PathStatus) {
-        let sequence = self.own_status.map_or(0, |(_, sequence)| sequence + 1);
-        self.own_status = Some((status, sequence));
+    pub(super) fn state_status(&mut self) {
+        let sequence = self.status_sequence.map_or(0, |newest| newest + 1);
+        self.status_sequence = Some(sequence);
         self.status_pending = true;
-    }
-
-    /// Whether our newest preference has this sequence number.
-    pub(super) fn is_own_status(&self, sequence: u64) -> bool {
-        self.own_status
-            .is_some_and(|(_, newest)| newest == sequence)
     }
 
     /// Whether a frame about the slot waits to be sent.
@@ -179,7 +176,7 @@ impl Slot {
         match &self.closing {
             Some(closing) => closing.abandon_pending,
             None => {
-                self.status_pending && self.own_status.is_some()
+                self.status_pending
                     || self.cids_blocked_pending
                     || self.local_cids.next_to_send().is_some()
                     || self.remote_cids.next_retirement().is_some()
@@ -194,11 +191,15 @@ impl Slot {
         in_use.into_iter().flatten()
     }
 
+    /// Our preference, which is what the peer is told.
+    pub(crate) fn own_status(&self) -> PathStatus {
+        self.own_status
+    }
+
     /// The status data is scheduled by: the peer's word, or ours while it is silent.
     pub(crate) fn status(&self) -> PathStatus {
         self.peer_status
-            .or(self.own_status)
-            .map_or(PathStatus::Available, |(status, _)| status)
+            .map_or(self.own_status, |(status, _)| status)
     }
 }
 

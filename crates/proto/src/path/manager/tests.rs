@@ -29,7 +29,7 @@ fn path(id: u32) -> Path {
 fn manager() -> Manager {
     let mut paths = Manager::new(path(0));
     paths.negotiate(PathId(2), PathId(2));
-    paths.put(path(1));
+    paths.put(path(1), PathStatus::Available);
     paths
 }
 
@@ -143,7 +143,7 @@ fn paths_that_come_change_or_go_change_the_version() {
         assert!(!known.contains(&version), "{version} of {known:?}");
         known.push(version);
     };
-    paths.put(path(2));
+    paths.put(path(2), PathStatus::Available);
     note(&paths);
     let options = PathOptions::default();
     let open = paths.open_path_mut(PathId(2)).unwrap();
@@ -187,4 +187,25 @@ fn a_status_is_news_only_if_data_is_scheduled_by_another_one() {
     assert_eq!(paths.version(), before);
     assert_eq!(paths.on_peer_status(id, Backup, 6), Some(Backup));
     assert_ne!(paths.version(), before);
+}
+
+#[test]
+fn a_lost_wish_for_paths_is_repeated_while_the_peer_allows_no_more() {
+    let mut paths = Manager::new(path(0));
+    paths.negotiate(PathId(4), PathId(1));
+    paths.put(path(1), PathStatus::Available);
+    issue(&mut paths);
+    write(&mut paths, 1200);
+    assert!(paths.next_unused().is_err());
+    let wish = SentFrame::PathsBlocked { limit: PathId(1) };
+    assert_eq!(write(&mut paths, 1200).as_slice(), [wish]);
+    assert!(paths.next_unused().is_err());
+    assert!(!paths.owes_frames(), "the peer knows");
+    paths.on_frame_lost(&wish);
+    assert_eq!(write(&mut paths, 1200).as_slice(), [wish]);
+    assert_eq!(paths.on_max_path_id(PathId(2)), Ok(true));
+    issue(&mut paths);
+    write(&mut paths, 1200);
+    paths.on_frame_lost(&wish);
+    assert!(!paths.owes_frames(), "there is another path");
 }
