@@ -28,7 +28,8 @@
 //! let tls = tls::ClientConfig::pinned(provider(), identity.fingerprint());
 //! let config = defaults::client(tls.alpn(&[b"hello"]).build()?);
 //! let target = Target { name: "localhost".into(), remotes };
-//! // `specs` names interfaces or addresses, one for each path; none leaves it to the kernel.
+//! // `specs` names interfaces or addresses, one for each path; an empty list leaves the choice to
+//! // the kernel.
 //! let paths = PathsConfig { specs: vec!["127.0.0.1".parse()?], ..PathsConfig::default() };
 //! let client = Endpoint::client()?;
 //! let (connection, _manager) = client.connect(&target, config, &paths).await?;
@@ -39,7 +40,8 @@
 //! # }
 //! ```
 //!
-//! The examples `client`, `server`, `two-paths` and `datagrams` are programs of their own.
+//! The examples `client`, `server`, `two-paths` and `datagrams` are programs of their own;
+//! `event-loop` drives the engine without this crate.
 
 pub mod clock;
 pub mod connection;

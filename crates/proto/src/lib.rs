@@ -16,7 +16,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let provider = Arc::new(rustls::crypto::ring::default_provider());
-//! // On a real network keys and seeds are secret and drawn anew.
+//! // On a real network keys and seeds are secret, and new each time.
 //! let key = tls::KeyPair::generate(&provider, [1; 32])?;
 //! let tls = tls::ServerConfig::with_raw_key(Arc::clone(&provider), &key).alpn(&[b"test"]);
 //! let mut server = Endpoint::new(EndpointConfig::default(), [2; 32]);

@@ -64,11 +64,11 @@ pub(crate) struct Manager {
 pub(crate) enum Routing {
     /// Datagrams to this connection ID belong to this path.
     AddCid(ConnectionId, PathId),
-    /// No more.
+    /// Datagrams to this connection ID belong to no path any more.
     RemoveCid(ConnectionId),
     /// A datagram that ends in this token, from nowhere known, resets the connection.
     AddToken(ResetToken),
-    /// No more.
+    /// This token resets nothing any more.
     RemoveToken(ResetToken),
 }
 

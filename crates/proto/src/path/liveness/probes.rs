@@ -69,7 +69,8 @@ impl Liveness {
         if own.loss_pending || !own.awaits {
             return None;
         }
-        // Before, the peer may be unable to read or acknowledge 1-RTT packets.
+        // Until the handshake is confirmed, the peer may be unable to read or acknowledge 1-RTT
+        // packets.
         if self.owes_probe() || !around.confirmed {
             return None;
         }
