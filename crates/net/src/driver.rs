@@ -2,7 +2,7 @@
 //! datagrams.
 //!
 //! ```text
-//! each socket -> one batch -> engine     (in rotation, so that no socket starves another)
+//! each ready socket -> one batch -> engine   (in turn, so that no socket starves another)
 //!                          -> the inbox of another worker, if the connection is one of its own
 //! time-outs, events -> wakers            (time-outs only after pending datagrams have been read)
 //! engine -> outbox -> each socket        (a full socket keeps its datagrams; the others continue)
@@ -10,17 +10,21 @@
 //!
 //! Timers: the engine's next time-out, as one sleep; the pause after a receive error of a socket.
 
+mod ready;
+
 use crate::engine::Handle;
 use crate::sockets::{Outgoing, RecvBatch, SendError, Socket, is_fault};
 use crate::state::{Shared, State};
 use crate::workers::Colleagues;
 use anabranch_proto::datagram::{SocketId, Transmit, Tuple};
 use anabranch_proto::time::Instant;
+use ready::{Entry, Ready};
 use std::collections::VecDeque;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::time::{Instant as TokioInstant, Sleep};
 
@@ -65,6 +69,9 @@ enum Failure {
 struct Lane {
     id: SocketId,
     socket: Arc<Socket>,
+    entry: Arc<Entry>,
+    /// Wakes the driver to read this socket.
+    readable: Waker,
     blocked: VecDeque<(Transmit, Vec<u8>)>,
     blocked_bytes: usize,
     paused_until: Option<Pin<Box<Sleep>>>,
@@ -79,8 +86,9 @@ pub(crate) struct Driver {
     lanes: Vec<Lane>,
     /// The generation of [`State::sockets`] that `lanes` reflects.
     generation: u64,
-    /// The lane that is first in the next round.
-    first: usize,
+    ready: Arc<Ready>,
+    /// The sockets to be read in this round.
+    reading: Vec<SocketId>,
     batch: RecvBatch,
     bytes: Vec<u8>,
     transmits: Vec<Transmit>,
@@ -114,7 +122,8 @@ impl Driver {
             colleagues,
             lanes: Vec::new(),
             generation: 0,
-            first: 0,
+            ready: Arc::default(),
+            reading: Vec::new(),
             batch: RecvBatch::new(),
             bytes: Vec::with_capacity(OUTBOX_BYTES + (64 << 10)),
             transmits: Vec::new(),
@@ -127,43 +136,36 @@ impl Driver {
     }
 
     /// Takes one batch from every socket that has datagrams.
-    fn receive(&mut self, cx: &mut Context<'_>) -> Received {
+    fn receive(&mut self, cx: &Context<'_>) -> Received {
         let mut received = Received::default();
         let unannounced = self.is_late();
-        self.first = self.first.wrapping_add(1);
-        for at in 0..self.lanes.len() {
-            let count = self.lanes.len();
-            let lane = &mut self.lanes[(self.first + at) % count];
-            if let Some(pause) = &mut lane.paused_until {
-                if pause.as_mut().poll(cx).is_pending() {
-                    continue;
-                }
-                lane.paused_until = None;
-            }
-            let mut polled = lane.socket.poll_recv(cx, &mut self.batch);
-            if polled.is_pending() && unannounced {
-                polled = lane.socket.recv_unannounced(&mut self.batch);
-            }
-            match polled {
+        let mut reading = std::mem::take(&mut self.reading);
+        self.ready.take(cx.waker(), &mut reading);
+        if unannounced {
+            reading.clear();
+            reading.extend(self.lanes.iter().map(|lane| lane.id));
+        }
+        for socket in reading.drain(..) {
+            let Some(at) = position(&self.lanes, socket) else {
+                continue;
+            };
+            let lane = &mut self.lanes[at];
+            match lane.receive(&mut self.batch, unannounced) {
                 Poll::Pending => {}
                 Poll::Ready(Ok(())) => {
                     received.any = true;
                     received.more |= self.batch.is_full();
-                    let id = lane.id;
-                    self.hand_over(id);
+                    self.hand_over(socket);
                 }
                 Poll::Ready(Err(error)) => {
-                    tracing::debug!(socket = lane.id.0, "receiving failed: {error}");
+                    tracing::debug!(socket = socket.0, "receiving failed: {error}");
                     if is_fault(&error) {
-                        self.failures.push(Failure::Socket(lane.id));
+                        self.failures.push(Failure::Socket(socket));
                     }
-                    let mut pause = Box::pin(tokio::time::sleep(RECEIVE_PAUSE));
-                    // Polled once, so that its end wakes this task.
-                    let _ = pause.as_mut().poll(cx);
-                    lane.paused_until = Some(pause);
                 }
             }
         }
+        self.reading = reading;
         received.any |= self.receive_from_colleagues(cx);
         if unannounced && !received.more {
             // This timer has been dealt with; the next one is a different one.
@@ -283,13 +285,7 @@ impl Driver {
         for (&id, socket) in &state.sockets {
             // Both are in ascending order: IDs only grow.
             if self.lanes.last().is_none_or(|last| last.id < id) {
-                self.lanes.push(Lane {
-                    id,
-                    socket: Arc::clone(socket),
-                    blocked: VecDeque::new(),
-                    blocked_bytes: 0,
-                    paused_until: None,
-                });
+                self.lanes.push(Lane::new(id, socket, &self.ready));
             }
         }
         true
@@ -318,10 +314,7 @@ impl Driver {
             let contents = &self.bytes[start..start + transmit.length];
             start += transmit.length;
             // The socket was removed in the meantime: its path is about to be abandoned.
-            let Ok(at) = self
-                .lanes
-                .binary_search_by_key(&transmit.tuple.socket, |lane| lane.id)
-            else {
+            let Some(at) = position(&self.lanes, transmit.tuple.socket) else {
                 continue;
             };
             self.lanes[at].send(cx, transmit, contents, &mut self.failures);
@@ -376,7 +369,52 @@ impl Drop for Driver {
     }
 }
 
+/// Where the lane of a socket is among all, which are in ascending order.
+fn position(lanes: &[Lane], socket: SocketId) -> Option<usize> {
+    lanes.binary_search_by_key(&socket, |lane| lane.id).ok()
+}
+
 impl Lane {
+    fn new(id: SocketId, socket: &Arc<Socket>, ready: &Arc<Ready>) -> Self {
+        let entry = Entry::new(id, ready);
+        Self {
+            id,
+            socket: Arc::clone(socket),
+            readable: Waker::from(Arc::clone(&entry)),
+            entry,
+            blocked: VecDeque::new(),
+            blocked_bytes: 0,
+            paused_until: None,
+        }
+    }
+
+    /// Takes a batch, or arranges to be read when there is one. After an error the socket is left
+    /// alone for a while.
+    fn receive(&mut self, batch: &mut RecvBatch, unannounced: bool) -> Poll<io::Result<()>> {
+        self.entry.taken();
+        let cx = &mut Context::from_waker(&self.readable);
+        if let Some(pause) = &mut self.paused_until {
+            ready!(pause.as_mut().poll(cx));
+            self.paused_until = None;
+        }
+        let mut polled = self.socket.poll_recv(cx, batch);
+        if polled.is_pending() && unannounced {
+            polled = self.socket.recv_unannounced(batch);
+        }
+        match &polled {
+            Poll::Pending => {}
+            // There may be more, and no wake-up is arranged.
+            Poll::Ready(Ok(())) => self.entry.relist(),
+            Poll::Ready(Err(_)) => {
+                let mut pause = Box::pin(tokio::time::sleep(RECEIVE_PAUSE));
+                // Polled once, so that its end has the socket read again.
+                let _ = pause.as_mut().poll(cx);
+                self.paused_until = Some(pause);
+            }
+        }
+        polled
+    }
+
     fn send(
         &mut self,
         cx: &mut Context<'_>,

@@ -35,13 +35,8 @@ fn transmit(remote: SocketAddr) -> Transmit {
 }
 
 fn lane(config: &SocketConfig) -> Lane {
-    Lane {
-        id: SocketId(0),
-        socket: Arc::new(Socket::bind(config).unwrap()),
-        blocked: VecDeque::new(),
-        blocked_bytes: 0,
-        paused_until: None,
-    }
+    let socket = Arc::new(Socket::bind(config).unwrap());
+    Lane::new(SocketId(0), &socket, &Arc::default())
 }
 
 /// A slow link with a deep queue to another namespace: what waits in the queue counts against the
