@@ -2,7 +2,8 @@
 //!
 //! Datagrams on several paths overtake each other and may be duplicated. The sender [numbers] them;
 //! the receiver drops [duplicates] and restores the order of the rest, waiting a bounded time for
-//! what is missing ([resequencer]). For receivers that cannot do that, all paths are given the same
+//! what is missing ([resequencer]); a request of the tunnel does that for each of its number spaces,
+//! by what the paths take ([order]). For receivers that cannot do that, all paths are given the same
 //! delay ([equaliser]). What kind of traffic a flow is, and so how it is carried, is its [class].
 //! TCP connections travel on [streams]. What each of the [links] may carry is a rule. Nothing here
 //! reads a clock, touches a device or knows what an item is.
@@ -12,6 +13,7 @@ pub mod duplicates;
 pub mod equaliser;
 pub mod links;
 pub mod numbers;
+pub mod order;
 pub mod resequencer;
 pub mod streams;
 
@@ -19,4 +21,5 @@ pub use class::{Class, Classes, Treatment};
 pub use duplicates::DuplicateFilter;
 pub use equaliser::Equaliser;
 pub use numbers::{NumberSize, Numbered, Numbering};
+pub use order::{Order, PathDelay};
 pub use resequencer::{Delivered, Resequencer, ResequencerConfig, Wait};

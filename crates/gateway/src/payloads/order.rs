@@ -2,36 +2,13 @@
 
 use super::Payload;
 use crate::records::Tally;
-use crate::session::datagrams::PathDelay;
 use anabranch_masque::capsule::NumberBits;
 use anabranch_proto::time::Instant as EngineInstant;
 use anabranch_proto::wire::PathId;
-use anabranch_tunnel::{Delivered, NumberSize, Resequencer, ResequencerConfig, Wait};
+use anabranch_tunnel::{Delivered, NumberSize, PathDelay};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
-
-/// How long a datagram waits for one that was sent before it, unless its class says how long at
-/// most. Less where the delays of the paths differ by less.
-const SHORTEST: Duration = Duration::from_millis(1);
-const LONGEST: Duration = Duration::from_millis(20);
-
-/// Number spaces of one request that are kept in order. Others are passed on as they come.
-const MAX_SPACES: usize = 16;
-
-fn config(longest: Duration) -> ResequencerConfig {
-    ResequencerConfig {
-        wait: Wait::Adaptive {
-            shortest: SHORTEST.min(longest),
-            longest,
-        },
-        capacity: 1024,
-        ordered_paths: true,
-        deliver_late: true,
-        longest_jump: 1 << 14,
-        duplicate_window: 4096,
-    }
-}
 
 /// What our own numbers have: flows have far fewer datagrams under way than half of their range.
 pub(super) const BITS: NumberBits = NumberBits::Sixteen;
@@ -47,14 +24,12 @@ pub(super) const fn size(bits: NumberBits) -> NumberSize {
     }
 }
 
-/// The number spaces of a request, by their contexts.
+/// The number spaces of a request by this machine's clock, with what is counted of them.
 #[derive(Debug)]
 pub(super) struct Order {
     since: Instant,
-    longest: Duration,
-    spaces: Vec<(u64, Resequencer<Payload>)>,
+    spaces: anabranch_tunnel::Order<Payload>,
     passed_on: Vec<Delivered<Payload>>,
-    delays: Arc<[PathDelay]>,
 }
 
 impl Order {
@@ -62,10 +37,8 @@ impl Order {
     pub(super) fn new(wait: Option<Duration>) -> Self {
         Self {
             since: Instant::now(),
-            longest: wait.unwrap_or(LONGEST),
-            spaces: Vec::new(),
+            spaces: anabranch_tunnel::Order::new(wait),
             passed_on: Vec::new(),
-            delays: Arc::new([]),
         }
     }
 
@@ -77,33 +50,16 @@ impl Order {
     /// come already is dropped.
     pub(super) fn take(
         &mut self,
-        (context, path): (u64, PathId),
+        from: (u64, PathId),
         (truncated, bits): (u64, NumberBits),
         payload: Payload,
         tally: &Tally,
         into: &mut Vec<Payload>,
     ) {
-        let now = self.now();
-        let known = self.spaces.iter().position(|(own, _)| *own == context);
-        let at = match known {
-            Some(at) => at,
-            None if self.spaces.len() < MAX_SPACES => {
-                let mut space = Resequencer::new(config(self.longest));
-                for delay in &*self.delays {
-                    space.set_path_delay(delay.path, delay.delay_us, delay.jitter_us);
-                }
-                self.spaces.push((context, space));
-                self.spaces.len() - 1
-            }
-            None => {
-                return into.push(payload);
-            }
-        };
-        let space = &mut self.spaces[at].1;
-        let number = size(bits).expand(truncated, space.next());
-        let before = space.stats().duplicates;
-        space.on_item(now, path, number, payload, &mut self.passed_on);
-        tally.repeated(space.stats().duplicates - before);
+        let (now, number) = (self.now(), (truncated, size(bits)));
+        let out = &mut self.passed_on;
+        let is_new = self.spaces.take(now, from, number, payload, out);
+        tally.repeated(u64::from(!is_new));
         self.pass_on(tally, into);
     }
 
@@ -118,7 +74,7 @@ impl Order {
 
     /// Whether something has to be known of the paths' delays.
     pub(super) fn is_used(&self) -> bool {
-        !self.spaces.is_empty()
+        self.spaces.is_used()
     }
 
     /// What the delays of the paths in use are now; appends what nothing can precede any more.
@@ -128,36 +84,21 @@ impl Order {
         tally: &Tally,
         into: &mut Vec<Payload>,
     ) {
-        if Arc::ptr_eq(&self.delays, &delays) {
-            return;
-        }
         let now = self.now();
-        let is_gone = |path: PathId| delays.iter().all(|delay| delay.path != path);
-        for (_, space) in &mut self.spaces {
-            for before in self.delays.iter().filter(|before| is_gone(before.path)) {
-                space.forget_path(now, before.path, &mut self.passed_on);
-            }
-            for delay in &*delays {
-                space.set_path_delay(delay.path, delay.delay_us, delay.jitter_us);
-            }
-        }
-        self.delays = delays;
+        self.spaces.set_delays(now, delays, &mut self.passed_on);
         self.pass_on(tally, into);
     }
 
     /// When [`give_up`](Self::give_up) is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let deadlines = self.spaces.iter().filter_map(|(_, space)| space.deadline());
-        let deadline = deadlines.min()?;
+        let deadline = self.spaces.deadline()?;
         Some(self.since + deadline.since(EngineInstant::ZERO))
     }
 
     /// Appends what has waited long enough for what came before it.
     pub(super) fn give_up(&mut self, tally: &Tally, into: &mut Vec<Payload>) {
         let now = self.now();
-        for (_, space) in &mut self.spaces {
-            space.handle_timeout(now, &mut self.passed_on);
-        }
+        self.spaces.give_up(now, &mut self.passed_on);
         self.pass_on(tally, into);
     }
 }
@@ -217,48 +158,5 @@ mod tests {
         assert_eq!(texts(out), ["b", "a"]);
         assert_eq!(tally.all.held.load(Ordering::Relaxed), 1);
         assert_eq!(tally.all.held_us.load(Ordering::Relaxed), 20_000);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_class_may_wait_longer_or_not_at_all() {
-        for wait in [Duration::ZERO, Duration::from_millis(50)] {
-            let (mut order, mut out) = (Order::new(Some(wait)), Vec::new());
-            let tally = tally();
-            order.take((2, A), (1, BITS), payload("b"), &tally, &mut out);
-            let deadline = order.deadline().unwrap();
-            assert_eq!(deadline - order.since, wait);
-            tokio::time::advance(wait).await;
-            order.give_up(&tally, &mut out);
-            assert_eq!(texts(out), ["b"]);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn paths_that_hardly_differ_are_hardly_waited_for() {
-        let (mut order, mut out) = (Order::new(None), Vec::new());
-        order.take((2, A), (0, BITS), payload("a"), &tally(), &mut out);
-        let delay = |path, delay_us| PathDelay {
-            path,
-            delay_us,
-            jitter_us: 500,
-        };
-        order.set_delays(
-            [delay(A, 10_000), delay(B, 13_000)].into(),
-            &tally(),
-            &mut out,
-        );
-        order.take((2, A), (2, BITS), payload("c"), &tally(), &mut out);
-        let deadline = order.deadline().unwrap();
-        assert_eq!(deadline - order.since, Duration::from_millis(5));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn number_spaces_are_apart_and_bounded() {
-        let (mut order, mut out) = (Order::new(None), Vec::new());
-        for context in 0..=MAX_SPACES as u64 {
-            order.take((context, A), (0, BITS), payload("a"), &tally(), &mut out);
-        }
-        assert_eq!(out.len(), MAX_SPACES + 1);
-        assert_eq!(order.spaces.len(), MAX_SPACES);
     }
 }

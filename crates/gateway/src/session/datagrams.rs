@@ -9,12 +9,12 @@ use anabranch_net::engine::ReceivedDatagram;
 use anabranch_net::error::SendDatagramError;
 use anabranch_net::{Connection, DatagramOptions};
 use anabranch_proto::wire::PathId;
-use anabranch_tunnel::Treatment;
+use anabranch_tunnel::order::MEASURED_FOR;
+use anabranch_tunnel::{PathDelay, Treatment};
 use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -25,25 +25,11 @@ const MAX_WAITING_BYTES: usize = 512 << 10;
 const MAX_CONNECTION_BYTES: usize = 4 << 20;
 /// Datagrams that are read at a time.
 const BATCH: usize = 64;
-/// How long measured delays of paths count.
-const MEASURED_FOR: Duration = Duration::from_millis(50);
-/// How long a datagram may wait for its turn to leave, unless its class says so. Later it is worth
-/// less than the next one.
-const WORTH: Duration = Duration::from_millis(200);
-
 /// A datagram that arrived.
 #[derive(Debug)]
 pub(crate) struct Arrived {
     pub(crate) path: PathId,
     pub(crate) bytes: Bytes,
-}
-
-/// How long a path takes from the peer to here, against the others, and how much that varies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PathDelay {
-    pub(crate) path: PathId,
-    pub(crate) delay_us: i64,
-    pub(crate) jitter_us: u64,
 }
 
 /// The delays as they were last looked at.
@@ -189,7 +175,7 @@ impl Datagrams {
         let flow = if is_numbered { 0 } else { self.stream / 4 + 1 };
         let options = DatagramOptions {
             flow,
-            within: Some(treatment.deadline.unwrap_or(WORTH)),
+            within: Some(treatment.lasts()),
             // Copies are known apart by their numbers.
             critical: treatment.is_critical() && is_numbered,
             class: treatment.class(),
@@ -209,33 +195,10 @@ impl Datagrams {
         {
             return Arc::clone(delays);
         }
-        let delays = delays(&self.connection);
+        let delays = PathDelay::of(&self.connection.paths());
         *looked = Some((Instant::now(), Arc::clone(&delays)));
         delays
     }
-}
-
-/// By the peer's clock if both have agreed on timestamps, and by half of the round trip if not.
-fn delays(connection: &Connection) -> Arc<[PathDelay]> {
-    let paths = connection.paths();
-    let in_use = paths
-        .iter()
-        .filter(|(_, stats)| stats.validated && !stats.closing);
-    // What a path carries stays in order: alone it has nothing that may come by another.
-    let is_alone = in_use.clone().count() < 2;
-    let micros = |time: Duration| time.as_micros() as i64;
-    let delays = in_use.map(|(path, stats)| PathDelay {
-        path: *path,
-        delay_us: stats
-            .backward_delay_us
-            .unwrap_or_else(|| micros(stats.smoothed_rtt) / 2),
-        jitter_us: if is_alone {
-            0
-        } else {
-            stats.rttvar.as_micros() as u64 / 2
-        },
-    });
-    delays.collect()
 }
 
 impl Drop for Datagrams {

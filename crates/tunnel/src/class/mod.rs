@@ -33,6 +33,10 @@ pub const DEADLINES: RangeInclusive<Duration> = Duration::from_millis(1)..=Durat
 /// The longest that a class may let datagrams wait for those before them.
 pub const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
+/// How long a datagram may wait for its turn to leave, unless its class says so. Later it is worth
+/// less than the next one.
+const WORTH: Duration = Duration::from_millis(200);
+
 /// What carries a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
@@ -197,6 +201,11 @@ impl Treatment {
     /// The class of what is treated so; 0 if nothing is said of steering.
     pub fn class(&self) -> u8 {
         self.steering.map_or(0, Steering::class)
+    }
+
+    /// How long a datagram may wait for its turn to leave.
+    pub fn lasts(&self) -> Duration {
+        self.deadline.unwrap_or(WORTH)
     }
 
     /// Whether losing a datagram costs more than its bytes.

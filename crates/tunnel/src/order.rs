@@ -1,0 +1,271 @@
+//! Numbered datagrams of one request: each once, and in order where that costs little time.
+//!
+//! ```text
+//! context, number, path ──> Order: a Resequencer for each number space ──> in order, once
+//! PathDelay of each path ───^   how long a gap is worth waiting for
+//! ```
+
+use crate::numbers::NumberSize;
+use crate::resequencer::{Delivered, Resequencer, ResequencerConfig, ResequencerStats, Wait};
+use anabranch_proto::connection::PathStats;
+use anabranch_proto::time::{Duration, Instant};
+use anabranch_wire::PathId;
+use std::sync::Arc;
+
+/// How long a datagram waits for one that was sent before it, unless its class says how long at
+/// most. Less where the delays of the paths differ by less.
+const SHORTEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_millis(20);
+
+/// Number spaces of one request that are kept in order. Others are passed on as they come.
+const MAX_SPACES: usize = 16;
+
+/// How long measured delays of paths count.
+pub const MEASURED_FOR: Duration = Duration::from_millis(50);
+
+fn config(longest: Duration) -> ResequencerConfig {
+    ResequencerConfig {
+        wait: Wait::Adaptive {
+            shortest: SHORTEST.min(longest),
+            longest,
+        },
+        capacity: 1024,
+        ordered_paths: true,
+        deliver_late: true,
+        longest_jump: 1 << 14,
+        duplicate_window: 4096,
+    }
+}
+
+/// How long a path takes from the peer to here, against the others, and how much that varies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PathDelay {
+    /// The path.
+    pub path: PathId,
+    /// Its delay, comparable with that of the others alone.
+    pub delay_us: i64,
+    /// The mean deviation from it.
+    pub jitter_us: u64,
+}
+
+impl PathDelay {
+    /// Those of the paths in use: by the peer's clock if both ends have agreed on timestamps, and
+    /// by half of the round trip if not.
+    pub fn of(paths: &[(PathId, PathStats)]) -> Arc<[Self]> {
+        let in_use = paths
+            .iter()
+            .filter(|(_, stats)| stats.validated && !stats.closing);
+        // What a path carries stays in order: alone it has nothing that may come by another.
+        let is_alone = in_use.clone().count() < 2;
+        let micros = |time: Duration| time.as_micros() as i64;
+        let delays = in_use.map(|(path, stats)| Self {
+            path: *path,
+            delay_us: stats
+                .backward_delay_us
+                .unwrap_or_else(|| micros(stats.smoothed_rtt) / 2),
+            jitter_us: if is_alone {
+                0
+            } else {
+                stats.rttvar.as_micros() as u64 / 2
+            },
+        });
+        delays.collect()
+    }
+}
+
+/// The number spaces of a request, by their contexts. Whatever a method passes on is appended to
+/// its `out`.
+#[derive(Debug)]
+pub struct Order<T> {
+    longest: Duration,
+    spaces: Vec<(u64, Resequencer<T>)>,
+    delays: Arc<[PathDelay]>,
+}
+
+impl<T> Order<T> {
+    /// Waits as long as the class of the flow allows.
+    pub fn new(wait: Option<Duration>) -> Self {
+        Self {
+            longest: wait.unwrap_or(LONGEST),
+            spaces: Vec::new(),
+            delays: Arc::new([]),
+        }
+    }
+
+    /// Takes an item with the lowest bits of its number; returns whether it is new. One that had
+    /// come already is dropped.
+    pub fn take(
+        &mut self,
+        now: Instant,
+        (context, path): (u64, PathId),
+        (truncated, size): (u64, NumberSize),
+        item: T,
+        out: &mut Vec<Delivered<T>>,
+    ) -> bool {
+        let known = self.spaces.iter().position(|(own, _)| *own == context);
+        let at = match known {
+            Some(at) => at,
+            None if self.spaces.len() < MAX_SPACES => {
+                let mut space = Resequencer::new(config(self.longest));
+                for delay in &*self.delays {
+                    space.set_path_delay(delay.path, delay.delay_us, delay.jitter_us);
+                }
+                self.spaces.push((context, space));
+                self.spaces.len() - 1
+            }
+            None => {
+                out.push(Delivered {
+                    number: truncated,
+                    item,
+                    held: Duration::ZERO,
+                    is_late: false,
+                });
+                return true;
+            }
+        };
+        let space = &mut self.spaces[at].1;
+        let number = size.expand(truncated, space.next());
+        let before = space.stats().duplicates;
+        space.on_item(now, path, number, item, out);
+        space.stats().duplicates == before
+    }
+
+    /// Whether something has to be known of the paths' delays.
+    pub fn is_used(&self) -> bool {
+        !self.spaces.is_empty()
+    }
+
+    /// Number spaces that are kept in order, with what became of their items.
+    pub fn spaces(&self) -> impl Iterator<Item = (u64, &ResequencerStats)> {
+        self.spaces
+            .iter()
+            .map(|(context, space)| (*context, space.stats()))
+    }
+
+    /// What the delays of the paths in use are now; passes on what nothing can precede any more.
+    pub fn set_delays(
+        &mut self,
+        now: Instant,
+        delays: Arc<[PathDelay]>,
+        out: &mut Vec<Delivered<T>>,
+    ) {
+        if Arc::ptr_eq(&self.delays, &delays) {
+            return;
+        }
+        let is_gone = |path: PathId| delays.iter().all(|delay| delay.path != path);
+        for (_, space) in &mut self.spaces {
+            for before in self.delays.iter().filter(|before| is_gone(before.path)) {
+                space.forget_path(now, before.path, out);
+            }
+            for delay in &*delays {
+                space.set_path_delay(delay.path, delay.delay_us, delay.jitter_us);
+            }
+        }
+        self.delays = delays;
+    }
+
+    /// Items that wait for others.
+    pub fn held(&self) -> usize {
+        self.spaces.iter().map(|(_, space)| space.held()).sum()
+    }
+
+    /// When [`give_up`](Self::give_up) is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        let deadlines = self.spaces.iter().filter_map(|(_, space)| space.deadline());
+        deadlines.min()
+    }
+
+    /// Passes on what has waited long enough for what came before it.
+    pub fn give_up(&mut self, now: Instant, out: &mut Vec<Delivered<T>>) {
+        for (_, space) in &mut self.spaces {
+            space.handle_timeout(now, out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: PathId = PathId(0);
+    const B: PathId = PathId(1);
+    const SIZE: NumberSize = NumberSize::Two;
+
+    fn at(ms: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(ms)
+    }
+
+    fn items(out: Vec<Delivered<&'static str>>) -> Vec<&'static str> {
+        out.into_iter().map(|one| one.item).collect()
+    }
+
+    #[test]
+    fn items_come_out_in_order_and_once() {
+        let (mut order, mut out) = (Order::new(None), Vec::new());
+        let come = [(B, 1, "b"), (B, 1, "b"), (A, 0, "a"), (B, 0, "a")];
+        let new = come.map(|(path, number, item)| {
+            order.take(at(0), (2, path), (number, SIZE), item, &mut out)
+        });
+        assert_eq!(items(out), ["a", "b"]);
+        assert_eq!(new, [true, false, true, false]);
+        assert_eq!((order.deadline(), order.held()), (None, 0));
+    }
+
+    #[test]
+    fn what_is_missing_is_given_up_after_20_ms_and_passed_on_late() {
+        let (mut order, mut out) = (Order::new(None), Vec::new());
+        order.take(at(5), (2, A), (1, SIZE), "b", &mut out);
+        assert_eq!((order.deadline(), order.held()), (Some(at(25)), 1));
+        order.give_up(at(24), &mut out);
+        assert_eq!(out, []);
+        order.give_up(at(25), &mut out);
+        assert_eq!(out[0].held, Duration::from_millis(20));
+        order.take(at(30), (2, A), (0, SIZE), "a", &mut out);
+        assert!(out[1].is_late);
+        assert_eq!(items(out), ["b", "a"]);
+        let stats: Vec<_> = order.spaces().collect();
+        assert_eq!((stats[0].0, stats[0].1.late), (2, 1));
+    }
+
+    #[test]
+    fn a_class_may_wait_longer_or_not_at_all() {
+        for wait in [0, 50] {
+            let wait = Duration::from_millis(wait);
+            let (mut order, mut out) = (Order::new(Some(wait)), Vec::new());
+            order.take(at(5), (2, A), (1, SIZE), "b", &mut out);
+            let deadline = order.deadline().unwrap();
+            assert_eq!(deadline, at(5) + wait);
+            order.give_up(deadline, &mut out);
+            assert_eq!(items(out), ["b"]);
+        }
+    }
+
+    #[test]
+    fn paths_that_hardly_differ_are_hardly_waited_for() {
+        let (mut order, mut out) = (Order::new(None), Vec::new());
+        order.take(at(0), (2, A), (0, SIZE), "a", &mut out);
+        let delay = |path, delay_us| PathDelay {
+            path,
+            delay_us,
+            jitter_us: 500,
+        };
+        let delays = [delay(A, 10_000), delay(B, 13_000)];
+        order.set_delays(at(0), delays.into(), &mut out);
+        order.take(at(0), (2, A), (2, SIZE), "c", &mut out);
+        assert_eq!(order.deadline(), Some(at(5)));
+        // A space that begins later knows them too.
+        order.take(at(1), (4, A), (1, SIZE), "e", &mut out);
+        order.give_up(at(5), &mut out);
+        assert_eq!(order.deadline(), Some(at(6)));
+    }
+
+    #[test]
+    fn number_spaces_are_apart_and_bounded() {
+        let (mut order, mut out) = (Order::new(None), Vec::new());
+        for context in 0..=MAX_SPACES as u64 {
+            assert!(order.take(at(0), (context, A), (0, SIZE), "a", &mut out));
+        }
+        assert_eq!(out.len(), MAX_SPACES + 1);
+        assert_eq!(order.spaces().count(), MAX_SPACES);
+    }
+}
