@@ -95,6 +95,11 @@ class Study:
         return self.table("background")
 
     @property
+    def datagrams(self) -> Table:
+        """One row is one flow of datagrams through a tunnel, with what became of them."""
+        return self.table("datagrams")
+
+    @property
     def decisions(self) -> Table:
         """One row is one decision; only if the scenario records them."""
         return self.table("decisions")

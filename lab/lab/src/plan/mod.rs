@@ -15,7 +15,8 @@ pub use rivals::add_rivals;
 pub use shard::Shard;
 
 use crate::scenario::{
-    Document, KINDS, Mistake, Named, Node, Place, Reference, Scenario, Value, are_read, nearest,
+    Document, KINDS, Mistake, Named, Node, Place, Reference, Scenario, Value, are_read,
+    flow_keys_are_read, nearest,
 };
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -156,9 +157,10 @@ impl Plan {
             let (text, scenario) = with_contender(&document, contender)?;
             scenarios.push((contender.label.clone(), contender.single, text, scenario));
         }
+        let all: Vec<_> = scenarios.iter().map(|(.., s)| &s.transport).collect();
+        flow_keys_are_read(&document, &all)?;
         if let Some(Value::Table(common)) = document.root.get("transport").map(|node| &node.value) {
             let common = common.iter().map(|entry| (entry.key.as_str(), &entry.node));
-            let all: Vec<_> = scenarios.iter().map(|(.., s)| &s.transport).collect();
             are_read(&document.file, common, &all)?;
         }
         if singles {

@@ -4,6 +4,7 @@
 //! `docs/results.md` describes every column; a test compares it with the schema.
 
 mod comparison;
+mod datagrams;
 mod merge;
 mod outcome;
 pub(crate) mod schema;
@@ -18,6 +19,7 @@ mod parquet;
 mod tests;
 
 pub use comparison::{ComparisonError, comparison};
+pub use datagrams::DatagramFlow;
 pub use merge::{common_scenario, gathered, in_order, without_clock};
 pub use outcome::{Bin, Decided, Outcome, Part, PathOutcome, Shared, Status};
 pub use schema::{Cell, Column, Kind, SCHEMA_VERSION, TABLES, Table, TableInfo, tables};

@@ -1,5 +1,6 @@
 //! The outcome of one run.
 
+use super::datagrams::DatagramFlow;
 use serde::{Deserialize, Serialize};
 
 /// How a run ended.
@@ -94,6 +95,9 @@ pub struct Outcome {
     /// What the background traffic got, in the order of the scenario.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub background: Vec<Shared>,
+    /// What became of the datagrams of each flow through a tunnel.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub datagrams: Vec<DatagramFlow>,
     /// How often the scheduler left a path with room idle.
     pub holds: Option<u64>,
     /// Events of the simulator.

@@ -1,5 +1,6 @@
 //! The tables and their columns: the only definition of their content.
 
+use super::datagrams::DATAGRAMS;
 use super::outcome::{Bin, Decided, Part, PathOutcome, Shared};
 use super::swept::SweptKey;
 use std::collections::BTreeMap;
@@ -100,6 +101,11 @@ pub const TABLES: &[TableInfo] = &[
         columns: || with_run(columns_of(BACKGROUND)),
     },
     TableInfo {
+        name: "datagrams",
+        row: "one flow of datagrams through a tunnel in a run",
+        columns: || with_run(columns_of(DATAGRAMS)),
+    },
+    TableInfo {
         name: "decisions",
         row: "one decision of the scheduler (only if recorded)",
         columns: || with_run(columns_of(DECISIONS)),
@@ -113,7 +119,7 @@ pub(crate) fn text(value: &str) -> Cell {
     Cell::Text(value.to_owned())
 }
 
-fn whole(value: Option<u64>) -> Cell {
+pub(crate) fn whole(value: Option<u64>) -> Cell {
     value.map_or(Cell::Nothing, Cell::Whole)
 }
 
@@ -734,6 +740,9 @@ pub fn tables<'a>(parts: impl Iterator<Item = &'a Part> + Clone) -> Vec<Table> {
         let background = outcome.background.iter().cloned().enumerate();
         let background = background.map(|piece| row_of_run(part, BACKGROUND, &piece));
         rows.entry("background").or_default().extend(background);
+        let datagrams = outcome.datagrams.iter();
+        let datagrams = datagrams.map(|flow| row_of_run(part, DATAGRAMS, flow));
+        rows.entry("datagrams").or_default().extend(datagrams);
         let decisions = outcome.decisions.iter().cloned().enumerate();
         let decisions = decisions.map(|decided| row_of_run(part, DECISIONS, &decided));
         rows.entry("decisions").or_default().extend(decisions);

@@ -5,7 +5,7 @@
 //! campaign.files/    the files it names: traces, contender files
 //! parts/ID.json      one run each; renamed when complete, so that a part is never half written
 //! runs.csv, paths.csv, series.csv, reasons.csv
-//! units.csv, background.csv, decisions.jsonl   if there are any
+//! units.csv, background.csv, datagrams.csv, decisions.jsonl   if there are any
 //! runs.parquet, ...  if wanted
 //! qlog/ID/           if recorded
 //! ```
@@ -19,7 +19,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// Tables that not every scenario has.
-const WHERE_THERE_ARE_ANY: [&str; 2] = ["units", "background"];
+const WHERE_THERE_ARE_ANY: [&str; 3] = ["units", "background", "datagrams"];
 
 /// A folder of results.
 #[derive(Debug, Clone)]

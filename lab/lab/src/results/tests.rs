@@ -20,6 +20,7 @@ fn part(id: &str, value: &str) -> Part {
             reasons: vec![("no-room".into(), 3)],
             unit_times: vec![0.5],
             background: vec![Shared::new("udp", 1000, Duration::from_secs(2))],
+            datagrams: vec![DatagramFlow::default()],
             decisions: vec![Decided::default()],
             ..Outcome::default()
         },

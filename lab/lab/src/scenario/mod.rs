@@ -5,6 +5,7 @@
 //! that cannot be invalid. Every quantity carries its unit, every error its line.
 
 mod beside;
+mod class;
 mod document;
 mod expression;
 mod links;
@@ -34,8 +35,8 @@ pub use topology::{
     Action, CLIENT, Event, Interface, NetLink, NetNode, NetPath, Network, NodeKind, SERVER, Sides,
     names,
 };
-pub(crate) use transport::are_read;
 pub use transport::{KINDS, Kind, Profile, Transport};
+pub(crate) use transport::{are_read, flow_keys_are_read};
 pub use workload::{Background, BackgroundKind, Flow, FlowKind, Marks, Start, Way};
 
 use reader::{Context, Item};

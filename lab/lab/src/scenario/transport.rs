@@ -1,6 +1,6 @@
 //! The transport of each contender.
 
-use super::document::Node;
+use super::document::{Document, Node, Value};
 use super::mistake::Mistake;
 use super::reader::{Item, Table};
 use super::settings::{Settings, settings};
@@ -187,6 +187,14 @@ const READ_BY: [(&str, &[Kind]); 23] = [
     ("race", ENGINE),
 ];
 
+/// The kinds that read a key of a flow of datagrams. Keys not listed here are read by all.
+const FLOW_READ_BY: [(&str, &[Kind]); 4] = [
+    ("flows", ENGINE),
+    ("critical", ENGINE),
+    ("resequence", ENGINE),
+    ("class", &[Kind::Tunnel]),
+];
+
 impl Transport {
     fn reads(&self, key: &str) -> bool {
         let entry = READ_BY.iter().find(|(known, _)| *known == key);
@@ -213,35 +221,81 @@ pub(crate) fn are_read<'k>(
     let Some((key, node)) = keys.into_iter().find(|(key, _)| unread(key)) else {
         return Ok(());
     };
-    let name = |kind: &Kind| {
-        KINDS
-            .iter()
-            .find(|known| known.1 == *kind)
-            .map(|known| known.0)
-    };
     let kinds = READ_BY
         .iter()
         .find(|(known, _)| *known == key)
         .map(|entry| entry.1);
-    let readers: Vec<&str> = kinds.unwrap_or_default().iter().filter_map(name).collect();
     let readers = match key {
         "connections" | "processing" => "profile = \"stripe\"".to_owned(),
-        _ => format!("kind = {}", readers.join(", ")),
+        _ => listed(kinds.unwrap_or_default()),
     };
+    Err(unread_by(
+        contenders,
+        file,
+        node,
+        ("transport", key),
+        &readers,
+    ))
+}
+
+/// Complains about the first key of a flow that none of these contenders reads.
+///
+/// # Errors
+/// A [`Mistake`] that names who reads the key.
+pub(crate) fn flow_keys_are_read(
+    document: &Document,
+    contenders: &[&Transport],
+) -> Result<(), Mistake> {
+    let flows = match document.root.get("flow").map(|node| &node.value) {
+        Some(Value::List(flows)) => flows.as_slice(),
+        _ => return Ok(()),
+    };
+    for (at, flow) in flows.iter().enumerate() {
+        for (key, kinds) in FLOW_READ_BY {
+            let is_read = contenders.iter().any(|one| kinds.contains(&one.kind));
+            if let Some(node) = flow.get(key).filter(|_| !is_read) {
+                let (of, readers) = (format!("flow.{}", at + 1), listed(kinds));
+                return Err(unread_by(
+                    contenders,
+                    &document.file,
+                    node,
+                    (&of, key),
+                    &readers,
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn name(kind: Kind) -> &'static str {
+    let known = KINDS.iter().find(|known| known.1 == kind);
+    known.map_or("", |known| known.0)
+}
+
+fn listed(kinds: &[Kind]) -> String {
+    let names: Vec<&str> = kinds.iter().map(|kind| name(*kind)).collect();
+    format!("kind = {}", names.join(", "))
+}
+
+fn unread_by(
+    contenders: &[&Transport],
+    file: &str,
+    node: &Node,
+    (of, key): (&str, &str),
+    readers: &str,
+) -> Mistake {
     let who = match contenders {
-        [one] => format!(
-            "kind = \"{}\" does not read",
-            name(&one.kind).unwrap_or_default()
-        ),
+        [one] => format!("kind = \"{}\" does not read", name(one.kind)),
         _ => "no contender reads".to_owned(),
     };
-    Err(Mistake {
+    Mistake {
         file: file.to_owned(),
         place: node.place,
-        key: format!("transport.{key}"),
+        key: format!("{of}.{key}"),
         what: format!("{who} `{key}`: it is for {readers}"),
         hint: None,
-    })
+    }
 }
 
 /// Checks that the values fit each other and the kind.

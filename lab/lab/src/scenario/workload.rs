@@ -4,6 +4,7 @@ use super::links::pair;
 use super::mistake::Mistake;
 use super::reader::{Item, Table};
 use super::topology::{CLIENT, Interface, Network, SERVER};
+use anabranch_tunnel::Treatment;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -51,6 +52,15 @@ pub struct Marks {
     pub critical: bool,
     /// How long a datagram waits at the receiver for earlier ones; `None` disables reordering.
     pub resequence: Option<Duration>,
+    /// How a tunnel treats them; `None` means as what no class of it wants.
+    pub class: Option<Treatment>,
+}
+
+impl Marks {
+    /// How a tunnel treats the datagrams.
+    pub fn treatment(&self) -> Treatment {
+        self.class.unwrap_or_else(super::class::usual)
+    }
 }
 
 /// What a flow sends.
@@ -231,6 +241,7 @@ fn flow(item: &Item<'_>) -> Result<Flow, Mistake> {
                 .unwrap_or(0),
             critical: table.read("critical", Item::flag)?.unwrap_or(false),
             resequence: table.read("resequence", Item::time)?,
+            class: table.read("class", super::class::class)?,
         },
         _ => Marks::default(),
     };
@@ -294,7 +305,16 @@ fn requests(table: &mut Table<'_>) -> Result<FlowKind, Mistake> {
 
 fn datagrams(table: &mut Table<'_>) -> Result<FlowKind, Mistake> {
     let size = size(table, "size", 1200, "the size of each datagram")?;
-    let rate = table.required("rate", "how fast they are sent")?.rate()?;
+    let rate = table.read("rate", Item::rate)?;
+    let every = table.read("every", |item| interval(item, size))?;
+    let rate = match (rate, every) {
+        (Some(_), Some(_)) => return Err(table.mistake("expected one of rate and every")),
+        (Some(rate), None) | (None, Some(rate)) => rate,
+        (None, None) => {
+            let what = "how fast they are sent; or `every`, the time from one to the next";
+            table.required("rate", what)?.rate()?
+        }
+    };
     let duration = table.required("duration", "for how long")?.time()?;
     let deadline = table.read("deadline", Item::time)?;
     Ok(FlowKind::Datagrams {
@@ -303,6 +323,16 @@ fn datagrams(table: &mut Table<'_>) -> Result<FlowKind, Mistake> {
         duration,
         deadline,
     })
+}
+
+/// The rate at which something of this size is sent once in the given time.
+fn interval(item: &Item<'_>, size: u64) -> Result<u64, Mistake> {
+    let rate = size as f64 * 8.0 / item.time()?.as_secs_f64();
+    if (1.0..=1e13).contains(&rate) {
+        Ok(rate.round() as u64)
+    } else {
+        Err(item.expected("a time above 0 in which at least a bit of it is sent each second"))
+    }
 }
 
 /// Reads the background traffic.

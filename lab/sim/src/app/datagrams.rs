@@ -191,7 +191,7 @@ pub struct DatagramSink {
 
 /// What arrived from one source.
 #[derive(Debug)]
-struct Arrivals {
+pub(crate) struct Arrivals {
     deadline: Duration,
     seen: Vec<u64>,
     highest: Option<u64>,
@@ -200,7 +200,7 @@ struct Arrivals {
 }
 
 impl Arrivals {
-    fn new(deadline: Duration) -> Self {
+    pub(crate) fn new(deadline: Duration) -> Self {
         Self {
             deadline,
             seen: Vec::new(),
@@ -210,7 +210,11 @@ impl Arrivals {
         }
     }
 
-    fn take(&mut self, number: u64, delay: Duration, bytes: u64) {
+    pub(crate) fn stats(&self) -> &DatagramStats {
+        &self.stats
+    }
+
+    pub(crate) fn take(&mut self, number: u64, delay: Duration, bytes: u64) {
         if number as usize >= MAX_NUMBERS {
             return;
         }

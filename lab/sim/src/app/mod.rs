@@ -16,6 +16,7 @@ mod tests;
 
 pub use bulk::{Amount, Bulk};
 pub use chunks::{ChunkSink, ChunkStats, Chunks, Processing};
+pub(crate) use datagrams::Arrivals;
 pub use datagrams::{DatagramSink, DatagramSource, DatagramStats};
 pub use files::{File, Files, Sent};
 pub(crate) use pattern::Pattern;

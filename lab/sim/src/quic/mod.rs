@@ -186,6 +186,11 @@ impl QuicHost {
         &mut self.endpoint
     }
 
+    /// Whether it receives what is sent to this address.
+    pub fn has_socket(&self, address: SocketAddr) -> bool {
+        self.sockets.contains(&address)
+    }
+
     /// The current address of a socket.
     pub fn socket(&self, id: SocketId) -> Option<SocketAddr> {
         self.sockets.get(id.0 as usize).copied()

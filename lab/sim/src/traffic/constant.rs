@@ -1,5 +1,6 @@
 //! Datagrams at equal intervals, and statistics of their arrival.
 
+use crate::app::{Arrivals, DatagramStats};
 use crate::{Packet, Payload, Process};
 use anabranch_proto::time::Instant;
 use std::collections::BTreeMap;
@@ -11,6 +12,9 @@ const HEADER: usize = 24;
 
 /// The most flows one sink keeps statistics of.
 const MAX_FLOWS: usize = 4096;
+
+/// How long a call waits for an answer before it is repeated.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// A flow of datagrams of one size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +52,15 @@ struct Running {
     flow: UdpFlow,
     next: Instant,
     sent: u64,
+    /// Whether it is known where to send to.
+    is_called: bool,
+}
+
+impl Running {
+    /// When the next datagram is due.
+    fn due(&self) -> Option<Instant> {
+        (self.is_called && self.next < self.flow.end).then_some(self.next)
+    }
 }
 
 /// Sends several flows from one host.
@@ -71,10 +84,22 @@ impl UdpSource {
 
     /// Adds a flow.
     pub fn add(&mut self, flow: UdpFlow) {
+        self.push(flow, true);
+    }
+
+    /// Adds a flow that goes to whom it is called by, from then on, instead of to its `to`.
+    #[must_use]
+    pub fn called(mut self, flow: UdpFlow) -> Self {
+        self.push(flow, false);
+        self
+    }
+
+    fn push(&mut self, flow: UdpFlow, is_called: bool) {
         self.flows.push(Running {
             next: flow.start,
             sent: 0,
             flow,
+            is_called,
         });
     }
 
@@ -85,12 +110,20 @@ impl UdpSource {
 }
 
 impl Process for UdpSource {
-    fn handle_packet(&mut self, _: Instant, _: Packet) {}
+    fn handle_packet(&mut self, now: Instant, packet: Packet) {
+        let waiting = self.flows.iter_mut();
+        let mut waiting = waiting.filter(|one| !one.is_called && one.flow.from == packet.to);
+        if let Some(running) = waiting.next() {
+            running.is_called = true;
+            running.flow.to = packet.from;
+            running.next = running.next.max(now);
+        }
+    }
 
     fn handle_timeout(&mut self, _: Instant) {}
 
     fn poll_packet(&mut self, now: Instant) -> Option<Packet> {
-        let due = |running: &&mut Running| running.next <= now && running.next < running.flow.end;
+        let due = |running: &&mut Running| running.due().is_some_and(|at| at <= now);
         let running = self.flows.iter_mut().find(due)?;
         let flow = running.flow;
         let mut bytes = vec![0; flow.size.max(HEADER)];
@@ -108,9 +141,7 @@ impl Process for UdpSource {
     }
 
     fn next_timeout(&mut self) -> Option<Instant> {
-        let running = self.flows.iter();
-        let running = running.filter(|running| running.next < running.flow.end);
-        running.map(|running| running.next).min()
+        self.flows.iter().filter_map(Running::due).min()
     }
 }
 
@@ -172,13 +203,36 @@ impl UdpFlowStats {
 #[derive(Debug, Default)]
 pub struct UdpSink {
     flows: BTreeMap<u64, UdpFlowStats>,
+    measured: BTreeMap<u64, Arrivals>,
     strays: u64,
+    /// Whom it calls, from where, and when next, until something has come.
+    call: Option<([SocketAddr; 2], Instant)>,
 }
 
 impl UdpSink {
     /// A sink that has received nothing.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Also records each datagram of a flow; it is in time if it takes no longer than `deadline`.
+    #[must_use]
+    pub fn measure(mut self, flow: u64, deadline: Duration) -> Self {
+        self.measured.insert(flow, Arrivals::new(deadline));
+        self
+    }
+
+    /// Calls a [source](UdpSource::called) at this time, from this address of the host, and again
+    /// every second until something has come.
+    #[must_use]
+    pub fn call(mut self, from: SocketAddr, to: SocketAddr, at: Instant) -> Self {
+        self.call = Some(([from, to], at));
+        self
+    }
+
+    /// What was recorded of the datagrams of a flow; `None` if they are not.
+    pub fn measured(&self, flow: u64) -> Option<&DatagramStats> {
+        self.measured.get(&flow).map(Arrivals::stats)
     }
 
     /// The statistics of a flow.
@@ -201,6 +255,7 @@ impl Process for UdpSink {
                 return;
             }
         };
+        self.call = None;
         let number = |at: usize| {
             let part = bytes[at..at + 8].try_into();
             u64::from_be_bytes(part.expect("eight bytes"))
@@ -211,17 +266,30 @@ impl Process for UdpSink {
             return;
         }
         let delay = now.since(Instant::from_nanos(number(16)));
+        if let Some(arrivals) = self.measured.get_mut(&flow) {
+            arrivals.take(number(8), delay, bytes.len() as u64);
+        }
         let stats = self.flows.entry(flow).or_default();
         stats.note(number(8).min(u64::MAX - 1), delay, bytes.len() as u64);
     }
 
     fn handle_timeout(&mut self, _: Instant) {}
 
-    fn poll_packet(&mut self, _: Instant) -> Option<Packet> {
-        None
+    fn poll_packet(&mut self, now: Instant) -> Option<Packet> {
+        let ([from, to], next) = self.call.as_mut()?;
+        if *next > now {
+            return None;
+        }
+        *next = now + AGAIN;
+        Some(Packet {
+            from: *from,
+            to: *to,
+            ecn: None,
+            payload: Payload::Udp(vec![0; HEADER]),
+        })
     }
 
     fn next_timeout(&mut self) -> Option<Instant> {
-        None
+        self.call.map(|(_, next)| next)
     }
 }

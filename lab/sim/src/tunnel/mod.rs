@@ -1,23 +1,33 @@
-//! A tunnel between two gateways, for the TCP of hosts that know nothing of it (the fourth paper).
+//! A tunnel between two gateways, for hosts that know nothing of it (the fourth paper).
 //!
 //! ```text
-//! host --TCP-- gateway A ==(one connection over all links)== gateway B --TCP-- host
+//! host --TCP, UDP-- gateway A ==(one connection over all links)== gateway B --TCP, UDP-- host
 //! ```
 //! A [`Gateway`] ends the TCP connections of the hosts behind it and carries each on a stream of
 //! its own, as the product's near end does by `--capture` and its far end behind it. Half-closes
 //! and resets pass in both directions; what the streams do not take yet is left to TCP's window.
 //!
-//! Where it differs from the product: a stream begins with six bytes, which name the target, and
-//! not with HTTP/3, and UDP does not pass.
+//! The datagrams of a flow of UDP are numbered and travel in QUIC datagrams by any path; the other
+//! gateway passes each on once, and in order where that costs little time. Which class a flow is
+//! of, what that means and how long a gap is waited for is decided by the product's own logic (the
+//! crate `anabranch-tunnel`).
+//!
+//! Where it differs from the product: a stream begins with a few bytes, which name the target and
+//! the class, and not with HTTP/3; flows of UDP last as long as the connection.
 
+mod head;
 mod relay;
 #[cfg(test)]
 mod tests;
+mod udp;
+
+pub use udp::UdpRelayed;
 
 use crate::quic::{QuicHost, SessionId};
 use crate::tcp::{TcpConfig, TcpHost};
 use crate::{Buffers, Packet, Payload, Process, Seed};
 use anabranch_proto::time::Instant;
+use anabranch_tunnel::Classes;
 use relay::{Relay, Side};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -29,8 +39,8 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// The near end: it takes in every TCP connection that passes, and carries it on this
-    /// connection, which `quic` dials.
+    /// The near end: it takes in every TCP connection and every datagram that passes, and carries
+    /// them on this connection, which `quic` dials.
     pub fn near(quic: QuicHost, session: SessionId, seed: Seed, config: TcpConfig) -> Self {
         let tcp = TcpHost::new(seed.derive("near", 0)).intercept(config);
         let quic = quic.app(Relay::new(tcp, Side::Near(session)));
@@ -45,6 +55,14 @@ impl Gateway {
         Self { quic }
     }
 
+    /// The classes by which the near end tells the flows of UDP apart; those of the product unless
+    /// set.
+    #[must_use]
+    pub fn classes(mut self, classes: Classes) -> Self {
+        self.quic.get_mut::<Relay>().udp.classes = classes;
+        self
+    }
+
     /// The end of the connection that joins the two.
     pub fn quic(&self) -> &QuicHost {
         &self.quic
@@ -54,11 +72,21 @@ impl Gateway {
     pub fn tcp(&self) -> &TcpHost {
         self.quic.get::<Relay>().tcp()
     }
+
+    /// What was seen of each flow of UDP, in the order in which they began.
+    pub fn udp(&self) -> impl Iterator<Item = &UdpRelayed> {
+        self.quic.get::<Relay>().udp.seen()
+    }
 }
 
 impl Process for Gateway {
     fn handle_packet(&mut self, now: Instant, packet: Packet) {
-        if matches!(packet.payload, Payload::Ip(_)) {
+        let is_passing = match packet.payload {
+            Payload::Udp(_) => !self.quic.has_socket(packet.to),
+            Payload::Ip(_) => true,
+            Payload::Filler(_) => false,
+        };
+        if is_passing {
             self.quic
                 .act::<Relay>(now, |relay, host| relay.handle_packet(host, packet));
         } else {
@@ -71,7 +99,7 @@ impl Process for Gateway {
     }
 
     fn poll_packet(&mut self, now: Instant) -> Option<Packet> {
-        // What the streams bring is handed to TCP on the way, so that TCP has its turn last.
+        // What the connection brings is for the hosts, so that they have their turn last.
         let packet = self.quic.poll_packet(now);
         packet.or_else(|| self.quic.get_mut::<Relay>().poll_packet(now))
     }

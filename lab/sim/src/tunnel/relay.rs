@@ -1,8 +1,10 @@
 //! TCP connections on one side, streams on the other, and what passes between them.
 
+use super::head::{self, Carried, Head};
+use super::udp::Udp;
 use crate::quic::{App, SessionId, Sessions};
 use crate::tcp::{TcpConfig, TcpHost, TcpId};
-use crate::{Packet, Process};
+use crate::{Packet, Payload, Process};
 use anabranch_proto::Event;
 use anabranch_proto::streams::{ReadError, StreamEvent, WriteError};
 use anabranch_proto::time::Instant;
@@ -10,9 +12,6 @@ use anabranch_proto::wire::{Dir, StreamId};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-
-/// Bytes at the head of a stream: the IPv4 address and the port of the target.
-const TARGET: usize = 6;
 
 /// Bytes read from a stream at a time.
 const PIECE: u64 = 64 << 10;
@@ -25,7 +24,7 @@ const CONNECT_ERROR: u32 = 0x10f;
 const FIRST_PORT: u16 = 32_768;
 
 /// A stream of a connection.
-type Tube = (SessionId, StreamId);
+pub(super) type Tube = (SessionId, StreamId);
 
 /// Which end this is.
 #[derive(Debug)]
@@ -43,6 +42,13 @@ impl Side {
     pub(super) fn far(address: Ipv4Addr, config: TcpConfig) -> Self {
         let from = SocketAddrV4::new(address, FIRST_PORT);
         Self::Far { from, config }
+    }
+
+    /// The far end's next address of its own.
+    fn next_from(from: &mut SocketAddrV4) -> SocketAddrV4 {
+        let own = *from;
+        from.set_port(own.port().checked_add(1).unwrap_or(FIRST_PORT));
+        own
     }
 }
 
@@ -67,8 +73,9 @@ pub(super) struct Relay {
     by_tube: BTreeMap<Tube, TcpId>,
     /// Accepted connections that have no stream yet.
     waiting: VecDeque<TcpId>,
-    /// Streams whose target has not arrived as a whole.
-    targets: BTreeMap<Tube, Vec<u8>>,
+    /// Streams whose head has not arrived as a whole.
+    heads: BTreeMap<Tube, Vec<u8>>,
+    pub(super) udp: Udp,
 }
 
 impl Relay {
@@ -79,7 +86,8 @@ impl Relay {
             lanes: BTreeMap::new(),
             by_tube: BTreeMap::new(),
             waiting: VecDeque::new(),
-            targets: BTreeMap::new(),
+            heads: BTreeMap::new(),
+            udp: Udp::new(),
         }
     }
 
@@ -89,13 +97,20 @@ impl Relay {
 
     /// A packet from the hosts on this side.
     pub(super) fn handle_packet(&mut self, host: &mut Sessions<'_>, packet: Packet) {
+        if let Payload::Udp(bytes) = packet.payload {
+            let is_near = matches!(self.side, Side::Near(_));
+            let ends = [packet.from, packet.to];
+            self.udp.handle_packet(host, ends, bytes.into(), is_near);
+            return self.open(host);
+        }
         self.tcp.handle_packet(host.now, packet);
         self.follow(host);
     }
 
     /// A packet for the hosts on this side.
     pub(super) fn poll_packet(&mut self, now: Instant) -> Option<Packet> {
-        self.tcp.poll_packet(now)
+        let packet = self.udp.poll_packet();
+        packet.or_else(|| self.tcp.poll_packet(now))
     }
 
     /// Carries on what has changed on TCP's side.
@@ -132,10 +147,11 @@ impl Relay {
             };
             self.waiting.pop_front();
             let target = self.tcp.report(id).local;
-            let mut head = target.ip().octets().to_vec();
-            head.extend(target.port().to_be_bytes());
+            let carried = Carried::Tcp;
+            let head = Head { carried, target }.encode();
             self.join(host, id, (session, stream), head.into());
         }
+        self.udp.open(host, session);
     }
 
     fn join(&mut self, host: &mut Sessions<'_>, id: TcpId, tube: Tube, pending: Bytes) {
@@ -164,38 +180,41 @@ impl Relay {
         }
     }
 
-    /// Reads the head of a stream that the near end opened, and connects to the target it names.
+    /// Reads the head of a stream that the near end opened, and begins what it asks for.
     fn greet(&mut self, host: &mut Sessions<'_>, tube: Tube) {
-        let Some(mut head) = self.targets.remove(&tube) else {
+        let Some(mut bytes) = self.heads.remove(&tube) else {
             return;
         };
-        while head.len() < TARGET {
-            match host.read(tube.0, tube.1, TARGET - head.len()) {
-                Ok(Some(bytes)) => head.extend(bytes),
+        while bytes.len() < head::LENGTH {
+            match host.read(tube.0, tube.1, head::LENGTH - bytes.len()) {
+                Ok(Some(more)) => bytes.extend(more),
                 Err(ReadError::Blocked) => {
-                    self.targets.insert(tube, head);
+                    self.heads.insert(tube, bytes);
                     return;
                 }
                 Ok(None) | Err(_) => return,
             }
         }
-        let target = SocketAddrV4::new(
-            Ipv4Addr::new(head[0], head[1], head[2], head[3]),
-            u16::from_be_bytes([head[4], head[5]]),
-        );
-        let Side::Far { from, config } = &mut self.side else {
+        let head = bytes.first_chunk().and_then(Head::decode);
+        let (Some(Head { carried, target }), Side::Far { from, config }) = (head, &mut self.side)
+        else {
             return;
         };
-        let ends = [SocketAddr::V4(*from), SocketAddr::V4(target)];
-        from.set_port(from.port().checked_add(1).unwrap_or(FIRST_PORT));
-        let id = self.tcp.relay(host.now, ends, config.clone());
-        self.join(host, id, tube, Bytes::new());
+        let own = Side::next_from(from);
+        match carried {
+            Carried::Tcp => {
+                let ends = [own, target].map(SocketAddr::V4);
+                let id = self.tcp.relay(host.now, ends, config.clone());
+                self.join(host, id, tube, Bytes::new());
+            }
+            Carried::Udp(treatment) => self.udp.accept(host, tube, [target, own], treatment),
+        }
     }
 
     /// A session is over: so are the connections that it carried.
     fn give_up(&mut self, now: Instant, session: SessionId) {
         let of_it = |tube: &Tube| tube.0 == session;
-        self.targets.retain(|tube, _| !of_it(tube));
+        self.heads.retain(|tube, _| !of_it(tube));
         let tubes = self.by_tube.keys().copied().filter(of_it);
         for tube in tubes.collect::<Vec<_>>() {
             if let Some(id) = self.by_tube.remove(&tube) {
@@ -203,6 +222,7 @@ impl Relay {
                 self.tcp.reset(now, id);
             }
         }
+        self.udp.give_up(session);
         if matches!(self.side, Side::Near(own) if own == session) {
             for id in std::mem::take(&mut self.waiting) {
                 self.tcp.reset(now, id);
@@ -286,7 +306,7 @@ impl App for Relay {
                 else {
                     return;
                 };
-                self.targets.insert((session, stream), Vec::new());
+                self.heads.insert((session, stream), Vec::new());
                 self.greet(host, (session, stream));
             },
             Event::Stream(StreamEvent::Stopped { id, .. }) => {
@@ -297,23 +317,29 @@ impl App for Relay {
             }
             Event::Stream(StreamEvent::Readable { id } | StreamEvent::Writable { id }) => {
                 let tube = (session, *id);
+                if self.udp.on_stream(host, tube) {
+                    return;
+                }
                 match self.by_tube.get(&tube) {
                     Some(lane) => self.carry(host, *lane),
                     None => self.greet(host, tube),
                 }
             }
+            Event::Stream(StreamEvent::DatagramReceived) => self.udp.receive(host, session),
             Event::Closed(_) => self.give_up(host.now, session),
             _ => {}
         }
     }
 
     fn on_timeout(&mut self, host: &mut Sessions<'_>) {
+        self.udp.handle_timeout(host.now);
         self.tcp.handle_timeout(host.now);
         self.follow(host);
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        self.tcp.deadline()
+        let deadlines = [self.tcp.deadline(), self.udp.deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     fn is_done(&self) -> bool {

@@ -3,7 +3,8 @@
 use super::*;
 use crate::quic::{Dial, PathPlan, configs};
 use crate::tcp::{Connect, Exchange, Once, TcpId, TcpReport, TcpState};
-use crate::{Change, Directions, LinkChange, LinkId, NodeKind, ProcessId, World};
+use crate::traffic::{UdpFlow, UdpSink, UdpSource};
+use crate::{Change, Directions, LinkChange, LinkId, NodeId, NodeKind, ProcessId, World};
 use anabranch_link::{LinkConfig, Queue, Rate};
 use anabranch_proto::config::TransportConfig;
 use std::net::SocketAddr;
@@ -46,8 +47,10 @@ fn socket() -> TcpConfig {
 /// A client and a server, with gateways between them.
 struct Net {
     world: World,
-    /// The client and the server.
+    /// The client and the server, and an address of each.
     hosts: [ProcessId; 2],
+    nodes: [NodeId; 2],
+    addresses: [IpAddr; 2],
     /// The near and the far end.
     gates: [ProcessId; 2],
     links: Vec<LinkId>,
@@ -102,6 +105,7 @@ fn net(links: &[LinkConfig], exchange: Exchange, until: Option<Instant>, listens
     if listens {
         server = server.listen(PORT, TcpConfig::default());
     }
+    let nodes = hosts;
     let [client, server] = [(hosts[0], client), (hosts[1], server)]
         .map(|(node, host)| world.attach(node, Box::new(host)));
     let gates =
@@ -109,6 +113,8 @@ fn net(links: &[LinkConfig], exchange: Exchange, until: Option<Instant>, listens
     Net {
         world,
         hosts: [client, server],
+        nodes,
+        addresses: [from, to],
         gates,
         links,
         flow,
@@ -212,4 +218,71 @@ fn the_same_seed_gives_the_same_packets() {
         net.world.trace_hash()
     };
     assert_eq!(trace(), trace());
+}
+
+/// A source at this end sends a datagram of 100 bytes every so often for a second, from 0.2 s on.
+fn flow(net: &Net, end: usize, every: Duration) -> UdpFlow {
+    let socket = |end: usize| SocketAddr::new(net.addresses[end], 7000 + end as u16);
+    UdpFlow {
+        id: end as u64,
+        from: socket(end),
+        to: socket(1 - end),
+        size: 100,
+        interval: every,
+        start: at(200),
+        end: at(1200),
+    }
+}
+
+#[test]
+fn datagrams_of_hosts_pass_both_ways_beside_a_connection() {
+    let trace = || {
+        let mut net = net(&two(), Exchange::download(1_000_000), None, true);
+        let every = Duration::from_millis(5);
+        let (sent, called) = (flow(&net, 0, every), flow(&net, 1, every));
+        // The far host's datagrams go to where the call of the near one came from.
+        let (caller, source) = (SocketAddr::new(sent.from.ip(), 7100), called.from);
+        let called = UdpFlow {
+            from: SocketAddr::new(source.ip(), 7200),
+            ..called
+        };
+        let world = &mut net.world;
+        world.attach_at(net.nodes[0], 7000, Box::new(UdpSource::new().with(sent)));
+        let far_sink = Box::new(UdpSink::new().measure(0, Duration::from_millis(30)));
+        let far_sink = world.attach_at(net.nodes[1], 7001, far_sink);
+        let answering = Box::new(UdpSource::new().called(called));
+        world.attach_at(net.nodes[1], 7200, answering);
+        let near_sink = UdpSink::new().call(caller, called.from, at(200));
+        let near_sink = world.attach_at(net.nodes[0], 7100, Box::new(near_sink));
+        assert_eq!(net.finish().state, TcpState::Done);
+        let sink = |id: ProcessId| net.world.process::<UdpSink>(id);
+        let arrived = sink(far_sink).measured(0).expect("it is measured");
+        assert_eq!((arrived.received, arrived.reordered), (200, 0));
+        let back = sink(near_sink).stats(1);
+        assert!(
+            (180..200).contains(&back.received) && back.lost() == 0,
+            "{back:?}"
+        );
+        let seen: Vec<_> = net.gate(1).udp().collect();
+        assert_eq!((seen.len(), seen[0].arrived, seen[1].arrived), (2, 200, 1));
+        net.world.trace_hash()
+    };
+    assert_eq!(trace(), trace());
+}
+
+#[test]
+fn what_comes_before_the_far_end_has_answered_waits_within_bounds() {
+    let mut net = net(&two(), Exchange::upload(1000), None, true);
+    // A thousand datagrams within 10 ms, and the far end is 20 ms away.
+    let burst = UdpFlow {
+        end: at(210),
+        ..flow(&net, 0, Duration::from_micros(10))
+    };
+    let world = &mut net.world;
+    world.attach_at(net.nodes[0], 7000, Box::new(UdpSource::new().with(burst)));
+    let sink = world.attach_at(net.nodes[1], 7001, Box::new(UdpSink::new()));
+    net.finish();
+    let seen = net.gate(0).udp().next().expect("a flow");
+    assert_eq!((seen.taken, seen.taken - seen.dropped), (1000, 256));
+    assert_eq!(net.world.process::<UdpSink>(sink).stats(0).received, 256);
 }

@@ -337,7 +337,7 @@ pub fn refusal(scenario: &Scenario) -> Option<String> {
         .iter()
         .any(|flow: &Flow| flow.marks != Marks::default())
     {
-        "agents take datagrams as they are: no `flows`, `critical`, `resequence`"
+        "agents take datagrams as they are: no `flows`, `critical`, `resequence`, `class`"
     } else {
         return None;
     };

@@ -191,7 +191,8 @@ fn refusal_with(scenario: &Scenario, has: tools::Has<'_>) -> Option<String> {
     let marked = |flow: &Flow| flow.marks != Marks::default();
     let marked = scenario.flows.iter().any(marked);
     let marked = marked.then(|| {
-        "agents take datagrams as they are: no `flows`, `critical`, `resequence`".to_owned()
+        "agents take datagrams as they are: no `flows`, `critical`, `resequence`, `class`"
+            .to_owned()
     });
     tools::refusal(scenario, has)
         .or_else(|| command::refusal(scenario))

@@ -14,7 +14,7 @@ use anabranch_sim::{ProcessId, World};
 use std::time::Duration;
 
 /// The deadline of datagrams that have none.
-const NEVER: Duration = Duration::from_secs(1 << 30);
+pub(super) const NEVER: Duration = Duration::from_secs(1 << 30);
 
 /// Bytes of a chunk of a stripe, unless the scenario sets it.
 const STRIPE_CHUNK: u64 = 10_000;

@@ -2,6 +2,7 @@
 
 mod apps;
 mod background;
+mod calls;
 mod measure;
 mod network;
 mod ordered;
@@ -303,7 +304,9 @@ pub fn refusal(scenario: &Scenario) -> Option<Outcome> {
     } else if is_endless(scenario) {
         "as much as goes over links with neither rate nor delay: it would never end its first \
          instant; give one of them a `rate`"
-    } else if kind != Kind::Anabranch && scenario.flows.iter().any(datagrams) {
+    } else if !matches!(kind, Kind::Anabranch | Kind::Tunnel)
+        && scenario.flows.iter().any(datagrams)
+    {
         "datagrams over TCP"
     } else if scenario.transport.profile == Profile::Stripe && !one_file {
         "a stripe of anything but one bulk flow of a given number of bytes"

@@ -5,8 +5,9 @@
 //! bonding, tunnel  host -- client ==paths== server -- host      client and server are gateways
 //! ```
 //! Each flow has a connection of its own, and its exchanges follow one another: a request waits for
-//! the answer to the one before.
+//! the answer to the one before. Flows of datagrams, which a tunnel carries too, are [`Calls`].
 
+use super::calls::{self, Calls};
 use super::network::Built;
 use super::{Contest, Progress, apps, measure};
 use crate::results::{Bin, Outcome, PathOutcome, Status};
@@ -68,6 +69,9 @@ struct Lane {
 pub(super) struct Tcp {
     hosts: [ProcessId; 2],
     lanes: Vec<Lane>,
+    calls: Calls,
+    /// The nodes of a tunnel.
+    gates: Option<[ProcessId; 2]>,
     way: Way,
     step: Duration,
     next: Instant,
@@ -90,12 +94,16 @@ pub(super) fn install(built: &mut Built<'_>, names: &Names) -> Result<Tcp, Strin
         ([built.nodes[0], built.nodes[1]], [client, server])
     };
     let mut lanes = Vec::new();
+    let ports = |index: usize| PORTS.map(|first| first + index as u16);
     for (index, flow) in built.scenario.flows.iter().enumerate() {
-        let (asker, port) = (asker(flow), PORTS[1] + index as u16);
+        if matches!(flow.kind, FlowKind::Datagrams { .. }) {
+            continue;
+        }
+        let (asker, [near, port]) = (asker(flow), ports(index));
         hosts[1 - asker] = std::mem::replace(&mut hosts[1 - asker], TcpHost::new(seed))
             .listen(port, config.clone());
         let id = hosts[asker].connect(Connect {
-            from: SocketAddr::new(addresses[asker], PORTS[0] + index as u16),
+            from: SocketAddr::new(addresses[asker], near),
             to: SocketAddr::new(addresses[1 - asker], port),
             at: built.starts[index],
             demand: Box::new(Wishes::of(flow, built.starts[index])),
@@ -107,14 +115,24 @@ pub(super) fn install(built: &mut Built<'_>, names: &Names) -> Result<Tcp, Strin
     let [client, server] = hosts;
     let hosts = [(nodes[0], client), (nodes[1], server)]
         .map(|(node, host)| built.world.attach(node, Box::new(host)));
+    let ends = |index: usize| {
+        let ports = ports(index);
+        [0, 1].map(|side| SocketAddr::new(addresses[side], ports[side]))
+    };
+    let calls = calls::install(built, &ends);
+    let mut gates = None;
     match kind {
         Kind::Bonding | Kind::Mlppp => bond(built),
-        Kind::Tunnel => super::tunnel::install(built, names)?,
+        Kind::Tunnel => {
+            gates = Some(super::tunnel::install(built, names, |flow| ports(flow)[1])?);
+        }
         _ => {}
     }
     Ok(Tcp {
         hosts,
         lanes,
+        calls,
+        gates,
         way: built.way(),
         step: built.scenario.record.series.unwrap_or(STEP),
         next: Instant::ZERO,
@@ -320,19 +338,20 @@ impl Tcp {
         &mut self,
         built: &mut Built<'_>,
         end: Instant,
-        wanted: fn(&[Lane]) -> bool,
+        wanted: fn(&[Lane], &Calls, &World) -> bool,
     ) -> bool {
         if self.next <= built.world.now() {
             self.next = built.world.now() + self.step;
         }
         loop {
             let stop = self.next.min(end);
-            let (lanes, hosts) = (&mut self.lanes, self.hosts);
+            let (lanes, calls, hosts) = (&mut self.lanes, &mut self.calls, self.hosts);
             let ended = built.world.run_while_until(stop, |world| {
                 for lane in &mut *lanes {
                     lane.note(world, hosts);
                 }
-                wanted(lanes)
+                calls.note(world);
+                wanted(lanes, calls, world)
             });
             if ended || built.halt.load(Ordering::Relaxed) {
                 return ended;
@@ -342,7 +361,7 @@ impl Tcp {
                 self.next += self.step;
             }
             if stop == end {
-                return !wanted(&self.lanes);
+                return !wanted(&self.lanes, &self.calls, &built.world);
             }
         }
     }
@@ -352,7 +371,7 @@ impl Tcp {
             return;
         }
         let t_s = measure::seconds(built.world.now().since(Instant::ZERO));
-        let received = self.received();
+        let received = self.received(&built.world);
         let mut whole = Bin {
             t_s,
             goodput_bytes: received - self.before.0,
@@ -388,8 +407,9 @@ impl Tcp {
         self.bins.push(whole);
     }
 
-    fn received(&self) -> u64 {
-        self.lanes.iter().map(|lane| lane.received).sum()
+    fn received(&self, world: &World) -> u64 {
+        let lanes: u64 = self.lanes.iter().map(|lane| lane.received).sum();
+        lanes + self.calls.bytes(world)
     }
 
     /// The outcome of the run.
@@ -398,16 +418,26 @@ impl Tcp {
         let begin = built.first_start();
         let since = |at: Instant| measure::seconds(at.since(begin));
         let lanes = self.lanes.iter();
-        let first = lanes.clone().filter_map(|lane| lane.first).min();
+        let called = self.calls.first_and_last();
+        let first = lanes.clone().filter_map(|lane| lane.first);
+        let first = first.chain(called[0]).min();
         let last = lanes.clone().filter_map(|lane| lane.finished.last()).max();
         let last = last.copied().filter(|_| progress.done);
         let completion = last.filter(|_| progress.cold.is_none());
+        let last = last.max(called[1].filter(|_| progress.done));
         let sinks = lanes
             .clone()
             .filter_map(|lane| lane.sink_report(&built.world, self.hosts));
         let sinks: Vec<TcpReport> = sinks.collect();
-        let times = self.unit_times(built);
-        let bytes = self.received();
+        let mut times = self.unit_times(built);
+        let (of_datagrams, late_units) = self.calls.units(&built.world);
+        times.extend(of_datagrams);
+        let datagrams = self
+            .gates
+            .map(|gates| self.calls.outcomes(&built.world, gates));
+        let datagrams = datagrams.unwrap_or_default();
+        let reordered = datagrams.iter().map(|flow| flow.reordered);
+        let bytes = self.received(&built.world);
         let opened = sinks.iter().filter_map(|report| report.opened).min();
         let held = sinks.iter().map(|report| report.received.peak_held_bytes);
         let again = sinks.iter().map(|report| report.received.duplicate_bytes);
@@ -430,6 +460,8 @@ impl Tcp {
             reseq_peak_bytes: Some(held.sum()),
             duplicate_bytes: Some(again.sum()),
             units: times.len() as u64,
+            late_units,
+            reordered_units: reordered.reduce(|sum, one| sum + one),
             unit_p50_s: quantile(&times, 0.5),
             unit_p95_s: quantile(&times, 0.95),
             unit_p99_s: quantile(&times, 0.99),
@@ -442,6 +474,7 @@ impl Tcp {
             packets: Some(measure::packets(built)),
             trace_hash: Some(format!("{:016x}", built.world.trace_hash())),
             paths: self.paths(built),
+            datagrams,
             series: self.bins,
             ..Outcome::default()
         }
@@ -502,14 +535,16 @@ impl Tcp {
 
 impl Contest for Tcp {
     fn run_until(&mut self, built: &mut Built<'_>, end: Instant) {
-        self.run_while(built, end, |_| true);
+        self.run_while(built, end, |_, _, _| true);
     }
 
     fn run_until_done(&mut self, built: &mut Built<'_>, end: Instant) -> bool {
-        self.run_while(built, end, |lanes| !lanes.iter().all(Lane::is_done))
+        self.run_while(built, end, |lanes, calls, world| {
+            !lanes.iter().all(Lane::is_done) || !calls.are_done(world)
+        })
     }
 
-    fn delivered(&self, _: &Built<'_>) -> u64 {
-        self.received()
+    fn delivered(&self, built: &Built<'_>) -> u64 {
+        self.received(&built.world)
     }
 }

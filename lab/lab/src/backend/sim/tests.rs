@@ -1,5 +1,6 @@
 //! Scenarios that run.
 
+mod calls;
 mod carriers;
 mod flows;
 mod tunnel;

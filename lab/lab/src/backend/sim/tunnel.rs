@@ -1,22 +1,31 @@
-//! The product's tunnel in virtual time: its nodes on the gateways.
+//! The product's tunnel in virtual time: its nodes on the gateways. Each flow of datagrams is of a
+//! class of its own, which the near node knows by the target's port.
 //!
 //! The tunnel starts with the run. A flow that shall find it in use already has a `start`.
 
 use super::network::Built;
 use crate::engine::{self, Setup};
+use crate::scenario::FlowKind;
 use anabranch_proto::time::Instant;
-use anabranch_schedulers::Names;
+use anabranch_schedulers::{Names, steered};
+use anabranch_sim::ProcessId;
 use anabranch_sim::quic::configs;
 use anabranch_sim::tcp::TcpConfig;
 use anabranch_sim::tunnel::Gateway;
+use anabranch_tunnel::class::{Match, Transport};
+use anabranch_tunnel::{Class, Classes};
 use std::net::IpAddr;
 
 /// Bytes that a node's sockets take from a host before the tunnel has: the first buffer of Linux
 /// (`tcp_rmem`), which hardly grows where round trips are short.
 const SOCKET: u64 = 128 << 10;
 
-/// Installs the two nodes.
-pub(super) fn install(built: &mut Built<'_>, names: &Names) -> Result<(), String> {
+/// Installs the two nodes, the near one first. The datagrams of the flows go to these ports.
+pub(super) fn install(
+    built: &mut Built<'_>,
+    names: &Names,
+    port: impl Fn(usize) -> u16,
+) -> Result<[ProcessId; 2], String> {
     let transport = &built.scenario.transport;
     let scheduler = transport.scheduler.as_ref().map(ToString::to_string);
     let congestion = transport.congestion.as_ref().map(ToString::to_string);
@@ -29,6 +38,7 @@ pub(super) fn install(built: &mut Built<'_>, names: &Names) -> Result<(), String
     let ends = engine::ends(&setup, names).map_err(|error| error.to_string())?;
     let mut config = ends.sender;
     anabranch_tunnel::streams::suit(&mut config.streams);
+    config.scheduler = steered(config.scheduler);
     let (dialling, accepting) = configs(config.clone(), config);
     let (mut near, far) = built.hosts(accepting);
     let dialled = built.dial(&mut near, &dialling, Instant::ZERO);
@@ -47,11 +57,29 @@ pub(super) fn install(built: &mut Built<'_>, names: &Names) -> Result<(), String
         ..TcpConfig::default()
     };
     let gates = [
-        Gateway::near(near, session, seed, socket.clone()),
+        Gateway::near(near, session, seed, socket.clone()).classes(classes(built, port)),
         Gateway::far(far, from, seed, socket),
     ];
-    for (node, gate) in [0, 1].into_iter().zip(gates) {
-        built.world.attach(built.nodes[node], Box::new(gate));
-    }
-    Ok(())
+    let nodes = [built.nodes[0], built.nodes[1]];
+    let mut gates = nodes.into_iter().zip(gates);
+    Ok([(); 2].map(|()| {
+        let (node, gate) = gates.next().expect("a node for each end");
+        built.world.attach(node, Box::new(gate))
+    }))
+}
+
+/// A class for each flow of datagrams, by the port it goes to.
+fn classes(built: &Built<'_>, port: impl Fn(usize) -> u16) -> Classes {
+    let flows = built.scenario.flows.iter().enumerate();
+    let flows = flows.filter(|(_, flow)| matches!(flow.kind, FlowKind::Datagrams { .. }));
+    let classes = flows.map(|(index, flow)| Class {
+        name: format!("flow {}", index + 1),
+        matches: vec![Match {
+            transport: Some(Transport::Udp),
+            ports: vec![port(index)..=port(index)],
+            ..Match::default()
+        }],
+        treatment: flow.marks.treatment(),
+    });
+    Classes::new(classes.collect())
 }

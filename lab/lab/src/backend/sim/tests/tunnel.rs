@@ -65,11 +65,7 @@ fn files_requests_and_several_hosts_pass() {
 }
 
 #[test]
-fn datagrams_are_refused_and_a_cut_path_is_left() {
-    let datagrams = "kind = \"datagrams\"\nsize = \"1000B\"\nrate = \"1Mbit/s\"\nduration = \"2s\"";
-    let refused = flow(datagrams, TUNNEL);
-    assert_eq!(refused.status, Status::Unsupported);
-    assert!(refused.reason.contains("datagrams"), "{}", refused.reason);
+fn a_cut_path_is_left() {
     let cut = "[[event]]\nat = \"1s\"\npath = \"a\"\ndown = \"both\"\n";
     let outcome = run(&format!("{TWO}{cut}{TUNNEL}"));
     assert_eq!(outcome.status, Status::Ok, "{}", outcome.reason);
