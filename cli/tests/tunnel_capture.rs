@@ -33,6 +33,8 @@ const LENGTH: usize = 5_000_000;
 /// Where the target sends [`LENGTH`] bytes, where it sends datagrams back, and where nobody is.
 const CONTENT: u16 = 80;
 const ECHO: [u16; 2] = [53, 7000];
+/// Where the target says which port it sees, or says so from elsewhere if it is asked to.
+const MIRRORS: [u16; 3] = [7001, 7002, 7003];
 const NOBODY: u16 = 9;
 
 struct Net {
@@ -95,6 +97,20 @@ impl Net {
                     thread::spawn(move || drop((&stream).write_all(&content)));
                 }
             });
+            for port in MIRRORS {
+                let bind = |port| UdpSocket::bind(address(ip, port)).unwrap();
+                let (socket, elsewhere) = self.target.enter(|| (bind(port), bind(0))).unwrap();
+                thread::spawn(move || {
+                    let mut buffer = [0; 2048];
+                    while let Ok((length, from)) = resumed(|| socket.recv_from(&mut buffer)) {
+                        let by = match &buffer[..length] {
+                            b"elsewhere" => &elsewhere,
+                            _ => &socket,
+                        };
+                        let _ = by.send_to(from.port().to_string().as_bytes(), from);
+                    }
+                });
+            }
             for port in ECHO {
                 let bind = || UdpSocket::bind(address(ip, port)).unwrap();
                 let socket = self.target.enter(bind).unwrap();
@@ -318,6 +334,56 @@ fn use_it(net: &Net, from: &Node, target: &str) {
     let error = refused.and_then(|mut stream| resumed(|| stream.read(&mut [0])));
     let error = error.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{target}");
+}
+
+/// Which port of the far end a mirror sees: what it says from there, or from elsewhere.
+#[track_caller]
+fn seen(socket: &UdpSocket, mirror: SocketAddr, is_elsewhere: bool) -> String {
+    let question: &[u8] = if is_elsewhere { b"elsewhere" } else { b"?" };
+    let mut buffer = [0; 64];
+    for _ in 0..10 {
+        socket.send_to(question, mirror).unwrap();
+        loop {
+            match resumed(|| socket.recv_from(&mut buffer)) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                result => {
+                    let (length, from) = result.unwrap();
+                    assert_eq!(from.ip(), mirror.ip());
+                    // Others may answer what was asked twice.
+                    if MIRRORS.contains(&from.port()) != is_elsewhere
+                        && (is_elsewhere || from == mirror)
+                    {
+                        return String::from_utf8_lossy(&buffer[..length]).into();
+                    }
+                }
+            }
+        }
+    }
+    panic!("nothing comes back from {mirror}");
+}
+
+#[test]
+fn one_port_of_a_host_is_one_port_of_the_far_end_whomever_it_sends_to() {
+    let Some(net) = Net::new("capture-bind") else {
+        return;
+    };
+    let _near = net.join(&["--capture", "lan=path2"]);
+    for (target, any) in TARGETS.into_iter().zip(["0.0.0.0", "::"]) {
+        let open = || UdpSocket::bind(address(any, 0)).unwrap();
+        let [one, other] = [(); 2].map(|()| net.host.enter(open).unwrap());
+        for socket in [&one, &other] {
+            let wait = Some(Duration::from_secs(5));
+            socket.set_read_timeout(wait).unwrap();
+        }
+        let mirrors = MIRRORS.map(|port| address(target, port));
+        let port = seen(&one, mirrors[0], false);
+        for mirror in mirrors {
+            assert_eq!(seen(&one, mirror, false), port, "{mirror}");
+        }
+        assert_ne!(seen(&other, mirrors[0], false), port);
+        // As peers behind translators do, of which one knows the address alone.
+        assert_eq!(seen(&one, mirrors[1], true), port);
+    }
 }
 
 #[test]

@@ -8,19 +8,21 @@
 
 mod order;
 mod relay;
+mod remotes;
+mod ways;
 
 pub(crate) use relay::{Activity, Sink, Source, relay};
+pub(crate) use remotes::{Gone, Nobody, Remotes};
 
 use crate::records::Tally;
 use crate::session::datagrams::{Arrived, Datagrams};
 use crate::session::{Broken, Incoming, Outgoing, data};
 use anabranch_masque::capsule::{self, Capsule, NumberBits, put_datagram_header};
-use anabranch_masque::datagram::put_context;
 use anabranch_masque::stream::Item;
 use anabranch_masque::{Code, Contexts, Error, Extensions, Protocol};
 use anabranch_net::error::SendDatagramError;
 use anabranch_proto::wire::PathId;
-use anabranch_tunnel::{Numbering, Treatment};
+use anabranch_tunnel::Treatment;
 use bytes::Bytes;
 use order::Order;
 use std::collections::VecDeque;
@@ -31,6 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
+use ways::{Ways, closes};
 
 /// Capsules that are owed to the peer: as many answers as it may have contexts, and some.
 const MAX_OWED: usize = 1024;
@@ -41,19 +44,33 @@ const MAX_EARLY: usize = 64;
 /// What our nodes can do beyond RFC 9298.
 pub(crate) const OURS: Extensions = Extensions {
     numbers: true,
+    bind: true,
+};
+
+/// The same beyond RFC 9484.
+pub(crate) const OF_IP: Extensions = Extensions {
     bind: false,
+    ..OURS
 };
 
 /// A UDP payload, or an IP packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Payload {
-    /// Whom it came from or is for; none if it can only be one.
+    /// Whom it came from or is for; none if that is the request's target.
     pub(crate) remote: Option<SocketAddr>,
     pub(crate) bytes: Bytes,
 }
 
-/// The context of payloads of the request's target (RFC 9298, section 4).
-const TARGET: u64 = 0;
+impl Payload {
+    /// Whether it came from the request's target, or is for it.
+    pub(crate) fn is_of_target(&self) -> bool {
+        self.remote.is_none()
+    }
+}
+
+/// The most bytes in front of a payload behind the number of the stream: a context, a number, and a
+/// remote end.
+const LONGEST_HEADER: usize = 8 + 8 + 19;
 
 /// Payloads so far, as the node sees them.
 #[derive(Debug, Default)]
@@ -85,6 +102,7 @@ impl Counts {
 #[derive(Debug)]
 struct Shared {
     datagrams: Datagrams,
+    contexts: Mutex<Contexts>,
     /// Answers to capsules of the peer.
     owed: Mutex<Vec<Capsule>>,
     is_owed: Notify,
@@ -94,6 +112,10 @@ struct Shared {
 impl Shared {
     fn owed(&self) -> MutexGuard<'_, Vec<Capsule>> {
         self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn contexts(&self) -> MutexGuard<'_, Contexts> {
+        self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -107,19 +129,26 @@ pub(crate) struct Talk {
     /// What is said first.
     first: Vec<Capsule>,
     heed: Heed,
+    /// Who decides about remote ends other than the target.
+    remotes: Box<dyn Remotes>,
+    /// Whether contexts are registered for those that we send to.
+    opens: bool,
     /// How payloads are carried.
     treatment: Treatment,
 }
 
 impl Talk {
-    /// That of UDP: nothing.
-    fn of_udp(treatment: Treatment) -> Self {
+    /// That of UDP: nothing but contexts for other remote ends. The client of a request `opens`
+    /// them.
+    pub(crate) fn of_udp(treatment: Treatment, remotes: Box<dyn Remotes>, opens: bool) -> Self {
         Self {
             treatment,
             protocol: Protocol::Udp,
             bits: order::BITS,
             first: Vec::new(),
             heed: Box::new(|_| Vec::new()),
+            remotes,
+            opens,
         }
     }
 
@@ -131,6 +160,8 @@ impl Talk {
             bits: order::IP_BITS,
             first,
             heed,
+            remotes: Box::new(Nobody),
+            opens: false,
         }
     }
 }
@@ -154,21 +185,9 @@ pub(crate) fn ip_overhead(agreed: Extensions) -> usize {
     1 + numbers
 }
 
-/// Both directions of a request for UDP whose answer was a success. `in_datagrams` says whether the
-/// peer takes QUIC datagrams.
+/// Both directions of a request whose answer was a success. `in_datagrams` says whether the peer
+/// takes QUIC datagrams.
 pub(crate) fn split(
-    ends: (Outgoing, Incoming, Datagrams),
-    contexts: Contexts,
-    in_datagrams: bool,
-    treatment: Treatment,
-    tally: Tally,
-) -> (Sender, Receiver) {
-    let talk = Talk::of_udp(treatment);
-    split_with(ends, contexts, in_datagrams, tally, talk)
-}
-
-/// The same for what is carried with other capsules beside it.
-pub(crate) fn split_with(
     (mut outgoing, incoming, datagrams): (Outgoing, Incoming, Datagrams),
     mut contexts: Contexts,
     in_datagrams: bool,
@@ -178,15 +197,13 @@ pub(crate) fn split_with(
     let treatment = talk.treatment;
     outgoing.treat(&treatment);
     // Capsules come in order anyway.
-    let number = || contexts.number(TARGET, talk.bits);
-    let numbers = in_datagrams.then(number).flatten();
-    let numbering = numbers
-        .as_ref()
-        .map(|(context, _)| Numbering::new(*context, order::size(talk.bits)));
-    let numbers = numbers.into_iter().map(|(_, capsule)| capsule);
-    let owed = numbers.chain(talk.first).collect();
+    let bits = in_datagrams.then_some(talk.bits);
+    let mut owed = Vec::new();
+    let ways = Ways::begin(&mut contexts, bits, talk.opens, &mut owed);
+    owed.extend(talk.first);
     let shared = Arc::new(Shared {
         datagrams,
+        contexts: Mutex::new(contexts),
         owed: Mutex::new(owed),
         is_owed: Notify::new(),
         tally,
@@ -195,14 +212,14 @@ pub(crate) fn split_with(
         outgoing,
         shared: Arc::clone(&shared),
         in_datagrams,
-        numbering,
+        ways,
         treatment,
     };
     let receiver = Receiver {
         incoming,
         capsules: capsule::Reader::new(talk.protocol),
-        contexts,
         heed: talk.heed,
+        remotes: talk.remotes,
         shared,
         arrived: Vec::new(),
         early: VecDeque::new(),
@@ -217,55 +234,76 @@ pub(crate) struct Sender {
     outgoing: Outgoing,
     shared: Arc<Shared>,
     in_datagrams: bool,
-    numbering: Option<Numbering>,
+    ways: Ways,
     treatment: Treatment,
 }
 
 impl Sender {
-    /// Sends a payload to or from the request's target, unless it is too large.
+    /// Sends a payload, unless it is too large or there is no context for its remote end.
     ///
     /// # Errors
     ///
     /// The request has ended.
     pub(crate) async fn send(&mut self, payload: &Payload) -> Result<(), Broken> {
+        let way = {
+            let mut contexts = self.shared.contexts();
+            let mut owed = self.shared.owed();
+            self.ways.to(payload.remote, &mut contexts, &mut owed)
+        };
         // What the peer has to know of it goes first.
         self.answer().await?;
+        let Some(mut way) = way else {
+            self.shared.tally.lose(1, payload.is_of_target());
+            return Ok(());
+        };
+        let mut header = Vec::new();
         if !self.in_datagrams {
-            self.send_capsule(&payload.bytes).await?;
-            self.shared.tally.sent();
+            way.put_header(&mut header);
+            self.send_capsule(&header, &payload.bytes).await?;
+            self.shared.tally.sent(payload.is_of_target());
             return Ok(());
         }
-        // A number that is not sent would be waited for.
-        let mut numbering = self.numbering.clone();
-        let overhead = numbering.as_ref().map_or(1, Numbering::overhead);
-        let mut datagram = self.shared.datagrams.begin(overhead + payload.bytes.len());
-        if let Some(numbering) = &mut numbering {
-            numbering.put_header(&mut datagram);
-        } else {
-            put_context(&mut datagram, TARGET);
-        }
+        let mut datagram = self
+            .shared
+            .datagrams
+            .begin(LONGEST_HEADER + payload.bytes.len());
+        way.put_header(&mut datagram);
         datagram.extend_from_slice(&payload.bytes);
-        let is_numbered = numbering.is_some();
+        let is_numbered = way.is_numbered();
         let sent = self
             .shared
             .datagrams
             .send(datagram, is_numbered, &self.treatment);
         match sent {
             Ok(()) => {
-                self.numbering = numbering;
-                self.shared.tally.sent();
+                // A number that is not sent would be waited for.
+                self.ways.advance(payload.remote, way);
+                self.shared.tally.sent(payload.is_of_target());
             }
             Err(SendDatagramError::Connection(reason)) => return Err(reason.into()),
-            Err(_) => self.shared.tally.lose(1),
+            Err(_) => self.shared.tally.lose(1, payload.is_of_target()),
         }
         Ok(())
     }
 
-    async fn send_capsule(&mut self, payload: &[u8]) -> Result<(), Broken> {
-        let mut header = Vec::with_capacity(16);
-        put_datagram_header(&mut header, 1 + payload.len());
-        put_context(&mut header, TARGET);
-        self.outgoing.write(data(&[&header, payload])).await
+    async fn send_capsule(&mut self, header: &[u8], payload: &[u8]) -> Result<(), Broken> {
+        let mut before = Vec::with_capacity(16);
+        put_datagram_header(&mut before, header.len() + payload.len());
+        self.outgoing.write(data(&[&before, header, payload])).await
+    }
+
+    /// Nothing is sent to or taken from a remote end any more, unless it is opened again.
+    ///
+    /// # Errors
+    ///
+    /// The request has ended.
+    pub(crate) async fn close(&mut self, remote: SocketAddr) -> Result<(), Broken> {
+        {
+            let mut contexts = self.shared.contexts();
+            let mut owed = self.shared.owed();
+            self.ways.close(remote, &mut contexts, &mut owed);
+        }
+        self.answer().await
     }
 
     /// Waits until there is something to [`answer`](Self::answer), or the peer has given up.
@@ -295,7 +333,7 @@ impl Sender {
 
     #[cfg(test)]
     pub(crate) fn is_numbered(&self) -> bool {
-        self.numbering.is_some()
+        self.ways.target().is_some_and(ways::Way::is_numbered)
     }
 
     /// Nothing more is sent.
@@ -320,8 +358,8 @@ async fn until(deadline: Option<Instant>) {
 pub(crate) struct Receiver {
     incoming: Incoming,
     capsules: capsule::Reader,
-    contexts: Contexts,
     heed: Heed,
+    remotes: Box<dyn Remotes>,
     shared: Arc<Shared>,
     arrived: Vec<Arrived>,
     /// Datagrams of contexts that nobody has registered yet.
@@ -355,7 +393,7 @@ impl Receiver {
                     Item::Head(_) => {}
                 },
                 dropped = self.shared.datagrams.arrive(&mut self.arrived) => {
-                    self.shared.tally.lose(dropped);
+                    self.shared.tally.lose(dropped, true);
                     // The buffer comes back, as the next ones need it.
                     let mut arrived = std::mem::take(&mut self.arrived);
                     for one in arrived.drain(..) {
@@ -370,7 +408,9 @@ impl Receiver {
                 () = until(self.order.deadline()) => self.order.give_up(&self.shared.tally, into),
             }
         }
-        self.shared.tally.received((into.len() - before) as u64);
+        for payload in &into[before..] {
+            self.shared.tally.received(payload.is_of_target());
+        }
         Ok(true)
     }
 
@@ -388,7 +428,7 @@ impl Receiver {
                 self.on_datagram(Arrived { path, bytes }, into)?;
                 continue;
             }
-            let answers = self.contexts.on_capsule(&capsule, |_| false);
+            let answers = self.on_context(&capsule);
             let mut answers = answers.map_err(|error| self.incoming.refuse(error))?;
             answers.extend((self.heed)(capsule));
             self.owe(answers)?;
@@ -396,6 +436,29 @@ impl Receiver {
                 self.on_datagram(arrived, into)?;
             }
         }
+    }
+
+    /// Takes a capsule that may be about contexts, and tells who decides about remote ends.
+    fn on_context(&mut self, capsule: &Capsule) -> Result<Vec<Capsule>, Error> {
+        let mut contexts = self.shared.contexts();
+        let closed = closes(capsule, &contexts);
+        let answers = contexts.on_capsule(capsule, |remote| self.remotes.allows(remote))?;
+        // One that was allowed, but for which there are too many contexts, is closed at once.
+        let refused = match *capsule {
+            Capsule::CompressionAssign { context, remote } => {
+                let refused = remote.filter(|_| contexts.find(context).is_none());
+                refused.map(|remote| (remote, false))
+            }
+            _ => None,
+        };
+        if let Some((remote, was_open)) = closed.or(refused) {
+            self.remotes.closed(remote, was_open);
+        }
+        if closed.is_some() {
+            self.order
+                .forget(|context| contexts.find(context).is_none());
+        }
+        Ok(answers)
     }
 
     fn owe(&mut self, answers: Vec<Capsule>) -> Result<(), Broken> {
@@ -416,17 +479,19 @@ impl Receiver {
     }
 
     fn on_datagram(&mut self, arrived: Arrived, into: &mut Vec<Payload>) -> Result<(), Broken> {
-        let read = self.contexts.read(arrived.bytes.clone());
+        let read = self.shared.contexts().read(arrived.bytes.clone());
         let Some(received) = read.map_err(|error| self.incoming.refuse(error))? else {
             self.early.push_back(arrived);
             if self.early.len() > MAX_EARLY {
                 self.early.pop_front();
-                self.shared.tally.lose(1);
+                self.shared.tally.lose(1, true);
             }
             return Ok(());
         };
         let tally = &self.shared.tally;
-        tally.record.came_by(arrived.path, received.payload.len());
+        if received.remote.is_none() {
+            tally.record.came_by(arrived.path, received.payload.len());
+        }
         let payload = Payload {
             remote: received.remote,
             bytes: received.payload,

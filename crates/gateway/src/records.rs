@@ -171,6 +171,16 @@ impl Record {
         self.began.elapsed().as_micros() as u64
     }
 
+    /// Bytes have come in for the tunnel.
+    pub(crate) fn carried_in(&self, bytes: usize) {
+        self.inward.bytes.add(bytes as u64);
+    }
+
+    /// Bytes have come out of the tunnel.
+    pub(crate) fn carried_out(&self, bytes: usize) {
+        self.outward.bytes.add(bytes as u64);
+    }
+
     /// A datagram has left for the tunnel.
     pub(crate) fn sent(&self) {
         self.count(|datagrams| datagrams.sent.add(1));
@@ -485,22 +495,30 @@ pub(crate) struct Meter<'a> {
 }
 
 impl Meter<'_> {
-    pub(crate) fn inward(&self, bytes: usize) {
+    /// Bytes have come in; `is_own` says whether they are the flow's, or those of another remote
+    /// end of its socket, which has a record of its own.
+    pub(crate) fn inward(&self, bytes: usize, is_own: bool) {
         self.all
             .into_stream
             .fetch_add(bytes as u64, Ordering::Relaxed);
-        self.record.inward.bytes.add(bytes as u64);
+        if is_own {
+            self.record.carried_in(bytes);
+        }
     }
 
-    pub(crate) fn outward(&self, bytes: usize) {
+    /// The same for those that go out.
+    pub(crate) fn outward(&self, bytes: usize, is_own: bool) {
         self.all
             .from_stream
             .fetch_add(bytes as u64, Ordering::Relaxed);
-        self.record.outward.bytes.add(bytes as u64);
+        if is_own {
+            self.record.carried_out(bytes);
+        }
     }
 }
 
-/// Counts a flow's datagrams in the same two places.
+/// Counts a flow's datagrams in the same two places, those of its other remote ends in the first
+/// alone.
 #[derive(Debug, Clone)]
 pub(crate) struct Tally {
     pub(crate) all: Arc<Counts>,
@@ -508,20 +526,26 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub(crate) fn sent(&self) {
+    pub(crate) fn sent(&self, is_own: bool) {
         self.all.sent.fetch_add(1, Ordering::Relaxed);
-        self.record.sent();
+        if is_own {
+            self.record.sent();
+        }
     }
 
-    pub(crate) fn received(&self, count: u64) {
-        self.all.received.fetch_add(count, Ordering::Relaxed);
-        self.record.received(count);
+    pub(crate) fn received(&self, is_own: bool) {
+        self.all.received.fetch_add(1, Ordering::Relaxed);
+        if is_own {
+            self.record.received(1);
+        }
     }
 
-    pub(crate) fn lose(&self, count: u64) {
+    pub(crate) fn lose(&self, count: u64, is_own: bool) {
         if count > 0 {
             self.all.lose(count);
-            self.record.lost(count);
+            if is_own {
+                self.record.lost(count);
+            }
         }
     }
 
@@ -603,7 +627,7 @@ mod tests {
             .collect();
         for (flow, bytes) in flows.iter().zip([1, 9, 3, 4, 5, 6, 7, 8, 2]) {
             let all = &moved;
-            Meter { all, record: flow }.outward(bytes);
+            Meter { all, record: flow }.outward(bytes, true);
         }
         let shown = records.show(None, 3, true).await;
         let targets: Vec<&str> = shown.flows.iter().map(|flow| &*flow.target).collect();
@@ -672,7 +696,7 @@ mod tests {
         let failed = records.begin(about("b:1", false));
         flow.enter(Phase::Open);
         let all = &moved;
-        Meter { all, record: &flow }.inward(5);
+        Meter { all, record: &flow }.inward(5, true);
         flow.sent();
         let before = records.totals();
         assert_eq!(

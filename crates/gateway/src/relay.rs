@@ -72,6 +72,9 @@ pub(crate) enum Cut {
     /// The stream broke.
     #[error("the stream broke: {0}")]
     Stream(#[from] Broken),
+    /// One remote end of a bound socket takes no datagrams; others go on.
+    #[error("the target refuses datagrams")]
+    Deaf,
 }
 
 /// Moves bytes both ways until both sides are done, or one breaks. `early` are bytes that were read
@@ -98,7 +101,7 @@ pub(crate) async fn relay(
     let Err(cut) = result else { return Ok(()) };
     meter.record.ends(&cut);
     let code = match &cut {
-        Cut::Socket(_) => Code::CONNECT_ERROR,
+        Cut::Socket(_) | Cut::Deaf => Code::CONNECT_ERROR,
         Cut::Stream(broken) => broken.code(),
     };
     outgoing.reset(code);
@@ -153,7 +156,7 @@ async fn into_stream(
     meter: Meter<'_>,
 ) -> Result<(), Cut> {
     if !early.is_empty() {
-        meter.inward(early.len());
+        meter.inward(early.len(), true);
         let frame = data(&[&early]);
         meter.record.wait_inward(outgoing.write(frame)).await?;
     }
@@ -167,7 +170,7 @@ async fn into_stream(
         match piece.read(socket) {
             Ok(None) => break,
             Ok(Some((frame, length))) => {
-                meter.inward(length);
+                meter.inward(length, true);
                 meter.record.wait_inward(outgoing.write(frame)).await?;
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -189,7 +192,7 @@ async fn from_stream(
         match incoming.next().await? {
             Item::Data(bytes) => {
                 meter.record.wait_outward(socket.write_all(&bytes)).await?;
-                meter.outward(bytes.len());
+                meter.outward(bytes.len(), true);
             }
             Item::End => break,
             // A tunnel has no other field sections: the reader refuses them.

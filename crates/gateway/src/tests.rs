@@ -1,5 +1,6 @@
 //! An exit against clients that break its rules, over loopback.
 
+mod bind;
 mod foreign;
 mod socks;
 mod udp;

@@ -59,6 +59,11 @@ impl Socket {
         self.socket.local_addr()
     }
 
+    /// Does something with the socket itself.
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&UdpSocket) -> T) -> T {
+        work(&self.socket)
+    }
+
     /// Waits for datagrams, and appends those that are there. Can be cancelled without a loss.
     pub(crate) async fn receive(
         &self,

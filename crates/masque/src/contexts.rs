@@ -130,6 +130,24 @@ impl Contexts {
         Some((id, capsule))
     }
 
+    /// The context, of either side, that numbers what another one carries.
+    pub fn numbers_of(&self, payload: u64) -> Option<(u64, NumberBits)> {
+        self.open
+            .iter()
+            .find_map(|(id, entry)| match entry.context {
+                Context::Numbered {
+                    payload: inner,
+                    bits,
+                } if inner == payload => Some((*id, bits)),
+                _ => None,
+            })
+    }
+
+    /// The context that stands for a remote end, whether the peer knows it yet or not.
+    pub fn of_remote(&self, remote: SocketAddr) -> Option<u64> {
+        self.by_remote.get(&remote).copied()
+    }
+
     fn can_be_numbered(&self, payload: u64) -> bool {
         let context = self.find(payload);
         context.is_some_and(|context| !matches!(context, Context::Numbered { .. }))

@@ -156,6 +156,33 @@ fn remote_ends_can_be_numbered_too() {
 }
 
 #[test]
+fn numbers_of_a_remote_end_serve_both_directions_until_it_is_closed() {
+    let (mut client, mut server) = pair();
+    let (one, assigned) = client.open(remote(1)).unwrap();
+    let (numbers, registered) = client.number(one, NumberBits::Sixteen).unwrap();
+    assert_eq!((one, numbers), (2, 4));
+    // Both may be sent with the first datagram, before the answer.
+    let ack = Capsule::CompressionAck { context: one };
+    assert_eq!(give(&mut server, &assigned), [ack]);
+    assert_eq!(give(&mut server, &registered), []);
+    for contexts in [&client, &server] {
+        assert_eq!(contexts.of_remote(remote(1)), Some(one));
+        let found = contexts.numbers_of(one);
+        assert_eq!(found, Some((numbers, NumberBits::Sixteen)));
+        assert_eq!(contexts.numbers_of(0), None);
+        let received = read(contexts, "04 0007 abcd").unwrap();
+        assert_eq!(received.remote, Some(remote(1)));
+        assert_eq!(received.number, Some((7, NumberBits::Sixteen)));
+    }
+    give(&mut server, &client.close(one).unwrap());
+    for contexts in [&client, &server] {
+        assert_eq!(contexts.of_remote(remote(1)), None);
+        assert_eq!(contexts.numbers_of(one), None);
+        assert_eq!(read(contexts, "04 0007 abcd"), None);
+    }
+}
+
+#[test]
 fn numbers_for_a_context_that_was_closed_meanwhile_change_nothing() {
     let (mut client, mut server) = pair();
     let (one, _) = client.open(remote(1)).unwrap();

@@ -10,6 +10,8 @@ use crate::resequencer::{Delivered, Resequencer, ResequencerConfig, ResequencerS
 use anabranch_proto::connection::PathStats;
 use anabranch_proto::time::{Duration, Instant};
 use anabranch_wire::PathId;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 /// How long a datagram waits for one that was sent before it, unless its class says how long at
@@ -17,8 +19,9 @@ use std::sync::Arc;
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(20);
 
-/// Number spaces of one request that are kept in order. Others are passed on as they come.
-const MAX_SPACES: usize = 16;
+/// Number spaces of one request that are kept in order: as many as it has remote ends. Others are
+/// passed on as they come.
+const MAX_SPACES: usize = 128;
 
 /// How long measured delays of paths count.
 pub const MEASURED_FOR: Duration = Duration::from_millis(50);
@@ -78,7 +81,7 @@ impl PathDelay {
 #[derive(Debug)]
 pub struct Order<T> {
     longest: Duration,
-    spaces: Vec<(u64, Resequencer<T>)>,
+    spaces: BTreeMap<u64, Resequencer<T>>,
     delays: Arc<[PathDelay]>,
 }
 
@@ -87,7 +90,7 @@ impl<T> Order<T> {
     pub fn new(wait: Option<Duration>) -> Self {
         Self {
             longest: wait.unwrap_or(LONGEST),
-            spaces: Vec::new(),
+            spaces: BTreeMap::new(),
             delays: Arc::new([]),
         }
     }
@@ -102,18 +105,10 @@ impl<T> Order<T> {
         item: T,
         out: &mut Vec<Delivered<T>>,
     ) -> bool {
-        let known = self.spaces.iter().position(|(own, _)| *own == context);
-        let at = match known {
-            Some(at) => at,
-            None if self.spaces.len() < MAX_SPACES => {
-                let mut space = Resequencer::new(config(self.longest));
-                for delay in &*self.delays {
-                    space.set_path_delay(delay.path, delay.delay_us, delay.jitter_us);
-                }
-                self.spaces.push((context, space));
-                self.spaces.len() - 1
-            }
-            None => {
+        let is_full = self.spaces.len() >= MAX_SPACES;
+        let space = match self.spaces.entry(context) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(_) if is_full => {
                 out.push(Delivered {
                     number: truncated,
                     item,
@@ -122,12 +117,23 @@ impl<T> Order<T> {
                 });
                 return true;
             }
+            Entry::Vacant(free) => {
+                let mut space = Resequencer::new(config(self.longest));
+                for delay in &*self.delays {
+                    space.set_path_delay(delay.path, delay.delay_us, delay.jitter_us);
+                }
+                free.insert(space)
+            }
         };
-        let space = &mut self.spaces[at].1;
         let number = size.expand(truncated, space.next());
         let before = space.stats().duplicates;
         space.on_item(now, path, number, item, out);
         space.stats().duplicates == before
+    }
+
+    /// Number spaces end, and what they hold is dropped.
+    pub fn forget(&mut self, is_over: impl Fn(u64) -> bool) {
+        self.spaces.retain(|context, _| !is_over(*context));
     }
 
     /// Whether something has to be known of the paths' delays.
@@ -153,7 +159,7 @@ impl<T> Order<T> {
             return;
         }
         let is_gone = |path: PathId| delays.iter().all(|delay| delay.path != path);
-        for (_, space) in &mut self.spaces {
+        for space in self.spaces.values_mut() {
             for before in self.delays.iter().filter(|before| is_gone(before.path)) {
                 space.forget_path(now, before.path, out);
             }
@@ -166,18 +172,18 @@ impl<T> Order<T> {
 
     /// Items that wait for others.
     pub fn held(&self) -> usize {
-        self.spaces.iter().map(|(_, space)| space.held()).sum()
+        self.spaces.values().map(Resequencer::held).sum()
     }
 
     /// When [`give_up`](Self::give_up) is due.
     pub fn deadline(&self) -> Option<Instant> {
-        let deadlines = self.spaces.iter().filter_map(|(_, space)| space.deadline());
+        let deadlines = self.spaces.values().filter_map(Resequencer::deadline);
         deadlines.min()
     }
 
     /// Passes on what has waited long enough for what came before it.
     pub fn give_up(&mut self, now: Instant, out: &mut Vec<Delivered<T>>) {
-        for (_, space) in &mut self.spaces {
+        for space in self.spaces.values_mut() {
             space.handle_timeout(now, out);
         }
     }
@@ -267,5 +273,11 @@ mod tests {
         }
         assert_eq!(out.len(), MAX_SPACES + 1);
         assert_eq!(order.spaces().count(), MAX_SPACES);
+        order.forget(|context| context > 0);
+        let is_new = |order: &mut Order<_>, context| {
+            order.take(at(0), (context, A), (0, SIZE), "a", &mut Vec::new())
+        };
+        assert!(!is_new(&mut order, 0), "one that is kept knows its past");
+        assert!(is_new(&mut order, 1), "one that was forgotten begins anew");
     }
 }

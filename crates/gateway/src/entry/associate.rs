@@ -1,11 +1,12 @@
 //! UDP ASSOCIATE (RFC 1928, section 7): a client's datagrams, each to the target that it names.
 //!
 //! ```text
-//! client ── UDP ──> Association ──> a Flow for each target: a request of its own
-//!        <── UDP ── the socket  <──
+//! client ── UDP ──> Association ──> a Flow for each target: a request of its own, or
+//!        <── UDP ── the socket  <──  part of that of the first (bundle)
 //! ```
 //! All of it lasts as long as the TCP connection that the client asked by.
 
+use super::bundle::Bundle;
 use super::flows::{Begun, REFUSED, UdpFlows};
 use super::policy::Beginning;
 use super::{Entry, owner, socks};
@@ -53,6 +54,7 @@ impl Entry {
         let association = Association {
             entry: Arc::clone(self),
             client: Arc::new(client),
+            bundle: Arc::default(),
             flows: UdpFlows::new(MAX_TARGETS),
         };
         tokio::select! {
@@ -92,6 +94,8 @@ impl Client {
 struct Association {
     entry: Arc<Entry>,
     client: Arc<Client>,
+    /// All targets have one port at the far end.
+    bundle: Arc<Bundle>,
     /// By their targets.
     flows: UdpFlows<Target>,
 }
@@ -118,17 +122,23 @@ impl Association {
 
     /// Hands a payload to the flow of its target; returns whether there was room.
     fn carry(&mut self, target: &Target, payload: Bytes) -> bool {
-        let (entry, client) = (&self.entry, &self.client);
+        let (entry, client, bundle) = (&self.entry, &self.client, &self.bundle);
         let begin = |begun| {
             let (entry, client) = (Arc::clone(entry), Arc::clone(client));
-            flow(entry, target.clone(), begun, client)
+            let to = (Arc::clone(bundle), target.clone());
+            flow(entry, to, begun, client)
         };
         self.flows.carry(target, payload, UDP_IDLE, begin)
     }
 }
 
 /// Carries payloads between a client and a target, until nothing happens any more.
-async fn flow(entry: Arc<Entry>, target: Target, begun: Begun, client: Arc<Client>) {
+async fn flow(
+    entry: Arc<Entry>,
+    (bundle, target): (Arc<Bundle>, Target),
+    begun: Begun,
+    client: Arc<Client>,
+) {
     let Begun { waiting, activity } = begun;
     let mut source = FromClient(waiting);
     // It has sent something, or there were no flow.
@@ -149,7 +159,8 @@ async fn flow(entry: Arc<Entry>, target: Target, begun: Begun, client: Arc<Clien
             client,
         }
     };
-    let carried = entry.carry_udp((beginning, &target), &mut source, sink, &activity);
+    let asked = (beginning, &target);
+    let carried = entry.carry_udp(&bundle, asked, &mut source, sink, &activity);
     if carried.await.is_err() {
         // What is sent there meanwhile asks for nothing.
         sleep(REFUSED).await;
@@ -182,6 +193,11 @@ impl Sink for ToClient {
         let Some(at) = self.client.at.get() else {
             return Ok(());
         };
+        if let Some(other) = payload.remote {
+            let mut datagram = socks::datagram_header(&other.into());
+            datagram.extend_from_slice(&payload.bytes);
+            return lasting(self.client.socket.send_to(&datagram, *at).await);
+        }
         self.datagram.truncate(self.header);
         self.datagram.extend_from_slice(&payload.bytes);
         lasting(self.client.socket.send_to(&self.datagram, *at).await)

@@ -173,9 +173,14 @@ impl Terms {
     }
 
     /// The request for a tunnel of datagrams; `None` if the far end takes no such requests.
-    pub(super) fn ask(&self, ask: &Ask, treatment: &Treatment) -> Option<Request> {
+    pub(super) fn ask(
+        &self,
+        ask: &Ask,
+        offered: Extensions,
+        treatment: &Treatment,
+    ) -> Option<Request> {
         let mut headers = self.headers(treatment);
-        self.offered.put(&mut headers);
+        offered.put(&mut headers);
         self.settings.connect_protocol.then(|| Request {
             line: self.templates.request(ask),
             headers,
@@ -189,6 +194,15 @@ impl Entrance {
         match self {
             Self::Exit(invited) => invited.known().await,
             Self::Proxy(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// What we offer beyond the RFCs.
+    pub(super) fn offered(&self) -> Extensions {
+        match self {
+            Self::Exit(_) => payloads::OURS,
+            // Drafts change while what they are offered by stays the same.
+            Self::Proxy(_) => Extensions::default(),
         }
     }
 
@@ -206,7 +220,7 @@ impl Entrance {
                     shown,
                     templates: crate::templates(),
                     settings: settings(session).await?,
-                    offered: payloads::OURS,
+                    offered: self.offered(),
                     hears_treatments: true,
                 })
             }
@@ -215,8 +229,7 @@ impl Entrance {
                 shown: proxy.shown(),
                 templates: proxy.templates.clone(),
                 settings: settings(session).await?,
-                // Drafts change while what they are offered by stays the same.
-                offered: Extensions::default(),
+                offered: self.offered(),
                 hears_treatments: false,
             }),
         }

@@ -1,10 +1,11 @@
 //! UDP flows of hosts: which there are, and the request that carries each.
 
+use super::bundle::{Attached, Bundle, End, First, Heard, Role, with_branches};
 use super::policy::Beginning;
 use super::uplink::Granted;
 use super::{Entry, Open};
-use crate::payloads::{self, Activity, Sink, Source};
-use crate::records::{Meter, Tally};
+use crate::payloads::{self, Activity, Nobody, Payload, Remotes, Sink, Source, Talk, relay};
+use crate::records::{Listed, Meter, Tally};
 use crate::refusal::Refusal;
 use crate::relay::Cut;
 use crate::status::flow::Phase;
@@ -13,6 +14,7 @@ use anabranch_proto::wire::Side;
 use bytes::Bytes;
 use std::collections::{BTreeMap, btree_map};
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -129,16 +131,61 @@ impl Entry {
     /// Why the target cannot be reached, before anything was carried.
     pub(super) async fn carry_udp<K: Sink>(
         &self,
+        bundle: &Arc<Bundle>,
         (beginning, target): (Beginning, &Target),
+        mut source: impl Source,
+        sink: impl FnOnce(Option<SocketAddr>) -> K,
+        activity: &Arc<Activity>,
+    ) -> Result<Result<(), Cut>, Refusal> {
+        let _open = Open::new(&self.flows.open);
+        let flow = self.enlist(beginning.host, target, true);
+        let role = if self.uplink.may_bind() {
+            bundle.role(target).await
+        } else {
+            Role::Alone
+        };
+        let first = match role {
+            Role::First(first) => Some(first),
+            Role::Alone => None,
+            Role::Branch(trunk, remote) => {
+                let _class = trunk.class();
+                let attached = trunk.attach(remote, activity);
+                let mut sink = sink(Some(remote));
+                let ends = (&mut source, &mut sink);
+                match self.branch(attached, &flow, ends, activity).await {
+                    Ok(ended) => {
+                        ended
+                            .as_ref()
+                            .err()
+                            .into_iter()
+                            .for_each(|cut| flow.ends(cut));
+                        return Ok(ended);
+                    }
+                    // A request of its own says why.
+                    Err(unsent) => {
+                        let source = Again(unsent, source);
+                        let asked = (None, beginning, target, &flow);
+                        return self.lead(asked, source, |_| sink, activity).await;
+                    }
+                }
+            }
+        };
+        let asked = (first, beginning, target, &flow);
+        self.lead(asked, source, sink, activity).await
+    }
+
+    /// Carries payloads by a request of their own, and those of other targets if it is the first.
+    async fn lead<K: Sink>(
+        &self,
+        (first, beginning, target, flow): (Option<First>, Beginning, &Target, &Listed),
         source: impl Source,
         sink: impl FnOnce(Option<SocketAddr>) -> K,
         activity: &Activity,
     ) -> Result<Result<(), Cut>, Refusal> {
         let flows = &self.flows;
-        let _open = Open::new(&flows.open);
-        let flow = self.enlist(beginning.host, target, true);
         let class = self.policy.classify(beginning, target).await;
-        let opened = self.uplink.open_udp(target, &class.treatment, &flow).await;
+        let wanted = (target, first.is_some());
+        let opened = self.uplink.open_udp(wanted, &class.treatment, flow).await;
         let opened = opened.inspect_err(|refusal| {
             flows.refused.fetch_add(1, Ordering::Relaxed);
             flow.ends(refusal);
@@ -151,26 +198,121 @@ impl Entry {
             ends,
         } = opened?;
         flows.opened.fetch_add(1, Ordering::Relaxed);
+        let shared = match &first {
+            Some(first) if agreed.bind => {
+                let ip = remote.or(target.address()).map(|address| address.ip());
+                Some(first.share(&class, ip))
+            }
+            Some(first) => {
+                first.stay_apart();
+                None
+            }
+            None => None,
+        };
+        let remotes: Box<dyn Remotes> = match &shared {
+            Some((trunk, _)) => Box::new(Heard(Arc::clone(trunk))),
+            None => Box::new(Nobody),
+        };
         let contexts = Contexts::new(Side::Client, Protocol::Udp, agreed, true);
         let tally = Tally {
             all: Arc::clone(&flows.datagrams),
-            record: Arc::clone(&flow),
+            record: Arc::clone(flow),
         };
-        let halves = payloads::split(ends, contexts, in_datagrams, class.treatment, tally);
+        let talk = Talk::of_udp(class.treatment, remotes, true);
+        let halves = payloads::split(ends, contexts, in_datagrams, tally, talk);
         if let Some(remote) = remote {
             flow.led_to(remote);
         }
         flow.enter(Phase::Open);
         let meter = Meter {
             all: class.moved(),
-            record: &flow,
+            record: flow,
         };
-        let carried = payloads::relay(source, sink(remote), halves, meter, activity).await;
+        let sink = sink(remote);
+        let carried = match shared {
+            None => relay(source, sink, halves, meter, activity).await,
+            Some((trunk, waiting)) => {
+                let (source, sink) = with_branches(&trunk, waiting, (source, sink));
+                relay(source, sink, halves, meter, activity).await
+            }
+        };
         if let Err(cut) = &carried {
             flow.ends(cut);
             tracing::debug!("{target}, UDP: {cut}");
         }
         Ok(carried)
+    }
+
+    /// Carries payloads by the request of another flow.
+    ///
+    /// # Errors
+    ///
+    /// The far end does not carry them so; with what nobody has got.
+    async fn branch(
+        &self,
+        mut attached: Attached,
+        flow: &Listed,
+        (source, sink): (&mut impl Source, &mut impl Sink),
+        activity: &Activity,
+    ) -> Result<Result<(), Cut>, Option<Bytes>> {
+        self.flows.opened.fetch_add(1, Ordering::Relaxed);
+        flow.enter(Phase::Open);
+        let (mut payloads, mut first) = (Vec::new(), None);
+        loop {
+            tokio::select! {
+                received = source.receive(&mut payloads) => {
+                    let goes_on = match received {
+                        Ok(goes_on) => goes_on,
+                        Err(error) => return Ok(Err(error.into())),
+                    };
+                    for Payload { bytes, .. } in payloads.drain(..) {
+                        flow.carried_in(bytes.len());
+                        if first.is_none() {
+                            first = Some(bytes.clone());
+                        }
+                        if !attached.send(bytes).await {
+                            return Ok(Ok(()));
+                        }
+                        flow.sent();
+                    }
+                    activity.note();
+                    if !goes_on {
+                        return Ok(Ok(()));
+                    }
+                }
+                received = attached.receive() => match received {
+                    Some(bytes) => {
+                        flow.carried_out(bytes.len());
+                        flow.received(1);
+                        let remote = None;
+                        if let Err(error) = sink.send(Payload { remote, bytes }).await {
+                            return Ok(Err(error.into()));
+                        }
+                        activity.note();
+                    }
+                    None => return match attached.end() {
+                        Some(End::Refused) => Err(first),
+                        Some(End::Deaf) => Ok(Err(Cut::Deaf)),
+                        None => Ok(Ok(())),
+                    },
+                },
+                () = activity.over() => return Ok(Ok(())),
+            }
+        }
+    }
+}
+
+/// A source that begins with what was not sent before.
+struct Again<S>(Option<Bytes>, S);
+
+impl<S: Source> Source for Again<S> {
+    async fn receive(&mut self, into: &mut Vec<Payload>) -> io::Result<bool> {
+        let Some(bytes) = self.0.take() else {
+            return self.1.receive(into).await;
+        };
+        let remote = None;
+        into.push(Payload { remote, bytes });
+        Ok(true)
     }
 }
 

@@ -305,7 +305,7 @@ impl Entry {
             all: &self.flows.packets,
             record: &record,
         };
-        let halves = payloads::split_with(ends, contexts, in_datagrams, tally, talk);
+        let halves = payloads::split(ends, contexts, in_datagrams, tally, talk);
         let carried = tun.carried();
         let source = FromKernel {
             device,

@@ -1,6 +1,7 @@
 //! Node A: takes connections of hosts and applications, and carries each on a stream to the exit.
 
 mod associate;
+mod bundle;
 pub mod capture;
 mod entrance;
 mod flows;

@@ -32,6 +32,14 @@ impl Classed {
         Self { treatment, tally }
     }
 
+    /// The class, for other flows.
+    pub(crate) fn class(&self) -> Class {
+        Class {
+            treatment: self.treatment,
+            tally: Arc::clone(&self.tally),
+        }
+    }
+
     pub(crate) fn moved(&self) -> &Moved {
         &self.tally.moved
     }
@@ -40,6 +48,20 @@ impl Classed {
 impl Drop for Classed {
     fn drop(&mut self) {
         self.tally.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A class that flows are of.
+#[derive(Debug)]
+pub(crate) struct Class {
+    treatment: Treatment,
+    tally: Arc<Tally>,
+}
+
+impl Class {
+    /// One more flow.
+    pub(crate) fn begin(&self) -> Classed {
+        Classed::new(self.treatment, Arc::clone(&self.tally))
     }
 }
 

@@ -155,7 +155,7 @@ pub(crate) fn datagram_header(from: &Target) -> Vec<u8> {
 
 /// Takes a client's datagram apart: whom it is for, and its payload. `None` for fragments, which
 /// nobody has to take, and for what is no such datagram.
-pub(super) fn datagram(datagram: &Bytes) -> Option<(Target, Bytes)> {
+pub(crate) fn datagram(datagram: &Bytes) -> Option<(Target, Bytes)> {
     let (&[_, _, fragment, kind], rest) = datagram.split_first_chunk()?;
     if fragment != 0 {
         return None;

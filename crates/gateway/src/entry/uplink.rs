@@ -8,6 +8,7 @@
 
 use super::entrance::{Entrance, Terms, speaks_none};
 use crate::identity::Known;
+use crate::payloads::OF_IP;
 use crate::records::Record;
 use crate::refusal::Refusal;
 use crate::session::datagrams::Datagrams;
@@ -346,15 +347,20 @@ impl Uplink {
         self.ask(ask, record).await
     }
 
-    /// The same for UDP.
+    /// The same for UDP; `binds` asks for a socket that carries other targets, too.
     pub(crate) async fn open_udp(
         &self,
-        target: &Target,
+        (target, binds): (&Target, bool),
         treatment: &Treatment,
         record: &Record,
     ) -> Result<Granted, Refusal> {
-        let ask = |up: Up| async move { up.associate(target, treatment).await };
+        let ask = |up: Up| async move { up.associate((target, binds), treatment).await };
         self.ask(ask, record).await
+    }
+
+    /// Whether the far end may have sockets that carry many targets.
+    pub(super) fn may_bind(&self) -> bool {
+        self.far.entrance.offered().bind
     }
 
     /// Asks on the connection that stands, and on the next one if that was lost meanwhile: nothing
@@ -444,26 +450,30 @@ impl Up {
 
     async fn associate(
         &self,
-        target: &Target,
+        (target, binds): (&Target, bool),
         treatment: &Treatment,
     ) -> Result<Result<Granted, Refusal>, Broken> {
-        self.ask_for(&Ask::Udp(Some(target.clone())), treatment)
+        let mut offered = self.terms.offered;
+        offered.bind &= binds;
+        self.ask_for(&Ask::Udp(Some(target.clone())), offered, treatment)
             .await
     }
 
     /// Asks for a tunnel of packets of IP.
     pub(super) async fn ask_for_ip(&self) -> Result<Result<Granted, Refusal>, Broken> {
-        self.ask_for(&Ask::Ip(Scope::ALL), &Treatment::default())
+        let offered = self.terms.offered.and(OF_IP);
+        self.ask_for(&Ask::Ip(Scope::ALL), offered, &Treatment::default())
             .await
     }
 
     async fn ask_for(
         &self,
         ask: &Ask,
+        offered: Extensions,
         treatment: &Treatment,
     ) -> Result<Result<Granted, Refusal>, Broken> {
         let terms = &self.terms;
-        let Some(request) = terms.ask(ask, treatment) else {
+        let Some(request) = terms.ask(ask, offered, treatment) else {
             return Ok(Err(Refusal::Unsupported));
         };
         let opened = self.session.request_with_datagrams(&request).await?;
@@ -473,7 +483,7 @@ impl Up {
             return Ok(Err(Refusal::of(&response)));
         }
         Ok(Ok(Granted {
-            agreed: terms.offered.and(Extensions::read(&response.headers)),
+            agreed: offered.and(Extensions::read(&response.headers)),
             remote: next_hop(&response),
             in_datagrams: self.session.has_datagrams(&terms.settings),
             ends: (outgoing, incoming, datagrams),

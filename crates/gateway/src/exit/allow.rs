@@ -129,7 +129,7 @@ impl Allow {
 
     /// Whether an address may be connected to, by a machine that has these. One that does not know
     /// which it has connects only where the rules say so.
-    fn permits(&self, address: SocketAddr, own: Option<&[IpAddr]>) -> bool {
+    pub(super) fn permits(&self, address: SocketAddr, own: Option<&[IpAddr]>) -> bool {
         let ip = address.ip().to_canonical();
         let address = SocketAddr::new(ip, address.port());
         if self.never.iter().any(|prefix| prefix.contains(ip)) {
@@ -142,7 +142,7 @@ impl Allow {
     }
 
     /// The addresses of this machine, which change.
-    async fn own_addresses(&self) -> Option<Arc<[IpAddr]>> {
+    pub(super) async fn own_addresses(&self) -> Option<Arc<[IpAddr]>> {
         let mut own = self.own.lock().await;
         if own.at.is_none_or(|at| at.elapsed() >= OWN_FOR) {
             own.keep(interfaces::list().await);

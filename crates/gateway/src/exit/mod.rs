@@ -1,6 +1,8 @@
 //! Node B: lets clients in, and makes the connections they ask for.
 
 mod allow;
+mod anywhere;
+mod bound;
 mod guests;
 pub mod ip;
 mod names;
@@ -63,7 +65,7 @@ pub struct Permissions {
 pub struct Exit {
     store: Arc<Store>,
     guests: Guests,
-    allow: Allow,
+    allow: Arc<Allow>,
     max_flows: usize,
     name: String,
     templates: Templates,
@@ -99,7 +101,7 @@ impl Exit {
         Self {
             store: Arc::new(store),
             guests: Guests::default(),
-            allow: Allow::new(permissions.allow),
+            allow: Arc::new(Allow::new(permissions.allow)),
             max_flows: permissions.max_flows,
             name: crate::identity::plain_name(name),
             since: Instant::now(),
@@ -113,7 +115,10 @@ impl Exit {
     /// Carries packets of IP, too.
     #[must_use]
     pub fn with_network(mut self, network: Network) -> Self {
-        self.allow.forbid(network.prefixes());
+        // Nobody else has it yet.
+        if let Some(allow) = Arc::get_mut(&mut self.allow) {
+            allow.forbid(network.prefixes());
+        }
         self.network = Some(network);
         self
     }
@@ -378,18 +383,18 @@ impl Exit {
                 outgoing.treat(&treatment::read(&request.headers));
                 return self.connect(&guest, &target, outgoing, incoming).await;
             }
-            Ok(Ask::Udp(Some(target))) => {
+            Ok(Ask::Udp(target)) => {
                 let ends = (outgoing, incoming);
                 let offered = Extensions::read(&request.headers);
                 let how = (offered, treatment::read(&request.headers));
-                return self.associate(visit, &guest, &target, how, ends).await;
+                return self.associate(visit, &guest, target, how, ends).await;
             }
             Ok(Ask::Ip(scope)) => {
                 let ends = (outgoing, incoming);
                 let offered = Extensions::read(&request.headers);
                 return self.carry_ip(visit, &guest, scope, offered, ends).await;
             }
-            Ok(Ask::Tcp(_) | Ask::Udp(None)) => Refusal::Unsupported.response(),
+            Ok(Ask::Tcp(_)) => Refusal::Unsupported.response(),
             Err(_) if is_join => Response {
                 status: 200,
                 headers: Headers::new().with(NAME, self.name.clone()),

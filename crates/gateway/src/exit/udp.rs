@@ -1,49 +1,81 @@
-//! UDP of the exit (RFC 9298): a connected socket for each request, which lasts as long as that.
+//! UDP of the exit (RFC 9298): a socket for each request, which lasts as long as that. It is
+//! connected to the target, or bound if the client asks for that.
 
 use super::allow::Allow;
+use super::anywhere::Anywhere;
+use super::bound::{Bound, FromAll, Gate, Rules, ToAll};
 use super::guests::{Flow, Guest};
 use super::names::Names;
 use super::{Exit, HEAD, Visit, tcp};
 use crate::UDP_IDLE;
-use crate::payloads::{self, Activity, Payload, Sink, Source};
+use crate::payloads::{
+    self, Activity, Nobody, Payload, Receiver, Remotes, Sender, Sink, Source, Talk, relay,
+};
 use crate::records::{Meter, Tally};
 use crate::refusal::Refusal;
+use crate::relay::Cut;
 use crate::session::{Broken, Incoming, Outgoing};
 use crate::status::flow::Phase;
 use crate::udp::{Socket, lasting};
+use anabranch_masque::extensions::put_public_addresses;
 use anabranch_masque::{
-    Contexts, Extensions, Headers, Protocol, ProxyStatus, Response, Settings, Target, proxy_status,
+    Contexts, Extensions, Headers, Host, Protocol, ProxyStatus, Response, Settings, Target,
+    proxy_status,
 };
 use anabranch_proto::wire::Side;
 use anabranch_tunnel::Treatment;
 use bytes::BytesMut;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use tokio::time::timeout;
 
+/// What stands for the target of a request that has none.
+const ANYBODY: Target = Target {
+    host: Host::V4(Ipv4Addr::UNSPECIFIED),
+    port: 0,
+};
+
+/// What a request is carried by.
+enum Way {
+    Connected(Socket),
+    Bound(Arc<Bound>),
+}
+
+/// A request that is granted.
+struct Led {
+    flow: Flow,
+    way: Way,
+    /// Where its target is, if it has one.
+    remote: Option<SocketAddr>,
+    /// What is told of the socket's own addresses.
+    public: Vec<SocketAddr>,
+}
+
 impl Exit {
-    /// Carries UDP between a client and a target.
+    /// Carries UDP between a client and a target, or whomever it names if there is none.
     pub(super) async fn associate(
         &self,
         visit: &Visit,
         guest: &Arc<Guest>,
-        target: &Target,
+        target: Option<Target>,
         (offered, treatment): (Extensions, Treatment),
         (mut outgoing, incoming): (Outgoing, Incoming),
     ) -> Result<(), Broken> {
         // What a client sends before it has the answer waits for it.
         let datagrams = visit.session.datagrams(outgoing.id());
-        let record = self.enlist(guest, target, true);
-        let connected = tokio::select! {
-            connected = self.udp_socket(guest, target) => connected,
+        let agreed = payloads::OURS.and(offered);
+        let shown = target.clone().unwrap_or(ANYBODY);
+        let record = self.enlist(guest, &shown, true);
+        let led = tokio::select! {
+            led = self.lead(guest, target.as_ref(), agreed.bind) => led,
             broken = outgoing.given_up() => return Err(broken),
         };
-        let (flow, socket, remote) = match connected {
-            Ok(connected) => connected,
+        let led = match led {
+            Ok(led) => led,
             Err(refusal) => {
                 record.ends(&refusal);
-                tracing::debug!("{target}, UDP: {refusal}");
+                tracing::debug!("{shown}, UDP: {refusal}");
                 return outgoing.answer(incoming, &refusal.response()).await;
             }
         };
@@ -51,42 +83,116 @@ impl Exit {
         let settings = timeout(HEAD, visit.session.settings()).await;
         let settings = settings.unwrap_or_else(|_| Ok(Settings::default()))?;
         let in_datagrams = visit.session.has_datagrams(&settings);
-        let agreed = payloads::OURS.and(offered);
-        outgoing.head(&response(agreed, remote).to_fields()).await?;
-        let contexts = Contexts::new(Side::Server, Protocol::Udp, agreed, true);
+        outgoing.head(&led.response(agreed).to_fields()).await?;
+        let contexts = Contexts::new(Side::Server, Protocol::Udp, agreed, target.is_some());
         let ends = (outgoing, incoming, datagrams);
         let tally = Tally {
-            all: flow.datagrams(),
+            all: led.flow.datagrams(),
             record: Arc::clone(&record),
         };
-        let halves = payloads::split(ends, contexts, in_datagrams, treatment, tally);
-        record.led_to(remote);
+        let talk = Talk::of_udp(treatment, led.gate(), false);
+        let halves = payloads::split(ends, contexts, in_datagrams, tally, talk);
+        if let Some(remote) = led.remote {
+            record.led_to(remote);
+        }
         record.enter(Phase::Open);
         let meter = Meter {
-            all: flow.moved(),
+            all: led.flow.moved(),
             record: &record,
         };
-        let source = FromTarget {
-            socket: &socket,
-            arena: BytesMut::new(),
-        };
-        let sink = ToTarget(&socket);
-        let activity = Activity::new(UDP_IDLE);
-        if let Err(cut) = payloads::relay(source, sink, halves, meter, &activity).await {
+        if let Err(cut) = led.carry(halves, meter).await {
             record.ends(&cut);
-            tracing::debug!("{target}, UDP: {cut}");
+            tracing::debug!("{shown}, UDP: {cut}");
         }
         Ok(())
     }
 
-    async fn udp_socket(
+    async fn lead(
         &self,
         guest: &Arc<Guest>,
-        target: &Target,
-    ) -> Result<(Flow, Socket, SocketAddr), Refusal> {
+        target: Option<&Target>,
+        is_bound: bool,
+    ) -> Result<Led, Refusal> {
+        if target.is_none() && !is_bound {
+            return Err(Refusal::BadTarget);
+        }
         let flow = Flow::begin(guest, self.max_flows).ok_or(Refusal::TooMany)?;
-        let (socket, remote) = connect(target, &guest.names, &self.allow).await?;
-        Ok((flow, socket, remote))
+        let connected = match target {
+            Some(target) => Some(connect(target, &guest.names, &self.allow).await?),
+            None => None,
+        };
+        let remote = connected.as_ref().map(|(_, remote)| *remote);
+        let (way, public) = match connected {
+            Some((socket, _)) if !is_bound => (Way::Connected(socket), Vec::new()),
+            // That one has shown that there is a route.
+            _ => self
+                .bind(guest, remote)
+                .await
+                .map_err(|error| tcp::refusal(&error))?,
+        };
+        Ok(Led {
+            flow,
+            way,
+            remote,
+            public,
+        })
+    }
+
+    async fn bind(
+        &self,
+        guest: &Arc<Guest>,
+        target: Option<SocketAddr>,
+    ) -> io::Result<(Way, Vec<SocketAddr>)> {
+        let socket = Anywhere::open()?;
+        let public = socket.addresses().await?;
+        let rules = Rules {
+            allow: Arc::clone(&self.allow),
+            guest: Arc::clone(guest),
+            max_flows: self.max_flows,
+            records: Arc::clone(&self.records),
+        };
+        Ok((Way::Bound(Bound::new(socket, target, rules).await), public))
+    }
+}
+
+impl Led {
+    fn gate(&self) -> Box<dyn Remotes> {
+        match &self.way {
+            Way::Connected(_) => Box::new(Nobody),
+            Way::Bound(bound) => Box::new(Gate(Arc::clone(bound))),
+        }
+    }
+
+    /// Success, with the address that a name has led to and those of the bound socket.
+    fn response(&self, agreed: Extensions) -> Response {
+        let status = ProxyStatus {
+            proxy: crate::AUTHORITY.into(),
+            next_hop: self.remote.map(|remote| remote.to_string()),
+            ..ProxyStatus::default()
+        };
+        let mut headers = Headers::new().with(proxy_status::NAME, status.to_value());
+        agreed.put(&mut headers);
+        if agreed.bind {
+            put_public_addresses(&mut headers, &self.public);
+        }
+        Response {
+            status: 200,
+            headers,
+        }
+    }
+
+    async fn carry(&self, halves: (Sender, Receiver), meter: Meter<'_>) -> Result<(), Cut> {
+        let (activity, arena) = (Activity::new(UDP_IDLE), BytesMut::new());
+        match &self.way {
+            Way::Connected(socket) => {
+                let source = FromTarget { socket, arena };
+                relay(source, ToTarget(socket), halves, meter, &activity).await
+            }
+            Way::Bound(bound) => {
+                let source = FromAll { bound, arena };
+                relay(source, ToAll(bound), halves, meter, &activity).await
+            }
+        }
     }
 }
 
@@ -106,21 +212,6 @@ async fn connect(
     Err(failure)
 }
 
-/// Success, with the address that a name has led to.
-fn response(agreed: Extensions, remote: SocketAddr) -> Response {
-    let status = ProxyStatus {
-        proxy: crate::AUTHORITY.into(),
-        next_hop: Some(remote.to_string()),
-        ..ProxyStatus::default()
-    };
-    let mut headers = Headers::new().with(proxy_status::NAME, status.to_value());
-    agreed.put(&mut headers);
-    Response {
-        status: 200,
-        headers,
-    }
-}
-
 /// What the target sends.
 struct FromTarget<'a> {
     socket: &'a Socket,
@@ -129,7 +220,11 @@ struct FromTarget<'a> {
 
 impl Source for FromTarget<'_> {
     async fn receive(&mut self, into: &mut Vec<Payload>) -> io::Result<bool> {
+        let before = into.len();
         lasting(self.socket.receive(&mut self.arena, into).await)?;
+        for payload in &mut into[before..] {
+            payload.remote = None;
+        }
         Ok(true)
     }
 }

@@ -72,6 +72,11 @@ impl Order {
         }
     }
 
+    /// Number spaces end, and what they hold is dropped.
+    pub(super) fn forget(&mut self, is_over: impl Fn(u64) -> bool) {
+        self.spaces.forget(is_over);
+    }
+
     /// Whether something has to be known of the paths' delays.
     pub(super) fn is_used(&self) -> bool {
         self.spaces.is_used()

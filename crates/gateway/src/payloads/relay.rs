@@ -12,6 +12,7 @@ use crate::records::Meter;
 use crate::relay::Cut;
 use anabranch_masque::Code;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -21,17 +22,33 @@ pub(crate) trait Source {
     /// Waits for payloads and appends them; returns whether there can be more. To be cancelled
     /// without a loss.
     async fn receive(&mut self, into: &mut Vec<Payload>) -> io::Result<bool>;
+
+    /// A remote end that is no more, other than the target; nothing if there is no other.
+    fn gone(&mut self) -> Option<SocketAddr> {
+        None
+    }
 }
 
 impl<S: Source> Source for &mut S {
     async fn receive(&mut self, into: &mut Vec<Payload>) -> io::Result<bool> {
         (**self).receive(into).await
     }
+
+    fn gone(&mut self) -> Option<SocketAddr> {
+        (**self).gone()
+    }
 }
 
 /// Where payloads out of the tunnel go to.
 pub(crate) trait Sink {
+    /// Where the payload has a remote end, that is another one than the target.
     async fn send(&mut self, payload: Payload) -> io::Result<()>;
+}
+
+impl<S: Sink> Sink for &mut S {
+    async fn send(&mut self, payload: Payload) -> io::Result<()> {
+        (**self).send(payload).await
+    }
 }
 
 /// When something was last carried, and for how long nothing may be.
@@ -64,7 +81,7 @@ impl Activity {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn over(&self) {
+    pub(crate) async fn over(&self) {
         loop {
             let last = self.last();
             if last.elapsed() >= self.idle {
@@ -97,7 +114,7 @@ pub(crate) async fn relay(
             sender.finish();
             Code::NO_ERROR
         }
-        Err(Cut::Socket(_)) => Code::CONNECT_ERROR,
+        Err(Cut::Socket(_) | Cut::Deaf) => Code::CONNECT_ERROR,
         Err(Cut::Stream(broken)) => broken.code(),
     };
     if ended.is_err() {
@@ -117,7 +134,7 @@ async fn outward(
     while goes_on {
         goes_on = receiver.receive(&mut payloads).await?;
         for payload in payloads.drain(..) {
-            meter.outward(payload.bytes.len());
+            meter.outward(payload.bytes.len(), payload.is_of_target());
             meter.record.wait_outward(sink.send(payload)).await?;
         }
         activity.note();
@@ -138,9 +155,12 @@ async fn inward(
             more = source.receive(&mut payloads) => goes_on = more?,
             attended = sender.attend() => attended?,
         }
+        while let Some(remote) = source.gone() {
+            sender.close(remote).await?;
+        }
         let mut is_active = false;
         for payload in payloads.drain(..) {
-            meter.inward(payload.bytes.len());
+            meter.inward(payload.bytes.len(), payload.is_of_target());
             meter.record.wait_inward(sender.send(&payload)).await?;
             is_active = true;
         }

@@ -16,7 +16,7 @@ pub(super) struct Near {
 }
 
 impl Near {
-    async fn open(place: &Place) -> Self {
+    pub(super) async fn open(place: &Place) -> Self {
         let state = tempfile::tempdir().unwrap();
         let (remotes, fingerprint) = (place.remotes.clone(), place.identity.fingerprint());
         let entrance = Entrance::Exit(Invited {
@@ -99,6 +99,16 @@ impl Client {
 
     pub(super) async fn send(&self, target: &str, payload: &[u8]) {
         send_from(&self.socket, self.relay, target, payload).await;
+    }
+
+    /// What comes next, and whom it names.
+    pub(super) async fn hear(&self) -> (String, Vec<u8>) {
+        let mut buffer = [0; 2048];
+        let (length, at) = self.socket.recv_from(&mut buffer).await.unwrap();
+        assert_eq!(at, self.relay);
+        let bytes = bytes::Bytes::copy_from_slice(&buffer[..length]);
+        let (from, payload) = crate::entry::socks::datagram(&bytes).unwrap();
+        (from.to_string(), payload.to_vec())
     }
 
     /// Sends a question to the echo at `target` until it is answered from `from`.

@@ -52,8 +52,9 @@ impl Association {
             all: Arc::clone(&counts),
             record: Record::unlisted(),
         };
-        let treatment = Treatment::default();
-        let (sender, receiver) = payloads::split(ends, contexts, in_datagrams, treatment, tally);
+        let remotes = Box::new(payloads::Nobody);
+        let talk = payloads::Talk::of_udp(Treatment::default(), remotes, true);
+        let (sender, receiver) = payloads::split(ends, contexts, in_datagrams, tally, talk);
         Ok(Self {
             sender,
             receiver,
@@ -107,7 +108,7 @@ pub(super) async fn echo() -> String {
 }
 
 /// A session whose client takes no QUIC datagrams for HTTP's.
-async fn visit_with_capsules(place: &Place) -> Session {
+pub(super) async fn visit_with_capsules(place: &Place) -> Session {
     let ours = Settings {
         h3_datagram: false,
         ..Settings::OURS

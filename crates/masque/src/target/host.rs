@@ -117,6 +117,12 @@ impl Target {
         let port = port.ok_or(InvalidTarget::Port)?;
         Ok(Self { host, port })
     }
+
+    /// The address and port, unless the host is a name.
+    pub fn address(&self) -> Option<SocketAddr> {
+        let ip = self.host.address()?;
+        Some(SocketAddr::new(ip, self.port))
+    }
 }
 
 impl From<SocketAddr> for Target {

@@ -2,6 +2,7 @@
 
 use super::doors::{Datagrams, First, in_the_name_of};
 use crate::entry::Entry;
+use crate::entry::bundle::{Bundle, Bundles};
 use crate::entry::flows::{Begun, REFUSED, UdpFlows};
 use crate::entry::owner;
 use crate::entry::policy::Beginning;
@@ -35,6 +36,7 @@ impl Entry {
     /// Carries the datagrams that come out of this door.
     pub(in crate::entry) async fn captured_udp(self: Arc<Self>, door: Arc<Datagrams>) {
         let mut flows = UdpFlows::new(MAX_FLOWS);
+        let mut bundles = Bundles::default();
         let mut buffer = vec![0; BUFFER];
         loop {
             let first = match door.receive(&mut buffer).await {
@@ -66,7 +68,8 @@ impl Entry {
                 socket: owner::Socket::udp(host, target),
                 dscp,
             };
-            let begin = |begun| flow(Arc::clone(&self), beginning, target, begun);
+            let bundle = bundles.of(host);
+            let begin = |begun| flow(Arc::clone(&self), beginning, (bundle, target), begun);
             let payload = Bytes::copy_from_slice(&buffer[..length]);
             if !flows.carry(&(host, target), payload, idle, begin) {
                 self.flows.datagrams.lose(1);
@@ -76,7 +79,12 @@ impl Entry {
 }
 
 /// Carries payloads between a host and a target, until nothing happens any more.
-async fn flow(entry: Arc<Entry>, beginning: Beginning, target: SocketAddr, begun: Begun) {
+async fn flow(
+    entry: Arc<Entry>,
+    beginning: Beginning,
+    (bundle, target): (Arc<Bundle>, SocketAddr),
+    begun: Begun,
+) {
     let (host, Begun { waiting, activity }) = (beginning.host, begun);
     let socket = match in_the_name_of(target, host).and_then(Socket::of) {
         Ok(socket) => Arc::new(socket),
@@ -90,13 +98,21 @@ async fn flow(entry: Arc<Entry>, beginning: Beginning, target: SocketAddr, begun
         socket: Arc::clone(&socket),
         arena: BytesMut::new(),
     };
-    let sink = |_| ToHost(socket);
+    let sink = |_| ToHost { socket, host };
     let name = Target::from(target);
-    let carried = entry.carry_udp((beginning, &name), &mut source, sink, &activity);
+    let asked = (beginning, &name);
+    let carried = entry.carry_udp(&bundle, asked, &mut source, sink, &activity);
     let why = match carried.await {
         Err(Refusal::ConnectionRefused) => Undeliverable::PortUnreachable,
         Err(Refusal::Prohibited) => Undeliverable::Prohibited,
         Err(_) => Undeliverable::HostUnreachable,
+        // What is sent there next may be taken: the far end goes on.
+        Ok(Err(Cut::Deaf)) => {
+            if let Some(unreachable) = entry.unreachable() {
+                unreachable.tell(host, target, Undeliverable::PortUnreachable);
+            }
+            return;
+        }
         // The far end was told so by the target.
         Ok(Err(Cut::Stream(Broken::GivenUp(Code::CONNECT_ERROR)))) => {
             Undeliverable::PortUnreachable
@@ -126,17 +142,37 @@ impl Source for FromHost {
                 let Some(bytes) = first else { return Ok(false) };
                 into.push(Payload { remote: None, bytes });
             }
-            received = self.socket.receive(&mut self.arena, into) => lasting(received)?,
+            received = self.socket.receive(&mut self.arena, into) => {
+                lasting(received)?;
+                for payload in into {
+                    payload.remote = None;
+                }
+            }
         }
         Ok(true)
     }
 }
 
 /// What goes to the host.
-struct ToHost(Arc<Socket>);
+struct ToHost {
+    socket: Arc<Socket>,
+    host: SocketAddr,
+}
 
 impl Sink for ToHost {
     async fn send(&mut self, payload: Payload) -> io::Result<()> {
-        lasting(self.0.send(&payload.bytes).await)
+        let Some(other) = payload.remote else {
+            return lasting(self.socket.send(&payload.bytes).await);
+        };
+        // What the host answers comes out of the door, and begins a flow.
+        let once = in_the_name_of(other, self.host).and_then(Socket::of);
+        let sent = match &once {
+            Ok(socket) => socket.send(&payload.bytes).await,
+            Err(_) => return Ok(()),
+        };
+        if let Err(error) = sent {
+            tracing::debug!("{} cannot hear of {other}: {error}", self.host);
+        }
+        Ok(())
     }
 }

@@ -339,7 +339,7 @@ impl Exit {
         let settings = timeout(HEAD, visit.session.settings()).await;
         let settings = settings.unwrap_or_else(|_| Ok(Settings::default()))?;
         let in_datagrams = visit.session.has_datagrams(&settings);
-        let agreed = payloads::OURS.and(offered);
+        let agreed = payloads::OF_IP.and(offered);
         let mut response = Response::new(200);
         agreed.put(&mut response.headers);
         outgoing.head(&response.to_fields()).await?;
@@ -358,7 +358,7 @@ impl Exit {
             all: flow.moved(),
             record: &record,
         };
-        let halves = payloads::split_with(ends, contexts, in_datagrams, tally, talk);
+        let halves = payloads::split(ends, contexts, in_datagrams, tally, talk);
         let (tenancy, waiting) = network.move_in(number);
         let bounds = Bounds { lease, scope };
         let source = FromNet {

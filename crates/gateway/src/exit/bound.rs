@@ -1,0 +1,277 @@
+//! A bound UDP socket (draft-ietf-masque-connect-udp-listen): one for all remote ends of a request,
+//! so that all see the same port.
+//!
+//! ```text
+//! context, or a datagram that names one ──> admitted: a flow of the client ──> may be sent to?
+//! datagram of a remote end ──> sent to before, or another port there ──> the client
+//! ```
+//! Each remote end counts as a flow, and obeys the rules of targets. What others send is dropped
+//! (RFC 4787: endpoint-independent mapping, address-dependent filtering).
+
+use super::allow::Allow;
+use super::anywhere::{Anywhere, is_of_one_remote};
+use super::guests::{Flow, Guest};
+use crate::UDP_IDLE;
+use crate::payloads::{Counts, Gone, Payload, Remotes, Sink, Source};
+use crate::records::{About, Listed, Records};
+use crate::status::flow::Phase;
+use crate::udp::lasting;
+use anabranch_masque::Target;
+use bytes::BytesMut;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::time::Instant;
+
+/// Remote ends of a socket at a time, besides its target.
+pub(super) const MAX_REMOTES: usize = 256;
+
+/// What an exit decides by.
+#[derive(Debug, Clone)]
+pub(super) struct Rules {
+    pub(super) allow: Arc<Allow>,
+    pub(super) guest: Arc<Guest>,
+    pub(super) max_flows: usize,
+    pub(super) records: Arc<Records>,
+}
+
+/// A remote end.
+#[derive(Debug)]
+struct End {
+    _flow: Flow,
+    record: Listed,
+    /// Whether something was sent there, as it may be.
+    is_sent_to: bool,
+    last: Instant,
+}
+
+/// The socket, and whom it speaks to.
+#[derive(Debug)]
+pub(super) struct Bound {
+    socket: Anywhere,
+    /// That of the request, if it has one.
+    target: Option<SocketAddr>,
+    rules: Rules,
+    /// This machine's addresses when it was made: a first look, before something is sent.
+    own: Option<Arc<[IpAddr]>>,
+    ends: Mutex<BTreeMap<SocketAddr, End>>,
+    /// Those whose contexts are to be closed.
+    gone: Gone,
+    counts: Arc<Counts>,
+}
+
+impl Bound {
+    pub(super) async fn new(
+        socket: Anywhere,
+        target: Option<SocketAddr>,
+        rules: Rules,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            socket,
+            target,
+            own: rules.allow.own_addresses().await,
+            counts: Arc::clone(&rules.guest.datagrams),
+            rules,
+            ends: Mutex::default(),
+            gone: Gone::default(),
+        })
+    }
+
+    fn ends(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, End>> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_target(&self, remote: SocketAddr) -> bool {
+        self.target == Some(remote)
+    }
+
+    /// Takes a remote end in, if it can be one and there is room; returns whether it is one now.
+    fn admit(&self, remote: SocketAddr) -> bool {
+        let can_be = remote.port() != 0
+            && remote.ip() == remote.ip().to_canonical()
+            && self.socket.has_family_of(remote)
+            && self.rules.allow.permits(remote, self.own.as_deref());
+        if !can_be {
+            return false;
+        }
+        let mut ends = self.ends();
+        if self.is_target(remote) || ends.contains_key(&remote) {
+            return true;
+        }
+        if ends.len() >= MAX_REMOTES {
+            ends.retain(|_, end| end.last.elapsed() < UDP_IDLE);
+        }
+        let Rules {
+            guest,
+            max_flows,
+            records,
+            ..
+        } = &self.rules;
+        if ends.len() >= MAX_REMOTES {
+            return false;
+        }
+        let Some(flow) = Flow::begin(guest, *max_flows) else {
+            return false;
+        };
+        let record = records.begin(About {
+            is_udp: true,
+            target: Target::from(remote),
+            source: None,
+            client: Some(guest.id.to_string()),
+        });
+        record.enter(Phase::Target);
+        let end = End {
+            _flow: flow,
+            record,
+            is_sent_to: false,
+            last: Instant::now(),
+        };
+        ends.insert(remote, end);
+        true
+    }
+
+    /// Whether a datagram may leave for a remote end; it is counted if so.
+    async fn may_send(&self, remote: SocketAddr, bytes: usize) -> bool {
+        if self.is_target(remote) || self.note_sent(remote, bytes) {
+            return true;
+        }
+        // As for the target of a request, the rules are asked once, and by what holds now.
+        if !self.admit(remote) || !self.rules.allow.leads_to(remote).await {
+            self.ends().remove(&remote);
+            self.gone.push(remote);
+            return false;
+        }
+        if let Some(end) = self.ends().get_mut(&remote) {
+            end.is_sent_to = true;
+            end.record.enter(Phase::Open);
+        }
+        self.note_sent(remote, bytes)
+    }
+
+    /// Counts a datagram for a remote end that was sent to before, if it was.
+    fn note_sent(&self, remote: SocketAddr, bytes: usize) -> bool {
+        let mut ends = self.ends();
+        let Some(end) = ends.get_mut(&remote).filter(|end| end.is_sent_to) else {
+            return false;
+        };
+        end.last = Instant::now();
+        end.record.carried_out(bytes);
+        end.record.received(1);
+        true
+    }
+
+    /// Whether a datagram of this remote end is wanted; it is counted if so.
+    fn is_wanted(&self, remote: SocketAddr, bytes: usize) -> bool {
+        if self.is_target(remote) {
+            return true;
+        }
+        let mut ends = self.ends();
+        if let Some(end) = ends.get_mut(&remote)
+            && end.is_sent_to
+        {
+            end.last = Instant::now();
+            end.record.carried_in(bytes);
+            end.record.sent();
+            return true;
+        }
+        // Another port of an address that was sent to, as translators give.
+        let ip = remote.ip();
+        let from = SocketAddr::new(ip, 0)..=SocketAddr::new(ip, u16::MAX);
+        self.target.is_some_and(|target| target.ip() == ip)
+            || ends.range(from).any(|(_, end)| end.is_sent_to)
+    }
+
+    /// Ends what remote ends refuse; an error if that was the only one.
+    fn hear(&self) -> io::Result<()> {
+        for refused in self.socket.refused() {
+            let mut ends = self.ends();
+            if let Some(end) = ends.remove(&refused) {
+                end.record.ends(&"the target refuses datagrams");
+                self.gone.push(refused);
+            } else if self.is_target(refused) && ends.is_empty() {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What decides about the contexts of the client.
+pub(super) struct Gate(pub(super) Arc<Bound>);
+
+impl Remotes for Gate {
+    fn allows(&mut self, remote: SocketAddr) -> bool {
+        self.0.admit(remote)
+    }
+
+    fn closed(&mut self, remote: SocketAddr, _: bool) {
+        self.0.ends().remove(&remote);
+    }
+}
+
+/// What remote ends send.
+pub(super) struct FromAll<'a> {
+    pub(super) bound: &'a Bound,
+    pub(super) arena: BytesMut,
+}
+
+impl Source for FromAll<'_> {
+    async fn receive(&mut self, into: &mut Vec<Payload>) -> io::Result<bool> {
+        let (bound, before) = (self.bound, into.len());
+        tokio::select! {
+            received = bound.socket.receive(&mut self.arena, into) => lasting(received)?,
+            () = bound.gone.wait() => {}
+        }
+        if into.len() == before {
+            bound.hear()?;
+        }
+        let mut kept = before;
+        for at in before..into.len() {
+            let length = into[at].bytes.len();
+            let from = into[at].remote;
+            if from.is_some_and(|from| bound.is_wanted(from, length)) {
+                into[at].remote = from.filter(|from| !bound.is_target(*from));
+                into.swap(kept, at);
+                kept += 1;
+            }
+        }
+        into.truncate(kept);
+        Ok(true)
+    }
+
+    fn gone(&mut self) -> Option<SocketAddr> {
+        self.bound.gone.pop()
+    }
+}
+
+/// What is sent to remote ends.
+pub(super) struct ToAll<'a>(pub(super) &'a Bound);
+
+impl Sink for ToAll<'_> {
+    async fn send(&mut self, payload: Payload) -> io::Result<()> {
+        let (bound, bytes) = (self.0, payload.bytes);
+        let to = match payload.remote {
+            None => bound.target,
+            Some(remote) if bound.may_send(remote, bytes.len()).await => Some(remote),
+            Some(_) => None,
+        };
+        let Some(to) = to else {
+            bound.counts.lose(1);
+            return Ok(());
+        };
+        let sent = bound.socket.send_to(&bytes, to).await;
+        match sent {
+            Err(error) if is_of_one_remote(&error) => {
+                // Where there is but one it is the request's end, as ever.
+                bound.hear()?;
+                if bound.is_target(to) && bound.ends().is_empty() {
+                    return lasting(Err(error));
+                }
+                bound.counts.lose(1);
+                Ok(())
+            }
+            sent => lasting(sent),
+        }
+    }
+}

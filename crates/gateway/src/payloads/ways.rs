@@ -1,0 +1,296 @@
+//! The contexts by which payloads of a request leave: that of its target, and one for each other
+//! remote end of a bound socket (draft-ietf-masque-connect-udp-listen).
+
+use super::order;
+use anabranch_masque::capsule::{Capsule, NumberBits};
+use anabranch_masque::contexts::Context;
+use anabranch_masque::datagram::{put_context, put_remote};
+use anabranch_masque::{Contexts, limits};
+use anabranch_tunnel::Numbering;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// The context of payloads of the request's target (RFC 9298, section 4).
+pub(super) const TARGET: u64 = 0;
+
+/// What precedes payloads of one context.
+#[derive(Debug, Clone)]
+pub(super) struct Way {
+    context: u64,
+    /// Counts them, if they are numbered.
+    numbering: Option<Numbering>,
+    /// Whom each payload names, in a context of many remote ends.
+    names: Option<SocketAddr>,
+}
+
+impl Way {
+    fn new(context: u64, numbers: Option<(u64, NumberBits)>) -> Self {
+        Self {
+            context,
+            numbering: numbers.map(|(own, bits)| Numbering::new(own, order::size(bits))),
+            names: None,
+        }
+    }
+
+    pub(super) fn is_numbered(&self) -> bool {
+        self.numbering.is_some()
+    }
+
+    /// Appends what precedes the next payload.
+    pub(super) fn put_header(&mut self, out: &mut Vec<u8>) {
+        match &mut self.numbering {
+            Some(numbering) => {
+                numbering.put_header(out);
+            }
+            None => put_context(out, self.context),
+        }
+        if let Some(remote) = self.names {
+            put_remote(out, remote);
+        }
+    }
+}
+
+/// The ways of a request.
+#[derive(Debug)]
+pub(super) struct Ways {
+    target: Option<Way>,
+    others: BTreeMap<SocketAddr, Way>,
+    /// The size of our numbers, if there are some.
+    bits: Option<NumberBits>,
+    /// Registers contexts for those that we send to.
+    opens: bool,
+    /// Has registered one for those that we do not.
+    has_any: bool,
+}
+
+impl Ways {
+    /// Those of a request that begins; what is to be said first is appended.
+    pub(super) fn begin(
+        contexts: &mut Contexts,
+        bits: Option<NumberBits>,
+        opens: bool,
+        owed: &mut Vec<Capsule>,
+    ) -> Self {
+        let has_target = contexts.find(TARGET).is_some();
+        let target = has_target.then(|| Way::new(TARGET, number(contexts, TARGET, bits, owed)));
+        Self {
+            target,
+            others: BTreeMap::new(),
+            bits,
+            opens,
+            has_any: false,
+        }
+    }
+
+    /// How to send to a remote end, `None` for the target; what is to be said before is appended.
+    /// Nothing if there is no context for it.
+    pub(super) fn to(
+        &mut self,
+        remote: Option<SocketAddr>,
+        contexts: &mut Contexts,
+        owed: &mut Vec<Capsule>,
+    ) -> Option<Way> {
+        let Some(remote) = remote else {
+            return self.target.clone();
+        };
+        let open = contexts.of_remote(remote);
+        if let Some(known) = self.others.get(&remote) {
+            if open == Some(known.context) {
+                return Some(known.clone());
+            }
+            self.others.remove(&remote);
+        }
+        let context = match open {
+            Some(open) => open,
+            None if self.opens => {
+                if !self.has_any {
+                    self.has_any = true;
+                    owed.extend(contexts.open_any().map(|(_, capsule)| capsule));
+                }
+                let (open, capsule) = contexts.open(remote)?;
+                owed.push(capsule);
+                open
+            }
+            None => {
+                let any = contexts.toward(remote)?;
+                return Some(Way {
+                    names: Some(remote),
+                    ..Way::new(any, None)
+                });
+            }
+        };
+        // What the peer numbers it by will do: each direction counts for itself.
+        let numbers = self.bits.and_then(|_| contexts.numbers_of(context));
+        let numbers = numbers.or_else(|| number(contexts, context, self.bits, owed));
+        if self.others.len() >= limits::CONTEXTS {
+            self.others
+                .retain(|remote, way| contexts.of_remote(*remote) == Some(way.context));
+        }
+        let way = Way::new(context, numbers);
+        self.others.insert(remote, way.clone());
+        Some(way)
+    }
+
+    /// A payload has left by this way.
+    pub(super) fn advance(&mut self, remote: Option<SocketAddr>, way: Way) {
+        let place = match remote {
+            None => self.target.as_mut(),
+            Some(remote) => self.others.get_mut(&remote),
+        };
+        if let Some(place) = place {
+            *place = way;
+        }
+    }
+
+    /// Nothing is sent to a remote end for now.
+    pub(super) fn close(
+        &mut self,
+        remote: SocketAddr,
+        contexts: &mut Contexts,
+        owed: &mut Vec<Capsule>,
+    ) {
+        self.others.remove(&remote);
+        let open = contexts.of_remote(remote);
+        owed.extend(open.and_then(|context| contexts.close(context)));
+    }
+
+    #[cfg(test)]
+    pub(super) fn target(&self) -> Option<&Way> {
+        self.target.as_ref()
+    }
+}
+
+/// Registers numbers in front of what a context carries, if there are to be some.
+fn number(
+    contexts: &mut Contexts,
+    context: u64,
+    bits: Option<NumberBits>,
+    owed: &mut Vec<Capsule>,
+) -> Option<(u64, NumberBits)> {
+    let bits = bits?;
+    let (own, capsule) = contexts.number(context, bits)?;
+    owed.push(capsule);
+    Some((own, bits))
+}
+
+/// Whose context a capsule closes that was not taken yet, and whether both sides had it.
+pub(super) fn closes(capsule: &Capsule, contexts: &Contexts) -> Option<(SocketAddr, bool)> {
+    let Capsule::CompressionClose { context } = capsule else {
+        return None;
+    };
+    match contexts.find(*context)? {
+        Context::Remote(remote) => Some((remote, contexts.toward(remote) == Some(*context))),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_masque::{Extensions, Protocol};
+    use anabranch_proto::wire::Side;
+    use bytes::Bytes;
+
+    const BITS: Option<NumberBits> = Some(NumberBits::Sixteen);
+
+    fn remote(last: u8) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, last], 443))
+    }
+
+    fn contexts(side: Side, has_target: bool) -> Contexts {
+        let both = Extensions {
+            numbers: true,
+            bind: true,
+        };
+        Contexts::new(side, Protocol::Udp, both, has_target)
+    }
+
+    fn give(owed: &mut Vec<Capsule>, to: &mut Contexts) -> Vec<Capsule> {
+        let capsules = owed.drain(..);
+        let answers = capsules.flat_map(|one| to.on_capsule(&one, |_| true).unwrap());
+        answers.collect()
+    }
+
+    fn bytes(mut way: Way) -> Vec<u8> {
+        let mut out = Vec::new();
+        way.put_header(&mut out);
+        out
+    }
+
+    #[test]
+    fn each_remote_end_has_a_context_and_numbers_of_its_own_both_ways() {
+        let mut owed = Vec::new();
+        let mut near = contexts(Side::Client, true);
+        let mut far = contexts(Side::Server, true);
+        let mut ways = Ways::begin(&mut near, BITS, true, &mut owed);
+        assert_eq!(
+            bytes(ways.to(None, &mut near, &mut owed).unwrap()),
+            [2, 0, 0]
+        );
+        // The one between them is for those that are not sent to.
+        for (last, context) in [(1, 8), (2, 12)] {
+            let to = Some(remote(last));
+            let mut way = ways.to(to, &mut near, &mut owed).unwrap();
+            let mut out = Vec::new();
+            way.put_header(&mut out);
+            assert_eq!(out, [context, 0, 0]);
+            ways.advance(to, way);
+            let next = ways.to(to, &mut near, &mut owed).unwrap();
+            assert_eq!(bytes(next), [context, 0, 1]);
+        }
+        // Two capsules for each, one for the target and one for all others.
+        assert_eq!(owed.len(), 6);
+        let answers = give(&mut owed, &mut far);
+        assert_eq!(answers.len(), 3, "{answers:?}");
+        let mut back = Ways::begin(&mut far, BITS, false, &mut owed);
+        let way = back.to(Some(remote(1)), &mut far, &mut owed).unwrap();
+        assert_eq!(bytes(way.clone()), [8, 0, 0], "the numbers of the near end");
+        assert_eq!(owed.len(), 1, "those of the target");
+        let mut datagram = bytes(way);
+        datagram.push(b'x');
+        let received = near.read(Bytes::from(datagram)).unwrap().unwrap();
+        assert_eq!(received.remote, Some(remote(1)));
+    }
+
+    #[test]
+    fn nobody_is_sent_to_whom_the_client_did_not_open() {
+        let (mut near, mut far) = (contexts(Side::Client, false), contexts(Side::Server, false));
+        let mut owed = Vec::new();
+        let mut back = Ways::begin(&mut far, BITS, false, &mut owed);
+        assert!(back.to(None, &mut far, &mut owed).is_none(), "no target");
+        assert!(back.to(Some(remote(1)), &mut far, &mut owed).is_none());
+        assert_eq!(owed, []);
+        // A client that wants to hear of all has a context which names them.
+        let (any, capsule) = near.open_any().unwrap();
+        give(&mut vec![capsule], &mut far);
+        let way = back.to(Some(remote(1)), &mut far, &mut owed).unwrap();
+        assert_eq!(bytes(way), [any as u8, 4, 192, 0, 2, 1, 1, 187]);
+        assert_eq!(owed, []);
+    }
+
+    #[test]
+    fn what_is_closed_is_opened_anew_and_ways_do_not_grow_without_bound() {
+        let (mut near, mut owed) = (contexts(Side::Client, true), Vec::new());
+        let mut ways = Ways::begin(&mut near, None, true, &mut owed);
+        for round in 0..1000u16 {
+            let remote = SocketAddr::from(([192, 0, 2, 1], round + 1));
+            let way = ways.to(Some(remote), &mut near, &mut owed).unwrap();
+            let again = ways.to(Some(remote), &mut near, &mut owed).unwrap();
+            assert_eq!(bytes(way), bytes(again));
+            if round % 2 == 0 {
+                ways.close(remote, &mut near, &mut owed);
+            } else {
+                let context = near.of_remote(remote).unwrap();
+                if round % 4 == 1 {
+                    let ack = Capsule::CompressionAck { context };
+                    near.on_capsule(&ack, |_| false).unwrap();
+                }
+                let close = Capsule::CompressionClose { context };
+                assert_eq!(closes(&close, &near), Some((remote, round % 4 == 1)));
+                near.on_capsule(&close, |_| false).unwrap();
+            }
+            assert_eq!(near.of_remote(remote), None);
+        }
+        assert!(ways.others.len() <= limits::CONTEXTS + 1);
+    }
+}
