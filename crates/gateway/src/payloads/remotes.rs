@@ -1,8 +1,13 @@
 //! Remote ends of a bound socket, other than the request's target.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
+
+/// Remote ends that wait to be closed: more than a request has at a time. One that finds no room
+/// is refused again with its next datagram.
+const MAX_GONE: usize = 1024;
 
 /// Who decides about them.
 pub(crate) trait Remotes: Send + Sync {
@@ -29,25 +34,49 @@ impl Remotes for Nobody {
 /// Those whose contexts are to be closed.
 #[derive(Debug, Default)]
 pub(crate) struct Gone {
-    list: Mutex<Vec<SocketAddr>>,
+    waiting: Mutex<BTreeSet<SocketAddr>>,
     more: Notify,
 }
 
 impl Gone {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<SocketAddr>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn push(&self, remote: SocketAddr) {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        list.push(remote);
-        drop(list);
+        let mut waiting = self.lock();
+        if waiting.len() < MAX_GONE {
+            waiting.insert(remote);
+        }
+        drop(waiting);
         self.more.notify_one();
     }
 
     pub(crate) fn pop(&self) -> Option<SocketAddr> {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        list.pop()
+        self.lock().pop_first()
     }
 
     /// Waits until there are some. Can be cancelled without a loss.
     pub(crate) async fn wait(&self) {
         self.more.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_client_has_refused_waits_once_and_within_a_bound() {
+        let gone = Gone::default();
+        for number in 0..3 * MAX_GONE {
+            let low = u16::try_from(number % (2 * MAX_GONE)).unwrap();
+            gone.push(SocketAddr::from(([192, 0, 2, 1], low + 1)));
+        }
+        let mut popped = BTreeSet::new();
+        while let Some(remote) = gone.pop() {
+            assert!(popped.insert(remote), "{remote} twice");
+        }
+        assert_eq!(popped.len(), MAX_GONE);
     }
 }
