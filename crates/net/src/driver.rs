@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! each ready socket -> one batch -> engine   (in turn, so that no socket starves another)
-//!                          -> the inbox of another worker, if the connection is one of its own
+//!                          -> the inbox of another worker, if the connection belongs to that one
 //! time-outs, events -> wakers            (time-outs only after pending datagrams have been read)
 //! engine -> outbox -> each socket        (a full socket keeps its datagrams; the others continue)
 //! ```

@@ -1,5 +1,5 @@
 //! Which sockets have something to read: each has a waker of its own that puts it on a list, so
-//! that a round costs what it receives and not what sockets there are.
+//! that a round costs time only for sockets that have data, however many there are.
 
 use anabranch_proto::datagram::SocketId;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,6 @@
-//! What the connection IDs look like that an endpoint issues: random, or readable by a load
-//! balancer (draft-ietf-quic-load-balancers-21), and in both cases perhaps those of one of several
-//! endpoints ([`Share`]).
+//! The form of the connection IDs that an endpoint issues: random, or readable by a load balancer
+//! (draft-ietf-quic-load-balancers-21). Either form can also tell which of several endpoints issued
+//! the ID ([`Share`]).
 //!
 //! ```text
 //! first octet          | server ID            | nonce

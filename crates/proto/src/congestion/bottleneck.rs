@@ -5,9 +5,9 @@
 //! the queue. Any measure of the forward delay will do, with any offset that stays the same.
 //!
 //! Each path's samples are summed up over intervals of 350 ms, the same for all paths. Every fifth
-//! interval is a round: the paths that are at a bottleneck are grouped, and a verdict on two paths
-//! falls when enough rounds in a row agree on it. Of two paths that are not at a bottleneck nothing
-//! is said; then what was known before holds.
+//! interval is a round: the paths that are at a bottleneck are grouped, and two paths are judged
+//! once enough rounds in a row agree. Paths that are not at a bottleneck are not judged: the last
+//! verdict on them stands.
 
 use crate::path::MAX_OPEN_PATHS;
 use crate::time::{Duration, Instant};

@@ -7,7 +7,7 @@
 //! Other than in SCTP, bytes are counted and not acknowledgements, which cover more packets here;
 //! and the smallest window is that of RFC 9002, two packets. The first window is not divided by the
 //! number of paths: SCTP knows all addresses when an association begins, here paths open one by
-//! one. Who wants the division states its result: `initial-window=5` for two paths of ten.
+//! one. To divide it, set the result: `initial-window=5` where two paths share ten packets.
 
 use super::coupled::{Coupled, Linked, PARAMS, Policy, Scope, Share};
 use super::new_reno;

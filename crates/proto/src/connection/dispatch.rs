@@ -1,4 +1,4 @@
-//! Each frame to its owner: one call an arm.
+//! Each frame to its owner: one call for each match arm.
 
 use super::receive::Arrival;
 use super::{Connection, LastData};

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! What a waiting client sends is kept, so that an answer costs it no probe time-out. All of it is
-//! bounded, and once half of the places are taken, whoever has not shown that it is where it says
-//! has to (Retry): forged addresses take no places from real ones.
+//! bounded, and once half of the places are taken, new clients must prove their address first
+//! (Retry): forged addresses take no places from real ones.
 
 use super::accept::Client;
 use super::admission::Admission;

@@ -2,9 +2,10 @@
 //! there is too little ([`SendBudget`] says how much each may take while there is some).
 //!
 //! Writers that found no room wait, and are served in the order in which they came, as others give
-//! back. That ends well while clients acknowledge. So that those that do not cannot hold everything
-//! for ever, whoever waited for [`PATIENCE`] and holds less than an equal share takes the place of
-//! the connection that held most beyond its share all that time: that one is closed.
+//! back. That ends well while clients acknowledge. A client that acknowledges nothing must not hold
+//! memory for ever: a connection that has waited for [`PATIENCE`] and holds less than an equal
+//! share takes the place of the one that was furthest above its share all that time. That one is
+//! closed.
 //!
 //! One timer: when the first that waits has waited for too long.
 

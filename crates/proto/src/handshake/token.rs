@@ -9,10 +9,10 @@
 //! NEW_TOKEN  authenticated: kind                                 sealed: time, addresses
 //! ```
 //!
-//! Tokens that are out are not kept. One from a Retry may be used again within its lifetime, by who
-//! has seen the client's packets. A `NEW_TOKEN` token is good once: the endpoint notes its
-//! [`TokenId`] when it is used, and a client stores it with what it
-//! [resumes from](crate::resumption).
+//! The server keeps no list of tokens it gave out. One from a Retry may be used again within its
+//! lifetime, by anyone who has seen the client's packets. A `NEW_TOKEN` token is good once: the
+//! endpoint notes its [`TokenId`] when it is used, and a client stores it with what it [resumes
+//! from](crate::resumption).
 
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};

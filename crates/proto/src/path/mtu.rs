@@ -16,7 +16,7 @@
 //!
 //! There is no timer: a search resumes with the traffic that wants a larger packet, so that an idle
 //! connection stays idle. The first search may have to wait until the peer answered
-//! ([`MtuDiscovery::hold_until_acked`]): a probe is in nobody's way but in a window that is small.
+//! ([`MtuDiscovery::hold_until_acked`]): only in a small window is a probe in the way of data.
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! A token bucket before the pacer: a path is kept below a rate that its link always carries, so
-//! that no queue builds up there. Room it leaves unused counts as left unused by the application.
+//! that no queue builds up there. Window that it leaves unused is treated as limited by the
+//! application.
 
 use crate::recovery::rate::RateSample;
 use crate::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! What is sent next on which path, and until when nothing is: the scheduler asked, its answer held
-//! to what is possible, and the decision kept until a packet carried it out.
+//! Decides what is sent next and on which path, or how long to wait: asks the scheduler, refuses
+//! answers that are not possible, and keeps the decision until a packet has carried it out.
 //!
 //! ```text
 //! on_written, on_acked, ...  ─>  Placement  ─> Job ─> packet writer

@@ -1,4 +1,4 @@
-//! Which classes the scheduler lets wait, until when, and how long it is borne with.
+//! Which classes the scheduler lets wait, until when, and how long it may.
 //!
 //! Each class has its own wait: one whose path is full must not keep the others from theirs, and
 //! what they send buys it no patience.

@@ -1,10 +1,10 @@
 //! What a server keeps in memory of what its applications wrote and its clients did not
 //! acknowledge: one amount for all connections.
 //!
-//! While more than a quarter of it is free, each connection takes what it needs. Of the last
-//! quarter it gets what it lacks of an equal share, so that connections that begin late find
-//! something. What happens when nothing is left, and nothing comes back, is decided by the endpoint
-//! (`endpoint::memory`).
+//! While more than a quarter of it is free, each connection takes what it needs. From the last
+//! quarter it gets no more than what brings it up to an equal share, so that connections that begin
+//! late find something. What happens when nothing is left, and nothing comes back, is decided by
+//! the endpoint (`endpoint::memory`).
 //!
 //! The amounts are atomic because connections move to other threads with their endpoint. Nobody
 //! else uses them, so that the same inputs lead to the same amounts.

@@ -1,4 +1,5 @@
-//! DATAGRAM frames (RFC 9221): unreliable, bounded in both directions, never sent again.
+//! DATAGRAM frames (RFC 9221): unreliable, bounded in both directions, never retransmitted (a
+//! scheduler may send copies).
 
 mod outgoing;
 

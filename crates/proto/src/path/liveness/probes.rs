@@ -110,13 +110,13 @@ impl Liveness {
     /// When the path has been silent for too long although it owes an acknowledgement and others
     /// answer.
     ///
-    /// The probe time-out restarts with every packet sent; this does not, so a path that swallows a
-    /// steady stream is noticed after one time-out too. If several packets are late by then, half
-    /// of it without a word is enough: the oldest packets of a full window were sent a round trip
-    /// before the last acknowledgement. With fewer it may be that they are lost, and what a small
-    /// window brings comes once in a round trip. A queue that grows makes packets late as well, but
-    /// goes on to deliver. A path that stalled lately gets the whole time, and one that answered
-    /// later than that lately the time it took.
+    /// The probe time-out restarts with every packet sent, up to twice its length; this does not,
+    /// so a path that swallows a steady stream is noticed after one time-out too. If several
+    /// packets are late by then, half of it without a word is enough: the oldest packets of a full
+    /// window were sent a round trip before the last acknowledgement. With fewer it may be that
+    /// they are lost, and what a small window brings comes once in a round trip. A queue that grows
+    /// makes packets late as well, but goes on to deliver. A path that stalled lately gets the
+    /// whole time, and one that answered later than that lately the time it took.
     pub(super) fn silence_deadline(
         &self,
         own: &UnderWay,

@@ -1,4 +1,5 @@
-//! What is kept of a series of delays: a moving average, its variation, and the least of late.
+//! What is kept of a series of delays: a moving average, its variation, and the smallest recent
+//! value.
 
 use crate::time::{Duration, Instant};
 
