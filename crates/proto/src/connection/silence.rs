@@ -21,7 +21,7 @@ impl Connection {
         let starves = census.open > 1 && self.streams.has_gap();
         Common {
             census,
-            starved_since: starves.then_some(self.last_data.at),
+            last_data: starves.then_some(self.last_data.at),
             confirmed: self.handshake.is_confirmed(),
             keep_alive: self.config.keep_alive,
             idle_timeout: self.config.path_idle_timeout,

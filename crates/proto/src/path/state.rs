@@ -473,7 +473,7 @@ impl Path {
             loss_pending: self.space.loss_time().is_some(),
             awaits: self.space.ack_eliciting_in_flight() > 0,
             oldest: self.space.oldest_eliciting(),
-            several: self.space.several_eliciting(),
+            third_oldest: self.space.third_oldest_eliciting(),
             last_sent: self.space.last_ack_eliciting_sent(),
         }
     }

@@ -234,7 +234,7 @@ impl SentPackets {
     }
 
     /// When the last of the [`SEVERAL`] oldest ack-eliciting packets was sent.
-    pub fn several_eliciting(&self) -> Option<Instant> {
+    pub fn third_oldest_eliciting(&self) -> Option<Instant> {
         self.oldest_eliciting[SEVERAL - 1]
     }
 

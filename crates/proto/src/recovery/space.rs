@@ -233,8 +233,8 @@ impl PacketSpace {
     }
 
     /// When the third-oldest such packet was sent: if it is late, several are.
-    pub fn several_eliciting(&self) -> Option<Instant> {
-        self.sent.several_eliciting()
+    pub fn third_oldest_eliciting(&self) -> Option<Instant> {
+        self.sent.third_oldest_eliciting()
     }
 
     /// The packets that are neither acknowledged nor lost, in ascending order.

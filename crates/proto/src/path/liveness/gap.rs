@@ -27,7 +27,7 @@ const SHORTEST_MEND: Duration = Duration::from_secs(2);
 impl Liveness {
     /// When to ask the path whether it is alive, because something is missing.
     pub(super) fn gap_deadline(&self, own: &UnderWay, around: &Surroundings) -> Option<Instant> {
-        let data_came = around.starved_since?;
+        let data_came = around.last_data?;
         let heard = self.last_ack.unwrap_or(data_came);
         let quiet = own.pto * PTOS_QUIET;
         Some(heard.max(data_came) + quiet.max(MAX_PROBE_INTERVAL))
@@ -36,9 +36,7 @@ impl Liveness {
     /// When to abandon the path if it is doubted, because what is missing does not come by another.
     pub(super) fn mend_deadline(&self, own: &UnderWay, around: &Surroundings) -> Option<Instant> {
         let doubted = self.doubted_since()?;
-        let from = doubted
-            .max(around.starved_since?)
-            .max(around.answering_since?);
+        let from = doubted.max(around.last_data?).max(around.answering_since?);
         Some(from + (own.pto * PTOS_TO_MEND).max(SHORTEST_MEND))
     }
 }

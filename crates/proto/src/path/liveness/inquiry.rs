@@ -31,7 +31,7 @@ pub(super) enum Inquiry {
     /// It is being challenged.
     Asked,
     /// It responded: it carries packets both ways.
-    Answered(Instant),
+    Responded(Instant),
 }
 
 impl Liveness {
@@ -58,7 +58,7 @@ impl Liveness {
     /// When it responded to the inquiry.
     pub(crate) fn responded_at(&self) -> Option<Instant> {
         match self.inquiry {
-            Inquiry::Answered(at) => Some(at),
+            Inquiry::Responded(at) => Some(at),
             _ => None,
         }
     }
@@ -67,7 +67,7 @@ impl Liveness {
     pub(crate) fn on_responded(&mut self, now: Instant) -> Verdicts {
         let mut verdicts = Verdicts::new();
         if self.is_asked() {
-            self.inquiry = Inquiry::Answered(now);
+            self.inquiry = Inquiry::Responded(now);
             verdicts.extend(self.trust(now, false));
             verdicts.push(Verdict::DoubtSilent);
         }

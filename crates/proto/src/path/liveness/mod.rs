@@ -38,7 +38,7 @@ pub(crate) struct Surroundings {
     /// Several paths are open and in use on both sides.
     pub(crate) several: bool,
     /// When stream data came last, if several paths are open and what came waits behind a gap.
-    pub(crate) starved_since: Option<Instant>,
+    pub(crate) last_data: Option<Instant>,
     /// Since when some trusted path, heard from after this one was doubted, has answered
     /// everything; asked for only if this one is doubted and data is missing.
     pub(crate) answering_since: Option<Instant>,
@@ -66,7 +66,7 @@ pub(crate) struct UnderWay {
     /// When the oldest of them was sent.
     pub(crate) oldest: Option<Instant>,
     /// When the third-oldest of them was sent: if it is late, several are.
-    pub(crate) several: Option<Instant>,
+    pub(crate) third_oldest: Option<Instant>,
     /// When an ack-eliciting packet was sent last, whatever became of it.
     pub(crate) last_sent: Option<Instant>,
 }

@@ -128,9 +128,9 @@ impl Liveness {
         let oldest = own.oldest?;
         let heard = self.last_ack.map_or(oldest, |ack| ack.max(oldest));
         let usual = heard + self.stalls.patience(heard, own.pto);
-        match own.several {
-            Some(several) if !self.stalls.were_before(heard) => {
-                let early = (heard + own.pto / 2).max(several + own.pto);
+        match own.third_oldest {
+            Some(third) if !self.stalls.were_before(heard) => {
+                let early = (heard + own.pto / 2).max(third + own.pto);
                 Some(early.min(usual))
             }
             _ => Some(usual),

@@ -42,7 +42,7 @@ fn nothing() -> UnderWay {
         loss_pending: false,
         awaits: false,
         oldest: None,
-        several: None,
+        third_oldest: None,
         last_sent: None,
     }
 }
@@ -73,7 +73,7 @@ fn all_silent() -> Surroundings {
 
 fn starved(since: u64) -> Surroundings {
     Surroundings {
-        starved_since: Some(at(since)),
+        last_data: Some(at(since)),
         ..with_others()
     }
 }
@@ -247,13 +247,13 @@ mod doubt {
         path.on_acked(at(30), None, PTO);
         path.on_sent(at(39), Sent::Awaited);
         let own = UnderWay {
-            several: Some(at(12)),
+            third_oldest: Some(at(12)),
             ..one(10)
         };
         let due = path.deadline(&own, &with_others());
         assert_eq!(due, Some((at(40), Alarm::Silence)));
         let later = UnderWay {
-            several: Some(at(25)),
+            third_oldest: Some(at(25)),
             ..own
         };
         let due = path.deadline(&later, &with_others());
@@ -371,7 +371,7 @@ mod trust {
             path.on_acked(at(heard), None, PTO);
             path.on_sent(at(heard), Sent::Awaited);
             let own = UnderWay {
-                several: Some(at(heard - 12)),
+                third_oldest: Some(at(heard - 12)),
                 ..one(heard - 15)
             };
             path.deadline(&own, &with_others()).unwrap().0

@@ -21,7 +21,7 @@ pub(crate) struct Census {
 pub(crate) struct Common {
     pub(crate) census: Census,
     /// When stream data came last, if several paths are open and what came waits behind a gap.
-    pub(crate) starved_since: Option<Instant>,
+    pub(crate) last_data: Option<Instant>,
     /// The handshake is confirmed.
     pub(crate) confirmed: bool,
     /// How long the application lets a path rest before it is asked.
@@ -55,7 +55,7 @@ impl Manager {
     pub(crate) fn surroundings(&self, path: &Path, common: &Common) -> Surroundings {
         let liveness = path.liveness();
         // Data waits in vain for what should have come before it, and may come elsewhere.
-        let starves = common.starved_since.is_some();
+        let starves = common.last_data.is_some();
         let doubted = liveness.doubted_since().filter(|_| starves);
         let answering = |doubt| {
             let healthy = self.healthy();
@@ -66,7 +66,7 @@ impl Manager {
         Surroundings {
             others_answer: common.census.healthy > usize::from(path.is_healthy()),
             several: common.census.open > 1,
-            starved_since: common.starved_since,
+            last_data: common.last_data,
             answering_since: doubted.and_then(answering),
             first_response: liveness.is_asked().then(|| responses().min()).flatten(),
             confirmed: common.confirmed,

@@ -287,7 +287,7 @@ proptest! {
             let first = times.next().map(|packet| packet.time_sent);
             prop_assert_eq!(packets.oldest_eliciting(), first);
             let third = times.nth(SEVERAL - 2).map(|packet| packet.time_sent);
-            prop_assert_eq!(packets.several_eliciting(), third);
+            prop_assert_eq!(packets.third_oldest_eliciting(), third);
             let half = model.next / 2;
             let from: Vec<u64> = packets.iter_from(half).map(|(pn, _)| pn).collect();
             prop_assert_eq!(from, model.sent.range(half..).map(|(n, _)| *n).collect::<Vec<_>>());
