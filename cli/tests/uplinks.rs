@@ -7,7 +7,7 @@ use anabranch_testbed::Rate;
 use common::figures::{number, paths};
 use common::{Lab, Server};
 use serde_json::Value;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const END: Duration = Duration::from_secs(120);
 
@@ -28,6 +28,19 @@ fn dead_end(lab: &Lab) {
     ] {
         let words: Vec<&str> = command.split(' ').collect();
         lab.client.run("ip", &words).expect("an interface");
+    }
+    // The kernel notices that both ends are up some time later.
+    let show = ["link", "show", "dev", "dead"];
+    let started = Instant::now();
+    let is_up = || {
+        lab.client
+            .run("ip", &show)
+            .expect("an interface")
+            .contains(" state UP ")
+    };
+    while !is_up() {
+        assert!(started.elapsed() < END, "no carrier");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -117,7 +130,7 @@ fn links_that_come_and_go_are_told_in_lines() {
     let url = server.url_of("data");
     let get = lab.start(&["get", &url, "-v", "--limit-rate", "1M"]);
     let until = |what: &str| {
-        let started = std::time::Instant::now();
+        let started = Instant::now();
         while !get.stderr().contains(what) {
             assert!(started.elapsed() < END, "{what}: {}", get.stderr());
             std::thread::sleep(Duration::from_millis(20));
@@ -137,7 +150,7 @@ fn links_that_come_and_go_are_told_in_lines() {
     ];
     lab.client.run("ip", &via).unwrap();
     let ups = || get.stderr().matches("path1 (10.2.0.1): up").count();
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     while ups() < 2 {
         assert!(started.elapsed() < END, "{}", get.stderr());
         std::thread::sleep(Duration::from_millis(20));
