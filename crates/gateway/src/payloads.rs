@@ -454,7 +454,13 @@ impl Receiver {
         if let Some((remote, was_open)) = closed.or(refused) {
             self.remotes.closed(remote, was_open);
         }
-        if closed.is_some() {
+        // Contexts that we have closed ourselves end without a word of the peer: what there was of
+        // them goes with the next one that is opened or closed.
+        let is_change = matches!(
+            capsule,
+            Capsule::CompressionAssign { .. } | Capsule::CompressionAck { .. }
+        );
+        if closed.is_some() || is_change {
             self.order
                 .forget(|context| contexts.find(context).is_none());
         }
@@ -509,6 +515,12 @@ impl Receiver {
     #[cfg(test)]
     pub(crate) fn was_numbered(&self) -> bool {
         self.order.is_used()
+    }
+
+    /// How many number spaces are kept in order.
+    #[cfg(test)]
+    pub(crate) fn spaces(&self) -> usize {
+        self.order.spaces()
     }
 
     /// Nothing more is read.

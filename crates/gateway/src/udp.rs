@@ -130,6 +130,11 @@ impl Socket {
     }
 }
 
+/// An address as its own family has it: IPv6 sockets name those of IPv4 by mapped ones.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
 /// What of an error ends a socket's use: not that one datagram was too large.
 pub(crate) fn lasting(result: io::Result<()>) -> io::Result<()> {
     let Err(error) = result else { return Ok(()) };

@@ -12,7 +12,7 @@ use super::policy::Beginning;
 use super::{Entry, owner, socks};
 use crate::UDP_IDLE;
 use crate::payloads::{Payload, Sink, Source};
-use crate::udp::{Socket, lasting};
+use crate::udp::{Socket, canonical, lasting};
 use anabranch_masque::Target;
 use anabranch_tunnel::class::Transport;
 use bytes::{Bytes, BytesMut};
@@ -37,11 +37,7 @@ impl Entry {
         let here = SocketAddr::new(control.local_addr()?.ip(), 0);
         let socket = Socket::bind(here).await?;
         let at = socket.local_addr()?;
-        socks::associated(
-            &mut control,
-            SocketAddr::new(at.ip().to_canonical(), at.port()),
-        )
-        .await?;
+        socks::associated(&mut control, canonical(at)).await?;
         // Its own UDP socket may be anywhere: the process is that of this connection.
         let process = owner::Socket::tcp(control.peer_addr()?, control.local_addr()?);
         let client = Client {

@@ -9,7 +9,7 @@
 
 use super::policy::{Class, Classed};
 use crate::payloads::{Activity, Gone, Payload, Remotes, Sink, Source};
-use anabranch_masque::Target;
+use anabranch_masque::{Target, limits};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::io;
@@ -20,18 +20,20 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
-/// Branches of one request at a time: with numbers, as many as it has contexts for. One more ends
-/// the one that was used least recently.
+/// Branches of one request at a time. One more ends the one that was used least recently.
 const MAX_BRANCHES: usize = 120;
+/// A branch takes a context for its remote end and one for its numbers; the target's numbers and
+/// the context of all other remote ends take one each.
+const _: () = assert!(2 * MAX_BRANCHES + 2 <= limits::CONTEXTS);
 /// Datagrams that wait for the request, and for each branch.
 const MAX_WAITING: usize = 256;
-/// Datagrams that are taken of branches at a time.
+/// Datagrams of branches that the request takes at a time.
 const BATCH: usize = 64;
 /// How long a target waits for the answer to the first one. Then it gets a request of its own.
 const JOIN: Duration = Duration::from_secs(3);
-/// How long a remote end that the far end has refused gets a request of its own.
+/// How long a remote end is asked for by a request of its own, after the far end has refused it.
 const APART: Duration = Duration::from_secs(60);
-/// Such remote ends that are remembered.
+/// How many refused remote ends are remembered.
 const MAX_APART: usize = 256;
 /// Questions to resolvers have a port each: that makes forged answers hard (RFC 5452).
 const RESOLVER: u16 = 53;

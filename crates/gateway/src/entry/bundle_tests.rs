@@ -6,6 +6,13 @@ use crate::entry::owner;
 use crate::entry::policy::{Beginning, Policy};
 use anabranch_tunnel::class::Transport;
 
+/// No wait lasts longer: time is virtual.
+const END: Duration = Duration::from_secs(600);
+
+async fn soon<F: Future>(future: F) -> F::Output {
+    timeout(END, future).await.expect("an end of the wait")
+}
+
 fn target(text: &str) -> Target {
     text.parse().unwrap()
 }
@@ -49,7 +56,7 @@ async fn further_targets_wait_for_the_first_and_take_its_place_if_it_is_refused(
     let next = tokio::spawn(async move { asking.role(&target("192.0.2.2:2")).await });
     tokio::task::yield_now().await;
     drop(refused);
-    let Role::First(granted) = next.await.unwrap() else {
+    let Role::First(granted) = soon(next).await.unwrap() else {
         panic!("it is the first now");
     };
     let (_trunk, _waiting) = granted.share(&class().await, None);
@@ -94,12 +101,12 @@ async fn one_branch_too_many_ends_the_one_that_was_used_least_recently() {
         tokio::time::advance(Duration::from_millis(1)).await;
     }
     let _more = trunk.attach(remote(999), &activity());
-    assert_eq!(attached[0].receive().await, None);
+    assert_eq!(soon(attached[0].receive()).await, None);
     assert_eq!(attached[0].end(), None, "the far end had no part in it");
     let bytes = Bytes::from_static(b"x");
-    assert_eq!(trunk.deliver(remote(1), bytes.clone()).await, None);
-    assert_eq!(attached[1].receive().await, Some(bytes.clone()));
-    let returned = trunk.deliver(remote(0), bytes.clone()).await;
+    assert_eq!(soon(trunk.deliver(remote(1), bytes.clone())).await, None);
+    assert_eq!(soon(attached[1].receive()).await, Some(bytes.clone()));
+    let returned = soon(trunk.deliver(remote(0), bytes.clone())).await;
     assert_eq!(returned, Some(bytes), "nobody's");
     assert_eq!(trunk.branches().len(), MAX_BRANCHES);
     assert_eq!(trunk.gone.pop(), Some(remote(0)));
@@ -108,7 +115,11 @@ async fn one_branch_too_many_ends_the_one_that_was_used_least_recently() {
     drop(attached.remove(0));
     assert_eq!(trunk.gone.pop(), Some(remote(1)));
     drop(one);
-    assert_eq!(attached[0].receive().await, None, "all end with the first");
+    assert_eq!(
+        soon(attached[0].receive()).await,
+        None,
+        "all end with the first"
+    );
     drop(waiting);
     assert!(!attached[0].send(Bytes::new()).await);
 }
@@ -122,13 +133,13 @@ async fn what_the_far_end_refuses_goes_alone_for_a_while_and_what_is_deaf_does_n
     let mut heard = Heard(Arc::clone(&trunk));
     assert!(!heard.allows(remote(8)));
     heard.closed(remote(7), true);
-    assert_eq!(attached.receive().await, None);
+    assert_eq!(soon(attached.receive()).await, None);
     assert_eq!(attached.end(), Some(End::Deaf));
     let role = bundle.role(&target("192.0.2.1:7")).await;
     assert!(matches!(role, Role::Branch(..)), "it may hear later");
     let mut attached = trunk.attach(remote(7), &activity());
     heard.closed(remote(7), false);
-    assert_eq!(attached.receive().await, None);
+    assert_eq!(soon(attached.receive()).await, None);
     assert_eq!(attached.end(), Some(End::Refused));
     assert!(is_alone(&bundle, "192.0.2.1:7").await);
     tokio::time::advance(APART).await;
@@ -185,5 +196,8 @@ async fn only_addresses_that_were_sent_to_are_heard_from_other_ports_whatever_th
     let heard = sink.first.0.iter().filter_map(|payload| payload.remote);
     let heard: Vec<String> = heard.map(|remote| remote.to_string()).collect();
     assert_eq!(heard, ["192.0.2.9:1", "192.0.2.1:8"]);
-    assert_eq!(attached.receive().await, Some(Bytes::from_static(b"x")));
+    assert_eq!(
+        soon(attached.receive()).await,
+        Some(Bytes::from_static(b"x"))
+    );
 }

@@ -291,7 +291,12 @@ impl Entry {
                         activity.note();
                     }
                     None => return match attached.end() {
-                        Some(End::Refused) => Err(first),
+                        Some(End::Refused) => {
+                            // It never was; the request of its own counts.
+                            self.flows.opened.fetch_sub(1, Ordering::Relaxed);
+                            flow.enter(Phase::Target);
+                            Err(first)
+                        }
                         Some(End::Deaf) => Ok(Err(Cut::Deaf)),
                         None => Ok(Ok(())),
                     },

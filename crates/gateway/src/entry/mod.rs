@@ -23,6 +23,7 @@ use crate::refusal::Refusal;
 use crate::relay::{Moved, relay};
 use crate::status::flow::Phase;
 use crate::status::{self, Connections, Datagrams, Near, Snapshot, Status, Traffic};
+use crate::udp::canonical;
 use anabranch_masque::Target;
 use anabranch_net::PathManager;
 use anabranch_tunnel::class::{Classes, Transport};
@@ -402,7 +403,7 @@ impl Entry {
         self.flows.records.begin(About {
             is_udp,
             target: target.clone(),
-            source: Some(SocketAddr::new(source.ip().to_canonical(), source.port())),
+            source: Some(canonical(source)),
             client: None,
         })
     }

@@ -1,8 +1,8 @@
-//! A UDP socket that sends to anybody, of both families where the machine has them, and hears of
-//! each remote end that nobody takes datagrams there.
+//! A UDP socket that sends to anybody, of both families where the machine has them, and is told
+//! which remote ends refuse datagrams.
 
 use crate::payloads::Payload;
-use crate::udp::Socket;
+use crate::udp::{Socket, canonical};
 use bytes::BytesMut;
 use nix::errno::Errno;
 use nix::libc;
@@ -131,13 +131,9 @@ impl Anywhere {
     }
 }
 
-pub(super) fn is_of_one_remote(error: &io::Error) -> bool {
+fn is_of_one_remote(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw);
     errno.is_some_and(|errno| OF_ONE_REMOTE.contains(&errno))
-}
-
-fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 fn both_families() -> io::Result<socket2::Socket> {

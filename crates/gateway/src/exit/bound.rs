@@ -9,7 +9,7 @@
 //! (RFC 4787: endpoint-independent mapping, address-dependent filtering).
 
 use super::allow::Allow;
-use super::anywhere::{Anywhere, is_of_one_remote};
+use super::anywhere::Anywhere;
 use super::guests::{Flow, Guest};
 use crate::UDP_IDLE;
 use crate::payloads::{Counts, Gone, Payload, Remotes, Sink, Source};
@@ -260,18 +260,16 @@ impl Sink for ToAll<'_> {
             bound.counts.lose(1);
             return Ok(());
         };
-        let sent = bound.socket.send_to(&bytes, to).await;
-        match sent {
-            Err(error) if is_of_one_remote(&error) => {
-                // Where there is but one it is the request's end, as ever.
-                bound.hear()?;
-                if bound.is_target(to) && bound.ends().is_empty() {
-                    return lasting(Err(error));
-                }
-                bound.counts.lose(1);
-                Ok(())
-            }
-            sent => lasting(sent),
+        let Err(error) = bound.socket.send_to(&bytes, to).await else {
+            return Ok(());
+        };
+        bound.hear()?;
+        // What keeps datagrams from one remote end, such as a firewall, is no reason to end the
+        // others. A request with nothing but its target ends, as with a connected socket.
+        if bound.is_target(to) && bound.ends().is_empty() {
+            return lasting(Err(error));
         }
+        bound.counts.lose(1);
+        Ok(())
     }
 }

@@ -16,7 +16,7 @@ use crate::refusal::Refusal;
 use crate::relay::Cut;
 use crate::session::{Broken, Incoming, Outgoing};
 use crate::status::flow::Phase;
-use crate::udp::{Socket, lasting};
+use crate::udp::{Socket, canonical, lasting};
 use anabranch_masque::extensions::put_public_addresses;
 use anabranch_masque::{
     Contexts, Extensions, Headers, Host, Protocol, ProxyStatus, Response, Settings, Target,
@@ -124,7 +124,7 @@ impl Exit {
         let remote = connected.as_ref().map(|(_, remote)| *remote);
         let (way, public) = match connected {
             Some((socket, _)) if !is_bound => (Way::Connected(socket), Vec::new()),
-            // That one has shown that there is a route.
+            // The connected socket has shown that there is a route.
             _ => self
                 .bind(guest, remote)
                 .await
@@ -151,6 +151,7 @@ impl Exit {
             max_flows: self.max_flows,
             records: Arc::clone(&self.records),
         };
+        let target = target.map(canonical);
         Ok((Way::Bound(Bound::new(socket, target, rules).await), public))
     }
 }

@@ -77,6 +77,11 @@ impl Order {
         self.spaces.forget(is_over);
     }
 
+    #[cfg(test)]
+    pub(super) fn spaces(&self) -> usize {
+        self.spaces.spaces().count()
+    }
+
     /// Whether something has to be known of the paths' delays.
     pub(super) fn is_used(&self) -> bool {
         self.spaces.is_used()

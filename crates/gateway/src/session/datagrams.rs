@@ -25,6 +25,7 @@ const MAX_WAITING_BYTES: usize = 512 << 10;
 const MAX_CONNECTION_BYTES: usize = 4 << 20;
 /// Datagrams that are read at a time.
 const BATCH: usize = 64;
+
 /// A datagram that arrived.
 #[derive(Debug)]
 pub(crate) struct Arrived {

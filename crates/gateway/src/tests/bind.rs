@@ -76,12 +76,21 @@ impl Socket {
     /// One that names remote ends in each datagram if it `names` them, or else opens a context for
     /// each.
     async fn open(session: &Session, headers: &Headers, target: Option<&str>, names: bool) -> Self {
+        let opening = Self::try_open(session, headers, target, names);
+        timeout(END, opening).await.expect("an answer")
+    }
+
+    async fn try_open(
+        session: &Session,
+        headers: &Headers,
+        target: Option<&str>,
+        names: bool,
+    ) -> Self {
         let offered = payloads::OURS;
         let asked = request(headers, target, offered);
         let opened = session.request_with_datagrams(&asked).await;
         let (mut outgoing, mut incoming, datagrams) = opened.unwrap();
-        let response = timeout(END, incoming.response()).await.expect("an answer");
-        let response = response.unwrap();
+        let response = incoming.response().await.unwrap();
         assert!(response.opens_capsules().unwrap(), "{response:?}");
         let agreed = offered.and(Extensions::read(&response.headers));
         assert!(agreed.bind);
@@ -112,7 +121,9 @@ impl Socket {
     async fn send(&mut self, to: Option<&str>, bytes: &'static [u8]) {
         let remote = to.map(|to| to.parse().unwrap());
         let bytes = Bytes::from_static(bytes);
-        self.sender.send(&Payload { remote, bytes }).await.unwrap();
+        let payload = Payload { remote, bytes };
+        let sending = self.sender.send(&payload);
+        timeout(END, sending).await.expect("room").unwrap();
     }
 
     /// Sends a question until `is_over` says that this, which came of it, is enough.
@@ -235,6 +246,34 @@ async fn more_targets_than_a_request_has_contexts_for_take_turns_at_the_same_por
     client.ask(&first, b"again", &first).await;
     assert_eq!(seen.lock().unwrap().len(), 1, "{seen:?}");
     eventually(|| place.exit.clients()[0].open == 121).await;
+}
+
+#[tokio::test]
+async fn remote_ends_that_come_and_go_leave_nothing_behind() {
+    let place = Place::open(100);
+    let session = place.visit().await;
+    let headers = place.let_in(&session).await;
+    let seen = Seen::default();
+    let (first, further) = (watching(&seen).await, watching(&seen).await);
+    let mut socket = Socket::open(&session, &headers, Some(&first), false).await;
+    for round in 0..150 {
+        socket.ask(Some(&further), b"who am I?").await;
+        let closing = socket.sender.close(address(&further));
+        timeout(END, closing).await.expect("room").unwrap();
+        assert!(socket.receiver.spaces() <= 4, "in round {round}");
+    }
+}
+
+#[tokio::test]
+async fn a_mapped_address_of_the_first_target_is_that_of_its_own_family() {
+    let place = Place::open(100);
+    let session = place.visit().await;
+    let headers = place.let_in(&session).await;
+    let seen = Seen::default();
+    let target = address(&watching(&seen).await);
+    let mapped = format!("[::ffff:127.0.0.1]:{}", target.port());
+    let mut socket = Socket::open(&session, &headers, Some(&mapped), false).await;
+    assert_eq!(socket.ask(None, b"who am I?").await, None);
 }
 
 #[tokio::test]

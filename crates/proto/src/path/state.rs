@@ -246,7 +246,7 @@ impl Path {
         &mut self.counters
     }
 
-    /// The status of the options is its slot's.
+    /// Ignores `options.status`, which the slot owns.
     pub(crate) fn set_options(&mut self, options: PathOptions, now: Instant) {
         self.version += 1;
         self.weighing = options.weighing();

@@ -67,13 +67,13 @@ pub(super) const DATAGRAMS: &[Field<DatagramFlow>] = &[
     (
         "dropped",
         Kind::Whole,
-        "of those lost, not sent by the near node: too large, or too many waited",
+        "of those lost, not sent by the node on the sender's side: too large, or too many waited",
         |d| whole(Some(d.dropped)),
     ),
     (
         "reordered_before",
         Kind::Whole,
-        "datagrams that the far node got behind later ones",
+        "datagrams that the node on the receiver's side got behind later ones",
         |d| whole(Some(d.reordered_before)),
     ),
     (

@@ -36,6 +36,8 @@ use std::net::{IpAddr, Ipv4Addr};
 pub struct Gateway {
     /// Its application is the [`Relay`].
     quic: QuicHost,
+    /// Addresses that were its own: what is under way to them is nobody's.
+    former: Vec<IpAddr>,
 }
 
 impl Gateway {
@@ -43,16 +45,21 @@ impl Gateway {
     /// them on this connection, which `quic` dials.
     pub fn near(quic: QuicHost, session: SessionId, seed: Seed, config: TcpConfig) -> Self {
         let tcp = TcpHost::new(seed.derive("near", 0)).intercept(config);
-        let quic = quic.app(Relay::new(tcp, Side::Near(session)));
-        Self { quic }
+        Self::with(quic.app(Relay::new(tcp, Side::Near(session))))
     }
 
     /// The far end: it connects to the targets from this address of its own, on the side of the
     /// targets.
     pub fn far(quic: QuicHost, address: Ipv4Addr, seed: Seed, config: TcpConfig) -> Self {
         let tcp = TcpHost::new(seed.derive("far", 0));
-        let quic = quic.app(Relay::new(tcp, Side::far(address, config)));
-        Self { quic }
+        Self::with(quic.app(Relay::new(tcp, Side::far(address, config))))
+    }
+
+    fn with(quic: QuicHost) -> Self {
+        Self {
+            quic,
+            former: Vec::new(),
+        }
     }
 
     /// The classes by which the near end tells the flows of UDP apart; those of the product unless
@@ -82,7 +89,9 @@ impl Gateway {
 impl Process for Gateway {
     fn handle_packet(&mut self, now: Instant, packet: Packet) {
         let is_passing = match packet.payload {
-            Payload::Udp(_) => !self.quic.has_socket(packet.to),
+            Payload::Udp(_) => {
+                !self.quic.has_socket(packet.to) && !self.former.contains(&packet.to.ip())
+            }
             Payload::Ip(_) => true,
             Payload::Filler(_) => false,
         };
@@ -118,5 +127,7 @@ impl Process for Gateway {
 
     fn handle_readdress(&mut self, now: Instant, old: IpAddr, new: IpAddr) {
         self.quic.handle_readdress(now, old, new);
+        self.former.retain(|former| *former != new);
+        self.former.push(old);
     }
 }
