@@ -1,4 +1,4 @@
-//! UDP sockets, one per path: bound to an address or an interface, batched both ways.
+//! UDP sockets, one for each local address or interface: batched both ways.
 //!
 //! Decides how datagrams pass to and from the kernel (GSO, GRO, ECN, source addresses) and what a
 //! failed send means. Which socket carries what is the engine's decision.

@@ -138,10 +138,10 @@ impl Connection {
             }
             SentFrame::AckFrequency { sequence } => self.ack_requests.on_acked(sequence),
             // What was queued again for a loss that was none need not leave any more.
-            SentFrame::HandshakeDone => self.control.handshake_done = false,
+            SentFrame::HandshakeDone => self.owed.handshake_done = false,
             SentFrame::NewToken => {
-                self.control.new_token_sent = None;
-                self.control.new_token = None;
+                self.owed.new_token_sent = None;
+                self.owed.new_token = None;
             }
             _ if frame.is_about_paths() => self.paths.on_frame_acked(frame),
             _ => self.streams.on_acked(frame),
@@ -156,8 +156,8 @@ impl Connection {
                 self.handshake.on_crypto_lost(level, start, length);
             }
             SentFrame::Ack { .. } => {}
-            SentFrame::HandshakeDone => self.control.handshake_done = true,
-            SentFrame::NewToken => self.control.new_token = self.control.new_token_sent.take(),
+            SentFrame::HandshakeDone => self.owed.handshake_done = true,
+            SentFrame::NewToken => self.owed.new_token = self.owed.new_token_sent.take(),
             SentFrame::AckFrequency { sequence } => self.ack_requests.on_lost(sequence),
             _ if frame.is_about_paths() => self.paths.on_frame_lost(frame),
             _ => self.streams.on_lost(frame, path),

@@ -146,11 +146,11 @@ impl Connection {
             return Err(OpenPathError::Forbidden);
         }
         if self.paths.open_count() >= self.path_cap() {
-            self.control.capacity_told = false;
+            self.paths.on_turned_away();
             return Err(OpenPathError::LimitReached);
         }
         let id = self.paths.next_unused().map_err(|missing| {
-            self.control.capacity_told = false;
+            self.paths.on_turned_away();
             match missing {
                 Missing::Id => OpenPathError::LimitReached,
                 Missing::Cid => OpenPathError::NoCid,

@@ -13,41 +13,39 @@ const CONTROL_ROOM: usize = 64;
 
 /// Frames the connection itself owes the peer.
 #[derive(Debug, Default)]
-pub(super) struct Control {
+pub(super) struct OwedFrames {
     /// `HANDSHAKE_DONE` must be sent (server).
     pub(super) handshake_done: bool,
     /// Tokens for later connections, one each, must be sent (server). They leave in one packet.
     pub(super) new_token: Option<Vec<Vec<u8>>>,
     /// They were sent and not acknowledged: kept to be sent again.
     pub(super) new_token_sent: Option<Vec<Vec<u8>>>,
-    /// The application was told that it can open a path, and has not been turned away since.
-    pub(super) capacity_told: bool,
 }
 
 impl Connection {
-    /// Whether any control frame waits that can go on any path.
+    /// Whether any control frame waits that can go on any path. Some may be pointless by now.
     pub(crate) fn has_control(&self) -> bool {
-        self.control.handshake_done
-            || self.control.new_token.is_some()
-            || self.paths.owes_frames()
-            || self.streams.has_control()
-            || self.ack_requests.is_pending()
-            || self.handshake.has_crypto(Level::OneRtt)
+        self.has_control_at(Level::OneRtt)
     }
 
     /// Forgets control frames that have become pointless; returns whether any is left to send.
     pub(super) fn settle_control(&mut self, level: Level) -> bool {
-        self.streams.settle_control()
-            || self.control.handshake_done
-            || self.control.new_token.is_some()
+        self.streams.settle_control();
+        self.has_control_at(level)
+    }
+
+    fn has_control_at(&self, level: Level) -> bool {
+        self.owed.handshake_done
+            || self.owed.new_token.is_some()
             || self.paths.owes_frames() && level == Level::OneRtt
+            || self.streams.has_control()
             || self.ack_requests.is_pending()
             || self.handshake.has_crypto(Level::OneRtt)
     }
 
     /// Whether a packet on the path has room for any control frame.
     pub(super) fn has_control_room(&self, path: PathId, level: Level) -> bool {
-        let tokens = self.control.new_token.iter().flatten();
+        let tokens = self.owed.new_token.iter().flatten();
         let tokens: usize = tokens.map(|token| CONTROL_ROOM + token.len()).sum();
         let path = self.paths.open_path(path);
         path.is_some_and(|path| room_on(path, level) >= CONTROL_ROOM.max(tokens))
@@ -57,9 +55,9 @@ impl Connection {
     pub(super) fn write_control(&mut self, packet: &mut Packet<'_>) {
         let (level, multipath) = (packet.level(), self.multipath_active());
         let frames = packet.frames();
-        if self.control.handshake_done {
+        if self.owed.handshake_done {
             let (frame, noted) = (Frame::HandshakeDone, SentFrame::HandshakeDone);
-            self.control.handshake_done = !frames.put_noted(&frame, Form::Plain, noted);
+            self.owed.handshake_done = !frames.put_noted(&frame, Form::Plain, noted);
         }
         self.handshake.write_crypto(Level::OneRtt, frames);
         if self.paths.owes_frames() && level == Level::OneRtt {
@@ -76,17 +74,17 @@ impl Connection {
 
     /// Writes all tokens or none: what is acknowledged or lost are all of them.
     fn write_new_tokens(&mut self, frames: &mut Frames<'_>) {
-        let Some(tokens) = self.control.new_token.take() else {
+        let Some(tokens) = self.owed.new_token.take() else {
             return;
         };
         let before = frames.mark();
         let mut tokens_left = tokens.iter();
         if tokens_left.all(|token| frames.put(&Frame::NewToken { token })) {
             frames.note(SentFrame::NewToken);
-            self.control.new_token_sent = Some(tokens);
+            self.owed.new_token_sent = Some(tokens);
         } else {
             frames.go_back(before);
-            self.control.new_token = Some(tokens);
+            self.owed.new_token = Some(tokens);
         }
     }
 }

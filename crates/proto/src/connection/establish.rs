@@ -84,7 +84,7 @@ impl Connection {
         self.outbox.tell(Event::Connected);
         self.conclude_early_data(now);
         if self.identity.side.is_server() {
-            self.control.handshake_done = true;
+            self.owed.handshake_done = true;
             self.queue_new_tokens(now);
             self.spare_first_window();
             self.on_confirmed(now);
@@ -103,7 +103,7 @@ impl Connection {
         let (keys, rng) = (&self.identity.keys, &mut self.rng);
         let tokens = (0..self.handshake.tickets_given().max(1))
             .map(|_| keys.seal_new_token(now, &address, rng));
-        self.control.new_token = Some(tokens.collect());
+        self.owed.new_token = Some(tokens.collect());
     }
 
     /// The client's first request comes with the end of its handshake, or right behind it: a server

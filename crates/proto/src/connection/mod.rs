@@ -57,7 +57,7 @@ use crate::streams::{SendBudget, Streams};
 use crate::time::{Duration, Instant};
 use crate::wire::params::TransportParameters;
 use crate::wire::{ConnectionId, PathId, Side};
-use control::Control;
+use control::OwedFrames;
 use early_data::EarlyData;
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ pub struct Connection {
     ack_routes: AckRoutes,
     streams: Streams,
     placement: Placement,
-    control: Control,
+    owed: OwedFrames,
     outbox: Outbox,
     idle: Idle,
     last_data: LastData,
@@ -146,8 +146,7 @@ impl Beginning {
         let config = &self.config;
         let mut route = Route::new(config, rng, now, PathId::ZERO, self.tuple, 0);
         if self.side.is_client() || self.address_validated {
-            route.validated = true;
-            route.amplification.set_validated();
+            route.set_validated();
         }
         route.carries_early_data = self.side.is_server();
         let space = paths::one_rtt_space(config, rng);
@@ -200,7 +199,7 @@ impl Connection {
             ack_routes: AckRoutes::new(config.ack_return),
             streams,
             placement: Placement::new(&config),
-            control: Control::default(),
+            owed: OwedFrames::default(),
             outbox: Outbox::default(),
             idle: Idle::new(now),
             last_data: LastData { at: now, by: None },
@@ -253,9 +252,9 @@ impl Connection {
     /// Three times the largest probe time-out: how long anything about the past is remembered
     /// (RFC 10069 makes it the largest over all paths).
     fn three_pto(&self) -> Duration {
+        let max_ack_delay = self.peer_max_ack_delay();
         let open = self.paths.open().filter_map(|slot| slot.open());
-        let largest = open.map(|path| path.route().rtt.pto_base()).max();
-        let largest = largest.map(|base| base + self.peer_max_ack_delay());
+        let largest = open.map(|path| path.pto(max_ack_delay)).max();
         largest.unwrap_or(self.config.initial_rtt * 3) * 3
     }
 

@@ -10,15 +10,13 @@ use crate::path::MAX_OPEN_PATHS;
 use crate::path::manager::{CidSource, Discarded, Slot, TooScattered};
 use crate::path::route::Route;
 use crate::path::state::{Path, PathOptions};
+use crate::placement::room_in;
 use crate::recovery::PacketSpace;
 use crate::rng::Rng;
 use crate::sched::PathEvent;
 use crate::time::Instant;
 use crate::wire::frame::{NewConnectionId, PathStatus};
 use crate::wire::{PathId, TransportErrorCode};
-
-/// Short header with the longest connection ID and packet number, and tag.
-const ONE_RTT_OVERHEAD: usize = 1 + 20 + 4 + 16;
 
 /// A 1-RTT packet number space as the configuration wants it.
 pub(super) fn one_rtt_space(config: &TransportConfig, rng: &mut Rng) -> PacketSpace {
@@ -122,7 +120,7 @@ impl Connection {
         let open = self.paths.open().filter_map(|slot| slot.open());
         let validated = open.filter(|path| path.route().validated);
         if let Some(smallest) = validated.map(|path| path.route().mtu.current()).min() {
-            let room = usize::from(smallest).saturating_sub(ONE_RTT_OVERHEAD);
+            let room = room_in(u64::from(smallest), Level::OneRtt);
             self.streams.set_datagram_room(room);
         }
     }
@@ -131,13 +129,12 @@ impl Connection {
     #[cold]
     pub(super) fn note_capacity(&mut self, now: Instant) {
         if self.identity.side.is_client()
-            && !self.control.capacity_told
             && self.handshake.is_confirmed()
             && self.paths.is_multipath()
             && self.paths.open_count() < self.path_cap()
             && self.paths.next_unused().is_ok()
+            && self.paths.tell_of_capacity()
         {
-            self.control.capacity_told = true;
             self.outbox.notice(now, PathNotice::Capacity);
         }
     }

@@ -285,7 +285,7 @@ impl Connection {
         self.idle.on_received(now);
         self.on_level_used(now, level);
         self.observe_keys(now, true);
-        self.admit(&arrival, payload);
+        self.follow(&arrival, payload);
         if self.space(level, path).is_none() {
             return;
         }
@@ -299,7 +299,7 @@ impl Connection {
     }
 
     /// Creates the path or follows it to a new address, before frames are looked at.
-    fn admit(&mut self, arrival: &Arrival, payload: &[u8]) {
+    fn follow(&mut self, arrival: &Arrival, payload: &[u8]) {
         let Arrival {
             now,
             tuple,

@@ -121,7 +121,7 @@ impl Connection {
         }
         if let Some(path) = self.ack_routes.due(now, &self.paths) {
             // Data that goes the same way carries the acknowledgement along.
-            let data = self.place(now, level);
+            let data = self.data_job(now, level);
             let data = data.filter(|job| job.path == path);
             return Some(data.unwrap_or(Job::new(path, Task::Acknowledge)));
         }
@@ -134,11 +134,11 @@ impl Connection {
         }
         let (paths, streams) = (&self.paths, &self.streams);
         let repeat = self.placement.next_repeat(now, level, paths, streams);
-        repeat.or_else(|| self.place(now, level))
+        repeat.or_else(|| self.data_job(now, level))
     }
 
     /// What data to send, and where.
-    fn place(&mut self, now: Instant, level: Level) -> Option<Job> {
+    fn data_job(&mut self, now: Instant, level: Level) -> Option<Job> {
         if !self.handshake.is_complete() && self.handshake_waits() {
             // The peer can read nothing without it, and may have earned little more.
             return None;

@@ -87,8 +87,9 @@ impl Flights {
             return false;
         };
         let route = path.route();
-        let has_room =
-            || route.room() > 0 && route.amplification.budget() >= MIN_DATAGRAM_SIZE as u64 / 2;
+        let has_room = || {
+            route.free_window() > 0 && route.amplification.budget() >= MIN_DATAGRAM_SIZE as u64 / 2
+        };
         handshake.has_keys(level)
             && may_send(path)
             && (self.probes_owed[level as usize] > 0

@@ -55,6 +55,8 @@ pub(crate) struct Manager {
     blocked_pending: Option<PathId>,
     /// The limit for which `PATHS_BLOCKED` was sent last: it is not repeated.
     blocked_at: Option<PathId>,
+    /// The application was told that it can open a path, and has not been turned away since.
+    capacity_told: bool,
     /// What the endpoint is to route here, or no more.
     routing: VecDeque<Routing>,
 }
@@ -90,6 +92,7 @@ impl Manager {
             limit_pending: false,
             blocked_pending: None,
             blocked_at: None,
+            capacity_told: false,
             routing: VecDeque::new(),
         }
     }
@@ -167,6 +170,16 @@ impl Manager {
     pub(crate) fn version(&self) -> u64 {
         let paths = self.in_use().filter_map(|slot| slot.path.as_ref());
         paths.fold(self.version, |sum, path| sum + path.version())
+    }
+
+    /// The application is to be told that it can open a path; returns whether that is news.
+    pub(crate) fn tell_of_capacity(&mut self) -> bool {
+        !std::mem::replace(&mut self.capacity_told, true)
+    }
+
+    /// The application asked for a path that it cannot open.
+    pub(crate) fn on_turned_away(&mut self) {
+        self.capacity_told = false;
     }
 
     fn index(&self, id: PathId) -> Option<usize> {

@@ -108,7 +108,7 @@ impl Path {
             route.validate(now, rng);
             return Response::Useless;
         }
-        route.validated = true;
+        route.set_validated();
         self.version += 1;
         if !route.rtt.has_sample() {
             route.rtt.seed(rtt);

@@ -40,6 +40,7 @@ pub(crate) struct Route {
     pub(crate) amplification: Amplification,
     /// The validation under way, if any.
     pub(crate) validation: Option<Validation>,
+    /// Whether the far end is proven, or needs no proof.
     pub(crate) validated: bool,
     /// Set on the route of a server's handshake: data may leave before the far end is proven
     /// (0.5-RTT), within the amplification limit.
@@ -150,14 +151,20 @@ impl Route {
         !frames.is_at(before)
     }
 
+    /// The far end needs no proof any more.
+    pub(crate) fn set_validated(&mut self) {
+        self.amplification.set_validated();
+        self.validated = true;
+    }
+
     /// Whether data may be sent to the far end.
     pub(crate) fn is_open_to_data(&self) -> bool {
         self.validated
             || self.carries_early_data && self.amplification.budget() >= MIN_EARLY_DATA_BUDGET
     }
 
-    /// Congestion window left.
-    pub(crate) fn room(&self) -> u64 {
+    /// What is left of the window that the congestion controller allows.
+    pub(crate) fn free_window(&self) -> u64 {
         self.controller.window().saturating_sub(self.in_flight)
     }
 

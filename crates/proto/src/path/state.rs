@@ -261,8 +261,7 @@ impl Path {
     /// The far end needs no proof any more.
     pub(crate) fn set_validated(&mut self) {
         self.version += 1;
-        self.route.amplification.set_validated();
-        self.route.validated = true;
+        self.route.set_validated();
     }
 
     /// The client chose the address itself: nobody is amplified at.
@@ -319,7 +318,7 @@ impl Path {
     pub(crate) fn note_app_limited(&mut self, now: Instant) {
         let route = &mut self.route;
         let size = u64::from(route.mtu.current());
-        route.app_limited = route.room() >= size && route.pacer.ready_at(now, size) <= now;
+        route.app_limited = route.free_window() >= size && route.pacer.ready_at(now, size) <= now;
         if route.app_limited {
             route.rate.set_app_limited(route.in_flight);
         }

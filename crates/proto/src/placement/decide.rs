@@ -1,7 +1,7 @@
 //! Asks the scheduler, and holds it to what is possible.
 
 use super::snapshot::candidates;
-use super::{Chunk, Job, Load, Placement, Sight, Task, room_on};
+use super::{Chunk, Job, Load, Placement, Sight, Task, room_in, room_on};
 use crate::handshake::Level;
 use crate::path::manager::Slot;
 use crate::path::state::Path;
@@ -32,11 +32,11 @@ impl Placement {
             }
             self.kept = None;
         }
-        self.kept = self.place(sight);
+        self.kept = self.decide_anew(sight);
         self.kept
     }
 
-    fn place(&mut self, sight: &mut Sight<'_>) -> Option<Job> {
+    fn decide_anew(&mut self, sight: &mut Sight<'_>) -> Option<Job> {
         let waiting = sight.streams.waiting_classes();
         self.awaited = PathSet::EMPTY;
         if waiting.is_empty() {
@@ -212,7 +212,7 @@ impl Placement {
         } else {
             self.scheduler.select(&view)
         };
-        let job = self.admit(sight, asked, &view, choice, overtaken.is_some());
+        let job = self.permit(sight, asked, &view, choice, overtaken.is_some());
         if job.is_none() && !matches!(choice.decision, Decision::Hold { .. }) {
             self.overruled += 1;
         }
@@ -231,7 +231,7 @@ impl Placement {
 
     /// Turns an answer into something that is possible and allowed, or nothing; `overtakes` if it
     /// is not about what is to be sent again although that waits.
-    fn admit(
+    fn permit(
         &mut self,
         sight: &Sight<'_>,
         asked: Asked,
@@ -392,7 +392,7 @@ fn would_write(job: &Job, asked: Asked, path: &PathView, sight: &Sight<'_>) -> b
     let Task::Data(load) = job.task else {
         return false;
     };
-    let room = super::room_in(u64::from(path.max_datagram_size), Level::OneRtt);
+    let room = room_in(u64::from(path.max_datagram_size), Level::OneRtt);
     load.would_write(job.path, room, sight.streams)
 }
 

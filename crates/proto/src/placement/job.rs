@@ -114,7 +114,7 @@ impl Job {
         if confirmed
             && path.is_healthy()
             && let Some(size) = route.mtu.probe_due()
-            && route.room() >= u64::from(size)
+            && route.free_window() >= u64::from(size)
         {
             return Some(Task::MtuProbe { size });
         }

@@ -73,7 +73,7 @@ pub(crate) fn room_on(path: &Path, level: Level) -> usize {
 }
 
 /// Room for frames in a packet of this size.
-pub(super) fn room_in(size: u64, level: Level) -> usize {
+pub(crate) fn room_in(size: u64, level: Level) -> usize {
     let header = match level {
         Level::OneRtt => 1 + MAX_CID_LEN,
         // With version, two lengths of connection IDs, and the length of the packet.

@@ -28,8 +28,8 @@ mod waits;
 
 pub use blocked::{BlockedStats, BlockedTime};
 pub(crate) use job::{Job, Load, Original, Task};
-pub(crate) use load::room_on;
-use load::{Carried, room_in};
+use load::Carried;
+pub(crate) use load::{room_in, room_on};
 
 use crate::config::TransportConfig;
 use crate::congestion::Bottlenecks;

@@ -81,8 +81,7 @@ impl World {
                 remote: "192.0.2.1:4433".parse().unwrap(),
             };
             let mut route = Route::new(&config, rng, now, id, tuple, 0);
-            route.validated = true;
-            route.amplification.set_validated();
+            route.set_validated();
             let space = PacketSpace::new(rng);
             Path::new(id, space, route, PathOptions::default(), now)
         };
