@@ -167,7 +167,7 @@ impl Ledger {
 
     /// Records a datagram that arrived. Copies do not count.
     pub(crate) fn datagram(&self, flow: u32, number: u64, stamp_ns: u64, bytes: u64) {
-        let Some(count) = self.flow(flow).and_then(|flow| datagrams(&flow.kind)) else {
+        let Some(count) = self.flow(flow).and_then(|flow| flow.kind.datagrams()) else {
             return;
         };
         if number >= count {
@@ -219,7 +219,7 @@ impl Ledger {
             }
             FlowKind::BulkTime(_) => self.elapsed() >= patience(flow),
             FlowKind::Datagrams { .. } => {
-                let count = datagrams(&flow.kind).unwrap_or(0);
+                let count = flow.kind.datagrams().unwrap_or(0);
                 state.units >= count || self.elapsed() >= patience(flow)
             }
         }
@@ -285,28 +285,6 @@ fn patience(flow: &JobFlow) -> Duration {
             duration, deadline, ..
         } => flow.start + duration + deadline.unwrap_or(GRACE).min(MAX_GRACE),
         _ => Duration::MAX,
-    }
-}
-
-/// The interval between datagrams.
-pub(crate) fn interval(size: u64, rate: u64) -> Duration {
-    Duration::from_secs_f64(size as f64 * 8.0 / rate as f64).max(Duration::from_nanos(1))
-}
-
-/// The number of datagrams of a flow.
-fn datagrams(kind: &FlowKind) -> Option<u64> {
-    match *kind {
-        FlowKind::Datagrams {
-            size,
-            rate,
-            duration,
-            ..
-        } => Some(
-            duration
-                .as_nanos()
-                .div_ceil(interval(size, rate).as_nanos()) as u64,
-        ),
-        _ => None,
     }
 }
 

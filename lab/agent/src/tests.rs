@@ -302,7 +302,7 @@ async fn requests_are_answered_by_the_other_side() {
 async fn datagrams_are_late_after_their_deadline_only() {
     let kind = |deadline| FlowKind::Datagrams {
         size: 1000,
-        rate: 4_000_000,
+        every: Duration::from_millis(2),
         duration: Duration::from_millis(400),
         deadline: Some(deadline),
     };
@@ -618,7 +618,7 @@ async fn buffers_of_tcp_are_those_asked_for() {
 async fn datagrams_that_fit_no_packet_are_a_mistake_that_is_told() {
     let kind = FlowKind::Datagrams {
         size: 60_000,
-        rate: 8_000_000,
+        every: Duration::from_millis(60),
         duration: Duration::from_millis(100),
         deadline: Some(Duration::from_millis(100)),
     };

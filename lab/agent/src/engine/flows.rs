@@ -1,7 +1,7 @@
 //! The flows of a run over the engine: each unit on a stream of its own.
 
 use super::Failure;
-use crate::ledger::{Ledger, due, interval};
+use crate::ledger::{Ledger, due};
 use crate::machine::clock_ns;
 use crate::payload::{ENDLESS, HEAD, Head, datagram, open_datagram, piece};
 use anabranch_lab::hosts::JobFlow;
@@ -137,7 +137,7 @@ async fn send_datagrams(
         kind:
             FlowKind::Datagrams {
                 size,
-                rate,
+                every,
                 duration,
                 ..
             },
@@ -147,7 +147,6 @@ async fn send_datagrams(
     else {
         return Ok(());
     };
-    let interval = interval(size, rate);
     let (mut next, mut number) = (start, 0);
     let (mut taken, mut too_large) = (false, None);
     while next < start + duration {
@@ -164,7 +163,7 @@ async fn send_datagrams(
         // A datagram that the connection did not accept counts as sent, and is late.
         ledger.sent(index);
         number += 1;
-        next += interval;
+        next += every;
     }
     match too_large {
         Some(error) if !taken => Err(Failure::Other(format!("flow {}: {error}", index + 1))),

@@ -1,7 +1,7 @@
 //! The flows of a run over the kernel's TCP: a connection for each, its units one after another.
 
 use crate::engine::AFTERGLOW;
-use crate::ledger::{Ledger, due, interval};
+use crate::ledger::{Ledger, due};
 use crate::machine::clock_ns;
 use crate::payload::{ENDLESS, HEAD, Head, PIECE, datagram, open_datagram, piece};
 use anabranch_lab::hosts::JobFlow;
@@ -155,14 +155,14 @@ async fn send_datagrams(
 ) -> io::Result<()> {
     let FlowKind::Datagrams {
         size,
-        rate,
+        every,
         duration,
         ..
     } = flow.kind
     else {
         return Ok(());
     };
-    let (interval, start) = (interval(size, rate), flow.start);
+    let start = flow.start;
     let (made, mut waiting) = mpsc::unbounded_channel();
     let clock = Arc::clone(ledger);
     let maker = tokio::spawn(async move {
@@ -174,7 +174,7 @@ async fn send_datagrams(
             }
             clock.sent(index);
             number += 1;
-            next += interval;
+            next += every;
         }
     });
     let mut result = Ok(());

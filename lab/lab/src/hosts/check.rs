@@ -86,16 +86,15 @@ impl Job {
             }
             FlowKind::Datagrams {
                 size,
-                rate,
+                every,
                 duration,
                 ..
             } => {
                 within("bytes of a datagram", size, DATAGRAM_HEADER, MAX_DATAGRAM)?;
-                if rate == 0 || duration > MAX_STOP {
-                    return Err("datagrams without a rate or an end".to_owned());
+                if every.is_zero() || duration > MAX_STOP {
+                    return Err("datagrams all at once or without an end".to_owned());
                 }
-                let count = rate as f64 / 8.0 / size as f64 * duration.as_secs_f64();
-                within("datagrams", count as u64, 0, MAX_UNITS)?;
+                within("datagrams", kind.datagrams().unwrap_or(0), 0, MAX_UNITS)?;
                 let stripe = |carrier: &Carrier| {
                     matches!(carrier, Carrier::Anabranch { profile, .. }
                     if *profile == crate::scenario::Profile::Stripe)
@@ -184,7 +183,7 @@ mod tests {
         refused(&|job| job.flows[0].start = Duration::MAX, "flow 1: begins");
         let datagrams = FlowKind::Datagrams {
             size: 15,
-            rate: 1000,
+            every: Duration::from_millis(120),
             duration: Duration::from_secs(1),
             deadline: None,
         };

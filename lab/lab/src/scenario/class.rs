@@ -106,11 +106,18 @@ mod tests {
 
     #[test]
     fn datagrams_come_at_a_rate_or_at_an_interval() {
-        let rate = |keys: &str| planned(keys, "tunnel").map(|scenario| scenario.flows[0].kind);
-        let Ok(FlowKind::Datagrams { rate: found, .. }) = rate("every = \"10ms\"") else {
-            panic!("an interval is taken");
-        };
-        assert_eq!(found, 120_000);
+        let kind = |keys: &str| planned(keys, "tunnel").map(|scenario| scenario.flows[0].kind);
+        for (keys, time) in [
+            ("rate = \"120kbit/s\"", Duration::from_millis(10)),
+            ("every = \"10ms\"", Duration::from_millis(10)),
+            // Less than a bit a second.
+            ("every = \"1h\"", Duration::from_secs(3600)),
+        ] {
+            let Ok(FlowKind::Datagrams { every, .. }) = kind(keys) else {
+                panic!("{keys} is taken");
+            };
+            assert_eq!(every, time);
+        }
         for (keys, told) in [
             ("", "every"),
             (
@@ -119,7 +126,7 @@ mod tests {
             ),
             ("every = \"0ms\"", "above 0"),
         ] {
-            let error = rate(keys).unwrap_err();
+            let error = kind(keys).unwrap_err();
             assert!(error.contains(told), "{keys}: {error}");
         }
     }

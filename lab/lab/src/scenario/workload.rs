@@ -90,12 +90,12 @@ pub enum FlowKind {
         /// Interval between requests.
         every: Duration,
     },
-    /// Datagrams at a constant rate, which are worthless after a deadline.
+    /// Datagrams at regular intervals, which are worthless after a deadline.
     Datagrams {
         /// Bytes of each.
         size: u64,
-        /// Bits per second.
-        rate: u64,
+        /// The time from one to the next, above zero.
+        every: Duration,
         /// For how long.
         duration: Duration,
         /// The deadline after creation; `None` means never.
@@ -177,10 +177,20 @@ impl FlowKind {
             Self::BulkTime(_) => None,
             Self::Files { count, size, .. } => Some(count.saturating_mul(size)),
             Self::Requests { count, answer, .. } => Some(count.saturating_mul(answer)),
-            Self::Datagrams { rate, duration, .. } => {
-                Some((rate as f64 / 8.0 * duration.as_secs_f64()) as u64)
-            }
+            Self::Datagrams { size, .. } => Some(size.saturating_mul(self.datagrams()?)),
         }
+    }
+
+    /// How many datagrams it sends, the first as it begins; `None` if it is of another kind.
+    pub fn datagrams(&self) -> Option<u64> {
+        let Self::Datagrams {
+            every, duration, ..
+        } = self
+        else {
+            return None;
+        };
+        let count = duration.as_nanos().div_ceil(every.as_nanos().max(1));
+        Some(u64::try_from(count).unwrap_or(u64::MAX))
     }
 }
 
@@ -305,33 +315,36 @@ fn requests(table: &mut Table<'_>) -> Result<FlowKind, Mistake> {
 
 fn datagrams(table: &mut Table<'_>) -> Result<FlowKind, Mistake> {
     let size = size(table, "size", 1200, "the size of each datagram")?;
-    let rate = table.read("rate", Item::rate)?;
-    let every = table.read("every", |item| interval(item, size))?;
-    let rate = match (rate, every) {
+    let rate = table.read("rate", |item| interval(item, size))?;
+    let every = table.read("every", longer_than_none)?;
+    let every = match (rate, every) {
         (Some(_), Some(_)) => return Err(table.mistake("expected one of rate and every")),
-        (Some(rate), None) | (None, Some(rate)) => rate,
+        (Some(every), None) | (None, Some(every)) => every,
         (None, None) => {
             let what = "how fast they are sent; or `every`, the time from one to the next";
-            table.required("rate", what)?.rate()?
+            interval(&table.required("rate", what)?, size)?
         }
     };
     let duration = table.required("duration", "for how long")?.time()?;
     let deadline = table.read("deadline", Item::time)?;
     Ok(FlowKind::Datagrams {
         size,
-        rate,
+        every,
         duration,
         deadline,
     })
 }
 
-/// The rate at which something of this size is sent once in the given time.
-fn interval(item: &Item<'_>, size: u64) -> Result<u64, Mistake> {
-    let rate = size as f64 * 8.0 / item.time()?.as_secs_f64();
-    if (1.0..=1e13).contains(&rate) {
-        Ok(rate.round() as u64)
-    } else {
-        Err(item.expected("a time above 0 in which at least a bit of it is sent each second"))
+/// The time in which something of this size is sent once at the given rate.
+fn interval(item: &Item<'_>, size: u64) -> Result<Duration, Mistake> {
+    let every = Duration::from_secs_f64(size as f64 * 8.0 / item.rate()? as f64);
+    Ok(every.max(Duration::from_nanos(1)))
+}
+
+fn longer_than_none(item: &Item<'_>) -> Result<Duration, Mistake> {
+    match item.time()? {
+        Duration::ZERO => Err(item.expected("a time above 0")),
+        time => Ok(time),
     }
 }
 

@@ -105,15 +105,14 @@ fn with_receivers(mut host: QuicHost, sink: Option<(u16, Ordered)>, streams: u64
 fn datagrams(flow: &Flow, start: Instant, number: u16) -> DatagramSource {
     let FlowKind::Datagrams {
         size,
-        rate,
+        every,
         duration,
         deadline,
     } = flow.kind
     else {
         unreachable!("the flow is one of datagrams");
     };
-    let interval = Duration::from_secs_f64(size as f64 * 8.0 / rate as f64);
-    DatagramSource::new(FIRST, size as usize, interval, start, start + duration)
+    DatagramSource::new(FIRST, size as usize, every, start, start + duration)
         .numbered(number)
         .deadline(deadline)
         .flows(flow.marks.flows)

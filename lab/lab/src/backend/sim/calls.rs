@@ -50,7 +50,7 @@ pub(super) fn install(built: &mut Built<'_>, ends: &dyn Fn(usize) -> [SocketAddr
     for (index, flow) in built.scenario.flows.iter().enumerate() {
         let FlowKind::Datagrams {
             size,
-            rate,
+            every,
             duration,
             deadline,
         } = flow.kind
@@ -64,7 +64,7 @@ pub(super) fn install(built: &mut Built<'_>, ends: &dyn Fn(usize) -> [SocketAddr
             from: ends[from],
             to: ends[1 - from],
             size: size as usize,
-            interval: Duration::from_secs_f64(size as f64 * 8.0 / rate as f64),
+            interval: every,
             start,
             end: start + duration,
         };

@@ -56,16 +56,12 @@ pub(super) fn install(
         receive_buffer: SOCKET,
         ..TcpConfig::default()
     };
-    let gates = [
-        Gateway::near(near, session, seed, socket.clone()).classes(classes(built, port)),
-        Gateway::far(far, from, seed, socket),
-    ];
-    let nodes = [built.nodes[0], built.nodes[1]];
-    let mut gates = nodes.into_iter().zip(gates);
-    Ok([(); 2].map(|()| {
-        let (node, gate) = gates.next().expect("a node for each end");
-        built.world.attach(node, Box::new(gate))
-    }))
+    let near = Gateway::near(near, session, seed, socket.clone()).classes(classes(built, port));
+    let far = Gateway::far(far, from, seed, socket);
+    Ok([
+        built.world.attach(built.nodes[0], Box::new(near)),
+        built.world.attach(built.nodes[1], Box::new(far)),
+    ])
 }
 
 /// A class for each flow of datagrams, by the port it goes to.
