@@ -24,3 +24,5 @@ pub(super) const TCP_DATA: u64 = 0x2028_d7f2;
 pub(super) const TCP_FINAL_DATA: u64 = 0x2028_d7f3;
 /// draft-ihlar-masque-datagram-numbers, which was assigned no number: this one is our own choice.
 pub(super) const REGISTER_SEQUENCE_CONTEXT: u64 = 0x1f8c_62a5;
+/// Our own choice, for what no draft has: who does not know it skips it (RFC 9297, section 3.2).
+pub(super) const CONTEXT_CLASS: u64 = 0x1f8c_62a6;

@@ -56,6 +56,8 @@ impl NumberBits {
     }
 }
 
+const NOT_ITS_FIELDS: Error = malformed("a capsule has more or less than its fields");
+
 /// A capsule that is read and written as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Capsule {
@@ -97,6 +99,13 @@ pub enum Capsule {
         /// The context.
         context: u64,
     },
+    /// How what comes back by a context is to be treated. It is advice, which is not answered.
+    ContextClass {
+        /// The context.
+        context: u64,
+        /// What the applications of both sides understand.
+        class: Bytes,
+    },
 }
 
 impl Capsule {
@@ -112,6 +121,7 @@ impl Capsule {
             Self::CompressionAssign { .. } => kind::COMPRESSION_ASSIGN,
             Self::CompressionAck { .. } => kind::COMPRESSION_ACK,
             Self::CompressionClose { .. } => kind::COMPRESSION_CLOSE,
+            Self::ContextClass { .. } => kind::CONTEXT_CLASS,
         }
     }
 
@@ -148,6 +158,10 @@ impl Capsule {
             Self::CompressionAck { context } | Self::CompressionClose { context } => {
                 varint::put(&mut value, *context);
             }
+            Self::ContextClass { context, class } => {
+                varint::put(&mut value, *context);
+                value.extend_from_slice(class);
+            }
         }
         frame::put_header(out, self.kind(), value.len());
         out.extend_from_slice(&value);
@@ -170,12 +184,18 @@ impl Capsule {
             }
             kind::DNS_ASSIGN => Ok(Self::DnsAssign(ip::decode_dns(&value)?)),
             kind::PREF64 => Ok(Self::Pref64(ip::decode_pref64(&value)?)),
+            kind::CONTEXT_CLASS => {
+                let mut cursor = Cursor::new(&value);
+                let context = cursor.varint().map_err(|_| NOT_ITS_FIELDS)?;
+                let class = value.slice(value.len() - cursor.remaining()..);
+                Ok(Self::ContextClass { context, class })
+            }
             kind::ROUTE_ADVERTISEMENT => Ok(Self::RouteAdvertisement(ip::decode_routes(&value)?)),
             _ => {
                 let mut cursor = Cursor::new(&value);
                 let capsule = Self::of_context(kind, &mut cursor);
                 let capsule = capsule.filter(|_| cursor.is_empty());
-                capsule.ok_or(malformed("a capsule has more or less than its fields"))
+                capsule.ok_or(NOT_ITS_FIELDS)
             }
         }
     }
@@ -358,9 +378,10 @@ impl Reader {
             | kind::DNS_ASSIGN
             | kind::PREF64 => self.protocol == Protocol::Ip,
             kind::REGISTER_SEQUENCE_CONTEXT => self.protocol != Protocol::Tcp,
-            kind::COMPRESSION_ASSIGN | kind::COMPRESSION_ACK | kind::COMPRESSION_CLOSE => {
-                self.protocol == Protocol::Udp
-            }
+            kind::COMPRESSION_ASSIGN
+            | kind::COMPRESSION_ACK
+            | kind::COMPRESSION_CLOSE
+            | kind::CONTEXT_CLASS => self.protocol == Protocol::Udp,
             kind::TCP_DATA | kind::TCP_FINAL_DATA if self.protocol == Protocol::Tcp => {
                 if self.is_final {
                     return Err(malformed("TCP data after the last"));

@@ -308,6 +308,10 @@ fn capsules() -> impl Strategy<Value = (Protocol, Capsule)> {
             Capsule::CompressionAssign { context, remote }
         });
     let datagram = prop::collection::vec(any::<u8>(), 0..200);
+    let class = (context(), datagram.clone()).prop_map(|(context, class)| {
+        let class = class.into();
+        Capsule::ContextClass { context, class }
+    });
     let address = (1..=varint::MAX, any::<std::net::IpAddr>(), 0..=32u8);
     let address = address.prop_map(|(request_id, address, length)| Address {
         request_id,
@@ -325,6 +329,7 @@ fn capsules() -> impl Strategy<Value = (Protocol, Capsule)> {
         assign.prop_map(udp),
         context().prop_map(|context| (Protocol::Udp, Capsule::CompressionAck { context })),
         context().prop_map(|context| (Protocol::Udp, Capsule::CompressionClose { context })),
+        class.prop_map(udp),
         datagram.prop_map(|bytes| (Protocol::Udp, Capsule::Datagram(bytes.into()))),
         addresses
             .clone()
