@@ -26,12 +26,16 @@ const MAX_SPACES: usize = 128;
 /// How long measured delays of paths count.
 pub const MEASURED_FOR: Duration = Duration::from_millis(50);
 
+fn wait(longest: Duration) -> Wait {
+    Wait::Adaptive {
+        shortest: SHORTEST.min(longest),
+        longest,
+    }
+}
+
 fn config(longest: Duration) -> ResequencerConfig {
     ResequencerConfig {
-        wait: Wait::Adaptive {
-            shortest: SHORTEST.min(longest),
-            longest,
-        },
+        wait: wait(longest),
         capacity: 1024,
         ordered_paths: true,
         deliver_late: true,
@@ -100,6 +104,32 @@ impl<T> Order<T> {
     pub fn take(
         &mut self,
         now: Instant,
+        from: (u64, PathId),
+        number: (u64, NumberSize),
+        item: T,
+        out: &mut Vec<Delivered<T>>,
+    ) -> bool {
+        self.take_within(now, self.longest, from, number, item, out)
+    }
+
+    /// The same for a context whose class allows a wait of its own, from now on.
+    pub fn take_of_class(
+        &mut self,
+        now: Instant,
+        wait: Option<Duration>,
+        from: (u64, PathId),
+        number: (u64, NumberSize),
+        item: T,
+        out: &mut Vec<Delivered<T>>,
+    ) -> bool {
+        let longest = wait.unwrap_or(LONGEST);
+        self.take_within(now, longest, from, number, item, out)
+    }
+
+    fn take_within(
+        &mut self,
+        now: Instant,
+        longest: Duration,
         (context, path): (u64, PathId),
         (truncated, size): (u64, NumberSize),
         item: T,
@@ -107,7 +137,11 @@ impl<T> Order<T> {
     ) -> bool {
         let is_full = self.spaces.len() >= MAX_SPACES;
         let space = match self.spaces.entry(context) {
-            Entry::Occupied(known) => known.into_mut(),
+            Entry::Occupied(known) => {
+                let space = known.into_mut();
+                space.set_wait(wait(longest));
+                space
+            }
             Entry::Vacant(_) if is_full => {
                 out.push(Delivered {
                     number: truncated,
@@ -118,7 +152,7 @@ impl<T> Order<T> {
                 return true;
             }
             Entry::Vacant(free) => {
-                let mut space = Resequencer::new(config(self.longest));
+                let mut space = Resequencer::new(config(longest));
                 for delay in &*self.delays {
                     space.set_path_delay(delay.path, delay.delay_us, delay.jitter_us);
                 }
@@ -244,6 +278,24 @@ mod tests {
             order.give_up(deadline, &mut out);
             assert_eq!(items(out), ["b"]);
         }
+    }
+
+    #[test]
+    fn contexts_of_one_request_may_be_of_different_classes_and_change_them() {
+        let (mut order, mut out) = (Order::new(Some(Duration::from_millis(50))), Vec::new());
+        order.take(at(0), (2, A), (1, SIZE), "b", &mut out);
+        assert_eq!(order.deadline(), Some(at(50)));
+        let wait = |ms| Some(Duration::from_millis(ms));
+        order.take_of_class(at(0), wait(10), (4, A), (1, SIZE), "d", &mut out);
+        assert_eq!(order.deadline(), Some(at(10)));
+        order.give_up(at(10), &mut out);
+        assert_eq!(order.deadline(), Some(at(50)), "that of the other goes on");
+        order.take_of_class(at(10), None, (4, A), (3, SIZE), "f", &mut out);
+        assert_eq!(order.deadline(), Some(at(30)), "as without a word");
+        order.take_of_class(at(11), wait(5), (4, A), (4, SIZE), "g", &mut out);
+        assert_eq!(order.deadline(), Some(at(15)));
+        order.give_up(at(15), &mut out);
+        assert_eq!(items(out), ["d", "f", "g"]);
     }
 
     #[test]

@@ -198,6 +198,11 @@ impl<T> Resequencer<T> {
         &self.stats
     }
 
+    /// Waits differently from now on, also for gaps that are known.
+    pub fn set_wait(&mut self, wait: Wait) {
+        self.config.wait = wait;
+    }
+
     /// Sets the forward delay of a path relative to the others, and its mean deviation, in
     /// microseconds. Without this, [`Wait::Adaptive`] waits for the longest time.
     pub fn set_path_delay(&mut self, id: PathId, delay_us: i64, jitter_us: u64) {
