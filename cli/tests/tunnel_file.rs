@@ -4,18 +4,20 @@
 
 mod common;
 
-use anabranch_testbed::Rate;
+use anabranch_testbed::{Rate, resumed};
 use common::process::Process;
 use common::{Lab, ending, program, wait_for};
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -57,7 +59,8 @@ impl Tunnel {
     fn new(name: &str) -> Option<Self> {
         let lab = Lab::new(name, &[Rate::mbit(20); 2])?;
         let file = lab.path("far.toml");
-        let far = "[far]\nlisten = \"10.99.0.1\"\nallow = [\"10.99.0.1,8000\"]\nstate = \"far\"\n";
+        let far =
+            "[far]\nlisten = \"10.99.0.1\"\nallow = [\"10.99.0.1,8000-8001\"]\nstate = \"far\"\n";
         fs::write(&file, far).unwrap();
         let mut command = program(&lab.server);
         command.args(["tunnel", "up"]).arg(&file);
@@ -260,6 +263,128 @@ fn a_class_in_active_standby_keeps_to_one_link_each_way() {
         assert!(a.max(b) > LENGTH as u64, "{a} and {b}");
         assert!(a.min(b) < LENGTH as u64 / 10, "{a} and {b}");
     }
+}
+
+/// Two targets, and from where they were sent to. They send everything back.
+fn echoes(tunnel: &Tunnel) -> [Arc<Mutex<BTreeSet<SocketAddr>>>; 2] {
+    [8000, 8001].map(|port| {
+        let bind = || UdpSocket::bind(("10.99.0.1", port)).unwrap();
+        let socket = tunnel.lab.server.enter(bind).unwrap();
+        let seen = Arc::<Mutex<BTreeSet<SocketAddr>>>::default();
+        let sees = Arc::clone(&seen);
+        thread::spawn(move || {
+            let mut buffer = [0; 2048];
+            while let Ok((length, from)) = resumed(|| socket.recv_from(&mut buffer)) {
+                sees.lock().unwrap().insert(from);
+                let _ = socket.send_to(&buffer[..length], from);
+            }
+        });
+        seen
+    })
+}
+
+/// A client's association: the connection it lasts with, its socket, and where that sends to.
+fn associate(tunnel: &Tunnel) -> (TcpStream, UdpSocket) {
+    let dial = || {
+        (
+            TcpStream::connect("127.0.0.1:1080"),
+            UdpSocket::bind("127.0.0.1:0"),
+        )
+    };
+    let (control, socket) = tunnel.lab.client.enter(dial).unwrap();
+    let (mut control, socket) = (control.unwrap(), socket.unwrap());
+    control.set_read_timeout(Some(END)).unwrap();
+    control
+        .write_all(&[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0])
+        .unwrap();
+    let mut answer = [0; 12];
+    control.read_exact(&mut answer).unwrap();
+    assert_eq!(answer[..6], [5, 0, 5, 0, 0, 1]);
+    let port = u16::from_be_bytes([answer[10], answer[11]]);
+    socket.connect(("127.0.0.1", port)).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_millis(200)))
+        .unwrap();
+    (control, socket)
+}
+
+/// Sends a target many datagrams until most have come back, and returns how many it were.
+#[track_caller]
+fn exchange(socket: &UdpSocket, port: u16) -> usize {
+    const SIZE: usize = 1000;
+    let mut datagram = vec![0, 0, 0, 1, 10, 99, 0, 1];
+    datagram.extend(port.to_be_bytes());
+    datagram.resize(10 + SIZE, 7);
+    let (mut sent, mut come, mut buffer) = (0, 0, [0; 2048]);
+    let started = Instant::now();
+    while come < 500 {
+        assert!(started.elapsed() < END, "{come} of {sent} came back");
+        socket.send(&datagram).unwrap();
+        sent += 1;
+        // One after the other: links are never full.
+        if resumed(|| socket.recv(&mut buffer)).is_ok() {
+            come += 1;
+        }
+    }
+    come * SIZE
+}
+
+#[test]
+fn each_target_of_one_port_is_steered_by_a_class_of_its_own_both_ways() {
+    let Some(mut tunnel) = Tunnel::new("tunnel-port-classes") else {
+        return;
+    };
+    let class = |name: &str, port: u16, steering: &str| {
+        format!("\n[[class]]\nname = \"{name}\"\nports = {port}\nsteering = \"{steering}\"\n")
+    };
+    let classes = class("one", 8000, "active-standby") + &class("both", 8001, "redundant");
+    tunnel.write(&format!("{PATHS}{classes}"));
+    let output = tunnel.ask(&["reload"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let seen = echoes(&tunnel);
+    let (_control, socket) = associate(&tunnel);
+    let ways: [fn((u64, u64)) -> u64; 2] = [|(down, _)| down, |(_, up)| up];
+    let carried = |tunnel: &mut Tunnel| [0, 1].map(|at| tunnel.lab.carried(at));
+    for port in [8000, 8001] {
+        let before = carried(&mut tunnel);
+        let bytes = exchange(&socket, port) as u64;
+        let after = carried(&mut tunnel);
+        for way in ways {
+            let [a, b] = [0, 1].map(|at: usize| way(after[at]) - way(before[at]));
+            assert!(a.max(b) > bytes, "{port}: {a} and {b}");
+            if port == 8000 {
+                assert!(a.min(b) < bytes / 5, "{port}: {a} and {b}");
+            } else {
+                assert!(a.min(b) > bytes * 9 / 10, "{port}: {a} and {b}");
+            }
+        }
+    }
+    let seen = seen.map(|seen| seen.lock().unwrap().clone());
+    assert_eq!(seen[0], seen[1], "one port of the far end");
+    assert_eq!(seen[0].len(), 1);
+    let counted = [("one".to_owned(), 1), ("both".to_owned(), 1)];
+    assert_eq!(tunnel.classes(), counted);
+    let told = tunnel.ask(&["why", "10.99.0.1:8001", "--json"]);
+    let told: Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!(told["class"], "both");
+    assert!(told["datagrams"]["copies"].as_u64() > Some(100), "{told}");
+    assert_eq!(told["same_port"]["open"], 2);
+    let ends = told["same_port"]["flows"].as_array().unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let told: Vec<_> = ends
+        .iter()
+        .map(|it| [text(&it["target"]), text(&it["class"])])
+        .collect();
+    assert_eq!(
+        told,
+        [["10.99.0.1:8001", "both"], ["10.99.0.1:8000", "one"]]
+    );
+    let told = tunnel.ask(&["why", &socket.local_addr().unwrap().to_string()]);
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert!(
+        told.contains("remote ends of its port at the far end, 2 open:"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -12,12 +12,14 @@ mod remotes;
 mod ways;
 
 pub(crate) use relay::{Activity, Sink, Source, relay};
-pub(crate) use remotes::{Gone, Nobody, Remotes};
+pub(crate) use remotes::{Gone, Nobody, Remote, Remotes};
 
 use crate::records::Tally;
 use crate::session::datagrams::{Arrived, Datagrams};
 use crate::session::{Broken, Incoming, Outgoing, data};
+use crate::treatment;
 use anabranch_masque::capsule::{self, Capsule, NumberBits, put_datagram_header};
+use anabranch_masque::contexts::Context;
 use anabranch_masque::stream::Item;
 use anabranch_masque::{Code, Contexts, Error, Extensions, Protocol};
 use anabranch_net::error::SendDatagramError;
@@ -25,6 +27,7 @@ use anabranch_proto::wire::PathId;
 use anabranch_tunnel::Treatment;
 use bytes::Bytes;
 use order::Order;
+use remotes::Counted;
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
@@ -59,13 +62,6 @@ pub(crate) struct Payload {
     /// Whom it came from or is for; none if that is the request's target.
     pub(crate) remote: Option<SocketAddr>,
     pub(crate) bytes: Bytes,
-}
-
-impl Payload {
-    /// Whether it came from the request's target, or is for it.
-    pub(crate) fn is_of_target(&self) -> bool {
-        self.remote.is_none()
-    }
 }
 
 /// The most bytes in front of a payload behind the number of the stream: a context, a number, and a
@@ -106,7 +102,7 @@ struct Shared {
     /// Answers to capsules of the peer.
     owed: Mutex<Vec<Capsule>>,
     is_owed: Notify,
-    tally: Tally,
+    counted: Counted,
 }
 
 impl Shared {
@@ -130,17 +126,17 @@ pub(crate) struct Talk {
     first: Vec<Capsule>,
     heed: Heed,
     /// Who decides about remote ends other than the target.
-    remotes: Box<dyn Remotes>,
+    remotes: Arc<dyn Remotes>,
     /// Whether contexts are registered for those that we send to.
     opens: bool,
-    /// How payloads are carried.
+    /// How payloads are carried, unless they are of a remote end with a treatment of its own.
     treatment: Treatment,
 }
 
 impl Talk {
     /// That of UDP: nothing but contexts for other remote ends. The client of a request `opens`
     /// them.
-    pub(crate) fn of_udp(treatment: Treatment, remotes: Box<dyn Remotes>, opens: bool) -> Self {
+    pub(crate) fn of_udp(treatment: Treatment, remotes: Arc<dyn Remotes>, opens: bool) -> Self {
         Self {
             treatment,
             protocol: Protocol::Udp,
@@ -160,7 +156,7 @@ impl Talk {
             bits: order::IP_BITS,
             first,
             heed,
-            remotes: Box::new(Nobody),
+            remotes: Arc::new(Nobody),
             opens: false,
         }
     }
@@ -199,14 +195,17 @@ pub(crate) fn split(
     // Capsules come in order anyway.
     let bits = in_datagrams.then_some(talk.bits);
     let mut owed = Vec::new();
-    let ways = Ways::begin(&mut contexts, bits, talk.opens, &mut owed);
+    let ways = Ways::begin(&mut contexts, bits, (talk.opens, treatment), &mut owed);
     owed.extend(talk.first);
     let shared = Arc::new(Shared {
         datagrams,
         contexts: Mutex::new(contexts),
         owed: Mutex::new(owed),
         is_owed: Notify::new(),
-        tally,
+        counted: Counted {
+            tally,
+            remotes: talk.remotes,
+        },
     });
     let sender = Sender {
         outgoing,
@@ -219,11 +218,11 @@ pub(crate) fn split(
         incoming,
         capsules: capsule::Reader::new(talk.protocol),
         heed: talk.heed,
-        remotes: talk.remotes,
         shared,
         arrived: Vec::new(),
         early: VecDeque::new(),
-        order: Order::new(treatment.wait),
+        order: Order::new(),
+        treatment,
     };
     (sender, receiver)
 }
@@ -245,45 +244,49 @@ impl Sender {
     ///
     /// The request has ended.
     pub(crate) async fn send(&mut self, payload: &Payload) -> Result<(), Broken> {
+        let Payload { remote, bytes } = payload;
+        let found = self.find(*remote);
+        let own = found.as_ref().and_then(|found| found.treatment);
+        let treatment = own.unwrap_or(self.treatment);
         let way = {
             let mut contexts = self.shared.contexts();
             let mut owed = self.shared.owed();
-            self.ways.to(payload.remote, &mut contexts, &mut owed)
+            self.ways.to(*remote, own, &mut contexts, &mut owed)
         };
         // What the peer has to know of it goes first.
         self.answer().await?;
         let Some(mut way) = way else {
-            self.shared.tally.lose(1, payload.is_of_target());
+            self.shared.counted.lose(1, *remote);
             return Ok(());
         };
         let mut header = Vec::new();
         if !self.in_datagrams {
             way.put_header(&mut header);
-            self.send_capsule(&header, &payload.bytes).await?;
-            self.shared.tally.sent(payload.is_of_target());
+            self.send_capsule(&header, bytes).await?;
+            self.shared.counted.sent(*remote, found.as_ref());
             return Ok(());
         }
-        let mut datagram = self
-            .shared
-            .datagrams
-            .begin(LONGEST_HEADER + payload.bytes.len());
+        let Shared {
+            datagrams, counted, ..
+        } = &*self.shared;
+        let mut datagram = datagrams.begin(LONGEST_HEADER + bytes.len());
         way.put_header(&mut datagram);
-        datagram.extend_from_slice(&payload.bytes);
-        let is_numbered = way.is_numbered();
-        let sent = self
-            .shared
-            .datagrams
-            .send(datagram, is_numbered, &self.treatment);
-        match sent {
+        datagram.extend_from_slice(bytes);
+        match datagrams.send(datagram, way.is_numbered(), &treatment) {
             Ok(()) => {
                 // A number that is not sent would be waited for.
-                self.ways.advance(payload.remote, way);
-                self.shared.tally.sent(payload.is_of_target());
+                self.ways.advance(*remote, way);
+                counted.sent(*remote, found.as_ref());
             }
             Err(SendDatagramError::Connection(reason)) => return Err(reason.into()),
-            Err(_) => self.shared.tally.lose(1, payload.is_of_target()),
+            Err(_) => counted.lose(1, *remote),
         }
         Ok(())
+    }
+
+    /// The remote end, unless that is the target or no flow.
+    fn find(&self, remote: Option<SocketAddr>) -> Option<Remote> {
+        self.shared.counted.find(remote)
     }
 
     async fn send_capsule(&mut self, header: &[u8], payload: &[u8]) -> Result<(), Broken> {
@@ -359,12 +362,12 @@ pub(crate) struct Receiver {
     incoming: Incoming,
     capsules: capsule::Reader,
     heed: Heed,
-    remotes: Box<dyn Remotes>,
     shared: Arc<Shared>,
     arrived: Vec<Arrived>,
     /// Datagrams of contexts that nobody has registered yet.
     early: VecDeque<Arrived>,
     order: Order,
+    treatment: Treatment,
 }
 
 impl Receiver {
@@ -393,7 +396,7 @@ impl Receiver {
                     Item::Head(_) => {}
                 },
                 dropped = self.shared.datagrams.arrive(&mut self.arrived) => {
-                    self.shared.tally.lose(dropped, true);
+                    self.shared.counted.lose(dropped, None);
                     // The buffer comes back, as the next ones need it.
                     let mut arrived = std::mem::take(&mut self.arrived);
                     for one in arrived.drain(..) {
@@ -402,14 +405,14 @@ impl Receiver {
                     self.arrived = arrived;
                     if self.order.is_used() {
                         let delays = self.shared.datagrams.delays();
-                        self.order.set_delays(delays, &self.shared.tally, into);
+                        self.order.set_delays(delays, &self.shared.counted, into);
                     }
                 }
-                () = until(self.order.deadline()) => self.order.give_up(&self.shared.tally, into),
+                () = until(self.order.deadline()) => self.order.give_up(&self.shared.counted, into),
             }
         }
         for payload in &into[before..] {
-            self.shared.tally.received(payload.is_of_target());
+            self.shared.counted.received(payload.remote);
         }
         Ok(true)
     }
@@ -440,9 +443,15 @@ impl Receiver {
 
     /// Takes a capsule that may be about contexts, and tells who decides about remote ends.
     fn on_context(&mut self, capsule: &Capsule) -> Result<Vec<Capsule>, Error> {
+        let remotes = &self.shared.counted.remotes;
         let mut contexts = self.shared.contexts();
         let closed = closes(capsule, &contexts);
-        let answers = contexts.on_capsule(capsule, |remote| self.remotes.allows(remote))?;
+        let answers = contexts.on_capsule(capsule, |remote| remotes.allows(remote))?;
+        if let Capsule::ContextClass { context, class } = capsule
+            && let Some(Context::Remote(remote)) = contexts.find(*context)
+        {
+            remotes.treat(remote, treatment::read_text(class));
+        }
         // One that was allowed, but for which there are too many contexts, is closed at once.
         let refused = match *capsule {
             Capsule::CompressionAssign { context, remote } => {
@@ -452,7 +461,7 @@ impl Receiver {
             _ => None,
         };
         if let Some((remote, was_open)) = closed.or(refused) {
-            self.remotes.closed(remote, was_open);
+            remotes.closed(remote, was_open);
         }
         // Contexts that we have closed ourselves end without a word of the peer: what there was of
         // them goes with the next one that is opened or closed.
@@ -490,26 +499,30 @@ impl Receiver {
             self.early.push_back(arrived);
             if self.early.len() > MAX_EARLY {
                 self.early.pop_front();
-                self.shared.tally.lose(1, true);
+                self.shared.counted.lose(1, None);
             }
             return Ok(());
         };
-        let tally = &self.shared.tally;
-        if received.remote.is_none() {
-            tally.record.came_by(arrived.path, received.payload.len());
-        }
-        let payload = Payload {
-            remote: received.remote,
-            bytes: received.payload,
-        };
+        let (remote, bytes) = (received.remote, received.payload);
+        let counted = &self.shared.counted;
+        let found = counted.find(remote);
+        counted.came_by(arrived.path, bytes.len(), remote, found.as_ref());
+        let payload = Payload { remote, bytes };
         match received.number {
             Some(number) => {
+                let treatment = found.and_then(|found| found.treatment);
+                let wait = treatment.unwrap_or(self.treatment).wait;
                 let from = (received.context, arrived.path);
-                self.order.take(from, number, payload, tally, into);
+                self.order.take(wait, from, number, payload, counted, into);
             }
             None => into.push(payload),
         }
         Ok(())
+    }
+
+    /// The remote end, unless that is the target or no flow.
+    fn find(&self, remote: Option<SocketAddr>) -> Option<Remote> {
+        self.shared.counted.find(remote)
     }
 
     #[cfg(test)]

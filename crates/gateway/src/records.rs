@@ -4,8 +4,9 @@
 //! a flow's task ── stores ──> Record <── loads ── who asks
 //!       begins and ends ──> Records: those that are open, and the last that have ended
 //! ```
-//! What is counted here has one writer, the flow's own task, and no lock. The list is locked where
-//! a flow begins or ends and where somebody asks, never while bytes are moved.
+//! Each count here has one writer, the flow's own task or that of the request which carries it,
+//! and no lock. The list is locked where a flow begins or ends and where somebody asks, never while
+//! bytes are moved.
 
 use crate::payloads::Counts;
 use crate::relay::Moved;
@@ -13,6 +14,7 @@ use crate::status::flow::{Flow, FlowDatagrams, FlowPath, Flows, Phase};
 use crate::status::{Connections, Datagrams as UdpTotals, MEASURED};
 use anabranch_masque::Target;
 use anabranch_proto::wire::PathId;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Display;
 use std::future::poll_fn;
@@ -32,6 +34,8 @@ const MAX_ENDED: usize = 256;
 const MAX_PATHS: usize = 8;
 /// Flows in one answer.
 const MAX_TOLD: usize = 1000;
+/// Flows of one port that are told of with one of them.
+const MAX_SAME_PORT: usize = 32;
 /// Characters of what is told of an end.
 const MAX_WORDS: usize = 200;
 
@@ -105,8 +109,14 @@ pub(crate) struct Record {
     phase: AtomicU8,
     /// The address that the target's name has led to.
     remote: OnceLock<SocketAddr>,
+    /// The class, at a near end.
+    class: OnceLock<String>,
+    /// The number of the first flow of its port at the far end, if others may share that.
+    port: OnceLock<u64>,
     inward: Way,
     outward: Way,
+    /// When a datagram was last carried, in nanoseconds since the flow began.
+    last: AtomicU64,
     datagrams: Option<Box<Datagrams>>,
     /// How long it lasted, and what ended it.
     end: OnceLock<(Duration, String)>,
@@ -120,8 +130,11 @@ impl Record {
             began_at: SystemTime::now(),
             phase: AtomicU8::new(Phase::Connection as u8),
             remote: OnceLock::new(),
+            class: OnceLock::new(),
+            port: OnceLock::new(),
             inward: Way::default(),
             outward: Way::default(),
+            last: AtomicU64::new(0),
             datagrams: about.is_udp.then(Box::default),
             end: OnceLock::new(),
             about,
@@ -136,6 +149,21 @@ impl Record {
     /// The address that the target's name has led to.
     pub(crate) fn led_to(&self, remote: SocketAddr) {
         let _ = self.remote.set(remote);
+    }
+
+    /// By which it can be called.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The name of its class.
+    pub(crate) fn is_of(&self, class: &str) {
+        let _ = self.class.set(class.to_owned());
+    }
+
+    /// It has the same port at the far end as all others that share with this number.
+    pub(crate) fn shares(&self, port: u64) {
+        let _ = self.port.set(port);
     }
 
     /// Why it ends. The first reason counts.
@@ -183,11 +211,13 @@ impl Record {
 
     /// A datagram has left for the tunnel.
     pub(crate) fn sent(&self) {
+        self.note();
         self.count(|datagrams| datagrams.sent.add(1));
     }
 
     /// Datagrams have left the tunnel.
     pub(crate) fn received(&self, count: u64) {
+        self.note();
         self.count(|datagrams| datagrams.received.add(count));
     }
 
@@ -223,6 +253,15 @@ impl Record {
             place.path.store(name, Ordering::Relaxed);
             place.bytes.add(length as u64);
         });
+    }
+
+    fn note(&self) {
+        let since = self.began.elapsed().as_nanos() as u64;
+        self.last.store(since, Ordering::Relaxed);
+    }
+
+    fn last(&self) -> Instant {
+        self.began + Duration::from_nanos(self.last.load(Ordering::Relaxed))
     }
 
     fn count(&self, count: impl FnOnce(&Datagrams)) {
@@ -283,6 +322,7 @@ impl Record {
             protocol: if self.about.is_udp { "udp" } else { "tcp" }.into(),
             client: self.about.client.clone(),
             source: self.about.source.map(|source| source.to_string()),
+            class: self.class.get().cloned(),
             target: self.about.target.to_string(),
             remote: self.remote.get().map(ToString::to_string),
             began: began.map_or(0, |since| since.as_secs()),
@@ -301,6 +341,11 @@ impl Record {
                 .datagrams
                 .as_deref()
                 .map_or_else(Vec::new, Datagrams::paths),
+            idle_seconds: self
+                .datagrams
+                .is_some()
+                .then(|| self.last().elapsed().as_secs_f64()),
+            same_port: None,
         }
     }
 }
@@ -430,22 +475,18 @@ impl Records {
         (open, list.ended.iter().rev().cloned().collect())
     }
 
-    /// Flows that are called so, or the `most` biggest of the open ones, measured for a second.
+    /// Flows that are called so, or the `most` biggest of the open ones, measured for a second. Of
+    /// those that share a port only the one that was used last, with all of them.
     pub(crate) async fn show(&self, called: Option<&str>, most: usize, is_near: bool) -> Flows {
-        let (open, mut ended) = self.all();
-        let count = open.len();
-        let mut wanted = open;
-        if let Some(called) = called {
-            wanted.retain(|record| record.is_called(called));
-            ended.retain(|record| record.is_called(called));
-            wanted.extend(ended);
-        }
-        let before: Vec<(u64, u64)> = wanted.iter().map(|record| record.bytes()).collect();
+        let (open, ended) = self.all();
+        let (count, most) = (open.len(), most.min(MAX_TOLD));
+        let wanted: Vec<Wanted> = match called {
+            None => open.into_iter().map(Wanted::from).collect(),
+            Some(called) => wanted(&open, &ended, called, most),
+        };
         sleep(MEASURED).await;
-        let flows = wanted.iter().zip(before);
-        let mut flows: Vec<Flow> = flows
-            .map(|(record, before)| record.show(before, is_near))
-            .collect();
+        let flows = wanted.iter().map(|one| one.show(is_near));
+        let mut flows: Vec<Flow> = flows.collect();
         if called.is_none() {
             let size = |flow: &Flow| (flow.up_bps + flow.down_bps, flow.up_bytes + flow.down_bytes);
             flows.sort_by(|a, b| {
@@ -454,9 +495,76 @@ impl Records {
                     .unwrap_or(std::cmp::Ordering::Equal)
             });
         }
-        flows.truncate(most.min(MAX_TOLD));
+        flows.truncate(most);
         Flows { open: count, flows }
     }
+}
+
+/// A flow that is to be shown, what it had moved when that was decided, and those of its port.
+#[derive(Debug)]
+struct Wanted {
+    record: Arc<Record>,
+    before: (u64, u64),
+    same_port: Vec<Wanted>,
+    /// How many of the port are open.
+    open: usize,
+}
+
+impl From<Arc<Record>> for Wanted {
+    fn from(record: Arc<Record>) -> Self {
+        Self {
+            before: record.bytes(),
+            record,
+            same_port: Vec::new(),
+            open: 0,
+        }
+    }
+}
+
+impl Wanted {
+    fn show(&self, is_near: bool) -> Flow {
+        let flows = self.same_port.iter().map(|one| one.show(is_near));
+        Flow {
+            same_port: (!self.same_port.is_empty()).then(|| Flows {
+                open: self.open,
+                flows: flows.collect(),
+            }),
+            ..self.record.show(self.before, is_near)
+        }
+    }
+}
+
+/// Flows that are called so.
+fn wanted(open: &[Arc<Record>], ended: &[Arc<Record>], called: &str, most: usize) -> Vec<Wanted> {
+    let (mut chosen, mut ports) = (Vec::<&Arc<Record>>::new(), BTreeMap::new());
+    for record in open.iter().chain(ended).filter(|it| it.is_called(called)) {
+        if let Some(port) = record.port.get() {
+            let place = *ports.entry(port).or_insert(chosen.len());
+            if let Some(other) = chosen.get_mut(place) {
+                if record.last() > other.last() {
+                    *other = record;
+                }
+                continue;
+            }
+        }
+        chosen.push(record);
+    }
+    chosen.truncate(most);
+    let shown = chosen.into_iter().map(|record| {
+        let is_of_port = |other: &&Arc<Record>| record.port.get() == other.port.get();
+        let mut shown = Wanted::from(Arc::clone(record));
+        if record.port.get().is_some() {
+            shown.open = open.iter().filter(is_of_port).count();
+            let mut all: Vec<_> = open.iter().chain(ended).filter(is_of_port).collect();
+            all.sort_by_key(|record| Reverse(record.last()));
+            if all.len() > 1 {
+                let told = all.into_iter().take(MAX_SAME_PORT).cloned();
+                shown.same_port = told.map(Wanted::from).collect();
+            }
+        }
+        shown
+    });
+    shown.collect()
 }
 
 /// A flow that is listed while this lasts.
@@ -495,72 +603,25 @@ pub(crate) struct Meter<'a> {
 }
 
 impl Meter<'_> {
-    /// Bytes have come in; `is_own` says whether they are the flow's, or those of another remote
-    /// end of its socket, which has a record of its own.
-    pub(crate) fn inward(&self, bytes: usize, is_own: bool) {
-        self.all
-            .into_stream
-            .fetch_add(bytes as u64, Ordering::Relaxed);
-        if is_own {
-            self.record.carried_in(bytes);
-        }
+    /// Bytes have come in.
+    pub(crate) fn inward(&self, bytes: usize) {
+        self.all.add_inward(bytes);
+        self.record.carried_in(bytes);
     }
 
-    /// The same for those that go out.
-    pub(crate) fn outward(&self, bytes: usize, is_own: bool) {
-        self.all
-            .from_stream
-            .fetch_add(bytes as u64, Ordering::Relaxed);
-        if is_own {
-            self.record.carried_out(bytes);
-        }
+    /// Bytes go out.
+    pub(crate) fn outward(&self, bytes: usize) {
+        self.all.add_outward(bytes);
+        self.record.carried_out(bytes);
     }
 }
 
-/// Counts a flow's datagrams in the same two places, those of its other remote ends in the first
-/// alone.
+/// Where a flow's datagrams are counted.
 #[derive(Debug, Clone)]
 pub(crate) struct Tally {
+    /// Those of all flows of a node or a client.
     pub(crate) all: Arc<Counts>,
     pub(crate) record: Arc<Record>,
-}
-
-impl Tally {
-    pub(crate) fn sent(&self, is_own: bool) {
-        self.all.sent.fetch_add(1, Ordering::Relaxed);
-        if is_own {
-            self.record.sent();
-        }
-    }
-
-    pub(crate) fn received(&self, is_own: bool) {
-        self.all.received.fetch_add(1, Ordering::Relaxed);
-        if is_own {
-            self.record.received(1);
-        }
-    }
-
-    pub(crate) fn lose(&self, count: u64, is_own: bool) {
-        if count > 0 {
-            self.all.lose(count);
-            if is_own {
-                self.record.lost(count);
-            }
-        }
-    }
-
-    /// Some that had come already are dropped.
-    pub(crate) fn repeated(&self, count: u64) {
-        if count > 0 {
-            self.all.lose(count);
-            self.record.repeated(count);
-        }
-    }
-
-    pub(crate) fn held(&self, time: Duration) {
-        self.all.hold(time);
-        self.record.held(time);
-    }
 }
 
 impl Record {
@@ -577,158 +638,4 @@ impl Record {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use tokio::sync::oneshot;
-
-    fn about(target: &str, is_udp: bool) -> About {
-        About {
-            is_udp,
-            target: target.parse().unwrap(),
-            source: Some(([192, 168, 1, 2], 4000).into()),
-            client: None,
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_flow_is_found_by_its_number_its_target_and_its_source() {
-        let records = Arc::<Records>::default();
-        let flow = records.begin(about("[2001:db8::1]:443", false));
-        let _other = records.begin(about("example.org:80", false));
-        flow.led_to(([192, 0, 2, 1], 443).into());
-        for called in [
-            "1",
-            "[2001:db8::1]:443",
-            "2001:db8::1",
-            "192.0.2.1:443",
-            "192.0.2.1",
-        ] {
-            let found = records.show(Some(called), 9, true).await;
-            let numbers: Vec<u64> = found.flows.iter().map(|flow| flow.number).collect();
-            assert_eq!((numbers, found.open), (vec![1], 2), "{called}");
-        }
-        assert_eq!(
-            records
-                .show(Some("192.168.1.2:4000"), 9, true)
-                .await
-                .flows
-                .len(),
-            2
-        );
-        assert!(records.show(Some("3"), 9, true).await.flows.is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_biggest_come_first_and_no_more_than_asked_for() {
-        let records = Arc::<Records>::default();
-        let moved = Moved::default();
-        let flows: Vec<Listed> = (1..=9)
-            .map(|port| records.begin(about(&format!("a:{port}"), false)))
-            .collect();
-        for (flow, bytes) in flows.iter().zip([1, 9, 3, 4, 5, 6, 7, 8, 2]) {
-            let all = &moved;
-            Meter { all, record: flow }.outward(bytes, true);
-        }
-        let shown = records.show(None, 3, true).await;
-        let targets: Vec<&str> = shown.flows.iter().map(|flow| &*flow.target).collect();
-        assert_eq!(targets, ["a:2", "a:8", "a:7"]);
-        assert_eq!((shown.open, shown.flows[0].down_bytes), (9, 9));
-        let far = records.show(None, 1, false).await;
-        assert_eq!(
-            far.flows[0].up_bytes, 9,
-            "what leaves the tunnel there goes up"
-        );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_has_ended_is_known_for_a_while_with_its_reason_and_bounded() {
-        let records = Arc::<Records>::default();
-        let flow = records.begin(about("a:1", false));
-        flow.ends(&"x".repeat(1000));
-        drop(flow);
-        let shown = records.show(Some("a:1"), 9, true).await;
-        assert_eq!(shown.flows[0].state, Phase::Ended);
-        assert_eq!(shown.flows[0].end.as_ref().unwrap().len(), MAX_WORDS);
-        for _ in 0..=MAX_ENDED {
-            drop(records.begin(about("b:1", false)));
-        }
-        assert!(records.show(Some("a:1"), 9, true).await.flows.is_empty());
-        assert_eq!(records.lock().ended.len(), MAX_ENDED);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn open_flows_beyond_the_bound_are_not_listed_and_leave_nothing() {
-        let records = Arc::<Records>::default();
-        let flows: Vec<Listed> = (0..=MAX_OPEN)
-            .map(|_| records.begin(about("a:1", false)))
-            .collect();
-        assert_eq!(records.lock().open.len(), MAX_OPEN);
-        drop(flows);
-        assert!(records.lock().open.is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_a_flow_waits_for_is_told_only_while_it_waits() {
-        let records = Arc::<Records>::default();
-        let flow = records.begin(about("a:1", false));
-        flow.enter(Phase::Open);
-        flow.wait_inward(async {}).await;
-        assert_eq!(flow.show((0, 0), true).waits_for_tunnel_seconds, None);
-        let (room, no_room) = oneshot::channel::<()>();
-        let waiting = flow.wait_inward(no_room);
-        let look = async {
-            tokio::task::yield_now().await;
-            let shown = flow.show((0, 0), true);
-            assert!(shown.waits_for_tunnel_seconds.is_some());
-            assert_eq!(shown.waits_for_socket_seconds, None);
-            room.send(()).unwrap();
-        };
-        let (done, ()) = tokio::join!(waiting, look);
-        done.unwrap();
-        assert_eq!(flow.show((0, 0), true).waits_for_tunnel_seconds, None);
-    }
-
-    #[test]
-    fn totals_only_grow_and_tell_flows_that_failed() {
-        let records = Arc::<Records>::default();
-        let moved = Moved::default();
-        let flow = records.begin(about("a:1", true));
-        let failed = records.begin(about("b:1", false));
-        flow.enter(Phase::Open);
-        let all = &moved;
-        Meter { all, record: &flow }.inward(5, true);
-        flow.sent();
-        let before = records.totals();
-        assert_eq!(
-            (before.flows.open, before.flows.made, before.flows.failed),
-            (2, 1, 0)
-        );
-        drop((flow, failed));
-        let after = records.totals();
-        assert_eq!(
-            (after.flows.open, after.flows.made, after.flows.failed),
-            (0, 1, 1)
-        );
-        assert_eq!((before.moved, after.moved), ((5, 0), (5, 0)));
-        assert_eq!((before.datagrams.up, after.datagrams.up), (1, 1));
-    }
-
-    #[test]
-    fn waits_copies_and_paths_of_datagrams_are_counted() {
-        let record = Record::new(1, about("a:1", true));
-        record.held(Duration::from_millis(2));
-        record.held(Duration::from_millis(4));
-        record.repeated(3);
-        for path in 0..20 {
-            record.came_by(PathId(path), 10);
-        }
-        record.came_by(PathId(0), 10);
-        let shown = record.show((0, 0), true);
-        let datagrams = shown.datagrams.unwrap();
-        assert_eq!((datagrams.held, datagrams.copies), (2, 3));
-        assert_eq!(datagrams.mean_wait_ms, Some(3.0));
-        assert_eq!(datagrams.longest_wait_ms, Some(4.0));
-        let bytes: Vec<u64> = shown.paths.iter().map(|path| path.received_bytes).collect();
-        assert_eq!(bytes, [20, 10, 10, 10, 10, 10, 10, 130]);
-    }
-}
+mod tests;

@@ -55,6 +55,16 @@ impl Moved {
         (load(&self.into_stream), load(&self.from_stream))
     }
 
+    /// Bytes go into the stream.
+    pub(crate) fn add_inward(&self, bytes: usize) {
+        self.into_stream.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes have come out of the stream.
+    pub(crate) fn add_outward(&self, bytes: usize) {
+        self.from_stream.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
     /// What was moved since the last time it was taken.
     pub(crate) fn take(&self) -> (u64, u64) {
         // A client sends what comes out of the stream here.
@@ -156,7 +166,7 @@ async fn into_stream(
     meter: Meter<'_>,
 ) -> Result<(), Cut> {
     if !early.is_empty() {
-        meter.inward(early.len(), true);
+        meter.inward(early.len());
         let frame = data(&[&early]);
         meter.record.wait_inward(outgoing.write(frame)).await?;
     }
@@ -170,7 +180,7 @@ async fn into_stream(
         match piece.read(socket) {
             Ok(None) => break,
             Ok(Some((frame, length))) => {
-                meter.inward(length, true);
+                meter.inward(length);
                 meter.record.wait_inward(outgoing.write(frame)).await?;
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -192,7 +202,7 @@ async fn from_stream(
         match incoming.next().await? {
             Item::Data(bytes) => {
                 meter.record.wait_outward(socket.write_all(&bytes)).await?;
-                meter.outward(bytes.len(), true);
+                meter.outward(bytes.len());
             }
             Item::End => break,
             // A tunnel has no other field sections: the reader refuses them.

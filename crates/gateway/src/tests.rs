@@ -1,6 +1,7 @@
 //! An exit against clients that break its rules, over loopback.
 
 mod bind;
+mod classes;
 mod foreign;
 mod socks;
 mod udp;

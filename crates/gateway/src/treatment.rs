@@ -3,6 +3,9 @@
 //! ```text
 //! anabranch-class: steering=redundant, priority=3, light, deadline=100, wait=20, copies
 //! ```
+//! Of a bound UDP socket that is the treatment of the request's target; the same text in a capsule
+//! (`Capsule::ContextClass`) is that of what another remote end sends.
+//!
 //! A dictionary (RFC 9651); times are in milliseconds. It is advice: keys and values that are not
 //! known, and a header that is none, are as if they were not there.
 
@@ -15,6 +18,15 @@ const HEADER: &str = "anabranch-class";
 
 /// Asks for a treatment, unless it is what there is without asking.
 pub(crate) fn put(headers: &mut Headers, treatment: &Treatment) {
+    let text = text(treatment);
+    if !text.is_empty() {
+        headers.push(HEADER, text);
+    }
+}
+
+/// The value of the header, which remote ends of a bound socket have too: empty for what there is
+/// without asking.
+pub(crate) fn text(treatment: &Treatment) -> String {
     let mut members = Vec::new();
     let Treatment {
         steering,
@@ -36,9 +48,13 @@ pub(crate) fn put(headers: &mut Headers, treatment: &Treatment) {
     if *copies {
         members.push("copies".to_owned());
     }
-    if !members.is_empty() {
-        headers.push(HEADER, members.join(", "));
-    }
+    members.join(", ")
+}
+
+/// What a text asks for.
+pub(crate) fn read_text(text: &[u8]) -> Treatment {
+    let text = String::from_utf8_lossy(text).into_owned();
+    read(&Headers::new().with(HEADER, text))
 }
 
 /// What a request asks for.
@@ -124,5 +140,9 @@ mod tests {
             assert_eq!(of(nothing), Treatment::default(), "{nothing}");
         }
         assert_eq!(of("later=7;x, priority=3").priority, 3);
+        assert_eq!(read_text(b"later=7;x, priority=3").priority, 3);
+        for nothing in [&b"priority=\xff"[..], b"\0", &[b'1'; 10_000]] {
+            assert_eq!(read_text(nothing), Treatment::default());
+        }
     }
 }

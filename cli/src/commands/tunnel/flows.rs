@@ -50,7 +50,13 @@ pub(super) async fn why(args: &args::Why) -> Outcome {
     let texts: Vec<String> = flows
         .into_iter()
         // The paths of a far end's flow are those of its client.
-        .map(|flow| tell(flow, near.filter(|_| flow.client.is_none())))
+        .map(|flow| {
+            tell(
+                flow,
+                near.filter(|_| flow.client.is_none()),
+                output::width(),
+            )
+        })
         .collect();
     output::data(texts.join("\n\n"))
 }
@@ -120,7 +126,7 @@ fn state(flow: &Flow) -> &'static str {
     }
 }
 
-fn tell(flow: &Flow, near: Option<&Near>) -> String {
+fn tell(flow: &Flow, near: Option<&Near>, width: usize) -> String {
     let remote = flow
         .remote
         .as_deref()
@@ -138,6 +144,9 @@ fn tell(flow: &Flow, near: Option<&Near>) -> String {
         Some(end) => writeln!(text, "  ended after {lasted}: {end}"),
         None => writeln!(text, "  began {lasted} ago"),
     };
+    if let Some(class) = &flow.class {
+        let _ = writeln!(text, "  class {class}");
+    }
     let _ = writeln!(
         text,
         "  down {}, {} now; up {}, {} now",
@@ -164,7 +173,67 @@ fn tell(flow: &Flow, near: Option<&Near>) -> String {
     if flow.state != Phase::Ended {
         let _ = writeln!(text, "  waits for {}", waits(flow, near));
     }
-    text + &paths(flow, near)
+    text += &paths(flow, near);
+    if let Some(port) = &flow.same_port {
+        let _ = write!(text, "\n{}", same_port(port, near, width));
+    }
+    text
+}
+
+/// The remote ends of one port.
+fn same_port(port: &Flows, near: Option<&Near>, width: usize) -> String {
+    let mut table = Table::new(&[
+        ">flow",
+        "target",
+        "class",
+        "state",
+        ">used",
+        ">down",
+        ">up",
+        ">dropped",
+        ">waited",
+        ">at most",
+        "came here by",
+    ]);
+    for flow in &port.flows {
+        let of = flow.datagrams.as_ref();
+        let ms = |time: Option<f64>| time.map_or_else(|| "-".into(), |ms| format!("{ms:.1} ms"));
+        let came = came_by(flow, near);
+        let came: Vec<String> = came
+            .iter()
+            .map(|(name, _, share)| format!("{name} {share:.0} %"))
+            .collect();
+        let came = came.join(", ");
+        table.row([
+            flow.number.to_string(),
+            flow.target.clone(),
+            flow.class.clone().unwrap_or_else(|| "-".into()),
+            state(flow).to_owned(),
+            format!("{} ago", time(flow.idle_seconds.unwrap_or(0.0) as u64)),
+            units::bytes(flow.down_bytes),
+            units::bytes(flow.up_bytes),
+            of.map_or(0, |of| of.dropped).to_string(),
+            ms(of.and_then(|of| of.mean_wait_ms)),
+            ms(of.and_then(|of| of.longest_wait_ms)),
+            if came.is_empty() { "-".into() } else { came },
+        ]);
+    }
+    let is_open = |flow: &&Flow| flow.state != Phase::Ended;
+    let more = port
+        .open
+        .saturating_sub(port.flows.iter().filter(is_open).count());
+    let more = match more {
+        0 => String::new(),
+        more => format!("\n    and {more} more"),
+    };
+    let mut text = format!(
+        "  remote ends of its port at the far end, {} open:",
+        port.open
+    );
+    for line in table.within(width.saturating_sub(4)).to_string().lines() {
+        let _ = write!(text, "\n    {line}");
+    }
+    text + &more
 }
 
 /// What a flow waits for now.
@@ -219,23 +288,30 @@ fn paths(flow: &Flow, near: Option<&Near>) -> String {
         };
         return format!("  paths: packet by packet, as those of all streams{all}");
     }
-    let total: u64 = flow.paths.iter().map(|path| path.received_bytes).sum();
-    let came: Vec<String> = flow
-        .paths
-        .iter()
-        .map(|one| {
-            let path = known.iter().find(|path| path.path == Some(one.path));
-            let name = path.map_or_else(|| format!("path {}", one.path), interface);
-            let bytes = units::bytes(one.received_bytes);
-            let share = one.received_bytes as f64 / total.max(1) as f64 * 100.0;
-            format!("{name} {bytes} ({share:.0} %)")
-        })
-        .collect();
+    let came = came_by(flow, near);
     if came.is_empty() {
         "  paths: nothing has come here by any so far".into()
     } else {
+        let came = came.into_iter().map(|(name, bytes, share)| {
+            let bytes = units::bytes(bytes);
+            format!("{name} {bytes} ({share:.0} %)")
+        });
+        let came: Vec<String> = came.collect();
         format!("  came here by: {}", came.join(", "))
     }
+}
+
+/// What came here by each path, of UDP: bytes, and their share in percent.
+fn came_by(flow: &Flow, near: Option<&Near>) -> Vec<(String, u64, f64)> {
+    let known: &[Path] = near.map_or(&[], |near| &near.paths);
+    let total: u64 = flow.paths.iter().map(|path| path.received_bytes).sum();
+    let came = flow.paths.iter().map(|one| {
+        let path = known.iter().find(|path| path.path == Some(one.path));
+        let name = path.map_or_else(|| format!("path {}", one.path), interface);
+        let share = one.received_bytes as f64 / total.max(1) as f64 * 100.0;
+        (name, one.received_bytes, share)
+    });
+    came.collect()
 }
 
 /// What a person calls a path.
@@ -258,6 +334,7 @@ mod tests {
             protocol: "tcp".into(),
             client: None,
             source: Some("127.0.0.1:40000".into()),
+            class: None,
             target: "example.org:443".into(),
             remote: None,
             began: 0,
@@ -273,6 +350,8 @@ mod tests {
             waits_for_socket_seconds: None,
             datagrams: None,
             paths: Vec::new(),
+            idle_seconds: None,
+            same_port: None,
         }
     }
 
@@ -286,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_tcp_flow_tells_what_it_moved_and_that_streams_use_all_paths() {
-        let text = tell(&flow(), Some(&near()));
+        let text = tell(&flow(), Some(&near()), 200);
         for part in [
             "flow 17: TCP, 127.0.0.1:40000 to example.org:443\n",
             "began 1m 1s ago",
@@ -350,7 +429,7 @@ mod tests {
         };
         flow.paths = [(0, 3000), (4, 1000)].map(came).to_vec();
         (flow.state, flow.end) = (Phase::Ended, Some("it is over".into()));
-        let text = tell(&flow, Some(&near()));
+        let text = tell(&flow, Some(&near()), 200);
         for part in [
             "to example.org:443 (192.0.2.1:443)\n",
             "ended after 1m 1s: it is over",
@@ -361,6 +440,58 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(!text.contains("waits for"), "{text}");
+    }
+
+    #[test]
+    fn a_flow_tells_every_remote_end_of_its_port_with_its_class_waits_and_paths() {
+        let of = |number: u64, class: &str, path| Flow {
+            number,
+            protocol: "udp".into(),
+            class: Some(class.into()),
+            target: format!("192.0.2.{number}:443"),
+            datagrams: Some(FlowDatagrams {
+                up: 9,
+                down: 8,
+                dropped: number,
+                copies: 0,
+                held: 1,
+                mean_wait_ms: Some(1.5),
+                longest_wait_ms: Some(2.0),
+            }),
+            paths: vec![FlowPath {
+                path,
+                received_bytes: 3000,
+            }],
+            idle_seconds: Some(2.9),
+            ..flow()
+        };
+        let ended = Flow {
+            state: Phase::Ended,
+            ..of(5, "game", 4)
+        };
+        let told = Flow {
+            same_port: Some(Flows {
+                open: 40,
+                flows: vec![of(7, "voice", 0), of(6, "bulk", 4), ended],
+            }),
+            ..of(6, "bulk", 4)
+        };
+        let text = tell(&told, Some(&near()), 200);
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let lines: Vec<String> = text.lines().map(words).collect();
+        for line in [
+            "class bulk",
+            "came here by: path 4 3.00 kB (100 %)",
+            "remote ends of its port at the far end, 40 open:",
+            "flow target class state used down up dropped waited at most came here by",
+            "7 192.0.2.7:443 voice open 2s ago 20.0 MB 1.00 kB 7 1.5 ms 2.0 ms \
+             eth0 100 %",
+            "5 192.0.2.5:443 game ended 2s ago 20.0 MB 1.00 kB 5 1.5 ms 2.0 ms \
+             path 4 100 %",
+            "and 38 more",
+        ] {
+            assert!(lines.iter().any(|one| one == line), "{line}: {text}");
+        }
     }
 
     #[test]

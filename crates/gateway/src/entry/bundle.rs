@@ -7,9 +7,12 @@
 //!   └───────────────────────┴── the first one ends, and all with it
 //! ```
 
-use super::policy::{Class, Classed};
-use crate::payloads::{Activity, Gone, Payload, Remotes, Sink, Source};
+use super::policy::Classed;
+use crate::payloads::{Activity, Gone, Payload, Remote, Remotes, Sink, Source};
+use crate::records::Record;
+use crate::relay::Moved;
 use anabranch_masque::{Target, limits};
+use anabranch_tunnel::Treatment;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::io;
@@ -163,14 +166,15 @@ impl First {
     /// Carries the others too, as long as this lasts.
     pub(super) fn share(
         &self,
-        class: &Classed,
+        record: &Record,
         target: Option<IpAddr>,
     ) -> (Arc<Trunk>, mpsc::Receiver<Payload>) {
+        record.shares(record.number());
         let (payloads, waiting) = mpsc::channel(MAX_WAITING);
         let trunk = Arc::new(Trunk {
             payloads,
             bundle: Arc::downgrade(&self.0),
-            class: class.class(),
+            port: record.number(),
             target,
             branches: Mutex::default(),
             gone: Gone::default(),
@@ -207,8 +211,28 @@ pub(super) enum End {
 #[derive(Debug)]
 struct Branch {
     payloads: mpsc::Sender<Bytes>,
-    activity: Arc<Activity>,
+    flow: Branching,
     end: Arc<OnceLock<End>>,
+}
+
+/// A flow that is to be a branch.
+#[derive(Debug)]
+pub(super) struct Branching {
+    activity: Arc<Activity>,
+    record: Arc<Record>,
+    treatment: Treatment,
+    moved: Arc<Moved>,
+}
+
+impl Branching {
+    pub(super) fn new(class: &Classed, record: &Arc<Record>, activity: &Arc<Activity>) -> Self {
+        Self {
+            activity: Arc::clone(activity),
+            record: Arc::clone(record),
+            treatment: class.treatment,
+            moved: Arc::clone(class.moved()),
+        }
+    }
 }
 
 /// A request that carries many targets.
@@ -216,8 +240,8 @@ struct Branch {
 pub(super) struct Trunk {
     payloads: mpsc::Sender<Payload>,
     bundle: Weak<Bundle>,
-    /// That of the first flow is that of all.
-    class: Class,
+    /// The number of the first flow, by which the records of all tell that they share a port.
+    port: u64,
     /// Where the first flow leads, if that is known.
     target: Option<IpAddr>,
     branches: Mutex<BTreeMap<SocketAddr, Branch>>,
@@ -230,27 +254,21 @@ impl Trunk {
         self.branches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a branch is of.
-    pub(super) fn class(&self) -> Classed {
-        self.class.begin()
-    }
-
     /// Carries this remote end too, until what is returned is dropped.
-    pub(super) fn attach(
-        self: &Arc<Self>,
-        remote: SocketAddr,
-        activity: &Arc<Activity>,
-    ) -> Attached {
+    pub(super) fn attach(self: &Arc<Self>, remote: SocketAddr, flow: Branching) -> Attached {
         let (payloads, waiting) = mpsc::channel(MAX_WAITING);
+        flow.record.shares(self.port);
         let branch = Branch {
             payloads,
-            activity: Arc::clone(activity),
+            flow,
             end: Arc::default(),
         };
         let end = Arc::clone(&branch.end);
         let mut branches = self.branches();
         if branches.len() >= MAX_BRANCHES && !branches.contains_key(&remote) {
-            let oldest = branches.iter().min_by_key(|(_, one)| one.activity.last());
+            let oldest = branches
+                .iter()
+                .min_by_key(|(_, one)| one.flow.activity.last());
             if let Some(oldest) = oldest.map(|(remote, _)| *remote) {
                 branches.remove(&oldest);
                 self.gone.push(oldest);
@@ -335,14 +353,25 @@ impl Drop for Attached {
 }
 
 /// Hears what the far end says of remote ends.
+#[derive(Debug)]
 pub(super) struct Heard(pub(super) Arc<Trunk>);
 
 impl Remotes for Heard {
-    fn allows(&mut self, _: SocketAddr) -> bool {
+    fn allows(&self, _: SocketAddr) -> bool {
         false
     }
 
-    fn closed(&mut self, remote: SocketAddr, was_open: bool) {
+    fn find(&self, remote: SocketAddr) -> Option<Remote> {
+        let branches = self.0.branches();
+        let flow = &branches.get(&remote)?.flow;
+        Some(Remote {
+            treatment: Some(flow.treatment),
+            record: Arc::clone(&flow.record),
+            moved: Some(Arc::clone(&flow.moved)),
+        })
+    }
+
+    fn closed(&self, remote: SocketAddr, was_open: bool) {
         let end = if was_open { End::Deaf } else { End::Refused };
         if end == End::Refused
             && let Some(bundle) = self.0.bundle.upgrade()

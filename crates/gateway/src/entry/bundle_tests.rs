@@ -40,8 +40,14 @@ async fn first(bundle: &Arc<Bundle>) -> First {
     }
 }
 
-fn activity() -> Arc<Activity> {
-    Arc::new(Activity::new(UDP_IDLE))
+/// A flow that is to be a branch.
+async fn branching() -> Branching {
+    let activity = Arc::new(Activity::new(UDP_IDLE));
+    Branching::new(&class().await, &record(), &activity)
+}
+
+fn record() -> Arc<Record> {
+    Record::unlisted()
 }
 
 async fn is_alone(bundle: &Arc<Bundle>, text: &str) -> bool {
@@ -59,7 +65,7 @@ async fn further_targets_wait_for_the_first_and_take_its_place_if_it_is_refused(
     let Role::First(granted) = soon(next).await.unwrap() else {
         panic!("it is the first now");
     };
-    let (_trunk, _waiting) = granted.share(&class().await, None);
+    let (_trunk, _waiting) = granted.share(&record(), None);
     let role = bundle.role(&target("192.0.2.3:3")).await;
     assert!(matches!(role, Role::Branch(_, it) if it == SocketAddr::from(([192, 0, 2, 3], 3))));
     drop(granted);
@@ -75,7 +81,7 @@ async fn questions_to_resolvers_names_and_those_that_waited_long_go_alone() {
     let since = Instant::now();
     assert!(is_alone(&bundle, "192.0.2.2:2").await);
     assert_eq!(since.elapsed(), JOIN);
-    let (_trunk, _waiting) = one.share(&class().await, None);
+    let (_trunk, _waiting) = one.share(&record(), None);
     assert!(is_alone(&bundle, "a.example:99").await);
     assert!(is_alone(&bundle, "192.0.2.1:53").await);
 }
@@ -94,13 +100,13 @@ async fn a_far_end_that_binds_nothing_is_not_asked_again_while_the_first_flow_la
 async fn one_branch_too_many_ends_the_one_that_was_used_least_recently() {
     let bundle = Arc::<Bundle>::default();
     let one = first(&bundle).await;
-    let (trunk, waiting) = one.share(&class().await, None);
+    let (trunk, waiting) = one.share(&record(), None);
     let mut attached = Vec::new();
     for number in 0..MAX_BRANCHES as u16 {
-        attached.push(trunk.attach(remote(number), &activity()));
+        attached.push(trunk.attach(remote(number), branching().await));
         tokio::time::advance(Duration::from_millis(1)).await;
     }
-    let _more = trunk.attach(remote(999), &activity());
+    let _more = trunk.attach(remote(999), branching().await);
     assert_eq!(soon(attached[0].receive()).await, None);
     assert_eq!(attached[0].end(), None, "the far end had no part in it");
     let bytes = Bytes::from_static(b"x");
@@ -128,16 +134,16 @@ async fn one_branch_too_many_ends_the_one_that_was_used_least_recently() {
 async fn what_the_far_end_refuses_goes_alone_for_a_while_and_what_is_deaf_does_not() {
     let bundle = Arc::<Bundle>::default();
     let one = first(&bundle).await;
-    let (trunk, _waiting) = one.share(&class().await, None);
-    let mut attached = trunk.attach(remote(7), &activity());
-    let mut heard = Heard(Arc::clone(&trunk));
+    let (trunk, _waiting) = one.share(&record(), None);
+    let mut attached = trunk.attach(remote(7), branching().await);
+    let heard = Heard(Arc::clone(&trunk));
     assert!(!heard.allows(remote(8)));
     heard.closed(remote(7), true);
     assert_eq!(soon(attached.receive()).await, None);
     assert_eq!(attached.end(), Some(End::Deaf));
     let role = bundle.role(&target("192.0.2.1:7")).await;
     assert!(matches!(role, Role::Branch(..)), "it may hear later");
-    let mut attached = trunk.attach(remote(7), &activity());
+    let mut attached = trunk.attach(remote(7), branching().await);
     heard.closed(remote(7), false);
     assert_eq!(soon(attached.receive()).await, None);
     assert_eq!(attached.end(), Some(End::Refused));
@@ -181,8 +187,8 @@ impl Sink for Kept {
 async fn only_addresses_that_were_sent_to_are_heard_from_other_ports_whatever_the_far_end_says() {
     let bundle = Arc::<Bundle>::default();
     let one = first(&bundle).await;
-    let (trunk, _waiting) = one.share(&class().await, Some(IpAddr::from([192, 0, 2, 9])));
-    let mut attached = trunk.attach(remote(7), &activity());
+    let (trunk, _waiting) = one.share(&record(), Some(IpAddr::from([192, 0, 2, 9])));
+    let mut attached = trunk.attach(remote(7), branching().await);
     let mut sink = ToAll {
         first: Kept::default(),
         trunk,

@@ -1,7 +1,7 @@
 //! UDP flows of hosts: which there are, and the request that carries each.
 
-use super::bundle::{Attached, Bundle, End, First, Heard, Role, with_branches};
-use super::policy::Beginning;
+use super::bundle::{Attached, Branching, Bundle, End, First, Heard, Role, with_branches};
+use super::policy::{Beginning, Classed};
 use super::uplink::Granted;
 use super::{Entry, Open};
 use crate::payloads::{self, Activity, Nobody, Payload, Remotes, Sink, Source, Talk, relay};
@@ -139,69 +139,84 @@ impl Entry {
     ) -> Result<Result<(), Cut>, Refusal> {
         let _open = Open::new(&self.flows.open);
         let flow = self.enlist(beginning.host, target, true);
+        let class = self.policy.classify(beginning, target).await;
+        flow.is_of(&class.name);
         let role = if self.uplink.may_bind() {
             bundle.role(target).await
         } else {
             Role::Alone
         };
-        let first = match role {
-            Role::First(first) => Some(first),
-            Role::Alone => None,
-            Role::Branch(trunk, remote) => {
-                let _class = trunk.class();
-                let attached = trunk.attach(remote, activity);
-                let mut sink = sink(Some(remote));
-                let ends = (&mut source, &mut sink);
-                match self.branch(attached, &flow, ends, activity).await {
-                    Ok(ended) => {
-                        ended
-                            .as_ref()
-                            .err()
-                            .into_iter()
-                            .for_each(|cut| flow.ends(cut));
-                        return Ok(ended);
-                    }
-                    // A request of its own says why.
-                    Err(unsent) => {
-                        let source = Again(unsent, source);
-                        let asked = (None, beginning, target, &flow);
-                        return self.lead(asked, source, |_| sink, activity).await;
-                    }
-                }
+        let asked = (target, &class, &flow);
+        let (trunk, remote) = match role {
+            Role::Branch(trunk, remote) => (trunk, remote),
+            Role::First(first) => {
+                let granted = self.request(asked, true).await?;
+                return Ok(self
+                    .lead(Some(first), asked, granted, (source, sink), activity)
+                    .await);
+            }
+            Role::Alone => {
+                let granted = self.request(asked, false).await?;
+                return Ok(self
+                    .lead(None, asked, granted, (source, sink), activity)
+                    .await);
             }
         };
-        let asked = (first, beginning, target, &flow);
-        self.lead(asked, source, sink, activity).await
+        let attached = trunk.attach(remote, Branching::new(&class, &flow, activity));
+        let mut sink = sink(Some(remote));
+        let ends = (&mut source, &mut sink);
+        match self.branch(attached, &flow, ends, activity).await {
+            Ok(ended) => {
+                if let Err(cut) = &ended {
+                    flow.ends(cut);
+                }
+                Ok(ended)
+            }
+            // A request of its own says why.
+            Err(unsent) => {
+                let granted = self.request(asked, false).await?;
+                let ends = (Again(unsent, source), |_| sink);
+                Ok(self.lead(None, asked, granted, ends, activity).await)
+            }
+        }
+    }
+
+    /// Asks for a request that carries payloads to and from a target, and to others if it `binds`.
+    async fn request(
+        &self,
+        (target, class, flow): (&Target, &Classed, &Listed),
+        binds: bool,
+    ) -> Result<Granted, Refusal> {
+        let wanted = (target, binds);
+        let opened = self.uplink.open_udp(wanted, &class.treatment, flow).await;
+        opened.inspect_err(|refusal| {
+            self.flows.refused.fetch_add(1, Ordering::Relaxed);
+            flow.ends(refusal);
+            tracing::info!("{target}, UDP: {refusal}");
+        })
     }
 
     /// Carries payloads by a request of their own, and those of other targets if it is the first.
     async fn lead<K: Sink>(
         &self,
-        (first, beginning, target, flow): (Option<First>, Beginning, &Target, &Listed),
-        source: impl Source,
-        sink: impl FnOnce(Option<SocketAddr>) -> K,
+        first: Option<First>,
+        (target, class, flow): (&Target, &Classed, &Listed),
+        granted: Granted,
+        (source, sink): (impl Source, impl FnOnce(Option<SocketAddr>) -> K),
         activity: &Activity,
-    ) -> Result<Result<(), Cut>, Refusal> {
+    ) -> Result<(), Cut> {
         let flows = &self.flows;
-        let class = self.policy.classify(beginning, target).await;
-        let wanted = (target, first.is_some());
-        let opened = self.uplink.open_udp(wanted, &class.treatment, flow).await;
-        let opened = opened.inspect_err(|refusal| {
-            flows.refused.fetch_add(1, Ordering::Relaxed);
-            flow.ends(refusal);
-            tracing::info!("{target}, UDP: {refusal}");
-        });
         let Granted {
             agreed,
             remote,
             in_datagrams,
             ends,
-        } = opened?;
+        } = granted;
         flows.opened.fetch_add(1, Ordering::Relaxed);
         let shared = match &first {
             Some(first) if agreed.bind => {
                 let ip = remote.or(target.address()).map(|address| address.ip());
-                Some(first.share(&class, ip))
+                Some(first.share(flow, ip))
             }
             Some(first) => {
                 first.stay_apart();
@@ -209,9 +224,9 @@ impl Entry {
             }
             None => None,
         };
-        let remotes: Box<dyn Remotes> = match &shared {
-            Some((trunk, _)) => Box::new(Heard(Arc::clone(trunk))),
-            None => Box::new(Nobody),
+        let remotes: Arc<dyn Remotes> = match &shared {
+            Some((trunk, _)) => Arc::new(Heard(Arc::clone(trunk))),
+            None => Arc::new(Nobody),
         };
         let contexts = Contexts::new(Side::Client, Protocol::Udp, agreed, true);
         let tally = Tally {
@@ -240,7 +255,7 @@ impl Entry {
             flow.ends(cut);
             tracing::debug!("{target}, UDP: {cut}");
         }
-        Ok(carried)
+        carried
     }
 
     /// Carries payloads by the request of another flow.
@@ -273,7 +288,6 @@ impl Entry {
                         if !attached.send(bytes).await {
                             return Ok(Ok(()));
                         }
-                        flow.sent();
                     }
                     activity.note();
                     if !goes_on {

@@ -369,6 +369,7 @@ impl Entry {
         };
         let flow = self.enlist(host, &wanted.target, false);
         let class = self.policy.classify(beginning, &wanted.target).await;
+        flow.is_of(&class.name);
         let opened = tokio::select! {
             opened = self.uplink.open(&wanted.target, &class.treatment, &flow) => opened,
             // Nobody waits for the answer any more.

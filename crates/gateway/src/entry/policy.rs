@@ -4,7 +4,7 @@ use super::owner;
 use crate::relay::Moved;
 use crate::status::Class as Shown;
 use anabranch_masque::{Host, Target};
-use anabranch_tunnel::class::{Classes, Flow, Transport, Treatment};
+use anabranch_tunnel::class::{Class, Classes, Flow, Transport, Treatment};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -15,32 +15,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) struct Tally {
     open: AtomicUsize,
     made: AtomicU64,
-    pub(crate) moved: Moved,
+    moved: Arc<Moved>,
 }
 
 /// A flow of a class, counted while it lasts.
 #[derive(Debug)]
 pub(crate) struct Classed {
+    pub(crate) name: String,
     pub(crate) treatment: Treatment,
     tally: Arc<Tally>,
 }
 
 impl Classed {
-    fn new(treatment: Treatment, tally: Arc<Tally>) -> Self {
+    fn new(class: &Class, tally: Arc<Tally>) -> Self {
         tally.open.fetch_add(1, Ordering::Relaxed);
         tally.made.fetch_add(1, Ordering::Relaxed);
-        Self { treatment, tally }
-    }
-
-    /// The class, for other flows.
-    pub(crate) fn class(&self) -> Class {
-        Class {
-            treatment: self.treatment,
-            tally: Arc::clone(&self.tally),
+        Self {
+            name: class.name.clone(),
+            treatment: class.treatment,
+            tally,
         }
     }
 
-    pub(crate) fn moved(&self) -> &Moved {
+    pub(crate) fn moved(&self) -> &Arc<Moved> {
         &self.tally.moved
     }
 }
@@ -48,20 +45,6 @@ impl Classed {
 impl Drop for Classed {
     fn drop(&mut self) {
         self.tally.open.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// A class that flows are of.
-#[derive(Debug)]
-pub(crate) struct Class {
-    treatment: Treatment,
-    tally: Arc<Tally>,
-}
-
-impl Class {
-    /// One more flow.
-    pub(crate) fn begin(&self) -> Classed {
-        Classed::new(self.treatment, Arc::clone(&self.tally))
     }
 }
 
@@ -130,7 +113,7 @@ impl Policy {
             .tallies
             .entry(class.name.clone())
             .or_insert_with(|| Arc::clone(&tally));
-        Classed::new(class.treatment, tally)
+        Classed::new(class, tally)
     }
 
     /// What all of them moved: into the tunnel and out of it.
@@ -167,7 +150,7 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anabranch_tunnel::class::{Class, Match};
+    use anabranch_tunnel::class::Match;
 
     fn begin(port: u16) -> Beginning {
         let host = ([192, 0, 2, 7], port).into();

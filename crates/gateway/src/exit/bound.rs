@@ -12,11 +12,12 @@ use super::allow::Allow;
 use super::anywhere::Anywhere;
 use super::guests::{Flow, Guest};
 use crate::UDP_IDLE;
-use crate::payloads::{Counts, Gone, Payload, Remotes, Sink, Source};
+use crate::payloads::{Counts, Gone, Payload, Remote, Remotes, Sink, Source};
 use crate::records::{About, Listed, Records};
 use crate::status::flow::Phase;
 use crate::udp::lasting;
 use anabranch_masque::Target;
+use anabranch_tunnel::Treatment;
 use bytes::BytesMut;
 use std::collections::BTreeMap;
 use std::io;
@@ -43,6 +44,8 @@ struct End {
     record: Listed,
     /// Whether something was sent there, as it may be.
     is_sent_to: bool,
+    /// How the client asks for it to be carried; nothing if as the target of the request.
+    treatment: Option<Treatment>,
     last: Instant,
 }
 
@@ -53,6 +56,8 @@ pub(super) struct Bound {
     /// That of the request, if it has one.
     target: Option<SocketAddr>,
     rules: Rules,
+    /// The number of the request's flow, by which the records of all tell that they share a port.
+    port: u64,
     /// This machine's addresses when it was made: a first look, before something is sent.
     own: Option<Arc<[IpAddr]>>,
     ends: Mutex<BTreeMap<SocketAddr, End>>,
@@ -66,8 +71,10 @@ impl Bound {
         socket: Anywhere,
         target: Option<SocketAddr>,
         rules: Rules,
+        port: u64,
     ) -> Arc<Self> {
         Arc::new(Self {
+            port,
             socket,
             target,
             own: rules.allow.own_addresses().await,
@@ -121,10 +128,12 @@ impl Bound {
             client: Some(guest.id.to_string()),
         });
         record.enter(Phase::Target);
+        record.shares(self.port);
         let end = End {
             _flow: flow,
             record,
             is_sent_to: false,
+            treatment: None,
             last: Instant::now(),
         };
         ends.insert(remote, end);
@@ -172,7 +181,6 @@ impl Bound {
         {
             end.last = Instant::now();
             end.record.carried_in(bytes);
-            end.record.sent();
             return true;
         }
         // Another port of an address that was sent to, as translators give.
@@ -198,15 +206,32 @@ impl Bound {
 }
 
 /// What decides about the contexts of the client.
+#[derive(Debug)]
 pub(super) struct Gate(pub(super) Arc<Bound>);
 
 impl Remotes for Gate {
-    fn allows(&mut self, remote: SocketAddr) -> bool {
+    fn allows(&self, remote: SocketAddr) -> bool {
         self.0.admit(remote)
     }
 
-    fn closed(&mut self, remote: SocketAddr, _: bool) {
+    fn closed(&self, remote: SocketAddr, _: bool) {
         self.0.ends().remove(&remote);
+    }
+
+    fn treat(&self, remote: SocketAddr, treatment: Treatment) {
+        if let Some(end) = self.0.ends().get_mut(&remote) {
+            end.treatment = Some(treatment);
+        }
+    }
+
+    fn find(&self, remote: SocketAddr) -> Option<Remote> {
+        let ends = self.0.ends();
+        let end = ends.get(&remote)?;
+        Some(Remote {
+            treatment: end.treatment,
+            record: Arc::clone(&end.record),
+            moved: None,
+        })
     }
 }
 
@@ -271,5 +296,50 @@ impl Sink for ToAll<'_> {
         }
         bound.counts.lose(1);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    async fn bound() -> Arc<Bound> {
+        let guest = Guest::new(serde_json::from_str("\"0123456789\"").unwrap());
+        let rules = Rules {
+            allow: Arc::new(Allow::new(vec!["127.0.0.1".parse().unwrap()])),
+            guest: Arc::new(guest),
+            max_flows: 9,
+            records: Arc::default(),
+        };
+        let target = Some(SocketAddr::from(([127, 0, 0, 1], 9)));
+        Bound::new(Anywhere::open().unwrap(), target, rules, 7).await
+    }
+
+    #[tokio::test]
+    async fn what_a_remote_end_sends_is_carried_as_the_client_asks_as_long_as_it_is_open() {
+        let gate = Gate(bound().await);
+        let remote = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let of = |port| gate.find(remote(port)).map(|found| found.treatment);
+        let swift = Treatment {
+            deadline: Some(Duration::from_millis(100)),
+            ..Treatment::default()
+        };
+        assert!(gate.allows(remote(1)) && gate.allows(remote(2)) && gate.allows(remote(9)));
+        assert_eq!(of(1), Some(None), "as the target");
+        for port in [1, 3, 9] {
+            gate.treat(remote(port), swift);
+        }
+        assert_eq!(of(1), Some(Some(swift)));
+        assert_eq!(of(2), Some(None), "it is another one");
+        assert_eq!(
+            (of(3), of(9)),
+            (None, None),
+            "nobody, and the target itself"
+        );
+        gate.closed(remote(1), true);
+        assert_eq!(of(1), None);
+        assert!(gate.allows(remote(1)));
+        assert_eq!(of(1), Some(None), "it begins anew");
     }
 }

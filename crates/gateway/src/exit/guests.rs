@@ -30,7 +30,7 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    fn new(id: ClientId) -> Self {
+    pub(super) fn new(id: ClientId) -> Self {
         Self {
             id,
             flows: AtomicUsize::default(),

@@ -11,7 +11,7 @@ use crate::UDP_IDLE;
 use crate::payloads::{
     self, Activity, Nobody, Payload, Receiver, Remotes, Sender, Sink, Source, Talk, relay,
 };
-use crate::records::{Meter, Tally};
+use crate::records::{Meter, Record, Tally};
 use crate::refusal::Refusal;
 use crate::relay::Cut;
 use crate::session::{Broken, Incoming, Outgoing};
@@ -68,7 +68,7 @@ impl Exit {
         let shown = target.clone().unwrap_or(ANYBODY);
         let record = self.enlist(guest, &shown, true);
         let led = tokio::select! {
-            led = self.lead(guest, target.as_ref(), agreed.bind) => led,
+            led = self.lead(guest, target.as_ref(), agreed.bind.then_some(&record)) => led,
             broken = outgoing.given_up() => return Err(broken),
         };
         let led = match led {
@@ -111,24 +111,22 @@ impl Exit {
         &self,
         guest: &Arc<Guest>,
         target: Option<&Target>,
-        is_bound: bool,
+        bound_as: Option<&Record>,
     ) -> Result<Led, Refusal> {
-        if target.is_none() && !is_bound {
-            return Err(Refusal::BadTarget);
-        }
         let flow = Flow::begin(guest, self.max_flows).ok_or(Refusal::TooMany)?;
         let connected = match target {
             Some(target) => Some(connect(target, &guest.names, &self.allow).await?),
             None => None,
         };
         let remote = connected.as_ref().map(|(_, remote)| *remote);
-        let (way, public) = match connected {
-            Some((socket, _)) if !is_bound => (Way::Connected(socket), Vec::new()),
+        let (way, public) = match (connected, bound_as) {
             // The connected socket has shown that there is a route.
-            _ => self
-                .bind(guest, remote)
+            (_, Some(record)) => self
+                .bind(guest, remote, record)
                 .await
                 .map_err(|error| tcp::refusal(&error))?,
+            (Some((socket, _)), None) => (Way::Connected(socket), Vec::new()),
+            (None, None) => return Err(Refusal::BadTarget),
         };
         Ok(Led {
             flow,
@@ -142,6 +140,7 @@ impl Exit {
         &self,
         guest: &Arc<Guest>,
         target: Option<SocketAddr>,
+        record: &Record,
     ) -> io::Result<(Way, Vec<SocketAddr>)> {
         let socket = Anywhere::open()?;
         let public = socket.addresses().await?;
@@ -151,16 +150,18 @@ impl Exit {
             max_flows: self.max_flows,
             records: Arc::clone(&self.records),
         };
-        let target = target.map(canonical);
-        Ok((Way::Bound(Bound::new(socket, target, rules).await), public))
+        let (target, port) = (target.map(canonical), record.number());
+        record.shares(port);
+        let bound = Bound::new(socket, target, rules, port).await;
+        Ok((Way::Bound(bound), public))
     }
 }
 
 impl Led {
-    fn gate(&self) -> Box<dyn Remotes> {
+    fn gate(&self) -> Arc<dyn Remotes> {
         match &self.way {
-            Way::Connected(_) => Box::new(Nobody),
-            Way::Bound(bound) => Box::new(Gate(Arc::clone(bound))),
+            Way::Connected(_) => Arc::new(Nobody),
+            Way::Bound(bound) => Arc::new(Gate(Arc::clone(bound))),
         }
     }
 

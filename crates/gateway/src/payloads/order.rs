@@ -1,7 +1,7 @@
 //! Numbered datagrams of one request: each once, and in order where that costs little time.
 
 use super::Payload;
-use crate::records::Tally;
+use super::remotes::Counted;
 use anabranch_masque::capsule::NumberBits;
 use anabranch_proto::time::Instant as EngineInstant;
 use anabranch_proto::wire::PathId;
@@ -33,11 +33,11 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Waits as long as the class of the flow allows.
-    pub(super) fn new(wait: Option<Duration>) -> Self {
+    /// None yet.
+    pub(super) fn new() -> Self {
         Self {
             since: Instant::now(),
-            spaces: anabranch_tunnel::Order::new(wait),
+            spaces: anabranch_tunnel::Order::new(None),
             passed_on: Vec::new(),
         }
     }
@@ -47,26 +47,31 @@ impl Order {
     }
 
     /// Takes a payload with the lowest bits of its number; appends what is passed on. One that had
-    /// come already is dropped.
+    /// come already is dropped. Others are waited for as long as its class allows.
     pub(super) fn take(
         &mut self,
+        wait: Option<Duration>,
         from: (u64, PathId),
         (truncated, bits): (u64, NumberBits),
         payload: Payload,
-        tally: &Tally,
+        counted: &Counted,
         into: &mut Vec<Payload>,
     ) {
         let (now, number) = (self.now(), (truncated, size(bits)));
-        let out = &mut self.passed_on;
-        let is_new = self.spaces.take(now, from, number, payload, out);
-        tally.repeated(u64::from(!is_new));
-        self.pass_on(tally, into);
+        let (remote, out) = (payload.remote, &mut self.passed_on);
+        let is_new = self
+            .spaces
+            .take_of_class(now, wait, from, number, payload, out);
+        if !is_new {
+            counted.repeated(remote);
+        }
+        self.pass_on(counted, into);
     }
 
-    fn pass_on(&mut self, tally: &Tally, into: &mut Vec<Payload>) {
+    fn pass_on(&mut self, counted: &Counted, into: &mut Vec<Payload>) {
         for Delivered { item, held, .. } in self.passed_on.drain(..) {
             if held > Duration::ZERO {
-                tally.held(held);
+                counted.held(held, item.remote);
             }
             into.push(item);
         }
@@ -91,12 +96,12 @@ impl Order {
     pub(super) fn set_delays(
         &mut self,
         delays: Arc<[PathDelay]>,
-        tally: &Tally,
+        counted: &Counted,
         into: &mut Vec<Payload>,
     ) {
         let now = self.now();
         self.spaces.set_delays(now, delays, &mut self.passed_on);
-        self.pass_on(tally, into);
+        self.pass_on(counted, into);
     }
 
     /// When [`give_up`](Self::give_up) is due.
@@ -106,17 +111,18 @@ impl Order {
     }
 
     /// Appends what has waited long enough for what came before it.
-    pub(super) fn give_up(&mut self, tally: &Tally, into: &mut Vec<Payload>) {
+    pub(super) fn give_up(&mut self, counted: &Counted, into: &mut Vec<Payload>) {
         let now = self.now();
         self.spaces.give_up(now, &mut self.passed_on);
-        self.pass_on(tally, into);
+        self.pass_on(counted, into);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::Record;
+    use crate::payloads::Nobody;
+    use crate::records::{Record, Tally};
     use bytes::Bytes;
     use std::sync::atomic::Ordering;
 
@@ -130,10 +136,13 @@ mod tests {
         }
     }
 
-    fn tally() -> Tally {
-        Tally {
-            all: Arc::default(),
-            record: Record::unlisted(),
+    fn counted() -> Counted {
+        Counted {
+            tally: Tally {
+                all: Arc::default(),
+                record: Record::unlisted(),
+            },
+            remotes: Arc::new(Nobody),
         }
     }
 
@@ -143,12 +152,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn datagrams_come_out_in_order_and_once() {
-        let (mut order, mut out) = (Order::new(None), Vec::new());
+        let (mut order, mut out) = (Order::new(), Vec::new());
         let come = [(B, 1, "b"), (B, 1, "b"), (A, 0, "a"), (B, 0, "a")];
-        let tally = tally();
+        let counted = counted();
         let dropped = come.map(|(path, number, text)| {
-            order.take((2, path), (number, BITS), payload(text), &tally, &mut out);
-            tally.all.dropped.load(Ordering::Relaxed)
+            order.take(
+                None,
+                (2, path),
+                (number, BITS),
+                payload(text),
+                &counted,
+                &mut out,
+            );
+            counted.tally.all.dropped.load(Ordering::Relaxed)
         });
         assert_eq!(texts(out), ["a", "b"]);
         assert_eq!(dropped, [0, 1, 1, 2]);
@@ -157,16 +173,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_missing_is_given_up_after_20_ms_and_passed_on_late() {
-        let (mut order, mut out) = (Order::new(None), Vec::new());
-        let tally = tally();
-        order.take((2, A), (1, BITS), payload("b"), &tally, &mut out);
+        let (mut order, mut out) = (Order::new(), Vec::new());
+        let counted = counted();
+        order.take(None, (2, A), (1, BITS), payload("b"), &counted, &mut out);
         let deadline = order.deadline().unwrap();
         assert_eq!(deadline - order.since, Duration::from_millis(20));
         tokio::time::advance(Duration::from_millis(20)).await;
-        order.give_up(&tally, &mut out);
-        order.take((2, A), (0, BITS), payload("a"), &tally, &mut out);
+        order.give_up(&counted, &mut out);
+        order.take(None, (2, A), (0, BITS), payload("a"), &counted, &mut out);
         assert_eq!(texts(out), ["b", "a"]);
-        assert_eq!(tally.all.held.load(Ordering::Relaxed), 1);
-        assert_eq!(tally.all.held_us.load(Ordering::Relaxed), 20_000);
+        assert_eq!(counted.tally.all.held.load(Ordering::Relaxed), 1);
+        assert_eq!(counted.tally.all.held_us.load(Ordering::Relaxed), 20_000);
     }
 }

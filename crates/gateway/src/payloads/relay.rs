@@ -7,7 +7,7 @@
 //! FIN, reset, a broken rule, a lost connection  <--  nothing more is carried
 //! ```
 
-use super::{Payload, Receiver, Sender};
+use super::{Payload, Receiver, Remote, Sender};
 use crate::records::Meter;
 use crate::relay::Cut;
 use anabranch_masque::Code;
@@ -124,6 +124,18 @@ pub(crate) async fn relay(
     ended
 }
 
+/// Where a payload is counted: that of a remote end by itself. Whoever takes it from there or hands
+/// it over counts its bytes in the record.
+fn of<'a>(meter: Meter<'a>, found: Option<&'a Remote>) -> Meter<'a> {
+    match found {
+        None => meter,
+        Some(Remote { record, moved, .. }) => Meter {
+            all: moved.as_deref().unwrap_or(meter.all),
+            record,
+        },
+    }
+}
+
 async fn outward(
     receiver: &mut Receiver,
     sink: &mut impl Sink,
@@ -134,8 +146,13 @@ async fn outward(
     while goes_on {
         goes_on = receiver.receive(&mut payloads).await?;
         for payload in payloads.drain(..) {
-            meter.outward(payload.bytes.len(), payload.is_of_target());
-            meter.record.wait_outward(sink.send(payload)).await?;
+            let found = receiver.find(payload.remote);
+            let Meter { all, record } = of(meter, found.as_ref());
+            all.add_outward(payload.bytes.len());
+            if payload.remote.is_none() {
+                record.carried_out(payload.bytes.len());
+            }
+            record.wait_outward(sink.send(payload)).await?;
         }
         activity.note();
     }
@@ -160,8 +177,13 @@ async fn inward(
         }
         let mut is_active = false;
         for payload in payloads.drain(..) {
-            meter.inward(payload.bytes.len(), payload.is_of_target());
-            meter.record.wait_inward(sender.send(&payload)).await?;
+            let found = sender.find(payload.remote);
+            let Meter { all, record } = of(meter, found.as_ref());
+            all.add_inward(payload.bytes.len());
+            if payload.remote.is_none() {
+                record.carried_in(payload.bytes.len());
+            }
+            record.wait_inward(sender.send(&payload)).await?;
             is_active = true;
         }
         if is_active {

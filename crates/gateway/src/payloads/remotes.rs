@@ -1,22 +1,47 @@
 //! Remote ends of a bound socket, other than the request's target.
 
+use crate::records::{Record, Tally};
+use crate::relay::Moved;
+use anabranch_proto::wire::PathId;
+use anabranch_tunnel::Treatment;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 /// Remote ends that wait to be closed: more than a request has at a time. One that finds no room
 /// is refused again with its next datagram.
 const MAX_GONE: usize = 1024;
 
+/// What is known of one that is a flow of its own.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    /// How its payloads are carried; nothing if as the target's are.
+    pub(crate) treatment: Option<Treatment>,
+    pub(crate) record: Arc<Record>,
+    /// Where its bytes are counted; nothing if where the target's are.
+    pub(crate) moved: Option<Arc<Moved>>,
+}
+
 /// Who decides about them.
-pub(crate) trait Remotes: Send + Sync {
+pub(crate) trait Remotes: fmt::Debug + Send + Sync {
     /// Whether the peer may register a context for this one.
-    fn allows(&mut self, remote: SocketAddr) -> bool;
+    fn allows(&self, remote: SocketAddr) -> bool;
 
     /// The peer has closed the context of this one, which it had taken before if it `was_open`, or
     /// else has refused.
-    fn closed(&mut self, remote: SocketAddr, was_open: bool);
+    fn closed(&self, remote: SocketAddr, was_open: bool);
+
+    /// The peer asks for this treatment of what comes of this one.
+    fn treat(&self, _remote: SocketAddr, _treatment: Treatment) {}
+
+    /// This one, if it is a flow.
+    fn find(&self, _remote: SocketAddr) -> Option<Remote> {
+        None
+    }
 }
 
 /// There are none.
@@ -24,11 +49,89 @@ pub(crate) trait Remotes: Send + Sync {
 pub(crate) struct Nobody;
 
 impl Remotes for Nobody {
-    fn allows(&mut self, _: SocketAddr) -> bool {
+    fn allows(&self, _: SocketAddr) -> bool {
         false
     }
 
-    fn closed(&mut self, _: SocketAddr, _: bool) {}
+    fn closed(&self, _: SocketAddr, _: bool) {}
+}
+
+/// Counts datagrams of a request for the node, and for the remote end that they are of: each is a
+/// flow with a record of its own. `None` is the target.
+#[derive(Debug)]
+pub(super) struct Counted {
+    pub(super) tally: Tally,
+    pub(super) remotes: Arc<dyn Remotes>,
+}
+
+impl Counted {
+    /// The remote end, unless that is the target or one that was never sent to.
+    pub(super) fn find(&self, remote: Option<SocketAddr>) -> Option<Remote> {
+        self.remotes.find(remote?)
+    }
+
+    /// The record of a remote end, which was looked for already.
+    fn record<'a>(
+        &'a self,
+        remote: Option<SocketAddr>,
+        found: Option<&'a Remote>,
+    ) -> Option<&'a Record> {
+        match found {
+            Some(found) => Some(&found.record),
+            None => remote.is_none().then_some(&self.tally.record),
+        }
+    }
+
+    fn with_record(&self, remote: Option<SocketAddr>, count: impl FnOnce(&Record)) {
+        if let Some(record) = self.record(remote, self.find(remote).as_ref()) {
+            count(record);
+        }
+    }
+
+    pub(super) fn sent(&self, remote: Option<SocketAddr>, found: Option<&Remote>) {
+        self.tally.all.sent.fetch_add(1, Ordering::Relaxed);
+        if let Some(record) = self.record(remote, found) {
+            record.sent();
+        }
+    }
+
+    /// Whoever takes those of other remote ends counts them there.
+    pub(super) fn received(&self, remote: Option<SocketAddr>) {
+        self.tally.all.received.fetch_add(1, Ordering::Relaxed);
+        if remote.is_none() {
+            self.tally.record.received(1);
+        }
+    }
+
+    pub(super) fn lose(&self, count: u64, remote: Option<SocketAddr>) {
+        if count > 0 {
+            self.tally.all.lose(count);
+            self.with_record(remote, |record| record.lost(count));
+        }
+    }
+
+    /// One that had come already is dropped.
+    pub(super) fn repeated(&self, remote: Option<SocketAddr>) {
+        self.tally.all.lose(1);
+        self.with_record(remote, |record| record.repeated(1));
+    }
+
+    pub(super) fn held(&self, time: Duration, remote: Option<SocketAddr>) {
+        self.tally.all.hold(time);
+        self.with_record(remote, |record| record.held(time));
+    }
+
+    pub(super) fn came_by(
+        &self,
+        path: PathId,
+        bytes: usize,
+        remote: Option<SocketAddr>,
+        found: Option<&Remote>,
+    ) {
+        if let Some(record) = self.record(remote, found) {
+            record.came_by(path, bytes);
+        }
+    }
 }
 
 /// Those whose contexts are to be closed.

@@ -2,11 +2,12 @@
 //! remote end of a bound socket (draft-ietf-masque-connect-udp-listen).
 
 use super::order;
+use crate::treatment;
 use anabranch_masque::capsule::{Capsule, NumberBits};
 use anabranch_masque::contexts::Context;
 use anabranch_masque::datagram::{put_context, put_remote};
 use anabranch_masque::{Contexts, limits};
-use anabranch_tunnel::Numbering;
+use anabranch_tunnel::{Numbering, Treatment};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -21,15 +22,34 @@ pub(super) struct Way {
     numbering: Option<Numbering>,
     /// Whom each payload names, in a context of many remote ends.
     names: Option<SocketAddr>,
+    /// The treatment of what comes back that the peer knows of.
+    told: Treatment,
 }
 
 impl Way {
-    fn new(context: u64, numbers: Option<(u64, NumberBits)>) -> Self {
+    fn new(context: u64) -> Self {
         Self {
             context,
-            numbering: numbers.map(|(own, bits)| Numbering::new(own, order::size(bits))),
+            numbering: None,
             names: None,
+            told: Treatment::default(),
         }
+    }
+
+    /// Asks for another treatment of what comes back than the peer knows of.
+    fn tell(&mut self, treatment: Treatment, owed: &mut Vec<Capsule>) {
+        if self.told != treatment {
+            self.told = treatment;
+            owed.push(Capsule::ContextClass {
+                context: self.context,
+                class: treatment::text(&treatment).into(),
+            });
+        }
+    }
+
+    /// What it carries has numbers, if there are some.
+    fn number(&mut self, numbers: Option<(u64, NumberBits)>) {
+        self.numbering = numbers.map(|(own, bits)| Numbering::new(own, order::size(bits)));
     }
 
     pub(super) fn is_numbered(&self) -> bool {
@@ -59,6 +79,8 @@ pub(super) struct Ways {
     bits: Option<NumberBits>,
     /// Registers contexts for those that we send to.
     opens: bool,
+    /// How the request itself asks for what comes back to be treated.
+    treatment: Treatment,
     /// Has registered one for those that we do not.
     has_any: bool,
 }
@@ -68,25 +90,31 @@ impl Ways {
     pub(super) fn begin(
         contexts: &mut Contexts,
         bits: Option<NumberBits>,
-        opens: bool,
+        (opens, treatment): (bool, Treatment),
         owed: &mut Vec<Capsule>,
     ) -> Self {
-        let has_target = contexts.find(TARGET).is_some();
-        let target = has_target.then(|| Way::new(TARGET, number(contexts, TARGET, bits, owed)));
+        let target = contexts.find(TARGET).map(|_| {
+            let mut way = Way::new(TARGET);
+            way.number(number(contexts, TARGET, bits, owed));
+            way
+        });
         Self {
             target,
             others: BTreeMap::new(),
             bits,
             opens,
+            treatment,
             has_any: false,
         }
     }
 
-    /// How to send to a remote end, `None` for the target; what is to be said before is appended.
-    /// Nothing if there is no context for it.
+    /// How to send to a remote end, `None` for the target; what is to be said before is appended,
+    /// such as the
+    /// treatment of what comes back, if it has its own. Nothing if there is no context for it.
     pub(super) fn to(
         &mut self,
         remote: Option<SocketAddr>,
+        treatment: Option<Treatment>,
         contexts: &mut Contexts,
         owed: &mut Vec<Capsule>,
     ) -> Option<Way> {
@@ -94,8 +122,11 @@ impl Ways {
             return self.target.clone();
         };
         let open = contexts.of_remote(remote);
-        if let Some(known) = self.others.get(&remote) {
+        if let Some(known) = self.others.get_mut(&remote) {
             if open == Some(known.context) {
+                if let Some(treatment) = treatment.filter(|_| self.opens) {
+                    known.tell(treatment, owed);
+                }
                 return Some(known.clone());
             }
             self.others.remove(&remote);
@@ -115,10 +146,17 @@ impl Ways {
                 let any = contexts.toward(remote)?;
                 return Some(Way {
                     names: Some(remote),
-                    ..Way::new(any, None)
+                    ..Way::new(any)
                 });
             }
         };
+        let mut way = Way {
+            told: self.treatment,
+            ..Way::new(context)
+        };
+        if let Some(treatment) = treatment.filter(|_| self.opens) {
+            way.tell(treatment, owed);
+        }
         // What the peer numbers it by will do: each direction counts for itself.
         let numbers = self.bits.and_then(|_| contexts.numbers_of(context));
         let numbers = numbers.or_else(|| number(contexts, context, self.bits, owed));
@@ -126,7 +164,7 @@ impl Ways {
             self.others
                 .retain(|remote, way| contexts.of_remote(*remote) == Some(way.context));
         }
-        let way = Way::new(context, numbers);
+        way.number(numbers);
         self.others.insert(remote, way.clone());
         Some(way)
     }
@@ -190,8 +228,18 @@ mod tests {
     use anabranch_masque::{Extensions, Protocol};
     use anabranch_proto::wire::Side;
     use bytes::Bytes;
+    use std::time::Duration;
 
     const BITS: Option<NumberBits> = Some(NumberBits::Sixteen);
+    /// What there is without asking.
+    const AS_EVER: Treatment = Treatment {
+        steering: None,
+        priority: 0,
+        light: false,
+        deadline: None,
+        wait: None,
+        copies: false,
+    };
 
     fn remote(last: u8) -> SocketAddr {
         SocketAddr::from(([192, 0, 2, last], 443))
@@ -222,28 +270,28 @@ mod tests {
         let mut owed = Vec::new();
         let mut near = contexts(Side::Client, true);
         let mut far = contexts(Side::Server, true);
-        let mut ways = Ways::begin(&mut near, BITS, true, &mut owed);
+        let mut ways = Ways::begin(&mut near, BITS, (true, AS_EVER), &mut owed);
         assert_eq!(
-            bytes(ways.to(None, &mut near, &mut owed).unwrap()),
+            bytes(ways.to(None, None, &mut near, &mut owed).unwrap()),
             [2, 0, 0]
         );
         // The one between them is for those that are not sent to.
         for (last, context) in [(1, 8), (2, 12)] {
             let to = Some(remote(last));
-            let mut way = ways.to(to, &mut near, &mut owed).unwrap();
+            let mut way = ways.to(to, None, &mut near, &mut owed).unwrap();
             let mut out = Vec::new();
             way.put_header(&mut out);
             assert_eq!(out, [context, 0, 0]);
             ways.advance(to, way);
-            let next = ways.to(to, &mut near, &mut owed).unwrap();
+            let next = ways.to(to, None, &mut near, &mut owed).unwrap();
             assert_eq!(bytes(next), [context, 0, 1]);
         }
         // Two capsules for each, one for the target and one for all others.
         assert_eq!(owed.len(), 6);
         let answers = give(&mut owed, &mut far);
         assert_eq!(answers.len(), 3, "{answers:?}");
-        let mut back = Ways::begin(&mut far, BITS, false, &mut owed);
-        let way = back.to(Some(remote(1)), &mut far, &mut owed).unwrap();
+        let mut back = Ways::begin(&mut far, BITS, (false, AS_EVER), &mut owed);
+        let way = back.to(Some(remote(1)), None, &mut far, &mut owed).unwrap();
         assert_eq!(bytes(way.clone()), [8, 0, 0], "the numbers of the near end");
         assert_eq!(owed.len(), 1, "those of the target");
         let mut datagram = bytes(way);
@@ -256,26 +304,64 @@ mod tests {
     fn nobody_is_sent_to_whom_the_client_did_not_open() {
         let (mut near, mut far) = (contexts(Side::Client, false), contexts(Side::Server, false));
         let mut owed = Vec::new();
-        let mut back = Ways::begin(&mut far, BITS, false, &mut owed);
-        assert!(back.to(None, &mut far, &mut owed).is_none(), "no target");
-        assert!(back.to(Some(remote(1)), &mut far, &mut owed).is_none());
+        let mut back = Ways::begin(&mut far, BITS, (false, AS_EVER), &mut owed);
+        assert!(
+            back.to(None, None, &mut far, &mut owed).is_none(),
+            "no target"
+        );
+        assert!(
+            back.to(Some(remote(1)), None, &mut far, &mut owed)
+                .is_none()
+        );
         assert_eq!(owed, []);
         // A client that wants to hear of all has a context which names them.
         let (any, capsule) = near.open_any().unwrap();
         give(&mut vec![capsule], &mut far);
-        let way = back.to(Some(remote(1)), &mut far, &mut owed).unwrap();
+        let way = back.to(Some(remote(1)), None, &mut far, &mut owed).unwrap();
         assert_eq!(bytes(way), [any as u8, 4, 192, 0, 2, 1, 1, 187]);
         assert_eq!(owed, []);
     }
 
     #[test]
+    fn a_treatment_is_told_if_it_is_not_that_of_the_request_and_when_it_changes() {
+        let (mut near, mut owed) = (contexts(Side::Client, true), Vec::new());
+        let wait = |ms| Treatment {
+            wait: Some(Duration::from_millis(ms)),
+            ..AS_EVER
+        };
+        let mut ways = Ways::begin(&mut near, BITS, (true, wait(50)), &mut owed);
+        let mut told = |remote, treatment| {
+            owed.clear();
+            ways.to(remote, Some(treatment), &mut near, &mut owed)
+                .unwrap();
+            let capsules = owed.iter().map(|capsule| match capsule {
+                Capsule::ContextClass { context, class } => {
+                    format!("{context} {}", String::from_utf8_lossy(class))
+                }
+                Capsule::CompressionAssign { context, remote } => {
+                    format!("{context}{}", if remote.is_some() { " opens" } else { "" })
+                }
+                Capsule::RegisterSequence { context, .. } => format!("{context} numbers"),
+                other => panic!("{other:?}"),
+            });
+            capsules.collect::<Vec<_>>()
+        };
+        assert!(told(None, wait(50)).is_empty());
+        let first = told(Some(remote(1)), wait(20));
+        assert_eq!(first, ["4", "6 opens", "6 wait=20", "8 numbers"]);
+        assert!(told(Some(remote(1)), wait(20)).is_empty(), "it is known");
+        assert_eq!(told(Some(remote(1)), AS_EVER), ["6 "]);
+        assert_eq!(told(Some(remote(2)), wait(50)), ["10 opens", "12 numbers"]);
+    }
+
+    #[test]
     fn what_is_closed_is_opened_anew_and_ways_do_not_grow_without_bound() {
         let (mut near, mut owed) = (contexts(Side::Client, true), Vec::new());
-        let mut ways = Ways::begin(&mut near, None, true, &mut owed);
+        let mut ways = Ways::begin(&mut near, None, (true, AS_EVER), &mut owed);
         for round in 0..1000u16 {
             let remote = SocketAddr::from(([192, 0, 2, 1], round + 1));
-            let way = ways.to(Some(remote), &mut near, &mut owed).unwrap();
-            let again = ways.to(Some(remote), &mut near, &mut owed).unwrap();
+            let way = ways.to(Some(remote), None, &mut near, &mut owed).unwrap();
+            let again = ways.to(Some(remote), None, &mut near, &mut owed).unwrap();
             assert_eq!(bytes(way), bytes(again));
             if round % 2 == 0 {
                 ways.close(remote, &mut near, &mut owed);

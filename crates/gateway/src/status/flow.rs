@@ -15,7 +15,14 @@ pub struct Flows {
 impl Flows {
     /// Tells what stops the flows that wait for the tunnel. `connection` is that of a flow.
     pub(crate) fn explain(&mut self, connection: impl Fn(&Flow) -> Option<Connection>) {
+        self.explain_by(&connection);
+    }
+
+    fn explain_by(&mut self, connection: &dyn Fn(&Flow) -> Option<Connection>) {
         for flow in &mut self.flows {
+            if let Some(others) = &mut flow.same_port {
+                others.explain_by(connection);
+            }
             if flow.waits_for_tunnel_seconds.is_none() {
                 continue;
             }
@@ -77,6 +84,9 @@ pub struct Flow {
     pub client: Option<String>,
     /// Who has begun it, at a near end.
     pub source: Option<String>,
+    /// Its class, at a near end.
+    #[serde(default)]
+    pub class: Option<String>,
     /// Where it leads, as it was asked for.
     pub target: String,
     /// The address that this led to, if it is known here.
@@ -107,6 +117,13 @@ pub struct Flow {
     pub datagrams: Option<FlowDatagrams>,
     /// Which paths its datagrams came by. Which one a stream's bytes take is not recorded.
     pub paths: Vec<FlowPath>,
+    /// For how long no datagram of it was carried.
+    #[serde(default)]
+    pub idle_seconds: Option<f64>,
+    /// All flows that have the same port at the far end, if there are others than this one; told of
+    /// flows that somebody asked for. The one that was used last comes first.
+    #[serde(default)]
+    pub same_port: Option<Flows>,
 }
 
 /// Datagrams of a flow.

@@ -18,10 +18,10 @@ use tokio::net::UdpSocket;
 use tokio::time::{Instant, interval};
 
 /// From where targets were asked.
-type Seen = Arc<Mutex<BTreeSet<SocketAddr>>>;
+pub(super) type Seen = Arc<Mutex<BTreeSet<SocketAddr>>>;
 
 /// An echo that notes who asks.
-async fn watching(seen: &Seen) -> String {
+pub(super) async fn watching(seen: &Seen) -> String {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let address = socket.local_addr().unwrap().to_string();
     let seen = Arc::clone(seen);
@@ -37,7 +37,7 @@ async fn watching(seen: &Seen) -> String {
 }
 
 /// Remote ends whose contexts the exit has closed.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 struct Closed(Arc<Mutex<Vec<SocketAddr>>>);
 
 impl Closed {
@@ -47,11 +47,11 @@ impl Closed {
 }
 
 impl Remotes for Closed {
-    fn allows(&mut self, _: SocketAddr) -> bool {
+    fn allows(&self, _: SocketAddr) -> bool {
         false
     }
 
-    fn closed(&mut self, remote: SocketAddr, _: bool) {
+    fn closed(&self, remote: SocketAddr, _: bool) {
         self.0.lock().unwrap().push(remote);
     }
 }
@@ -106,7 +106,7 @@ impl Socket {
             record: Record::unlisted(),
         };
         let closed = Closed::default();
-        let talk = Talk::of_udp(Treatment::default(), Box::new(closed.clone()), !names);
+        let talk = Talk::of_udp(Treatment::default(), Arc::new(closed.clone()), !names);
         let in_datagrams = session.has_datagrams(&settings);
         let ends = (outgoing, incoming, datagrams);
         let (sender, receiver) = payloads::split(ends, contexts, in_datagrams, tally, talk);

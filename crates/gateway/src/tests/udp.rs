@@ -52,7 +52,7 @@ impl Association {
             all: Arc::clone(&counts),
             record: Record::unlisted(),
         };
-        let remotes = Box::new(payloads::Nobody);
+        let remotes = Arc::new(payloads::Nobody);
         let talk = payloads::Talk::of_udp(Treatment::default(), remotes, true);
         let (sender, receiver) = payloads::split(ends, contexts, in_datagrams, tally, talk);
         Ok(Self {

@@ -1,0 +1,114 @@
+//! Targets of one port: what each is of, and what is told of it.
+
+use super::bind::{Seen, watching};
+use super::socks::{Client, Near, eventually};
+use super::*;
+use crate::status::flow::{Flow, Phase};
+use crate::status::{Class as Shown, Status};
+use anabranch_tunnel::class::{Class, Classes, Match, Treatment};
+
+fn port(address: &str) -> u16 {
+    address.parse::<SocketAddr>().unwrap().port()
+}
+
+/// A class of what goes to this port.
+fn class(name: &str, target: &str, wait: u64) -> Class {
+    let port = port(target);
+    Class {
+        name: name.into(),
+        matches: vec![Match {
+            ports: vec![port..=port],
+            ..Match::default()
+        }],
+        treatment: Treatment {
+            wait: Some(Duration::from_millis(wait)),
+            ..Treatment::default()
+        },
+    }
+}
+
+fn shown(near: &Near, name: &str) -> Shown {
+    let Status::Near(status) = near.entry.glance() else {
+        panic!("it is a near end");
+    };
+    let mut all = status.classes.into_iter();
+    all.find(|one| one.name == name).unwrap()
+}
+
+/// The flow to a target, with those of its port.
+async fn why(near: &Near, target: &str) -> Flow {
+    let mut flows = near.entry.flows(Some(target), 9).await.flows;
+    assert_eq!(flows.len(), 1);
+    flows.remove(0)
+}
+
+#[tokio::test]
+async fn each_target_of_a_port_is_of_a_class_of_its_own_and_counted_there() {
+    let place = Place::open(100);
+    let near = Near::open(&place).await;
+    let seen = Seen::default();
+    let (first, second) = (watching(&seen).await, watching(&seen).await);
+    let classes = vec![class("one", &first, 1), class("other", &second, 500)];
+    near.entry.set_classes(Classes::new(classes));
+    let client = Client::open(&near, true).await;
+    client.ask(&first, &[b'a'; 100], &first).await;
+    client.ask(&second, b"second", &second).await;
+    assert_eq!(seen.lock().unwrap().len(), 1, "{seen:?}");
+    // Questions may be asked and answered twice.
+    for (name, length) in [("one", 100), ("other", 6)] {
+        let class = shown(&near, name);
+        assert_eq!((class.open, class.made), (1, 1), "{name}");
+        let (up, down) = (class.up_bytes, class.down_bytes);
+        assert!(
+            up > 0 && up % length == 0 && up < 10 * length,
+            "{name}: {up}"
+        );
+        assert!(down > 0 && down % (length + 1) == 0, "{name}: {down}");
+    }
+    assert_eq!(shown(&near, "bulk").made, 0);
+    let (one, other) = (why(&near, &first).await, why(&near, &second).await);
+    assert_eq!(one.class.as_deref(), Some("one"));
+    assert_eq!(other.class.as_deref(), Some("other"));
+    drop(client);
+    eventually(|| shown(&near, "one").open + shown(&near, "other").open == 0).await;
+}
+
+#[tokio::test]
+async fn both_ends_tell_of_every_remote_end_what_came_of_it() {
+    let place = Place::open(100);
+    let near = Near::open(&place).await;
+    let client = Client::open(&near, true).await;
+    let seen = Seen::default();
+    let mut targets = Vec::new();
+    for _ in 0..3 {
+        let target = watching(&seen).await;
+        client.ask(&target, b"who am I?", &target).await;
+        targets.push(target);
+    }
+    for target in &targets {
+        let far = place.exit.flows(Some(target), 9).await.flows.remove(0);
+        for (flow, is_near) in [(why(&near, target).await, true), (far, false)] {
+            assert_eq!(flow.target, *target);
+            let port = flow.same_port.unwrap();
+            assert_eq!((port.open, port.flows.len()), (3, 3));
+            let mut told: Vec<&str> = port.flows.iter().map(|one| &*one.target).collect();
+            told.sort_unstable();
+            let mut all: Vec<&str> = targets.iter().map(|it| &**it).collect();
+            all.sort_unstable();
+            assert_eq!(told, all);
+            for one in &port.flows {
+                let came: u64 = one.paths.iter().map(|path| path.received_bytes).sum();
+                let moved = if is_near {
+                    one.down_bytes
+                } else {
+                    one.up_bytes
+                };
+                assert!(moved > 0 && came >= moved, "{one:?}");
+                let datagrams = one.datagrams.unwrap();
+                assert!(datagrams.up > 0 && datagrams.down > 0, "{one:?}");
+                assert_eq!(one.state, Phase::Open);
+                assert!(one.idle_seconds.is_some());
+            }
+        }
+    }
+}
