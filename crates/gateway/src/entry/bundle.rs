@@ -69,6 +69,8 @@ pub(super) enum Role {
     First(First),
     /// One of those that the first one carries.
     Branch(Arc<Trunk>, SocketAddr),
+    /// The same once the far end has said which address its name leads to.
+    Named(Arc<Trunk>),
     /// It has nothing to do with the others.
     Alone,
 }
@@ -91,13 +93,16 @@ impl Bundle {
                             role = Some(Role::First(First(Arc::clone(self))));
                             true
                         }
-                        (State::Shared(trunk), Some(address)) => {
-                            role = Some(Role::Branch(Arc::clone(trunk), address));
+                        (State::Shared(trunk), address) => {
+                            let trunk = Arc::clone(trunk);
+                            role = Some(match address {
+                                Some(address) => Role::Branch(trunk, address),
+                                None => Role::Named(trunk),
+                            });
                             false
                         }
-                        (State::Opening, Some(_)) => false,
-                        // Where names lead is known to the far end alone.
-                        (State::Apart, _) | (_, None) => {
+                        (State::Opening, _) => false,
+                        (State::Apart, _) => {
                             role = Some(Role::Alone);
                             false
                         }
@@ -252,6 +257,15 @@ pub(super) struct Trunk {
 impl Trunk {
     fn branches(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, Branch>> {
         self.branches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this remote end, which a name has led to, can be carried too. It is not carried for
+    /// two flows.
+    pub(super) fn can_carry(&self, remote: SocketAddr) -> bool {
+        let is_apart = |bundle: Arc<Bundle>| bundle.is_apart(remote);
+        !self.payloads.is_closed()
+            && !self.bundle.upgrade().is_none_or(is_apart)
+            && !self.branches().contains_key(&remote)
     }
 
     /// Carries this remote end too, until what is returned is dropped.

@@ -73,17 +73,37 @@ async fn further_targets_wait_for_the_first_and_take_its_place_if_it_is_refused(
 }
 
 #[tokio::test(start_paused = true)]
-async fn questions_to_resolvers_names_and_those_that_waited_long_go_alone() {
+async fn questions_to_resolvers_and_those_that_waited_long_go_alone() {
     let bundle = Arc::<Bundle>::default();
     assert!(is_alone(&bundle, "192.0.2.1:53").await);
     let one = first(&bundle).await;
-    assert!(is_alone(&bundle, "a.example:99").await, "it does not wait");
-    let since = Instant::now();
-    assert!(is_alone(&bundle, "192.0.2.2:2").await);
-    assert_eq!(since.elapsed(), JOIN);
+    for target in ["192.0.2.2:2", "a.example:99"] {
+        let since = Instant::now();
+        assert!(is_alone(&bundle, target).await);
+        assert_eq!(since.elapsed(), JOIN);
+    }
     let (_trunk, _waiting) = one.share(&record(), None);
-    assert!(is_alone(&bundle, "a.example:99").await);
+    assert!(is_alone(&bundle, "a.example:53").await);
     assert!(is_alone(&bundle, "192.0.2.1:53").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_joins_the_others_unless_what_it_leads_to_is_carried_or_was_refused_already() {
+    let bundle = Arc::<Bundle>::default();
+    let one = first(&bundle).await;
+    let (_, waiting) = one.share(&record(), None);
+    let Role::Named(trunk) = bundle.role(&target("a.example:99")).await else {
+        panic!("it is one of them once its address is known");
+    };
+    assert!(trunk.can_carry(remote(7)));
+    let attached = trunk.attach(remote(7), branching().await);
+    assert!(!trunk.can_carry(remote(7)), "another flow has it");
+    drop(attached);
+    assert!(trunk.can_carry(remote(7)));
+    Heard(Arc::clone(&trunk)).closed(remote(7), false);
+    assert!(!trunk.can_carry(remote(7)));
+    drop(waiting);
+    assert!(!trunk.can_carry(remote(8)), "the first has ended");
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@ use crate::records::{Listed, Meter, Tally};
 use crate::refusal::Refusal;
 use crate::relay::Cut;
 use crate::status::flow::Phase;
+use crate::udp::canonical;
 use anabranch_masque::{Contexts, Protocol, Target};
 use anabranch_proto::wire::Side;
 use bytes::Bytes;
@@ -160,6 +161,20 @@ impl Entry {
                 return Ok(self
                     .lead(None, asked, granted, (source, sink), activity)
                     .await);
+            }
+            Role::Named(trunk) => {
+                let granted = self.request(asked, false).await?;
+                match granted.remote.map(canonical) {
+                    Some(remote) if trunk.can_carry(remote) => {
+                        granted.give_back();
+                        flow.led_to(remote);
+                        (trunk, remote)
+                    }
+                    _ => {
+                        let ends = (source, sink);
+                        return Ok(self.lead(None, asked, granted, ends, activity).await);
+                    }
+                }
             }
         };
         let attached = trunk.attach(remote, Branching::new(&class, &flow, activity));

@@ -503,6 +503,15 @@ pub(crate) struct Granted {
     pub(crate) ends: (Outgoing, Incoming, Datagrams),
 }
 
+impl Granted {
+    /// It is not needed: all that was wanted is what the exit has said of it.
+    pub(crate) fn give_back(self) {
+        let (mut outgoing, mut incoming, _) = self.ends;
+        outgoing.finish();
+        incoming.stop(Code::NO_ERROR);
+    }
+}
+
 /// The address that the proxy closest to the target sends to.
 fn next_hop(response: &Response) -> Option<SocketAddr> {
     let told = ProxyStatus::read(&response.headers).into_iter().next()?;

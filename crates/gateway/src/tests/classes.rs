@@ -112,3 +112,40 @@ async fn both_ends_tell_of_every_remote_end_what_came_of_it() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_name_that_comes_after_the_first_target_has_the_same_port() {
+    let place = Place::open(100);
+    let near = Near::open(&place).await;
+    let client = Client::open(&near, true).await;
+    let seen = Seen::default();
+    let (first, second) = (watching(&seen).await, watching(&seen).await);
+    client.ask(&first, b"a", &first).await;
+    let name = format!("localhost:{}", port(&second));
+    client.ask(&name, b"b", &second).await;
+    assert_eq!(seen.lock().unwrap().len(), 1, "{seen:?}");
+    let flow = why(&near, &name).await;
+    assert_eq!(flow.remote.as_deref(), Some(&*second));
+    assert_eq!(flow.same_port.unwrap().open, 2);
+    eventually(|| place.exit.clients()[0].open == 2).await;
+    // The same by its address: it is one remote end, whatever it is called.
+    client.ask(&second, b"c", &second).await;
+    client.ask(&name, b"d", &second).await;
+    client.ask(&first, b"e", &first).await;
+    let nowhere = format!("localhost:{}", port(&first));
+    client.ask(&nowhere, b"f", &first).await;
+}
+
+#[tokio::test]
+async fn a_name_that_leads_nowhere_is_refused_alone() {
+    let place = Place::open(100);
+    let near = Near::open(&place).await;
+    let client = Client::open(&near, true).await;
+    let seen = Seen::default();
+    let (first, second) = (watching(&seen).await, watching(&seen).await);
+    client.ask(&first, b"a", &first).await;
+    client.send("nowhere.invalid:9", b"no").await;
+    eventually(|| near.entry.refused_flows() > 0).await;
+    client.ask(&second, b"b", &second).await;
+    assert_eq!(seen.lock().unwrap().len(), 1, "{seen:?}");
+}
