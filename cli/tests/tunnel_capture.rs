@@ -100,6 +100,13 @@ impl Net {
             for port in MIRRORS {
                 let bind = |port| UdpSocket::bind(address(ip, port)).unwrap();
                 let (socket, elsewhere) = self.target.enter(|| (bind(port), bind(0))).unwrap();
+                let other = elsewhere.try_clone().unwrap();
+                thread::spawn(move || {
+                    let mut buffer = [0; 2048];
+                    while let Ok((_, from)) = resumed(|| other.recv_from(&mut buffer)) {
+                        let _ = other.send_to(from.port().to_string().as_bytes(), from);
+                    }
+                });
                 thread::spawn(move || {
                     let mut buffer = [0; 2048];
                     while let Ok((length, from)) = resumed(|| socket.recv_from(&mut buffer)) {
@@ -339,6 +346,12 @@ fn use_it(net: &Net, from: &Node, target: &str) {
 /// Which port of the far end a mirror sees: what it says from there, or from elsewhere.
 #[track_caller]
 fn seen(socket: &UdpSocket, mirror: SocketAddr, is_elsewhere: bool) -> String {
+    seen_from(socket, mirror, is_elsewhere).0
+}
+
+/// The same, and where it said so from.
+#[track_caller]
+fn seen_from(socket: &UdpSocket, mirror: SocketAddr, is_elsewhere: bool) -> (String, SocketAddr) {
     let question: &[u8] = if is_elsewhere { b"elsewhere" } else { b"?" };
     let mut buffer = [0; 64];
     for _ in 0..10 {
@@ -350,10 +363,14 @@ fn seen(socket: &UdpSocket, mirror: SocketAddr, is_elsewhere: bool) -> String {
                     let (length, from) = result.unwrap();
                     assert_eq!(from.ip(), mirror.ip());
                     // Others may answer what was asked twice.
-                    if MIRRORS.contains(&from.port()) != is_elsewhere
-                        && (is_elsewhere || from == mirror)
-                    {
-                        return String::from_utf8_lossy(&buffer[..length]).into();
+                    let is_it = if is_elsewhere {
+                        !MIRRORS.contains(&from.port())
+                    } else {
+                        from == mirror
+                    };
+                    if is_it {
+                        let text = String::from_utf8_lossy(&buffer[..length]).into();
+                        return (text, from);
                     }
                 }
             }
@@ -383,6 +400,16 @@ fn one_port_of_a_host_is_one_port_of_the_far_end_whomever_it_sends_to() {
         assert_ne!(seen(&other, mirrors[0], false), port);
         // As peers behind translators do, of which one knows the address alone.
         assert_eq!(seen(&one, mirrors[1], true), port);
+        for mirror in mirrors {
+            let (said, elsewhere) = seen_from(&one, mirror, true);
+            assert_eq!(said, port);
+            // What the host answers there, it is heard, and so on.
+            for _ in 0..3 {
+                assert_eq!(seen(&one, elsewhere, false), port, "{elsewhere}");
+                assert_eq!(seen(&one, mirror, false), port, "{mirror}");
+                assert_eq!(seen(&one, mirror, true), port, "{mirror}");
+            }
+        }
     }
 }
 

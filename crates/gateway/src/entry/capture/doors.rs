@@ -104,6 +104,12 @@ pub(super) fn in_the_name_of(target: SocketAddr, host: SocketAddr) -> io::Result
     UdpSocket::from_std(socket.into())
 }
 
+/// A socket that speaks in the name of somebody and hears nothing: what hosts send there comes out
+/// of the door, as the kernel leads to connected sockets alone (TPROXY).
+pub(super) fn speaking_as(name: SocketAddr) -> io::Result<UdpSocket> {
+    UdpSocket::from_std(transparent(name, Type::DGRAM)?.into())
+}
+
 /// A datagram of a host that has no socket yet.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct First {

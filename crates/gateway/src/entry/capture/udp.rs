@@ -1,6 +1,6 @@
 //! UDP of captured hosts: a flow and a socket for each host and target.
 
-use super::doors::{Datagrams, First, in_the_name_of};
+use super::doors::{Datagrams, First, in_the_name_of, speaking_as};
 use crate::entry::Entry;
 use crate::entry::bundle::{Bundle, Bundles};
 use crate::entry::flows::{Begun, REFUSED, UdpFlows};
@@ -16,6 +16,7 @@ use anabranch_masque::ip::Undeliverable;
 use anabranch_masque::{Code, Target};
 use anabranch_tunnel::class::Transport;
 use bytes::{Bytes, BytesMut};
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,6 +30,9 @@ const MAX_FLOWS: usize = 1024;
 /// itself, and there are many.
 const RESOLVER_IDLE: Duration = Duration::from_secs(15);
 const RESOLVER: u16 = 53;
+/// Ports of known addresses other than those that were sent to, for which a flow keeps sockets: one
+/// such port of a peer is what translators give.
+const MAX_OTHERS: usize = 4;
 /// The longest datagram, and more.
 const BUFFER: usize = 1 << 16;
 
@@ -98,7 +102,11 @@ async fn flow(
         socket: Arc::clone(&socket),
         arena: BytesMut::new(),
     };
-    let sink = |_| ToHost { socket, host };
+    let sink = |_| ToHost {
+        socket,
+        host,
+        others: VecDeque::new(),
+    };
     let name = Target::from(target);
     let asked = (beginning, &name);
     let carried = entry.carry_udp(&bundle, asked, &mut source, sink, &activity);
@@ -157,6 +165,25 @@ impl Source for FromHost {
 struct ToHost {
     socket: Arc<Socket>,
     host: SocketAddr,
+    /// Sockets of others than the target, the one that was used last at the end.
+    others: VecDeque<(SocketAddr, Socket)>,
+}
+
+impl ToHost {
+    /// A socket that speaks in the name of another port of an address that was sent to. What the
+    /// host answers comes out of the door, and begins a flow.
+    fn as_other(&mut self, other: SocketAddr) -> io::Result<&Socket> {
+        let known = self.others.iter().position(|(name, _)| *name == other);
+        let one = match known.and_then(|at| self.others.remove(at)) {
+            Some(one) => one,
+            None => (other, Socket::of(speaking_as(other)?)?),
+        };
+        if self.others.len() >= MAX_OTHERS {
+            self.others.pop_front();
+        }
+        self.others.push_back(one);
+        Ok(&self.others[self.others.len() - 1].1)
+    }
 }
 
 impl Sink for ToHost {
@@ -164,14 +191,13 @@ impl Sink for ToHost {
         let Some(other) = payload.remote else {
             return lasting(self.socket.send(&payload.bytes).await);
         };
-        // What the host answers comes out of the door, and begins a flow.
-        let once = in_the_name_of(other, self.host).and_then(Socket::of);
-        let sent = match &once {
-            Ok(socket) => socket.send(&payload.bytes).await,
+        let host = self.host;
+        let sent = match self.as_other(other) {
+            Ok(socket) => socket.send_to(&payload.bytes, host).await,
             Err(_) => return Ok(()),
         };
         if let Err(error) = sent {
-            tracing::debug!("{} cannot hear of {other}: {error}", self.host);
+            tracing::debug!("{host} cannot hear of {other}: {error}");
         }
         Ok(())
     }
