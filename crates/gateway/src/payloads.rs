@@ -11,7 +11,7 @@ mod relay;
 mod remotes;
 mod ways;
 
-pub(crate) use relay::{Activity, Sink, Source, relay};
+pub(crate) use relay::{Activity, Sink, Source, each, relay, send_all};
 pub(crate) use remotes::{Gone, Nobody, Remote, Remotes};
 
 use crate::records::Tally;
@@ -62,6 +62,19 @@ pub(crate) struct Payload {
     /// Whom it came from or is for; none if that is the request's target.
     pub(crate) remote: Option<SocketAddr>,
     pub(crate) bytes: Bytes,
+}
+
+impl Payload {
+    /// One of the request's target, or for it.
+    pub(crate) fn of_target(bytes: Bytes) -> Self {
+        let remote = None;
+        Self { remote, bytes }
+    }
+
+    /// Whether it came from the request's target, or is for it.
+    pub(crate) fn is_of_target(&self) -> bool {
+        self.remote.is_none()
+    }
 }
 
 /// The most bytes in front of a payload behind the number of the stream: a context, a number, and a

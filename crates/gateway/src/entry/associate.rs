@@ -11,7 +11,7 @@ use super::flows::{Begun, REFUSED, UdpFlows};
 use super::policy::Beginning;
 use super::{Entry, owner, socks};
 use crate::UDP_IDLE;
-use crate::payloads::{Payload, Sink, Source};
+use crate::payloads::{Payload, Sink, Source, each};
 use crate::udp::{Socket, canonical, lasting};
 use anabranch_masque::Target;
 use anabranch_tunnel::class::Transport;
@@ -26,6 +26,8 @@ use tokio::time::sleep;
 
 /// Targets of an association at a time.
 const MAX_TARGETS: usize = 256;
+/// Payloads that a flow takes at a time.
+const BATCH: usize = 64;
 
 impl Entry {
     /// Carries UDP of the client that asked by this connection, until it ends.
@@ -170,8 +172,8 @@ impl Source for FromClient {
         let Some(bytes) = self.0.recv().await else {
             return Ok(false);
         };
-        let remote = None;
-        into.push(Payload { remote, bytes });
+        let more = std::iter::from_fn(|| self.0.try_recv().ok()).take(BATCH);
+        into.extend(std::iter::once(bytes).chain(more).map(Payload::of_target));
         Ok(true)
     }
 }
@@ -197,5 +199,23 @@ impl Sink for ToClient {
         self.datagram.truncate(self.header);
         self.datagram.extend_from_slice(&payload.bytes);
         lasting(self.client.socket.send_to(&self.datagram, *at).await)
+    }
+
+    async fn send_run(&mut self, run: &[Payload]) -> io::Result<()> {
+        let other = run.first().and_then(|first| first.remote);
+        let header = match other {
+            Some(other) => &socks::datagram_header(&other.into())[..],
+            None => &self.datagram[..self.header],
+        };
+        if let Some(at) = self.client.at.get()
+            && self
+                .client
+                .socket
+                .send_joined(header, run, Some(*at))
+                .await?
+        {
+            return Ok(());
+        }
+        each(self, run).await
     }
 }

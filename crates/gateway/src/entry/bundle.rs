@@ -8,7 +8,7 @@
 //! ```
 
 use super::policy::Classed;
-use crate::payloads::{Activity, Gone, Payload, Remote, Remotes, Sink, Source};
+use crate::payloads::{Activity, Gone, Payload, Remote, Remotes, Sink, Source, each};
 use crate::records::Record;
 use crate::relay::Moved;
 use anabranch_masque::{Target, limits};
@@ -347,6 +347,11 @@ impl Attached {
         self.waiting.recv().await
     }
 
+    /// What has come besides.
+    pub(super) fn rest(&mut self) -> impl Iterator<Item = Bytes> {
+        std::iter::from_fn(|| self.waiting.try_recv().ok()).take(BATCH)
+    }
+
     /// Why the far end has closed it, if it was that.
     pub(super) fn end(&self) -> Option<End> {
         self.end.get().copied()
@@ -463,6 +468,13 @@ impl<K: Sink> Sink for ToAll<K> {
             return self.first.send(Payload { remote, bytes }).await;
         }
         Ok(())
+    }
+
+    async fn send_run(&mut self, run: &[Payload]) -> io::Result<()> {
+        if run.first().is_some_and(Payload::is_of_target) {
+            return self.first.send_run(run).await;
+        }
+        each(self, run).await
     }
 }
 

@@ -287,7 +287,7 @@ impl Entry {
     ) -> Result<Result<(), Cut>, Option<Bytes>> {
         self.flows.opened.fetch_add(1, Ordering::Relaxed);
         flow.enter(Phase::Open);
-        let (mut payloads, mut first) = (Vec::new(), None);
+        let (mut payloads, mut answers, mut first) = (Vec::new(), Vec::new(), None);
         loop {
             tokio::select! {
                 received = source.receive(&mut payloads) => {
@@ -311,12 +311,14 @@ impl Entry {
                 }
                 received = attached.receive() => match received {
                     Some(bytes) => {
-                        flow.carried_out(bytes.len());
-                        flow.received(1);
-                        let remote = None;
-                        if let Err(error) = sink.send(Payload { remote, bytes }).await {
+                        let all = std::iter::once(bytes).chain(attached.rest());
+                        answers.extend(all.map(Payload::of_target));
+                        flow.carried_out(answers.iter().map(|one| one.bytes.len()).sum());
+                        flow.received(answers.len() as u64);
+                        if let Err(error) = payloads::send_all(&answers, sink).await {
                             return Ok(Err(error.into()));
                         }
+                        answers.clear();
                         activity.note();
                     }
                     None => return match attached.end() {

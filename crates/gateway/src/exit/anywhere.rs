@@ -86,16 +86,30 @@ impl Anywhere {
 
     /// Sends a datagram. What went wrong with an earlier one does not keep it from leaving.
     pub(super) async fn send_to(&self, payload: &[u8], to: SocketAddr) -> io::Result<()> {
-        let to = match to {
-            SocketAddr::V4(to) if self.is_dual => {
-                SocketAddr::new(to.ip().to_ipv6_mapped().into(), to.port())
-            }
-            other => other,
-        };
+        let to = self.named(to);
         match self.socket.send_to(payload, to).await {
             // The kernel tells what it knows of others instead of sending.
             Err(error) if is_of_one_remote(&error) => self.socket.send_to(payload, to).await,
             sent => sent,
+        }
+    }
+
+    /// Sends [several](Socket::send_joined) with one call, likewise.
+    pub(super) async fn send_joined(&self, run: &[Payload], to: SocketAddr) -> io::Result<bool> {
+        let to = Some(self.named(to));
+        match self.socket.send_joined(&[], run, to).await {
+            Err(error) if is_of_one_remote(&error) => self.socket.send_joined(&[], run, to).await,
+            sent => sent,
+        }
+    }
+
+    /// A remote end as the socket's family has it.
+    fn named(&self, remote: SocketAddr) -> SocketAddr {
+        match remote {
+            SocketAddr::V4(remote) if self.is_dual => {
+                SocketAddr::new(remote.ip().to_ipv6_mapped().into(), remote.port())
+            }
+            other => other,
         }
     }
 

@@ -140,9 +140,9 @@ impl Bound {
         true
     }
 
-    /// Whether a datagram may leave for a remote end; it is counted if so.
-    async fn may_send(&self, remote: SocketAddr, bytes: usize) -> bool {
-        if self.is_target(remote) || self.note_sent(remote, bytes) {
+    /// Whether datagrams may leave for a remote end; they are counted if so.
+    async fn may_send(&self, remote: SocketAddr, run: &[Payload]) -> bool {
+        if self.is_target(remote) || self.note_sent(remote, run) {
             return true;
         }
         // As for the target of a request, the rules are asked once, and by what holds now.
@@ -155,18 +155,19 @@ impl Bound {
             end.is_sent_to = true;
             end.record.enter(Phase::Open);
         }
-        self.note_sent(remote, bytes)
+        self.note_sent(remote, run)
     }
 
-    /// Counts a datagram for a remote end that was sent to before, if it was.
-    fn note_sent(&self, remote: SocketAddr, bytes: usize) -> bool {
+    /// Counts datagrams for a remote end that was sent to before, if it was.
+    fn note_sent(&self, remote: SocketAddr, run: &[Payload]) -> bool {
         let mut ends = self.ends();
         let Some(end) = ends.get_mut(&remote).filter(|end| end.is_sent_to) else {
             return false;
         };
         end.last = Instant::now();
+        let bytes = run.iter().map(|payload| payload.bytes.len()).sum();
         end.record.carried_out(bytes);
-        end.record.received(1);
+        end.record.received(run.len() as u64);
         true
     }
 
@@ -201,6 +202,18 @@ impl Bound {
                 return Err(io::ErrorKind::ConnectionRefused.into());
             }
         }
+        Ok(())
+    }
+
+    /// Datagrams could not be sent; returns the error if that ends all.
+    fn failed(&self, to: SocketAddr, count: usize, error: io::Error) -> io::Result<()> {
+        self.hear()?;
+        // What keeps datagrams from one remote end, such as a firewall, is no reason to end the
+        // others. A request with nothing but its target ends, as with a connected socket.
+        if self.is_target(to) && self.ends().is_empty() {
+            return lasting(Err(error));
+        }
+        self.counts.lose(count as u64);
         Ok(())
     }
 }
@@ -275,26 +288,30 @@ pub(super) struct ToAll<'a>(pub(super) &'a Bound);
 
 impl Sink for ToAll<'_> {
     async fn send(&mut self, payload: Payload) -> io::Result<()> {
-        let (bound, bytes) = (self.0, payload.bytes);
-        let to = match payload.remote {
+        self.send_run(std::slice::from_ref(&payload)).await
+    }
+
+    async fn send_run(&mut self, run: &[Payload]) -> io::Result<()> {
+        let bound = self.0;
+        let to = match run.first().and_then(|first| first.remote) {
             None => bound.target,
-            Some(remote) if bound.may_send(remote, bytes.len()).await => Some(remote),
+            Some(remote) if bound.may_send(remote, run).await => Some(remote),
             Some(_) => None,
         };
         let Some(to) = to else {
-            bound.counts.lose(1);
+            bound.counts.lose(run.len() as u64);
             return Ok(());
         };
-        let Err(error) = bound.socket.send_to(&bytes, to).await else {
-            return Ok(());
-        };
-        bound.hear()?;
-        // What keeps datagrams from one remote end, such as a firewall, is no reason to end the
-        // others. A request with nothing but its target ends, as with a connected socket.
-        if bound.is_target(to) && bound.ends().is_empty() {
-            return lasting(Err(error));
+        match bound.socket.send_joined(run, to).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(error) => return bound.failed(to, run.len(), error),
         }
-        bound.counts.lose(1);
+        for payload in run {
+            if let Err(error) = bound.socket.send_to(&payload.bytes, to).await {
+                bound.failed(to, 1, error)?;
+            }
+        }
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use super::names::Names;
 use super::{Exit, HEAD, Visit, tcp};
 use crate::UDP_IDLE;
 use crate::payloads::{
-    self, Activity, Nobody, Payload, Receiver, Remotes, Sender, Sink, Source, Talk, relay,
+    self, Activity, Nobody, Payload, Receiver, Remotes, Sender, Sink, Source, Talk, each, relay,
 };
 use crate::records::{Meter, Record, Tally};
 use crate::refusal::Refusal;
@@ -237,5 +237,12 @@ struct ToTarget<'a>(&'a Socket);
 impl Sink for ToTarget<'_> {
     async fn send(&mut self, payload: Payload) -> io::Result<()> {
         lasting(self.0.send(&payload.bytes).await)
+    }
+
+    async fn send_run(&mut self, run: &[Payload]) -> io::Result<()> {
+        if self.0.send_joined(&[], run, None).await? {
+            return Ok(());
+        }
+        each(self, run).await
     }
 }

@@ -10,6 +10,7 @@
 use super::{Payload, Receiver, Remote, Sender};
 use crate::records::Meter;
 use crate::relay::Cut;
+use crate::udp;
 use anabranch_masque::Code;
 use std::io;
 use std::net::SocketAddr;
@@ -43,12 +44,37 @@ impl<S: Source> Source for &mut S {
 pub(crate) trait Sink {
     /// Where the payload has a remote end, that is another one than the target.
     async fn send(&mut self, payload: Payload) -> io::Result<()>;
+
+    /// Several that [can be sent with one call](udp::runs).
+    async fn send_run(&mut self, run: &[Payload]) -> io::Result<()> {
+        each(self, run).await
+    }
+}
+
+/// Hands payloads over one by one.
+pub(crate) async fn each(sink: &mut (impl Sink + ?Sized), run: &[Payload]) -> io::Result<()> {
+    for payload in run {
+        sink.send(payload.clone()).await?;
+    }
+    Ok(())
 }
 
 impl<S: Sink> Sink for &mut S {
     async fn send(&mut self, payload: Payload) -> io::Result<()> {
         (**self).send(payload).await
     }
+
+    async fn send_run(&mut self, run: &[Payload]) -> io::Result<()> {
+        (**self).send_run(run).await
+    }
+}
+
+/// Hands all payloads over, as many at a time as can be sent with one call.
+pub(crate) async fn send_all(payloads: &[Payload], sink: &mut impl Sink) -> io::Result<()> {
+    for run in udp::runs(payloads) {
+        sink.send_run(run).await?;
+    }
+    Ok(())
 }
 
 /// When something was last carried, and for how long nothing may be.
@@ -145,15 +171,18 @@ async fn outward(
     let (mut payloads, mut goes_on) = (Vec::new(), true);
     while goes_on {
         goes_on = receiver.receive(&mut payloads).await?;
-        for payload in payloads.drain(..) {
-            let found = receiver.find(payload.remote);
+        for run in udp::runs(&payloads) {
+            let remote = run.first().and_then(|first| first.remote);
+            let found = receiver.find(remote);
             let Meter { all, record } = of(meter, found.as_ref());
-            all.add_outward(payload.bytes.len());
-            if payload.remote.is_none() {
-                record.carried_out(payload.bytes.len());
+            let bytes = run.iter().map(|payload| payload.bytes.len()).sum();
+            all.add_outward(bytes);
+            if remote.is_none() {
+                record.carried_out(bytes);
             }
-            record.wait_outward(sink.send(payload)).await?;
+            record.wait_outward(sink.send_run(run)).await?;
         }
+        payloads.clear();
         activity.note();
     }
     Ok(())

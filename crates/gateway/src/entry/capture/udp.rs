@@ -6,7 +6,7 @@ use crate::entry::bundle::{Bundle, Bundles};
 use crate::entry::flows::{Begun, REFUSED, UdpFlows};
 use crate::entry::owner;
 use crate::entry::policy::Beginning;
-use crate::payloads::{Payload, Sink, Source};
+use crate::payloads::{Payload, Sink, Source, each};
 use crate::refusal::Refusal;
 use crate::relay::Cut;
 use crate::session::Broken;
@@ -200,5 +200,13 @@ impl Sink for ToHost {
             tracing::debug!("{host} cannot hear of {other}: {error}");
         }
         Ok(())
+    }
+
+    async fn send_run(&mut self, run: &[Payload]) -> io::Result<()> {
+        let is_of_target = run.first().is_some_and(Payload::is_of_target);
+        if is_of_target && self.socket.send_joined(&[], run, None).await? {
+            return Ok(());
+        }
+        each(self, run).await
     }
 }
