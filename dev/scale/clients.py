@@ -32,13 +32,17 @@ IDLE_SECONDS = 60
 class Node:
     """One end of the tunnel, with directories of its own."""
 
-    def __init__(self, program: str, where: pathlib.Path, *words: str) -> None:
+    def __init__(
+        self, program: str, where: pathlib.Path, *words: str, inside: str | None = None
+    ) -> None:
         where.mkdir()
         self.where = where
         self.program = program
         self.environment = os.environ | {"XDG_RUNTIME_DIR": str(where)}
         self.log = (where / "log").open("w")
         command = [program, "tunnel", *words, "--state", str(where / "state")]
+        if inside:
+            command = ["ip", "netns", "exec", inside, *command]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

@@ -1,20 +1,19 @@
-"""What a second worker gains a server: eight downloads at once from one and from two workers.
+"""What a second core and worker gain a server: eight downloads at once from one and from two.
 
     cargo build --release --package anabranch-cli
     sudo python3 dev/scale/cores.py target/release/anabranch
 
 Clients and server share the cores of one machine, so two cores cannot show what two cores of a
-server carry. Instead each thread of the server gets a share of a core (`--share`, a fifth), by the
-cpu controller of control groups, version 1; clients have the rest. The threads and their shares are
-the same whether there is one worker or two: what differs is how much of them is used. Runs
-alternate; medians are shown.
+server carry. Instead the server's runtime has one thread for each worker, and each thread gets a
+share of a core (`--share`, a fifth) that is its own, by the cpu controller of control groups,
+version 1: small cores, which nobody else disturbs. Clients have the rest. Runs alternate; medians
+are shown.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import pathlib
 import statistics
@@ -27,6 +26,7 @@ from collections.abc import Iterator
 CONTROLLER = pathlib.Path("/sys/fs/cgroup/cpu")
 PERIOD_US = 10_000
 CLIENTS = 8
+SETTLE_SECONDS = 1
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -59,35 +59,52 @@ def worked(process: subprocess.Popen[str]) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def run(program: str, workers: int, share: float, seconds: int) -> tuple[float, float, int]:
+def written(process: subprocess.Popen[bytes]) -> int:
+    """Bytes that it has written so far, to wherever."""
+    lines = pathlib.Path(f"/proc/{process.pid}/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("wchar:"))
+
+
+def run(program: str, workers: int, share: float, seconds: float) -> tuple[float, float, int]:
     """Bits a second of all clients, processor seconds of the server a second, and its threads."""
-    with tempfile.TemporaryDirectory() as place:
-        words = ["--root", place, "--speed", "--listen", "127.0.0.1:0", "--workers", str(workers)]
+    with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as ended:
+        root = pathlib.Path(place) / "root"
+        root.mkdir()
+        with (root / "file").open("wb") as file:
+            # Nothing of it is on the disk.
+            file.truncate(1 << 40)
+        words = ["--root", str(root), "--listen", "127.0.0.1:0", "--workers", str(workers)]
         server = subprocess.Popen(
             [program, "serve", *words, "--identity", f"{place}/key"],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            env=os.environ | {"TOKIO_WORKER_THREADS": str(workers)},
         )
-        url = server.stdout.readline().strip()
+        url = server.stdout.readline().strip().rstrip("/")
         with limited(server, share) as threads:
-            before, started = worked(server), time.monotonic()
-            command = [program, "speed", url, "--down", "--time", str(seconds), "--json"]
-            clients = [
-                subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-                for _ in range(CLIENTS)
-            ]
-            answers = [client.communicate(timeout=seconds + 60)[0] for client in clients]
-            work = (worked(server) - before) / (time.monotonic() - started)
-    rates = [json.loads(answer)["down"]["goodput_bps"] for answer in answers]
-    return sum(rates), work, threads
+            command = [program, "get", f"{url}/file", "--output", "-", "--quiet", "--no-resume"]
+            clients = []
+            for _ in range(CLIENTS):
+                quiet = subprocess.DEVNULL
+                client = subprocess.Popen(command, stdout=quiet, stderr=quiet)
+                ended.callback(client.wait)
+                ended.callback(client.kill)
+                clients.append(client)
+            time.sleep(SETTLE_SECONDS)
+            before, bytes_before = worked(server), sum(map(written, clients))
+            started = time.monotonic()
+            time.sleep(seconds)
+            took = time.monotonic() - started
+            work, moved = worked(server) - before, sum(map(written, clients)) - bytes_before
+    return moved * 8 / took, work / took, threads
 
 
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     words.add_argument("program", help="the command `anabranch`")
     words.add_argument("--share", type=float, default=0.2, help="of a core for each thread")
-    words.add_argument("--time", type=int, default=5, help="seconds of a run")
+    words.add_argument("--time", type=float, default=5, help="seconds of a run")
     words.add_argument("--rounds", type=int, default=5)
     given = words.parse_args()
     if not os.access(CONTROLLER / "tasks", os.W_OK):
@@ -99,7 +116,7 @@ def main() -> None:
             rate, work, threads = run(program, workers, given.share, given.time)
             found.append(rate)
             print(
-                f"{workers} of {threads} threads: {rate / 1e6:.0f} Mbit/s, "
+                f"{workers} workers, {threads} threads: {rate / 1e6:.0f} Mbit/s, "
                 f"{work:.2f} of a core in use",
                 flush=True,
             )
