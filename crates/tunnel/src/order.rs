@@ -24,7 +24,7 @@ const LONGEST: Duration = Duration::from_millis(20);
 const MAX_SPACES: usize = 128;
 
 /// How long measured delays of paths count.
-pub const MEASURED_FOR: Duration = Duration::from_millis(50);
+const MEASURED_FOR: Duration = Duration::from_millis(50);
 
 fn wait(longest: Duration) -> Wait {
     Wait::Adaptive {
@@ -58,7 +58,7 @@ pub struct PathDelay {
 impl PathDelay {
     /// Those of the paths in use: by the peer's clock if both ends have agreed on timestamps, and
     /// by half of the round trip if not.
-    pub fn of(paths: &[(PathId, PathStats)]) -> Arc<[Self]> {
+    fn of(paths: &[(PathId, PathStats)]) -> Arc<[Self]> {
         let in_use = paths
             .iter()
             .filter(|(_, stats)| stats.validated && !stats.closing);
@@ -80,6 +80,41 @@ impl PathDelay {
     }
 }
 
+/// The delays of the paths of a connection, measured anew when they have become old.
+#[derive(Debug, Default)]
+pub struct Delays(Option<(Instant, Arc<[PathDelay]>)>);
+
+impl Delays {
+    /// Those of the paths in use, measured now by what `paths` tells, or a moment ago.
+    pub fn at(
+        &mut self,
+        now: Instant,
+        paths: impl FnOnce() -> Vec<(PathId, PathStats)>,
+    ) -> Arc<[PathDelay]> {
+        if let Some((at, delays)) = &self.0
+            && now.since(*at) < MEASURED_FOR
+        {
+            return Arc::clone(delays);
+        }
+        let delays = PathDelay::of(&paths());
+        self.0 = Some((now, Arc::clone(&delays)));
+        delays
+    }
+}
+
+/// How a numbered item came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// Before all of higher numbers, as far as can be told.
+    InTurn,
+    /// Behind one of a higher number.
+    Reordered,
+    /// Once more, and was dropped.
+    Repeated,
+    /// With a number that is not believed, and was dropped.
+    Implausible,
+}
+
 /// The number spaces of a request, by their contexts. Whatever a method passes on is appended to
 /// its `out`.
 #[derive(Debug)]
@@ -99,8 +134,7 @@ impl<T> Order<T> {
         }
     }
 
-    /// Takes an item with the lowest bits of its number; returns whether it is new. One that had
-    /// come already is dropped.
+    /// Takes an item with the lowest bits of its number; tells how it came.
     pub fn take(
         &mut self,
         now: Instant,
@@ -108,11 +142,11 @@ impl<T> Order<T> {
         number: (u64, NumberSize),
         item: T,
         out: &mut Vec<Delivered<T>>,
-    ) -> bool {
+    ) -> Taken {
         self.take_within(now, self.longest, from, number, item, out)
     }
 
-    /// The same for a context whose class allows a wait of its own, from now on.
+    /// Takes an item of a context whose class allows a wait of its own, from now on.
     pub fn take_of_class(
         &mut self,
         now: Instant,
@@ -121,7 +155,7 @@ impl<T> Order<T> {
         number: (u64, NumberSize),
         item: T,
         out: &mut Vec<Delivered<T>>,
-    ) -> bool {
+    ) -> Taken {
         let longest = wait.unwrap_or(LONGEST);
         self.take_within(now, longest, from, number, item, out)
     }
@@ -134,7 +168,7 @@ impl<T> Order<T> {
         (truncated, size): (u64, NumberSize),
         item: T,
         out: &mut Vec<Delivered<T>>,
-    ) -> bool {
+    ) -> Taken {
         let is_full = self.spaces.len() >= MAX_SPACES;
         let space = match self.spaces.entry(context) {
             Entry::Occupied(known) => {
@@ -149,7 +183,7 @@ impl<T> Order<T> {
                     held: Duration::ZERO,
                     is_late: false,
                 });
-                return true;
+                return Taken::InTurn;
             }
             Entry::Vacant(free) => {
                 let mut space = Resequencer::new(config(longest));
@@ -160,9 +194,18 @@ impl<T> Order<T> {
             }
         };
         let number = size.expand(truncated, space.next());
-        let before = space.stats().duplicates;
+        let before = *space.stats();
         space.on_item(now, path, number, item, out);
-        space.stats().duplicates == before
+        let after = space.stats();
+        if after.duplicates > before.duplicates {
+            Taken::Repeated
+        } else if after.implausible > before.implausible {
+            Taken::Implausible
+        } else if after.reordered > before.reordered {
+            Taken::Reordered
+        } else {
+            Taken::InTurn
+        }
     }
 
     /// Number spaces end, and what they hold is dropped.
@@ -225,6 +268,7 @@ impl<T> Order<T> {
 
 #[cfg(test)]
 mod tests {
+    use super::Taken::{InTurn, Reordered, Repeated};
     use super::*;
 
     const A: PathId = PathId(0);
@@ -243,11 +287,11 @@ mod tests {
     fn items_come_out_in_order_and_once() {
         let (mut order, mut out) = (Order::new(None), Vec::new());
         let come = [(B, 1, "b"), (B, 1, "b"), (A, 0, "a"), (B, 0, "a")];
-        let new = come.map(|(path, number, item)| {
+        let how = come.map(|(path, number, item)| {
             order.take(at(0), (2, path), (number, SIZE), item, &mut out)
         });
         assert_eq!(items(out), ["a", "b"]);
-        assert_eq!(new, [true, false, true, false]);
+        assert_eq!(how, [InTurn, Repeated, Reordered, Repeated]);
         assert_eq!((order.deadline(), order.held()), (None, 0));
     }
 
@@ -318,18 +362,34 @@ mod tests {
     }
 
     #[test]
+    fn delays_are_measured_anew_when_they_are_old() {
+        let (mut delays, mut measured) = (Delays::default(), 0);
+        let looked = [0, 49, 50, 99, 1000].map(|ms| {
+            delays.at(at(ms), || {
+                measured += 1;
+                Vec::new()
+            });
+            measured
+        });
+        assert_eq!(looked, [1, 1, 2, 2, 3]);
+    }
+
+    #[test]
     fn number_spaces_are_apart_and_bounded() {
         let (mut order, mut out) = (Order::new(None), Vec::new());
         for context in 0..=MAX_SPACES as u64 {
-            assert!(order.take(at(0), (context, A), (0, SIZE), "a", &mut out));
+            let how = order.take(at(0), (context, A), (0, SIZE), "a", &mut out);
+            assert_eq!(how, InTurn);
         }
         assert_eq!(out.len(), MAX_SPACES + 1);
         assert_eq!(order.spaces().count(), MAX_SPACES);
         order.forget(|context| context > 0);
-        let is_new = |order: &mut Order<_>, context| {
+        let how = |order: &mut Order<_>, context| {
             order.take(at(0), (context, A), (0, SIZE), "a", &mut Vec::new())
         };
-        assert!(!is_new(&mut order, 0), "one that is kept knows its past");
-        assert!(is_new(&mut order, 1), "one that was forgotten begins anew");
+        let kept = how(&mut order, 0);
+        assert_eq!(kept, Repeated, "one that is kept knows its past");
+        let forgotten = how(&mut order, 1);
+        assert_eq!(forgotten, InTurn, "one that was forgotten begins anew");
     }
 }

@@ -107,6 +107,8 @@ pub struct Delivered<T> {
 pub struct ResequencerStats {
     /// Items passed on, including late ones.
     pub delivered: u64,
+    /// Items that arrived after one of a higher number, whether they were waited for or not.
+    pub reordered: u64,
     /// Items that arrived after their gap was given up.
     pub late: u64,
     /// Items dropped as duplicates, or because they were too old to tell.
@@ -160,6 +162,8 @@ pub struct Resequencer<T> {
     /// Held items in order of arrival, with their paths; may include items already passed on.
     arrivals: VecDeque<(u64, Instant, PathId)>,
     paths: Vec<PathState>,
+    /// The highest number that arrived.
+    highest: Option<u64>,
     filter: DuplicateFilter,
     /// The last number that was not believed, and how many consecutive ones were close to it.
     doubted: Option<(u64, u32)>,
@@ -177,6 +181,7 @@ impl<T> Resequencer<T> {
             held: 0,
             arrivals: VecDeque::new(),
             paths: Vec::new(),
+            highest: None,
             filter: DuplicateFilter::new(config.duplicate_window.max(capacity)),
             doubted: None,
             stats: ResequencerStats::default(),
@@ -235,6 +240,8 @@ impl<T> Resequencer<T> {
             return;
         }
         self.note_path(now, path, number);
+        self.stats.reordered += u64::from(Some(number) < self.highest);
+        self.highest = self.highest.max(Some(number));
         if number < self.next {
             self.stats.late += 1;
             if self.config.deliver_late {

@@ -5,7 +5,7 @@ use super::remotes::Counted;
 use anabranch_masque::capsule::NumberBits;
 use anabranch_proto::time::Instant as EngineInstant;
 use anabranch_proto::wire::PathId;
-use anabranch_tunnel::{Delivered, NumberSize, PathDelay};
+use anabranch_tunnel::{Delivered, NumberSize, PathDelay, Taken};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -59,10 +59,10 @@ impl Order {
     ) {
         let (now, number) = (self.now(), (truncated, size(bits)));
         let (remote, out) = (payload.remote, &mut self.passed_on);
-        let is_new = self
+        let how = self
             .spaces
             .take_of_class(now, wait, from, number, payload, out);
-        if !is_new {
+        if how == Taken::Repeated {
             counted.repeated(remote);
         }
         self.pass_on(counted, into);

@@ -8,9 +8,9 @@ use anabranch_masque::datagram::{put_stream, split_stream, stream_size};
 use anabranch_net::engine::ReceivedDatagram;
 use anabranch_net::error::SendDatagramError;
 use anabranch_net::{Connection, DatagramOptions};
+use anabranch_proto::time::Instant as EngineInstant;
 use anabranch_proto::wire::PathId;
-use anabranch_tunnel::order::MEASURED_FOR;
-use anabranch_tunnel::{PathDelay, Treatment};
+use anabranch_tunnel::{Delays, PathDelay, Treatment};
 use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,8 +33,21 @@ pub(crate) struct Arrived {
     pub(crate) bytes: Bytes,
 }
 
-/// The delays as they were last looked at.
-type Looked = Option<(Instant, Arc<[PathDelay]>)>;
+/// The delays as they were last looked at, by this machine's clock.
+#[derive(Debug)]
+struct Looked {
+    since: Instant,
+    delays: Delays,
+}
+
+impl Default for Looked {
+    fn default() -> Self {
+        Self {
+            since: Instant::now(),
+            delays: Delays::default(),
+        }
+    }
+}
 
 /// What waits for one request.
 #[derive(Debug, Default)]
@@ -191,14 +204,8 @@ impl Datagrams {
             .delays
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some((at, delays)) = &*looked
-            && at.elapsed() < MEASURED_FOR
-        {
-            return Arc::clone(delays);
-        }
-        let delays = PathDelay::of(&self.connection.paths());
-        *looked = Some((Instant::now(), Arc::clone(&delays)));
-        delays
+        let now = EngineInstant::ZERO + looked.since.elapsed();
+        looked.delays.at(now, || self.connection.paths())
     }
 }
 

@@ -15,9 +15,8 @@ use anabranch_proto::time::{Duration, Instant};
 use anabranch_proto::wire::cursor::Reader;
 use anabranch_proto::wire::{Dir, StreamId, varint};
 use anabranch_tunnel::class::{Flow as Asked, Transport};
-use anabranch_tunnel::order::MEASURED_FOR;
 use anabranch_tunnel::{
-    Classes, Delivered, NumberSize, Numbered, Numbering, Order, PathDelay, Treatment,
+    Classes, Delays, Delivered, NumberSize, Numbered, Numbering, Order, PathDelay, Taken, Treatment,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -57,6 +56,20 @@ pub struct UdpRelayed {
     pub held: Histogram,
 }
 
+impl UdpRelayed {
+    fn count(&mut self, how: Taken) {
+        match how {
+            Taken::InTurn => self.arrived += 1,
+            Taken::Reordered => {
+                self.arrived += 1;
+                self.reordered += 1;
+            }
+            Taken::Repeated => self.repeated += 1,
+            Taken::Implausible => {}
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Flow {
     tube: Option<Tube>,
@@ -67,8 +80,6 @@ struct Flow {
     treatment: Treatment,
     numbering: Numbering,
     order: Order<Bytes>,
-    /// The highest number that arrived.
-    highest: Option<u64>,
     seen: UdpRelayed,
 }
 
@@ -81,7 +92,6 @@ impl Flow {
             treatment,
             numbering: Numbering::new(context, SIZE),
             order: Order::new(treatment.wait),
-            highest: None,
             seen: UdpRelayed {
                 ends,
                 taken: 0,
@@ -164,7 +174,7 @@ pub(super) struct Udp {
     /// For the hosts on this side.
     packets: VecDeque<Packet>,
     /// What the paths take, as it was last looked at.
-    delays: Option<(Instant, Arc<[PathDelay]>)>,
+    delays: Delays,
 }
 
 impl Udp {
@@ -175,7 +185,7 @@ impl Udp {
             by_ends: BTreeMap::new(),
             by_tube: BTreeMap::new(),
             packets: VecDeque::new(),
-            delays: None,
+            delays: Delays::default(),
         }
     }
 
@@ -316,18 +326,11 @@ impl Udp {
                 continue;
             };
             let flow = &mut self.flows[at];
-            let expected = flow.highest.map_or(0, |highest| highest + 1);
-            let number = SIZE.expand(numbered.truncated, expected);
             let payload = received.data.slice_ref(numbered.payload);
             let from = (numbered.context, received.path);
             let truncated = (numbered.truncated, SIZE);
-            if flow.order.take(now, from, truncated, payload, &mut out) {
-                flow.seen.arrived += 1;
-                flow.seen.reordered += u64::from(Some(number) < flow.highest);
-                flow.highest = flow.highest.max(Some(number));
-            } else {
-                flow.seen.repeated += 1;
-            }
+            let how = flow.order.take(now, from, truncated, payload, &mut out);
+            flow.seen.count(how);
             flow.pass_on(&mut out, &mut self.packets);
             if !touched.contains(&at) {
                 touched.push(at);
@@ -346,20 +349,14 @@ impl Udp {
 
     /// The delays of the paths in use, measured now or a moment ago.
     fn delays(&mut self, host: &mut Sessions<'_>, session: SessionId) -> Arc<[PathDelay]> {
-        let now = host.now;
-        if let Some((at, delays)) = &self.delays
-            && now.since(*at) < MEASURED_FOR
-        {
-            return Arc::clone(delays);
-        }
-        let mut paths = Vec::new();
-        if let Some(connection) = host.connection(session) {
-            let stats = connection.paths().map(|id| (id, connection.path_stats(id)));
-            paths.extend(stats.filter_map(|(id, stats)| Some((id, stats?))));
-        }
-        let delays = PathDelay::of(&paths);
-        self.delays = Some((now, Arc::clone(&delays)));
-        delays
+        self.delays.at(host.now, || {
+            let Some(connection) = host.connection(session) else {
+                return Vec::new();
+            };
+            let ids = connection.paths();
+            let stats = ids.filter_map(|id| Some((id, connection.path_stats(id)?)));
+            stats.collect()
+        })
     }
 
     /// Passes on what has waited long enough.
