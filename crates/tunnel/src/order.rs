@@ -317,9 +317,13 @@ mod tests {
             let wait = Duration::from_millis(wait);
             let (mut order, mut out) = (Order::new(Some(wait)), Vec::new());
             order.take(at(5), (2, A), (1, SIZE), "b", &mut out);
-            let deadline = order.deadline().unwrap();
-            assert_eq!(deadline, at(5) + wait);
-            order.give_up(deadline, &mut out);
+            // What is not waited for needs no timer either.
+            let deadline = (!wait.is_zero()).then_some(at(5) + wait);
+            assert_eq!(
+                (order.deadline(), out.len()),
+                (deadline, usize::from(wait.is_zero()))
+            );
+            order.give_up(at(5) + wait, &mut out);
             assert_eq!(items(out), ["b"]);
         }
     }
@@ -372,6 +376,23 @@ mod tests {
             measured
         });
         assert_eq!(looked, [1, 1, 2, 2, 3]);
+    }
+
+    #[test]
+    fn what_the_only_path_has_passed_is_not_waited_for() {
+        let (mut order, mut out) = (Order::new(None), Vec::new());
+        order.take(at(0), (2, A), (0, SIZE), "a", &mut out);
+        let only = PathDelay {
+            path: A,
+            delay_us: 10_000,
+            jitter_us: 0,
+        };
+        order.set_delays(at(0), [only].into(), &mut out);
+        order.take(at(1), (2, A), (2, SIZE), "c", &mut out);
+        assert_eq!((order.deadline(), order.held()), (None, 0));
+        let how = order.take(at(2), (2, A), (1, SIZE), "b", &mut out);
+        assert_eq!(how, Reordered);
+        assert_eq!(items(out), ["a", "c", "b"]);
     }
 
     #[test]

@@ -9,12 +9,15 @@
 //!                  - too many items are held
 //! ```
 //! This is worth its delay where forward delays differ or jitter by more than about 5 ms; over
-//! equal or lossy paths it only costs time.
+//! equal or lossy paths it only costs time, and an adaptive wait ends.
+
+mod lateness;
 
 use crate::duplicates::DuplicateFilter;
 use anabranch_proto::path::MAX_OPEN_PATHS;
 use anabranch_proto::time::{Duration, Instant};
 use anabranch_wire::PathId;
+use lateness::Lateness;
 use std::collections::VecDeque;
 
 /// After this many consecutive datagrams beyond the longest jump and close to each other, the
@@ -26,10 +29,12 @@ const JUMPS_BEFORE_BELIEF: u32 = 8;
 pub enum Wait {
     /// A fixed time, whatever the paths.
     Fixed(Duration),
-    /// The lag of the slowest path behind the one that revealed the gap, plus four times the
-    /// slowest path's jitter, within these bounds.
+    /// As late as missing numbers came of late; not at all where hardly any comes within the
+    /// longest wait, or where there is one path. Before that is known, the lag of the slowest path
+    /// behind the one that revealed the gap, plus four times the slowest path's jitter, within
+    /// these bounds.
     Adaptive {
-        /// The shortest wait.
+        /// The shortest wait, where one is worth it.
         shortest: Duration,
         /// The longest wait.
         longest: Duration,
@@ -162,9 +167,8 @@ pub struct Resequencer<T> {
     /// Held items in order of arrival, with their paths; may include items already passed on.
     arrivals: VecDeque<(u64, Instant, PathId)>,
     paths: Vec<PathState>,
-    /// The highest number that arrived.
-    highest: Option<u64>,
     filter: DuplicateFilter,
+    lateness: Lateness,
     /// The last number that was not believed, and how many consecutive ones were close to it.
     doubted: Option<(u64, u32)>,
     stats: ResequencerStats,
@@ -181,8 +185,8 @@ impl<T> Resequencer<T> {
             held: 0,
             arrivals: VecDeque::new(),
             paths: Vec::new(),
-            highest: None,
             filter: DuplicateFilter::new(config.duplicate_window.max(capacity)),
+            lateness: Lateness::new(config.wait.longest()),
             doubted: None,
             stats: ResequencerStats::default(),
         }
@@ -206,6 +210,7 @@ impl<T> Resequencer<T> {
     /// Waits differently from now on, also for gaps that are known.
     pub fn set_wait(&mut self, wait: Wait) {
         self.config.wait = wait;
+        self.lateness.set_longest(wait.longest());
     }
 
     /// Sets the forward delay of a path relative to the others, and its mean deviation, in
@@ -240,8 +245,7 @@ impl<T> Resequencer<T> {
             return;
         }
         self.note_path(now, path, number);
-        self.stats.reordered += u64::from(Some(number) < self.highest);
-        self.highest = self.highest.max(Some(number));
+        self.stats.reordered += u64::from(self.lateness.note(now, number));
         if number < self.next {
             self.stats.late += 1;
             if self.config.deliver_late {
@@ -253,6 +257,8 @@ impl<T> Resequencer<T> {
             self.deliver_run(now, out);
         }
         self.skip_overtaken(now, out);
+        // What is not worth a wait needs no timer.
+        self.handle_timeout(now, out);
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
@@ -324,24 +330,31 @@ impl<T> Resequencer<T> {
         }
     }
 
-    /// How long to wait for a gap revealed by an item of this path: until the slowest path would
-    /// have delivered what is missing.
+    /// How long to wait for a gap revealed by an item of this path.
     fn wait_on(&self, id: PathId) -> Duration {
         let (shortest, longest) = match self.config.wait {
             Wait::Fixed(wait) => return wait,
             Wait::Adaptive { shortest, longest } => (shortest, longest),
         };
+        let expected = match self.lag_behind(id) {
+            // What the only path has passed can come by no other.
+            Some(_) if self.paths.len() == 1 => Duration::ZERO,
+            Some(lag) => lag.max(shortest),
+            None => longest,
+        };
+        self.lateness.wait(expected)
+    }
+
+    /// Until the slowest path would have delivered what was sent before an item of this path.
+    /// `None` if nothing is known of it.
+    fn lag_behind(&self, id: PathId) -> Option<Duration> {
         let own = self.paths.iter().find(|path| path.id == id);
-        let Some((own, _)) = own.and_then(|path| path.delay_us) else {
-            return longest;
-        };
+        let (own, _) = own.and_then(|path| path.delay_us)?;
         let delays = self.paths.iter().filter_map(|path| path.delay_us);
-        let Some((slowest, jitter)) = delays.max() else {
-            return longest;
-        };
+        let (slowest, jitter) = delays.max()?;
         let lag = u64::try_from(slowest.saturating_sub(own)).unwrap_or(0);
         let micros = lag.saturating_add(jitter.saturating_mul(4));
-        Duration::from_micros(micros).clamp(shortest, longest.max(shortest))
+        Some(Duration::from_micros(micros))
     }
 
     /// Gives up numbers that are further below `number` than the capacity allows.
