@@ -12,7 +12,7 @@ use anabranch_net::engine::ConnectionError;
 use anabranch_net::error::{ReadError, WriteError};
 use anabranch_net::{Connection, RecvStream, SendStream};
 use anabranch_proto::wire::{ErrorCode, Side};
-use anabranch_tunnel::class::{Light, Treatment};
+use anabranch_tunnel::class::{LightPriority, Treatment};
 use bytes::Bytes;
 use datagrams::{Datagrams, Hub, deliver};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -277,18 +277,9 @@ fn drain(
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     stream: SendStream,
-    /// Where its priority holds only while it carries little.
-    light: Option<Box<Lightly>>,
+    /// Where its priority holds only while it carries little, since when.
+    light: Option<Box<(Instant, LightPriority)>>,
     is_over: bool,
-}
-
-/// A priority that a stream has only while it carries little.
-#[derive(Debug)]
-struct Lightly {
-    light: Light,
-    since: Instant,
-    priority: i32,
-    is_raised: bool,
 }
 
 impl Outgoing {
@@ -302,18 +293,11 @@ impl Outgoing {
 
     /// Is sent before others or behind them, and steered as its class is.
     pub(crate) fn treat(&mut self, treatment: &Treatment) {
-        let priority = treatment.priority;
-        self.light = treatment.light.then(|| {
-            Box::new(Lightly {
-                light: Light::default(),
-                since: Instant::now(),
-                priority,
-                is_raised: true,
-            })
-        });
+        let light = LightPriority::of(treatment);
+        self.light = light.map(|light| Box::new((Instant::now(), light)));
         // An error means that it has ended.
-        if priority != 0 {
-            let _ = self.stream.set_priority(priority);
+        if treatment.priority != 0 {
+            let _ = self.stream.set_priority(treatment.priority);
         }
         if treatment.class() != 0 {
             let _ = self.stream.set_class(treatment.class());
@@ -322,13 +306,9 @@ impl Outgoing {
 
     /// Has its priority only if it still carries little with so many bytes more.
     fn weigh(&mut self, bytes: usize) {
-        let Some(lightly) = &mut self.light else {
-            return;
-        };
-        let is_light = lightly.light.carry(bytes, lightly.since.elapsed());
-        if lightly.is_raised != is_light {
-            lightly.is_raised = is_light;
-            let priority = if is_light { lightly.priority } else { 0 };
+        if let Some(light) = &mut self.light
+            && let Some(priority) = light.1.carry(bytes, light.0.elapsed())
+        {
             let _ = self.stream.set_priority(priority);
         }
     }

@@ -1,6 +1,7 @@
 //! A priority that holds while little is carried: who types gets ahead of who copies, even where
 //! both come by the same port.
 
+use super::Treatment;
 use std::time::Duration;
 
 /// Bytes that may be carried at once.
@@ -45,6 +46,36 @@ impl Light {
     }
 }
 
+/// The priority of a flow whose class has it only while the flow carries little.
+#[derive(Debug, Clone)]
+pub struct LightPriority {
+    light: Light,
+    priority: i32,
+    is_raised: bool,
+}
+
+impl LightPriority {
+    /// That of a flow which is treated so; `None` if its priority stays.
+    pub fn of(treatment: &Treatment) -> Option<Self> {
+        treatment.light.then(|| Self {
+            light: Light::default(),
+            priority: treatment.priority,
+            is_raised: true,
+        })
+    }
+
+    /// The flow's priority, if it is another one once the flow carries so many bytes more. `now` is
+    /// counted from any time.
+    pub fn carry(&mut self, bytes: usize, now: Duration) -> Option<i32> {
+        let is_light = self.light.carry(bytes, now);
+        if self.is_raised == is_light {
+            return None;
+        }
+        self.is_raised = is_light;
+        Some(if is_light { self.priority } else { 0 })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,5 +89,24 @@ mod tests {
         assert!(!copied.collect::<Vec<_>>().pop().unwrap());
         assert!(!light.carry(100, at(50_500)), "it has hardly rested");
         assert!(light.carry(100, at(52_000)));
+    }
+
+    #[test]
+    fn a_priority_goes_with_the_first_copy_and_comes_back_with_a_rest() {
+        let treatment = Treatment {
+            priority: 2,
+            ..Treatment::default()
+        };
+        assert!(LightPriority::of(&treatment).is_none());
+        let light = Treatment {
+            light: true,
+            ..treatment
+        };
+        let mut priority = LightPriority::of(&light).expect("it is light");
+        let at = Duration::from_millis;
+        assert_eq!(priority.carry(100, at(0)), None);
+        assert_eq!(priority.carry(1 << 20, at(1)), Some(0));
+        assert_eq!(priority.carry(1 << 20, at(2)), None);
+        assert_eq!(priority.carry(100, at(5000)), Some(2));
     }
 }

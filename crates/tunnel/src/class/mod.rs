@@ -11,7 +11,7 @@ mod builtin;
 mod light;
 mod prefix;
 
-pub use light::Light;
+pub use light::{Light, LightPriority};
 pub use prefix::{InvalidPrefix, Prefix};
 
 use std::fmt;

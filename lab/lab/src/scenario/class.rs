@@ -1,8 +1,9 @@
-//! How a tunnel treats the datagrams of a flow: the name of a class it has, or a class of its own.
+//! How a tunnel treats a flow: the name of a class it has, or a class of its own.
 
 use super::mistake::Mistake;
-use super::reader::Item;
-use anabranch_tunnel::class::{DEADLINES, LONGEST_WAIT, REST, Steering};
+use super::quantity::Dimension;
+use super::reader::{Item, Table};
+use anabranch_tunnel::class::{DEADLINES, LONGEST_WAIT, PRIORITIES, REST, Steering};
 use anabranch_tunnel::{Classes, Treatment};
 use std::time::Duration;
 
@@ -13,8 +14,61 @@ pub(super) fn usual() -> Treatment {
     rest.map(|class| class.treatment).unwrap_or_default()
 }
 
-/// Reads a class.
-pub(super) fn class(item: &Item<'_>) -> Result<Treatment, Mistake> {
+/// Reads the class of a flow of datagrams.
+pub(super) fn of_datagrams(item: &Item<'_>) -> Result<Treatment, Mistake> {
+    class(item, |table, treatment| {
+        let deadline = within(*DEADLINES.start(), *DEADLINES.end());
+        if let Some(deadline) = table.read("deadline", deadline)? {
+            treatment.deadline = Some(deadline);
+        }
+        if let Some(wait) = table.read("wait", within(Duration::ZERO, LONGEST_WAIT))? {
+            treatment.wait = Some(wait);
+        }
+        if let Some(copies) = table.read("copies", Item::flag)? {
+            treatment.copies = copies;
+        }
+        Ok(())
+    })
+}
+
+/// Reads the class of a flow whose hosts speak TCP.
+pub(super) fn of_connections(item: &Item<'_>) -> Result<Treatment, Mistake> {
+    class(item, |table, treatment| {
+        if let Some(priority) = table.read("priority", priority)? {
+            treatment.priority = priority;
+        }
+        if let Some(light) = table.read("light", Item::flag)? {
+            treatment.light = light;
+        }
+        Ok(())
+    })
+}
+
+fn priority(item: &Item<'_>) -> Result<i32, Mistake> {
+    let number = item.quantity()?;
+    let is_whole = number.dimension == Dimension::Bare && number.amount.fract() == 0.0;
+    let found = is_whole.then_some(number.amount as i32);
+    let found = found.filter(|one| PRIORITIES.contains(one));
+    let (least, most) = (PRIORITIES.start(), PRIORITIES.end());
+    found.ok_or_else(|| item.expected(&format!("a whole number from {least} to {most}")))
+}
+
+fn within(least: Duration, most: Duration) -> impl Fn(&Item<'_>) -> Result<Duration, Mistake> {
+    move |item: &Item<'_>| {
+        let time = item.time()?;
+        if (least..=most).contains(&time) {
+            Ok(time)
+        } else {
+            Err(item.expected(&format!("a time from {least:?} to {most:?}")))
+        }
+    }
+}
+
+/// Reads a class, of whose table `more` reads the keys that not every kind of flow has.
+fn class(
+    item: &Item<'_>,
+    more: impl FnOnce(&mut Table<'_>, &mut Treatment) -> Result<(), Mistake>,
+) -> Result<Treatment, Mistake> {
     if item.table().is_err() {
         return named(item, "one of the tunnel's classes, or a table");
     }
@@ -25,26 +79,7 @@ pub(super) fn class(item: &Item<'_>) -> Result<Treatment, Mistake> {
     if let Some(steering) = table.read("steering", |item| item.word(&modes))? {
         treatment.steering = Some(steering);
     }
-    let within = |least, most| {
-        move |item: &Item<'_>| {
-            let time = item.time()?;
-            if (least..=most).contains(&time) {
-                Ok(time)
-            } else {
-                Err(item.expected(&format!("a time from {least:?} to {most:?}")))
-            }
-        }
-    };
-    let deadline = within(*DEADLINES.start(), *DEADLINES.end());
-    if let Some(deadline) = table.read("deadline", deadline)? {
-        treatment.deadline = Some(deadline);
-    }
-    if let Some(wait) = table.read("wait", within(Duration::ZERO, LONGEST_WAIT))? {
-        treatment.wait = Some(wait);
-    }
-    if let Some(copies) = table.read("copies", Item::flag)? {
-        treatment.copies = copies;
-    }
+    more(&mut table, &mut treatment)?;
     table.finish()?;
     Ok(treatment)
 }
@@ -68,10 +103,15 @@ mod tests {
 
     /// A flow of datagrams with these keys.
     fn planned(keys: &str, kind: &str) -> Result<Scenario, String> {
+        let flow = "kind = \"datagrams\"\nsize = \"150B\"\nduration = \"1s\"\n";
+        planned_as(&format!("{flow}{keys}"), kind)
+    }
+
+    fn planned_as(flow: &str, kind: &str) -> Result<Scenario, String> {
         let text = format!(
             "format = 1\nname = \"t\"\nstop = \"9s\"\nsingles = false\n[[path]]\nname = \"a\"\n\
              forward = {{ rate = \"1Mbit/s\" }}\n[transport]\nkind = \"{kind}\"\n[[flow]]\n\
-             kind = \"datagrams\"\nsize = \"150B\"\nduration = \"1s\"\n{keys}\n"
+             {flow}\n"
         );
         let document = Document::parse("t.toml", &text).map_err(|error| error.to_string())?;
         let plan = Plan::make(&document, &Changes::default());
@@ -102,6 +142,37 @@ mod tests {
         let lasting = treatment("class = { deadline = \"2s\" }");
         assert_eq!(lasting.deadline, Some(Duration::from_secs(2)));
         assert_eq!(lasting.wait, usual().wait);
+    }
+
+    #[test]
+    fn connections_have_a_priority_in_place_of_what_is_of_datagrams() {
+        let treatment = |class: &str| {
+            let planned = planned_as(
+                &format!("kind = \"bulk\"\nbytes = \"1MB\"\n{class}"),
+                "tunnel",
+            );
+            planned.map(|scenario| scenario.flows[0].marks.treatment())
+        };
+        assert_eq!(treatment(""), Ok(usual()));
+        let shell = treatment("class = \"shell\"").unwrap();
+        assert_eq!((shell.priority, shell.light), (2, true));
+        let lower = "class = { like = \"shell\", priority = -7, light = false }";
+        let expected = Treatment {
+            priority: -7,
+            light: false,
+            ..shell
+        };
+        assert_eq!(treatment(lower), Ok(expected));
+        for (key, told) in [
+            ("priority = 8", "from -7 to 7"),
+            ("priority = 1.5", "from -7 to 7"),
+            ("priority = \"1s\"", "from -7 to 7"),
+            ("wait = \"5ms\"", "no key `wait`"),
+            ("copies = true", "no key `copies`"),
+        ] {
+            let error = treatment(&format!("class = {{ {key} }}")).unwrap_err();
+            assert!(error.contains(told), "{key}: {error}");
+        }
     }
 
     #[test]

@@ -38,11 +38,12 @@ pub struct Flow {
     pub start: Start,
     /// How long after its start it is not counted.
     pub warm_up: Duration,
-    /// What is special about its datagrams.
+    /// What is special about it, or about its datagrams.
     pub marks: Marks,
 }
 
-/// Properties of a flow's datagrams besides their deadline, for the engine and for their reader.
+/// Properties of a flow for a tunnel, and of its datagrams besides their deadline, for the engine
+/// and for their reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Marks {
     /// The number of flows to which the datagrams belong in turn, and which a scheduler may keep
@@ -52,12 +53,12 @@ pub struct Marks {
     pub critical: bool,
     /// How long a datagram waits at the receiver for earlier ones; `None` disables reordering.
     pub resequence: Option<Duration>,
-    /// How a tunnel treats them; `None` means as what no class of it wants.
+    /// How a tunnel treats the flow; `None` means as what no class of it wants.
     pub class: Option<Treatment>,
 }
 
 impl Marks {
-    /// How a tunnel treats the datagrams.
+    /// How a tunnel treats the flow.
     pub fn treatment(&self) -> Treatment {
         self.class.unwrap_or_else(super::class::usual)
     }
@@ -251,9 +252,12 @@ fn flow(item: &Item<'_>) -> Result<Flow, Mistake> {
                 .unwrap_or(0),
             critical: table.read("critical", Item::flag)?.unwrap_or(false),
             resequence: table.read("resequence", Item::time)?,
-            class: table.read("class", super::class::class)?,
+            class: table.read("class", super::class::of_datagrams)?,
         },
-        _ => Marks::default(),
+        _ => Marks {
+            class: table.read("class", super::class::of_connections)?,
+            ..Marks::default()
+        },
     };
     table.finish()?;
     Ok(Flow {

@@ -6,6 +6,7 @@
 //! A [`Gateway`] ends the TCP connections of the hosts behind it and carries each on a stream of
 //! its own, as the product's near end does by `--capture` and its far end behind it. Half-closes
 //! and resets pass in both directions; what the streams do not take yet is left to TCP's window.
+//! Steering and priority are those of the connection's class.
 //!
 //! The datagrams of a flow of UDP are numbered and travel in QUIC datagrams by any path; the other
 //! gateway passes each on once, and in order where that costs little time. Which class a flow is
@@ -62,11 +63,10 @@ impl Gateway {
         }
     }
 
-    /// The classes by which the near end tells the flows of UDP apart; those of the product unless
-    /// set.
+    /// The classes by which the near end tells flows apart; those of the product unless set.
     #[must_use]
     pub fn classes(mut self, classes: Classes) -> Self {
-        self.quic.get_mut::<Relay>().udp.classes = classes;
+        self.quic.get_mut::<Relay>().classes = classes;
         self
     }
 

@@ -5,10 +5,12 @@ use super::udp::Udp;
 use crate::quic::{App, SessionId, Sessions};
 use crate::tcp::{TcpConfig, TcpHost, TcpId};
 use crate::{Packet, Payload, Process};
-use anabranch_proto::Event;
 use anabranch_proto::streams::{ReadError, StreamEvent, WriteError};
 use anabranch_proto::time::Instant;
 use anabranch_proto::wire::{Dir, StreamId};
+use anabranch_proto::{Connection, Event};
+use anabranch_tunnel::class::{Flow as Asked, LightPriority, Transport};
+use anabranch_tunnel::{Classes, Treatment};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -62,6 +64,48 @@ struct Lane {
     is_sent: bool,
     /// Whether TCP needs no more from the stream.
     is_received: bool,
+    /// Of its class, the priority that holds while little is carried, if it is one of those.
+    light: Option<LightPriority>,
+}
+
+impl Lane {
+    /// Is sent before others or behind them, and steered, as its class is.
+    fn treat(&mut self, connection: &mut Connection, treatment: &Treatment) {
+        self.light = LightPriority::of(treatment);
+        // An error means that the stream has ended.
+        let _ = connection.set_priority(self.tube.1, treatment.priority);
+        if treatment.class() != 0 {
+            let _ = connection.set_class(self.tube.1, treatment.class());
+        }
+    }
+
+    /// Has its priority only if it still carries little with so many bytes more.
+    fn weigh(&mut self, now: Instant, bytes: usize, connection: &mut Connection) {
+        let now = now.since(Instant::ZERO);
+        if let Some(light) = &mut self.light
+            && let Some(priority) = light.carry(bytes, now)
+        {
+            let _ = connection.set_priority(self.tube.1, priority);
+        }
+    }
+}
+
+/// How a flow between these ends is treated.
+pub(super) fn treatment(
+    classes: &Classes,
+    transport: Transport,
+    [source, target]: [SocketAddr; 2],
+) -> Treatment {
+    let class = classes.of(&Asked {
+        transport,
+        source: Some(source.ip()),
+        target: Some(target.ip()),
+        domain: None,
+        port: target.port(),
+        dscp: None,
+        owner: None,
+    });
+    class.treatment
 }
 
 /// The application of a gateway.
@@ -75,6 +119,8 @@ pub(super) struct Relay {
     waiting: VecDeque<TcpId>,
     /// Streams whose head has not arrived as a whole.
     heads: BTreeMap<Tube, Vec<u8>>,
+    /// By which flows are treated, at the near end; the far end is told.
+    pub(super) classes: Classes,
     pub(super) udp: Udp,
 }
 
@@ -87,6 +133,7 @@ impl Relay {
             by_tube: BTreeMap::new(),
             waiting: VecDeque::new(),
             heads: BTreeMap::new(),
+            classes: Classes::default(),
             udp: Udp::new(),
         }
     }
@@ -99,8 +146,9 @@ impl Relay {
     pub(super) fn handle_packet(&mut self, host: &mut Sessions<'_>, packet: Packet) {
         if let Payload::Udp(bytes) = packet.payload {
             let is_near = matches!(self.side, Side::Near(_));
+            let classes = is_near.then_some(&self.classes);
             let ends = [packet.from, packet.to];
-            self.udp.handle_packet(host, ends, bytes.into(), is_near);
+            self.udp.handle_packet(host, ends, bytes.into(), classes);
             return self.open(host);
         }
         self.tcp.handle_packet(host.now, packet);
@@ -146,21 +194,39 @@ impl Relay {
                 return;
             };
             self.waiting.pop_front();
-            let target = self.tcp.report(id).local;
-            let carried = Carried::Tcp;
-            let head = Head { carried, target }.encode();
-            self.join(host, id, (session, stream), head.into());
+            let report = self.tcp.report(id);
+            let (source, target) = (report.remote, report.local);
+            let ends = [source, target].map(SocketAddr::V4);
+            let treatment = treatment(&self.classes, Transport::Tcp, ends);
+            let head = Head {
+                carried: Carried::Tcp,
+                treatment,
+                target,
+            };
+            let pending = head.encode().into();
+            self.join(host, id, (session, stream), treatment, pending);
         }
         self.udp.open(host, session);
     }
 
-    fn join(&mut self, host: &mut Sessions<'_>, id: TcpId, tube: Tube, pending: Bytes) {
-        let lane = Lane {
+    fn join(
+        &mut self,
+        host: &mut Sessions<'_>,
+        id: TcpId,
+        tube: Tube,
+        treatment: Treatment,
+        pending: Bytes,
+    ) {
+        let mut lane = Lane {
             tube,
             pending,
             is_sent: false,
             is_received: false,
+            light: None,
         };
+        if let Some(connection) = host.connection(tube.0) {
+            lane.treat(connection, &treatment);
+        }
         self.lanes.insert(id, lane);
         self.by_tube.insert(tube, id);
         self.carry(host, id);
@@ -196,18 +262,18 @@ impl Relay {
             }
         }
         let head = bytes.first_chunk().and_then(Head::decode);
-        let (Some(Head { carried, target }), Side::Far { from, config }) = (head, &mut self.side)
-        else {
+        let (Some(head), Side::Far { from, config }) = (head, &mut self.side) else {
             return;
         };
+        let (target, treatment) = (head.target, head.treatment);
         let own = Side::next_from(from);
-        match carried {
+        match head.carried {
             Carried::Tcp => {
                 let ends = [own, target].map(SocketAddr::V4);
                 let id = self.tcp.relay(host.now, ends, config.clone());
-                self.join(host, id, tube, Bytes::new());
+                self.join(host, id, tube, treatment, Bytes::new());
             }
-            Carried::Udp(treatment) => self.udp.accept(host, tube, [target, own], treatment),
+            Carried::Udp => self.udp.accept(host, tube, [target, own], treatment),
         }
     }
 
@@ -233,7 +299,7 @@ impl Relay {
 
 /// From TCP to the stream.
 fn send(tcp: &mut TcpHost, host: &mut Sessions<'_>, id: TcpId, lane: &mut Lane) {
-    let (session, stream) = lane.tube;
+    let ((session, stream), now) = (lane.tube, host.now);
     while !lane.is_sent {
         if lane.pending.is_empty() {
             lane.pending = tcp.read(id).unwrap_or_default();
@@ -255,7 +321,7 @@ fn send(tcp: &mut TcpHost, host: &mut Sessions<'_>, id: TcpId, lane: &mut Lane) 
             return;
         }
         match connection.write(stream, &mut lane.pending) {
-            Ok(_) => {}
+            Ok(taken) => lane.weigh(now, taken, connection),
             Err(WriteError::Blocked) => return,
             Err(_) => return abort(tcp, host, id, lane),
         }

@@ -5,7 +5,7 @@
 //! ```
 
 use super::head::{Carried, Head};
-use super::relay::Tube;
+use super::relay::{Tube, treatment};
 use crate::quic::{SessionId, Sessions};
 use crate::record::Histogram;
 use crate::{Packet, Payload};
@@ -14,7 +14,7 @@ use anabranch_proto::streams::DatagramOptions;
 use anabranch_proto::time::{Duration, Instant};
 use anabranch_proto::wire::cursor::Reader;
 use anabranch_proto::wire::{Dir, StreamId, varint};
-use anabranch_tunnel::class::{Flow as Asked, Transport};
+use anabranch_tunnel::class::Transport;
 use anabranch_tunnel::{
     Classes, Delays, Delivered, NumberSize, Numbered, Numbering, Order, PathDelay, Taken, Treatment,
 };
@@ -165,8 +165,6 @@ impl Flow {
 /// The flows of UDP of a gateway.
 #[derive(Debug)]
 pub(super) struct Udp {
-    /// By which flows are treated, at the near end; the far end is told.
-    pub(super) classes: Classes,
     flows: Vec<Flow>,
     /// By the host on this side and what it speaks to.
     by_ends: BTreeMap<[SocketAddr; 2], usize>,
@@ -180,7 +178,6 @@ pub(super) struct Udp {
 impl Udp {
     pub(super) fn new() -> Self {
         Self {
-            classes: Classes::default(),
             flows: Vec::new(),
             by_ends: BTreeMap::new(),
             by_tube: BTreeMap::new(),
@@ -199,18 +196,19 @@ impl Udp {
         self.packets.pop_front()
     }
 
-    /// A datagram of a host on this side. The near end begins a flow with the first one.
+    /// A datagram of a host on this side. The near end begins a flow with the first one, of one of
+    /// its classes.
     pub(super) fn handle_packet(
         &mut self,
         host: &mut Sessions<'_>,
         ends: [SocketAddr; 2],
         payload: Bytes,
-        is_near: bool,
+        classes: Option<&Classes>,
     ) {
-        let at = match self.by_ends.get(&ends) {
-            Some(at) => *at,
-            None if is_near && self.flows.len() < MAX_FLOWS => self.begin(ends),
-            None => return,
+        let at = match (self.by_ends.get(&ends), classes) {
+            (Some(at), _) => *at,
+            (None, Some(classes)) if self.flows.len() < MAX_FLOWS => self.begin(ends, classes),
+            (None, _) => return,
         };
         let flow = &mut self.flows[at];
         flow.seen.taken += 1;
@@ -221,18 +219,9 @@ impl Udp {
         }
     }
 
-    fn begin(&mut self, ends: [SocketAddr; 2]) -> usize {
-        let [source, target] = ends;
-        let class = self.classes.of(&Asked {
-            transport: Transport::Udp,
-            source: Some(source.ip()),
-            target: Some(target.ip()),
-            domain: None,
-            port: target.port(),
-            dscp: None,
-            owner: None,
-        });
-        let mut flow = Flow::new(ends, class.treatment, CONTEXTS[0]);
+    fn begin(&mut self, ends: [SocketAddr; 2], classes: &Classes) -> usize {
+        let treatment = treatment(classes, Transport::Udp, ends);
+        let mut flow = Flow::new(ends, treatment, CONTEXTS[0]);
         flow.waiting = Some(VecDeque::new());
         self.add(flow)
     }
@@ -264,9 +253,13 @@ impl Udp {
             let Some(stream) = connection.and_then(|connection| connection.open(Dir::Bi)) else {
                 return;
             };
-            let carried = Carried::Udp(flow.treatment);
+            let head = Head {
+                carried: Carried::Udp,
+                treatment: flow.treatment,
+                target,
+            };
             flow.tube = Some((session, stream));
-            flow.pending = Head { carried, target }.encode().into();
+            flow.pending = head.encode().into();
             flow.write(host);
             self.by_tube.insert((session, stream), at);
         }

@@ -1,11 +1,11 @@
-//! The product's tunnel in virtual time: its nodes on the gateways. Each flow of datagrams is of a
-//! class of its own, which the near node knows by the target's port.
+//! The product's tunnel in virtual time: its nodes on the gateways. Each flow is of a class of its
+//! own, which the near node knows by the target's port.
 //!
 //! The tunnel starts with the run. A flow that shall find it in use already has a `start`.
 
 use super::network::Built;
 use crate::engine::{self, Setup};
-use crate::scenario::FlowKind;
+use crate::scenario::{Flow, FlowKind};
 use anabranch_proto::time::Instant;
 use anabranch_schedulers::{Names, steered};
 use anabranch_sim::ProcessId;
@@ -20,7 +20,7 @@ use std::net::IpAddr;
 /// (`tcp_rmem`), which hardly grows where round trips are short.
 const SOCKET: u64 = 128 << 10;
 
-/// Installs the two nodes, the near one first. The datagrams of the flows go to these ports.
+/// Installs the two nodes, the near one first. The flows go to these ports.
 pub(super) fn install(
     built: &mut Built<'_>,
     names: &Names,
@@ -64,14 +64,17 @@ pub(super) fn install(
     ])
 }
 
-/// A class for each flow of datagrams, by the port it goes to.
+/// A class for each flow, by the port it goes to.
 fn classes(built: &Built<'_>, port: impl Fn(usize) -> u16) -> Classes {
+    let transport = |flow: &Flow| match flow.kind {
+        FlowKind::Datagrams { .. } => Transport::Udp,
+        _ => Transport::Tcp,
+    };
     let flows = built.scenario.flows.iter().enumerate();
-    let flows = flows.filter(|(_, flow)| matches!(flow.kind, FlowKind::Datagrams { .. }));
     let classes = flows.map(|(index, flow)| Class {
         name: format!("flow {}", index + 1),
         matches: vec![Match {
-            transport: Some(Transport::Udp),
+            transport: Some(transport(flow)),
             ports: vec![port(index)..=port(index)],
             ..Match::default()
         }],

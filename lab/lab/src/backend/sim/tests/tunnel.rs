@@ -71,3 +71,46 @@ fn a_cut_path_is_left() {
     assert_eq!(outcome.status, Status::Ok, "{}", outcome.reason);
     assert_eq!(outcome.bytes, 4_000_000);
 }
+
+#[test]
+fn a_connection_is_steered_as_its_class_is_in_both_directions() {
+    for way in ["forward", "backward"] {
+        let sent = |class: &str| {
+            let text = format!("kind = \"bulk\"\nbytes = \"2MB\"\ndirection = \"{way}\"{class}");
+            let outcome = flow(&text, TUNNEL);
+            assert_eq!((outcome.status, outcome.bytes), (Status::Ok, 2_000_000));
+            outcome.paths.iter().map(|path| path.sent_bytes).collect()
+        };
+        let plain: Vec<u64> = sent("");
+        let fastest: Vec<u64> = sent("\nclass = { steering = \"active-standby\" }");
+        let twice: Vec<u64> = sent("\nclass = { steering = \"redundant\" }");
+        assert!(plain[1] > 400_000, "{way}: {plain:?}");
+        assert!(fastest[1] < 200_000, "{way}: {fastest:?}");
+        let total = |sent: &[u64]| sent.iter().sum::<u64>();
+        assert!(
+            total(&twice) * 4 > total(&plain) * 5,
+            "{way}: {plain:?}, {twice:?}"
+        );
+    }
+}
+
+#[test]
+fn a_class_of_higher_priority_goes_before_others_while_it_carries_little_if_it_is_light() {
+    let with = |class: &str| {
+        let (bulk, file) = ("kind = \"bulk\"\nbytes = \"12MB\"", "kind = \"files\"");
+        let file = format!("[[flow]]\n{file}\ncount = 1\nsize = \"2MB\"\nstart = \"1s\"\n{class}");
+        let outcome = flow(&format!("{bulk}\n{file}"), TUNNEL);
+        assert_eq!(outcome.status, Status::Ok, "{}", outcome.reason);
+        outcome.unit_p50_s.expect("a file")
+    };
+    let plain = with("");
+    let first = with("class = { priority = 3 }\n");
+    let light = with("class = { like = \"shell\" }\n");
+    let last = with("class = { priority = -3 }\n");
+    assert!(first < 0.75 * plain, "{first} and {plain}");
+    assert!(last > 1.2 * plain, "{last} and {plain}");
+    assert!(
+        first < light && light <= 1.05 * plain,
+        "{light} and {plain}"
+    );
+}
